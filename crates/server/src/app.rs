@@ -1,4 +1,4 @@
-//! What all handlers share, and how they ask the engine.
+//! State shared by all handlers, and their access to the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::request_log::RequestLog;
 use crate::router::ApiDescription;
 use crate::sql::Sql;
 
-/// The server's state.
+/// Shared state of the server.
 pub(crate) struct AppState {
     pub engine: Arc<Engine>,
     pub sql: Arc<dyn Sql>,
@@ -26,11 +26,11 @@ pub(crate) struct AppState {
     pub metrics: HttpMetrics,
     pub log: RequestLog,
     pub description: ApiDescription,
-    /// Places for requests that are worked on: `concurrency_max`.
+    /// Permits for concurrent requests: `concurrency_max`.
     pub permits: Arc<Semaphore>,
-    /// KiB of request bodies that may be in memory: `bodies_bytes_max`.
+    /// Permits for request bodies in memory, one per KiB: `bodies_bytes_max`.
     pub body_budget: Arc<Semaphore>,
-    /// Whether only this machine can call.
+    /// Whether the server listens on a loopback address.
     pub loopback: bool,
     stopping: AtomicBool,
 }
@@ -52,7 +52,7 @@ impl AppState {
         }
     }
 
-    /// From now on requests are refused and the server is not ready.
+    /// Makes the server reject new requests and report that it is not ready.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
@@ -61,9 +61,9 @@ impl AppState {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Runs blocking work beside the async threads and waits at most `timeout` for it.
+    /// Runs `work` on a blocking thread and waits at most `timeout` for it.
     ///
-    /// Work that takes longer goes on to its end, holding its slot, and its result is lost.
+    /// Work that takes longer runs to its end and holds its slot until then; its result is dropped.
     /// Errors: those of `work`; `Unavailable` after the timeout; `Internal` when it panics, which is counted.
     pub async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
         self: &Arc<Self>,
@@ -90,14 +90,14 @@ impl AppState {
     }
 }
 
-/// One request: the shared state and its place among the requests that are worked on.
+/// Context of a request: the shared state and the request's permit.
 pub(crate) struct RequestContext {
     pub app: Arc<AppState>,
     pub permit: Option<RequestPermit>,
 }
 
 impl RequestContext {
-    /// Asks the engine, within the request timeout.
+    /// Calls the engine on a blocking thread, within the request timeout.
     pub async fn engine<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
@@ -105,7 +105,7 @@ impl RequestContext {
         self.engine_within(self.app.options.request_timeout, ask).await
     }
 
-    /// Asks the engine, within `timeout`.
+    /// Calls the engine on a blocking thread, within `timeout`.
     pub async fn engine_within<T: Send + 'static>(
         &self,
         timeout: Duration,

@@ -1,4 +1,4 @@
-//! Request bodies: read within a time, decompressed within a size, never more in memory than there is room for.
+//! Request bodies: read within a time limit, decompressed within a size limit, and bounded in total memory.
 
 use std::io::Read;
 use std::pin::pin;
@@ -20,13 +20,13 @@ use crate::connections::ConnectionHandle;
 use crate::error::ApiError;
 use crate::guard::concurrency::RequestPermit;
 
-/// Largest zstd window, as RFC 9659 sets it for HTTP: 2^23 bytes.
+/// Maximum zstd window, which RFC 9659 sets to 2^23 bytes for HTTP.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
-/// JSON up to this size is read at once; more would hold up other requests of the same thread.
+/// JSON up to this size is parsed on the async thread; more would delay other requests of that thread.
 const PARSE_INLINE_BYTES_MAX: usize = 64 << 10;
-/// What is allocated at most because a client says that more is to come.
+/// Maximum allocation based on a length that only the client declares.
 const GUESS_BYTES_MAX: usize = 1 << 20;
-/// First allocation for a decompressed body; it grows with what is really there.
+/// First allocation for a decompressed body; it grows with the actual data.
 const DECODED_BYTES_START: usize = 64 << 10;
 
 const JSON: &str = "application/json";
@@ -34,9 +34,9 @@ const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A whole request body, decompressed.
 pub(crate) struct RequestBody {
-    /// Its bytes, at most `body_bytes_max`.
+    /// Decompressed bytes, at most `body_bytes_max`.
     pub bytes: Bytes,
-    /// The content type in lower case without parameters, if one was sent.
+    /// Content type in lower case without parameters; `None` if the header is missing.
     pub media: Option<String>,
     budget: BodyBudget,
 }
@@ -56,7 +56,7 @@ impl FromRequest<Arc<AppState>> for RequestBody {
         let mut room = BodyBudget::new(app.clone());
         let bytes = {
             let mut read = pin!(read(body, limit, &mut room));
-            // most bodies come together with their head
+            // most bodies arrive together with their head
             match read.as_mut().now_or_never() {
                 Some(bytes) => bytes?,
                 None => receive(read, &parts, app).await?,
@@ -75,8 +75,8 @@ impl FromRequest<Arc<AppState>> for RequestBody {
 }
 
 impl RequestBody {
-    /// Refuses a content type that is none of `accepted`. A missing one counts as JSON, and so does the one that
-    /// `curl -d` sends by itself when the body looks like JSON.
+    /// Rejects a content type that is not in `accepted`. A missing one counts as JSON, and so does the
+    /// default of `curl -d` if the body looks like JSON.
     pub fn expect_media(&self, accepted: &[&str]) -> Result<&str, ApiError> {
         let media = match self.media.as_deref() {
             Some(FORM) if looks_like_json(&self.bytes) => JSON,
@@ -96,7 +96,7 @@ impl RequestBody {
         ))
     }
 
-    /// Reads a JSON body; a large one beside the async threads.
+    /// Parses a JSON body; a large one on a blocking thread.
     pub async fn json<T: DeserializeOwned + Send + 'static>(
         self,
         call: &RequestContext,
@@ -113,13 +113,14 @@ impl RequestBody {
             .await
     }
 
-    /// Takes the bytes with the room that they hold.
+    /// Returns the bytes together with their share of the body budget.
     pub fn into_bytes(self) -> BudgetedBytes {
         BudgetedBytes { bytes: self.bytes, _budget: self.budget }
     }
 }
 
-/// A form never begins like this: its names and values are percent-encoded.
+/// Returns whether the body looks like JSON. A form never begins like this, because its names and values are
+/// percent-encoded.
 fn looks_like_json(bytes: &[u8]) -> bool {
     matches!(without_bom(bytes).trim_ascii_start().first(), Some(b'{' | b'['))
 }
@@ -129,7 +130,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         .map_err(|e| ApiError::invalid(format!("the body is not as expected: {e}")))
 }
 
-/// Body bytes that count as being in memory until they are dropped.
+/// Body bytes that count towards the body budget until they are dropped.
 pub(crate) struct BudgetedBytes {
     bytes: Bytes,
     _budget: BodyBudget,
@@ -143,7 +144,7 @@ impl std::ops::Deref for BudgetedBytes {
     }
 }
 
-/// The part of `bodies_bytes_max` that one body takes, in whole KiB.
+/// Share of `bodies_bytes_max` that one body holds, in whole KiB.
 struct BodyBudget {
     app: Arc<AppState>,
     permit: Option<OwnedSemaphorePermit>,
@@ -158,7 +159,7 @@ impl BodyBudget {
         self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
     }
 
-    /// Makes room for `bytes` in all. Errors: 429 when other bodies hold it.
+    /// Grows the share to `bytes` in total. Errors: 429 when other bodies hold the rest.
     fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
         let more = bytes.div_ceil(1024).saturating_sub(self.kib());
         if more == 0 {
@@ -187,7 +188,7 @@ impl Drop for BodyBudget {
     }
 }
 
-/// Waits for a body without a place among the requests that are worked on.
+/// Reads a body that has not arrived yet. Meanwhile the request does not count as concurrent.
 async fn receive(
     read: impl Future<Output = Result<Bytes, ApiError>>,
     parts: &Parts,
@@ -231,7 +232,7 @@ async fn read(mut body: axum::body::Body, limit: usize, room: &mut BodyBudget) -
         }
         room.grow(len)?;
         if len == data.len() {
-            // most bodies are one frame and stay where they are
+            // most bodies are one frame and need no copy
             first = data;
             continue;
         }
@@ -246,7 +247,7 @@ async fn read(mut body: axum::body::Body, limit: usize, room: &mut BodyBudget) -
 }
 
 fn too_large(limit: usize, what: &str) -> ApiError {
-    // the rest of the body is not read: the connection cannot be used again
+    // the rest of the body is not read, so the connection cannot be reused
     ApiError::with_status(
         StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::LimitReached,
@@ -255,7 +256,7 @@ fn too_large(limit: usize, what: &str) -> ApiError {
     .with_header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Identity,
@@ -318,7 +319,7 @@ fn read_limited(
     let mut step = DECODED_BYTES_START;
     let held = room.kib() * 1024;
     loop {
-        // one byte above the limit is enough to know
+        // one byte above the limit suffices to detect a larger body
         let more = step.min(limit + 1 - out.len());
         let read = from.by_ref().take(more as u64).read_to_end(&mut out).map_err(&damaged)?;
         if out.len() > limit {
@@ -332,7 +333,7 @@ fn read_limited(
     }
 }
 
-/// The content type without parameters. Only UTF-8 is read.
+/// Returns the content type without parameters. Errors: 415 for charsets other than UTF-8.
 fn media_type(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return Ok(None);

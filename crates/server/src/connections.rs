@@ -1,9 +1,9 @@
-//! Open connections: which of them may be closed when there are as many as there may be.
+//! Open connections, and the choice of one to close when the limit is reached.
 //!
-//! Anybody who reaches the port can open connections and send nothing. So a connection whose caller has not shown that
-//! it may call counts for little: when the limit is reached, a new one takes the place of the one that has been quiet
-//! longest, those of callers without the token first, then idle ones, then those whose request is still arriving.
-//! Requests that are worked on are never ended by this.
+//! Any client that reaches the port can open connections and send nothing. Therefore connections of
+//! unauthenticated callers are the first to go: at the limit, a new connection evicts the least recently
+//! active one, first among callers without the token, then among idle ones, then among those whose request is
+//! still arriving. Requests in progress are never interrupted by this.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -19,13 +19,13 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 pub(crate) struct Connections {
     permits: Arc<Semaphore>,
     table: Mutex<ConnectionTable>,
-    /// A connection became one that may be closed.
+    /// Notified when a connection becomes evictable.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct ConnectionTable {
-    /// Counts what happens; orders connections by when they were heard of last.
+    /// Logical clock that orders connections by their last activity.
     now: u64,
     open: HashMap<u64, ConnectionEntry>,
 }
@@ -38,19 +38,19 @@ struct ConnectionEntry {
     close: Arc<Notify>,
 }
 
-/// What a connection is at.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionPhase {
-    /// Before the whole head of a request.
+    /// The head of the next request is not complete.
     Idle,
-    /// A request's body is on its way.
+    /// A request's body is arriving.
     Arriving,
-    /// From a request's arrival to the end of its reply.
+    /// A complete request is being processed or its reply is being sent.
     Working,
 }
 
 impl ConnectionEntry {
-    /// The lower, the sooner it is closed to make room; `None` for never.
+    /// Returns the eviction order, lowest first; `None` if the connection must not be evicted.
     fn eviction_rank(&self) -> Option<u8> {
         match (self.is_trusted, self.phase) {
             (_, ConnectionPhase::Working) => None,
@@ -62,7 +62,7 @@ impl ConnectionEntry {
 }
 
 impl Connections {
-    /// Room for `most` connections.
+    /// Creates a table for at most `most` connections.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
@@ -71,7 +71,8 @@ impl Connections {
         })
     }
 
-    /// A place for one more connection, made by closing another one where there is none. Waits while all are worked on.
+    /// Acquires a permit for one more connection, evicting another one if necessary. Waits while no
+    /// connection can be evicted.
     pub async fn acquire_permit(&self) -> OwnedSemaphorePermit {
         loop {
             if let Ok(place) = self.permits.clone().try_acquire_owned() {
@@ -85,7 +86,7 @@ impl Connections {
         }
     }
 
-    /// Closes the connection that is missed least; whether there is one.
+    /// Closes the connection with the lowest eviction rank. Returns whether there was one.
     pub fn evict_one(&self) -> bool {
         let mut table = self.table.lock();
         let least =
@@ -97,7 +98,7 @@ impl Connections {
         true
     }
 
-    /// Notes a new connection, which is open until the returned value is dropped.
+    /// Registers a new connection, which stays open until the returned value is dropped.
     pub fn open(self: &Arc<Self>, place: OwnedSemaphorePermit) -> OpenConnection {
         let close = Arc::new(Notify::new());
         let mut table = self.table.lock();
@@ -114,7 +115,7 @@ impl Connections {
         OpenConnection { handle: ConnectionHandle { connections: self.clone(), id }, close, _permit: place }
     }
 
-    /// Whether the connection is still there to be changed: one that is being closed is not.
+    /// Changes the entry of a connection. Returns false if the connection is being closed.
     fn change(&self, id: u64, change: impl FnOnce(&mut ConnectionEntry)) -> bool {
         let mut table = self.table.lock();
         table.now += 1;
@@ -140,7 +141,7 @@ pub(crate) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// What requests on this connection tell it by.
+    /// Returns the handle through which requests report their progress.
     pub fn handle(&self) -> ConnectionHandle {
         self.handle.clone()
     }
@@ -157,7 +158,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// A connection as its requests know it.
+/// Handle of a connection for its requests.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionHandle {
     connections: Arc<Connections>,
@@ -165,29 +166,30 @@ pub(crate) struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// The caller has shown that it may call.
+    /// Marks the caller as authorized.
     pub fn trust(&self) {
         self.connections.change(self.id, |entry| entry.is_trusted = true);
     }
 
-    /// A request's body begins to arrive.
+    /// Records that a request's body begins to arrive.
     pub fn arriving(&self) {
         self.connections.change(self.id, |entry| entry.phase = ConnectionPhase::Arriving);
     }
 
-    /// A request is there as a whole. False when the connection is being closed: nothing may be done for it then.
+    /// Records that a request is complete. Returns false if the connection is being closed; the request must
+    /// then have no effect.
     pub fn arrived(&self) -> bool {
         self.connections.change(self.id, |entry| entry.phase = ConnectionPhase::Working)
     }
 
-    /// A request's head is there: it is worked on until the returned value is dropped. `None` as for
-    /// [`ConnectionHandle::arrived`].
+    /// Starts a request whose head is complete; it is in progress until the returned value is dropped.
+    /// Returns `None` if the connection is being closed.
     pub fn begin(&self) -> Option<ActiveRequest> {
         self.arrived().then(|| ActiveRequest(self.clone()))
     }
 }
 
-/// A request that is worked on.
+/// Guard of a request in progress.
 #[derive(Debug)]
 pub(crate) struct ActiveRequest(ConnectionHandle);
 
@@ -197,14 +199,14 @@ impl Drop for ActiveRequest {
     }
 }
 
-/// A reply's body, which keeps its request among those that are worked on until it is sent.
+/// Body of a reply. The request stays in progress until the body is sent.
 pub(crate) struct ReplyBody {
     body: axum::body::Body,
     _working: ActiveRequest,
 }
 
 impl ReplyBody {
-    /// `body` as the reply to the request of `working`.
+    /// Wraps `body` as the reply to the request of `working`.
     pub fn new(body: axum::body::Body, working: ActiveRequest) -> Self {
         Self { body, _working: working }
     }
@@ -230,7 +232,7 @@ impl Body for ReplyBody {
     }
 }
 
-/// How many connections there may be so that half of the files that this process may open are left for data.
+/// Returns the maximum number of connections, such that half of the process's file handles remain for data.
 pub(crate) fn limit_by_open_files(most: usize) -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     match files_max(&limits) {
@@ -239,7 +241,8 @@ pub(crate) fn limit_by_open_files(most: usize) -> usize {
     }
 }
 
-/// The soft limit in the text of `/proc/self/limits`; `None` where there is none.
+/// Parses the soft limit of open files from the text of `/proc/self/limits`; `None` if it is unlimited or
+/// missing.
 fn files_max(limits: &str) -> Option<usize> {
     limits
         .lines()
@@ -255,7 +258,7 @@ mod tests {
         connections.open(place)
     }
 
-    /// Which of `all` were told to close, in the order of `all`.
+    /// Returns which of `all` are being closed, in the order of `all`.
     fn closing(all: &[&OpenConnection]) -> Vec<bool> {
         let gone =
             |open: &&OpenConnection| !open.handle.connections.table.lock().open.contains_key(&open.handle.id);

@@ -1,4 +1,4 @@
-//! The one shape of every refusal: `{"error": {"kind", "message", "retryable"}}`.
+//! Error replies, which all have the form `{"error": {"kind", "message", "retryable"}}`.
 
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, ErrorKind};
 use utoipa::ToSchema;
 
-/// Seconds after which a client that was told to slow down may try again.
+/// Value of `Retry-After`, in seconds.
 pub(crate) const RETRY_AFTER_S: &str = "1";
 
 /// The body of every reply that is not a success.
@@ -29,9 +29,9 @@ pub(crate) struct ErrorDetail {
     pub retryable: bool,
 }
 
-/// A refusal on its way to the client.
+/// Error reply.
 ///
-/// Made from [`Error`] (status by its kind) or with one of the constructors for what HTTP alone can get wrong.
+/// Created from [`Error`], with the status of its kind, or by a constructor for errors that only HTTP has.
 #[derive(Debug)]
 pub(crate) struct ApiError(Box<ErrorReply>);
 
@@ -47,18 +47,19 @@ impl ApiError {
         Self(Box::new(ErrorReply { status, detail, header: None }))
     }
 
-    /// A refusal with a status that is not its kind's usual one. Not retryable unless the kind is `unavailable`.
+    /// Creates an error whose status is not the default of its kind. Retryable only if the kind is
+    /// `unavailable`.
     pub fn with_status(status: StatusCode, kind: ErrorKind, message: impl Into<String>) -> Self {
         let retryable = kind == ErrorKind::Unavailable;
         Self::new(status, ErrorDetail { kind: kind.name().to_owned(), message: message.into(), retryable })
     }
 
-    /// 400: the request is wrong.
+    /// Creates a 400 error: the request is wrong.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::with_status(StatusCode::BAD_REQUEST, ErrorKind::Invalid, message)
     }
 
-    /// 401: no token, or not the right one. `reason` names which.
+    /// Creates a 401 error. `reason` states whether the token is missing, malformed or wrong.
     pub fn unauthorized(reason: &str) -> Self {
         let message = format!(
             "{reason}: send the header `Authorization: Bearer TOKEN`. \
@@ -69,13 +70,13 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, detail).with_header(header::WWW_AUTHENTICATE, challenge)
     }
 
-    /// The same refusal with one more header.
+    /// Sets an additional header of the reply, replacing one set earlier.
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.header = Some((name, value));
         self
     }
 
-    /// What it says.
+    /// Returns the content of the reply.
     pub fn detail(&self) -> &ErrorDetail {
         &self.0.detail
     }

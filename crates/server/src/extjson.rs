@@ -1,8 +1,8 @@
-//! MongoDB's Extended JSON: any form is read, the relaxed form is written, both in field order.
+//! MongoDB's Extended JSON: any form is accepted, the relaxed form is written, both in field order.
 //!
-//! The type wrappers (`{"$oid": …}`, `{"$date": …}`) are the `bson` crate's work. What is ours is that fields stay
-//! in the order in which they were sent, that a field given twice is refused instead of one of them being lost, and
-//! that stored bytes become text without a document tree in between.
+//! The `bson` crate converts the type wrappers (`{"$oid": …}`, `{"$date": …}`). This module keeps fields in
+//! the order in which they were sent, rejects duplicate fields instead of dropping one of them, and writes
+//! stored bytes as JSON without an intermediate document tree.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use bson::{Bson, Document};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{self, Serialize, SerializeMap, SerializeSeq, Serializer};
 
-/// Keys that make an object stand for a value of another type.
+/// Keys of objects that represent a value of another type.
 const WRAPPERS: [&str; 17] = [
     "$oid",
     "$symbol",
@@ -32,16 +32,17 @@ const WRAPPERS: [&str; 17] = [
     "$undefined",
 ];
 
-/// A value read from Extended JSON. Integers become 32-bit where they fit, else 64-bit; larger ones are refused.
+/// A value parsed from Extended JSON. Integers become 32-bit if they fit, else 64-bit; larger ones are
+/// rejected.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ExtValue(pub Bson);
 
-/// A document read from Extended JSON.
+/// A document parsed from Extended JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ExtDocument(pub Document);
 
 impl ExtDocument {
-    /// Its BSON bytes.
+    /// Encodes the document as BSON.
     pub fn into_raw(self) -> Result<RawDocumentBuf, crate::error::ApiError> {
         RawDocumentBuf::try_from(&self.0).map_err(|e| {
             crate::error::ApiError::invalid(format!("the document cannot be stored as BSON: {e}"))
@@ -147,7 +148,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 }
 
-/// Reads the rest of an object that began with the wrapper `key`.
+/// Parses the rest of an object whose first key is the wrapper `key`.
 fn wrapped<'de, A: MapAccess<'de>>(key: String, mut map: A) -> Result<Bson, A::Error> {
     let mut object = serde_json::Map::new();
     let wrapper = key.clone();
@@ -156,7 +157,8 @@ fn wrapped<'de, A: MapAccess<'de>>(key: String, mut map: A) -> Result<Bson, A::E
         object.insert(key, value);
     }
     match Bson::try_from(object) {
-        // what the crate does not take for a wrapper comes back as a document: `$date` with a number of no meaning
+        // a wrapper that the crate does not recognize remains a document, such as `$date` with an invalid
+        // number
         Ok(Bson::Document(_)) => {
             Err(de::Error::custom(format!("`{wrapper}` has a value it cannot stand for")))
         }
@@ -165,9 +167,9 @@ fn wrapped<'de, A: MapAccess<'de>>(key: String, mut map: A) -> Result<Bson, A::E
     }
 }
 
-/// Stored bytes, written as relaxed Extended JSON in their field order.
+/// Stored document that serializes as relaxed Extended JSON, in field order.
 ///
-/// Errors: serialization fails on damaged BSON, naming what is wrong with it.
+/// Errors: serialization fails on damaged BSON and describes the damage.
 pub(crate) struct RelaxedDocument<'a>(pub &'a RawDocument);
 
 impl Serialize for RelaxedDocument<'_> {
@@ -181,7 +183,7 @@ impl Serialize for RelaxedDocument<'_> {
     }
 }
 
-/// One stored value as relaxed Extended JSON.
+/// Stored value that serializes as relaxed Extended JSON.
 pub(crate) struct RelaxedValue<'a>(pub RawBsonRef<'a>);
 
 impl Serialize for RelaxedValue<'_> {

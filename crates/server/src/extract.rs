@@ -1,4 +1,4 @@
-//! Path and query parameters, with our error shape instead of axum's.
+//! Path and query parameters whose errors are [`ApiError`] instead of axum's.
 
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
@@ -20,7 +20,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathPar
     }
 }
 
-/// Query parameters. Their types refuse unknown names, so that a typing slip is told instead of ignored.
+/// Query parameters. Their types reject unknown names, so that typos are reported instead of ignored.
 pub(crate) struct QueryParams<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for QueryParams<T> {

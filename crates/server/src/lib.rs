@@ -1,9 +1,9 @@
-//! HTTP/JSON: events in, documents in and out, SQL, rules, health and metrics.
+//! HTTP/JSON server: events in, documents in and out, SQL, rules, health and metrics.
 //!
 //! [`serve`] starts a [`Server`] on an engine. Every route is declared once, with its description
-//! (`/api/v1/openapi.json`); what callers may rely on is in `docs/http.md`. A request passes, from the outside in:
-//! counting, the host check, the token, the limit of requests that are worked on, and then its handler, which
-//! asks the engine on a thread that may block.
+//! (`/api/v1/openapi.json`); `docs/http.md` is the contract with callers. A request passes, from the outside
+//! in: counting, the host check, the token check, the concurrency limit, and then its handler, which calls
+//! the engine on a blocking thread.
 
 mod app;
 mod body;

@@ -1,4 +1,4 @@
-//! What the server counts, and `/metrics`: the engine's metrics and the server's own in the OpenMetrics text form.
+//! Server metrics, and `/metrics`: the metrics of engine and server in the OpenMetrics text format.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::AtomicU64;
@@ -24,7 +24,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 const DURATION_BUCKETS_S: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0];
 
-/// One kind of request. Routes are templates, so that there is a bounded number of label sets.
+/// Labels of the request counter. Routes are templates, so that the number of label sets is bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
     pub method: MethodLabel,
@@ -38,7 +38,7 @@ pub(crate) struct RouteLabels {
     pub route: String,
 }
 
-/// A method, with every unknown one as `OTHER`: clients may invent them.
+/// Label of an HTTP method. Unknown methods are `OTHER`, because clients may invent them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct MethodLabel(&'static str);
 
@@ -50,7 +50,7 @@ impl From<&axum::http::Method> for MethodLabel {
 }
 
 impl MethodLabel {
-    /// The label.
+    /// Returns the label.
     pub fn name(self) -> &'static str {
         self.0
     }
@@ -75,7 +75,7 @@ pub(crate) struct HttpMetrics {
 }
 
 impl HttpMetrics {
-    /// All at zero.
+    /// Creates the metrics, all at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("http");
         let requests = Family::<RequestLabels, Counter>::default();
@@ -96,7 +96,7 @@ impl HttpMetrics {
         Self { requests, duration, panics, in_flight, body_bytes, connections, registry }
     }
 
-    /// Counts a request that was answered.
+    /// Counts an answered request and its duration.
     pub fn record(&self, method: MethodLabel, route: &str, status: u16, took: Duration) {
         let route = route.to_owned();
         self.duration
@@ -105,7 +105,7 @@ impl HttpMetrics {
         self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
     }
 
-    /// Everything in the text form: the engine's metrics first, then the server's.
+    /// Writes all metrics in the text format: the engine's first, then the server's.
     pub fn exposition(&self, engine: Vec<Metric>) -> Result<String, fmt::Error> {
         let mut text = String::new();
         let mut others = Registry::default();
@@ -117,7 +117,7 @@ impl HttpMetrics {
     }
 }
 
-/// The engine's metrics, as they were when they were asked for.
+/// Snapshot of the engine's metrics.
 #[derive(Debug)]
 struct EngineMetrics(Vec<Metric>);
 
@@ -125,7 +125,7 @@ impl Collector for EngineMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for metric in &self.0 {
             let (kind, name) = match metric.kind {
-                // the encoder puts `_total` behind the name of a counter itself
+                // the encoder itself appends `_total` to the name of a counter
                 MetricKind::Counter => {
                     (MetricType::Counter, metric.name.strip_suffix("_total").unwrap_or(metric.name))
                 }
@@ -136,7 +136,7 @@ impl Collector for EngineMetrics {
             for (labels, value) in &metric.samples {
                 if labels.is_empty() {
                     encode_value(family, metric.kind, *value)?;
-                    // without labels there is nothing to tell a second sample by
+                    // without labels, a second sample could not be distinguished
                     break;
                 }
                 encode_value(family.encode_family(&SampleLabels(labels))?, metric.kind, *value)?;

@@ -1,4 +1,4 @@
-//! What replies look like on the wire. These types are the published contract: the engine's own may change freely.
+//! Wire format of replies. These types are the published contract; the engine's own may change freely.
 
 use serde::Serialize;
 use tidemill_engine as engine;

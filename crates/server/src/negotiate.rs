@@ -1,4 +1,4 @@
-//! Which of the forms that we can write the client wants, from its `Accept` header.
+//! Content negotiation by the `Accept` header.
 
 use axum::http::{HeaderMap, StatusCode, header};
 use tidemill_types::ErrorKind;
@@ -6,7 +6,7 @@ use tidemill_types::ErrorKind;
 use crate::error::ApiError;
 use crate::sql::Format;
 
-/// Content types that each format answers to, the first being the one to name.
+/// Content types that select each format, the canonical one first.
 const MEDIA: [(Format, &[&str]); 4] = [
     (Format::Json, &["application/json"]),
     (Format::Ndjson, &["application/x-ndjson", "application/ndjson", "application/jsonl"]),
@@ -14,9 +14,9 @@ const MEDIA: [(Format, &[&str]); 4] = [
     (Format::Table, &["text/plain"]),
 ];
 
-/// The format for rows: `asked` in the query string, else the best of `Accept`, else JSON.
+/// Selects the format of rows: `asked` in the query string, else the best of `Accept`, else JSON.
 ///
-/// Errors: 400 for an unknown word, 406 when the header allows none of ours.
+/// Errors: 400 for an unknown name, 406 when the header allows no format of ours.
 pub(crate) fn format(asked: Option<&str>, headers: &HeaderMap) -> Result<Format, ApiError> {
     if let Some(word) = asked {
         return Ok(word.parse()?);
@@ -26,7 +26,7 @@ pub(crate) fn format(asked: Option<&str>, headers: &HeaderMap) -> Result<Format,
     };
     let accept = accept.to_str().unwrap_or_default();
     let ranges = ranges(accept);
-    // the client's order decides between equal weights, ours between what `*/*` allows
+    // the client's order decides between equal weights, our order between formats that `*/*` allows
     let mut best: Option<(u16, Format)> = None;
     for (range, weight) in &ranges {
         if *weight == 0 || best.is_some_and(|(w, _)| w >= *weight) {
@@ -51,18 +51,18 @@ pub(crate) fn format(asked: Option<&str>, headers: &HeaderMap) -> Result<Format,
     })
 }
 
-/// Whether the client would rather have text than JSON.
+/// Returns whether the client prefers plain text to JSON.
 pub(crate) fn prefers_text(headers: &HeaderMap) -> bool {
     matches!(format(None, headers), Ok(Format::Table))
 }
 
-/// Whether the client names HTML: a browser.
+/// Returns whether the client accepts HTML by name, as browsers do.
 pub(crate) fn wants_html(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     ranges(accept).iter().any(|(range, weight)| range == "text/html" && *weight > 0)
 }
 
-/// Media ranges with their weights in thousandths. A weight that cannot be read counts as 0.
+/// Parses media ranges with their weights in thousandths. An invalid weight counts as 0.
 fn ranges(accept: &str) -> Vec<(String, u16)> {
     accept
         .split(',')

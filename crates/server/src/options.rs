@@ -1,4 +1,4 @@
-//! What the operator decides: who may call, and how much at once.
+//! Settings of the server: the token and the limits.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,29 +7,29 @@ use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tidemill_types::{Error, Result};
 
-/// How a server behaves. [`ServerOptions::default`] has every limit at its default and no token.
+/// Settings of a server. [`ServerOptions::default`] has every limit at its default and no token.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Callers must show this. Without one, only a loopback address may be served.
+    /// Token that callers must send. Without one, the server may only listen on a loopback address.
     pub token: Option<Token>,
-    /// Names besides `localhost` and the loopback addresses that a request to a loopback address may have in its
-    /// `Host` header, without port: those of a proxy in front.
+    /// Names besides `localhost` and the loopback addresses that a request to a loopback address may have in
+    /// its `Host` header, without port: those of a reverse proxy.
     pub hosts: Vec<String>,
-    /// Bytes of one request body, after decompression.
+    /// Maximum bytes of one request body, after decompression.
     pub body_bytes_max: usize,
-    /// Bytes of all request bodies that are in memory at one time.
+    /// Maximum bytes of all request bodies in memory.
     pub bodies_bytes_max: usize,
-    /// Bytes of documents in the reply of one `find`.
+    /// Maximum bytes of documents in the reply of one `find`.
     pub reply_bytes_max: usize,
-    /// Time for a request's body to arrive, and again for the engine to answer.
+    /// Time limit for a request's body to arrive, and again for the engine to answer.
     pub request_timeout: Duration,
-    /// Time for a SQL query or an aggregate run, from start to last row.
+    /// Time limit of a SQL query or an aggregate run, from start to last row.
     pub query_timeout: Duration,
-    /// Time that a reply waits for a client that takes none of it.
+    /// Time after which a reply is aborted because the client reads none of it.
     pub stall_timeout: Duration,
-    /// Requests to `/api` that are worked on at one time. More are told to try again.
+    /// Maximum concurrent requests to `/api`. Further ones are rejected with 429.
     pub concurrency_max: usize,
-    /// Open connections. One more takes the place of one that is idle, those without the token first.
+    /// Maximum open connections. A further one evicts an idle one, those without the token first.
     pub connections_max: usize,
 }
 
@@ -51,9 +51,9 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Refuses what cannot work or is not safe at `address`.
+    /// Rejects settings that cannot work or are not safe at `address`.
     ///
-    /// Errors: `Invalid` naming the option and its bounds.
+    /// Errors: `Invalid` with the setting and its bounds.
     pub fn check(&self, address: SocketAddr) -> Result<()> {
         if self.token.is_none() && !address.ip().is_loopback() {
             return Err(Error::invalid(format!(
@@ -89,7 +89,7 @@ impl ServerOptions {
         Ok(())
     }
 
-    /// What the operator should know about serving at `address`, if anything.
+    /// Returns a warning about serving at `address`, if there is one.
     pub(crate) fn warning(&self, address: SocketAddr) -> Option<String> {
         (!address.ip().to_canonical().is_loopback()).then(|| {
             format!(
@@ -100,19 +100,20 @@ impl ServerOptions {
     }
 }
 
-/// The secret that callers show. Its text never appears in `Debug` output.
+/// Secret that callers send. `Debug` output never contains it.
 #[derive(Clone)]
 pub struct Token(String);
 
 impl Token {
-    /// Shortest text that is accepted, in bytes.
+    /// Minimum length, in bytes.
     pub const BYTES_MIN: usize = 16;
-    /// Longest text that is accepted, in bytes.
+    /// Maximum length, in bytes.
     pub const BYTES_MAX: usize = 4096;
 
-    /// Takes the text as a token.
+    /// Creates a token from `text`.
     ///
-    /// Errors: `Invalid` unless it is 16 to 4096 visible ASCII characters (what a header can carry).
+    /// Errors: `Invalid` unless it is 16 to 4096 visible ASCII characters (the characters a header can
+    /// carry).
     pub fn new(text: impl Into<String>) -> Result<Self> {
         let text = text.into();
         let sized = (Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len());
@@ -127,7 +128,7 @@ impl Token {
         Ok(Self(text))
     }
 
-    /// Whether `shown` is this token, in time that depends on the lengths only.
+    /// Returns whether `shown` equals this token, in time that depends on the lengths only.
     pub(crate) fn matches(&self, shown: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(shown).into()
     }

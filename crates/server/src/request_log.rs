@@ -1,8 +1,8 @@
-//! Log lines of requests: method, route template, status and time, nothing of what was sent.
+//! Log lines of requests: method, route template, status and duration, but no request data.
 //!
-//! What was refused, failed or took long is a warning, so that an operator sees it without asking for more lines. A
-//! sender that is refused all the time must not fill the log, so there is one line per kind of reply and
-//! [`LINE_INTERVAL`], which says how many there were. Every single reply is a line at debug level.
+//! Requests that were rejected, failed or slow are warnings, so that an operator sees them at the default
+//! level. A client that is rejected all the time must not fill the log, so each kind of reply is logged at
+//! most once per [`LINE_INTERVAL`], with a count. At debug level every reply is logged.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How often the same kind of reply is told.
+/// Minimum interval between two lines of one kind.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
-/// A reply that takes longer to begin is told.
+/// Duration from which a request is logged as slow.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// A reply.
+/// Facts about an answered request.
 pub(crate) struct CompletedRequest<'a> {
     pub method: &'static str,
-    /// A template, so that there is a bounded number of kinds.
+    /// Route template, so that the number of kinds is bounded.
     pub route: &'a str,
     pub status: u16,
-    /// Until its head.
+    /// Time from the request's head to the reply's head.
     pub took: Duration,
     pub peer: Option<SocketAddr>,
 }
 
-/// What makes two lines the same: method, route, status, and whether it took long.
+/// Kind of a reply: method, route, status, and whether it was slow.
 type ReplyKind = (&'static str, String, u16, bool);
 
-/// What was told of each kind.
+/// Rate-limited log of replies, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLog {
     kinds: Mutex<HashMap<ReplyKind, LastLogged>>,
@@ -37,14 +37,14 @@ pub(crate) struct RequestLog {
 
 #[derive(Debug)]
 struct LastLogged {
-    /// The last line.
+    /// Time of the last line.
     at: Instant,
-    /// Replies since then.
+    /// Replies since the last line.
     since: u64,
 }
 
 impl RequestLog {
-    /// Notes a reply.
+    /// Logs a reply.
     pub fn record(&self, answered: &CompletedRequest<'_>) {
         let CompletedRequest { method, route, status, took, peer } = *answered;
         let duration_ms = took.as_secs_f64() * 1000.0;
@@ -62,7 +62,8 @@ impl RequestLog {
         }
     }
 
-    /// How many replies of `kind` a line at `now` tells of, this one among them; `None` when it is too early for one.
+    /// Returns the number of replies of `kind` that a line at `now` covers, including this one; `None` if no
+    /// line is due yet.
     fn take_due(&self, kind: ReplyKind, now: Instant) -> Option<u64> {
         let mut kinds = self.kinds.lock();
         let Some(told) = kinds.get_mut(&kind) else {

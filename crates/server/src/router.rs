@@ -1,4 +1,4 @@
-//! All routes with their description, and what answers where there is none.
+//! All routes with their descriptions, and the replies to unknown routes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::guard::{auth, concurrency, host, observe};
 use crate::routes::{documents, events, find, rules, siddhi, sql, system};
 use crate::shared_errors;
 
-/// Longest path that a better one is sought for, in bytes.
+/// Maximum length of a path for which a suggestion is made, in bytes.
 const SUGGEST_PATH_BYTES_MAX: usize = 200;
 
 #[derive(OpenApi)]
@@ -67,11 +67,11 @@ impl Modify for TokenScheme {
     }
 }
 
-/// What the API says about itself.
+/// Generated description of the API.
 pub(crate) struct ApiDescription {
-    /// `openapi.json`.
+    /// Contents of `openapi.json`.
     pub json: Bytes,
-    /// Route templates with their methods.
+    /// Methods of each route template.
     routes: BTreeMap<String, Vec<Method>>,
 }
 
@@ -99,7 +99,7 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(rules::why))
 }
 
-/// The description of all routes.
+/// Returns the description of all routes.
 pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
     let mut api = documented_routes().into_openapi();
     shared_errors::add(&mut api);
@@ -114,7 +114,7 @@ impl ApiDescription {
         Self { json: json.into(), routes }
     }
 
-    /// The existing path that `path` may have been meant to be.
+    /// Returns the existing path that is closest to `path`.
     fn suggestion(&self, path: &str) -> Option<String> {
         if path.len() > SUGGEST_PATH_BYTES_MAX {
             return None;
@@ -136,7 +136,7 @@ fn methods(item: &PathItem) -> Vec<Method> {
     declared.into_iter().filter(|(_, there)| *there).map(|(method, _)| method).collect()
 }
 
-/// The template with its parameters taken from the same places of `path`.
+/// Fills the template's parameters with the segments at their positions in `path`.
 fn fill(template: &str, path: &str) -> String {
     let mut given = path.split('/');
     let segments = template.split('/').map(|segment| {
@@ -146,7 +146,7 @@ fn fill(template: &str, path: &str) -> String {
     segments.collect::<Vec<_>>().join("/")
 }
 
-/// The routes with everything around them.
+/// Creates the router with all middleware.
 pub(crate) fn router(app: Arc<AppState>) -> Router {
     let (router, _) = documented_routes().split_for_parts();
     let panicking = app.clone();
@@ -163,10 +163,10 @@ pub(crate) fn router(app: Arc<AppState>) -> Router {
         .with_state(app)
 }
 
-/// Health by the names that probes of other systems ask for.
+/// Conventional health paths that probes use, and their routes.
 const ALIASES: [(&str, &str); 3] = [("/health", "/readyz"), ("/ready", "/readyz"), ("/ping", "/livez")];
 
-/// Gives a request for another name of a route the route's own.
+/// Rewrites the path of a request to an alias into the route's own.
 pub(crate) fn resolve_alias<B>(request: &mut axum::http::Request<B>) {
     let path = request.uri().path();
     let Some((_, route)) = ALIASES.iter().find(|(alias, _)| *alias == path) else {

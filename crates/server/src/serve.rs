@@ -1,4 +1,4 @@
-//! Listening, connections, and stopping in order.
+//! Listener, connections, and orderly shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::options::ServerOptions;
 use crate::router::{resolve_alias, router};
 use crate::sql::Sql;
 
-/// Time for a request's head to arrive; also how long an idle connection stays open.
+/// Time limit for a request's head to arrive, and for an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a request's head.
+/// Maximum bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Pause after the system refused a connection (no file handles left), so as not to spin.
+/// Pause after accept fails (such as when no file handles are left), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A running server. Dropping it without [`Server::shutdown`] closes all connections at once.
+/// Running server. Dropping it without [`Server::shutdown`] closes all connections at once.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -39,11 +39,12 @@ pub struct Server {
     task: JoinHandle<usize>,
 }
 
-/// Starts serving `engine` and `sql` at `address`; port 0 takes a free one ([`Server::addr`]).
+/// Starts serving `engine` and `sql` at `address`; port 0 selects a free one ([`Server::addr`]).
 ///
 /// Must be called inside a tokio runtime with time and I/O enabled.
-/// Errors: `Invalid` for options that cannot work, or an address that is open to others without a token;
-/// `Conflict` when the port is taken, `Unavailable` when the address cannot be bound otherwise.
+/// Errors: `Invalid` for settings that cannot work, or for an address that other machines can reach without a
+/// token; `Conflict` when the port is taken; `Unavailable` when the address cannot be bound for another
+/// reason.
 pub async fn serve(
     address: SocketAddr,
     engine: Arc<Engine>,
@@ -75,15 +76,15 @@ fn cannot_bind(address: SocketAddr, e: std::io::Error) -> Error {
 }
 
 impl Server {
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops in order: no new connections, no new requests, then waits at most `grace` for requests that are worked
-    /// on, then closes what is left. Returns how many connections were cut off.
+    /// Stops in order: accepts no new connections and requests, then waits at most `grace` for requests in
+    /// progress, then closes the rest. Returns the number of connections that were cut off.
     pub async fn shutdown(self, grace: Duration) -> usize {
-        // the receiver is gone only when the task is, and then there is nothing left to stop
+        // sending fails only if the task has ended, and then there is nothing to stop
         let _ = self.stop.send(grace);
         self.task.await.unwrap_or(0)
     }
@@ -107,7 +108,7 @@ async fn run(listener: TcpListener, app: Arc<AppState>, stopped: oneshot::Receiv
     cut
 }
 
-/// Takes connections until told to stop. Returns the grace period.
+/// Accepts connections until `stopped` fires. Returns the grace period.
 async fn accept(
     listener: &TcpListener,
     app: &Arc<AppState>,
@@ -117,7 +118,7 @@ async fn accept(
 ) -> Duration {
     let connections = Connections::new(limit_by_open_files(app.options.connections_max));
     let router = router(app.clone());
-    // accepted, without a place yet
+    // accepted, but without a permit yet
     let mut waiting: Option<(TcpStream, SocketAddr)> = None;
     loop {
         let place = tokio::select! {
@@ -129,7 +130,7 @@ async fn accept(
                     Ok(accepted) => waiting = Some(accepted),
                     Err(error) => {
                         tracing::warn!(%error, "a connection could not be accepted");
-                        // perhaps all file handles are in use
+                        // all file handles may be in use
                         connections.evict_one();
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
@@ -155,7 +156,7 @@ struct Connection {
 
 impl Connection {
     async fn serve(self, stream: TcpStream, watcher: Watcher) {
-        // a reply is one write: waiting for more to fill a packet only adds latency
+        // a reply is one write, so waiting to fill a packet would only add latency
         let _ = stream.set_nodelay(true);
         let (router, peer, handle) = (self.router.clone(), self.peer, self.open.handle());
         let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {

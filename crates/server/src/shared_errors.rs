@@ -1,22 +1,22 @@
-//! The refusals that many operations share, put into the API's description in one place.
+//! Error replies that many operations share, added to the API description in one place.
 
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::Ref;
 use utoipa::openapi::{ContentBuilder, OpenApi, Response, ResponseBuilder};
 
-/// Which operations may give a refusal.
+/// Operations to which a shared error reply applies.
 #[derive(Clone, Copy)]
 enum AppliesTo {
     All,
-    /// Those that need the token.
+    /// Operations that need the token.
     Guarded,
-    /// Those below `/api`, of which so many are worked on at one time.
+    /// Operations below `/api`, which the concurrency limit covers.
     Counted,
-    /// Those with a request body.
+    /// Operations with a request body.
     WithBody,
 }
 
-/// Status, who gives it, and what it means.
+/// Status, operations to which it applies, and description.
 const SHARED: [(&str, AppliesTo, &str); 9] = [
     ("400", AppliesTo::WithBody, "The request is wrong"),
     ("401", AppliesTo::Guarded, "No token, or a wrong one"),
@@ -37,7 +37,7 @@ const SHARED: [(&str, AppliesTo, &str); 9] = [
     ),
 ];
 
-/// Adds them; what an operation says itself stays.
+/// Adds the shared error replies; those that an operation declares itself take precedence.
 pub(crate) fn add(api: &mut OpenApi) {
     for (path, item) in &mut api.paths.paths {
         let methods = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
@@ -55,7 +55,7 @@ pub(crate) fn add(api: &mut OpenApi) {
 fn applies(path: &str, operation: &Operation, of: AppliesTo) -> bool {
     match of {
         AppliesTo::All => true,
-        // an operation that says nothing about security has that of the whole API
+        // an operation without its own security has that of the whole API
         AppliesTo::Guarded => operation.security.is_none(),
         AppliesTo::Counted => path.starts_with("/api/"),
         AppliesTo::WithBody => operation.request_body.is_some(),

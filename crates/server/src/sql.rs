@@ -1,4 +1,4 @@
-//! The seam to the SQL engine, so that it stays out of this crate.
+//! Interface to the SQL engine, on which this crate does not depend.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,12 +8,12 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tidemill_types::{Error, Result, did_you_mean};
 
-/// How rows are written.
+/// Output format of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// One JSON array of objects.
     Json,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
     /// CSV with a header line.
     Csv,
@@ -22,10 +22,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them, the default first.
+    /// All formats, the default first.
     pub const ALL: [Self; 4] = [Self::Json, Self::Ndjson, Self::Csv, Self::Table];
 
-    /// The word in `?format=`.
+    /// Returns the name used in `?format=`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -35,7 +35,7 @@ impl Format {
         }
     }
 
-    /// The content type it is sent as.
+    /// Returns the content type of the output.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -63,18 +63,18 @@ impl FromStr for Format {
     }
 }
 
-/// The rows of a query, written as text.
+/// Formatted rows of a query.
 pub struct SqlReply {
-    /// The content type of the rows; [`Format::content_type`] unless the writer knows better.
+    /// Content type of the rows, usually [`Format::content_type`].
     pub content_type: &'static str,
-    /// The text in pieces. The first `Err` ends it; dropping the stream cancels the query.
+    /// Output in chunks. The first `Err` ends it; dropping the stream cancels the query.
     pub body: BoxStream<'static, Result<Bytes>>,
 }
 
-/// Answers SQL. The server knows nothing about the language or the engine behind it.
+/// SQL engine. The server does not know the language or the implementation.
 pub trait Sql: Send + Sync + 'static {
-    /// Starts a query. Errors in the text are reported here, later ones in the stream.
+    /// Starts a query. Errors in its text are returned here, later ones through the stream.
     ///
-    /// Bounds: the implementation bounds memory; the server bounds the time ([`crate::ServerOptions`]).
+    /// Bounds: the implementation limits memory; the server limits time ([`crate::ServerOptions`]).
     fn query(&self, sql: &str, format: Format) -> BoxFuture<'static, Result<SqlReply>>;
 }

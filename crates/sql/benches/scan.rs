@@ -1,4 +1,4 @@
-//! Scans of a collection and of a stream's tail, of the size of a year of flights out of New York.
+//! Scans of a collection and of a stream's tail, with a year of flights out of New York.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Tables for Flights {
     }
 }
 
-/// Documents of about 300 bytes, all with the same fields.
+/// Returns documents of about 300 bytes, all with the same fields.
 fn flights() -> Vec<Bytes> {
     let documents = (0..DOCUMENTS).map(|n| {
         let at = bson::DateTime::from_millis(1_356_998_400_000 + n * 93_000);

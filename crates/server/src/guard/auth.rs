@@ -1,4 +1,4 @@
-//! Who may call: those who show the token.
+//! Authentication by token.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::app::AppState;
 use crate::connections::ConnectionHandle;
 use crate::error::ApiError;
 
-/// Paths that anybody may ask: nothing in them depends on data. Everything else needs the token.
+/// Paths that need no token, because their replies do not depend on data. All others need it.
 const UNAUTHENTICATED_PATHS: [&str; 3] = ["/", "/livez", "/readyz"];
 
 pub(crate) async fn check(
@@ -37,7 +37,7 @@ pub(crate) async fn check(
     Ok(next.run(request).await)
 }
 
-/// The text after `Bearer `, whose case does not matter.
+/// Returns the text after `Bearer `, which is matched case-insensitively.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())

@@ -1,4 +1,4 @@
-//! How many requests are worked on at one time. More are told to try again instead of queueing.
+//! Limit of concurrent requests. Further requests are rejected with 429 instead of queueing.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::app::AppState;
 use crate::error::ApiError;
 
-/// A place among the requests that are worked on, given back when its last clone goes.
+/// Permit of a concurrent request, released when its last clone is dropped.
 ///
-/// The engine's work for a request holds one as well: a request that timed out keeps its place until its work ends.
+/// The engine call of a request holds a clone: a request that timed out keeps its permit until the call ends.
 #[derive(Clone)]
 pub(crate) struct RequestPermit(Arc<PermitState>);
 
 struct PermitState {
     app: Arc<AppState>,
-    /// `None` while the request's body arrives: who sends slowly must not keep others out.
+    /// `None` while the request's body arrives, so that slow senders do not block others.
     inner: Mutex<Option<PermitInner>>,
 }
 
@@ -38,18 +38,18 @@ impl Drop for PermitInner {
 }
 
 impl RequestPermit {
-    /// Errors: 429 when all places are taken.
+    /// Acquires a permit. Errors: 429 when none is free.
     fn take(app: &Arc<AppState>) -> Result<Self, ApiError> {
         let held = Mutex::new(Some(PermitInner::take(app)?));
         Ok(Self(Arc::new(PermitState { app: app.clone(), inner: held })))
     }
 
-    /// Gives the place to others until [`RequestPermit::resume`].
+    /// Releases the permit until [`RequestPermit::resume`].
     pub fn pause(&self) {
         self.0.inner.lock().take();
     }
 
-    /// Takes a place again. Errors: 429 when all are taken.
+    /// Acquires the permit again. Errors: 429 when none is free.
     pub fn resume(&self) -> Result<(), ApiError> {
         let held = PermitInner::take(&self.0.app)?;
         *self.0.inner.lock() = Some(held);
@@ -71,7 +71,8 @@ impl PermitInner {
     }
 }
 
-/// Gives requests to `/api` a [`RequestPermit`]; health and metrics must answer when everything else is busy.
+/// Middleware that gives requests to `/api` a [`RequestPermit`]. Health and metrics have no limit, because
+/// they must answer under load.
 pub(crate) async fn limit(
     State(app): State<Arc<AppState>>,
     mut request: Request,
@@ -87,7 +88,7 @@ pub(crate) async fn limit(
     Ok(next.run(request).await)
 }
 
-/// What a panic in a handler becomes.
+/// Converts a panic in a handler into a 500 reply, and counts and logs it.
 pub(crate) fn panicked(app: &AppState, payload: Box<dyn std::any::Any + Send>) -> ApiError {
     let text = payload
         .downcast_ref::<String>()

@@ -1,7 +1,8 @@
-//! Against DNS rebinding: a page from elsewhere that resolves its own name to this machine is turned away.
+//! Protection against DNS rebinding: rejects foreign pages that resolve their own name to this machine.
 //!
-//! A browser sends the name it believes to talk to in `Host`, and where the page came from in `Origin`. On a loopback
-//! address both must be names of this machine (or configured ones). On other addresses the token is the guard.
+//! A browser sends the host name it connects to in `Host` and the origin of the page in `Origin`. On a
+//! loopback address both must be names of this machine or configured names. On other addresses the token is
+//! the protection.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,8 +28,9 @@ pub(crate) async fn check(
     Ok(next.run(request).await)
 }
 
-/// An absolute request target takes the place of the header (RFC 9112, 3.2.2), but whoever sends another name beside it
-/// means to be read in two ways. The same goes for a header that is there twice.
+/// Checks the host of the request. An absolute request target overrides the header (RFC 9112, 3.2.2), but a
+/// request with a differing or repeated header is ambiguous, so all names given must be allowed and a second
+/// header is rejected.
 fn check_host(request: &Request, others: &[String]) -> Result<(), ApiError> {
     let target = request.uri().authority().map(Authority::as_str);
     let hosts: Vec<&str> = header_strings(request.headers(), header::HOST).collect();
@@ -54,7 +56,8 @@ fn check_origin(headers: &HeaderMap, others: &[String]) -> Result<(), ApiError> 
     }
 }
 
-/// The header's texts; one that is not text is no name of ours.
+/// Returns all values of the header; one that is not visible ASCII becomes empty, which is never an allowed
+/// name.
 fn header_strings(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
     headers.get_all(name).into_iter().map(|v| v.to_str().unwrap_or_default())
 }
@@ -75,12 +78,12 @@ fn is_allowed_host(host: &str, others: &[String]) -> bool {
     let Ok(authority) = host.parse::<Authority>() else {
         return false;
     };
-    // user information has no place in either header
+    // neither header may contain user information
     if host.contains('@') {
         return false;
     }
     let name = authority.host();
-    // the port is not looked at, but text in its place is no port
+    // any port is accepted, but it must be numeric
     if !host
         .get(name.len()..)
         .and_then(|rest| rest.strip_prefix(':'))

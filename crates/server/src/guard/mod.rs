@@ -1,7 +1,7 @@
-//! What a request passes before a handler sees it, outermost first.
+//! Middleware in front of the handlers, outermost first.
 //!
-//! [`observe`] counts and logs every reply, [`host`] refuses names that are not ours, [`auth`] asks for the token,
-//! [`concurrency`] keeps the number of requests that are worked on below its limit.
+//! [`observe`] counts and logs every reply, [`host`] rejects foreign host names, [`auth`] checks the token,
+//! [`concurrency`] limits concurrent requests.
 
 pub(crate) mod auth;
 pub(crate) mod concurrency;

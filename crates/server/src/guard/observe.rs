@@ -1,4 +1,4 @@
-//! Every reply is counted, measured and logged ([`crate::request_log`]).
+//! Counting, timing and logging ([`crate::request_log`]) of every reply.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::app::AppState;
 use crate::metrics::MethodLabel;
 use crate::request_log::CompletedRequest;
 
-/// The route label of requests that match none.
+/// Route label of requests that match no route.
 const UNMATCHED: &str = "unmatched";
 
 pub(crate) async fn observe(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
@@ -23,7 +23,7 @@ pub(crate) async fn observe(State(app): State<Arc<AppState>>, request: Request, 
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|c| c.0);
     let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
     let mut response = next.run(request).await;
-    // text that came in as data must not run in a browser as a page
+    // data must not be interpreted as a page by a browser
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let (status, took) = (response.status(), started.elapsed());
     app.metrics.record(method, route, status.as_u16(), took);

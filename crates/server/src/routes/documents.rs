@@ -23,7 +23,7 @@ use crate::routes::events::{DurabilityName, durability};
 use crate::routes::id::{IdType, by_id, candidates, doc_bytes, entity_key, existing, missing, new_id};
 use crate::routes::write_reply::{WriteRefusal, WriteReply, into_reply, json_of};
 
-/// Documents in one insert.
+/// Maximum documents in one insert.
 const INSERT_DOCUMENTS_MAX: usize = 100_000;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -121,7 +121,7 @@ fn only_document((index, value): (usize, Bson)) -> Result<Document, ApiError> {
     }
 }
 
-/// The documents as bytes, and the `_id` that each has or will have.
+/// Encodes the documents and returns them with the `_id` that each has or will have.
 fn with_ids(
     engine: &Engine,
     collection: &str,

@@ -1,4 +1,4 @@
-//! Sending events, and the streams they go to.
+//! Routes of events and streams.
 
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ use crate::error::{ApiError, ErrorBody, ErrorDetail};
 use crate::extract::{PathParams, QueryParams};
 use crate::model::{OneOrMany, SendRefusal, SendReply, Stream};
 
-/// Content types of events, and what they mean.
+/// Content types of events and their formats.
 const MEDIA: [(&str, BodyFormat); 6] = [
     ("application/json", BodyFormat::Json),
     ("application/x-ndjson", BodyFormat::Ndjson),
@@ -48,7 +48,7 @@ pub(crate) enum DurabilityName {
     Fsync,
 }
 
-/// Reads a durability in a query string.
+/// Deserializes a durability from a query string.
 pub(crate) fn durability<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Durability>, D::Error> {
     let text = String::deserialize(d)?;
     Durability::from_str(&text).map(Some).map_err(|e| de::Error::custom(e.message()))
@@ -89,7 +89,7 @@ pub(crate) async fn send(
     Ok(with_status(reply.into()))
 }
 
-/// The status that tells how much was accepted.
+/// Adds the status that reflects how many rows were accepted.
 fn with_status(mut reply: SendReply) -> (StatusCode, Json<SendReply>) {
     let status = match (reply.accepted, reply.rejected.first()) {
         (_, None) => StatusCode::OK,

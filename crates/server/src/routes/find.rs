@@ -1,4 +1,4 @@
-//! Documents by filter: find, update, delete.
+//! Routes for documents by filter: find, update, delete.
 
 use axum::Json;
 use axum::http::header;
@@ -20,9 +20,9 @@ use crate::routes::documents::WriteParams;
 use crate::routes::id::doc_bytes;
 use crate::routes::write_reply::{WriteRefusal, WriteReply, into_reply};
 
-/// Documents in a reply when the caller does not say.
+/// Default limit of documents in a reply.
 const FIND_LIMIT: u64 = 1000;
-/// Most documents in a reply.
+/// Maximum limit of documents in a reply.
 const FIND_LIMIT_MAX: u64 = 100_000;
 
 /// Which documents, in which order, which of their fields.
@@ -86,7 +86,7 @@ pub(crate) async fn find(
         sort: SortOrder::parse(&raw(request.sort)?).map_err(Error::from)?,
         projection: request.projection.map(projection).transpose()?,
         skip: request.skip,
-        // one more tells whether there are more
+        // one more, to detect whether there are more
         limit: Some(limit + 1),
     };
     let bytes_max = call.app.options.reply_bytes_max;
@@ -107,7 +107,8 @@ fn projection(document: ExtDocument) -> Result<Projection, ApiError> {
     Ok(Projection::parse(&document.into_raw()?).map_err(Error::from)?)
 }
 
-/// The reply with the first of `found`: at most `limit` and `bytes_max` of them, but one always.
+/// Writes the reply with the first of `found`: at most `limit` documents and `bytes_max` bytes, but at least
+/// one document.
 fn write_found(found: &[DocBytes], limit: usize, bytes_max: usize) -> Result<Vec<u8>> {
     let mut bytes = 0;
     let fitting = found

@@ -1,4 +1,4 @@
-//! The `_id` of a document: how a path's text is read, and what a document has or will have.
+//! The `_id` of a document: interpretation of the id in a path, and the `_id` of new documents.
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
@@ -22,7 +22,8 @@ pub(crate) enum IdType {
     ObjectId,
 }
 
-/// The values that an id in a path may stand for, never none. Errors: it does not read as the type asked for.
+/// Returns the values that an id in a path may represent, at least one. Errors: `text` is not of the
+/// requested type.
 pub(crate) fn candidates(text: &str, id_type: Option<IdType>) -> Result<Vec<Bson>, ApiError> {
     let int = || text.parse::<i64>().ok().map(Bson::Int64);
     let object_id = || ObjectId::parse_str(text).ok().map(Bson::ObjectId);
@@ -37,7 +38,7 @@ pub(crate) fn candidates(text: &str, id_type: Option<IdType>) -> Result<Vec<Bson
     }
 }
 
-/// The first of `ids` that a document has.
+/// Returns the first document found under one of `ids`, with that id.
 pub(crate) fn existing(
     engine: &Engine,
     collection: &str,
@@ -51,20 +52,20 @@ pub(crate) fn existing(
     Ok(None)
 }
 
-/// The filter that finds the document with that `_id`.
+/// Returns a filter for the document with that `_id`.
 pub(crate) fn by_id(id: Bson) -> Result<DocBytes> {
     let mut filter = Document::new();
     filter.insert("_id", id);
     doc_bytes(&filter)
 }
 
-/// That there is no such document.
+/// Returns the error for a document that does not exist.
 pub(crate) fn missing(collection: &str, id: &str) -> Error {
     Error::not_found(format!("collection `{collection}` has no document with the _id `{id}`"))
 }
 
-/// The `_id` of a document that is not there yet: its own or its key's where that reads as the path, else the path's
-/// first reading.
+/// Returns the `_id` for a document that does not exist yet: its own `_id` or key field, which must match one
+/// of `ids`, else the first of `ids`.
 pub(crate) fn new_id(engine: &Engine, collection: &str, document: &Document, ids: &[Bson]) -> Result<Bson> {
     let key = entity_key(engine, collection);
     let own = document.get("_id").or_else(|| key.as_ref().and_then(|key| document.get(key)));
@@ -85,12 +86,12 @@ fn same_id(a: &Bson, b: &Bson) -> bool {
     a == b || int(a).is_some_and(|n| int(b) == Some(n))
 }
 
-/// The field whose value is also the `_id`, where an entity declares it.
+/// Returns the field whose value is also the `_id`, if an entity declares one.
 pub(crate) fn entity_key(engine: &Engine, collection: &str) -> Option<String> {
     engine.collections().into_iter().find(|c| c.name == collection).and_then(|c| c.key)
 }
 
-/// A document as bytes. Errors: it cannot be BSON, is too large or nested too deep.
+/// Encodes a document as BSON. Errors: it cannot be encoded, is too large or nested too deeply.
 pub(crate) fn doc_bytes(document: &Document) -> Result<DocBytes> {
     let bytes = document
         .to_vec()

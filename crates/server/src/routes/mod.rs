@@ -1,4 +1,4 @@
-//! The routes, one file per subject. What they are and how they are documented is one declaration each.
+//! Routes, one file per subject. Each route and its documentation are one declaration.
 
 pub(crate) mod documents;
 pub(crate) mod events;

@@ -1,4 +1,4 @@
-//! Rules: what they did, why they did it or did not, and running an aggregate now.
+//! Routes of rules: statistics, explanations, and running an aggregate rule.
 
 use axum::Json;
 use axum::http::{HeaderMap, header};

@@ -1,4 +1,4 @@
-//! SiddhiQL apps: on-demand queries over what they hold, and why a query puts nothing out.
+//! Routes of SiddhiQL apps: on-demand queries, and reports on why a query emits nothing.
 
 use axum::Json;
 use axum::http::{HeaderMap, header};

@@ -1,8 +1,8 @@
 //! SQL over HTTP: rows are sent while the query runs.
 //!
-//! The status is decided by the first piece of the reply. When the query fails later, the text ends with a line that
-//! says so and the connection is closed before the body's end, so that neither a person nor a program takes a part
-//! for the whole.
+//! The first chunk of the reply decides the status. If the query fails later, the body ends with an error
+//! line and the connection is closed before the end of the body, so that neither a person nor a program
+//! mistakes a partial result for a complete one.
 
 use std::io;
 
@@ -24,7 +24,7 @@ use crate::extract::QueryParams;
 use crate::negotiate;
 use crate::sql::{Format, SqlReply};
 
-/// Pieces of a reply that wait for the client.
+/// Chunks buffered for the client.
 const CHUNKS_BUFFERED_MAX: usize = 4;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -105,14 +105,15 @@ async fn text(call: &RequestContext, content: RequestBody) -> Result<String, Api
     Ok(sql)
 }
 
-/// What travels from the query to the reply. A channel that closes without [`ReplyChunk::End`] means a defect.
+/// Message from the query to the reply. A channel that closes without [`ReplyChunk::End`] indicates a defect.
 enum ReplyChunk {
     Rows(Bytes),
     Failed(ErrorDetail),
     End,
 }
 
-/// Moves pieces from the query to the reply, as fast as the client takes them; holds the request's slot until the end.
+/// Forwards chunks from the query to the reply as fast as the client reads them; holds the request's permit
+/// until the end.
 async fn forward_chunks(
     call: RequestContext,
     first: Bytes,
@@ -152,10 +153,10 @@ async fn forward_chunks(
     }
 }
 
-/// Where a reply is.
+/// Progress of a reply.
 enum ReplyStage {
     Rows(Receiver<ReplyChunk>),
-    /// The line that tells of the failure was given.
+    /// The error line was sent.
     Failed,
     Done,
 }
@@ -176,7 +177,7 @@ fn reply_chunks(
                 }
             },
             ReplyStage::Failed => {
-                // gives the connection a turn to send the line before it is closed
+                // lets the connection send the line before it is closed
                 tokio::task::yield_now().await;
                 Some((Err(io::Error::other("the query failed, the reply is not whole")), ReplyStage::Done))
             }

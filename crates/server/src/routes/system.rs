@@ -1,4 +1,4 @@
-//! Health, metrics, the API's description and the front page.
+//! Routes of health, metrics, the API description and the front page.
 
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode, header};

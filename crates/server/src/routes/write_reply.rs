@@ -1,4 +1,4 @@
-//! What a write did, as its reply and its status.
+//! Reply and status of a document write.
 
 use axum::http::StatusCode;
 use bson::Bson;
@@ -60,7 +60,7 @@ pub(crate) struct RefusedDocument {
     pub message: String,
 }
 
-/// An `_id` as relaxed Extended JSON.
+/// Encodes an `_id` as relaxed Extended JSON.
 pub(crate) fn json_of(id: &Bson) -> Result<Box<RawValue>, ApiError> {
     let wrapped = bson::RawBson::try_from(id.clone())
         .map_err(|e| ApiError::from(Error::internal("an _id could not be read").with_source(e)))?;
@@ -68,7 +68,8 @@ pub(crate) fn json_of(id: &Bson) -> Result<Box<RawValue>, ApiError> {
         .map_err(|e| Error::internal("an _id could not be written as JSON").with_source(e).into())
 }
 
-/// The reply to a write with its status: 207 when some documents were refused, the first one's when all were.
+/// Converts the outcome of a write into its reply and status: 207 when some documents were rejected, the
+/// status of the first error when nothing was done.
 pub(crate) fn into_reply(outcome: CommandOutcome) -> Result<(StatusCode, WriteReply), ApiError> {
     let CommandOutcome { inserted, matched, modified, deleted, upserted_id, errors } = outcome;
     let upserted_id = upserted_id.as_ref().map(json_of).transpose()?;
@@ -96,7 +97,7 @@ pub(crate) fn into_reply(outcome: CommandOutcome) -> Result<(StatusCode, WriteRe
 fn refusal(first: &DocumentError) -> (StatusCode, ErrorDetail) {
     let kind = first.error.kind();
     let (status, retryable) = match first.error.error_code() {
-        // sending it again does not make it smaller
+        // a retry would not make the document smaller
         ErrorCode::DocumentTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, false),
         _ => (
             StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),

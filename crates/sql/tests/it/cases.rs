@@ -1,8 +1,9 @@
-//! Cases as text: `tests/cases/*.slt` holds queries and what they print.
+//! Text cases: `tests/cases/*.slt` has queries and their output.
 //!
-//! A case is `query [table|json|ndjson|csv]` or `error`, the SQL, `----`, and the output up to an empty line. Every
-//! case runs with the rows in the tail, in files, and in both, unless the file says `only both` at its top: where the
-//! rows lie must not show. `UPDATE_CASES=1 cargo test -p tidemill-sql` writes the outputs anew; read the difference.
+//! A case is `query [table|json|ndjson|csv]` or `error`, the SQL, `----`, and the output up to an empty line.
+//! Every case runs with the rows in the tail, in files, and in both, because their location must not matter,
+//! unless the file starts with `only both`. `UPDATE_CASES=1 cargo test -p tidemill-sql` rewrites the outputs;
+//! review the difference.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use tidemill_sql::output::{Format, Writer};
 use crate::fixture::{self, State};
 
 struct Case {
-    /// Comments and empty lines before it.
+    /// Comments and empty lines before the case.
     before: String,
     directive: String,
     sql: String,
@@ -50,7 +51,7 @@ async fn cases() {
                 }
                 write!(written, "{}{}\n{}\n----\n{found}", case.before, case.directive, case.sql).unwrap();
             }
-            // one state writes, the others check what it wrote
+            // one state writes the outputs, the others check them
             let writes = state == State::ALL[0] || text.starts_with("only both");
             if writes && std::env::var_os("UPDATE_CASES").is_some() {
                 std::fs::write(file, written + &after).unwrap();

@@ -1,4 +1,4 @@
-//! Documents as tables: every shape of document, in any order, in any number.
+//! Documents as tables: any shape, order and number of documents.
 
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ async fn number(sql: &Sql, query: &str) -> i64 {
     rows.batches[0].column(0).as_primitive::<Int64Type>().value(0)
 }
 
-/// Fields in any order, each missing in some documents, one of them of a type of its own.
+/// Generates a document with fields in random order, each missing in some documents, and one of a varying
+/// type.
 fn document(rng: &mut StdRng, n: i64) -> Document {
     let mut fields: Vec<(String, Bson)> = vec![("_id".into(), Bson::Int64(n))];
     for f in 0..12 {
@@ -75,7 +76,7 @@ async fn columns_hold_what_the_documents_hold() {
             n += 1;
         }
     }
-    // fields that only one document has, far from the first
+    // a field that only one document has, far from the first
     assert_eq!(number(&sql, "select sum(late) from docs.c where f3b = 'text'").await, 7);
     assert_eq!(
         number(&sql, "select count(*) from docs.c where json_get_int(nested, 'list', 0) = _id").await,
@@ -126,7 +127,8 @@ fn timestamp() -> DataType {
     DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, Some("UTC".into()))
 }
 
-/// Damaged bytes never get into a collection; should they, a query reads what it can and does not panic.
+/// Collections reject damaged bytes; should a document be damaged anyway, a query reads the intact part and
+/// does not panic.
 #[tokio::test]
 async fn damaged_documents_do_not_panic() {
     let whole = bytes(
@@ -157,7 +159,7 @@ async fn fields_and_collections_to_come_are_null_for_programs() {
     assert_eq!(batch.column(0).as_primitive::<Int64Type>().value(0), 1);
     assert_eq!(batch.column(1).as_string::<i32>().value(0), "A320");
     assert_eq!(batch.column(2).as_primitive::<Int64Type>().value(0), 0);
-    // nothing goes with every type
+    // a missing value coerces to every type
     let query = r#"SELECT sum(CASE WHEN coalesce("$c"."late", FALSE) THEN 1 ELSE 0 END) AS c0, avg(CAST("$c"."delay" AS DOUBLE)) AS c1,
         max(CAST("$c"."other"['x'] AS DOUBLE)) AS c2, min(arrow_cast("$c"."at", 'Timestamp(Microsecond, Some("UTC"))')) AS c3
         FROM docs."c" AS "$c" WHERE coalesce("$c"."factor", 1.5) > 1 AND "$c"."gone" IS NULL"#;
@@ -168,7 +170,7 @@ async fn fields_and_collections_to_come_are_null_for_programs() {
         (1..4).all(|c| batch.column(c).is_null(0) || batch.column(c).data_type() == &DataType::Null),
         "{batch:?}"
     );
-    // tables that are no collections still refuse
+    // tables other than collections still reject missing fields
     let wrong = sql.query_with("select nothing from system.ledger", MissingFields::Null).await.unwrap_err();
     assert!(wrong.to_string().contains("there is no column `nothing`"), "{wrong}");
 }

@@ -1,4 +1,4 @@
-//! Every acknowledged row is seen exactly once, while rows are pushed and flushed.
+//! Every acknowledged row is visible exactly once, while rows are pushed and flushed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Tables to query: a stream with real files and a real tail, documents of every type, system tables.
+//! Test tables: a stream with real files and a real tail, documents of every type, system tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tidemill_types::{Field, FieldType, Offset, PartitionId, StreamSchema, Timest
 use tidemill_zones::{Table, TableSnapshot, Zones, ZonesOptions};
 use url::Url;
 
-/// Where the rows of the streams lie.
+/// Location of the rows of the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Tail,
@@ -32,8 +32,7 @@ pub struct Fixture {
     pub streams: BTreeMap<String, Arc<Table>>,
     pub collections: BTreeMap<String, Vec<Bytes>>,
     rejected: Arc<Table>,
-    /// Removed with the fixture.
-    /// How often the collections were listed.
+    /// Number of calls of `collections`.
     pub listings: AtomicUsize,
     _dir: tempfile::TempDir,
 }
@@ -85,7 +84,7 @@ fn ledger() -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
 }
 
-/// Fixture and session in one, with the small streams `TakeOffEvent` and `Landing`.
+/// Creates a fixture and its session, with the small streams `TakeOffEvent` and `Landing`.
 pub async fn sql(state: State, options: SqlOptions) -> (Arc<Fixture>, Sql) {
     let fixture = Arc::new(Fixture::open(state).await);
     let sql = Sql::new(fixture.clone(), options).unwrap();
@@ -115,7 +114,7 @@ impl Fixture {
 
     pub async fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // a name that must be escaped in URLs
+        // a path that must be escaped in URLs
         let place = dir.path().join("my tables");
         let zones = Zones::open(place.to_str().unwrap(), 1, ZonesOptions::default(), &[]).await.unwrap();
         let texts =
@@ -138,7 +137,7 @@ impl Fixture {
         table
     }
 
-    /// Twelve rows; where some are in files, the first of these were written before the stream had `gate`.
+    /// Adds twelve rows. If some are in files, the first four were written before the stream had `gate`.
     async fn take_offs(&mut self, state: State) {
         let fields = [
             ("carrier", FieldType::String),
@@ -174,7 +173,7 @@ impl Fixture {
     }
 }
 
-/// Row `n` left an hour after row `n - 1`; the first four have no gate.
+/// Returns twelve rows. Row `n` departs an hour after row `n - 1`; the first four have no gate.
 fn take_off_rows() -> Vec<String> {
     let rows = (0..12).map(|n| {
         let carrier = ["UA", "AA", "B6", "DL"][n % 4];
@@ -207,7 +206,7 @@ pub fn stream(name: &str, fields: &[(&str, FieldType)], time: Option<usize>) -> 
     Arc::new(StreamSchema { name: name.into(), fields, key: Some(0), id: vec![], time })
 }
 
-/// The time at which every row arrived.
+/// Time of reception of every row.
 pub const NOW: Timestamp = Timestamp(1_357_100_000_000_000);
 
 pub fn push(table: &Table, partition: u32, offset: u64, rows: &[&str]) {

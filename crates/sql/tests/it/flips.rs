@@ -1,4 +1,4 @@
-//! Flipped bits of tablets: queries give the same rows or an error that names the file.
+//! Bit flips in tablets: a query returns correct rows or an error that names the file.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use crate::fixture::{self, State, options};
 
 const SEED: u64 = 684;
 
-/// Every column decoded, row groups and pages left out by their statistics and Bloom filters, and positions in a page
-/// looked up in its index.
+/// Queries that decode every column, prune row groups and pages by statistics and Bloom filters, and look up
+/// page positions in the index.
 const QUERIES: [&str; 4] = [
     "select * from events.TakeOffEvent order by _time, flight",
     "select count(*), sum(distance), max(gate), min(actual) from events.TakeOffEvent where carrier = 'AA'",
@@ -43,7 +43,7 @@ async fn no_flipped_bit_of_a_tablet_gives_other_rows_in_silence() {
         let whole = std::fs::read(&path).unwrap();
         let name = tablet.path.filename().unwrap();
         for _ in 0..70 {
-            // a session of its own: footers that were read once are kept
+            // a new session, because sessions cache footers
             let sql = Sql::new(fixture.clone(), options()).unwrap();
             let bit = rng.random_range(0..whole.len() * 8);
             let mut damaged = whole.clone();

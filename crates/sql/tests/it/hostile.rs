@@ -1,4 +1,4 @@
-//! The statements of `tests/hostile.txt`: each is answered, and the process lives.
+//! The statements of `tests/hostile.txt`: each gets an answer, and the process survives.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -17,7 +17,7 @@ struct Statement {
 
 fn statements() -> Vec<Statement> {
     let text = include_str!("../hostile.txt");
-    // the first two paragraphs say what the file is
+    // the first two paragraphs describe the file
     let entries = text.split("\n\n").skip(2).map(str::trim).filter(|entry| !entry.is_empty());
     let named = entries.map(|entry| {
         let named = entry.split_once('\n').and_then(|(head, sql)| Some((head.rsplit_once(": ")?, sql)));
@@ -31,7 +31,7 @@ fn statements() -> Vec<Statement> {
     named.map(statement).collect()
 }
 
-/// Writes out every `<<N¦text¦between>>`.
+/// Expands every `<<N¦text¦between>>`.
 fn expand(sql: &str) -> String {
     let mut rest = sql;
     let mut out = String::new();
@@ -86,7 +86,8 @@ async fn hostile_statements_are_answered() {
     let (_fixture, sql) = fixture::sql(State::Tail, limits).await;
     let (_fixture, impatient) =
         fixture::sql(State::Tail, SqlOptions { query_timeout: Duration::from_secs(2), ..options() }).await;
-    // all of them take a debug build several minutes: TIDEMILL_HOSTILE= runs all, TIDEMILL_HOSTILE=chain those so named
+    // all statements take several minutes in a debug build, so every fourth runs; `TIDEMILL_HOSTILE=` runs
+    // all, `TIDEMILL_HOSTILE=chain` those with that name
     let only = std::env::var("TIDEMILL_HOSTILE").ok();
     let chosen = |(n, s): &(usize, &Statement)| match &only {
         Some(name) => s.name.contains(name),

@@ -1,4 +1,4 @@
-//! Limits, damage and the end of queries.
+//! Limits, damaged files and cancellation of queries.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,10 +10,10 @@ use tidemill_types::{Error, ErrorKind};
 
 use crate::fixture::{self, Fixture, State, options};
 
-/// A million groups or rows to sort, without a table.
+/// 400,000 rows to sort, without a table.
 const WIDE: &str =
     "select value, md5(cast(value as varchar)) as m from generate_series(1, 400000) order by m";
-/// Longer than anybody waits.
+/// Query that does not finish within any timeout of these tests.
 const ENDLESS: &str = "select count(*) from generate_series(1, 2000000) a join generate_series(1, 2000000) b \
                        on a.value % 2 = b.value % 2";
 
@@ -37,7 +37,8 @@ async fn too_much_memory_is_refused_and_spilled_where_there_is_a_place() {
 
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("spill");
-    // one partition: DataFusion's merge of several sorted ones cannot spill and may find this little memory taken
+    // one partition: DataFusion's merge of several sorted partitions cannot spill, and may fail to reserve
+    // even this little memory
     let tight = SqlOptions { target_partitions: 1, ..tight };
     let sql = session(SqlOptions { spill_dir: Some(place.clone()), ..tight.clone() }).await;
     let rows = sql.query(WIDE).await.unwrap().collect().await.unwrap();
@@ -58,7 +59,7 @@ async fn a_query_ends_at_its_timeout_and_when_nobody_reads_it() {
     assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
     assert!(error.to_string().contains("300ms (`sql.query_timeout`)"), "{error}");
 
-    // with room for one query, the next only runs when the dropped one has ended
+    // with one slot, the next query runs only after the dropped one has ended
     let sql = session(SqlOptions { queries_max: 1, ..options() }).await;
     for _ in 0..3 {
         drop(sql.query(ENDLESS).await.unwrap());
@@ -172,7 +173,7 @@ async fn damaged_and_missing_files_are_named() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains(victim.path.filename().unwrap()), "{error}");
 
-    // the tablets that a filter leaves out are not opened
+    // tablets that the filter prunes are not opened
     let other =
         "select count(*) from events.TakeOffEvent where gate is null and _time < '2013-01-01T08:30:00Z'";
     assert_eq!(sql.query(other).await.unwrap().collect().await.unwrap().num_rows(), 1);

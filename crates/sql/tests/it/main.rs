@@ -1,4 +1,4 @@
-//! Integration tests: cases as text, and the properties that cases cannot show.
+//! Integration tests: text cases, and the properties that cases cannot show.
 
 mod cases;
 mod documents;

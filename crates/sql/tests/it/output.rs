@@ -1,4 +1,4 @@
-//! What cases as text cannot show about output.
+//! Properties of output that the text cases cannot show.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ async fn long_results_are_written_as_they_come() {
     let table = print(&sql, query, Format::Table).await.unwrap();
     let mut lines = table.lines();
     assert_eq!(lines.next(), Some("  n   | x"));
-    // the widths are settled after 1,000 rows; wider numbers stick out
+    // the widths are fixed after 1,000 rows; wider numbers overflow
     assert_eq!(lines.nth(1), Some("    1 | x"));
     assert_eq!(lines.nth(29_998), Some(" 30000 | x"));
     assert_eq!(lines.next(), Some("(30000 rows)"));
@@ -28,7 +28,7 @@ async fn long_results_are_written_as_they_come() {
     assert_eq!(print(&sql, query, Format::Csv).await.unwrap().lines().count(), 30_001);
 }
 
-/// Takes some bytes, then fails.
+/// Writer that accepts some bytes, then fails.
 struct Full(usize);
 
 impl Write for Full {

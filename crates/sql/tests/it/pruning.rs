@@ -1,4 +1,4 @@
-//! What is not read: tablets, row groups, pages and columns.
+//! Pruning: tablets, row groups, pages and columns that are not read.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use tidemill_types::FieldType;
 use crate::cases::print;
 use crate::fixture::{Fixture, flush, options, push, stream};
 
-/// Ten tablets of 2,000 rows: hour `i` of the day and numbers from `2000 * i` in tablet `i`; ten rows in the tail.
+/// Creates ten tablets of 2,000 rows: tablet `i` has hour `i` of the day and numbers from `2000 * i`; ten
+/// rows are in the tail.
 async fn ten_hours() -> (Arc<Fixture>, Sql) {
     let mut fixture = Fixture::empty().await;
     let fields = [
