@@ -56,7 +56,7 @@ fn a_body_above_the_limit_is_refused_before_it_is_read() {
     let reply = mill.connect(head.as_bytes()).read_all();
     let message = reply.refusal(413, "limit_reached");
     assert!(message.contains("body_bytes_max"), "{message}");
-    // in chunks the size is only known on the way
+    // the size of a chunked body is unknown at the start
     let mut chunked = head.replace("Content-Length: 999999999", "Transfer-Encoding: chunked").into_bytes();
     chunked.extend(b"10001\r\n");
     chunked.extend(vec![b' '; 0x10001]);

@@ -1,10 +1,10 @@
-//! Case files: requests with the replies they must get. Filled in again with `UPDATE_CASES=1`.
+//! Case files: requests with their expected replies. `UPDATE_CASES=1` rewrites the replies.
 //!
-//! A case is `=== name`, the request (request line without version, headers, empty line, body), and after a line
-//! `--- status` the reply: headers that matter, an empty line, the body. `Host`, the token, `Content-Length` and
-//! `Connection: close` are added to a request unless it has them; a header with the value `none` is left out. `\xHH`
-//! stands for a byte. What differs from run to run is replaced: `<oid>`, `<port>`. The cases of a file run in order on
-//! one server.
+//! A case is `=== name`, the request (request line without version, headers, empty line, body), a line `---
+//! status`, and the reply (relevant headers, an empty line, the body). `Host`, the token, `Content-Length`
+//! and `Connection: close` are added to a request unless it sets them; a header with the value `none` is
+//! omitted. `\xHH` represents a byte. Values that differ between runs are replaced by `<oid>` and `<port>`.
+//! The cases of a file run in order on one server.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ fn run(mill: &Mill, request: &str) -> Reply {
     mill.connect(&bytes).read_all()
 }
 
-/// `\xHH` as the byte.
+/// Replaces `\xHH` by the byte.
 fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -107,7 +107,7 @@ fn unescape(text: &str) -> Vec<u8> {
 fn render(mill: &Mill, reply: &Reply) -> String {
     let mut text = format!("{}\n", reply.status);
     for name in HEADERS {
-        // what nearly every reply has is left out
+        // headers with the usual value are omitted
         let usual = matches!(
             (name, reply.header(name)),
             ("content-type", Some("application/json")) | ("connection", Some("close"))
@@ -120,7 +120,7 @@ fn render(mill: &Mill, reply: &Reply) -> String {
     text + "\n" + &without_object_ids(&body)
 }
 
-/// Runs of 24 hexadecimal digits after `"$oid":"` differ from run to run.
+/// Replaces the 24 hexadecimal digits after `"$oid":"`, which differ between runs.
 fn without_object_ids(text: &str) -> String {
     let mut parts = text.split("\"$oid\":\"");
     let mut out = parts.next().unwrap().to_owned();

@@ -16,7 +16,7 @@ fn a_document_lives_from_insert_to_delete() {
     assert_eq!(reply.status, 200, "{}", reply.text());
     let id = reply.json()["ids"][0]["$oid"].as_str().unwrap().to_owned();
     let path = format!("{NOTES}/documents/{id}");
-    // fields come back in the order in which they were sent
+    // fields are returned in the order in which they were sent
     let text = mill.get(&path).text();
     assert_eq!(text, format!(r#"{{"_id":{{"$oid":"{id}"}},"z":1,"a":{{"$date":"2013-01-01T00:00:00Z"}}}}"#));
 
@@ -116,7 +116,7 @@ fn a_reply_holds_as_many_documents_as_fit() {
     let find = |filter: &str| mill.post_json(&format!("{NOTES}/find"), filter).json();
     let reply = find(r#"{"filter":{"_id":{"$lt":9}}}"#);
     assert_eq!((reply["documents"].as_array().unwrap().len(), &reply["more"]), (1, &json!(true)));
-    // one that is larger than a reply may be is given all the same
+    // a single document is returned even if it exceeds the reply limit
     let reply = find(r#"{"filter":{"_id":9}}"#);
     assert_eq!((reply["documents"].as_array().unwrap().len(), &reply["more"]), (1, &json!(false)));
 }

@@ -1,4 +1,4 @@
-//! A server on a free port with an engine of its own, and clients for it.
+//! Test server on a free port with its own engine, and clients for it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -41,7 +41,7 @@ rule Origins every 1 day {
 }
 "#;
 
-/// A running server. Everything goes when it is dropped.
+/// Running server. Dropping it removes everything.
 pub struct Mill {
     pub engine: Arc<Engine>,
     pub address: SocketAddr,
@@ -50,7 +50,7 @@ pub struct Mill {
     _dir: TempDir,
 }
 
-/// Options that tests start from: a token, and limits that are easy to reach.
+/// Returns the base settings of tests: a token, and limits that are easy to reach.
 pub fn options() -> ServerOptions {
     ServerOptions {
         token: Some(Token::new(TOKEN).unwrap()),
@@ -76,7 +76,7 @@ impl Mill {
         Self { engine, address: server.addr(), server: Some(server), runtime, _dir: dir }
     }
 
-    /// Sends a request with the token and waits for the whole reply.
+    /// Sends a request with the token and returns the whole reply.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -118,14 +118,14 @@ impl Mill {
         Connection(stream)
     }
 
-    /// The value of a metric without labels, 0 when it is not there.
+    /// Returns the value of a metric without labels, 0 if it is missing.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").text();
         let line = text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or(" 0");
         line.trim().parse().unwrap()
     }
 
-    /// Asks for the metric until it has the value.
+    /// Polls the metric until it has the value.
     pub fn wait_for_metric(&self, name: &str, value: f64) {
         for _ in 0..2000 {
             if self.metric(name) == value {
@@ -136,7 +136,7 @@ impl Mill {
         panic!("{name} is {}, expected {value}", self.metric(name));
     }
 
-    /// Begins to shut down in the background; the handle gives the number of connections that were cut.
+    /// Starts the shutdown in the background; the handle returns the number of connections that were cut off.
     pub fn begin_shutdown(&mut self, grace: Duration) -> tokio::task::JoinHandle<usize> {
         let server = self.server.take().unwrap();
         self.runtime.spawn(server.shutdown(grace))
@@ -159,7 +159,7 @@ impl Drop for Mill {
     }
 }
 
-/// A connection on which requests are written by hand.
+/// Connection on which tests write raw requests.
 pub struct Connection(TcpStream);
 
 impl Connection {
@@ -167,7 +167,7 @@ impl Connection {
         self.0.write_all(bytes).unwrap();
     }
 
-    /// Asks with the token and reads the reply; the connection stays open.
+    /// Sends a GET with the token and reads the reply; the connection stays open.
     pub fn get(&mut self, path: &str) -> Reply {
         self.write(
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n")
@@ -186,14 +186,14 @@ impl Connection {
         reply
     }
 
-    /// Everything until the server closes.
+    /// Reads a reply until the server closes the connection.
     pub fn read_all(mut self) -> Reply {
         let mut bytes = Vec::new();
         self.0.read_to_end(&mut bytes).unwrap();
         Reply::parse(&bytes)
     }
 
-    /// Everything until the server closes, as text.
+    /// Reads text until the server closes the connection.
     pub fn read_text(mut self) -> String {
         let mut bytes = Vec::new();
         self.0.read_to_end(&mut bytes).unwrap();
@@ -209,7 +209,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Reads a reply whose body ends with the connection.
+    /// Parses a reply whose body ends with the connection.
     fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP reply: {text:?}"));
@@ -239,7 +239,7 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.text()))
     }
 
-    /// The message of a refusal; its kind and status must be as given.
+    /// Returns the message of an error reply and checks its status and kind.
     #[track_caller]
     pub fn refusal(&self, status: u16, kind: &str) -> String {
         assert_eq!(self.status, status, "{}", self.text());
@@ -250,7 +250,7 @@ impl Reply {
     }
 }
 
-/// The text of a body that was sent in chunks.
+/// Decodes a chunked body.
 fn chunks(mut body: &str) -> String {
     let mut whole = String::new();
     loop {
@@ -264,8 +264,8 @@ fn chunks(mut body: &str) -> String {
     }
 }
 
-/// SQL in place of a SQL engine: `rows N` gives N rows in pieces of one, `fail N` fails after N rows, `panic` panics,
-/// `wait` never answers; anything else is an error in the text.
+/// Substitute for a SQL engine: `rows N` returns N rows in chunks of one, `fail N` fails after N rows,
+/// `panic` panics, `wait` never answers; any other text is an error.
 pub struct ScriptedSql;
 
 impl Sql for ScriptedSql {
@@ -289,7 +289,7 @@ impl Sql for ScriptedSql {
     }
 }
 
-/// Analytics for aggregate rules that finds nothing.
+/// Analytics for aggregate rules that returns no rows.
 struct NoRows;
 
 impl Analytics for NoRows {

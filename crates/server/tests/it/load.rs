@@ -1,9 +1,9 @@
-//! The limit of requests that are worked on, and defects.
+//! Concurrency limit, connection limit, and panics in handlers.
 
 use crate::harness::{Mill, TOKEN, options};
 use tidemill_server::ServerOptions;
 
-/// A request that is never answered.
+/// Returns a request that is never answered.
 fn endless() -> String {
     let query = r#"{"query":"wait"}"#;
     format!(
@@ -30,9 +30,9 @@ fn requests_above_the_limit_are_told_to_try_again() {
     assert!(message.contains("concurrency_max"), "{message}");
     assert_eq!(reply.header("retry-after"), Some("1"));
     assert_eq!(reply.json()["error"]["retryable"], true);
-    // health and metrics answer all the same
+    // health and metrics still answer
     assert_eq!(mill.get("/readyz").status, 200);
-    // a client that goes away gives its place back
+    // a client that disconnects releases its permit
     let [first, second] = held;
     drop(first);
     mill.wait_for_metric("http_requests_in_flight", 1.0);
@@ -55,7 +55,7 @@ fn bodies_that_arrive_slowly_do_not_take_the_places_of_others() {
     mill.wait_for_metric("http_connections", 21.0);
     mill.wait_for_metric("http_requests_in_flight", 0.0);
     assert_eq!(mill.post_json("/api/v1/streams/Flight", r#"{"id":"F0"}"#).status, 200);
-    // what is worked on counts when a body is whole
+    // the concurrency limit is checked again when a body is complete
     let held = [mill.connect(endless().as_bytes()), mill.connect(endless().as_bytes())];
     mill.wait_for_metric("http_requests_in_flight", 2.0);
     let mut late = slow.pop().unwrap();
@@ -68,7 +68,7 @@ fn bodies_that_arrive_slowly_do_not_take_the_places_of_others() {
     assert_eq!(last.read_all().status, 200);
 }
 
-/// Anybody may open connections; those who may call must get in all the same.
+/// Unauthenticated clients may open connections, but authorized ones must still get in.
 #[test]
 fn connections_that_send_nothing_shut_nobody_out() {
     let mill = Mill::with(ServerOptions { connections_max: 8, ..options() });
@@ -79,12 +79,12 @@ fn connections_that_send_nothing_shut_nobody_out() {
     assert_eq!(kept.get("/api/v1/streams").status, 200);
     let mut idle: Vec<_> = (0..40).map(|_| mill.connect(b"")).collect();
     idle.extend((0..40).map(|_| mill.connect(b"GET /livez HTTP/1.1\r\nHost: loc")));
-    // health, too, can be asked by anybody and earns no place
+    // health needs no token, so its callers are not trusted either
     idle.extend((0..40).map(|_| mill.connect(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")));
     assert_eq!(mill.get("/livez").status, 200);
     assert_eq!(mill.post_json("/api/v1/streams/Flight", r#"{"id":"F0"}"#).status, 200);
     assert!(mill.metric("http_connections") <= 8.0);
-    // who has shown the token keeps the connection, also while a request arrives
+    // a client that sent the token keeps its connection, also while a request arrives
     assert_eq!(kept.get("/api/v1/streams").status, 200);
     begun.write(br#""id":"F1"}"#);
     assert_eq!(begun.read_all().status, 200);

@@ -1,4 +1,4 @@
-//! The description and the routes are the same thing.
+//! The API description matches the routes.
 
 use std::collections::HashSet;
 
@@ -38,7 +38,7 @@ fn every_route_is_described_and_every_description_is_a_route() {
             "{method} {path}: {} {text}",
             reply.status
         );
-        // the router has no method on this path that is not described
+        // the router has no undocumented method on this path
         let methods: HashSet<String> = mill
             .send("PROPFIND", &filled, &[], b"")
             .header("allow")
@@ -55,7 +55,8 @@ fn every_route_is_described_and_every_description_is_a_route() {
     }
 }
 
-/// The published description; clients are generated from it. Written again with `UPDATE_CASES=1`.
+/// Compares the description with the published one, from which clients are generated. `UPDATE_CASES=1`
+/// rewrites it.
 #[test]
 fn the_description_is_the_published_one() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json");
@@ -92,7 +93,7 @@ fn the_description_is_whole() {
     check_references(&api, &api);
 }
 
-/// What generated clients must be ready for.
+/// Checks the error replies for which generated clients must be prepared.
 #[test]
 fn refusals_that_any_operation_may_give_are_described() {
     let api = Mill::start().get("/api/v1/openapi.json").json();
@@ -114,7 +115,7 @@ fn refusals_that_any_operation_may_give_are_described() {
         ] {
             let is_described = operation["responses"].get(status).is_some();
             assert!(is_described || !expected, "{method} {path} does not say {status}");
-            // a status may be the operation's own where the guards do not give it
+            // an operation may declare a status itself that the guards do not return
             let body = &operation["responses"][status]["content"]["application/json"]["schema"]["$ref"];
             assert!(!expected || body.is_string(), "{method} {path}, {status}: no schema");
         }
@@ -122,7 +123,7 @@ fn refusals_that_any_operation_may_give_are_described() {
     }
 }
 
-/// Every `$ref` leads to something.
+/// Checks that every `$ref` resolves.
 fn check_references(api: &Json, part: &Json) {
     match part {
         Json::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Stopping: what was begun is finished, nothing new is.
+//! Shutdown: requests in progress finish, new ones are rejected.
 
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Rows as they come, and failures in their midst.
+//! Streaming of rows, and failures during it.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn a_failure_after_the_first_row_is_told_and_the_body_is_not_ended() {
         let reply = text(format);
         assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
         assert!(reply.contains(&format!("\n{line}\n")), "{reply}");
-        // the last chunk of a whole body has the length 0
+        // a complete chunked body ends with a chunk of length 0
         assert!(!reply.ends_with("0\r\n\r\n"), "{reply}");
     }
     mill.wait_for_metric("http_requests_in_flight", 0.0);
