@@ -10,39 +10,39 @@ use tidemill_types::{Error, Result};
 
 use crate::Settings;
 
-/// Most bytes of rules or settings that one file of an app may have.
+/// Maximum size of one file of an app, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// An app as it was read from its directory.
+/// App as read from its directory.
 #[derive(Debug, Clone, Default)]
 pub struct App {
-    /// Its name.
+    /// Name of the app.
     pub name: String,
-    /// The directory, for relative paths of sources. Empty for an app that was given as text.
+    /// Directory against which relative paths of sources resolve. Empty for an app created from strings.
     pub dir: PathBuf,
-    /// Rule files in order of their names: name and text.
+    /// Rule files (`*.rules`), ordered by name.
     pub rules: Vec<AppFile>,
-    /// SiddhiQL files (`*.siddhi`) in order of their names.
+    /// SiddhiQL files (`*.siddhi`), ordered by name.
     pub queries: Vec<AppFile>,
     /// Rule tests (`*.test`), anywhere below the directory.
     pub tests: Vec<AppFile>,
-    /// The values of `[vars]`, which `${name}` in paths and queries stands for.
+    /// Variables of `[vars]`, which replace `${name}` in paths and queries.
     pub vars: BTreeMap<String, String>,
     /// Engine settings.
     pub settings: Settings,
-    /// Documents to load before the sources start.
+    /// Documents loaded before the sources start.
     pub documents: Vec<DocumentsConfig>,
-    /// Where events come from besides the network.
+    /// Sources of events other than the network.
     pub sources: Vec<SourceConfig>,
-    /// Queries whose rows are shown when the sources have ended.
+    /// Queries whose results are shown when the sources have ended.
     pub summary: Vec<SummaryConfig>,
-    /// Commands to offer then; `${data_dir}` stands for the data directory.
+    /// Commands suggested after the summary; `${data_dir}` is replaced by the data directory.
     pub try_next: Vec<String>,
     source: AppSource,
     registry: Option<Registry>,
 }
 
-/// What an app was made from: enough to make it again without its directory.
+/// Input from which an app was created; sufficient to create it again without its directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppSource {
     dir: PathBuf,
@@ -57,9 +57,9 @@ pub struct AppSource {
 /// A text file of an app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppFile {
-    /// Its path, relative to the app's directory.
+    /// Path relative to the app's directory.
     pub name: String,
-    /// Its text.
+    /// Contents of the file.
     pub text: String,
 }
 
@@ -67,24 +67,24 @@ pub struct AppFile {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DocumentsConfig {
-    /// The collection.
+    /// Name of the collection.
     pub collection: String,
-    /// NDJSON file, `.gz` or not, relative to the app's directory.
+    /// NDJSON file, optionally `.gz`, relative to the app's directory.
     pub path: PathBuf,
 }
 
 /// A query that is part of an app's summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummaryConfig {
-    /// What it shows.
+    /// Heading of the result.
     pub title: String,
-    /// The query.
+    /// SQL text of the query.
     pub sql: String,
-    /// The line of `app.toml` on which the query begins, from 1.
+    /// Line of `app.toml` on which the query begins, from 1.
     pub line: u32,
 }
 
-/// `[[summary]]` as it is written.
+/// `[[summary]]` as written in `app.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SummaryToml {
@@ -93,7 +93,7 @@ struct SummaryToml {
 }
 
 impl SummaryToml {
-    /// `text`: the file it was read from.
+    /// Computes the line of the query in `text`, the file from which it was parsed.
     fn with_line(self, text: &str) -> SummaryConfig {
         let before = text.get(..self.sql.span().start).unwrap_or_default();
         let line = 1 + before.matches('\n').count() as u32;
@@ -101,26 +101,26 @@ impl SummaryToml {
     }
 }
 
-/// A source of events.
+/// Source of events.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceConfig {
-    /// Its name: its position is kept under it.
+    /// Name of the source; its position is stored under this name.
     pub name: String,
-    /// What it is.
+    /// Kind of the source.
     #[serde(rename = "type")]
     pub kind: SourceKind,
-    /// The file, `.gz` or not, relative to the app's directory.
+    /// Path of the file, optionally `.gz`, relative to the app's directory.
     pub path: PathBuf,
-    /// How the file is written.
+    /// Format of the file.
     pub format: SourceFormat,
-    /// The stream all rows belong to.
+    /// Stream of all rows. Exclusive with `stream_field`.
     pub stream: Option<String>,
-    /// The field of each row that names its stream.
+    /// Field of each row that names its stream.
     pub stream_field: Option<String>,
 }
 
-/// The kinds of source there are.
+/// Kind of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceKind {
@@ -128,13 +128,13 @@ pub enum SourceKind {
     File,
 }
 
-/// How a file of events is written.
+/// Format of a file of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
-    /// A header line with field names, then a row a line.
+    /// A header line with field names, then one row per line.
     Csv,
 }
 
@@ -151,15 +151,15 @@ struct AppToml {
 }
 
 impl App {
-    /// Reads the app in the directory `path`, or the app of one file, `*.siddhi` or `*.rules`. `set` gives values to
-    /// variables, which `${name}` in paths and queries stands for, before `[vars]` does.
+    /// Reads the app in the directory `path`, or the app of a single file, `*.siddhi` or `*.rules`. `set` has
+    /// values of variables; they override those of `[vars]`.
     ///
-    /// An app of one file has the `[vars]` of an `app.toml` beside it, nothing else of it, and the tests in a file
-    /// `*.test` of the same name.
+    /// An app of a single file takes only `[vars]` from an `app.toml` in its directory, and the tests of the
+    /// file `*.test` with the same stem.
     ///
-    /// Errors: `NotFound` when there is no such directory or file, `Invalid` naming file and line.
+    /// Errors: `NotFound` if there is no such directory or file; `Invalid` with file and line.
     pub fn read(path: &Path, set: &[(String, String)]) -> Result<Self> {
-        // absolute, so that the deployed app finds its files whatever directory it is started from
+        // absolute, so that the deployed app finds its files from any working directory
         let absolute = std::path::absolute(path).map_err(|e| {
             Error::unavailable(format!("{}: no absolute path", path.display())).with_source(e)
         })?;
@@ -229,9 +229,9 @@ impl App {
         Ok(Self { tests, ..Self::from_source(source)? })
     }
 
-    /// The `[vars]` of the `app.toml` in a directory, if there is one.
+    /// Reads the `[vars]` of the `app.toml` in a directory, if there is one.
     ///
-    /// Errors: it cannot be read, or `[vars]` is no table of texts.
+    /// Errors: the file cannot be read, or `[vars]` is not a table of strings.
     fn read_vars(dir: &Path) -> Result<BTreeMap<String, String>> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -247,7 +247,7 @@ impl App {
         Ok(parsed.vars)
     }
 
-    /// The app that `source` describes, without its tests.
+    /// Creates the app that `source` describes, without its tests.
     pub fn from_source(source: AppSource) -> Result<Self> {
         let mut app = Self {
             name: source.fallback_name.clone(),
@@ -265,30 +265,31 @@ impl App {
         Ok(app)
     }
 
-    /// What it was made from.
+    /// Returns the input from which the app was created.
     pub fn source(&self) -> &AppSource {
         &self.source
     }
 
-    /// The app with queries that may use what was added to this registry: functions, aggregates, windows and others.
+    /// Returns the app with a registry of functions, aggregates, windows and others that its queries may use.
     ///
-    /// Code is not kept with the data: whoever opens the data directory gives it again.
+    /// The registry is not stored with the data: a program that opens the data directory has to supply it
+    /// again.
     #[must_use]
     pub fn with_registry(self, registry: Registry) -> Self {
         Self { registry: Some(registry), ..self }
     }
 
-    /// What its queries may use: what comes built in, if nothing else was given.
+    /// Returns the registry of the queries: the one supplied, or the built-in one.
     pub fn registry(&self) -> Cow<'_, Registry> {
         self.registry.as_ref().map_or_else(|| Cow::Owned(Registry::standard()), Cow::Borrowed)
     }
 
-    /// An app without a directory: rules only.
+    /// Creates an app without a directory from rules only.
     pub fn from_rules(name: &str, rules: &str) -> Self {
         Self::from_texts(name, Some(rules), &[])
     }
 
-    /// An app without a directory: rules, and SiddhiQL files by name.
+    /// Creates an app without a directory from rules, and SiddhiQL files as name and text.
     pub fn from_texts(name: &str, rules: Option<&str>, queries: &[(&str, &str)]) -> Self {
         let file = |name: String, text: &str| AppFile { name, text: text.to_owned() };
         let rules: Vec<_> = rules.iter().map(|text| file(format!("{name}.rules"), text)).collect();
@@ -355,7 +356,7 @@ impl App {
     }
 }
 
-/// Replaces each `${name}` by the variable's value, which is taken as it is.
+/// Replaces each `${name}` by the variable's value, which is not expanded further.
 fn substitute(path: &Path, vars: &BTreeMap<String, String>) -> Result<PathBuf> {
     let text = path.to_string_lossy();
     let (mut out, mut rest) = (String::new(), text.as_ref());
@@ -375,7 +376,7 @@ fn substitute(path: &Path, vars: &BTreeMap<String, String>) -> Result<PathBuf> {
     Ok(PathBuf::from(out))
 }
 
-/// The text files of an app, each kind in order of their paths.
+/// Text files of an app, each kind ordered by path.
 #[derive(Default)]
 struct AppFiles {
     rules: Vec<AppFile>,
@@ -383,7 +384,7 @@ struct AppFiles {
     tests: Vec<AppFile>,
 }
 
-/// Finds them below `dir`.
+/// Collects the files below `dir`.
 fn collect_files(root: &Path, dir: &Path, files: &mut AppFiles) -> Result<()> {
     let failed =
         |e: std::io::Error| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e);

@@ -1,4 +1,4 @@
-//! The data directory: who holds it, how many partitions it has, which app is deployed in it.
+//! Data directory: its lock, its number of partitions, and the deployed app.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,10 +16,10 @@ use crate::{disk_space, private_files};
 
 const FORMAT: u32 = 1;
 
-/// A data directory held by this process.
+/// Data directory locked by this process.
 pub struct DataDir {
     path: PathBuf,
-    /// Unlocked when dropped.
+    /// Holds the lock until it is dropped.
     _lock: File,
     meta: DataDirMeta,
 }
@@ -28,15 +28,15 @@ pub struct DataDir {
 struct DataDirMeta {
     format: u32,
     partitions: u32,
-    /// Larger at every start: a table's owner of an earlier start can no longer commit.
+    /// Incremented at every start, so that a table writer of an earlier start can no longer commit.
     epoch: u64,
 }
 
 impl DataDir {
-    /// Takes hold of the directory, making it if it is not there. `partitions` counts for a new one only.
+    /// Locks the directory, creating it if necessary. `partitions` applies to a new directory only.
     ///
-    /// Errors: `Conflict` while another process holds it; `Invalid` for a directory of another format, and for one that
-    /// holds what is not ours.
+    /// Errors: `Conflict` while another process has the lock; `Invalid` for a directory of another format,
+    /// and for one with foreign files.
     pub fn open(path: &Path, partitions: u32) -> Result<Self> {
         check_content(path)?;
         private_files::create_dir(path).map_err(|e| io_error(path, e))?;
@@ -72,32 +72,33 @@ impl DataDir {
         Ok(Self { path: path.to_owned(), _lock: lock, meta })
     }
 
-    /// Whether an app is deployed in `dir`. Writes nothing there.
+    /// Returns whether an app is deployed in `dir`. Writes nothing there.
     pub fn has_app(dir: &Path) -> bool {
         dir.join("app.json").exists()
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Partitions, fixed when the directory was made.
+    /// Returns the number of partitions, fixed when the directory was created.
     pub fn partitions(&self) -> u32 {
         self.meta.partitions
     }
 
-    /// This start's number.
+    /// Returns the epoch of this start.
     pub fn epoch(&self) -> u64 {
         self.meta.epoch
     }
 
-    /// What is deployed here, if anything is.
+    /// Returns the deployment, if there is one.
     pub fn deployment(&self) -> Result<Option<Deployment>> {
         deployment(&self.path)
     }
 
-    /// Makes `deployment` the one that the next start opens. After a crash it is the one before, or this one.
+    /// Makes `deployment` the one that the next start opens. After a crash, it is either the previous one or
+    /// this one.
     pub fn deploy(&self, deployment: &Deployment) -> Result<()> {
         let Deployment { app, first_offsets: since, former, pinned_streams: homes } = deployment.clone();
         write_json(
@@ -107,41 +108,41 @@ impl DataDir {
     }
 }
 
-/// An app that has worked on a data directory, and what a later one has to know of those before it.
+/// App that a data directory has accepted, and what earlier apps left.
 #[derive(Debug, Clone, Default)]
 pub struct Deployment {
-    /// The app.
+    /// The deployed app.
     pub app: App,
-    /// By partition, the first record that this app may apply: those before it belong to the app before it. Empty
-    /// where it was the first.
+    /// By partition, the offset of the first record that this app may apply; records before it belong to the
+    /// previous app. Empty if this is the first app.
     pub first_offsets: Vec<Offset>,
     /// Streams with stored events that earlier apps declared and this one does not.
     pub former: BTreeMap<String, StreamDeclaration>,
-    /// Streams without a key whose events stay in a partition other than the one that queries want them in.
+    /// Streams without a key whose events stay in a partition other than the one that the queries would use.
     pub pinned_streams: BTreeMap<String, PartitionId>,
 }
 
-/// What an app said of a stream.
+/// Declaration of a stream by an app.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamDeclaration {
-    /// Its fields.
+    /// Fields, in order.
     pub fields: Vec<Field>,
-    /// Its key.
+    /// Key field, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The fields that made an event unique.
+    /// Fields that make an event unique.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub id: Vec<String>,
-    /// The field that held the event time.
+    /// Event time field; `None` if the event time is the time of reception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// Without a key, the partition in which its events lie.
+    /// Partition of the events if there is no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<PartitionId>,
 }
 
 impl StreamDeclaration {
-    /// What `schema` says. `home`: where events without a key lie.
+    /// Extracts the declaration from `schema`. `home` is the partition of events without a key.
     pub fn from_schema(schema: &StreamSchema, home: PartitionId) -> Self {
         let name = |at: &usize| schema.fields[*at].name.clone();
         Self {
@@ -154,7 +155,7 @@ impl StreamDeclaration {
     }
 }
 
-/// `app.json`. What stands beside the app came later: without it, the app was the first.
+/// Contents of `app.json`. Older files lack the fields after `app`: their app was the first.
 #[derive(Serialize, Deserialize)]
 struct StoredDeployment {
     #[serde(flatten)]
@@ -178,12 +179,13 @@ fn deployment(dir: &Path) -> Result<Option<Deployment>> {
     Ok(Some(Deployment { app, first_offsets: since, former, pinned_streams: homes }))
 }
 
-/// The app deployed in a data directory, if one is. Takes no hold of it.
+/// Returns the app deployed in a data directory, if there is one. Does not lock the directory.
 pub fn deployed_app(dir: &Path) -> Result<Option<App>> {
     Ok(deployment(dir)?.map(|deployment| deployment.app))
 }
 
-/// What may be in a data directory whose `meta.json` is not there: it was just being made, or lost that file.
+/// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
+/// lost.
 const KNOWN_ENTRIES: [&str; 12] = [
     "app.json",
     "app.tmp",
@@ -199,7 +201,7 @@ const KNOWN_ENTRIES: [&str; 12] = [
     "token",
 ];
 
-/// Refuses a directory that somebody uses for something else, before anything is written to it.
+/// Rejects a directory that is used for something else, before anything is written to it.
 fn check_content(path: &Path) -> Result<()> {
     if path.join("meta.json").exists() {
         return Ok(());
@@ -211,7 +213,7 @@ fn check_content(path: &Path) -> Result<()> {
     };
     for entry in entries {
         let name = entry.map_err(|e| io_error(path, e))?.file_name();
-        // the root of a file system has it
+        // the root of an ext file system has `lost+found`
         if !KNOWN_ENTRIES.iter().any(|ours| name == *ours) && name != "lost+found" {
             return Err(Error::invalid(format!(
                 "{}: is no data directory, and it is not empty: it holds `{}`. Name a new or an empty directory",
@@ -223,14 +225,14 @@ fn check_content(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The file holds the process that has the lock.
+/// Locks the directory. The lock file names the process that has the lock.
 fn lock(path: &Path) -> Result<File> {
     let file = path.join("lock");
     let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&file);
     let mut lock = open.map_err(|e| io_error(path, e))?;
     match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
-            // it is for people alone, and a start must be possible on a full disk
+            // informational only, and a start must succeed on a full disk
             let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
             Ok(lock)
         }

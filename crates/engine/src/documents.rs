@@ -1,4 +1,4 @@
-//! Documents as callers write and read them: ids, partitions, one reply for many partitions.
+//! Document reads and writes of callers: ids, routing to partitions, and merging of replies.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
@@ -14,7 +14,7 @@ use crate::ingest::key_text;
 use crate::{CollectionInfo, apply::ApplyReply};
 
 impl Engine {
-    /// Collections over all partitions, by name.
+    /// Returns the collections over all partitions, by name.
     pub fn collections(&self) -> Vec<CollectionInfo> {
         let core = &self.core;
         let mut all: std::collections::BTreeMap<String, CollectionInfo> = std::collections::BTreeMap::new();
@@ -41,7 +41,8 @@ impl Engine {
         all.into_values().collect()
     }
 
-    /// All documents of a collection, or `None` when there is no such collection. Handles only; nothing is copied.
+    /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is
+    /// copied.
     pub fn collection_documents(&self, name: &str) -> Option<Vec<DocBytes>> {
         let mut all: Option<Vec<DocBytes>> = None;
         for partition in self.core.partitions() {
@@ -56,7 +57,7 @@ impl Engine {
         all
     }
 
-    /// The document with that `_id`.
+    /// Returns the document with that `_id`.
     ///
     /// Errors: `NotFound` for an unknown collection.
     pub fn get_document(&self, collection: &str, id: &Bson) -> Result<Option<DocBytes>> {
@@ -70,7 +71,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Documents that match `filter`, over all partitions.
+    /// Returns the documents that match `filter`, over all partitions.
     ///
     /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter, sort or projection.
     pub fn find_documents(
@@ -89,7 +90,7 @@ impl Engine {
                 .collection(collection)
                 .map_or(Ok(Vec::new()), |c| c.find(&filter, options))?);
         }
-        // every partition gives its first skip + limit; what they have together is sorted and cut once more
+        // every partition returns its first skip + limit documents; the merged result is sorted and cut again
         let wide = FindOptions {
             sort: options.sort.clone(),
             projection: None,
@@ -106,11 +107,12 @@ impl Engine {
         merge(documents, options)
     }
 
-    /// Runs a document command and waits for what it did.
+    /// Runs a document command and waits for its outcome.
     ///
-    /// A command that names no partition goes to all of them (`multi`), or to the first that has a match. An update of
-    /// many partitions is atomic in each, not over all; an `ordered` insert ends at the first bad document of each.
-    /// Errors: `NotFound` for an unknown collection, `Invalid`, `Conflict` as the command says.
+    /// A command whose filter does not determine a partition goes to all of them (`multi`), or to the first
+    /// that has a match. An update of several partitions is atomic in each, not over all; an `ordered` insert
+    /// stops at the first bad document of each.
+    /// Errors: `NotFound` for an unknown collection; `Invalid` and `Conflict` as the command defines.
     pub fn write_documents(
         &self,
         command: Command,
@@ -128,7 +130,8 @@ impl Engine {
         self.run_commands(commands, replicated, durability)
     }
 
-    /// `same`: every partition does the same, so one answer counts.
+    /// Runs routed commands and merges their outcomes. With `same`, every partition does the same work, so
+    /// only the first outcome counts.
     fn run_commands(
         &self,
         commands: Vec<RoutedCommand>,
@@ -160,15 +163,15 @@ impl Engine {
     }
 }
 
-/// A command for one partition.
+/// Command for one partition.
 struct RoutedCommand {
     partition: PartitionId,
     command: Command,
-    /// For inserts: the place in the request of each document.
+    /// For inserts: the position of each document in the request.
     request_indexes: Vec<usize>,
 }
 
-/// Sorts, cuts and projects what several partitions found.
+/// Sorts, cuts and projects the documents found in several partitions.
 fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
     if !options.sort.is_empty() {
         documents.sort_by_cached_key(|doc| options.sort.key(doc));
@@ -188,7 +191,7 @@ fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocB
 }
 
 impl Core {
-    /// Writes entries, waits until they are durable and applied.
+    /// Appends entries and waits until they are durable and applied.
     pub fn write_and_wait(
         &self,
         entries: Vec<(PartitionId, Entry)>,
@@ -210,7 +213,7 @@ impl Core {
             .collect()
     }
 
-    /// The definition of a collection.
+    /// Returns the definition of a collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
         let state = self.partitions()[0].state.read();
         state.store.collection(name).map(|c| c.spec().clone()).ok_or_else(|| {
@@ -228,7 +231,7 @@ impl Core {
         }
     }
 
-    /// The partition of a document, `None` when every partition has it.
+    /// Returns the partition of a document, or `None` if every partition has it.
     pub fn partition_of_document(&self, spec: &CollectionSpec, doc: &RawDocument) -> Option<PartitionId> {
         if spec.replicated {
             return None;
@@ -241,7 +244,7 @@ impl Core {
         partition_of_key(key_text(value).as_bytes(), self.partitions().len() as u32)
     }
 
-    /// The document with an `_id`: its own, the entity's key, or a new ObjectId.
+    /// Returns the document with an `_id`: its own, the entity's key, or a new ObjectId.
     pub fn with_id(&self, collection: &str, doc: &RawDocument) -> Result<RawDocumentBuf> {
         if !matches!(get_path(doc, "_id"), Value::Missing) {
             return Ok(doc.to_owned());
@@ -260,7 +263,7 @@ impl Core {
     }
 }
 
-/// The collection that a command is about.
+/// Returns the collection of a command.
 fn collection_of(command: &Command) -> &str {
     match command {
         Command::Insert { collection, .. }
@@ -283,7 +286,7 @@ fn route_to_all(core: &Core, command: &Command) -> Vec<RoutedCommand> {
     core.partitions().iter().map(|p| to(p.id)).collect()
 }
 
-/// Which partitions a command goes to.
+/// Routes a command to its partitions.
 fn route(core: &Core, command: Command) -> Result<Vec<RoutedCommand>> {
     let Some(spec) = core.collection_spec_of(&command)? else { return Ok(route_to_all(core, &command)) };
     match command {
@@ -334,8 +337,8 @@ fn route_insert(
         .collect())
 }
 
-/// A command on one document: every partition of a replicated collection, else the partition that the filter names,
-/// else the first that has a match, else `home`, else the first.
+/// Routes a command on one document: to every partition of a replicated collection, else to the partition
+/// that the filter determines, else to the first that has a match, else to `home`, else to the first.
 fn route_single(
     core: &Core,
     spec: &CollectionSpec,
@@ -371,11 +374,12 @@ fn route_single(
 }
 
 impl Core {
-    /// The replacement with the `_id` that the filter asks for, if neither has one then as [`Self::with_id`].
+    /// Returns the replacement with its own `_id`, else that of the filter, else as [`Self::with_id`] adds
+    /// one.
     fn with_id_of_filter(&self, collection: &str, filter: &DocBytes, doc: &DocBytes) -> Result<DocBytes> {
         let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
         let doc = RawDocument::from_bytes(doc).map_err(bad_bson)?;
-        // operators are no replacement: the store says so when they come first
+        // update operators are not a replacement: they must stay first, so that the store rejects them
         if doc.into_iter().next().is_some_and(|e| e.is_ok_and(|(name, _)| name.as_str().starts_with('$'))) {
             return Ok(Bytes::copy_from_slice(doc.as_bytes()));
         }

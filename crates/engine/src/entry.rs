@@ -1,8 +1,8 @@
-//! What a log record holds, as bytes and back.
+//! Encoding of log records.
 //!
-//! Format (all integers little-endian): one byte for the kind, then its fields; text and blobs are a `u32` length
-//! and the bytes. Batches are Arrow IPC record batch messages without their schema: the deployed app has it.
-//! Described in `docs/formats/entries.md`.
+//! Format (all integers little-endian): one byte for the kind, then its fields; strings and blobs are a `u32`
+//! length and the bytes. Batches are Arrow IPC record batch messages without their schema, which the deployed
+//! app has. Described in `docs/formats/entries.md`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,39 +20,39 @@ const TICK: u8 = 4;
 const FORWARDED: u8 = 5;
 const ON_DEMAND: u8 = 6;
 
-/// A source's name and the place in it from which it goes on.
+/// Name of a source, and the position from which it continues.
 pub type SourcePosition = (String, u64);
 
-/// The streams of an app by name, each with the Arrow schema of its batches.
+/// Streams of an app by name, each with the Arrow schema of its batches.
 pub type Streams = HashMap<String, (Arc<StreamSchema>, SchemaRef)>;
 
-/// One log record, decoded.
+/// Decoded log record.
 #[derive(Debug, Clone)]
 pub enum Entry {
     /// Events to apply.
     Events(Events),
     /// A document command, encoded by `docs::Command`.
     Command(Bytes),
-    /// Documents that each replace the one with its `_id`, or are new.
+    /// Documents to insert; each replaces the one with its `_id`.
     LoadDocuments {
-        /// The source that read the documents and where it goes on after them.
+        /// Source of the documents, and the position from which it continues after them.
         source: Option<SourcePosition>,
-        /// The collection.
+        /// Name of the collection.
         collection: String,
-        /// BSON documents one after the other; each begins with its length.
+        /// Concatenated BSON documents; each begins with its length.
         documents: Bytes,
     },
-    /// Something of the queries is due though no events came. Apps that go by the machine's clock go to the record's
-    /// time.
+    /// A timer of the queries is due although no event arrived. Apps on the machine's clock advance to the
+    /// record's time.
     Tick {
-        /// Files with `@app:playback`, and the instants to which their clocks jump, milliseconds.
+        /// Files with `@app:playback`, and the times to which their clocks jump, in milliseconds.
         jumps: Vec<(String, i64)>,
     },
-    /// An on-demand query that changes something.
+    /// An on-demand query that changes a table.
     OnDemand {
-        /// The file in which it runs.
+        /// File in which the query runs.
         file: String,
-        /// The query.
+        /// Text of the query.
         text: String,
     },
 }
@@ -60,50 +60,50 @@ pub enum Entry {
 /// Events of one or several streams, in order of arrival.
 #[derive(Debug, Clone, Default)]
 pub struct Events {
-    /// The source that read them and where it goes on after them.
+    /// Source of the events, and the position from which it continues after them.
     pub source: Option<SourcePosition>,
     /// For events emitted in another partition: that partition and the offset of the record that caused them.
     pub provenance: Option<(PartitionId, Offset)>,
-    /// Whether they are stored in that partition already and come for the queries that run here alone.
+    /// Whether the events are already stored in that partition and arrive only for the queries of this one.
     pub forwarded: bool,
-    /// Stream name and its rows.
+    /// Stream and rows of each part.
     pub parts: Vec<(Arc<StreamSchema>, RecordBatch)>,
-    /// For each event in order of arrival the part it is in; `None` when the parts follow one another.
+    /// For each event in order of arrival, the index of its part; `None` if the parts follow one another.
     pub order: Option<Vec<u16>>,
-    /// Rows refused at the door.
+    /// Rows rejected during decoding.
     pub rejected: Vec<RejectedRow>,
 }
 
 impl Events {
-    /// Rows over all parts.
+    /// Returns the number of rows of all parts.
     pub fn rows(&self) -> usize {
         self.parts.iter().map(|(_, batch)| batch.num_rows()).sum()
     }
 }
 
-/// A row that was refused, with everything needed to send it again.
+/// Rejected row, with everything needed to send it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedRow {
-    /// The stream it was sent to.
+    /// Stream to which the row was sent.
     pub stream: String,
-    /// Why, in one word: `malformed`, `duplicate`.
+    /// Category of the reason: `malformed`, `duplicate`.
     pub kind: String,
-    /// Why, for people.
+    /// Reason, for people.
     pub reason: String,
-    /// The row as it came (cut at 64 KiB).
+    /// Row as received (cut at 64 KiB).
     pub raw: String,
-    /// Where it came from: `http`, or the source's name and place.
+    /// Origin: `http`, or the source's name and position.
     pub origin: String,
 }
 
-/// Encodes entries; keeps scratch space between calls.
+/// Encoder of entries; reuses scratch space between calls.
 #[derive(Default)]
 pub struct Encoder {
     batches: BatchEncoder,
 }
 
 impl Encoder {
-    /// The entry's bytes.
+    /// Encodes the entry.
     pub fn encode(&mut self, entry: &Entry) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(256);
         match entry {
@@ -175,10 +175,11 @@ impl Encoder {
     }
 }
 
-/// Where the events of an entry come from, read without decoding them: partition, offset of the record that emitted
-/// them, and whether they came for the queries alone. `None` for entries that no partition emitted.
+/// Returns the provenance of an entry without decoding its batches: partition, offset of the record that
+/// emitted the events, and whether they are forwarded for queries only. `None` for entries that no partition
+/// emitted.
 ///
-/// Errors: `Corrupt` when the bytes are no entry.
+/// Errors: `Corrupt` when the bytes are not an entry.
 pub fn provenance(payload: &Bytes) -> Result<Option<(PartitionId, Offset, bool)>> {
     let mut input = EntryReader { bytes: payload, at: 0 };
     let kind = input.u8()?;
@@ -189,9 +190,9 @@ pub fn provenance(payload: &Bytes) -> Result<Option<(PartitionId, Offset, bool)>
     Ok(input.provenance()?.map(|(part, offset)| (part, offset, kind == FORWARDED)))
 }
 
-/// Reads an entry. `streams` are the streams of the deployed app.
+/// Decodes an entry. `streams` are the streams of the deployed app.
 ///
-/// Errors: `Corrupt` when the bytes are no entry, `Invalid` when a stream is not declared.
+/// Errors: `Corrupt` when the bytes are not an entry; `Invalid` when a stream is not declared.
 pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
     let mut input = EntryReader { bytes: payload, at: 0 };
     let entry = match input.u8()? {
@@ -271,7 +272,8 @@ impl EntryReader<'_> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A count of things that take at least a byte each, so that a damaged one cannot ask for much memory.
+    /// Reads a count of items that take at least a byte each, so that a damaged count cannot cause a large
+    /// allocation.
     fn count(&mut self) -> Result<usize> {
         let n = self.u32()? as usize;
         if n > self.bytes.len() {
@@ -348,7 +350,7 @@ impl EntryReader<'_> {
 }
 
 impl Events {
-    /// Every part must be mentioned exactly as often as it has rows.
+    /// Checks that the order refers to every part exactly as often as the part has rows.
     fn check_order(&self) -> Result<()> {
         let Some(order) = &self.order else { return Ok(()) };
         let mut left: Vec<usize> = self.parts.iter().map(|(_, b)| b.num_rows()).collect();
@@ -449,7 +451,7 @@ mod tests {
         for i in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[i] ^= 0x55;
-            // may still decode where only a value changed; the log's checksum is what refuses damage
+            // may still decode if only a value changed; the log's checksum detects damage
             let _ = decode(&Bytes::from(damaged), &streams());
         }
     }

@@ -1,4 +1,5 @@
-//! Request bodies and files to batches: parse once into Arrow, keep the good rows, name the bad ones.
+//! Decoding of request bodies and files into batches: rows are parsed once into Arrow; bad rows are reported,
+//! good rows are not affected.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,42 +16,42 @@ use tidemill_types::{Error, PartitionId, Result, StreamSchema, Timestamp, row_va
 use crate::BodyFormat;
 use crate::queries::Partitioner;
 
-/// Text of a bad row that is kept.
+/// Maximum bytes of a bad row that are stored.
 const RAW_BYTES_MAX: usize = 64 << 10;
 
-/// Rows of one or several streams in order of arrival, and the rows that could not be read.
+/// Rows of one or several streams in order of arrival, and the rows that could not be decoded.
 #[derive(Default)]
 pub struct DecodedRows {
     /// Good rows.
     pub rows: InterleavedBatches,
     /// Bad rows.
     pub rejected: Vec<BadRow>,
-    /// Place in the input of each good row, in order of arrival.
+    /// Position in the input of each good row, in order of arrival.
     pub row_numbers: Vec<u64>,
 }
 
-/// A row that could not be read.
+/// Row that could not be decoded.
 pub struct BadRow {
-    /// Place in the input, from 0.
+    /// Position in the input, from 0.
     pub row_number: u64,
-    /// Stream it was meant for, where known.
+    /// Intended stream, if known.
     pub stream: Option<String>,
-    /// What was expected and found.
+    /// Expected and actual value.
     pub reason: String,
-    /// The row's text, cut at 64 KiB.
+    /// Raw row, cut at 64 KiB.
     pub raw: String,
 }
 
 /// Batches with the order in which their rows arrived.
 #[derive(Default, Clone)]
 pub struct InterleavedBatches {
-    /// Each stream's rows.
+    /// Rows of each stream.
     pub parts: Vec<(Arc<StreamSchema>, RecordBatch)>,
-    /// For each row the part it is in; `None` for a single part.
+    /// For each row, the index of its part; `None` for a single part.
     pub order: Option<Vec<u16>>,
 }
 
-/// Reads rows one by one into batches.
+/// Decoder of single rows into batches.
 pub struct Decoder {
     builders: Vec<(Arc<StreamSchema>, BatchBuilder)>,
     by_name: HashMap<String, u16>,
@@ -59,12 +60,13 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for these streams. `envelope` is the field that names a row's stream, where rows name it.
+    /// Creates a decoder for these streams. `envelope` is the field that names a row's stream, if rows have
+    /// one.
     pub fn new(streams: &[Arc<StreamSchema>], envelope: Option<&str>) -> Self {
         let mut by_name = HashMap::new();
         let mut builders = Vec::new();
         for (i, stream) in streams.iter().enumerate() {
-            // an app has far fewer than 65,536 streams: the compiler refuses more
+            // an app has fewer than 65,536 streams: the compiler rejects more
             by_name.insert(stream.name.clone(), i as u16);
             let builder = BatchBuilder::new(stream.clone());
             let builder = match envelope {
@@ -76,7 +78,7 @@ impl Decoder {
         Self { builders, by_name, order: Vec::new(), out: DecodedRows::default() }
     }
 
-    /// Reads one JSON object into `stream` (an index into the streams given).
+    /// Decodes one JSON object into `stream` (an index into the streams of the decoder).
     pub fn push_json_row(&mut self, stream: u16, place: u64, row: &[u8], now: Timestamp) {
         let (schema, builder) = &mut self.builders[usize::from(stream)];
         match builder.push_json(row, now) {
@@ -88,7 +90,7 @@ impl Decoder {
         }
     }
 
-    /// Reads one JSON object that names its stream in `field`.
+    /// Decodes one JSON object whose `field` names its stream.
     pub fn push_json_row_with_stream(&mut self, field: &str, place: u64, row: &[u8], now: Timestamp) {
         match self.stream_of(field, row) {
             Ok(stream) => self.push_json_row(stream, place, row, now),
@@ -117,7 +119,7 @@ impl Decoder {
         })
     }
 
-    /// Reads one row of text cells into `stream`.
+    /// Decodes one row of text cells into `stream`.
     pub fn push_text_row(
         &mut self,
         stream: u16,
@@ -148,18 +150,18 @@ impl Decoder {
         }
     }
 
-    /// Notes a row of `stream` that could not even be cut into cells.
+    /// Records a row of `stream` that could not be split into cells.
     pub fn reject(&mut self, stream: u16, place: u64, reason: String) {
         let name = self.builders[usize::from(stream)].0.name.clone();
         self.out.rejected.push(BadRow::new(place, Some(&name), reason, b""));
     }
 
-    /// Good and bad rows so far.
+    /// Returns the number of good and bad rows since the last [`Self::finish`].
     pub fn rows_read(&self) -> usize {
         self.order.len() + self.out.rejected.len()
     }
 
-    /// What was read since the last call.
+    /// Returns the rows decoded since the last call.
     pub fn finish(&mut self) -> DecodedRows {
         let mut out = std::mem::take(&mut self.out);
         let order = std::mem::take(&mut self.order);
@@ -178,7 +180,7 @@ impl Decoder {
 }
 
 impl BadRow {
-    /// A body that could not be read at all.
+    /// Creates the bad row for a body that could not be decoded at all.
     pub fn of_body(stream: &str, reason: String, body: &[u8]) -> Self {
         Self::new(0, Some(stream), reason, body)
     }
@@ -194,7 +196,8 @@ impl BadRow {
     }
 }
 
-/// The value of `field` when it is the first of the object and plain text: `{"stream":"TakeOffEvent",…`.
+/// Returns the value of `field` if it is the object's first field and a string without escapes:
+/// `{"stream":"TakeOffEvent",…`.
 fn leading_field<'r>(field: &str, row: &'r [u8]) -> Option<&'r str> {
     let rest = row.strip_prefix(b"{\"")?.strip_prefix(field.as_bytes())?.strip_prefix(b"\":")?;
     let rest = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(b"\"")?;
@@ -203,9 +206,10 @@ fn leading_field<'r>(field: &str, row: &'r [u8]) -> Option<&'r str> {
     (!name.contains('\\')).then_some(name)
 }
 
-/// Reads a request body of one stream.
+/// Decodes a request body of one stream.
 ///
-/// Errors: `Invalid` when the body as a whole cannot be read (not JSON, no header line); rows are judged one by one.
+/// Errors: `Invalid` when the body as a whole cannot be decoded (not JSON, no header line). Bad rows are no
+/// error; they are in the result.
 pub fn decode_body(
     stream: &Arc<StreamSchema>,
     body: &[u8],
@@ -257,12 +261,13 @@ fn decode_json_body(decoder: &mut Decoder, body: &[u8], now: Timestamp) -> Resul
     Ok(())
 }
 
-/// A reader for CSV with a header, in which rows may have a wrong number of cells (they are refused one by one).
+/// Creates a reader of CSV with a header. Rows with a wrong number of cells do not end the reading; each is
+/// rejected.
 pub fn csv_reader<R: std::io::Read>(input: R) -> csv::Reader<R> {
     csv::ReaderBuilder::new().flexible(true).from_reader(input)
 }
 
-/// Which field each column of the header belongs to; other names become extra fields.
+/// Maps each column of the header to its field; other names become extra fields.
 pub fn csv_columns<R: std::io::Read>(
     stream: &StreamSchema,
     reader: &mut csv::Reader<R>,
@@ -284,7 +289,7 @@ pub fn csv_columns<R: std::io::Read>(
     Ok(columns)
 }
 
-/// The partition of `row`.
+/// Returns the partition of `row`.
 pub fn partition_of_row(
     stream: &StreamSchema,
     batch: &RecordBatch,
@@ -297,7 +302,7 @@ pub fn partition_of_row(
     }
 }
 
-/// The text form of a key value that is hashed: text as it is, numbers in decimal, times as RFC 3339.
+/// Returns the text of a key value that is hashed: strings unchanged, numbers in decimal, times as RFC 3339.
 pub fn key_text<'a>(value: &'a tidemill_types::Value<'a>) -> std::borrow::Cow<'a, str> {
     use tidemill_types::Value;
     match value {
@@ -308,12 +313,12 @@ pub fn key_text<'a>(value: &'a tidemill_types::Value<'a>) -> std::borrow::Cow<'a
 }
 
 impl InterleavedBatches {
-    /// Rows over all parts.
+    /// Returns the number of rows of all parts.
     pub fn len(&self) -> usize {
         self.parts.iter().map(|(_, b)| b.num_rows()).sum()
     }
 
-    /// The rows in pieces of at most `max`, in order.
+    /// Splits the rows into chunks of at most `max` rows, in order.
     pub fn chunks(&self, max: usize) -> Vec<InterleavedBatches> {
         if self.len() <= max {
             return if self.len() == 0 { Vec::new() } else { vec![self.clone()] };
@@ -346,7 +351,7 @@ impl InterleavedBatches {
         chunks
     }
 
-    /// The partition of each row, in order of arrival.
+    /// Returns the partition of each row, in order of arrival.
     pub fn row_partitions(&self, to: &Partitioner) -> Vec<PartitionId> {
         let of: Vec<Vec<Option<PartitionId>>> =
             self.parts.iter().map(|(stream, batch)| batch_partitions(stream, batch, to)).collect();
@@ -355,13 +360,14 @@ impl InterleavedBatches {
         all
     }
 
-    /// Splits the rows by partition, keeping their order; index = partition. Partitions without rows get `None`.
+    /// Splits the rows by partition, preserving their order. The result is indexed by partition; partitions
+    /// without rows are `None`.
     pub fn split(&self, to: &Partitioner) -> Result<Vec<Option<InterleavedBatches>>> {
         self.split_where(to, |_, _| true)
     }
 
-    /// As [`Self::split`], without the rows that a partition has: those at `places` (by arrival) before `positions`
-    /// (by partition).
+    /// Splits the rows as [`Self::split`] does, without the rows that a partition has already: those whose
+    /// position in `places` (by arrival) is below that in `positions` (by partition).
     pub fn split_from(
         &self,
         places: &[u64],
@@ -403,7 +409,7 @@ impl InterleavedBatches {
         Ok(split)
     }
 
-    /// Calls `f` with arrival, part and row of each row, in order of arrival.
+    /// Calls `f` with the arrival index, part and row of each row, in order of arrival.
     fn for_each_arrival(&self, mut f: impl FnMut(usize, usize, usize)) {
         match &self.order {
             Some(order) => {
@@ -461,7 +467,8 @@ fn take_failed(e: ArrowError) -> Error {
     Error::internal("rows could not be split by part").with_source(e)
 }
 
-/// The partition of every row; the common case of a text key without going through [`tidemill_types::Value`].
+/// Returns the partition of every row. The common case of a string key does not go through
+/// [`tidemill_types::Value`].
 fn batch_partitions(
     stream: &StreamSchema,
     batch: &RecordBatch,

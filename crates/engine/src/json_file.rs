@@ -10,15 +10,16 @@ use tidemill_types::{Error, Result};
 
 use crate::{crash_points, private_files};
 
-/// Stands between the last field of a file and its checksum, which is eight hexadecimal digits.
+/// Separator between the last field of a file and its checksum of eight hexadecimal digits.
 const CHECKSUM: &str = ",\n  \"crc32c\": \"";
-/// Stands behind the checksum.
+/// Text after the checksum.
 const END: &str = "\"\n}";
 
-/// Reads a file that [`write_json`] wrote, or returns `None` if there is none. A file without a checksum, as former
-/// releases wrote it, is taken as it is.
+/// Reads a file written by [`write_json`], or returns `None` if there is none. A file without a checksum, as
+/// older releases wrote it, is accepted.
 ///
-/// Errors: `Corrupt` if the checksum is another one, or if the content is not that of a `T`; `Unavailable`.
+/// Errors: `Corrupt` if the checksum does not match, or if the content is not a `T`; `Unavailable` if the
+/// file cannot be read.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -43,10 +44,10 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
         .map_err(|e| Error::corrupt(format!("{}: cannot be read", path.display())).with_source(e))
 }
 
-/// Replaces the file so that after a crash it holds the old content or the new. `value` is a struct or a map that is
-/// not empty.
+/// Replaces the file atomically: after a crash it has the old content or the new. `value` is a struct or a
+/// non-empty map.
 ///
-/// Errors: `Unavailable`.
+/// Errors: `Unavailable` if the file cannot be written.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let failed = |e: std::io::Error| {
         Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
@@ -66,7 +67,7 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(failed)
 }
 
-/// The content in front of the checksum, and the checksum.
+/// Splits a file into the content before the checksum, and the checksum.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let sealed = bytes.strip_suffix(END.as_bytes())?;
     let (content, sum) = sealed.split_at_checked(sealed.len().checked_sub(8)?)?;

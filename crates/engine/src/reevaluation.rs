@@ -1,9 +1,9 @@
-//! Explanations of events of which nothing is kept any more: the rules run again over stored events.
+//! Explanations of events whose traces are no longer retained, by running the rules again over stored events.
 //!
-//! A partition's documents follow from the files of `[[documents]]` and from what rules did with the partition's events,
-//! so they are made again in a store of their own, event by event in the order of the log, with the rules that are deployed
-//! now. What requests and aggregates wrote into documents is not stored. Whether there is such a thing shows in the end:
-//! the documents that are made again from all events are compared with those that are there.
+//! A partition's documents follow from the files of `[[documents]]` and from what rules did with the
+//! partition's events. They are rebuilt in a separate store, event by event in log order, with the rules that
+//! are deployed now. Writes of documents by requests and aggregate rules are not stored as events. To detect
+//! such writes, the documents rebuilt from all events are compared with the current ones.
 
 use std::collections::BTreeSet;
 
@@ -26,14 +26,15 @@ use crate::core::Core;
 use crate::source;
 use crate::state;
 
-/// Most stored events of a partition that are gone through for an answer.
+/// Maximum stored events of a partition that are replayed for an answer.
 const EVENTS_MAX: u64 = 1_000_000;
-/// Events that are read at once, about.
+/// Approximate number of events per read.
 const EVENTS_PER_READ: usize = 32_768;
 
-/// The same as `why` for an event that is stored: the one with that id, or the latest of each partition with those fields.
+/// Explains a stored event as `why` does: the one with that id, or the latest of each partition with those
+/// field values.
 ///
-/// Errors: `NotFound` when there is none, `LimitReached` when too many events lie in front of it.
+/// Errors: `NotFound` when there is none; `LimitReached` when too many events precede it.
 pub fn explain(core: &Core, rule: Option<&str>, event: &EventSelector) -> Result<Vec<Explanation>> {
     let found = find_events(core, rule, event)?;
     found.into_iter().map(|(stream, id)| Reevaluation { core, rule, stream, id }.explain()).collect()
@@ -48,7 +49,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The events that are meant, each with its stream.
+/// Finds the selected events, each with the index of its stream.
 fn find_events(core: &Core, rule: Option<&str>, event: &EventSelector) -> Result<Vec<(usize, EventId)>> {
     let program = &core.program;
     let of_rule = rule.and_then(|name| program.plans().iter().find(|r| r.name.as_ref() == name));
@@ -77,7 +78,7 @@ fn find_events(core: &Core, rule: Option<&str>, event: &EventSelector) -> Result
     Ok(latest)
 }
 
-/// What a stored event of the stream must be like; `None` when none can be.
+/// Returns the SQL condition on stored events of the stream; `None` if none can match.
 fn condition(stream: &StreamSchema, event: &EventSelector) -> Option<String> {
     match event {
         EventSelector::Id(EventId { partition, offset, row }) => {
@@ -93,7 +94,7 @@ fn condition(stream: &StreamSchema, event: &EventSelector) -> Option<String> {
     }
 }
 
-/// Text as a value of a field; `None` when the field cannot have it.
+/// Returns the SQL literal of `text` as a value of a field; `None` if the field cannot have that value.
 fn literal(ty: FieldType, text: &str) -> Option<String> {
     Some(match ty {
         FieldType::Bool => text.parse::<bool>().ok()?.to_string(),
@@ -131,7 +132,7 @@ fn event_id(batch: &RecordBatch, row: usize) -> Result<EventId> {
     })
 }
 
-/// One event that is asked about.
+/// Explanation of one event.
 struct Reevaluation<'c> {
     core: &'c Core,
     rule: Option<&'c str>,
@@ -139,10 +140,10 @@ struct Reevaluation<'c> {
     id: EventId,
 }
 
-/// What came of going through the events.
+/// Result of replaying events.
 struct ReevaluationResult {
     explanation: Option<Explanation>,
-    /// Events up to and with the one that is asked about.
+    /// Number of events up to and including the explained one.
     events: u64,
     store: Store,
 }
@@ -191,8 +192,8 @@ impl Reevaluation<'_> {
         Ok(Explanation { evaluated_again: Some(again), ..explanation })
     }
 
-    /// Entities whose documents bear on what the rule does (all rules, if none is named): those that it reads, those that
-    /// rules read which write these, and so on.
+    /// Returns the entities whose documents affect the rule (all rules, if none is named): those that it
+    /// reads, those read by rules that write these, and so on.
     fn relevant_entities(&self, rule: Option<&str>) -> BTreeSet<String> {
         let program = &self.core.program;
         let reads = |entities: &mut BTreeSet<usize>, plan: &tidemill_rules::plan::RulePlan| {
@@ -221,7 +222,7 @@ impl Reevaluation<'_> {
         entities.into_iter().map(|entity| program.entities()[entity].name.clone()).collect()
     }
 
-    /// The streams that rules run on, and that of the event.
+    /// Returns the streams that rules read, and that of the event.
     fn streams(&self) -> Vec<usize> {
         let program = &self.core.program;
         let ruled = |stream: usize| !program.stream_rules(stream).rules.is_empty();
@@ -244,7 +245,7 @@ impl Reevaluation<'_> {
         Ok(total)
     }
 
-    /// The documents of the app's files that belong to the partition, by collection.
+    /// Loads the documents of the app's files that belong to the partition, by collection.
     fn load_documents(&self) -> Result<Vec<(String, Vec<DocBytes>)>> {
         let read = |config: &DocumentsConfig| {
             let spec = self.core.collection_spec(&config.collection)?;
@@ -262,7 +263,7 @@ impl Reevaluation<'_> {
         self.core.app.documents.iter().map(read).collect()
     }
 
-    /// Runs the rules over the events in front of `end`.
+    /// Runs the rules over the events before `end`.
     fn replay_rules(
         &self,
         files: &[(String, Vec<DocBytes>)],
@@ -277,9 +278,9 @@ impl Reevaluation<'_> {
         for (name, documents) in files.iter().chain(outside) {
             let collection = store.require(name)?;
             for doc in documents {
-                // as when a file is loaded: a document replaces the one with its `_id`
+                // as when a file is loaded, a document replaces the one with its `_id`
                 if collection.replace(doc.clone()).is_ok_and(|done| done.before.is_none()) {
-                    // one that does not fit was refused when the file was loaded, and told of then
+                    // an invalid document was rejected and reported when the file was loaded
                     let _ = collection.insert(doc.clone());
                 }
             }
@@ -314,7 +315,7 @@ impl Reevaluation<'_> {
         Ok(ReevaluationResult { explanation, events, store: run.host.store })
     }
 
-    /// The stored events of some records in the order in which they were applied.
+    /// Reads the stored events of a range of records, in the order in which they were applied.
     fn read_events(&self, streams: &[usize], from: u64, to: u64) -> Result<Vec<StoredEvent>> {
         let mut events = Vec::new();
         for stream in streams {
@@ -337,7 +338,8 @@ impl Reevaluation<'_> {
         Ok(events)
     }
 
-    /// Documents that are there now and were not made again, and what is to be said about all that differ.
+    /// Compares the current documents with the rebuilt ones. Returns notes on all differences, and the
+    /// current documents that were not rebuilt.
     fn compare_documents(
         &self,
         made: &Store,
@@ -388,7 +390,7 @@ fn id_of(doc: &DocBytes) -> Option<Value<'_>> {
     RawDocument::from_bytes(doc.as_ref()).ok().map(|raw| get_path(raw, "_id"))
 }
 
-/// The columns that rules see, of all that are stored.
+/// Selects the columns that rules see from the stored ones.
 fn event_columns(schema: &StreamSchema, stored: &RecordBatch) -> Result<RecordBatch> {
     let own = schema.batch_schema();
     let columns = own.fields().iter().map(|field| {
@@ -400,7 +402,7 @@ fn event_columns(schema: &StreamSchema, stored: &RecordBatch) -> Result<RecordBa
         .map_err(|e| Error::internal("stored events of another shape").with_source(e))
 }
 
-/// An event as it is stored.
+/// Stored event, as a batch of one row.
 struct StoredEvent {
     stream: usize,
     offset: Offset,
@@ -427,7 +429,8 @@ impl RuleReplay<'_> {
     }
 }
 
-/// A partition's documents, without the partition: what rules emit is among the stored events already.
+/// Execution context with a partition's documents but without the partition: events that rules emit are
+/// discarded, because they are among the stored events already.
 struct ScratchContext {
     store: Store,
 }

@@ -1,4 +1,4 @@
-//! Engine settings: plain data with units in their text form.
+//! Engine settings: plain data; durations and sizes are written with units.
 
 mod sections;
 
@@ -9,68 +9,72 @@ use tidemill_zones::ZonesOptions;
 
 pub use sections::{ServerSettings, SqlSettings};
 
-/// What to do with the state of queries whose text has changed.
+/// Treatment of the state of queries whose text has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangedQueries {
-    /// Leave everything as it is and say so.
+    /// Reject the deploy and change nothing.
     Refuse,
-    /// Drop it: the queries begin anew. Events that are stored stay.
+    /// Drop the state and restart the queries. Stored events stay.
     Restart,
 }
 
-/// What an operator may set: under `[settings]` in `app.toml`, or in the environment as [`ENVIRONMENT`] and the name.
+/// Settings of an operator: under `[settings]` in `app.toml`, or in the environment as [`ENVIRONMENT`] and
+/// the name.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Log partitions. Fixed when the data directory is made.
+    /// Number of log partitions. Fixed when the data directory is created.
     pub partitions: u32,
-    /// Durability of writes that do not ask for another.
+    /// Durability of writes that do not request another.
     #[serde(deserialize_with = "durability")]
     pub durability: Durability,
-    /// How often tails become Parquet tablets.
+    /// Interval at which tails are flushed as Parquet tablets.
     #[serde(deserialize_with = "duration")]
     pub flush_interval: Duration,
-    /// A table's tail is flushed early when it holds this many bytes.
+    /// Bytes at which a table's tail is flushed early.
     #[serde(deserialize_with = "bytes")]
     pub flush_bytes: u64,
-    /// Applying waits while a table holds this many bytes that are in no tablet yet (the object store is away or slow).
+    /// Bytes of a table that are not in a tablet yet at which applying pauses (the object store is
+    /// unavailable or slow).
     #[serde(deserialize_with = "bytes")]
     pub tail_bytes: u64,
-    /// How often document and rule state is checkpointed, which bounds what a restart replays.
+    /// Interval of checkpoints of document and rule state, which bounds the replay after a restart.
     #[serde(deserialize_with = "duration")]
     pub checkpoint_interval: Duration,
-    /// Senders wait while this many bytes are not applied yet, per partition.
+    /// Bytes of unapplied records per partition at which senders wait.
     #[serde(deserialize_with = "bytes")]
     pub inbox_bytes: u64,
-    /// How long a sender waits for room before it is told to slow down.
+    /// Time that a sender waits for room before its request is rejected with `LimitReached`.
     #[serde(deserialize_with = "duration")]
     pub send_timeout: Duration,
-    /// Ids remembered per stream and partition to recognise duplicates.
+    /// Ids remembered per stream and partition to detect duplicates.
     pub dedupe_ids: usize,
-    /// Events per partition that `why` can explain; 0 turns it off.
+    /// Events per partition that `why` can explain; 0 disables it.
     pub why_events: usize,
-    /// Memory for documents, per partition.
+    /// Maximum memory for documents, per partition.
     #[serde(deserialize_with = "bytes")]
     pub documents_bytes: u64,
-    /// Size of a log segment file.
+    /// Size of a log segment file, in bytes.
     #[serde(deserialize_with = "bytes")]
     pub segment_bytes: u64,
-    /// Room kept back on the disk of the data directory, so that a full disk can still be checkpointed and so freed; as
-    /// much must be free beside it for writes to be taken. At most a 16th of the disk; 0 turns it off.
+    /// Disk space reserved in the data directory, so that a full disk can still be checkpointed and thereby
+    /// freed. Writes are accepted only while as much again is free. At most a 16th of the disk; 0 disables
+    /// it.
     #[serde(deserialize_with = "bytes")]
     pub reserve_bytes: u64,
-    /// What happens to queries whose text has changed while they had state.
+    /// Treatment of queries with state whose text has changed.
     pub changed_queries: ChangedQueries,
-    /// Open a damaged log: keep what lies before the damage and set the rest aside. Acknowledged events may be lost.
+    /// Opens a damaged log: records before the damage stay, the rest is set aside. Acknowledged events may be
+    /// lost.
     pub log_repair: bool,
-    /// Where tables live: a directory or an object store URL. Default: `tables` in the data directory.
+    /// Location of the tables: a directory or an object store URL. Default: `tables` in the data directory.
     pub tables: Option<String>,
-    /// How tables are written and opened: `zones.compression = "snappy"`, `zones.open_degraded = true`.
+    /// Options for writing and opening tables: `zones.compression = "snappy"`, `zones.open_degraded = true`.
     pub zones: ZonesOptions,
     /// Limits of SQL queries: `sql.memory_bytes = "2GiB"`.
     pub sql: SqlSettings,
-    /// Who may call over HTTP and how much at once: `server.hosts = ["events.example.com"]`.
+    /// Host names and limits of the HTTP server: `server.hosts = ["events.example.com"]`.
     pub server: ServerSettings,
 }
 
@@ -100,14 +104,15 @@ impl Default for Settings {
     }
 }
 
-/// What the names of environment variables with settings begin with: `TIDEMILL_SETTINGS__FLUSH_INTERVAL=1s`,
-/// `TIDEMILL_SETTINGS__ZONES__COMPRESSION=snappy`. They win over `app.toml`.
+/// Prefix of environment variables with settings: `TIDEMILL_SETTINGS__FLUSH_INTERVAL=1s`,
+/// `TIDEMILL_SETTINGS__ZONES__COMPRESSION=snappy`. They override `app.toml`.
 pub const ENVIRONMENT: &str = "TIDEMILL_SETTINGS__";
 
 impl Settings {
-    /// The settings of an `app.toml` with those of the environment in their place; `None` when that has none.
+    /// Returns the settings of an `app.toml`, overridden by those of the environment; `None` if the
+    /// environment has none.
     ///
-    /// Errors: `Invalid` naming the setting.
+    /// Errors: `Invalid` with the variables.
     pub fn from_environment(
         app_toml: Option<&str>,
         variables: impl Iterator<Item = (String, String)>,
@@ -130,7 +135,8 @@ impl Settings {
             let mut keys = path.split("__").peekable();
             while let Some(key) = keys.next() {
                 if keys.peek().is_none() {
-                    // what is no TOML value is text, so that nobody has to quote it twice
+                    // a value that is not TOML is a string, so that strings need no TOML quotes inside shell
+                    // quotes
                     let value = toml::from_str::<toml::Table>(&format!("x = {text}"));
                     let value = value.ok().and_then(|mut t| t.remove("x"));
                     at.insert(key.to_owned(), value.unwrap_or_else(|| toml::Value::String(text.clone())));
@@ -147,12 +153,12 @@ impl Settings {
         read.and_then(|s| s.check().map(|()| Some(s))).map_err(|e| e.context(names.join(", ")))
     }
 
-    /// Most partitions a data directory may have: each is a thread and a set of files.
+    /// Maximum partitions of a data directory: each is a thread and a set of files.
     pub const PARTITIONS_MAX: u32 = 256;
 
-    /// Refuses what cannot work.
+    /// Rejects settings that cannot work.
     ///
-    /// Errors: `Invalid` naming the setting and its bounds.
+    /// Errors: `Invalid` with the setting and its bounds.
     pub fn check(&self) -> Result<()> {
         if self.partitions == 0 || self.partitions > Self::PARTITIONS_MAX {
             return Err(Error::invalid(format!(
@@ -191,7 +197,7 @@ fn durability<'de, D: Deserializer<'de>>(d: D) -> Result<Durability, D::Error> {
     text.parse().map_err(serde::de::Error::custom)
 }
 
-/// `67108864` or `"64MiB"`.
+/// Deserializes `67108864` or `"64MiB"`.
 fn bytes<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -205,7 +211,7 @@ fn bytes<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
     }
 }
 
-/// Reads `64MiB`, `1 GiB`, `500kB`, `4096`.
+/// Parses a size in bytes: `64MiB`, `1 GiB`, `500kB`, `4096`.
 pub fn parse_bytes(text: &str) -> Result<u64> {
     let t = text.trim();
     let split = t.find(|c: char| !c.is_ascii_digit()).unwrap_or(t.len());

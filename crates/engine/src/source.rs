@@ -1,4 +1,5 @@
-//! Files as sources: read once, from where they were left, in order, nothing twice.
+//! File sources: each file is read once, in order, and resumes at its stored position without duplicating
+//! rows.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,14 +21,14 @@ use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest::{self, DecodedRows, Decoder};
 use crate::queries::Partitioner;
 
-/// Rows read before they are sent on together.
+/// Rows per chunk that is sent.
 const CHUNK_ROWS: usize = 8192;
-/// Bytes of documents in one record.
+/// Bytes of documents per record.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Longest line of a file.
+/// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Starts a thread that loads the app's documents and then reads all its sources, each on a thread of its own.
+/// Starts a thread that loads the app's documents and then reads all its sources, each on its own thread.
 pub fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
     let shared = core.clone();
     let thread = std::thread::Builder::new().name("sources".into()).spawn(move || run(&shared));
@@ -40,7 +41,7 @@ fn run(core: &Arc<Core>) {
             core.report_source_problem(&config.collection, &e);
         }
     }
-    // rules must find the documents: let them be applied before the first event comes
+    // rules need the documents, so they are applied before the first event is sent
     core.in_flight.wait_until_drained_or(|| core.sources_stopping());
     if core.sources_stopping() {
         return;
@@ -75,7 +76,8 @@ fn unreadable(path: &Path, e: std::io::Error) -> Error {
     Error::new(kind, format!("{}: cannot be read", path.display())).with_source(e)
 }
 
-/// Lines of a file, without their ends; `next` says which line it is, from 0.
+/// Reader of the lines of a file, without surrounding whitespace. `next` is the number of the next line, from
+/// 0.
 struct LineReader {
     input: BufReader<Box<dyn Read>>,
     line: Vec<u8>,
@@ -87,7 +89,7 @@ impl LineReader {
         Ok(Self { input: BufReader::with_capacity(1 << 20, open(path)?), line: Vec::new(), next: 0 })
     }
 
-    /// The next line and its number.
+    /// Reads the next line and its number.
     fn read(&mut self, path: &Path) -> Result<Option<(u64, &[u8])>> {
         self.line.clear();
         let n = (&mut self.input)
@@ -110,8 +112,8 @@ impl LineReader {
     }
 }
 
-/// How far a source has come in every partition: it goes on from the least of them, and each partition skips what it
-/// has.
+/// Position of a source in every partition. The source resumes at the minimum; each partition skips the rows
+/// it has.
 struct SourcePositions {
     name: String,
     by_partition: Vec<u64>,
@@ -132,7 +134,7 @@ impl SourcePositions {
     }
 }
 
-/// Loads a file of documents. A file with other content is another source: it is loaded again.
+/// Loads a file of documents. A file whose content has changed counts as a new source, so it is loaded again.
 fn load_documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
     let hash = file_hash(&config.path)?;
     let positions = SourcePositions::read(core, &format!("documents:{}:{hash:016x}", config.collection));
@@ -197,7 +199,7 @@ fn append_documents(
     })
 }
 
-/// The documents of a file, in order; lines that are none are left out.
+/// Calls `each` with the documents of a file, in order; invalid lines are skipped.
 pub fn for_each_document(
     core: &Core,
     config: &DocumentsConfig,
@@ -212,7 +214,7 @@ pub fn for_each_document(
     Ok(())
 }
 
-/// A line of JSON as a document of the collection, with its `_id`.
+/// Parses a line of JSON as a document of the collection, and adds its `_id`.
 pub fn parse_document(core: &Core, collection: &str, line: &[u8]) -> Result<Bytes> {
     let json: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(line).map_err(|e| Error::invalid(format!("not a JSON object: {e}")))?;
@@ -235,7 +237,7 @@ fn file_hash(path: &Path) -> Result<u64> {
     }
 }
 
-/// Reads a file of events.
+/// Reads a file of events and sends them.
 fn read_events(core: &Arc<Core>, config: &SourceConfig) -> Result<()> {
     let positions = SourcePositions::read(core, &config.name);
     let streams: Vec<Arc<StreamSchema>> = match &config.stream {
@@ -318,8 +320,9 @@ fn read_csv(
     send(core, config, positions, decoder.finish(), number, true)
 }
 
-/// Sends a chunk that ends at `position`. The source's name and position are in each record: a partition never takes a
-/// row twice, and after a crash none is skipped. At the `end` every partition learns the position.
+/// Sends a chunk that ends at `position`. Each record has the source's name and position, so that a partition
+/// never takes a row twice and none is skipped after a crash. With `end`, every partition stores the
+/// position.
 fn send(
     core: &Arc<Core>,
     config: &SourceConfig,
@@ -352,7 +355,7 @@ fn send(
     Ok(())
 }
 
-/// Bad rows by the partition whose ledger they are in.
+/// Groups bad rows by the partition whose ledger counts them.
 fn rejected_rows(
     config: &SourceConfig,
     decoded: &DecodedRows,
@@ -376,7 +379,7 @@ fn rejected_rows(
     rejected
 }
 
-/// Writes until the log takes it: a file can wait for a full disk or a busy partition.
+/// Retries until the log accepts the entry: a file source can wait for a full disk or a busy partition.
 fn append_with_retry(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) -> Result<()> {
     let partition = &core.partitions()[p];
     debug_assert_eq!(partition.id, PartitionId(p as u32));

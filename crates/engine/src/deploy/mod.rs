@@ -1,9 +1,9 @@
-//! One app takes the place of another on a data directory with data.
+//! Deploys: replacing the app of a data directory that has data.
 //!
-//! Everything that can be refused is refused before anything of the new app is written, and `app.json`, which says
-//! what the next start opens, is replaced last, by a rename: whenever a deploy ends, by an error or by a crash, the
-//! directory opens with the app that last worked. The steps and what a crash between them leaves behind:
-//! `docs/rfcs/0005-deploys.md`.
+//! All checks that can reject a deploy run before anything of the new app is written. `app.json`, which
+//! determines the app that the next start opens, is replaced last, by a rename. Whenever a deploy ends, by an
+//! error or by a crash, the directory opens with the app that last worked. `docs/rfcs/0005-deploys.md` lists
+//! the steps and the state after a crash between them.
 
 mod plan;
 mod settings;
@@ -25,10 +25,10 @@ use crate::queries;
 use crate::recover::{self, StartupReport};
 use crate::{App, state};
 
-/// Opens `data` with `app`, or with what is deployed there. Nothing is applied yet.
+/// Opens `data` with `app`, or with the deployed app. No record is applied yet.
 ///
-/// Errors: `NotFound` when there is no app; `Invalid` for an app that does not compile, `Conflict` for one that what is
-/// stored does not fit, both with nothing changed; those of [`recover::open`].
+/// Errors: `NotFound` when there is no app; `Invalid` for an app that does not compile and `Conflict` for one
+/// that does not fit the stored data, both without any change; those of [`recover::open`].
 pub fn open(
     data: &DataDir,
     app: Option<App>,
@@ -54,7 +54,8 @@ pub fn open(
     }
 }
 
-/// Whether records mean the same under both apps: they may differ in settings, sources, documents and summary.
+/// Returns whether records have equal effects under both apps. They may differ in settings, sources,
+/// documents and summary.
 fn is_equivalent(old: &App, new: &App) -> bool {
     let vars = new.queries.is_empty() || old.vars == new.vars;
     old.rules == new.rules && old.queries == new.queries && vars
@@ -66,7 +67,7 @@ fn replace_app(
     app: App,
     environment: &Environment,
 ) -> Result<(Arc<Core>, StartupReport)> {
-    // compile first: a wrong app must not cost the right one anything
+    // compiled first: an invalid app must not affect the deployed one
     let compiled = recover::compile_for(&app, data.partitions())?;
     let mut changes = settings::settings_changes(data, &old, &app, &compiled)?;
     if is_equivalent(&old.app, &app) {
@@ -77,9 +78,10 @@ fn replace_app(
         report.changes = changes;
         return Ok((core, report));
     }
-    // code is not kept with the data: what the former app's queries use is given again with the new one
+    // the registry is not stored with the data: the one supplied for the new app also serves the old app's
+    // queries
     old.app = old.app.with_registry(app.registry().into_owned());
-    // where they are now: they have been moved, or there are none yet
+    // the current location: the tables have been moved, or there are none yet
     old.app.settings.tables.clone_from(&app.settings.tables);
     let before = match recover::compile_for(&old.app, data.partitions()) {
         Ok(before) => before,
@@ -121,9 +123,10 @@ fn deploy_error(data: &DataDir, error: Error) -> Error {
     error.context(format!("{}: the app was not deployed, the one before it stays", data.path().display()))
 }
 
-/// Applies everything that is in the log under the app that it was written for, and takes a checkpoint of it.
+/// Applies the whole log under the app for which it was written, and takes a checkpoint.
 ///
-/// Errors: those of [`recover::open`]; `Unavailable` when the log could not be applied to its end, or nothing written.
+/// Errors: those of [`recover::open`]; `Unavailable` when the log could not be applied to its end, or the
+/// checkpoint could not be written.
 fn drain(data: &DataDir, old: Deployment, environment: &Environment) -> Result<(Arc<Core>, StartupReport)> {
     let (core, report) = recover::open(data, old, environment)?;
     let ends =
@@ -150,10 +153,11 @@ fn drain(data: &DataDir, old: Deployment, environment: &Environment) -> Result<(
     Ok((core, report))
 }
 
-/// Deploys an app where the deployed one cannot be opened any more, as its files or its tables were changed from outside
-/// or by another version. That is sound as long as none of its records wait to be applied.
+/// Deploys an app when the deployed one can no longer be opened, because its files or its tables were changed
+/// from outside or by another version. This is safe only if none of its records are waiting to be applied.
 ///
-/// Errors: `why` the deployed app cannot be opened, when records wait; those of [`recover::open`].
+/// Errors: `why`, the reason why the deployed app cannot be opened, when records are waiting; those of
+/// [`recover::open`].
 fn replace_unreadable_app(
     data: &DataDir,
     old: Deployment,
@@ -187,8 +191,8 @@ fn replace_unreadable_app(
     Ok((core, report))
 }
 
-/// Copies the newest checkpoint of each partition: the ones before it belong to the former app, so there is no other to
-/// fall back to.
+/// Copies the newest checkpoint of each partition. Older checkpoints belong to the former app, so without the
+/// copy there would be no fallback.
 fn copy_checkpoints(data: &DataDir) -> Result<()> {
     for p in 0..data.partitions() {
         let dir = state::checkpoint_dir(data.path(), PartitionId(p));

@@ -1,4 +1,4 @@
-//! What a deploy does to what is stored, or why it cannot be done. Pure: from two apps and facts to a decision.
+//! Decision whether and how an app can be deployed on stored data. A pure function of two apps and facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,42 +14,43 @@ use crate::datadir::StreamDeclaration;
 use crate::queries::compile::{CompiledApp, DeclarationSite};
 use crate::queries::{Partitioner, Queries, Unit, successor};
 
-/// The app that is deployed, and what those before it left.
+/// Deployed app, and what earlier apps left.
 pub struct DeployedApp<'a> {
-    /// The app.
+    /// The compiled app.
     pub compiled: &'a CompiledApp,
-    /// Streams with stored events that it does not declare.
+    /// Streams with stored events that this app does not declare.
     pub former: &'a BTreeMap<String, StreamDeclaration>,
-    /// Where its events without a key lie.
+    /// Partitioner that placed its events without a key.
     pub partitioner: &'a Partitioner,
 }
 
-/// The app that is to take its place.
+/// App to be deployed.
 pub struct NewApp<'a> {
-    /// The app.
+    /// The compiled app.
     pub compiled: &'a CompiledApp,
     /// Partitions of the data directory.
     pub partitions: u32,
 }
 
-/// A deploy that can be done.
+/// Plan of a deploy that is possible.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct DeployPlan {
-    /// What is different, and what becomes of what is stored, one line each.
+    /// Differences, and their effect on stored data, one line each.
     pub changes: Vec<String>,
     /// Streams with stored events that the new app does not declare.
     pub former: BTreeMap<String, StreamDeclaration>,
-    /// Streams without a key whose events stay where they are, though the new queries want them elsewhere.
+    /// Streams without a key whose events stay in their partition, although the new queries would place them
+    /// in another.
     pub pinned_streams: BTreeMap<String, PartitionId>,
 }
 
-/// One thing that cannot be done: where the app asks for it, what is stored, and what to do.
+/// Reason against a deploy: the location in the app, the stored data, and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeployConflict {
     site: Option<DeclarationSite>,
     /// `event E`, `entity M`.
     declaration: String,
-    /// What is stored and what is asked for.
+    /// The stored and the requested declaration.
     conflict: String,
     remedy: String,
 }
@@ -65,9 +66,9 @@ impl fmt::Display for DeployConflict {
 }
 
 impl DeployPlan {
-    /// Compares the apps.
+    /// Compares the apps with each other and with the stored data.
     ///
-    /// Errors: everything that cannot be done with what is stored.
+    /// Errors: all conflicts with the stored data.
     pub fn new(
         before: &DeployedApp<'_>,
         after: &NewApp<'_>,
@@ -102,7 +103,7 @@ impl Planner<'_> {
         self.plan.changes.push(what);
     }
 
-    /// What is known of a stream: what the deployed app says of it, or one before.
+    /// Returns the declaration of a stream by the deployed app, or by an earlier one.
     fn deployed_stream(&self, name: &str) -> Option<StreamDeclaration> {
         let program = &self.before.compiled.program;
         match program.stream_index(name) {
@@ -118,7 +119,7 @@ impl Planner<'_> {
         self.stored.tables.get(stream).map_or(0, |table| table.rows)
     }
 
-    /// Streams that the new app does not declare.
+    /// Plans the streams that the new app does not declare.
     fn former_streams(&mut self) {
         let declares = |name: &str| self.after.compiled.program.stream_index(name).is_some();
         let earlier = self.before.former.iter().filter(|(name, _)| !declares(name));
@@ -171,7 +172,7 @@ impl Planner<'_> {
             let from = new.time.as_ref().map_or("the time of arrival".to_owned(), |time| format!("`{time}`"));
             self.add_change(format!("event {name}: the time of new events is {from}"));
         }
-        // duplicates are looked for in one partition: events without a key must not move to another
+        // duplicates are detected within one partition, so events without a key must not move to another
         if let Some(home) = was.home.filter(|kept| *kept != home)
             && new.key.is_none()
             && !new.id.is_empty()
@@ -196,7 +197,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Each declared field must fit its stored column.
+    /// Checks that each declared field fits its stored column.
     fn columns(&mut self, new: &StreamDeclaration, name: &str) {
         let Some(table) = self.stored.tables.get(name) else { return };
         for field in &new.fields {
@@ -263,7 +264,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Stored events, what is remembered of their ids and what queries know of them lie in the partition of their key.
+    /// Checks a change of the key. Stored events, the ids remembered for them and query state about them are
+    /// in the partition of the key.
     fn key(&mut self, name: &str, was: &StreamDeclaration, new: &StreamDeclaration, rows: u64) {
         if was.key == new.key {
             return;
@@ -291,7 +293,8 @@ impl Planner<'_> {
         self.add_change(format!("event {name}: its key is {}", shown(&new.key)));
     }
 
-    /// Whether queries that go on with their state read the stream, and some event of theirs is stored.
+    /// Returns whether a query that continues with its state reads the stream, and one of its input streams
+    /// has stored events.
     fn affects_query_state(&self, name: &str) -> bool {
         let (before, after) = (self.before.compiled, self.after.compiled);
         let Some(at) = before.program.stream_index(name) else { return false };
@@ -305,7 +308,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Entities that the new app does not declare.
+    /// Plans the entities that the new app does not declare.
     fn former_entities(&mut self) {
         let after = &self.after.compiled.program;
         for entity in self.before.compiled.program.entities() {
@@ -470,7 +473,7 @@ impl Planner<'_> {
     }
 }
 
-/// What is new, gone or changed, by name.
+/// Lists by name what is new, gone or changed.
 fn differences(what: &str, old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<String> {
     let all: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let change = |name: &&String| match (old.get(*name), new.get(*name)) {
@@ -494,7 +497,7 @@ fn event_count(n: u64) -> String {
     count_noun(n, "stored event")
 }
 
-/// For a place where none may be stored, too: what queries know may come from other streams.
+/// Counts stored events in messages where there may be none, because query state may come from other streams.
 fn stored_event_count(n: u64) -> String {
     if n == 0 { "its events".to_owned() } else { format!("the {}", event_count(n)) }
 }

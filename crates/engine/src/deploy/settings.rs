@@ -1,4 +1,4 @@
-//! What a deploy changes besides rules and queries.
+//! Changes of a deploy other than in rules and queries.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use crate::datadir::{DataDir, Deployment};
 use crate::queries::compile::CompiledApp;
 use crate::{App, Settings, recover};
 
-/// What is different in settings and sources, in words. Nothing is changed.
+/// Describes the differences in settings and sources. Changes nothing.
 ///
-/// Errors: `Conflict` when the tables would be looked for where they are not.
+/// Errors: `Conflict` when the tables are not at the new location.
 pub fn settings_changes(
     data: &DataDir,
     deployed: &Deployment,
@@ -40,13 +40,13 @@ pub fn settings_changes(
     Ok(changes)
 }
 
-/// Where the tables are: a directory or a URL.
+/// Returns the location of the tables: a directory or a URL.
 pub fn tables_location(data: &DataDir, settings: &Settings) -> String {
     settings.tables.clone().unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned())
 }
 
-/// Refuses another place for tables unless they have been moved there, those of streams that only the deployed app or
-/// one before it declared included.
+/// Rejects a new location of tables unless the tables have been moved there, including those of streams that
+/// only the deployed app or an earlier one declared.
 fn check_tables_location(
     data: &DataDir,
     deployed: &Deployment,
@@ -54,7 +54,7 @@ fn check_tables_location(
     compiled: &CompiledApp,
 ) -> Result<()> {
     let old = &deployed.app;
-    // where the deployed app does not compile any more, its streams are not known
+    // if the deployed app no longer compiles, its streams are unknown
     let before = recover::compile_for(old, data.partitions()).ok();
     let declared = before.iter().chain([compiled]).flat_map(|c| c.program.streams());
     let former = deployed.former.keys().map(String::as_str);

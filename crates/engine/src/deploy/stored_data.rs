@@ -1,4 +1,4 @@
-//! What is stored, as far as a changed app has to fit it.
+//! Facts about stored data that a changed app has to fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{DeployedApp, NewApp};
 use crate::core::Core;
 use crate::ingest::key_text;
 
-/// What is stored, by the names that the former app and the new one know.
+/// Facts about stored data, by the names that the old app and the new one use.
 #[derive(Debug, Default)]
 pub struct StoredData {
     /// Tables of streams.
@@ -21,23 +21,23 @@ pub struct StoredData {
     pub collections: BTreeMap<String, StoredCollection>,
 }
 
-/// What is stored of an entity.
+/// Facts about the stored documents of an entity.
 #[derive(Debug, Clone)]
 pub struct StoredCollection {
-    /// How it is stored.
+    /// Stored definition of the collection.
     pub spec: CollectionSpec,
-    /// Documents over all partitions; of one where it is replicated.
+    /// Number of documents over all partitions; of one partition if replicated.
     pub documents: u64,
-    /// A document whose `_id` is not the value of the entity's key, in words.
+    /// Description of a document whose `_id` is not the value of the entity's key, if there is one.
     pub key_mismatch: Option<String>,
-    /// Indexes of the entity that the documents do not allow: their fields, and why.
+    /// Indexes of the entity that the documents violate: their fields and a reason.
     pub violations: Vec<(Vec<String>, String)>,
 }
 
 impl StoredData {
-    /// Looks at everything that is stored. `core`: recovered, drained and flushed.
+    /// Gathers the facts. `core` must be recovered, drained and flushed.
     ///
-    /// Errors: `Corrupt` or `Unavailable` when a table cannot be looked at.
+    /// Errors: `Corrupt` or `Unavailable` when a table cannot be read.
     pub fn gather(core: &Core, before: &DeployedApp<'_>, after: &NewApp<'_>) -> Result<Self> {
         let streams = |compiled: &crate::CompiledApp| {
             compiled.program.streams().iter().map(|s| s.name.clone()).collect::<BTreeSet<_>>()
@@ -58,7 +58,8 @@ impl StoredData {
         Ok(facts)
     }
 
-    /// `by_hand`: no app says which field of the documents their `_id` is.
+    /// Gathers the facts of `entity`. With `by_hand`, no app has declared the key yet, so the `_id` of all
+    /// documents is checked against it.
     fn collect(&mut self, core: &Core, entity: &Entity, by_hand: bool) {
         let wanted = entity.spec();
         let mut found: Option<StoredCollection> = None;

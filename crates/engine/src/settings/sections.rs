@@ -1,70 +1,72 @@
-//! Settings of what stands above the engine, as plain data. What is not set has the default of whoever uses it.
+//! Settings of the layers above the engine, as plain data. A setting that is `None` has the default of its
+//! layer.
 
 use serde::{Deserialize, Deserializer};
 use tidemill_types::{Duration, Error, Result};
 
-/// Limits of SQL queries; `docs/sql.md` says what happens at each.
+/// Limits of SQL queries; `docs/sql.md` describes the behaviour at each.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SqlSettings {
-    /// Memory for sorts, joins and groups of all queries.
+    /// Maximum memory for sorts, joins and groups of all queries, in bytes.
     #[serde(deserialize_with = "bytes")]
     pub memory_bytes: Option<u64>,
-    /// Bytes that one call of a function may make.
+    /// Maximum bytes that one function call may produce.
     #[serde(deserialize_with = "bytes")]
     pub function_bytes: Option<u64>,
-    /// Data of all queries that may be set aside on disk.
+    /// Maximum bytes that all queries may spill to disk.
     #[serde(deserialize_with = "bytes")]
     pub spill_bytes: Option<u64>,
-    /// Threads that run queries.
+    /// Threads that run queries, and partitions of a plan.
     pub target_partitions: Option<u64>,
-    /// The longest a query may take, from its arrival to its last row.
+    /// Maximum time from the arrival of a query to its last row.
     #[serde(deserialize_with = "duration")]
     pub query_timeout: Option<Duration>,
-    /// Rows that a query may return.
+    /// Maximum rows of a result.
     pub rows_max: Option<u64>,
-    /// Bytes of a result that is gathered before it is sent.
+    /// Maximum bytes of a result that is collected before it is sent.
     #[serde(deserialize_with = "bytes")]
     pub collect_bytes_max: Option<u64>,
-    /// Queries that run at the same time.
+    /// Maximum concurrent queries.
     pub queries_max: Option<u64>,
-    /// Bytes of a query's text.
+    /// Maximum length of a query, in bytes.
     #[serde(deserialize_with = "bytes")]
     pub text_bytes_max: Option<u64>,
 }
 
-/// Who may call over HTTP, and how much at once; `docs/http.md` says what happens at each limit.
+/// Host names and limits of the HTTP server; `docs/http.md` describes the behaviour at each limit.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSettings {
-    /// Names, besides `localhost` and the loopback addresses, that requests to a loopback address may be for.
+    /// Host names that requests to a loopback address may have besides `localhost` and the loopback
+    /// addresses.
     pub hosts: Vec<String>,
-    /// Bytes of one request body.
+    /// Maximum bytes of one request body.
     #[serde(deserialize_with = "bytes")]
     pub body_bytes_max: Option<u64>,
-    /// Bytes of all request bodies in memory.
+    /// Maximum bytes of all request bodies in memory.
     #[serde(deserialize_with = "bytes")]
     pub bodies_bytes_max: Option<u64>,
-    /// Bytes of documents in one reply.
+    /// Maximum bytes of documents in one reply.
     #[serde(deserialize_with = "bytes")]
     pub reply_bytes_max: Option<u64>,
-    /// Time for a body to arrive, and again for the engine to answer.
+    /// Time limit for a body to arrive, and again for the engine to answer.
     #[serde(deserialize_with = "duration")]
     pub request_timeout: Option<Duration>,
-    /// Time for a SQL query over HTTP or a run of an aggregate rule.
+    /// Time limit of a SQL query over HTTP or a run of an aggregate rule.
     #[serde(deserialize_with = "duration")]
     pub query_timeout: Option<Duration>,
-    /// Time that a reply waits for a client that reads none of it.
+    /// Time after which a reply is aborted because the client reads none of it.
     #[serde(deserialize_with = "duration")]
     pub stall_timeout: Option<Duration>,
-    /// Requests that are worked on at the same time.
+    /// Maximum concurrent requests.
     pub concurrency_max: Option<u64>,
-    /// Open connections.
+    /// Maximum open connections.
     pub connections_max: Option<u64>,
 }
 
 impl SqlSettings {
-    /// Refuses what cannot work.
+    /// Rejects settings that cannot work.
     pub(super) fn check(&self) -> Result<()> {
         positive(&[
             ("sql.memory_bytes", self.memory_bytes),
@@ -78,7 +80,7 @@ impl SqlSettings {
 }
 
 impl ServerSettings {
-    /// Refuses what cannot work. How the limits relate to each other is checked by the server, at its start.
+    /// Rejects settings that cannot work. The server checks relations between its limits when it starts.
     pub(super) fn check(&self) -> Result<()> {
         positive(&[
             ("server.body_bytes_max", self.body_bytes_max),

@@ -1,14 +1,14 @@
-//! Whether what is there is what was expected, and where it differs.
+//! Comparison of actual with expected objects.
 
 use serde_json::{Map, Value as Json};
 use tidemill_types::Timestamp;
 
-/// Whether every field of `expected` is in `actual` with an equal value.
+/// Returns whether every field of `expected` is in `actual` with an equal value.
 pub(super) fn matches_expected(actual: &Map<String, Json>, expected: &Map<String, Json>) -> bool {
     expected.iter().all(|(name, value)| equal(actual.get(name).unwrap_or(&Json::Null), value))
 }
 
-/// Numbers by value, times by instant, objects by the fields that are expected, null like missing.
+/// Compares numbers by value, times by instant, and objects by the expected fields; null equals missing.
 fn equal(actual: &Json, expected: &Json) -> bool {
     match (actual, expected) {
         (Json::Object(actual), Json::Object(expected)) => {
@@ -38,7 +38,8 @@ fn same_time(a: &str, b: &str) -> bool {
         && matches!((Timestamp::parse(a), Timestamp::parse(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Pairs each expected object with one that is there. What is left of both: positions.
+/// Pairs each expected object with an actual one. Returns the positions of unmatched expected and of
+/// unmatched actual objects.
 pub(super) fn match_objects(
     actual: &[Map<String, Json>],
     expected: &[&Map<String, Json>],
@@ -56,7 +57,7 @@ pub(super) fn match_objects(
     (unmet, free)
 }
 
-/// How the nearest of `candidates` differs from `expected`, for people; nothing when there are none.
+/// Describes how the nearest of `candidates` differs from `expected`; `None` if there are no candidates.
 pub(super) fn describe_nearest(
     expected: &Map<String, Json>,
     candidates: &[&Map<String, Json>],
@@ -64,7 +65,7 @@ pub(super) fn describe_nearest(
     let agreeing = |actual: &Map<String, Json>| {
         expected.iter().filter(|(n, v)| equal(actual.get(*n).unwrap_or(&Json::Null), v)).count()
     };
-    // the first of the best, so that the message does not depend on anything else
+    // the first of the best, so that the message is deterministic
     let best = candidates.iter().rev().max_by_key(|c| agreeing(c))?;
     let differences: Vec<String> = expected
         .iter()

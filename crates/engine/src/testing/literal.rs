@@ -1,13 +1,13 @@
-//! Rows of tests as SiddhiQL that puts them into a table.
+//! SiddhiQL that inserts rows of tests into a table.
 
 use serde_json::{Map, Value as Json};
 use tidemill_types::FieldType;
 
 use super::Stored;
 
-/// The on-demand query that puts a row into a table.
+/// Returns the on-demand query that inserts a row into a table.
 ///
-/// Errors: what is wrong with the row.
+/// Errors: a description of the problem with the row.
 pub(super) fn insert(table: &Stored, row: &Map<String, Json>) -> Result<String, String> {
     let column = |(name, ty): &(String, FieldType)| match row.get(name) {
         Some(value) => Ok(format!("{} as `{name}`", literal(name, *ty, value)?)),
@@ -24,7 +24,7 @@ fn literal(name: &str, ty: FieldType, value: &Json) -> Result<String, String> {
     let wrong = || format!("`{name}`: expected {ty}, found {value}");
     Ok(match (ty, value) {
         (FieldType::Bool, Json::Bool(b)) => b.to_string(),
-        // the least of each type has no literal: its digits alone are one too many
+        // the minimum of each integer type has no literal: its digits without the sign overflow
         (FieldType::Int, Json::Number(n)) => match n.as_i64().and_then(|n| i32::try_from(n).ok()) {
             Some(n) => format!("({n})"),
             None => return Err(wrong()),
@@ -39,7 +39,7 @@ fn literal(name: &str, ty: FieldType, value: &Json) -> Result<String, String> {
     })
 }
 
-/// Text in SiddhiQL, which knows no escapes.
+/// Quotes a string for SiddhiQL, which has no escapes; `None` if no kind of quote fits.
 fn quoted(text: &str) -> Option<String> {
     let line = !text.contains(['\n', '\r']);
     let quote = [("'", line), ("\"", line), ("\"\"\"", !text.ends_with('"'))];

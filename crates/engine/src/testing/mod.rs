@@ -1,8 +1,8 @@
-//! Tests of an app: what is given, how the clock moves, what comes of it.
+//! Tests of an app: input, advancing time, and expected output.
 //!
-//! A `*.test` file holds tests, each a list of steps. A test runs against an engine of its own in memory: partitions,
-//! rules, queries and tables are those that run live, and a clock that goes by the events and by the test's own lines.
-//! Aggregates, which need SQL over everything, do not run.
+//! A `*.test` file has tests, each a list of steps. A test runs on its own in-memory engine. Partitions,
+//! rules, queries and tables are those of production; the clock advances with events and with lines of the
+//! test. Aggregate rules do not run, because they need SQL over stored data.
 
 mod compare;
 mod literal;
@@ -18,14 +18,14 @@ use crate::{App, AppFile};
 pub use parse::{ExpectationMode, NumberedObjects, StepAction, Stored, TestCase, TestStep, Wanted, parse};
 pub use run::run;
 
-/// What is wrong with a test file or a test.
+/// Problem of a test file, or a failure of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestProblem {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What was expected and what was found; further lines are indented.
+    /// Expected and actual values; further lines are indented.
     pub message: String,
 }
 
@@ -35,34 +35,34 @@ impl fmt::Display for TestProblem {
     }
 }
 
-/// How a test went.
+/// Outcome of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestResult {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line on which it begins.
+    /// Line on which the test begins, from 1.
     pub line: usize,
-    /// Its name.
+    /// Name of the test.
     pub name: String,
-    /// What was not as expected; empty when it passed.
+    /// Failures; empty if the test passed.
     pub failures: Vec<TestProblem>,
 }
 
 impl TestResult {
-    /// Whether everything was as expected.
+    /// Returns whether the test passed.
     pub fn passed(&self) -> bool {
         self.failures.is_empty()
     }
 }
 
-/// Which tests run, and for how long at most.
+/// Selection of tests, and their limits.
 #[derive(Debug, Clone, Copy)]
 pub struct TestOptions<'o> {
-    /// Only those whose name contains this.
+    /// Runs only tests whose name contains this.
     pub filter: Option<&'o str>,
-    /// How often the clock may stop on one way because something is due.
+    /// Maximum stops of the clock at due timers within one advance.
     pub stops_max: usize,
-    /// Rounds of records that may follow from one event, document or move of the clock.
+    /// Maximum rounds of records that may follow from one event, document or advance of the clock.
     pub rounds_max: usize,
 }
 
@@ -72,9 +72,10 @@ impl Default for TestOptions<'_> {
     }
 }
 
-/// Runs the tests of one file. `compiled`: the app's rules and queries, placed for as many partitions as its settings say.
+/// Runs the tests of one file. `compiled` is the app's rules and queries, compiled for the partitions in its
+/// settings.
 ///
-/// Errors: what is wrong with the file, by line; no test of it was run then.
+/// Errors: the problems of the file, by line; in this case no test has run.
 pub fn run_file(
     app: &App,
     compiled: &CompiledApp,

@@ -1,4 +1,4 @@
-//! Reading test files.
+//! Parser of test files.
 
 use serde_json::{Map, Value as Json};
 use tidemill_rules::Program;
@@ -8,91 +8,91 @@ use super::TestProblem;
 use crate::queries::Queries;
 use crate::queries::compile::CompiledApp;
 
-/// Most objects of one test.
+/// Maximum objects of one test.
 const OBJECTS_MAX: usize = 100_000;
 
-/// A test as it was read; names are positions in the program.
+/// Parsed test. Streams and entities are indexes into the program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestCase {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line on which it begins.
+    /// Line on which the test begins, from 1.
     pub line: usize,
-    /// Its name.
+    /// Name of the test.
     pub name: String,
-    /// What happens and what is looked at, in order.
+    /// Actions and expectations, in order.
     pub steps: Vec<TestStep>,
 }
 
-/// Objects with the lines they stand on.
+/// Objects with their line numbers.
 pub type NumberedObjects = Vec<(usize, Map<String, Json>)>;
 
-/// A line of a test, with the objects that follow it.
+/// Line of a test, with the objects that follow it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestStep {
-    /// The line.
+    /// Line number, from 1.
     pub line: usize,
-    /// What it does.
+    /// Action of the line.
     pub action: StepAction,
 }
 
-/// See [`TestStep`].
+/// Action or expectation of a [`TestStep`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepAction {
-    /// Documents of an entity are there.
+    /// Inserts documents of an entity.
     Documents(usize, NumberedObjects),
-    /// Rows are put into a table.
+    /// Inserts rows into a table.
     Rows(Stored, NumberedObjects),
-    /// Events of a stream come.
+    /// Sends events of a stream.
     Events(usize, NumberedObjects),
-    /// Time passes.
+    /// Advances the clock by a duration.
     After(Duration),
-    /// It is that time.
+    /// Advances the clock to a time.
     At(Timestamp),
-    /// Something must be so by now.
+    /// Checks an expectation.
     Expect(Wanted),
 }
 
 /// A table or named window of a SiddhiQL file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// The unit of queries that has it.
+    /// Index of the query unit that declares it.
     pub unit: usize,
-    /// Its name.
+    /// Name of the table or window.
     pub name: String,
-    /// Its columns.
+    /// Names and types of the columns.
     pub attributes: Vec<(String, FieldType)>,
-    /// Whether rows can be put into it by hand.
+    /// Whether it is a table, into which tests can insert rows.
     pub table: bool,
 }
 
-/// What must be so.
+/// Expectation of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wanted {
-    /// Events of the stream like these came of those that were given.
+    /// Events of the stream that were derived from the sent ones.
     Events(usize, ExpectationMode, NumberedObjects),
-    /// Documents of the entity like these are there.
+    /// Documents of the entity.
     Documents(usize, ExpectationMode, NumberedObjects),
-    /// Rows like these are in the table.
+    /// Rows of the table or named window.
     Rows(Stored, ExpectationMode, NumberedObjects),
-    /// The rule fired this often.
+    /// Number of times that a rule fired.
     Fired(String, u64),
 }
 
-/// How many there may be.
+/// Quantifier of expected objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectationMode {
-    /// These, and perhaps others.
+    /// These objects; others are allowed.
     Including,
-    /// These and no others.
+    /// These objects and no others.
     Exactly,
-    /// None like these; none at all when no objects are given.
+    /// No objects like these; no objects at all if none are given.
     Absent,
 }
 
-/// Reads the tests of a file.
+/// Parses the tests of a file.
 ///
-/// Errors: everything that is wrong with it, by line.
+/// Errors: all problems of the file, by line.
 pub fn parse(compiled: &CompiledApp, file: &str, text: &str) -> Result<Vec<TestCase>, Vec<TestProblem>> {
     let (program, queries) = (&*compiled.program, &*compiled.queries);
     let (tests, problems) = (Vec::new(), Vec::new());
@@ -109,9 +109,9 @@ struct TestParser<'p> {
     file: &'p str,
     tests: Vec<TestCase>,
     problems: Vec<TestProblem>,
-    /// Objects that follow belong to a line that was wrong: not to be reported as well.
+    /// Whether the following objects belong to an invalid line; they are not reported as well.
     skip: bool,
-    /// Whether objects may follow.
+    /// Whether the current line takes objects.
     open: bool,
 }
 
@@ -250,7 +250,7 @@ impl TestParser<'_> {
         objects.push((number, object));
     }
 
-    /// Whether the fields of an object can be there at all.
+    /// Checks that the fields of an object can exist.
     fn check(&self, object: &Map<String, Json>) -> Result<(), String> {
         let Some(step) = self.tests.last().and_then(|test| test.steps.last()) else { return Ok(()) };
         match &step.action {
@@ -298,7 +298,8 @@ impl TestParser<'_> {
         })
     }
 
-    /// A table or named window, written `NAME`, or `FILE:NAME` where several files have one of that name.
+    /// Resolves a table or named window, written `NAME`, or `FILE:NAME` if several files have one of that
+    /// name.
     fn stored(&self, written: &str) -> Result<Stored, String> {
         let (file, name) = match written.rsplit_once(':') {
             Some((file, name)) => (Some(file), name),
@@ -345,7 +346,7 @@ impl TestParser<'_> {
     }
 }
 
-/// A span of time as rules have it: `1 min`, `90s`, `1 hour 30 min`.
+/// Parses a duration as rules write it: `1 min`, `90s`, `1 hour 30 min`.
 fn parse_duration(words: &[&str]) -> Result<Duration, String> {
     let wrong = || {
         format!(

@@ -1,4 +1,4 @@
-//! Running a test.
+//! Execution of a test.
 
 use serde_json::{Map, Value as Json};
 use tidemill_types::decode::BatchBuilder;
@@ -11,7 +11,7 @@ use super::{TestOptions, TestProblem, TestResult, literal};
 use crate::App;
 use crate::queries::compile::CompiledApp;
 
-/// Runs one test on an app that has seen nothing.
+/// Runs one test on a new engine.
 pub fn run(app: &App, compiled: &CompiledApp, test: &TestCase, options: &TestOptions<'_>) -> TestResult {
     let (file, line, name) = (test.file.clone(), test.line, test.name.clone());
     let failures = match TestEngine::new(app, compiled, options) {
@@ -70,7 +70,7 @@ impl TestRun<'_> {
         self.failures.push(TestProblem { file: self.test.file.clone(), line, message: message.into() });
     }
 
-    /// Something went in: what went wrong with it, and with all that followed.
+    /// Records the error of an input, and the errors of all processing that followed.
     fn record_errors(&mut self, line: usize, done: Result<()>) {
         if let Err(error) = done {
             self.fail(line, error.to_string());
@@ -80,7 +80,7 @@ impl TestRun<'_> {
         }
     }
 
-    /// An event comes when `_time` says; without it at its own time, if that is still to come, else now.
+    /// Sends an event at its `_time`; without one, at its event time if that is in the future, else now.
     fn event(&mut self, stream: usize, mut object: Map<String, Json>) -> Result<()> {
         let schema = &self.compiled.program.streams()[stream];
         let said = match object.remove("_time") {
@@ -100,7 +100,7 @@ impl TestRun<'_> {
         let program = &self.compiled.program;
         match wanted {
             Wanted::Events(stream, quantity, objects) => {
-                // times are shown where they matter
+                // times are shown only if the test expects some
                 let timed = objects.iter().any(|(_, object)| object.contains_key("_time"));
                 let event = |made: &DerivedEvent| {
                     let mut event = made.event.clone();

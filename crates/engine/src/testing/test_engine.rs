@@ -1,4 +1,4 @@
-//! An engine in memory that one thread drives, with a clock that stands still until it is moved.
+//! In-memory engine driven by one thread, with a clock that only tests advance.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -29,37 +29,35 @@ use crate::queries::{GLOBAL_PARTITION, timer_thread};
 use crate::state::{PartitionDeployment, PartitionState};
 use crate::{App, Settings, recover, source};
 
-/// The time at which a test begins that does not say when: 2000-01-01T00:00:00Z.
+/// Default start time of a test: 2000-01-01T00:00:00Z.
 pub(super) const START_TIME: Timestamp = Timestamp(946_684_800_000_000);
 
-/// See the module.
+/// In-memory engine of one test; see the module documentation.
 pub(super) struct TestEngine {
     core: Core,
     clock: Arc<ManualClock>,
-    /// Whether the clock has a time already.
+    /// Whether the clock has been set by the test.
     started: bool,
     stops_max: usize,
     rounds_max: usize,
-    /// What is stored of each stream.
+    /// Receivers of stored batches, by stream.
     stored: Vec<Receiver<RecordBatch>>,
-    /// Events that were sent, not made.
+    /// Ids of events that the test sent, to tell them from derived ones.
     sent: HashSet<EventId>,
-    /// Events that were made, by stream.
+    /// Derived events, by stream.
     derived: Vec<Vec<DerivedEvent>>,
-    /// Errors of rules and queries that were told already, by what failed.
+    /// Number of errors already reported, by rule or query.
     reported: BTreeMap<String, u64>,
 }
 
-/// An event that came of others.
+/// Event that a rule or query emitted.
 pub(super) struct DerivedEvent {
-    /// Its fields.
     pub event: Map<String, Json>,
-    /// Its time.
     pub time: Timestamp,
 }
 
 impl TestEngine {
-    /// An app that has seen nothing.
+    /// Creates an engine in its initial state.
     pub fn new(app: &App, compiled: &CompiledApp, options: &TestOptions<'_>) -> Result<Self> {
         let clock = Arc::new(ManualClock::default());
         clock.set(START_TIME);
@@ -97,19 +95,19 @@ impl TestEngine {
         })
     }
 
-    /// The time.
+    /// Returns the time of the clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Whether something has given the clock a time.
+    /// Returns whether the test has set the clock.
     pub fn has_started(&self) -> bool {
         self.started
     }
 
-    /// Puts a document where it belongs.
+    /// Inserts a document into its partition, or into all if the collection is replicated.
     ///
-    /// Errors: it is none, or its key is taken.
+    /// Errors: it is not a document, or its key is taken.
     pub fn insert_document(&mut self, entity: usize, object: &Map<String, Json>) -> Result<()> {
         let collection = self.core.program.entities()[entity].name.clone();
         let text = Json::Object(object.clone()).to_string();
@@ -137,7 +135,7 @@ impl TestEngine {
         self.write(PartitionId(GLOBAL_PARTITION), Entry::OnDemand { file, text }).map(|_| ())
     }
 
-    /// Sends an event, when the clock has come to `at`.
+    /// Advances the clock to `at` and sends an event.
     pub fn send_event(&mut self, stream: usize, batch: RecordBatch, at: Timestamp) -> Result<()> {
         self.advance_clock(at, false)?;
         let schema = self.core.program.streams()[stream].clone();
@@ -146,21 +144,21 @@ impl TestEngine {
         self.write(home, Entry::Events(events)).map(|_| ())
     }
 
-    /// Moves the clock. Everything stops at each instant at which something is due on the way. The clocks of files with
-    /// `@app:playback` that have started go along, as though an event came.
+    /// Advances the clock to `to`, stopping at each instant at which a timer is due. The clocks of files with
+    /// `@app:playback` that have started advance with it, as though an event had arrived.
     ///
-    /// Errors: `Invalid` when it would go back, or stop too often.
+    /// Errors: `Invalid` when `to` is in the past; `LimitReached` after too many stops.
     pub fn advance_to(&mut self, to: Timestamp) -> Result<()> {
         self.advance_clock(to, true)
     }
 
-    /// The same by a span.
+    /// Advances the clock by `span`, as [`Self::advance_to`] does.
     pub fn advance_by(&mut self, span: Duration) -> Result<()> {
         self.start(START_TIME)?;
         self.advance_clock(Timestamp(self.now().0.saturating_add(span.0)), true)
     }
 
-    /// Gives the clock its first time, at which everything starts.
+    /// Sets the clock for the first time, and starts all timers at that time.
     fn start(&mut self, at: Timestamp) -> Result<()> {
         if std::mem::replace(&mut self.started, true) {
             return Ok(());
@@ -187,7 +185,7 @@ impl TestEngine {
                     self.stops_max
                 )));
             }
-            // should what is due stay due, the clock goes on all the same
+            // if a timer stays due, the clock advances by 1 ms anyway
             let due = if due > last { due } else { last + 1 };
             last = due;
             self.clock.set(self.now().max(Timestamp(due.saturating_mul(1000))).min(to));
@@ -197,7 +195,7 @@ impl TestEngine {
         self.tick(playback.then_some(ms(to)))
     }
 
-    /// When something is due next, milliseconds.
+    /// Returns the time of the next timer, in milliseconds.
     fn next_due(&self, playback: bool) -> Option<i64> {
         let core = &self.core;
         let own = |partition: &Partition| {
@@ -214,7 +212,8 @@ impl TestEngine {
         core.partitions().iter().filter_map(own).chain(idle).min()
     }
 
-    /// The engine looks at its clock. `jump`: where the clocks of files with playback go.
+    /// Processes timers at the current time. `jump` is the time to which the clocks of files with playback
+    /// advance.
     fn tick(&mut self, jump: Option<i64>) -> Result<()> {
         for partition in self.core.partitions() {
             timer_thread::poll(&self.core, partition);
@@ -229,12 +228,13 @@ impl TestEngine {
         self.apply_all()
     }
 
-    /// Writes an entry and applies all that follows.
+    /// Appends an entry and applies it and all records that follow from it.
     fn write(&mut self, partition: PartitionId, entry: Entry) -> Result<crate::apply::ApplyReply> {
         let (sender, receiver) = crossbeam_channel::bounded(1);
         let to = &self.core.partitions()[partition.0 as usize];
         to.write(&self.core, entry, Durability::Memory, Some(sender))?;
-        // what came in is told apart from what is made of it by the reply, which is there before anything else is read
+        // the reply has the ids of the sent events; it must be read before stored events are collected, to
+        // tell the sent from the derived ones
         to.apply_pending(&self.core);
         let reply =
             receiver.try_recv().unwrap_or_else(|_| Err(Error::internal(self.core.problems().join("\n"))))?;
@@ -243,7 +243,7 @@ impl TestEngine {
         Ok(reply)
     }
 
-    /// Applies records until none is left.
+    /// Applies records until no partition has any left.
     fn apply_all(&mut self) -> Result<()> {
         self.collect_stored();
         for _ in 0..self.rounds_max {
@@ -260,7 +260,7 @@ impl TestEngine {
         )))
     }
 
-    /// Takes what was stored since the last call.
+    /// Collects the events stored since the last call.
     fn collect_stored(&mut self) {
         for (stream, stored) in self.stored.iter().enumerate() {
             let schema = &self.core.program.streams()[stream];
@@ -275,12 +275,12 @@ impl TestEngine {
         }
     }
 
-    /// Events of a stream that came of others, so far.
+    /// Returns the derived events of a stream so far.
     pub fn derived(&self, stream: usize) -> &[DerivedEvent] {
         &self.derived[stream]
     }
 
-    /// Documents of an entity.
+    /// Returns the documents of an entity.
     pub fn documents(&self, entity: usize) -> Vec<Map<String, Json>> {
         let entity = &self.core.program.entities()[entity].name;
         let mut all = Vec::new();
@@ -300,7 +300,7 @@ impl TestEngine {
         all
     }
 
-    /// Rows of a table or named window.
+    /// Returns the rows of a table or named window.
     pub fn rows(&self, store: &Stored) -> Result<Vec<Map<String, Json>>> {
         let state = self.core.partitions()[GLOBAL_PARTITION as usize].state.read();
         let names: Vec<String> = store.attributes.iter().map(|(name, _)| format!("`{name}`")).collect();
@@ -313,13 +313,13 @@ impl TestEngine {
         Ok((0..found.len()).map(row).collect())
     }
 
-    /// How often a rule fired.
+    /// Returns how often a rule fired.
     pub fn fired(&self, rule: &str) -> u64 {
         let partitions = self.core.partitions().iter();
         partitions.map(|p| p.state.read().executor.counters().rule(rule).map_or(0, |r| r.fired)).sum()
     }
 
-    /// What a rule did with the last event of its stream, or the last of each partition where it runs in several.
+    /// Explains what a rule did with the last event of its stream, in each partition in which it runs.
     pub fn why(&self, rule: &str) -> Vec<String> {
         let Some(info) = self.core.program.rules().into_iter().find(|r| r.name == rule) else {
             return vec![];
@@ -332,7 +332,7 @@ impl TestEngine {
         self.core.partitions().iter().filter_map(explain).collect()
     }
 
-    /// What went wrong in rules and queries since the last call.
+    /// Returns the errors of rules and queries since the last call.
     pub fn errors(&mut self) -> Vec<String> {
         let mut found: BTreeMap<String, (u64, String)> = BTreeMap::new();
         let mut note = |what: String, errors: u64, last: Option<&String>| {
@@ -368,7 +368,7 @@ impl TestEngine {
     }
 }
 
-/// Whether the clock of a file goes on by itself while no events come.
+/// Returns whether the clock of a file advances by itself while no events arrive.
 fn has_idle_advance(core: &Core, file: usize) -> bool {
     core.queries.files[file].idle.is_some()
 }
@@ -389,7 +389,7 @@ fn event_id(batch: &RecordBatch, row: usize) -> Option<EventId> {
     })
 }
 
-/// The event time of a row.
+/// Returns the event time of a row.
 pub(super) fn time_of(batch: &RecordBatch, row: usize) -> Timestamp {
     let time = batch.schema_ref().index_of(column::TIME).ok();
     match time.filter(|_| row < batch.num_rows()).map(|i| row_value(batch, i, row)) {
@@ -398,7 +398,7 @@ pub(super) fn time_of(batch: &RecordBatch, row: usize) -> Timestamp {
     }
 }
 
-/// What a [`Core`] consists of, all of it in memory.
+/// Creates the parts of a [`Core`], all in memory.
 fn core_parts(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) -> Result<CoreParts> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -410,10 +410,10 @@ fn core_parts(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) -> Res
     let tables = compiled.program.streams().iter().map(table).collect::<Result<Vec<_>>>()?;
     let rejected_schema = Arc::new(recover::rejected_schema());
     let rejected = table(&rejected_schema)?;
-    // a test may ask why however little the app keeps for that
+    // tests explain failures with `why`, regardless of how many events the app's setting retains
     let mut app = app.clone();
     app.settings.why_events = Settings::default().why_events;
-    // nothing is written to a disk, so no room has to be kept back on one
+    // no disk is used, so no disk space has to be reserved
     app.settings.reserve_bytes = 0;
     Ok(CoreParts {
         dir: PathBuf::new(),
