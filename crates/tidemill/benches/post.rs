@@ -25,7 +25,7 @@ const RULES: &str = "
     }
 ";
 
-/// As in the program.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Times of writing 512 bytes and making them durable.
+/// Measures `n` times how long it takes to write 512 bytes and make them durable.
 fn fsyncs(dir: &std::path::Path, n: usize) -> std::io::Result<Vec<Duration>> {
     let mut file = std::fs::File::create(dir.join("bare"))?;
     (0..n)

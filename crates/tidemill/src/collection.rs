@@ -1,11 +1,11 @@
-//! Documents of one collection, in process.
+//! In-process access to the documents of one collection.
 
 use bson::{Bson, Document, RawDocumentBuf};
 use tidemill_docs::{Command, CommandOutcome, DocBytes, FindOptions};
 use tidemill_engine::Engine;
 use tidemill_types::{Error, Result};
 
-/// A handle on a collection. Cheap; it holds no documents.
+/// Handle of a collection. Cheap; it owns no documents.
 pub struct Collection<'e> {
     engine: &'e Engine,
     name: String,
@@ -16,19 +16,19 @@ impl<'e> Collection<'e> {
         Self { engine, name: name.to_owned() }
     }
 
-    /// The document with that `_id`.
+    /// Returns the document with that `_id`.
     pub fn get(&self, id: impl Into<Bson>) -> Result<Option<Document>> {
         self.engine.get_document(&self.name, &id.into())?.map(decode).transpose()
     }
 
-    /// Documents that match a MongoDB filter.
+    /// Returns the documents that match a MongoDB filter.
     pub fn find(&self, filter: &Document) -> Result<Vec<Document>> {
         let filter = encode(filter)?;
         let found = self.engine.find_documents(&self.name, &filter, &FindOptions::default())?;
         found.into_iter().map(decode).collect()
     }
 
-    /// Adds a document. Without `_id` it gets the entity's key or an ObjectId.
+    /// Inserts a document. Without an `_id` it gets the entity's key or a new ObjectId.
     ///
     /// Errors: `Conflict` when its `_id` or another unique key is taken.
     pub fn insert(&self, document: &Document) -> Result<()> {
@@ -37,7 +37,7 @@ impl<'e> Collection<'e> {
         check_outcome(outcome).map(|_| ())
     }
 
-    /// Changes the documents that match by MongoDB's update operators; returns how many became different.
+    /// Updates all matching documents by MongoDB's update operators. Returns how many changed.
     pub fn update(&self, filter: &Document, update: &Document) -> Result<u64> {
         let (filter, update) = (encode(filter)?.into_bytes().into(), encode(update)?.into_bytes().into());
         let collection = self.name.clone();
@@ -46,7 +46,7 @@ impl<'e> Collection<'e> {
         check_outcome(self.write(command)?).map(|o| o.modified)
     }
 
-    /// Removes the documents that match; returns how many.
+    /// Deletes all matching documents. Returns how many.
     pub fn delete(&self, filter: &Document) -> Result<u64> {
         let filter = encode(filter)?.into_bytes().into();
         check_outcome(self.write(Command::Delete { collection: self.name.clone(), filter, multi: true })?)

@@ -1,4 +1,4 @@
-//! SQL for the HTTP server: rows written as text, piece by piece.
+//! SQL for the HTTP server: rows are formatted incrementally.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tidemill_sql::output::{self, Writer};
 use tidemill_sql::{QueryResult, Sql};
 use tidemill_types::{Error, Result};
 
-/// SQL that sees every event acknowledged before the query came.
+/// SQL service whose queries see every event acknowledged before they started.
 pub struct SqlOverEngine {
     engine: Arc<Engine>,
     sql: Arc<Sql>,
@@ -46,14 +46,14 @@ impl tidemill_server::Sql for SqlOverEngine {
                 let go_on = matches!(&piece, Some(Ok(_)));
                 piece.map(|p| (p, go_on.then_some(rows)))
             });
-            // a result without rows may have no bytes at all: whoever asked for the first of them asks again
+            // a result without rows may have no bytes at all, and callers may poll again after the end
             Ok(SqlReply { content_type, body: body.fuse().boxed() })
         }
         .boxed()
     }
 }
 
-/// Rows on their way from a query to text.
+/// Formatter of a query's rows.
 struct RowStream {
     result: QueryResult,
     writer: Option<Writer<TextBuffer>>,
@@ -67,14 +67,14 @@ impl RowStream {
         Self { result, writer, written }
     }
 
-    /// The next piece of text; `None` at the end.
+    /// Returns the next chunk of text; `None` at the end.
     async fn next(&mut self) -> Option<Result<Bytes>> {
         loop {
             let writer = self.writer.as_mut()?;
             let step = match self.result.next().await {
                 Some(Ok(batch)) => writer.write(&batch),
                 Some(Err(e)) => Err(e),
-                // taking the writer marks the end
+                // removing the writer marks the end
                 None => self.writer.take()?.finish().map(|_| ()),
             };
             if let Err(e) = step {
@@ -89,7 +89,7 @@ impl RowStream {
     }
 }
 
-/// Text that was written and not yet sent.
+/// Buffer of formatted text that was not sent yet.
 #[derive(Clone, Default)]
 struct TextBuffer(Arc<Mutex<Vec<u8>>>);
 

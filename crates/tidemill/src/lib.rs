@@ -1,4 +1,4 @@
-//! Tidemill in process: events in, rules and documents next to them, SQL over everything.
+//! Embedded Tidemill: events in, rules and documents over them, SQL over all data.
 //!
 //! ```no_run
 //! # fn main() -> tidemill::Result<()> {
@@ -41,14 +41,15 @@ pub use tidemill_types::{
     self as types, Duration, Error, ErrorKind, EventId, Field, FieldType, Result, StreamSchema, Timestamp,
 };
 
-// crates whose types stand in what is public here: a program that used other versions of them could not call it
+// crates whose types are part of the public interface: a program with other versions of them could not call
+// it
 pub use arrow_array::{self, RecordBatch};
 pub use bson::{self, Bson, Document};
 pub use crossbeam_channel::Receiver;
 
 use tables::EngineTables;
 
-/// A running Tidemill on one data directory. Dropping it stops it in order.
+/// Running Tidemill on one data directory. Dropping it stops it in order.
 pub struct Tidemill {
     engine: Arc<Engine>,
     sql: Arc<Sql>,
@@ -57,20 +58,20 @@ pub struct Tidemill {
 impl Tidemill {
     /// Opens a data directory with the app that is deployed in it.
     ///
-    /// Errors: `NotFound` when there is none, `Conflict` while another process has the directory open, `Corrupt`
-    /// naming what is damaged.
+    /// Errors: `NotFound` when no app is deployed; `Conflict` while another process has the directory open;
+    /// `Corrupt` with the damaged file.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         Self::start(dir.as_ref(), None, Arc::new(SystemClock))
     }
 
-    /// Opens a data directory, new or not, and deploys `app` in it.
+    /// Opens a data directory, creating it if necessary, and deploys `app` in it.
     ///
-    /// Errors: as [`Self::open`], and `Invalid` with all diagnostics when the app does not compile.
+    /// Errors: those of [`Self::open`]; `Invalid` with all diagnostics when the app does not compile.
     pub fn open_with(dir: impl AsRef<Path>, app: App) -> Result<Self> {
         Self::start(dir.as_ref(), Some(app), Arc::new(SystemClock))
     }
 
-    /// [`Self::open_with`] with another clock than the machine's, for tests that move it.
+    /// Opens a data directory as [`Self::open_with`] does, with another clock than the machine's, for tests.
     pub fn open_with_clock(dir: impl AsRef<Path>, app: App, clock: Arc<dyn Clock>) -> Result<Self> {
         Self::start(dir.as_ref(), Some(app), clock)
     }
@@ -86,9 +87,10 @@ impl Tidemill {
         Ok(Self { engine, sql })
     }
 
-    /// Sends one event and waits until it is applied; the reply has the events that rules emitted because of it.
+    /// Sends one event and waits until it is applied. The reply has the events that rules emitted because of
+    /// it.
     ///
-    /// Errors: `NotFound` for an unknown stream, `Invalid` for an event that does not fit it.
+    /// Errors: `NotFound` for an unknown stream; `Invalid` for an event that does not fit its schema.
     pub fn send(&self, stream: &str, event: &impl Serialize) -> Result<SendReply> {
         let body =
             serde_json::to_vec(event).map_err(|e| Error::invalid("the event is not JSON").with_source(e))?;
@@ -107,23 +109,24 @@ impl Tidemill {
         self.engine.send_batch(stream, batch, options)
     }
 
-    /// The collection called `name`; it need not exist yet.
+    /// Returns a handle of the collection `name`, which need not exist yet.
     pub fn collection(&self, name: &str) -> Collection<'_> {
         Collection::new(&self.engine, name)
     }
 
-    /// Runs a query to its end. Everything acknowledged before is in the result.
+    /// Runs a query and collects its rows. The result includes everything acknowledged before.
     ///
-    /// Errors: `Invalid` with the place in the text, `LimitReached` for a result too large to gather: see [`Self::query`].
+    /// Errors: `Invalid` with the location in the text; `LimitReached` for a result too large to collect,
+    /// which [`Self::query`] can stream.
     pub fn sql(&self, query: &str) -> Result<QueryRows> {
         self.engine.catch_up()?;
         self.sql.query_blocking(query)
     }
 
-    /// Runs a query of the app's summary. Fields and collections that nothing has written yet are null, as they are for
-    /// aggregate rules.
+    /// Runs a query of the app's summary. Fields and collections that have not been written yet are null and
+    /// empty, as they are for aggregate rules.
     ///
-    /// Errors: as [`Self::sql`].
+    /// Errors: those of [`Self::sql`].
     pub fn summary(&self, query: &str) -> Result<QueryRows> {
         self.engine.catch_up()?;
         self.sql.query_blocking_with(query, MissingFields::Null)
@@ -131,13 +134,13 @@ impl Tidemill {
 
     /// Plans a query of the app's summary without running it.
     ///
-    /// Errors: as [`Self::sql`].
+    /// Errors: those of [`Self::sql`].
     pub fn check_summary(&self, query: &str) -> Result<()> {
         let described = self.sql.describe_with(query, MissingFields::Null);
         futures::executor::block_on(described).map(|_| ())
     }
 
-    /// Starts a query and reads its rows as they come.
+    /// Starts a query and returns its rows as a stream.
     pub async fn query(&self, query: &str) -> Result<QueryResult> {
         let engine = self.engine.clone();
         tokio::task::spawn_blocking(move || engine.catch_up())
@@ -146,35 +149,36 @@ impl Tidemill {
         self.sql.query(query).await
     }
 
-    /// Batches of a stream as they are applied from now on, with the columns of its table.
+    /// Subscribes to a stream: returns the batches applied from now on, with the columns of its table.
     pub fn subscribe(&self, stream: &str) -> Result<Receiver<RecordBatch>> {
         self.engine.subscribe(stream)
     }
 
-    /// The engine below.
+    /// Returns the engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// How the HTTP server behaves by the app's settings; the token is for the caller to add.
+    /// Returns the settings of the HTTP server, from the app's settings. The caller has to add the token.
     pub fn server_options(&self) -> server::ServerOptions {
         options::server(&self.engine.app().settings.server)
     }
 
-    /// What the HTTP server needs to answer SQL.
+    /// Returns the SQL service for the HTTP server.
     pub fn sql_service(&self) -> SqlOverEngine {
         SqlOverEngine::new(self.engine.clone(), self.sql.clone())
     }
 
-    /// Stops in order: what was acknowledged is applied, tails are flushed, a checkpoint is taken.
+    /// Stops in order: applies acknowledged events, flushes tails and takes a checkpoint.
     ///
-    /// Errors: when the last flush failed. Nothing is lost then: the next start replays the log.
+    /// Errors: when the last flush failed. No data is lost: the next start replays the log.
     pub fn close(self) -> Result<()> {
         self.engine.stop()
     }
 }
 
-/// SQL for aggregate rules. Weak, as the engine holds it and it would hold the engine.
+/// SQL for aggregate rules. The references are weak, because the engine owns this and a strong one would be a
+/// cycle.
 struct EngineSql {
     engine: std::sync::Weak<Engine>,
     sql: std::sync::Weak<Sql>,
@@ -186,7 +190,7 @@ impl Analytics for EngineSql {
         let (engine, sql) =
             (self.engine.upgrade().ok_or_else(stopping)?, self.sql.upgrade().ok_or_else(stopping)?);
         engine.catch_up()?;
-        // a rule may read fields and collections that nothing has written yet
+        // a rule may read fields and collections that have not been written yet
         Ok(sql.query_blocking_with(query, MissingFields::Null)?.batches)
     }
 }

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of Tidemill.
 
 mod cli;
 
@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Small allocations on one thread that another one frees are what an event's way consists of; figures in `bench/README.md`.
+/// Processing an event makes many small allocations on one thread that another thread frees; figures are in
+/// `bench/README.md`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -14,7 +15,7 @@ fn main() -> ExitCode {
     let args = match cli::Args::try_parse() {
         Ok(args) => args,
         Err(e) => {
-            // help and version are answers, everything else is a usage error
+            // help and version are not errors; all else is a usage error
             let code = if e.use_stderr() { 2 } else { 0 };
             let _ = e.print();
             return ExitCode::from(code);
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(e) => {
             let text = cli::error_text(&e);
-            // diagnostics say themselves that they are errors
+            // diagnostics already start with `error`
             let what = if text.starts_with("error") { "" } else { "error: " };
             cli::stdio::err(format_args!("{what}{}\n", text.trim_end()));
             ExitCode::FAILURE

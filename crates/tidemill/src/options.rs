@@ -1,4 +1,4 @@
-//! From the settings of an app to the options of the SQL session and of the HTTP server.
+//! Conversion of an app's settings to the options of the SQL session and of the HTTP server.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tidemill_server::ServerOptions;
 use tidemill_sql::SqlOptions;
 use tidemill_types::Duration;
 
-/// The options of the SQL session on the data directory `dir`.
+/// Returns the options of the SQL session on the data directory `dir`.
 pub(crate) fn sql(settings: &SqlSettings, dir: &Path) -> SqlOptions {
     let usual = SqlOptions::default();
     SqlOptions {
@@ -24,7 +24,7 @@ pub(crate) fn sql(settings: &SqlSettings, dir: &Path) -> SqlOptions {
     }
 }
 
-/// The options of the HTTP server, without a token.
+/// Returns the options of the HTTP server, without a token.
 pub(crate) fn server(settings: &ServerSettings) -> ServerOptions {
     let usual = ServerOptions::default();
     let body_bytes_max = size(settings.body_bytes_max, usual.body_bytes_max);
@@ -32,7 +32,7 @@ pub(crate) fn server(settings: &ServerSettings) -> ServerOptions {
         token: None,
         hosts: settings.hosts.clone(),
         body_bytes_max,
-        // where only the one is set, the other gives way: a body that is allowed has to fit
+        // if only `body_bytes_max` is set, the total adapts: one body of the allowed size has to fit
         bodies_bytes_max: size(settings.bodies_bytes_max, usual.bodies_bytes_max.max(body_bytes_max)),
         reply_bytes_max: size(settings.reply_bytes_max, usual.reply_bytes_max),
         request_timeout: time(settings.request_timeout, usual.request_timeout),

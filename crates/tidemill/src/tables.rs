@@ -1,4 +1,4 @@
-//! The engine's data as SQL's tables.
+//! Tables of the engine for SQL.
 
 use std::sync::{Arc, Weak};
 
@@ -9,14 +9,14 @@ use tidemill_sql::{SystemTable, Tables};
 use tidemill_zones::TableSnapshot;
 use url::Url;
 
-/// `events.*`, `docs.*` and `system.*` of an engine.
+/// The tables `events.*`, `docs.*` and `system.*` of an engine.
 pub struct EngineTables {
     engine: Weak<Engine>,
     store: (Url, Arc<dyn ObjectStore>),
 }
 
 impl EngineTables {
-    /// Tables of `engine`; they are empty once it is gone.
+    /// Creates the tables of `engine`; they are empty once it has been dropped.
     pub fn new(engine: &Arc<Engine>) -> Self {
         let zones = engine.zones();
         Self { engine: Arc::downgrade(engine), store: (zones.root_url().clone(), zones.object_store()) }

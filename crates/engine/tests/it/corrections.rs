@@ -1,4 +1,4 @@
-//! Late events that correct what queries have put out.
+//! Corrections: late events that change what queries have emitted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::rows;
 
 const STREAMS: [&str; 6] = ["Large", "Means", "Spells", "Rises", "Known", "Beats"];
 
-/// Windows, a pattern, a table, a trigger. `late`: what stands before the stream.
+/// Returns an app with windows, a pattern, a table and a trigger. `late` is the annotation before the stream.
 fn app(late: &str, partitions: u32) -> App {
     let queries = format!(
         "@app:playback
@@ -38,13 +38,13 @@ fn app(late: &str, partitions: u32) -> App {
 const TRADES: &str =
     "event Trades { symbol: string, price: double, size: int, at: time } key symbol time at;";
 
-/// Rules read what is taken back.
+/// A rule that reads retractions.
 const TAKEN: &str = "
     event Taken { symbol: string, mean: double };
     rule Taken { when { m: MeansRetracted(); } then { emit Taken { symbol: m.symbol, mean: m.mean }; } }
 ";
 
-/// The same trades with some up to seven seconds late.
+/// Returns the trades with some up to seven seconds late.
 fn shuffled(from: u64, n: u64) -> String {
     let all = trades(from, n);
     let mut lines: Vec<(u64, &str)> = (from..).zip(all.lines()).collect();
@@ -52,7 +52,7 @@ fn shuffled(from: u64, n: u64) -> String {
     lines.iter().map(|(_, line)| format!("{line}\n")).collect()
 }
 
-/// What came out of a stream less what was taken back, each row as often as it is there.
+/// Returns the number of emissions less retractions of each row of a stream.
 fn net(engine: &Engine, stream: &str) -> BTreeMap<String, i64> {
     let mut net: BTreeMap<String, i64> = BTreeMap::new();
     events(engine, stream).into_iter().for_each(|row| *net.entry(row).or_default() += 1);
@@ -119,12 +119,12 @@ fn what_came_out_is_as_if_events_had_come_in_order_after_restarts_of_every_kind(
     }
 }
 
-/// A file that cannot run in every partition as a whole runs in one.
+/// A file that cannot run in every partition as a whole runs in one partition.
 #[test]
 fn partitions_make_no_difference() {
     let (wanted, table) = in_order();
     let dir = tempfile::tempdir().unwrap();
-    // events of several partitions may meet in any order
+    // events of several partitions may interleave in any order
     let engine = open(dir.path(), 4, "1 hour");
     let compiled = tidemill_engine::compile(&app("@late(policy='correct', allowed='1 hour')", 4)).unwrap();
     let text = tidemill_engine::queries::explain::explain(&compiled.queries, 4);
@@ -146,7 +146,7 @@ fn partitions_make_no_difference() {
     assert_eq!(last(&engine), table);
 }
 
-/// Totals of each key run where the key is.
+/// Totals per key run in the partition of the key.
 #[test]
 fn what_can_run_in_every_partition_does() {
     let outcome = |late: &str, partitions: u32, sent: &str| {
@@ -176,7 +176,7 @@ fn what_comes_later_than_allowed_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path(), 1, "3 sec");
     send(&engine, "Trades", &trades(0, 10));
-    // nine seconds behind the clock, and three
+    // nine seconds late, and three
     send(&engine, "Trades", &(trades(0, 1) + &trades(6, 1)));
     engine.wait_idle();
     let rejected: usize = engine.rejected_snapshot().tail.iter().map(|b| b.num_rows()).sum();

@@ -1,5 +1,5 @@
-//! Every kind of edit to an app on a directory with data: what happens, and that nothing is lost by it, wherever a
-//! crash comes between.
+//! Edits of an app on a directory with data: the outcome of each kind of edit, and that none loses data, at
+//! whatever step a crash occurs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,10 +16,11 @@ use tidemill_types::{Field, FieldType, StreamSchema, event_json};
 
 use crate::send;
 
-/// Crashes acted out in the middle of every third edit. `TIDEMILL_DEPLOY_CRASHES=10` acts out as many in each, which
+/// Crashes simulated in every third edit. `TIDEMILL_DEPLOY_CRASHES=10` simulates that many in each, which
 /// takes minutes.
 const CRASHES: usize = 2;
-/// Decides at which steps. `TIDEMILL_DEPLOY_SEED` gives another one, `TIDEMILL_DEPLOY_CASE` picks edits by their titles.
+/// Seed that selects the steps of the crashes. `TIDEMILL_DEPLOY_SEED` sets another one;
+/// `TIDEMILL_DEPLOY_CASE` selects edits by title.
 const SEED: u64 = 20;
 
 const TOML: &str = "
@@ -62,7 +63,7 @@ const FILTERS: &str = "
 @info(name='small') from Order[amount < ${limit}] select customer, id insert into Small;
 ";
 
-/// The app that every edit begins with, by file.
+/// Returns the files of the app that every edit starts from.
 fn former_app() -> BTreeMap<String, String> {
     let files =
         [("app.toml", TOML), ("app.rules", RULES), ("filters.siddhi", FILTERS), ("windows.siddhi", WINDOWS)];
@@ -72,7 +73,7 @@ fn former_app() -> BTreeMap<String, String> {
 const STREAMS: [&str; 6] = ["Order", "Big", "Audit", "Scan", "Totals", "Small"];
 const COLLECTIONS: [&str; 3] = ["Customer", "Class", "Spare"];
 
-/// Makes the app of these files.
+/// Writes these files and reads the app.
 fn read(root: &Path, name: &str, files: &BTreeMap<String, String>) -> Result<App, String> {
     let dir = root.join(name);
     for (file, text) in files {
@@ -83,7 +84,7 @@ fn read(root: &Path, name: &str, files: &BTreeMap<String, String>) -> Result<App
     App::read(&dir, &[]).map_err(|e| e.to_string())
 }
 
-/// The former app once more, whatever queries have learnt since.
+/// Reads the former app; it deploys even if the state of changed queries is lost.
 fn read_former(root: &Path) -> App {
     let mut app = read(root, "former", &former_app()).unwrap();
     app.settings.changed_queries = ChangedQueries::Restart;
@@ -105,7 +106,7 @@ fn scans(from: usize, n: usize) -> String {
     (from..from + n).map(|i| format!("{{\"code\":\"s{i}\",\"at\":\"2026-01-01T00:00:{i:02}Z\"}}\n")).collect()
 }
 
-/// A directory on which the former app has worked: part of it in a checkpoint, part in the log alone.
+/// Fills a directory by the former app: some of its data is in a checkpoint, the rest in the log only.
 fn prepare(dir: &Path, app: App) {
     let engine = Engine::open(dir, Some(app)).unwrap();
     let insert = |collection: &str, documents: &[bson::Document]| {
@@ -130,7 +131,7 @@ fn prepare(dir: &Path, app: App) {
     engine.abandon();
 }
 
-/// What may not change, whatever happens: stored events with their values, the ledger, documents.
+/// Returns the facts that no deploy may change: stored events with their values, the ledger, documents.
 fn facts(engine: &Engine) -> String {
     engine.flush().unwrap();
     let mut text = String::new();
@@ -156,7 +157,7 @@ fn facts(engine: &Engine) -> String {
     text
 }
 
-/// What the former app's fields are in each stored event.
+/// Returns the fields of the former app in each stored event.
 fn stored(engine: &Engine, stream: &str) -> Vec<String> {
     let fields = ["id", "customer", "amount", "note", "order", "class", "extra", "code", "at", "total"];
     let snapshot = engine.table_snapshot(stream).unwrap_or_else(|| panic!("no table {stream}"));
@@ -178,7 +179,7 @@ fn stored(engine: &Engine, stream: &str) -> Vec<String> {
     rows
 }
 
-/// The stream of a file, whatever apps say of it now.
+/// Returns the stream schema of a file's own columns, independent of any app.
 fn as_written(name: &str, batch: &RecordBatch) -> StreamSchema {
     let schema = batch.schema();
     let own = schema.fields().iter().position(|f| f.name() == "_time").unwrap();
@@ -191,14 +192,14 @@ fn as_written(name: &str, batch: &RecordBatch) -> StreamSchema {
     StreamSchema { name: name.to_owned(), fields: fields.collect(), key: None, id: vec![], time: None }
 }
 
-/// A number below `n` that follows from the others.
+/// Returns a number below `n`, derived from the other arguments.
 fn below(n: usize, from: (u64, u64, usize)) -> usize {
     let mut hash = DefaultHasher::new();
     from.hash(&mut hash);
     (hash.finish() % n as u64) as usize
 }
 
-/// An edit: its name, what it does to which file, and what came of it.
+/// Edit: its title, the changes of files, and the expected outcome.
 struct Case {
     title: String,
     edits: Vec<String>,
@@ -217,7 +218,8 @@ fn cases(text: &str) -> Vec<Case> {
     cases
 }
 
-/// `FILE: old ==> new`, `FILE: + text`, `FILE: -`; `\n` is a line's end, `ROOT` a directory of the case's own.
+/// Applies `FILE: old ==> new`, `FILE: + text` or `FILE: -`. `\n` is a line break, `ROOT` a directory of the
+/// case.
 fn edit(files: &mut BTreeMap<String, String>, edit: &str) {
     let edit = edit.replace("\\n", "\n");
     let (file, what) = edit.split_once(": ").unwrap_or_else(|| panic!("{edit}: expected `FILE: …`"));
@@ -246,7 +248,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// What all edits begin with.
+/// Starting point of all edits.
 struct Base {
     root: PathBuf,
     data: PathBuf,
@@ -261,7 +263,7 @@ impl Base {
     }
 }
 
-/// Does an edit in every way and returns what came of it. Panics where something is lost.
+/// Deploys an edit with all its crashes and returns the outcome. Panics if data is lost.
 fn try_edit(base: &Base, number: usize, case: &Case) -> String {
     let root = base.root.join(format!("case-{number}"));
     let data = root.join("data");
@@ -273,7 +275,7 @@ fn try_edit(base: &Base, number: usize, case: &Case) -> String {
     let app = match read(&root, "app", &files) {
         Ok(app) => app,
         Err(e) => {
-            // the list of settings grows
+            // the list of known settings changes over time
             let (told, _) = e.split_once(", expected one of").unwrap_or((&e, ""));
             return said("refused", [told.replace(&root.display().to_string(), "ROOT")]);
         }
@@ -285,7 +287,7 @@ fn try_edit(base: &Base, number: usize, case: &Case) -> String {
     let mut step = 0;
     let (seed, case_number) = (base.seed, number as u64);
     let watcher = move |what: &str| {
-        // each step is as likely as any other to be among those that are kept
+        // reservoir sampling: each step is equally likely to be selected
         let mut kept = images.lock().unwrap();
         let place = if kept.len() < wanted { kept.len() } else { below(step + 1, (seed, case_number, step)) };
         step += 1;
@@ -312,7 +314,7 @@ fn try_edit(base: &Base, number: usize, case: &Case) -> String {
     outcome =
         outcome.replace(&data.display().to_string(), "DATA").replace(&root.display().to_string(), "ROOT");
     outcome = without_offsets(&outcome);
-    // the directory opens as it is, and with the former app it has all that it had
+    // the directory opens again, and with the former app it has all of its data
     let engine = Engine::open(&data, None).unwrap_or_else(|e| panic!("{title}: does not open again: {e}"));
     let runs = if accepted { &new_rules } else { &former_rules };
     assert_eq!(&engine.app().rules, runs, "{title}: the version that last worked");
@@ -335,7 +337,8 @@ fn try_edit(base: &Base, number: usize, case: &Case) -> String {
     outcome
 }
 
-/// Deploys the former app: all its data is there, and it knows what it has seen, unless the edit `forgets` ids.
+/// Deploys the former app again: all its data and its remembered ids are there, unless the edit `forgets`
+/// ids.
 fn back(base: &Base, root: &Path, data: &Path, forgets: bool, at: &str) {
     let engine =
         Engine::open(data, Some(read_former(root))).unwrap_or_else(|e| panic!("{at}: former app: {e}"));
@@ -388,7 +391,7 @@ fn an_app_that_cannot_be_opened_gives_way_when_nothing_waits_for_it() {
     assert_eq!(facts(&Engine::open(&data, None).unwrap()), before);
 }
 
-/// A deploy leaves one checkpoint that the new app may read, and a copy of it.
+/// A deploy leaves one checkpoint that the new app can read, and a copy of it.
 #[test]
 fn damage_after_a_deploy_never_brings_back_records_of_the_app_before() {
     let root = tempfile::tempdir().unwrap();
@@ -434,7 +437,8 @@ fn damage_after_a_deploy_never_brings_back_records_of_the_app_before() {
     assert!(error.contains("what lies before it belongs to an earlier app"), "{error}");
 }
 
-/// An event without a key and with an id stays in its partition, whatever queries want: its ids are remembered there.
+/// An event without a key but with an id stays in its partition, whatever the queries want, because its ids
+/// are remembered there.
 #[test]
 fn new_queries_do_not_let_duplicates_in() {
     let root = tempfile::tempdir().unwrap();
@@ -469,7 +473,7 @@ fn new_queries_do_not_let_duplicates_in() {
     assert_eq!(second.table_snapshot("Seen").unwrap().tablets.iter().map(|t| t.rows).sum::<u64>(), 21);
 }
 
-/// Names of checkpoints without their offsets: which checkpoint is the newest depends on how fast emissions come back.
+/// Removes the offsets from names of checkpoints: the newest checkpoint depends on timing.
 fn without_offsets(outcome: &str) -> String {
     let (named, last) =
         outcome.rsplit_once(".ckpt").map_or((None, outcome), |(named, last)| (Some(named), last));

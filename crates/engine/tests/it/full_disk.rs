@@ -1,4 +1,4 @@
-//! A disk that is really full: a small file system in memory, which only root can mount.
+//! Tests on a disk that is actually full: a small tmpfs, which only root can mount.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,10 +17,10 @@ const RULES: &str = "
     rule Check { when { o: Order(); } then { emit Audit { customer: o.customer, id: o.id }; } }
 ";
 
-/// How long a test waits for what must happen by itself.
+/// Time limit of waits.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs `test` in a file system of so many MiB.
+/// Runs `test` on a file system of `mib` MiB.
 fn on_disk_of(mib: u32, test: impl FnOnce(&Path) + std::panic::UnwindSafe) {
     let dir = tempfile::tempdir().unwrap();
     let size = format!("size={mib}m");
@@ -39,7 +39,8 @@ fn succeeds(program: &str, args: &[&str], dir: &Path) -> bool {
     Command::new(program).args(args).arg(dir).output().is_ok_and(|o| o.status.success())
 }
 
-/// Nothing is flushed or checkpointed but by need. Tables lie in `tables`, or beside the log.
+/// Opens an engine that flushes and checkpoints only on demand. Tables are in `tables`, or in the data
+/// directory.
 fn open(disk: &Path, tables: Option<&Path>) -> Engine {
     let mut app = App::from_rules("shop", RULES);
     app.settings.segment_bytes = 256 << 10;
@@ -60,7 +61,7 @@ impl Sender {
         Self { rng: StdRng::seed_from_u64(11), next: 0, acknowledged: 0 }
     }
 
-    /// Sends about 64 KiB that nothing can compress.
+    /// Sends about 64 KiB of incompressible data.
     fn send(&mut self, engine: &Engine) -> tidemill_types::Result<()> {
         let mut lines = String::new();
         for _ in 0..32 {
@@ -93,7 +94,7 @@ impl Sender {
         }
     }
 
-    /// Everything acknowledged is there once, and so is what follows from it.
+    /// Checks that every acknowledged event and its derived events are stored exactly once.
     fn check(&self, engine: &Engine) {
         engine.wait_idle();
         let stored = rows(engine, "Order");
@@ -123,7 +124,7 @@ fn disk_filled_by_the_log_heals_by_a_checkpoint() {
         let tables = tempfile::tempdir().unwrap();
         let engine = open(disk, Some(tables.path()));
         let mut sender = Sender::new();
-        // more than the disk holds
+        // more than the disk can store
         while sender.next < 32 * 500 {
             if sender.send(&engine).is_err() {
                 sender.send_until_taken(&engine);
@@ -146,7 +147,7 @@ fn disk_filled_by_tables_heals_when_it_is_enlarged() {
         let engine = open(disk, None);
         let mut sender = Sender::new();
         let start = Instant::now();
-        // room is sought by checkpoints, until what is stored has filled the disk
+        // checkpoints free space until stored data fills the disk
         while start.elapsed() < PATIENCE {
             sender.send_until_refused(&engine);
             let stuck = Instant::now();
@@ -162,7 +163,7 @@ fn disk_filled_by_tables_heals_when_it_is_enlarged() {
         let _ = engine.stop();
         assert!(stop.elapsed() < Duration::from_secs(10), "stopped in {:?}", stop.elapsed());
         drop(engine);
-        // a start on the full disk takes no harm
+        // a start on the full disk does no damage
         let engine = open(disk, None);
         assert!(succeeds("mount", &["-o", "remount,size=64m"], disk));
         sender.send_until_taken(&engine);
@@ -189,7 +190,7 @@ fn disk_filled_by_others_heals_when_they_make_room() {
         assert!(stop.elapsed() < Duration::from_secs(10), "stopped in {:?}", stop.elapsed());
         drop(engine);
         fill(&ballast);
-        // on a disk without a free byte a start may fail, but must leave everything as it was
+        // on a disk without a free byte, a start may fail but must not change anything
         drop(Engine::open(&disk.join("data"), None));
         std::fs::remove_file(&ballast).unwrap();
         let engine = open(disk, None);
@@ -199,7 +200,7 @@ fn disk_filled_by_others_heals_when_they_make_room() {
     });
 }
 
-/// Takes all the room there is.
+/// Fills the disk completely.
 fn fill(path: &Path) {
     use std::io::Write;
     let mut file = std::fs::File::options().append(true).create(true).open(path).unwrap();

@@ -1,4 +1,4 @@
-//! The engine on a real data directory.
+//! Tests of the engine on a real data directory.
 
 mod corrections;
 mod deploys;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 use tidemill_engine::{App, BodyFormat, Engine, SendOptions, SendReply};
 
-/// Rules that update a document, emit in the same partition and into another one.
+/// Rules that update a document, and emit into the same partition and into another one.
 const RULES: &str = "
     event Order { id: string, customer: string, amount: double } key customer id id;
     event Big { order: string, customer: string, amount: double } key customer;
@@ -43,7 +43,7 @@ const RULES: &str = "
 
 fn app() -> App {
     let mut app = App::from_rules("shop", RULES);
-    // nothing by itself: tests say when
+    // no automatic flushes and checkpoints: tests trigger them
     app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
     app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
     app
@@ -58,7 +58,7 @@ fn send(engine: &Engine, stream: &str, rows: &str) -> SendReply {
     engine.send_json(stream, rows.as_bytes(), BodyFormat::Ndjson, &options).unwrap()
 }
 
-/// `stream received=stored+duplicate+rejected`, one line each, streams without events left out.
+/// Returns `stream received=stored+duplicate+rejected`, one line per stream with events.
 fn ledger(engine: &Engine) -> String {
     let mut lines = String::new();
     for stream in engine.streams() {
@@ -73,7 +73,7 @@ fn ledger(engine: &Engine) -> String {
     lines
 }
 
-/// A document as relaxed extended JSON, or `none`.
+/// Returns a document as relaxed Extended JSON, or `none`.
 fn document(engine: &Engine, collection: &str, id: &str) -> String {
     match engine.get_document(collection, &id.into()).unwrap() {
         Some(bytes) => {
@@ -84,7 +84,7 @@ fn document(engine: &Engine, collection: &str, id: &str) -> String {
     }
 }
 
-/// Rows of a stream's table: tablets and tail.
+/// Returns the number of rows of a stream's table: tablets and tail.
 fn rows(engine: &Engine, stream: &str) -> u64 {
     let snapshot = engine.table_snapshot(stream).unwrap();
     let tail: usize = snapshot.tail.iter().map(|b| b.num_rows()).sum();

@@ -1,4 +1,4 @@
-//! Power failures: of what the log did not sync, anything may be gone.
+//! Power failures: any data that the log did not sync may be lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,8 @@ use tidemill_log::sim_disk::{Crash, SimDisk};
 
 use crate::rows;
 
-/// Three hops, each most likely into another partition. Each hop counts in a document how often it saw the event.
+/// Three hops, each most likely into another partition. Each hop counts in a document how often it received
+/// the event.
 const RULES: &str = "
     event A { id: string, a: string, b: string, c: string, d: string } key a id id;
     event B { b: string, c: string, d: string } key b;
@@ -34,7 +35,7 @@ const RULES: &str = "
     rule FirstD { when { e: D(); not e.seen(); } then { insert SeenD { id: e.d, n: 1 }; } }
 ";
 
-/// Failures of the default run; `TIDEMILL_FAILURES` asks for more.
+/// Number of failures; `TIDEMILL_FAILURES` overrides it.
 const FAILURES: usize = 15;
 
 #[test]
@@ -49,7 +50,7 @@ fn power_failures_lose_and_double_nothing_acknowledged_as_fsync() {
     for failure in 0..failures {
         let stop = disk.ops() + rng.random_range(20..400);
         disk.stop_at(stop, StdRng::seed_from_u64(rng.random()));
-        // the start itself may be what the power failure hits
+        // the power failure may occur during the start itself
         if let Ok(engine) = open(dir.path(), &disk) {
             assert_eq!(problems(&engine), Vec::<String>::new(), "failure {failure}");
             world.send_until_failure(&engine, &mut rng, || disk.ops() > stop);
@@ -74,7 +75,7 @@ fn open(dir: &Path, disk: &SimDisk) -> tidemill_types::Result<Engine> {
     let mut app = App::from_rules("hops", RULES);
     app.settings.partitions = 4;
     app.settings.segment_bytes = 16 << 10;
-    // the checkpoints are on the disk of the machine, whose room is not the subject here
+    // checkpoints are on the machine's real disk, whose free space must not affect this test
     app.settings.reserve_bytes = 0;
     app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
     app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
@@ -109,7 +110,7 @@ impl World {
                 Err(_) => return,
             }
             match rng.random_range(0..20) {
-                // either may meet the failing disk
+                // either may hit the failing disk
                 0 => drop(engine.flush()),
                 1 => drop(engine.checkpoint()),
                 _ => {}
@@ -143,14 +144,15 @@ impl World {
     }
 }
 
-/// What the engine has to say, but for an unfinished write at a log's end that is cut, which is no loss.
+/// Returns the engine's problems, except for an unfinished write that was cut at a log's end, which loses no
+/// acknowledged event.
 fn problems(engine: &Engine) -> Vec<String> {
     let mut problems = engine.health().problems;
     problems.retain(|p| !p.contains("was cut at byte"));
     problems
 }
 
-/// How often each event was counted, by key.
+/// Returns how often each event was counted, by key.
 fn seen(engine: &Engine, collection: &str) -> BTreeMap<String, i64> {
     let documents = engine.collection_documents(collection).unwrap_or_default();
     let count = |bytes: &tidemill_docs::DocBytes| {

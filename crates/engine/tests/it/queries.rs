@@ -1,4 +1,4 @@
-//! SiddhiQL beside rules.
+//! SiddhiQL combined with rules.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use tidemill_types::{ErrorKind, Timestamp, event_json};
 
 use crate::{ledger, rows};
 
-/// Windows, a pattern, a table, a partition; with rules on what comes out and queries on what rules emit.
+/// Windows, a pattern, a table and a partition, with rules over their output and queries over what rules
+/// emit.
 pub const QUERIES: &str = "
     @app:playback
     @key('symbol')
@@ -52,7 +53,7 @@ pub fn shop(partitions: u32) -> App {
     quiet(app)
 }
 
-/// Nothing happens by itself.
+/// Disables automatic flushes and checkpoints.
 pub fn quiet(mut app: App) -> App {
     app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
     app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
@@ -62,7 +63,7 @@ pub fn quiet(mut app: App) -> App {
 pub fn trades(from: u64, n: u64) -> String {
     (from..from + n)
         .map(|i| {
-            // a mix that repeats only after a long time
+            // pseudo-random, with a long period
             let h = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
             format!(
                 "{{\"symbol\":\"s{}\",\"price\":{},\"size\":{},\"at\":\"2026-01-01T00:{:02}:{:02}Z\"}}\n",
@@ -86,7 +87,7 @@ pub fn send(engine: &Engine, stream: &str, rows: &str) {
     assert_eq!(reply.rejected, []);
 }
 
-/// All events of a stream as text, sorted: where they lie differs with the number of partitions.
+/// Returns all events of a stream as JSON, sorted, because their order depends on the number of partitions.
 pub fn events(engine: &Engine, stream: &str) -> Vec<String> {
     engine.wait_idle();
     let schema = engine.stream_schema(stream).unwrap().clone();
@@ -134,7 +135,7 @@ fn rules_and_queries_share_streams() {
     }
 }
 
-/// Twice a number.
+/// Function that doubles a number.
 #[derive(Debug)]
 struct Twice;
 
@@ -166,7 +167,7 @@ fn what_is_added_to_the_registry_comes_with_the_app() {
     assert!(without.contains("no function `own:twice`"), "{without}");
 }
 
-/// Fails on negative numbers as no function should.
+/// Function that panics on negative numbers.
 #[derive(Debug)]
 struct Fragile;
 
@@ -288,7 +289,8 @@ fn output_in_columns_equals_output_row_by_row() {
 const PLANS: [&str; 6] = ["", "flush", "checkpoint", "stop", "checkpoint stop", "flush checkpoint"];
 const STREAMS: [&str; 6] = ["Large", "Means", "Spells", "Rises", "Alarms", "AlarmPairs"];
 
-/// Three rounds of events, each ending with a crash; `step` says what happens before it.
+/// Runs one round of events that ends with a crash, after the action `step`. Returns the events of all
+/// streams.
 fn round(dir: &Path, partitions: u32, from: u64, step: &str) -> [Vec<String>; 6] {
     let engine = open(dir, partitions);
     assert_eq!(engine.recovery.warnings, Vec::<String>::new(), "{step}");
@@ -326,7 +328,8 @@ fn restarts_of_every_kind_change_nothing() {
     }
 }
 
-/// In which order the events of several partitions meet is in the log, so it is the same only for one log.
+/// The interleaving of several partitions' events is recorded in the log, so outputs are comparable only for
+/// one log.
 #[test]
 fn restarts_change_nothing_over_several_partitions() {
     for plan in PLANS {
@@ -395,7 +398,7 @@ fn what_is_due_without_events_is_worked_off_and_replayed() {
     wait(&engine, "Beats", 3);
     engine.stop().unwrap();
     drop(engine);
-    // a week in which nothing ran: one beat, not sixty thousand
+    // after a week of downtime there is one trigger event, not sixty thousand
     let week = 7 * 24 * 3_600_000;
     at(1_030_000 + week);
     let engine = Engine::open_with(dir.path(), Some(app()), clock.clone()).unwrap();
@@ -411,7 +414,7 @@ fn what_is_due_without_events_is_worked_off_and_replayed() {
     assert_eq!(events(&engine, "Beats"), beats, "a replay does the same");
 }
 
-/// Until the queries have begun.
+/// Waits until the queries have started.
 fn wait_started(engine: &Engine) {
     let start = std::time::Instant::now();
     while engine
@@ -486,7 +489,7 @@ fn changed_queries_keep_or_lose_their_state_as_the_settings_say() {
     assert_eq!(events(&engine, "SB"), ["{\"s\":1}", "{\"s\":1}"], "changed: it begins anew");
 }
 
-/// Spread by key: a stateless chain, totals by key, a block; in one partition: a window over all.
+/// Partitioned by key: a stateless chain, totals by key, a block; in one partition: a window over all events.
 const SPREAD: &str = "
     @app:playback
     @key('k')
@@ -530,7 +533,7 @@ fn queries_run_where_their_events_are() {
     assert_eq!(events(&engine, "P").len(), positive.len());
     assert_eq!(rows(&engine, "Totals"), positive.len() as u64);
     assert_eq!(rows(&engine, "Hundreds"), positive.len() as u64 / 100, "each event came to partition 0 once");
-    // the largest total of a key is the sum of its events
+    // the largest total of a key is the sum over its events
     let sum_of_key =
         |key: i64| (0..1000).filter(|i| i % 20 == key).map(|i| i % 7 - 1).filter(|n| *n > 0).sum::<i64>();
     let totals = events(&engine, "Totals");

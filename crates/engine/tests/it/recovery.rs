@@ -11,9 +11,9 @@ fn orders(from: usize, n: usize) -> String {
         .collect()
 }
 
-/// What must be the same whatever happened in between.
+/// Returns the facts that must not depend on restarts.
 fn facts(engine: &Engine) -> String {
-    // events for other partitions are appended by a partition's owner: wait for them as well
+    // events for other partitions are appended asynchronously by a partition's owner: wait for them, too
     engine.wait_idle();
     let counts: Vec<String> =
         ["Order", "Big", "Audit"].iter().map(|s| format!("{s}={}", rows(engine, s))).collect();
@@ -92,7 +92,7 @@ fn a_damaged_checkpoint_is_passed_over() {
     assert_eq!(facts(&engine), EXPECTED);
 }
 
-/// The latest checkpoint of each partition that has two.
+/// Returns the latest checkpoint of each partition that has at least two.
 fn checkpoints(dir: &Path) -> Vec<PathBuf> {
     let mut latest = Vec::new();
     for partition in std::fs::read_dir(dir.join("checkpoints")).unwrap() {
@@ -123,7 +123,7 @@ fn explanations_survive_restarts() {
     let later = explain(&engine, "o103").unwrap();
     engine.abandon();
     drop(engine);
-    // what lies before the checkpoint comes from its file, what lies after it from the log
+    // traces before the checkpoint come from its file, later ones from the log
     let engine = open(dir.path());
     assert_eq!(engine.recovery.warnings, Vec::<String>::new());
     for (id, expected) in [("o3", &fired), ("o4", &not), ("o103", &later)] {
@@ -153,7 +153,7 @@ fn explanations_survive_restarts() {
     assert_eq!(explain(&engine, "o103").unwrap_err().kind(), ErrorKind::NotFound, "other rules saw it");
 }
 
-/// All files of a kind beside checkpoints.
+/// Returns all files with an extension in the checkpoint directories.
 fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let partitions = std::fs::read_dir(dir.join("checkpoints")).unwrap().map(|p| p.unwrap().path());
     partitions

@@ -79,7 +79,8 @@ fn subscribers_see_what_is_stored() {
     assert!(engine.subscribe("Bigg").is_err());
 }
 
-/// Numbers in times count in the declared unit, in JSON and in CSV, also in an app that comes from the data directory.
+/// Numeric times are in the declared unit, in JSON and in CSV, also for an app that is read from the data
+/// directory.
 #[test]
 fn times_are_read_in_the_unit_that_the_deployed_app_declares() {
     let dir = tempfile::tempdir().unwrap();
@@ -113,7 +114,7 @@ fn ids_are_in_the_order_of_the_rows_sent() {
     let engine = open(dir.path());
     let orders = engine.subscribe("Order").unwrap();
     let row = |n: u32| format!("{{\"id\":\"o{n}\",\"customer\":\"c{}\",\"amount\":1}}", n % 37);
-    // more than one record takes, one bad row and one that comes twice
+    // more rows than fit into one record, with one bad row and one duplicate
     let mut rows: Vec<String> = (0..20_000).map(row).collect();
     rows.insert(3, "not json".to_owned());
     rows.insert(7, row(5));

@@ -1,4 +1,5 @@
-//! Tests of apps as text, in `tests/cases/testing/*.txt`. `UPDATE_CASES=1 cargo test` writes what comes out into them.
+//! Text cases of app tests, in `tests/cases/testing/*.txt`. `UPDATE_CASES=1 cargo test` rewrites their
+//! output.
 //!
 //! ```text
 //! === name
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use tidemill_engine::testing::{TestOptions, run_file};
 use tidemill_engine::{App, AppFile, compile};
 
-/// The parts of a case by name, in order.
+/// Names of the sections of a case, in order.
 const SECTIONS: [&str; 4] = ["rules", "siddhi", "test", "output"];
 
 #[derive(Default)]
@@ -57,7 +58,7 @@ fn cases() {
     }
 }
 
-/// What stands in front, what goes for all cases, and the cases.
+/// Parses a file into its header, the sections shared by all cases, and the cases.
 fn read(text: &str) -> (String, Case, Vec<Case>) {
     let (mut head, mut cases) = (String::new(), vec![Case::default()]);
     let mut section: Option<&str> = None;

@@ -1,4 +1,4 @@
-//! Events of a record that go to the queries together: what comes out is what comes out of one after the other.
+//! Batched execution of queries: its output equals that of processing a record's events one row at a time.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tidemill_types::event_json;
 use crate::queries::{events, send, trades};
 use crate::rows;
 
-/// Nothing reads what these put out, so their events need not go through all of them one by one.
+/// Queries whose output has no readers, so that a record's events can be batched.
 const APART: &str = "
     @app:playback
     @key('symbol')
@@ -41,7 +41,7 @@ fn open(dir: &Path, partitions: u32) -> Engine {
     Engine::open(dir, Some(app(partitions))).unwrap()
 }
 
-/// The events of a stream in the order in which they came to be.
+/// Returns the events of a stream in the order in which they were created.
 fn in_order(engine: &Engine, stream: &str) -> Vec<String> {
     engine.wait_idle();
     let schema = engine.stream_schema(stream).unwrap().clone();
@@ -75,7 +75,7 @@ fn together_over_several_partitions_and_restarts() {
         let dir = tempfile::tempdir().unwrap();
         let engine = open(dir.path(), 1);
         send(&engine, "Trades", &trades(0, 300));
-        // what looks at one key alone is the same wherever it runs
+        // queries over one key have equal output in any partition
         ["Large", "Totals"].map(|stream| events(&engine, stream))
     };
     for plan in ["", "flush", "checkpoint", "stop"] {

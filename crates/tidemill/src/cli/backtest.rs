@@ -1,4 +1,5 @@
-//! `tidemill backtest`: what changed queries would have put out over the events that are stored.
+//! `tidemill backtest`: compares the output of changed queries with that of the deployed ones over stored
+//! events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -46,7 +47,7 @@ pub struct BacktestArgs {
     vars: VarArgs,
 }
 
-/// A time that an option gives.
+/// Time given as an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimeArg {
     At(Timestamp),
@@ -72,7 +73,7 @@ impl TimeArg {
     }
 }
 
-/// A stored event and its place in the order of arrival.
+/// Stored event, with its position in the order of arrival.
 struct StoredEvent {
     position: (Timestamp, i64, i64, i64),
     time: Timestamp,
@@ -124,7 +125,7 @@ fn stream_names(session: &Session) -> anyhow::Result<BTreeSet<String>> {
     Ok(rows.iter().filter_map(|row| Some(row.get("stream")?.as_str()?.to_owned())).collect())
 }
 
-/// The stored events of a stream.
+/// Appends the stored events of a stream to `events`.
 fn history(
     session: &Session,
     stream: &str,
@@ -154,7 +155,7 @@ fn history(
     Ok(())
 }
 
-/// What the queries of an app put out until the clock shows `end`.
+/// Returns the output of an app's queries until the clock reaches `end`.
 fn run(compiled: &CompiledApp, events: &[StoredEvent], end: Timestamp) -> anyhow::Result<Vec<BacktestEvent>> {
     let mut backtest = Backtest::new(compiled);
     let reads = backtest.input_streams();
@@ -177,7 +178,8 @@ fn run(compiled: &CompiledApp, events: &[StoredEvent], end: Timestamp) -> anyhow
     Ok(out)
 }
 
-/// The fields of an event that the stream declares; objects are stored as their text.
+/// Returns the fields of an event that the stream declares. Objects are stored as JSON strings and parsed
+/// here.
 fn declared_fields(stored: &Map<String, Json>, schema: &StreamSchema) -> Map<String, Json> {
     let declared = schema.fields.iter().filter_map(|field| {
         let value = stored.get(&field.name)?;
@@ -190,7 +192,7 @@ fn declared_fields(stored: &Map<String, Json>, schema: &StreamSchema) -> Map<Str
     declared.collect()
 }
 
-/// Prints what is on one side only, by stream. Returns whether there is anything.
+/// Prints by stream the events that are on one side only. Returns whether there are any.
 fn print_differences(before: &[BacktestEvent], after: &[BacktestEvent], most: usize) -> bool {
     let mut counts: BTreeMap<&str, BTreeMap<(i64, &str), i64>> = BTreeMap::new();
     let mut both: BTreeMap<&str, u64> = BTreeMap::new();

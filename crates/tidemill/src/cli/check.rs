@@ -1,4 +1,4 @@
-//! `tidemill check`: does the app compile, and what is in it.
+//! `tidemill check`: compiles an app and lists its contents.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,14 +54,14 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Plans the SQL of the app's summary on an empty data directory, and says what is wrong with it.
+/// Plans the SQL of the app's summary on an empty data directory and returns the errors.
 fn summary(app: &App) -> anyhow::Result<Vec<String>> {
     if app.summary.is_empty() {
         return Ok(Vec::new());
     }
     let dir = tempfile::tempdir().context("a directory to plan the summary in")?;
     let mut alone = app.clone();
-    // nothing outside of that directory, and no more of it than is needed
+    // nothing outside that directory, and with minimal resources
     alone.settings.tables = None;
     alone.settings.partitions = 1;
     let tidemill = Tidemill::open_with(dir.path().join("data"), alone)?;

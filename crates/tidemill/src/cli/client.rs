@@ -1,4 +1,4 @@
-//! How a command reaches the server that runs on a data directory.
+//! Client of the server that runs on a data directory.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,34 +6,34 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-/// What a server leaves in its data directory for commands to find it.
+/// File that a server writes to its data directory so that commands can find it.
 #[derive(Serialize, Deserialize)]
 pub struct ServerFile {
-    /// `127.0.0.1:4700`.
+    /// Address, such as `127.0.0.1:4700`.
     pub address: String,
-    /// Its process.
+    /// Process id of the server.
     pub pid: u32,
 }
 
-/// A server that answers.
+/// Client of a server that responds.
 pub struct Client {
     base: String,
     token: String,
     agent: ureq::Agent,
 }
 
-/// Where a server's address is kept.
+/// Returns the path of the server's [`ServerFile`].
 pub fn server_file(data: &Path) -> PathBuf {
     data.join("server.json")
 }
 
-/// Where the token is kept.
+/// Returns the path of the token.
 pub fn token_file(data: &Path) -> PathBuf {
     data.join("token")
 }
 
 impl Client {
-    /// The server on `data`, or `None` when none answers.
+    /// Finds the server on `data`; `None` if none responds.
     pub fn find(data: &Path) -> anyhow::Result<Option<Self>> {
         let Ok(file) = std::fs::read(server_file(data)) else { return Ok(None) };
         let server: ServerFile =
@@ -69,7 +69,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends JSON to a path and returns the JSON of the answer.
+    /// Posts JSON to a path and returns the JSON of the reply.
     pub fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<serde_json::Value> {
         let mut response = self
             .agent
@@ -83,7 +83,7 @@ impl Client {
         response.body_mut().read_json().context("the server's reply is not JSON")
     }
 
-    /// Asks for a path and returns its JSON.
+    /// Sends a GET to a path and returns the JSON of the reply.
     pub fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<serde_json::Value> {
         let mut response = self
             .agent
@@ -99,7 +99,7 @@ impl Client {
     }
 }
 
-/// A name as a part of a path.
+/// Percent-encodes a name as a path segment.
 pub fn path_segment(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let escaped = name.bytes().map(|byte| match plain(byte) {
@@ -109,7 +109,7 @@ pub fn path_segment(name: &str) -> String {
     escaped.collect()
 }
 
-/// The message of an error reply.
+/// Returns the message of an error reply.
 fn error_message(body: &mut ureq::Body) -> String {
     let text = body.read_to_string().unwrap_or_default();
     let json: Option<serde_json::Value> = serde_json::from_str(&text).ok();

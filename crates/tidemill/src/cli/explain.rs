@@ -1,4 +1,4 @@
-//! `tidemill explain`: where an app's queries run, and what they keep.
+//! `tidemill explain`: placement and state of an app's queries.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

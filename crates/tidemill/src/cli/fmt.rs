@@ -1,4 +1,4 @@
-//! `tidemill fmt`: rules and SiddhiQL in canonical form.
+//! `tidemill fmt`: formats rules and SiddhiQL.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

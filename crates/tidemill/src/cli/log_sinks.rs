@@ -1,4 +1,4 @@
-//! Prints what the sinks `@sink(type='log')` of a running app say.
+//! Printing of the output of `@sink(type='log')` of a running app.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tidemill_engine::{LogBatch, LogLines};
 
 use super::stdio::Stdout;
 
-/// How long it takes to notice that it is time to stop.
+/// Interval at which the thread checks whether to stop.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A thread that prints lines as they come.
+/// Thread that prints lines as they arrive.
 pub struct LogSinks {
     lines: Arc<LogLines>,
     stopping: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ pub struct LogSinks {
 }
 
 impl LogSinks {
-    /// Starts printing.
+    /// Starts the thread.
     pub fn start(engine: &Engine) -> std::io::Result<Self> {
         let (lines, stopping) = (engine.log_lines(), Arc::new(AtomicBool::new(false)));
         let (from, end) = (lines.clone(), stopping.clone());
@@ -34,10 +34,10 @@ impl LogSinks {
         Ok(Self { lines, stopping, thread })
     }
 
-    /// Prints what is left, once the engine has stopped.
+    /// Stops the thread and prints the remaining lines, once the engine has stopped.
     pub fn finish(self) {
         self.stopping.store(true, Ordering::Release);
-        // a panic of the thread has been told by itself
+        // a panic of the thread has already been reported
         let _ = self.thread.join();
         print(&self.lines.take(Duration::ZERO));
     }

@@ -1,6 +1,6 @@
-//! Subcommands. Exit codes: 0 good, 1 failed, 2 usage, 141 nobody reads the output any more.
+//! Subcommands. Exit codes: 0 success, 1 failure, 2 usage error, 141 standard output was closed.
 
-// in the modules below these hide the macros of the standard library, which panic where `stdio` does not
+// in the modules below these shadow the standard macros, which panic when the output is closed
 macro_rules! print {
     ($($text:tt)*) => { $crate::cli::stdio::out(format_args!($($text)*)) };
 }
@@ -46,7 +46,7 @@ use tidemill::output;
 use tidemill_types::nearest;
 use tracing_subscriber::EnvFilter;
 
-/// Environment variables that are read, besides those of settings and `RUST_LOG`.
+/// Environment variables that are read, in addition to settings and `RUST_LOG`.
 const VARIABLES: [&str; 2] = ["TIDEMILL_DATA", "TIDEMILL_LISTEN"];
 
 /// Acts on events within milliseconds and keeps every one of them queryable.
@@ -101,7 +101,7 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// The writers' name for it.
+    /// Returns the format for the writers of `tidemill_sql`.
     pub fn format(self) -> output::Format {
         match self {
             Self::Table => output::Format::Table,
@@ -111,7 +111,7 @@ impl OutputFormat {
         }
     }
 
-    /// The HTTP interface's name for it.
+    /// Returns the name used by the HTTP interface.
     pub fn name(self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -139,8 +139,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Log lines go to standard error; warnings and worse unless asked for more. What the libraries below say matters to
-/// few: `RUST_LOG=debug` shows it.
+/// Initializes logging to standard error, by default of warnings and errors. Verbosity applies to Tidemill
+/// only; lines of the libraries matter to few users and are shown with `RUST_LOG=debug`.
 pub fn init_tracing(verbose: u8) {
     let default = match verbose {
         0 => "warn",
@@ -157,7 +157,7 @@ pub fn init_tracing(verbose: u8) {
     }
 }
 
-/// An error with its causes, none said twice: some errors contain the text of their cause.
+/// Formats an error with its causes, omitting causes whose text is already contained.
 pub fn error_text(error: &anyhow::Error) -> String {
     error.chain().skip(1).fold(error.to_string(), |text, cause| match cause.to_string() {
         cause if text.contains(&cause) => text,
@@ -165,7 +165,8 @@ pub fn error_text(error: &anyhow::Error) -> String {
     })
 }
 
-/// Says which variables look like ours and are not: a setting in one of them would be missed.
+/// Warns of environment variables that have our prefix but are not read, because a setting in one of them
+/// would be ignored.
 pub fn warn_of_environment(variables: impl Iterator<Item = (OsString, OsString)>) {
     for (name, _) in variables {
         if let Some(warning) = name.to_str().and_then(unknown_variable) {
@@ -188,7 +189,7 @@ fn unknown_variable(name: &str) -> Option<String> {
     Some(format!("the environment variable {name} is not read: {hint}"))
 }
 
-/// Reads `HOST:PORT`, `:PORT` or `PORT`; without a host it is this machine alone that can connect.
+/// Parses `HOST:PORT`, `:PORT` or `PORT`. Without a host, only this machine can connect.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);

@@ -1,4 +1,4 @@
-//! What a run shows while it works and when it is done.
+//! Progress and summary of a run.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tidemill::{Tidemill, output};
 use super::rejections::{self, RejectionReporter};
 use super::stdio::Stdout;
 
-/// Counts events while sources are read.
+/// Progress display while sources are read.
 pub struct Progress {
     start: Instant,
     shown: Option<Instant>,
@@ -30,7 +30,7 @@ impl Progress {
         }
     }
 
-    /// Shows how far it is, at most twice a second on a terminal and every five seconds elsewhere.
+    /// Shows the progress, at most twice a second on a terminal and every five seconds elsewhere.
     pub fn tick(&mut self, tidemill: &Tidemill) {
         self.rejections.report_new(tidemill);
         let pause = if self.terminal { Duration::from_millis(500) } else { Duration::from_secs(5) };
@@ -53,10 +53,11 @@ impl Progress {
         }
     }
 
-    /// Prints what happened: events, refused rows, rules, the app's own queries, the ledger, and what to do next. A query
-    /// that fails is told on standard error and the others go on. False when one did, or when rows were refused.
+    /// Prints the summary: events, rejected rows, rules, the app's own queries, the ledger, and suggested
+    /// commands. A failed query is reported on standard error; the others still run. Returns false if a query
+    /// failed or rows were rejected.
     pub fn summary(&mut self, tidemill: &Tidemill) -> anyhow::Result<bool> {
-        // also those of a source that ended between two looks
+        // includes a source that ended since the last tick
         self.rejections.report_new(tidemill);
         if self.terminal {
             eprint!("\r\x1b[K");

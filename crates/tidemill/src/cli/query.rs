@@ -1,4 +1,4 @@
-//! `tidemill query`: what the tables, named windows and aggregations of SiddhiQL apps hold.
+//! `tidemill query`: on-demand queries over tables, named windows and aggregations of SiddhiQL apps.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,18 +1,18 @@
-//! Tells about rows of sources that were refused.
+//! Reports of rejected rows of sources.
 
 use std::collections::BTreeSet;
 
 use tidemill::Tidemill;
 use tidemill_engine::RejectionSummary;
 
-/// Which refusals were told.
+/// Reporter of rejections, which remembers the streams it has reported.
 #[derive(Default)]
 pub struct RejectionReporter {
     reported: BTreeSet<(String, String)>,
 }
 
 impl RejectionReporter {
-    /// Tells on standard error of each stream of a source that has its first refused rows.
+    /// Reports on standard error the first rejection of each source and stream.
     pub fn report_new(&mut self, tidemill: &Tidemill) {
         for refused in tidemill.engine().source_rejections() {
             if self.reported.insert((refused.source.clone(), refused.stream.clone())) {
@@ -22,7 +22,8 @@ impl RejectionReporter {
     }
 }
 
-/// Prints how many rows were refused in this run, and mostly why. Returns whether there were any.
+/// Prints the number of rows rejected in this run, and the most common reason. Returns whether there were
+/// any.
 pub fn summary(tidemill: &Tidemill) -> bool {
     let all = tidemill.engine().source_rejections();
     for refused in &all {

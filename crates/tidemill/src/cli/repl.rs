@@ -1,4 +1,4 @@
-//! The interactive SQL prompt.
+//! Interactive SQL prompt.
 
 use std::process::ExitCode;
 
@@ -17,11 +17,11 @@ Statements end with `;` and may span lines. NULL is shown as NULL, an empty text
   \\q, exit      leave
   Ctrl-C        stop the query, or drop what is typed";
 
-/// Reads statements until the end of input. History is kept in the data directory.
+/// Runs statements until the end of input. The history is stored in the data directory.
 pub fn repl(session: &Session, data: &DataArgs, mut format: OutputFormat) -> anyhow::Result<ExitCode> {
     let mut editor = DefaultEditor::new()?;
     let history = data.data.join("sql_history");
-    // no history yet is no error
+    // a missing history is not an error
     let _ = editor.load_history(&history);
     println!("Tidemill {}. \\? for help.", env!("CARGO_PKG_VERSION"));
     let mut statement = String::new();
@@ -66,7 +66,7 @@ pub fn repl(session: &Session, data: &DataArgs, mut format: OutputFormat) -> any
     Ok(ExitCode::SUCCESS)
 }
 
-/// A backslash command; false to leave.
+/// Runs a backslash command. Returns false to exit.
 fn command(session: &Session, line: &str, format: &mut OutputFormat) -> bool {
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     match (name, argument.trim()) {
@@ -100,7 +100,7 @@ fn run_and_print(session: &Session, statement: &str, format: OutputFormat) {
 fn print_error(error: &anyhow::Error) {
     let interrupted = |e: &std::io::Error| e.kind() == std::io::ErrorKind::Interrupted;
     let stopped = error.chain().any(|cause| {
-        // the HTTP client wraps the error of the connection into one of its own
+        // the HTTP client wraps I/O errors into its own type
         cause.downcast_ref::<std::io::Error>().is_some_and(interrupted)
             || matches!(cause.downcast_ref::<ureq::Error>(), Some(ureq::Error::Io(e)) if interrupted(e))
     });
@@ -110,7 +110,7 @@ fn print_error(error: &anyhow::Error) {
     }
 }
 
-/// Prints the columns of a table with the names that types have in SQL.
+/// Prints the columns of a table with SQL type names.
 fn columns(session: &Session, table: &str) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     session.run(&format!("DESCRIBE {table}"), OutputFormat::Ndjson, &mut lines)?;
@@ -136,7 +136,7 @@ fn columns(session: &Session, table: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What SQL calls a type of Arrow; others keep their name.
+/// Returns the SQL name of an Arrow type; types without one keep their Arrow name.
 fn sql_type(arrow: &str) -> String {
     match arrow {
         "Utf8" | "LargeUtf8" | "Utf8View" => "varchar",

@@ -133,13 +133,13 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(run.losses().is_empty()))
 }
 
-/// Said as soon as a query fails for the first time.
+/// Formats the message for the first failure of a query.
 pub fn first_failure(lost: &QueryLoss) -> String {
     let at = lost.example.as_ref().map_or_else(|| " in a timer".to_owned(), |event| format!(" at {event}"));
     format!("`{}` failed{at}: {}", lost.query, lost.reason)
 }
 
-/// Says at the end how much each query lost.
+/// Prints at the end how much each query lost.
 pub fn summary(all: &[QueryLoss]) {
     for lost in all {
         let times = match lost.times {
@@ -164,12 +164,12 @@ fn exit_code(complete: bool) -> ExitCode {
     if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What messages call a file of an app.
+/// Returns the name of a file of an app for messages.
 fn app_file(app: &Path, file: &AppFile) -> String {
     if app.is_dir() { app.join(&file.name).display().to_string() } else { app.display().to_string() }
 }
 
-/// Compiles SiddhiQL; `${NAME}` is looked for among the variables, then in the environment.
+/// Compiles SiddhiQL. `${NAME}` is resolved from the variables, then from the environment.
 fn compile(name: &str, text: &str, vars: &BTreeMap<String, String>) -> Result<AppPlan, String> {
     let variable = |name: &str| vars.get(name).cloned().or_else(|| std::env::var(name).ok());
     replay::compile(name, text, &Registry::standard(), &variable)

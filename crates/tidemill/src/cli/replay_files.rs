@@ -1,4 +1,4 @@
-//! `tidemill replay` of an app that reads files: to their end, in virtual time.
+//! `tidemill replay` of an app that reads files, in virtual time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,15 +18,18 @@ use tidemill_types::{Field, StreamSchema};
 
 use super::replay::{first_failure, summary};
 
-/// Events that are collected before they are written.
+/// Events buffered before they are written.
 const WRITE_ROWS: usize = 4096;
 
-/// Reads the files of an app's sources to their end and writes those of its sinks. Their paths count from `dir`.
+/// Reads the files of an app's sources to their end and writes those of its sinks. Their paths are relative
+/// to `dir`.
 ///
-/// Events go in one by one. Those of several files go in by their times, the file that is named first before the others
-/// where times are equal; events without a time come at the time of the clock, before all that are later.
+/// Events are sent one at a time. Those of several files are merged by time; at equal times, the file named
+/// first comes first. Events without a time take the current time of the clock, so they precede all later
+/// ones.
 ///
-/// Returns whether every row was read and every event processed. What was not has been reported on standard error.
+/// Returns whether every row was read and every event processed. Failures have been reported on standard
+/// error.
 pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<bool> {
     let files = plan.file_sources.iter_mut().map(|s| &mut s.path);
     for path in files.chain(plan.file_sinks.iter_mut().map(|s| &mut s.path)) {
@@ -89,7 +92,7 @@ fn format(mapper: &FileMapper) -> anyhow::Result<Format> {
     })
 }
 
-/// A file that is read.
+/// Reader of a source's file.
 struct SourceReader<'p> {
     source: &'p FileSource,
     attributes: &'p Attributes,
@@ -108,7 +111,7 @@ impl<'p> SourceReader<'p> {
         Ok(Self { source, attributes: &stream.attributes, reader, columns: vec![], row: 0, bad_rows: 0 })
     }
 
-    /// The time of the next event, `now` if it has none; nothing at the end of the file.
+    /// Returns the time of the next event, or `now` if it has none; `None` at the end of the file.
     fn next_time(&mut self, now: i64) -> anyhow::Result<Option<i64>> {
         while self.row >= self.columns.first().map_or(0, Column::len) {
             let next = self.reader.next();
@@ -128,7 +131,7 @@ impl<'p> SourceReader<'p> {
         }))
     }
 
-    /// The event, and where it goes.
+    /// Returns the index of the stream and the next event.
     fn take_event(&mut self) -> (usize, Vec<Column>) {
         let one = |column: &Column| {
             let mut one = Column::new(column.ty());
@@ -141,7 +144,7 @@ impl<'p> SourceReader<'p> {
     }
 }
 
-/// The files that are written.
+/// Files of the sinks.
 struct SinkFiles {
     files: Vec<SinkFile>,
     error: Option<tidemill_types::Error>,
@@ -160,7 +163,7 @@ impl SinkFiles {
         let mut files = Vec::with_capacity(plan.file_sinks.len());
         for sink in &plan.file_sinks {
             let stream = &plan.catalog.streams()[sink.stream];
-            // the default form of SiddhiQL's JSON
+            // the default JSON format of SiddhiQL
             let writing = WriteOptions {
                 append: sink.append,
                 envelope: Some("event".into()),

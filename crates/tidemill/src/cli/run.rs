@@ -20,7 +20,7 @@ use super::progress::Progress;
 use super::vars::VarArgs;
 use super::{DataArgs, address, stdio};
 
-/// How long a stop waits for requests that are worked on.
+/// Time that a shutdown waits for requests in progress.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs an app: loads its documents, reads its sources, applies its rules and serves HTTP.
@@ -70,12 +70,12 @@ pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     run_until_stopped(tidemill, &args.data.data, args.listen, RunMode::Serve)
 }
 
-/// What is asked for besides reading sources and answering requests.
+/// Mode of the process, in addition to reading sources and serving requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RunMode {
-    /// Show what the sources brought, and stop then if so wished.
+    /// Shows the summary when the sources have ended, and then stops with `until_idle`.
     Run { until_idle: bool },
-    /// Nothing: say when it is ready.
+    /// Reports only that the server is ready.
     Serve,
 }
 
@@ -140,7 +140,7 @@ async fn run_until_stopped_async(
                 eprintln!("error: {e}");
                 code = ExitCode::FAILURE;
             },
-            // a disk that is full may keep the engine from ever being idle
+            // a full disk may keep the engine from ever being idle
             _ = interrupt.recv() => stopped = true,
             _ = terminate.recv() => stopped = true,
         }
@@ -195,7 +195,7 @@ async fn start_server(
     Ok(server)
 }
 
-/// The data directory's token, made at the first start and readable by its owner only.
+/// Returns the data directory's token, creating it at the first start. Only the owner can read it.
 fn token(data: &Path) -> anyhow::Result<String> {
     let path = token_file(data);
     match std::fs::read_to_string(&path) {
@@ -213,12 +213,12 @@ fn token(data: &Path) -> anyhow::Result<String> {
     Ok(token)
 }
 
-/// Opens a new file that only its owner may read.
+/// Creates a file that only its owner may read.
 fn create_private_file(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
     options.write(true).mode(0o600).open(path)
 }
 
-/// Others may have read a token that they could read: it is told, and not so from now on.
+/// Restricts a token file that other users can read, and warns that they may have read it.
 fn restrict_token_file(path: &Path) -> anyhow::Result<()> {
     let mode =
         std::fs::metadata(path).with_context(|| path.display().to_string())?.permissions().mode() & 0o777;

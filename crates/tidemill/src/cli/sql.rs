@@ -1,4 +1,4 @@
-//! `tidemill sql`: queries on a data directory, with a server running on it or not.
+//! `tidemill sql`: queries on a data directory, through its server if one is running.
 
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
@@ -27,16 +27,16 @@ pub struct SqlArgs {
     output: OutputFormat,
 }
 
-/// Where queries go.
+/// Target of queries.
 pub enum Session {
-    /// To the server on the data directory.
+    /// The server on the data directory.
     Remote(Client),
-    /// To the data directory itself.
+    /// The data directory, opened by this process.
     Local(Box<Tidemill>),
 }
 
 impl Session {
-    /// The server if one answers, else the directory.
+    /// Connects to the server if one responds, else opens the directory.
     pub fn open(data: &DataArgs) -> anyhow::Result<Self> {
         if let Some(client) = Client::find(&data.data)? {
             return Ok(Self::Remote(client));
@@ -87,7 +87,7 @@ pub fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
     let session = Session::open(&args.data)?;
     let interactive = commands.is_empty();
     let commands = commands.iter().flat_map(|text| match script(text) {
-        // nothing in it: the session says so
+        // an empty script is passed on, so that the session reports it
         none if none.is_empty() => vec![text.clone()],
         statements => statements,
     });
@@ -98,7 +98,7 @@ pub fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     for (index, command) in commands.iter().enumerate() {
         if let Err(e) = session.run(command, args.output, &mut out) {
-            // a reader that has seen enough (`| head`) is no failure
+            // a reader that stops early (`| head`) is not a failure
             if is_broken_pipe(&e) {
                 return Ok(ExitCode::SUCCESS);
             }

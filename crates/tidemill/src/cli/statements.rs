@@ -1,8 +1,8 @@
-//! A script cut into statements.
+//! Splitting of scripts into statements.
 
-/// The statements of `text` that end with `;`, without it, and what comes after the last of them.
+/// Splits `text` into the statements that end with `;`, without it, and the rest after the last of them.
 ///
-/// A semicolon in quotes or in a comment ends nothing.
+/// Semicolons in quotes and comments are ignored.
 pub fn statements(text: &str) -> (Vec<&str>, &str) {
     let bytes = text.as_bytes();
     let mut found = vec![];
@@ -23,7 +23,7 @@ pub fn statements(text: &str) -> (Vec<&str>, &str) {
     (found, &text[start..])
 }
 
-/// Whether there is nothing in `text` but spaces and finished comments.
+/// Returns whether `text` has only whitespace and closed comments.
 pub fn is_blank(text: &str) -> bool {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -40,8 +40,8 @@ pub fn is_blank(text: &str) -> bool {
     true
 }
 
-/// The statements of a script with what must be run of them, each with as many empty lines before it as stand before it
-/// in the script, so that the lines of errors are those of the script.
+/// Returns the non-blank statements of a script. Each is preceded by as many empty lines as there are lines
+/// before it in the script, so that line numbers in errors refer to the script.
 pub fn script(text: &str) -> Vec<String> {
     let (mut all, rest) = statements(text);
     all.push(rest);
@@ -59,7 +59,7 @@ pub fn script(text: &str) -> Vec<String> {
 fn after_quote(bytes: &[u8], at: usize) -> usize {
     let quote = bytes[at];
     let end = bytes[at + 1..].iter().position(|b| *b == quote);
-    // a doubled quote ends one text and begins another: nothing between them matters here
+    // a doubled quote ends one string and begins another: nothing is between them
     end.map_or(bytes.len(), |end| at + end + 2)
 }
 
@@ -67,7 +67,7 @@ fn after_line(bytes: &[u8], at: usize) -> usize {
     bytes[at..].iter().position(|b| *b == b'\n').map_or(bytes.len(), |end| at + end + 1)
 }
 
-/// Comments may be inside one another.
+/// Returns the end of a comment. Comments may be nested.
 fn after_comment(bytes: &[u8], mut at: usize) -> usize {
     let mut depth = 0_usize;
     while at < bytes.len() {

@@ -1,4 +1,4 @@
-//! `tidemill test`: the tests beside an app's rules and queries.
+//! `tidemill test`: runs the tests of an app.
 
 mod junit;
 
@@ -33,10 +33,10 @@ pub struct TestArgs {
     vars: VarArgs,
 }
 
-/// What became of one file of tests.
+/// Results of one file of tests.
 struct FileResult {
     file: String,
-    /// The file cannot be read: none of its tests ran.
+    /// Problems of the file; if there are any, none of its tests ran.
     problems: Vec<TestProblem>,
     tests: Vec<TestResult>,
 }

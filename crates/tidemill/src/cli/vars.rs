@@ -1,4 +1,4 @@
-//! `--set NAME=VALUE`, the same for all commands that read an app.
+//! Option `--set NAME=VALUE` of all commands that read an app.
 
 /// Values for the variables of an app.
 #[derive(clap::Args)]

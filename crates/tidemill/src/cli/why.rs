@@ -1,4 +1,4 @@
-//! `tidemill why`: what made a rule fire, or kept it from firing; what a query waits for.
+//! `tidemill why`: explains why a rule fired or did not, and what a query waits for.
 
 use std::fmt::Display;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! What a user has typed: apps of one file, variables, paths, rows that are refused, output that nobody reads.
+//! Command-line input of users: apps of one file, variables, paths, rejected rows, closed output.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn write(dir: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// Runs to the end with a standard output that nobody reads. Returns the exit code and standard error.
+/// Runs a command with a closed standard output. Returns the exit code and standard error.
 fn run_unread(args: &[&str]) -> (Option<i32>, String) {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -47,7 +47,7 @@ fn rows_that_are_refused_are_told_and_fail_the_run() {
     let summary =
         format!("source ticks, stream Tick: 5001 rows were refused, 5000 of them as this one: {example}");
     assert!(out.contains(&summary), "{out}");
-    // what is declared as it is goes in, and nothing that was refused is told again
+    // valid rows are accepted, and earlier rejections are not reported again
     write(
         dir.path(),
         &[("a.rules", "event Tick { n: int, at: time(us) } time at;\n"), ("ticks.csv", "n,at\n")],
@@ -144,7 +144,7 @@ fn one_file_is_an_app() {
     run(&["check", &path("two.rules")], 0);
     let (out, _) = run(&["test", &path("two.rules")], 0);
     assert!(out.contains("1 passed, 0 failed"), "{out}");
-    // the variables of an app.toml beside it, and nothing else of it
+    // only the variables of an app.toml in the same directory apply
     write(
         dir.path(),
         &[(
@@ -155,7 +155,7 @@ fn one_file_is_an_app() {
     let (out, _) = run(&["check", &path("one.siddhi")], 0);
     assert!(out.contains("one: 2 streams"), "{out}");
     run(&["run", &path("one.siddhi"), "--data", &data, "--until-idle"], 0);
-    // the data directory knows the variables
+    // the data directory stores the variables
     assert_eq!(sql(&data, "SELECT count(*) AS n FROM events.\"Out\""), [json!({"n": 0})]);
     let (out, _) = run(&["backtest", &path("one.siddhi"), "--data", &data, "--set", "limit=1"], 0);
     assert!(out.contains("0 events of In"), "{out}");
@@ -222,7 +222,7 @@ fn paths_of_files_count_from_where_the_app_is() {
     run(&["replay", app], 0);
     let out = || std::fs::read_to_string(dir.path().join("out.csv")).unwrap();
     assert_eq!(out(), "2\n3\n");
-    // the good rows come through, and the exit code says that there were others
+    // good rows are processed, and the exit code reports that there were bad ones
     write(dir.path(), &[("in.csv", "1\ntwo\n3\nfour\n5\n")]);
     let (_, err) = run(&["replay", app], 1);
     assert_eq!(out(), "2\n3\n3\n5\n", "a sink appends");

@@ -1,4 +1,4 @@
-//! Exit codes and what is said with them.
+//! Exit codes and messages of commands.
 
 use serde_json::json;
 
@@ -63,7 +63,7 @@ fn queries_that_cannot_be_answered_fail() {
     );
 }
 
-/// A rule reads fields and collections long before the first document has them.
+/// A rule may read fields and collections before the first document has them.
 #[test]
 fn aggregates_run_before_there_is_anything_to_read() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a user sees when files are torn, changed, gone, or have no room.
+//! Messages to the user when files are torn, changed or missing, or the disk is full.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ const APP: &str = "
     rule BigOne { when { o: Order(amount >= 50); } then { emit Big { order: o.id, amount: o.amount }; } }
 ";
 
-/// One partition, and nothing becomes a tablet or a checkpoint by itself.
+/// One partition, without automatic flushes and checkpoints.
 const SETTINGS: &str = "[settings]
 partitions = 1
 flush_interval = '1 hour'
@@ -40,7 +40,7 @@ impl Place {
         self.dir.path().join("data")
     }
 
-    /// Sends ten orders at a time and kills the server: everything is in the log and nowhere else.
+    /// Sends batches of ten orders and kills the server, so that all events are in the log only.
     fn orders_then_kill(&self, batches: u64) {
         let mut server = serve(self.app(), &self.data());
         for batch in 0..batches {
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-/// In the middle of the file; returns what it was before.
+/// Flips a bit in the middle of the file and returns the original contents.
 fn flip_a_byte(file: &Path) -> Vec<u8> {
     let good = std::fs::read(file).unwrap();
     let mut bytes = good.clone();
@@ -71,7 +71,7 @@ fn walk(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
-/// Sends orders, or gives the status and the error.
+/// Sends orders. Returns the reply, or the status and the error.
 fn send(server: &Serving, first: u64, n: u64) -> Result<Value, (u16, String)> {
     let rows: Vec<Value> = (first..first + n).map(|i| json!({"id": format!("o{i}"), "amount": i})).collect();
     let sent = ureq::post(format!("{}/api/v1/streams/Order", server.base))
@@ -98,7 +98,7 @@ fn a_torn_tail_is_cut_and_told() {
     place.orders_then_kill(3);
     let segment = place.newest("log", "seg");
     let bytes = std::fs::read(&segment).unwrap();
-    // the head of another record, as a write leaves it that the machine's end cut short
+    // the head of another record, as a write that a power failure interrupted leaves it
     let torn = [bytes.as_slice(), &[60, 1, 0, 0, 0xaa, 0xbb]].concat();
     std::fs::write(&segment, torn).unwrap();
     let (out, err) = run(&["run", place.app(), "--data", place.data().to_str().unwrap(), "--until-idle"], 0);
@@ -118,7 +118,7 @@ fn a_flipped_byte_in_the_middle_stops_the_start_and_is_named() {
     let (_, err) = run(&["run", place.app(), "--data", data, "--until-idle"], 1);
     let name = segment.file_name().unwrap().to_str().unwrap();
     assert!(err.contains(name) && err.contains("byte") && err.contains("Restore the log"), "{err}");
-    // the file from a backup: everything is there again
+    // with the file restored from a backup, all data is there again
     std::fs::write(&segment, good).unwrap();
     run(&["run", place.app(), "--data", data, "--until-idle"], 0);
     assert_eq!(count(&place.data(), "Order"), json!(30));
@@ -154,7 +154,7 @@ fn missing_table_files_are_named() {
     let (_, err) = run(&["sql", "--data", data, "-c", "SELECT sum(amount) FROM events.\"Order\""], 1);
     assert!(err.contains(tablet.file_name().unwrap().to_str().unwrap()) && err.contains("30 rows"), "{err}");
     assert!(err.contains("open_degraded = true"), "{err}");
-    // going on without these rows is the operator's decision
+    // continuing without these rows is the operator's decision
     let settings = format!("{SETTINGS}zones.open_degraded = true\n");
     std::fs::write(place.dir.path().join("app.toml"), settings).unwrap();
     let (out, err) = run(&["run", place.app(), "--data", data, "--until-idle"], 0);
@@ -204,7 +204,7 @@ fn a_full_disk_refuses_and_recovers() {
         assert_eq!(status, 503, "{text}");
         assert!(text.contains("disk full") && text.contains("\"retryable\":true"), "{text}");
         std::fs::remove_file(&ballast).unwrap();
-        // what was refused is not there: the same ids are taken as soon as the log has tried the disk again
+        // rejected events are not stored: the same ids are accepted once the log has retried the disk
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         let sent = loop {
             match send(&server, first, 500) {

@@ -1,4 +1,4 @@
-//! A changed app over data that is there, as a user sees it.
+//! Deploys of changed apps over existing data, as a user sees them.
 
 use std::fs;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn a_stream_that_the_app_no_longer_names_can_be_asked_and_goes_on() {
     let open = |rules: &str| Tidemill::open_with(dir.path(), App::from_rules("app", rules)).unwrap();
     let first = open(RULES);
     first.send("Gone", &json!({"a": "x"})).unwrap();
-    // what is in the log alone belongs to the app that was deployed then
+    // records that are in the log only belong to the app deployed at that time
     first.engine().flush().unwrap();
     first.send("Gone", &json!({"a": "y"})).unwrap();
     first.engine().abandon();
@@ -91,7 +91,7 @@ fn a_stream_that_the_app_no_longer_names_can_be_asked_and_goes_on() {
     assert_eq!(rows(&third, "select count(*) as n from events.\"Gone\""), [json!({"n": 3})]);
 }
 
-/// An app with 200 events in a file.
+/// Writes an app with 200 events in a file.
 fn app(dir: &Path, rules: &str, toml: &str) -> String {
     fs::create_dir_all(dir).unwrap();
     let events: String = (0..200).map(|i| format!("{{\"a\":\"k{i}\",\"b\":{i}}}\n")).collect();
@@ -171,7 +171,7 @@ fn interrupt(pid: u32) {
     assert!(killed.success());
 }
 
-/// `TIDEMILL_DEPLOY_KILLS` asks for more kills than 6, `TIDEMILL_DEPLOY_SEED` for others.
+/// `TIDEMILL_DEPLOY_KILLS` sets the number of kills (default 6), `TIDEMILL_DEPLOY_SEED` their seed.
 #[test]
 fn killed_in_the_middle_of_a_deploy_the_data_is_all_there() {
     let number = |name: &str, or: u64| std::env::var(name).map_or(or, |v| v.parse().unwrap());

@@ -1,4 +1,4 @@
-//! The data directory as its owner and others on the machine see it.
+//! The data directory, as its owner and other users of the machine see it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -43,7 +43,7 @@ impl Place {
         run(&["run", &self.text("app"), "--data", &self.data(), "--until-idle"], code)
     }
 
-    /// Ten events, in the log and nowhere else.
+    /// Stores ten events in the log only.
     fn events_in_the_log(&self) {
         self.settings("partitions = 1\nflush_interval = '1 hour'\ncheckpoint_interval = '1 hour'\nsegment_bytes = '64KiB'");
         let mut server = serve(&self.text("app"), &self.path("data"));
@@ -73,7 +73,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Everything below `dir`, directories too.
+/// Returns all files and directories below `dir`.
 fn all(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
     entries
@@ -113,7 +113,7 @@ fn only_the_owner_may_read_it() {
     ] {
         assert!(found.iter().any(|f| f.to_str().unwrap().contains(part)), "no {part} in {found:?}");
     }
-    // DataFusion makes what is in `spill`, which nobody else can enter
+    // DataFusion creates the files in `spill`, a directory that other users cannot enter
     let spill = place.path("data/spill");
     for path in found.into_iter().filter(|path| path.parent() != Some(&spill)) {
         let expected = if path.is_dir() { 0o700 } else { 0o600 };
@@ -171,7 +171,7 @@ fn a_directory_of_others_is_left_alone() {
     assert_eq!(all(&place.path("data")), [place.path("data/letter.txt")]);
     fs::remove_file(place.path("data/letter.txt")).unwrap();
     place.run(0);
-    // what lost its meta file is still ours
+    // a directory without its meta file is still recognized
     fs::remove_file(place.path("data/meta.json")).unwrap();
     place.run(0);
 }
@@ -204,7 +204,7 @@ fn missing_segments_are_named_with_what_to_do() {
     place.events_in_the_log();
     let segments = place.segments();
     assert!(segments.len() >= 3, "{segments:?}");
-    // the newest alone does not reach back to the checkpoint
+    // the newest segment begins after the checkpoint's offset
     let (newest, older) = segments.split_last().unwrap();
     let kept: Vec<_> = older.iter().map(|file| fs::read(file).unwrap()).collect();
     older.iter().for_each(|file| fs::remove_file(file).unwrap());

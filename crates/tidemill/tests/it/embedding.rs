@@ -1,4 +1,4 @@
-//! A program that embeds Tidemill and names nothing but `tidemill::…`.
+//! A program that embeds Tidemill and depends only on `tidemill::…`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const RULES: &str = "
     rule Pricy { when { s: Sale(price > 100); } then { emit Dear { item: s.item }; upsert Item { item: s.item, price: s.price }; } }
 ";
 
-/// Rows of `Sale`, in the columns that [`StreamSchema::batch_schema`] asks for.
+/// Returns rows of `Sale`, in the columns of [`StreamSchema::batch_schema`].
 fn sales(schema: &StreamSchema, rows: &[(&str, f64)]) -> RecordBatch {
     let batch = schema.batch_schema();
     let columns: Vec<ArrayRef> = batch

@@ -1,4 +1,4 @@
-//! January 2013, whole and interrupted.
+//! The flights of January 2013, uninterrupted and interrupted.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::{root, run, serve, sql, tidemill};
 
-/// What the script that built the data counted in the CSV itself.
+/// Returns the counts that the script that built the data took from the CSV itself.
 fn expected() -> Value {
     let text = std::fs::read_to_string(root().join("examples/flights/data/expected.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
-/// Counts that must be the same however often the run was cut short.
+/// Checks the counts, which must not depend on interruptions.
 fn check(data: &str) {
     let expected = expected();
     let count =
@@ -39,7 +39,7 @@ fn check(data: &str) {
     }
 }
 
-/// What the queries put out is what SQL finds in the events that they read.
+/// Checks the output of the queries against SQL over their input.
 fn check_queries(data: &str) {
     let late = "(CAST(actual AS BIGINT) - CAST(sched AS BIGINT)) / 1000";
     let always = format!(

@@ -1,4 +1,5 @@
-//! Flipped bits in every kind of file of a data directory: it opens with the same data, or says which file is damaged.
+//! Bit flips in every kind of file of a data directory: it opens with the same data, or names the damaged
+//! file.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use tidemill::{App, Tidemill};
 use crate::copy;
 
 const SEED: u64 = 11;
-/// Flips in each file.
+/// Flips per file.
 const FLIPS: u64 = 6;
 
 const RULES: &str = "
@@ -35,7 +36,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Rows in files, behind a checkpoint, and in the log only.
+/// Creates a directory with rows in tablets, covered by a checkpoint, and in the log only.
 fn written(dir: &Path) {
     let tidemill = Tidemill::open_with(dir, App::from_rules("shop", RULES)).unwrap();
     for i in 0..60 {
@@ -49,7 +50,7 @@ fn written(dir: &Path) {
     tidemill.engine().abandon();
 }
 
-/// What the directory answers, with the warnings of its start; or the error.
+/// Opens the directory and returns the results of all queries and the warnings of the start, or the error.
 fn told(dir: &Path) -> Result<(String, Vec<String>), String> {
     let tidemill = Tidemill::open(dir).map_err(|e| e.to_string())?;
     let mut text = String::new();

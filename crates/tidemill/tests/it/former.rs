@@ -1,6 +1,6 @@
-//! A data directory of the former release (0.1.0 before checksums, the outbox and deploys by difference), killed with
-//! events behind its checkpoints: it opens with its data. What release c40cb2e answered is in `former/expected.txt`; it
-//! is never filled anew.
+//! Compatibility with release 0.1.0 (before checksums, the outbox and deploys by difference): a data
+//! directory that was killed with events after its checkpoints opens with its data. `former/expected.txt` has
+//! the answers of release c40cb2e and is never rewritten.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use crate::{copy, run};
 
 const EXPECTED: &str = include_str!("../former/expected.txt");
 
-/// Asks each question of the file: a line with a command and its argument, then what it printed.
+/// Runs each question of the file: returns lines with a command and its argument, each followed by its
+/// output.
 fn asked(data: &str) -> String {
     let mut text = String::new();
     let questions = EXPECTED.lines().filter(|l| ["sql ", "query ", "why "].iter().any(|c| l.starts_with(c)));

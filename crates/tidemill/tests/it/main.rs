@@ -1,4 +1,4 @@
-//! The command line on real data, as a user and as a crash would see it.
+//! Tests of the command line on real data, including crashes.
 
 mod apps;
 mod commands;
@@ -17,7 +17,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The command with the repository's root as its directory.
+/// Returns the command, with the repository's root as working directory.
 fn tidemill(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
     command.args(args).current_dir(root()).env_remove("RUST_LOG");
@@ -28,7 +28,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Runs to the end and expects this exit code.
+/// Runs a command, checks its exit code and returns its standard output and error.
 fn run(args: &[&str], code: i32) -> (String, String) {
     let output: Output = tidemill(args).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -37,13 +37,13 @@ fn run(args: &[&str], code: i32) -> (String, String) {
     (out, err)
 }
 
-/// Rows of a query as JSON.
+/// Returns the rows of a query as JSON.
 fn sql(data: &str, query: &str) -> Vec<serde_json::Value> {
     let (out, _) = run(&["sql", "--data", data, "-o", "json", "-c", query], 0);
     serde_json::from_str(&out).unwrap()
 }
 
-/// A running server. It ends however the test ends.
+/// Running server, which ends with the test.
 struct Serving {
     child: Child,
     /// `http://127.0.0.1:PORT`
@@ -68,12 +68,12 @@ impl Drop for Serving {
     }
 }
 
-/// Runs an app and waits until its sources have ended and it only serves.
+/// Runs an app and waits until its sources have ended.
 fn serve(app: &str, data: &Path) -> Serving {
     served(tidemill(&["run", app, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]), data)
 }
 
-/// The same for what is deployed in a data directory.
+/// Serves the app deployed in a data directory and waits until it is ready.
 fn serve_data(data: &Path) -> Serving {
     served(tidemill(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]), data)
 }
@@ -86,7 +86,7 @@ fn served(mut command: Command, data: &Path) -> Serving {
         if let Some(address) = line.strip_prefix("Listening on ") {
             serving.base = address.to_owned();
         }
-        // `run` says that it serves once its sources have ended, `serve` that it is ready
+        // `run` prints this line when its sources have ended, `serve` when it is ready
         if line.starts_with("Serving ") || line.starts_with("Ready: ") {
             break;
         }
@@ -96,7 +96,7 @@ fn served(mut command: Command, data: &Path) -> Serving {
     serving
 }
 
-/// Copies a directory with all that is in it.
+/// Copies a directory recursively.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

@@ -1,6 +1,7 @@
-//! What the pages and the help texts show is what happens: their commands, code and queries are run here.
+//! Documentation tests: the commands, code and queries of the pages and help texts are run here, and their
+//! output is compared.
 //!
-//! The word after a fence says what a block is:
+//! The word after a fence states the kind of a block:
 //!
 //! | word | what is done with it |
 //! | --- | --- |
@@ -14,7 +15,8 @@
 //! | `json` | is JSON |
 //! | `text`, also as a second word | is shown, and not run |
 //!
-//! All commands run in a directory of the page's own, on one data directory with the flights, which is served.
+//! All commands of a page run in a directory of its own, on one shared data directory with the flights, which
+//! is served.
 
 mod blocks;
 mod help;
@@ -26,7 +28,7 @@ use std::process::Stdio;
 use crate::{Serving, root, run, serve_data, sql, tidemill};
 use page::Page;
 
-/// Pages with blocks that run. Every page is looked through for blocks that nobody has marked.
+/// Pages with blocks that run. Every page is checked for blocks without a kind.
 const PAGES: [&str; 13] = [
     "README.md",
     "examples/flights/README.md",
@@ -43,10 +45,10 @@ const PAGES: [&str; 13] = [
     "docs/rfcs/0004-corrections.md",
 ];
 
-/// The flights as the pages have them: replayed, and served.
+/// Environment of the pages: the flights, replayed and served.
 pub struct World {
     dir: tempfile::TempDir,
-    /// What the run has printed.
+    /// Output of `tidemill run`.
     printed: String,
     server: Serving,
 }
@@ -69,7 +71,7 @@ impl World {
         self.dir.path().join("data")
     }
 
-    /// A new directory to run commands in; `examples` and `scripts` are there.
+    /// Creates a directory in which to run commands; `examples` and `scripts` are available in it.
     fn place(&self, name: &str) -> PathBuf {
         let place = self.dir.path().join(name.replace('/', "-"));
         std::fs::create_dir(&place).unwrap();
@@ -79,7 +81,7 @@ impl World {
         place
     }
 
-    /// Runs a command of a page with the shell. What it prints on both outputs, and its exit code.
+    /// Runs a command of a page with the shell. Returns its output on both streams, and its exit code.
     fn shell(&self, place: &Path, command: &str) -> (String, i32) {
         let data = self.data();
         let data = data.to_str().unwrap();
@@ -98,7 +100,7 @@ impl World {
         if text.starts_with("tidemill run examples/flights") {
             return (self.printed.clone(), 0);
         }
-        // the shell for people: without a terminal it takes its queries from standard input
+        // the interactive shell: without a terminal it reads its queries from standard input
         if text == format!("tidemill sql --data {data}") {
             text = format!("echo 'SELECT 1' | {text}");
         }
@@ -128,7 +130,7 @@ fn pages_and_help_show_what_happens() {
     assert!(wrong.is_empty(), "{} things are not as shown\n\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
-/// The tables of `system` and their columns are those that `docs/sql.md` lists.
+/// Checks that the tables of `system` and their columns are those that `docs/sql.md` lists.
 fn system_tables(world: &World, wrong: &mut Vec<String>) {
     let query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'system' \
                  ORDER BY table_name, ordinal_position";
@@ -157,7 +159,7 @@ fn system_tables(world: &World, wrong: &mut Vec<String>) {
     }
 }
 
-/// What a run of the flights offers to do next.
+/// Runs the commands that a run of the flights suggests.
 fn try_next(world: &World, wrong: &mut Vec<String>) {
     let offered = world.printed.lines().map(str::trim).filter(|line| line.starts_with("tidemill "));
     let offered: Vec<&str> = offered.collect();
@@ -170,7 +172,7 @@ fn try_next(world: &World, wrong: &mut Vec<String>) {
     }
 }
 
-/// The help text of a command, `tidemill` itself for none.
+/// Returns the help text of a command, of `tidemill` itself for `None`.
 fn help_of(command: Option<&str>) -> String {
     let args: Vec<&str> = command.into_iter().chain(["--help"]).collect();
     let output = tidemill(&args).output().unwrap();

@@ -1,4 +1,4 @@
-//! SiddhiQL in an app: killed at random moments, asked on demand, changed and tried on history.
+//! SiddhiQL in an app: killed at random moments, queried on demand, changed, and backtested.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::{run, serve, sql, tidemill};
 
-/// Windows, a sequence, a pattern, a table, partitions by key, a rate, aggregations by event time and by the clock of
-/// the events, a join with one, and a rule in between.
+/// Windows, a sequence, a pattern, a table, partitions by key, an output rate, aggregations by event time and
+/// by the clock of the events, a join with one, and a rule in between.
 const QUERIES: &str = "
 @app:playback
 define stream Trades (symbol string, price double, size int);
@@ -49,7 +49,8 @@ rule Echo { when { r: Rises(high > low * 1.2); } then { emit Echoes { symbol: r.
 const STREAMS: [&str; 10] =
     ["Trades", "Means", "Minutes", "Rises", "Peaks", "Known", "Tops", "Recent", "Hours", "Sevens"];
 
-/// What is asked on demand when all is done: a table, and an aggregation by lengths from seconds to days.
+/// On-demand queries run at the end: over a table, and over an aggregation by granularities from seconds to
+/// days.
 const ASKED: [&str; 5] = [
     "from Last select symbol, price order by symbol",
     "from Volumes within '2026-01-01 **:**:**' per 'sec' select *",
@@ -58,12 +59,12 @@ const ASKED: [&str; 5] = [
     "from Volumes within '2026-**-** **:**:**' per 'days' select AGG_TIMESTAMP, symbol, total, mean, last",
 ];
 
-/// The rows that are found, a line each.
+/// Returns the rows found, one per line.
 fn asked(data: &str, query: &str) -> String {
     run(&["query", "--data", data, query], 0).0
 }
 
-/// An app directory with a file of events.
+/// Creates an app directory with a file of events.
 fn app(dir: &Path, queries: &str, events: u64) -> String {
     let app = dir.join("app");
     std::fs::create_dir_all(&app).unwrap();
@@ -86,7 +87,7 @@ fn app(dir: &Path, queries: &str, events: u64) -> String {
     app.to_str().unwrap().to_owned()
 }
 
-/// What is stored of a stream, in order of arrival.
+/// Returns the stored events of a stream, in order of arrival.
 fn stored(data: &str, stream: &str) -> Vec<Value> {
     let rows = sql(data, &format!("SELECT * FROM events.\"{stream}\" ORDER BY _partition, _offset, _row"));
     let strip = |mut row: Value| {
@@ -99,7 +100,7 @@ fn stored(data: &str, stream: &str) -> Vec<Value> {
     rows.into_iter().map(strip).collect()
 }
 
-/// Nothing reads what these put out: the events of a record go to them together.
+/// Queries whose output has no readers, so that the events of a record are batched.
 const APART: &str = "
 @app:playback
 define stream Trades (symbol string, price double, size int);
@@ -129,7 +130,8 @@ fn killed_at_random_moments_events_together_put_out_the_same() {
     killed_and_undisturbed(dir.path(), &app, &["Trades", "Means", "Minutes", "Rises", "Tops"], &ASKED[1..]);
 }
 
-/// Runs an app with and without being killed: its streams and the answers to these on-demand queries are the same.
+/// Runs an app with and without kills, and checks that its streams and the answers to these on-demand queries
+/// are equal.
 fn killed_and_undisturbed(dir: &Path, app: &str, streams: &[&str], on_demand: &[&str]) {
     let seed: u64 = std::env::var("TIDEMILL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(5130);
     let kills: u32 = std::env::var("TIDEMILL_KILLS").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
@@ -151,7 +153,7 @@ fn killed_and_undisturbed(dir: &Path, app: &str, streams: &[&str], on_demand: &[
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // together about half as long again as the whole takes: what was replayed counts, too
+        // in total about 1.5 times the uninterrupted run, because replayed work counts, too
         let longest = (whole * 3 / kills.max(1)).max(Duration::from_millis(100));
         let moment = random.random_range(Duration::from_millis(20)..longest);
         let start = Instant::now();
@@ -209,7 +211,7 @@ fn tables_are_asked_and_changed_while_the_app_runs() {
     let data = data.to_str().unwrap();
     let (rows, _) = run(&["query", "--data", data, "from Last select count() as n"], 0);
     assert_eq!(rows.trim(), "[5]");
-    // a change is in the log: it outlives a crash
+    // a change of a table is in the log, so it survives a crash
     server.kill();
     let (rows, _) = run(&["query", "--data", data, "from Last select count() as n"], 0);
     assert_eq!(rows.trim(), "[5]");
@@ -280,7 +282,8 @@ fn a_backtest_goes_on_behind_the_last_event() {
     assert!(err.contains("`-1x` is not a time: expected RFC 3339"), "{err}");
 }
 
-/// Asks in three ways why a query puts nothing out: without a server, of one, and at the end of a replay.
+/// Reports why a query emits nothing in three ways: without a server, by a server, and at the end of a
+/// replay.
 #[test]
 fn queries_tell_what_they_wait_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -363,7 +366,7 @@ to keep such events write @OnError(action='STREAM') before their stream and read
 "
     );
     assert_eq!(err, expected);
-    // what goes to a fault stream is not lost
+    // events sent to a fault stream are not lost
     std::fs::write(
         &siddhi,
         format!("@OnError(action='STREAM') {text}from !S select t insert into Failed;\n"),
@@ -372,7 +375,7 @@ to keep such events write @OnError(action='STREAM') before their stream and read
     let (out, err) = run(&replay, 0);
     assert!(out.contains("{\"input\":1,\"stream\":\"Failed\",\"timestamp\":1,\"data\":[\"x\"]}"), "{out}");
     assert_eq!(err, "");
-    // nor is an input that cannot go in passed over
+    // an input that cannot be sent is not ignored either
     std::fs::write(&events, "{\"stream\":\"T\",\"timestamp\":1,\"data\":[]}\n").unwrap();
     let (_, err) = run(&replay, 1);
     assert!(err.contains("events.jsonl:1: there is no stream `T`"), "{err}");

@@ -1,4 +1,4 @@
-//! Explanations of events of which nothing is kept any more: the rules run again over stored events.
+//! Explanations of events whose traces are no longer retained, by running the rules again over stored events.
 
 use serde_json::json;
 use tidemill::{App, Document, EventSelector, Explanation, Tidemill};
@@ -25,10 +25,10 @@ fn open(dir: &std::path::Path, why_events: usize) -> Tidemill {
     Tidemill::open_with(dir, app).unwrap()
 }
 
-/// What rules did with an event, without what is told of how that is known.
+/// Returns what rules did with an event, without notes on how that was determined.
 fn outcomes(why: &Explanation) -> serde_json::Value {
     let mut rules = serde_json::to_value(&why.rules).unwrap();
-    // what an event led to in its partition is stored under ids that are not made again
+    // emitted events of the live run have ids that a re-evaluation does not assign
     for rule in rules.as_array_mut().unwrap() {
         for firing in rule.get_mut("firings").and_then(|f| f.as_array_mut()).into_iter().flatten() {
             firing["emitted"] = json!([]);
@@ -53,7 +53,7 @@ fn what_is_evaluated_again_is_what_happened() {
         }
         tidemill.close().unwrap();
     }
-    // an app that keeps nothing of what rules did
+    // an app that retains no traces
     let tidemill = open(dir.path(), 0);
     for (id, before) in live.iter().step_by(7) {
         let again = tidemill.engine().why(None, id).unwrap();
@@ -62,11 +62,11 @@ fn what_is_evaluated_again_is_what_happened() {
         assert!(told.events >= 1 && told.notes[0].contains("exactly the documents of Customer"), "{told:?}");
         assert!(again[0].to_string().contains("evaluated again over"), "{}", again[0]);
     }
-    // by field values: the latest of each partition
+    // by field values: the latest event of each partition
     let by_field = tidemill.engine().why(Some("Huge"), &"id=o30".parse().unwrap()).unwrap();
     assert_eq!(by_field.len(), 1);
     assert!(by_field[0].to_string().contains("Huge fired"), "{}", by_field[0]);
-    // 3.1 is another number as a float than as a double
+    // 3.1 as a float differs from 3.1 as a double
     let by_float = tidemill.engine().why(Some("Count"), &"share=3.1".parse().unwrap()).unwrap();
     assert_eq!(by_float[0].event["id"], json!("o31"));
     let of_customer = tidemill.engine().why(Some("Count"), &"customer=c3".parse().unwrap()).unwrap();
@@ -96,7 +96,7 @@ fn what_cannot_be_known_is_said() {
     let notes = &abroad.evaluated_again.as_ref().unwrap().notes;
     assert!(notes[0].contains("1 Region documents come neither from events nor from files"), "{notes:?}");
     assert!(abroad.to_string().contains("Abroad fired"), "as the document is now: {abroad}");
-    // a rule that does not look at regions needs to say nothing of them
+    // a rule that does not read regions needs no note about them
     let notes = why("Count", "o1").evaluated_again.unwrap().notes;
     assert_eq!(notes, ["events and files make exactly the documents of Customer that are there now"]);
     let customer = tidemill.collection("Customer");

@@ -1,10 +1,10 @@
-//! Results of tests as JUnit XML, the form that CI servers read.
+//! JUnit XML of test results, the format that CI servers read.
 
 use std::fmt::Write as _;
 
 use super::FileResult;
 
-/// A `testsuite` per file. A file that cannot be read is an error of its own.
+/// Writes a `testsuite` per file. A file that cannot be parsed is an error of its own.
 pub(super) fn write(app: &str, results: &[FileResult]) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(xml, "<testsuites name=\"{}\">", escaped(app));
@@ -52,7 +52,7 @@ fn suite(xml: &mut String, result: &FileResult) {
     xml.push_str("  </testsuite>\n");
 }
 
-/// Text as XML takes it. Characters that XML 1.0 cannot hold become `?`.
+/// Escapes text for XML. Characters that XML 1.0 does not allow become `?`.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,16 +1,16 @@
-//! Blocks of a page, and whether what is printed is what is shown.
+//! Blocks of a page, and comparison of actual with shown output.
 
-/// A fenced block.
+/// Fenced block.
 pub struct Block<'t> {
-    /// The line of its fence, from 1.
+    /// Line of the opening fence, from 1.
     pub line: usize,
-    /// The words after the fence.
+    /// Words after the fence.
     pub words: Vec<&'t str>,
-    /// Its lines.
+    /// Contents of the block.
     pub lines: Vec<&'t str>,
 }
 
-/// The blocks of a page, in order.
+/// Returns the blocks of a page, in order.
 pub fn blocks(text: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
     let mut open: Option<Block<'_>> = None;
@@ -28,7 +28,7 @@ pub fn blocks(text: &str) -> Vec<Block<'_>> {
     blocks
 }
 
-/// Commands with what follows them; a command that ends in `\` goes on in the next line.
+/// Splits lines into commands, each with its output. A command that ends in `\` continues on the next line.
 pub fn commands<'t>(lines: &[&'t str]) -> Vec<(String, Vec<&'t str>)> {
     let mut commands: Vec<(String, Vec<&str>)> = Vec::new();
     let mut goes_on = false;
@@ -47,7 +47,7 @@ pub fn commands<'t>(lines: &[&'t str]) -> Vec<(String, Vec<&'t str>)> {
     commands
 }
 
-/// Whether `found` is what `shown` says: `…` is any text, on a line of its own any lines.
+/// Returns whether `found` matches `shown`: `…` matches any text, alone on a line any lines.
 pub fn is_shown(shown: &[&str], found: &[&str]) -> bool {
     match shown.split_first() {
         None => found.is_empty(),

@@ -1,11 +1,11 @@
-//! The examples of the help texts.
+//! Examples of the help texts.
 
 use std::path::Path;
 
 use super::{World, help_of};
 use crate::{root, run};
 
-/// An app with what the examples name that the flights do not have.
+/// App with the names that the examples use and the flights do not have.
 const TRADES: &str = "define stream Trades (symbol string, price double);
 define table Last (symbol string, price double);
 @info(name = 'average') from Trades[price > 0] select symbol, avg(price) as mean group by symbol insert into Means;
@@ -18,7 +18,7 @@ fn run_all(world: &World, commands: &[String], wrong: &mut Vec<String>) {
     let data = place.join("trades");
     run(&["run", place.join("app").to_str().unwrap(), "--data", data.to_str().unwrap(), "--until-idle"], 0);
     for command in commands {
-        // only the table is not the flights'
+        // only this table is not in the flights' app
         let own = command.replace("--data data", &format!("--data {}", data.display()));
         let text = if command.contains("from Last") { own } else { command.clone() };
         let (printed, code) = world.shell(&place, &text);
@@ -32,7 +32,7 @@ fn run_all(world: &World, commands: &[String], wrong: &mut Vec<String>) {
 pub fn examples(world: &World, wrong: &mut Vec<String>) {
     let overview = help_of(None);
     let listed = overview.lines().skip_while(|line| *line != "Commands:").skip(1);
-    // a description that goes on in the next line is set in further
+    // continuation lines of a description are indented further
     let lines = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
     let names = lines.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
     let names: Vec<&str> = names.filter(|name| *name != "help").collect();
@@ -43,7 +43,7 @@ pub fn examples(world: &World, wrong: &mut Vec<String>) {
         let mut examples: Vec<String> = Vec::new();
         for line in behind.map(str::trim) {
             match examples.last_mut() {
-                // a long line goes on in the next one
+                // long lines are wrapped
                 Some(last) if !line.starts_with("tidemill ") => *last = format!("{last} {line}"),
                 _ => examples.push(without_remark(line)),
             }
@@ -57,12 +57,12 @@ pub fn examples(world: &World, wrong: &mut Vec<String>) {
     run_all(world, &commands, wrong);
 }
 
-/// A command without what stands behind it in brackets for people.
+/// Removes the remark in parentheses after a command.
 fn without_remark(line: &str) -> String {
     line.split_once("   ").map_or(line, |(command, _)| command).trim().to_owned()
 }
 
-/// The files that the examples name.
+/// Creates the files that the examples use.
 fn fixtures(place: &Path) {
     std::fs::create_dir(place.join("app")).unwrap();
     std::fs::write(place.join("app/app.siddhi"), TRADES).unwrap();

@@ -1,4 +1,4 @@
-//! The blocks of one page at work.
+//! Execution of the blocks of one page.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use super::World;
 use super::blocks::{Block, blocks, commands, is_shown};
 use crate::{root, run};
 
-/// See the module.
+/// Page whose blocks are run.
 pub struct Page<'w> {
     world: &'w World,
     name: &'w str,
     place: PathBuf,
-    /// The rules that it shows last, whole ones.
+    /// The last complete rules that the page shows.
     rules: String,
 }
 
@@ -23,7 +23,7 @@ impl<'w> Page<'w> {
         Self { world, name, place: world.place(name), rules: String::new() }
     }
 
-    /// Runs all its blocks in order.
+    /// Runs all blocks in order.
     pub fn run(mut self, text: &str, wrong: &mut Vec<String>) {
         for block in blocks(text) {
             if let Err(message) = self.block(&block) {
@@ -91,7 +91,8 @@ impl<'w> Page<'w> {
         Ok(())
     }
 
-    /// Requests: a line with method and path, one with the body, one with the reply; an empty line in between.
+    /// Runs requests: a line with method and path, one with the body, one with the reply; an empty line
+    /// between requests.
     fn http(&self, text: &str) -> Result<(), String> {
         for request in text.split("\n\n") {
             let lines: Vec<&str> = request.lines().collect();
