@@ -4,7 +4,7 @@
 //! ```text
 //! === name
 //! --- rules
-//! (a file `app.rules`; what stands in `--- rules` or `--- siddhi` in front of the first case goes for all)
+//! (a file `app.rules`; `--- rules` or `--- siddhi` before the first case applies to all cases)
 //! --- siddhi
 //! (a file `app.siddhi`)
 //! --- test
