@@ -34,8 +34,8 @@ fn column_index(schema: &Schema, name: &str) -> Option<usize> {
     schema.fields().iter().position(|f| f.name() == name)
 }
 
-/// Distributes the batches over at most `groups` groups of about equal row counts, each with at least
-/// [`ROWS_PER_GROUP`] rows if there is more than one.
+/// Distributes the batches over at most `groups` groups of about equal row counts, as few as needed for
+/// groups of about [`ROWS_PER_GROUP`] rows or more.
 pub(super) fn group_batches(batches: &[RecordBatch], groups: usize) -> Vec<Vec<RecordBatch>> {
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     let groups = groups.min(rows / ROWS_PER_GROUP).max(1);
