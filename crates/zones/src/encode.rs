@@ -2,11 +2,9 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
-use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow_schema::{ArrowError, DataType, SchemaRef};
-use arrow_select::concat::concat_batches;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{DataType, SchemaRef};
 use arrow_select::interleave::interleave_record_batch;
-use arrow_select::take::take_record_batch;
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression as ParquetCompression, Encoding, ZstdLevel};
@@ -25,8 +23,8 @@ use crate::{Compression, ZonesOptions};
 /// time of a dictionary.
 const DELTA_ENCODED: [&str; 4] = [column::TIME, column::RECEIVED, column::OFFSET, column::ROW];
 
-/// Bytes of batches that are concatenated. Half of what the 32-bit offsets of a string column can address.
-const COALESCED_BYTES: usize = 1 << 30;
+/// Rows of a block of the [`RowLocator`].
+const LOCATOR_BLOCK: usize = 256;
 
 /// Encodes tablets of one table.
 #[derive(Debug)]
@@ -41,8 +39,6 @@ pub(crate) struct Encoder {
     properties: WriterProperties,
     tablet_rows_max: usize,
     row_group_rows: usize,
-    /// [`COALESCED_BYTES`], or less in tests.
-    coalesced_bytes: usize,
 }
 
 /// Content of a tablet and the statistics for its Delta entry.
@@ -97,7 +93,6 @@ impl Encoder {
             properties: properties.build(),
             tablet_rows_max: options.tablet_rows_max,
             row_group_rows: options.row_group_rows,
-            coalesced_bytes: COALESCED_BYTES,
             schema,
         })
     }
@@ -107,28 +102,28 @@ impl Encoder {
     ///
     /// Shape: the batches are ordered by (`_partition`, `_offset`, `_row`), so that rows with equal key and
     /// time only have to keep their order.
-    /// Bounds: in addition to input and output, a copy of the input, the sort keys and one row group.
+    /// Bounds: in addition to input and output, memory for the sort keys and one row group.
     pub fn encode(&self, batches: &[RecordBatch]) -> Result<Vec<EncodedFile>> {
-        let batches = coalesce(&self.schema, batches, self.coalesced_bytes)?;
-        let starts = starts(&batches);
-        let order = row_order(&batches, self.key, self.time)?;
+        let locator = RowLocator::new(batches);
+        let order = row_order(batches, self.key, self.time)?;
         let tablets = order.len().div_ceil(self.tablet_rows_max).max(1);
         let rows = order.len().div_ceil(tablets).max(1);
-        order.chunks(rows).map(|part| self.tablet(&batches, &starts, part)).collect()
+        order.chunks(rows).map(|part| self.tablet(batches, &locator, part)).collect()
     }
 
-    fn tablet(&self, batches: &[RecordBatch], starts: &[usize], order: &[u32]) -> Result<EncodedFile> {
+    fn tablet(&self, batches: &[RecordBatch], locator: &RowLocator, order: &[u32]) -> Result<EncodedFile> {
         let failed = |e| internal("a tablet cannot be written", e);
         let mut bytes = Vec::new();
         let mut writer = ArrowWriter::try_new(&mut bytes, self.schema.clone(), Some(self.properties.clone()))
             .map_err(failed)?;
         let mut nan = vec![false; self.schema.fields().len()];
         for rows in order.chunks(self.row_group_rows) {
-            let group = gather(batches, starts, rows).map_err(|e| internal("rows cannot be gathered", e))?;
-            for (nan, column) in nan.iter_mut().zip(group.columns()) {
-                *nan = *nan || has_nan(column);
+            for group in locator.rows(batches, rows)? {
+                for (nan, column) in nan.iter_mut().zip(group.columns()) {
+                    *nan = *nan || has_nan(column);
+                }
+                writer.write(&group).map_err(failed)?;
             }
-            writer.write(&group).map_err(failed)?;
         }
         let metadata = writer.close().map_err(failed)?;
         let columns = (0..nan.len()).map(|i| self.column_stats(&metadata, i, nan[i])).collect();
@@ -163,52 +158,54 @@ impl Encoder {
     }
 }
 
-/// Concatenates batches up to `bytes_max`, so that gathering rows rarely has to look for their batch.
-fn coalesce(schema: &SchemaRef, batches: &[RecordBatch], bytes_max: usize) -> Result<Vec<RecordBatch>> {
-    let mut coalesced = Vec::new();
-    let (mut start, mut bytes) = (0, 0);
-    for (i, batch) in batches.iter().enumerate() {
-        let own = batch.get_array_memory_size();
-        if i > start && bytes + own > bytes_max {
-            coalesced.push(concat_batches(schema, &batches[start..i]));
-            (start, bytes) = (i, 0);
-        }
-        bytes += own;
-    }
-    coalesced.push(concat_batches(schema, &batches[start..]));
-    coalesced.into_iter().collect::<Result<_, _>>().map_err(|e| internal("batches cannot be concatenated", e))
+/// Finds the batch of a row by its number, counted through all batches.
+struct RowLocator {
+    /// Row number of the first row of each batch.
+    starts: Vec<usize>,
+    /// For each block of [`LOCATOR_BLOCK`] rows, the batch of its first row.
+    blocks: Vec<u32>,
 }
 
-/// Returns the rows with these numbers as one batch.
-fn gather(
-    batches: &[RecordBatch],
-    starts: &[usize],
-    rows: &[u32],
-) -> std::result::Result<RecordBatch, ArrowError> {
-    match batches {
-        [batch] if rows.windows(2).all(|pair| pair[0] + 1 == pair[1]) => {
-            Ok(batch.slice(rows.first().map_or(0, |row| *row as usize), rows.len()))
+impl RowLocator {
+    fn new(batches: &[RecordBatch]) -> Self {
+        let next = |start: &mut usize, batch: &RecordBatch| {
+            Some(std::mem::replace(start, *start + batch.num_rows()))
+        };
+        let starts: Vec<usize> = batches.iter().scan(0, next).collect();
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let first = (0..rows).step_by(LOCATOR_BLOCK);
+        let blocks = first.map(|row| starts.partition_point(|start| *start <= row) as u32 - 1).collect();
+        Self { starts, blocks }
+    }
+
+    /// Returns the batch that contains the row, and the row's index in it. Skips empty batches.
+    fn locate(&self, row: u32) -> (usize, usize) {
+        let row = row as usize;
+        let mut batch = self.blocks[row / LOCATOR_BLOCK] as usize;
+        while self.starts.get(batch + 1).is_some_and(|start| *start <= row) {
+            batch += 1;
         }
-        [batch] => take_record_batch(batch, &UInt32Array::from(rows.to_vec())),
-        _ => {
+        (batch, row - self.starts[batch])
+    }
+
+    /// Returns the rows with these numbers, as slices of the batches if the numbers are consecutive.
+    fn rows(&self, batches: &[RecordBatch], rows: &[u32]) -> Result<Vec<RecordBatch>> {
+        if !rows.windows(2).all(|pair| pair[0] + 1 == pair[1]) {
             let sources: Vec<&RecordBatch> = batches.iter().collect();
-            let places: Vec<(usize, usize)> = rows.iter().map(|row| locate_row(starts, *row)).collect();
-            interleave_record_batch(&sources, &places)
+            let places: Vec<(usize, usize)> = rows.iter().map(|row| self.locate(*row)).collect();
+            let gathered = interleave_record_batch(&sources, &places);
+            return Ok(vec![gathered.map_err(|e| internal("rows cannot be gathered", e))?]);
         }
+        let mut slices = Vec::new();
+        let mut taken = 0;
+        while let Some(row) = rows.get(taken) {
+            let (batch, row) = self.locate(*row);
+            let len = (batches[batch].num_rows() - row).min(rows.len() - taken);
+            slices.push(batches[batch].slice(row, len));
+            taken += len;
+        }
+        Ok(slices)
     }
-}
-
-/// Returns the row number of the first row of each batch.
-fn starts(batches: &[RecordBatch]) -> Vec<usize> {
-    let next =
-        |start: &mut usize, batch: &RecordBatch| Some(std::mem::replace(start, *start + batch.num_rows()));
-    batches.iter().scan(0, next).collect()
-}
-
-/// Returns the batch that contains the row with this number, and the row's index in it. Skips empty batches.
-fn locate_row(starts: &[usize], row: u32) -> (usize, usize) {
-    let batch = starts.partition_point(|start| *start <= row as usize) - 1;
-    (batch, row as usize - starts[batch])
 }
 
 fn has_nan(column: &ArrayRef) -> bool {

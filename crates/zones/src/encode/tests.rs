@@ -41,13 +41,7 @@ fn batch(offset: i64, rows: &[Row<'_>]) -> RecordBatch {
 }
 
 fn encode(key: Option<usize>, options: &ZonesOptions, batches: &[RecordBatch]) -> Vec<EncodedFile> {
-    let mut encoder = Encoder::new(&stream(key), options).unwrap();
-    let encoded = encoder.encode(batches).unwrap();
-    // batches that are too large to be concatenated give the same bytes
-    encoder.coalesced_bytes = 0;
-    let apart = encoder.encode(batches).unwrap();
-    assert!(encoded.iter().map(|file| &file.bytes).eq(apart.iter().map(|file| &file.bytes)));
-    encoded
+    Encoder::new(&stream(key), options).unwrap().encode(batches).unwrap()
 }
 
 fn read(encoded: &EncodedFile) -> RecordBatch {
@@ -132,4 +126,34 @@ fn bounds_span_row_groups_and_pass_over_those_without_values() {
         })
         .to_vec();
     assert_eq!(shown, ["\"c\" \"m\" 1", "-1 3 1", "- - 3"]);
+}
+
+#[test]
+fn rows_are_found_in_batches_of_any_size() {
+    let sizes = [0, 3, 0, 0, 700, 1, 255, 256, 257, 0, 1, 0];
+    let batches: Vec<RecordBatch> = (0..)
+        .zip(sizes)
+        .map(|(offset, rows)| batch(offset, &vec![(None, None, None, offset); rows]))
+        .collect();
+    let locator = RowLocator::new(&batches);
+    let all: Vec<(usize, usize)> =
+        sizes.iter().enumerate().flat_map(|(batch, rows)| (0..*rows).map(move |row| (batch, row))).collect();
+    for (number, expected) in all.iter().enumerate() {
+        assert_eq!(locator.locate(number as u32), *expected, "row {number}");
+    }
+    for range in [0..all.len() as u32, 2..4, 702..1300, 5..5] {
+        let rows: Vec<u32> = range.collect();
+        let slices = locator.rows(&batches, &rows).unwrap();
+        let found: Vec<(usize, usize)> = slices.iter().flat_map(identities).collect();
+        assert_eq!(found, rows.iter().map(|row| all[*row as usize]).collect::<Vec<_>>());
+    }
+    let gathered = locator.rows(&batches, &[1300, 0, 703]).unwrap();
+    assert_eq!(gathered.iter().flat_map(identities).collect::<Vec<_>>(), [all[1300], all[0], all[703]]);
+}
+
+/// Batch and row of each row, from the columns `_offset` and `_row`.
+fn identities(batch: &RecordBatch) -> Vec<(usize, usize)> {
+    let offsets = batch.column(8).as_primitive::<arrow_array::types::Int64Type>().values();
+    let rows = batch.column(9).as_primitive::<arrow_array::types::Int32Type>().values();
+    offsets.iter().zip(rows.iter()).map(|(offset, row)| (*offset as usize, *row as usize)).collect()
 }
