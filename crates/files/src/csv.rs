@@ -64,10 +64,10 @@ impl CsvReader {
             return Err(Error::invalid(format!("expected {wanted} columns, found {found}")));
         }
         let mut cells = Vec::with_capacity(found);
-        for (cell, field) in self.record.iter().zip(&self.columns) {
+        for (number, (cell, field)) in self.record.iter().zip(&self.columns).enumerate() {
             let Some(field) = field else { continue };
             let text = std::str::from_utf8(cell)
-                .map_err(|_| Error::invalid(format!("column {} is not UTF-8", cells.len() + 1)))?;
+                .map_err(|_| Error::invalid(format!("column {} is not UTF-8", number + 1)))?;
             cells.push((Ok(*field), text));
         }
         // The time column is dropped from the output.

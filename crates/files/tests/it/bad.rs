@@ -63,7 +63,7 @@ fn csv_rows() {
         [
             "line 3, byte 26: field `volume`: expected long (a whole number of 64 bits), found text \"many\"",
             "line 4, byte 35: expected 3 columns, found 2",
-            "line 5, byte 39: column 2 is not UTF-8",
+            "line 5, byte 39: column 3 is not UTF-8",
         ]
     );
     let (_, _, error) = read(b"volume,symbl\n", &format, ReadOptions::default());
