@@ -11,11 +11,15 @@ pub fn check_app(annotations: &[AppAnnotation]) -> Vec<Diagnostic> {
     for (i, annotation) in annotations.iter().enumerate() {
         let name = &annotation.name.name;
         if annotations[..i].iter().any(|a| a.name.name.eq_ignore_ascii_case(name)) {
-            wrong.push(Diagnostic::error("F0501", annotation.span, format!("`@app:{name}` is there twice")));
+            wrong.push(Diagnostic::error(
+                "F0501",
+                annotation.span,
+                format!("duplicate annotation `@app:{name}`"),
+            ));
         }
         if name.eq_ignore_ascii_case("async") {
             wrong.push(
-                Diagnostic::error("F0502", annotation.span, "`@app:async` is not for apps")
+                Diagnostic::error("F0502", annotation.span, "`@app:async` is not supported for a whole app")
                     .help("put `@async(buffer.size='1024')` before a stream"),
             );
         }
@@ -40,7 +44,11 @@ fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
     }
     let both = annotation.element("idle.time").is_some() == annotation.element("increment").is_some();
     (!both).then(|| {
-        Diagnostic::error("F0504", annotation.span, "`idle.time` and `increment` go together: both or none")
+        Diagnostic::error(
+            "F0504",
+            annotation.span,
+            "`idle.time` and `increment` need each other: give both or neither",
+        )
     })
 }
 
@@ -54,17 +62,15 @@ pub fn at_most_one<'a>(
     let mut found = annotations.iter().filter(|a| a.is(name));
     let Some(first) = found.next() else { return Ok(None) };
     if let Some(second) = found.next() {
-        let message = format!("`@{}` is there twice", second.name.name);
-        return Err(
-            Diagnostic::error("F0513", second.span, message).note_at(first.span, "here for the first time")
-        );
+        let message = format!("duplicate annotation `@{}`", second.name.name);
+        return Err(Diagnostic::error("F0513", second.span, message).note_at(first.span, "first given here"));
     }
     let keys: Vec<_> = first.elements().filter_map(|element| element.key.as_ref()).collect();
     let is_again = |i: &usize| keys[..*i].iter().any(|key| key.value.eq_ignore_ascii_case(&keys[*i].value));
     match (0..keys.len()).find(is_again) {
         None => Ok(Some(first)),
         Some(i) => {
-            Err(Diagnostic::error("F0513", keys[i].span, format!("`{}` is said twice", keys[i].value)))
+            Err(Diagnostic::error("F0513", keys[i].span, format!("duplicate element `{}`", keys[i].value)))
         }
     }
 }
@@ -74,7 +80,7 @@ pub fn has_fault_stream(annotations: &[Annotation]) -> Result<bool, Diagnostic> 
     let Some(on_error) = at_most_one(annotations, "OnError")? else { return Ok(false) };
     let actions = ["LOG", "STREAM", "STORE"];
     let Some(action) = on_error.element("action") else {
-        return Err(Diagnostic::error("F0508", on_error.span, "`@OnError` needs an action")
+        return Err(Diagnostic::error("F0508", on_error.span, "`@OnError` needs an `action`")
             .expected(actions.map(|action| format!("action='{action}'"))));
     };
     Ok(one_of(&actions, action)? == "STREAM")
@@ -91,7 +97,7 @@ pub fn check_stream(annotations: &[Annotation]) -> Result<(), Diagnostic> {
             }
             let text = &element.value.value;
             if text.trim().parse::<u32>().map_or(true, |n| n == 0) {
-                let message = format!("`{key}` wants a whole number above 0, not `{text}`");
+                let message = format!("`{key}` must be a whole number above 0, found `{text}`");
                 return Err(Diagnostic::error("F0506", element.value.span, message));
             }
         }

@@ -67,7 +67,9 @@ pub fn columns(batch: RecordBatch, attributes: &Attributes) -> Result<Vec<Column
 pub fn record_batch(columns: Vec<Column>, attributes: &Attributes) -> Result<RecordBatch> {
     if columns.len() != attributes.len() {
         let (given, wanted) = (columns.len(), attributes.len());
-        return Err(Error::invalid(format!("{given} columns for {wanted} attributes")));
+        return Err(Error::invalid(format!(
+            "expected {wanted} columns, one for each attribute, found {given}"
+        )));
     }
     let rows = columns.first().map_or(0, Column::len);
     let array = |(column, (name, ty)): (Column, &(String, FieldType))| {
@@ -76,7 +78,7 @@ pub fn record_batch(columns: Vec<Column>, attributes: &Attributes) -> Result<Rec
     let arrays = columns.into_iter().zip(attributes).map(array).collect::<Result<Vec<_>>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(schema(attributes), arrays, &options)
-        .map_err(|e| Error::invalid("columns do not make a batch").with_source(e))
+        .map_err(|e| Error::invalid("the columns do not form a batch").with_source(e))
 }
 
 /// Converts an array to a column of type `ty`.
@@ -104,7 +106,9 @@ pub fn column(array: ArrayRef, ty: FieldType) -> Result<Column> {
         FieldType::Time => timestamps(&array).map(Data::Long),
         FieldType::Object => strings(array).map(|texts| objects(&texts, &nulls)).transpose()?,
     };
-    let data = data.ok_or_else(|| Error::invalid(format!("`{ty}` cannot be read from {found}")))?;
+    let data = data.ok_or_else(|| {
+        Error::invalid(format!("a column of Arrow type {found} cannot be converted to `{ty}`"))
+    })?;
     Ok(Column::with_nulls(data, nulls))
 }
 
@@ -266,7 +270,7 @@ fn objects(texts: &StringColumn, nulls: &[bool]) -> Result<Data> {
         match serde_json::from_str::<Json>(texts.get(i)) {
             Ok(json @ (Json::Array(_) | Json::Object(_))) => Ok(Value::Object(Object::Json(json.into()))),
             Ok(scalar) => Ok(from_json(&scalar)),
-            Err(e) => Err(Error::invalid(format!("row {i}: not JSON")).with_source(e)),
+            Err(e) => Err(Error::invalid(format!("row {i}: not valid JSON")).with_source(e)),
         }
     };
     (0..texts.len()).map(object).collect::<Result<_>>().map(Data::Object)
@@ -275,12 +279,12 @@ fn objects(texts: &StringColumn, nulls: &[bool]) -> Result<Data> {
 fn string_array(texts: StringColumn, nulls: Option<NullBuffer>) -> Result<StringArray> {
     let (text, ends) = texts.into_parts();
     if i32::try_from(text.len()).is_err() {
-        return Err(Error::limit("texts of a batch are more than 2 GiB together: send smaller batches"));
+        return Err(Error::limit("the strings of a column exceed 2 GiB: send smaller batches"));
     }
     let offsets: Vec<i32> = std::iter::once(0).chain(ends.iter().map(|end| *end as i32)).collect();
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
     StringArray::try_new(offsets, Buffer::from_vec(text.into_bytes()), nulls)
-        .map_err(|e| Error::internal("texts do not make an array").with_source(e))
+        .map_err(|e| Error::internal("internal error: the strings do not form an array").with_source(e))
 }
 
 #[cfg(test)]

@@ -160,8 +160,9 @@ impl Catalog {
         }
         if let Some(known) = self.find_aggregation(&stream.name) {
             let known = self.aggregations[known].span;
-            return Err(already_defined(&stream.name, "an aggregation", stream.span, known)
-                .note("an aggregation is filled by the stream that it reads"));
+            return Err(already_defined(&stream.name, "an aggregation", stream.span, known).note(
+                "an aggregation gets its rows from the stream that it reads; a query cannot insert into it",
+            ));
         }
         match self.find(&stream.name) {
             None => {
@@ -172,7 +173,7 @@ impl Catalog {
             Some(known) => Err(Diagnostic::error(
                 "F0201",
                 stream.span,
-                format!("`{}` is defined with other attributes already", stream.name),
+                format!("`{}` is already defined with other attributes", stream.name),
             )
             .note_at(self.streams[known].span, "it is defined here")),
         }
@@ -186,7 +187,7 @@ impl Catalog {
         if self.find_aggregation(&name).is_some() {
             let message = format!("`{name}` is an aggregation: it cannot be read as a stream");
             return Err(Diagnostic::error("F0728", stream.span, message)
-                .help(format!("join it: from S join {name} on … within … per …")));
+                .help(format!("join it: `from S join {name} on … within … per …`")));
         }
         self.find(&name).ok_or_else(|| {
             if is_inner(&name) {
@@ -196,7 +197,7 @@ impl Catalog {
                 let message = format!("there is no stream `{name}`: it is a table");
                 return Diagnostic::error("F0202", stream.span, message)
                     .note_at(table.span, "it is defined here")
-                    .help(format!("join it with a stream, or ask `(…) in {name}` in a filter"));
+                    .help(format!("join it with a stream, or test `(…) in {name}` in a filter"));
             }
             if let Some(of) = name.strip_prefix('!') {
                 return no_fault_stream(of, stream.span);
@@ -204,7 +205,7 @@ impl Catalog {
             let known = self.streams.iter().map(|s| s.name.as_str()).filter(|name| !is_inner(name));
             let hint = did_you_mean(&name, known);
             Diagnostic::error("F0202", stream.span, format!("there is no stream `{name}`{hint}"))
-                .note("a stream that a query defines can be read by the queries after it only")
+                .note("a stream that a query defines can only be read by later queries")
         })
     }
 
@@ -213,7 +214,7 @@ impl Catalog {
         let written = self.streams[from..].iter().map(|s| s.name.as_str()).filter(|name| is_inner(name));
         let hint = did_you_mean(name, written);
         Diagnostic::error("F1002", span, format!("no query before this one writes `{name}`{hint}"))
-            .note("an inner stream lives in its partition and is defined by the query that writes it")
+            .note("an inner stream belongs to its partition and is defined by the query that inserts into it")
             .help(format!("let an earlier query of this partition `insert into {name}`"))
     }
 
@@ -239,13 +240,13 @@ impl Catalog {
             "F0203",
             stream.span,
             format!(
-                "`{name}` has the attributes ({}), the query gives ({})",
+                "`{name}` has the attributes ({}), but the query selects ({})",
                 list_attributes(&defined.attributes),
                 list_attributes(attributes)
             ),
         )
         .note_at(defined.span, "it is defined here")
-        .help("names, types and order have to be the same: use `as` for names and convert() for types"))
+        .help("names, types and order must match: use `as` for names and convert() for types"))
     }
 }
 
@@ -259,14 +260,14 @@ fn no_fault_stream(of: &str, span: Span) -> Diagnostic {
 }
 
 fn inner_outside(name: &str, span: Span) -> Diagnostic {
-    Diagnostic::error("F1001", span, format!("`{name}` is an inner stream: they are in partitions only"))
+    Diagnostic::error("F1001", span, format!("`{name}` is an inner stream, which exists only in a partition"))
         .help(format!("write `{}`, or put the query into a partition", name.trim_start_matches('#')))
 }
 
 fn already_defined(name: &str, what: &str, span: Span, known: Span) -> Diagnostic {
-    Diagnostic::error("F0205", span, format!("there is {what} called `{name}` already"))
+    Diagnostic::error("F0205", span, format!("the name `{name}` is already taken by {what}"))
         .note_at(known, "it is defined here")
-        .help("give one of them another name")
+        .help("rename one of them")
 }
 
 /// Returns the name of a stream, including a `#` or `!`.
@@ -292,7 +293,7 @@ pub fn attributes(of: &[Attribute]) -> Result<Attributes, Diagnostic> {
             return Err(Diagnostic::error(
                 "F0204",
                 attribute.name.span,
-                format!("`{name}` is defined twice"),
+                format!("duplicate attribute `{name}`"),
             ));
         }
         all.push((attribute.name.name.clone(), attribute.ty.ty));

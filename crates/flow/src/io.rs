@@ -135,7 +135,7 @@ pub fn sinks(
                 let destinations = distribution.nested().filter(|n| n.is("destination"));
                 let topics = destinations.map(to).collect::<Result<Vec<_>, _>>()?;
                 if topics.is_empty() {
-                    let message = "a distribution needs destinations";
+                    let message = "a distribution needs at least one destination";
                     return Err(Diagnostic::error("F0606", distribution.span, message)
                         .expected(["@destination(topic='…')"]));
                 }
@@ -156,19 +156,21 @@ fn transport<'a>(
 ) -> Result<&'a str, Diagnostic> {
     let Some(ty) = annotation.element("type") else {
         if let Some(of) = annotation.element("ref") {
-            let message = format!("there are no settings that `{}` could name", of.value.value);
-            return Err(Diagnostic::error("F0607", of.span, message).help("write type and options here"));
+            let message = format!("`ref` is not supported: there are no settings named `{}`", of.value.value);
+            return Err(
+                Diagnostic::error("F0607", of.span, message).help("write `type` and the options here")
+            );
         }
-        return Err(Diagnostic::error("F0601", annotation.span, format!("a {what} needs a type"))
+        return Err(Diagnostic::error("F0601", annotation.span, format!("a {what} needs a `type`"))
             .expected(all.iter().map(|t| format!("type='{t}'"))));
     };
     check_known(all, &ty.value.value, what, ty.span).map_err(|mut unknown| {
         if KNOWN_ELSEWHERE.contains(&ty.value.value.as_str()) {
             unknown.message = format!("{} {FILES}", unknown.message);
             unknown.help(match what {
-                "source" => format!("leave `@source` out and send events to POST /api/v1/streams/{name}"),
+                "source" => format!("remove `@source` and send events to POST /api/v1/streams/{name}"),
                 _ => format!(
-                    "leave `@sink` out: the events are in the table events.\"{name}\"; `@sink(type='log')` prints them"
+                    "remove `@sink`: the events are in the table events.\"{name}\"; `@sink(type='log')` prints them"
                 ),
             })
         } else {
@@ -181,7 +183,7 @@ fn transport<'a>(
 fn check_mapper(annotation: &Annotation) -> Result<(), Diagnostic> {
     let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(()) };
     match map.element("type") {
-        None => Err(Diagnostic::error("F0601", map.span, "a mapper needs a type")
+        None => Err(Diagnostic::error("F0601", map.span, "a mapper needs a `type`")
             .expected(MAPPERS.map(|t| format!("type='{t}'")))),
         Some(ty) => check_known(&MAPPERS, &ty.value.value, "mapper", ty.span),
     }
@@ -193,15 +195,15 @@ fn check_known(all: &[&str], name: &str, what: &str, span: Span) -> Result<(), D
         return Ok(());
     }
     let message = match KNOWN_ELSEWHERE.contains(&name) {
-        true => format!("there is no {what} `{name}` yet; there are: {}", all.join(", ")),
-        false => format!("there is no {what} `{name}`{}", did_you_mean(name, all.iter().copied())),
+        true => format!("the {what} `{name}` is not supported yet; supported: {}", all.join(", ")),
+        false => format!("unknown {what} `{name}`{}", did_you_mean(name, all.iter().copied())),
     };
     Err(Diagnostic::error("F0602", span, message))
 }
 
 fn topic(annotation: &Annotation) -> Result<&Element, Diagnostic> {
     annotation.element("topic").ok_or_else(|| {
-        Diagnostic::error("F0603", annotation.span, "`inMemory` needs a topic").expected(["topic='…'"])
+        Diagnostic::error("F0603", annotation.span, "`inMemory` needs a `topic`").expected(["topic='…'"])
     })
 }
 
@@ -218,7 +220,7 @@ pub(crate) fn one_of(all: &[&'static str], action: &Element) -> Result<&'static 
     let text = &action.value.value;
     all.iter().find(|known| text.eq_ignore_ascii_case(known)).copied().ok_or_else(|| {
         let hint = did_you_mean(text, all.iter().copied());
-        Diagnostic::error("F0505", action.span, format!("there is no action `{text}`{hint}"))
+        Diagnostic::error("F0505", action.span, format!("unknown action `{text}`{hint}"))
     })
 }
 
@@ -226,7 +228,7 @@ fn strategy(distribution: &Annotation, attributes: &Attributes) -> Result<Distri
     let Some(named) = distribution.element("strategy") else {
         let all = ["broadcast", "partitioned", "roundRobin"].map(|s| format!("strategy='{s}'"));
         return Err(
-            Diagnostic::error("F0605", distribution.span, "a distribution needs a strategy").expected(all)
+            Diagnostic::error("F0605", distribution.span, "a distribution needs a `strategy`").expected(all)
         );
     };
     match named.value.value.as_str() {
@@ -239,13 +241,13 @@ fn strategy(distribution: &Annotation, attributes: &Attributes) -> Result<Distri
                 let span = key.map_or(distribution.span, |k| k.span);
                 let name = key.map_or("", |k| k.value.value.as_str());
                 let hint = did_you_mean(name, attributes.iter().map(|(name, _)| name.as_str()));
-                let message = format!("`partitionKey` is to be an attribute of the stream{hint}");
+                let message = format!("`partitionKey` must be an attribute of the stream{hint}");
                 Diagnostic::error("F0604", span, message)
             })
         }
         name => {
             let hint = did_you_mean(name, ["broadcast", "partitioned", "roundRobin"]);
-            Err(Diagnostic::error("F0605", named.span, format!("there is no strategy `{name}`{hint}")))
+            Err(Diagnostic::error("F0605", named.span, format!("unknown strategy `{name}`{hint}")))
         }
     }
 }

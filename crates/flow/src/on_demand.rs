@@ -81,7 +81,11 @@ fn compile_find(
         return Err(Diagnostic::error("F0702", find.store.span, message));
     };
     if let Some(within) = &find.within {
-        return Err(Diagnostic::error("F0701", within.span, "`within` and `per` go with an aggregation"));
+        return Err(Diagnostic::error(
+            "F0701",
+            within.span,
+            "`within` and `per` are only allowed with an aggregation",
+        ));
     }
     let (on, select) = clauses(find, attributes, tables, registry)?;
     Ok(OnDemandPlan { select, what: OnDemandKind::Find(OnDemandSource::Rows(place), attributes.clone(), on) })
@@ -139,7 +143,9 @@ fn compile_change(
     let written = select.outputs().iter().map(|(name, expr)| (name.clone(), expr.ty)).collect();
     match table::compile_action(&change.output, &written, tables, registry)? {
         Some((table, action)) => Ok(OnDemandPlan { select, what: OnDemandKind::Change(table, action) }),
-        None => Err(Diagnostic::error("F0703", change.output.span, "only tables can be changed on demand")),
+        None => {
+            Err(Diagnostic::error("F0703", change.output.span, "an on-demand query can only change tables"))
+        }
     }
 }
 

@@ -147,7 +147,7 @@ impl OutputRateLimiter {
             OutputRatePlan::Time(RateSelection::First, _) | OutputRatePlan::Events(..) => 0,
         };
         match more > 0 && kept + more > self.rows_max {
-            true => Err(EvalError(format!("an output rate keeps {kept} rows, the most it may"))),
+            true => Err(EvalError(format!("output rate limiter full: limit of {} rows", self.rows_max))),
             false => Ok(()),
         }
     }

@@ -56,13 +56,13 @@ impl QueryPlan {
                 || join.search.is_some()
                 || join.sides.iter().any(|side| !matches!(side.source, SideSource::Stream(_)))
             {
-                return Err("it joins by more than comparisons of two streams");
+                return Err("its join is more than a comparison of two streams");
             }
         }
         if let Some(state) = &self.state
             && state.steps.iter().any(|step| !step.filters.iter().all(vector::is_plain))
         {
-            return Err("its steps call functions");
+            return Err("a filter of its steps calls functions");
         }
         let select = &self.select;
         let selected = select.items.iter().map(|(_, expr)| expr);
@@ -70,14 +70,14 @@ impl QueryPlan {
         let mut exprs = selected.chain(summed).chain(&select.group_by).chain(&select.having);
         if (self.join.is_some() || self.state.is_some()) && !exprs.all(vector::is_plain) {
             // if one match fails, the matches of the other events must be emitted
-            return Err("what it selects of matches calls functions");
+            return Err("its selection of matches calls functions");
         }
         let timers = self.schedulers().iter().filter(|s| **s != Scheduler::Rate).count();
         if (self.join.is_some() || self.state.is_some()) && timers + usize::from(self.has_ticks()) > 0 {
-            return Err("it waits for the clock");
+            return Err("it is time-driven");
         }
         if self.is_time_driven() && self.has_ticks() {
-            return Err("both its window and its output go by the clock");
+            return Err("both its window and its output are time-driven");
         }
         Ok(())
     }

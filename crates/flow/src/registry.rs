@@ -350,8 +350,8 @@ impl Registry {
         self.stream_functions.get(name).map(Arc::as_ref).ok_or_else(|| {
             if self.stream_processors.contains_key(name) {
                 return format!(
-                    "`{name}` holds events and cannot stand here: let a query before this one do it and insert into \
-                     a stream, then read that"
+                    "`{name}` buffers events and is not allowed here: let an earlier query apply it and insert into \
+                     a stream, then read that stream"
                 );
             }
             let known = self.stream_functions.keys().chain(self.stream_processors.keys());

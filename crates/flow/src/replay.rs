@@ -274,7 +274,7 @@ impl<'s> Replay<'s> {
         for event in events {
             if event.data.len() != columns.len() {
                 return Err(EvalError(format!(
-                    "`{stream}` has {} attributes, the event {}",
+                    "`{stream}` has {} attributes, the event has {}",
                     columns.len(),
                     event.data.len()
                 )));
@@ -286,7 +286,7 @@ impl<'s> Replay<'s> {
         let times = events.iter().map(|e| e.timestamp).collect();
         let late = self.app.send(number, columns, times, &mut self.recorder)?;
         for LateEvent { row, behind, .. } in late {
-            let failure = format!("event {row} was left out: it came {behind} ms behind the clock");
+            let failure = format!("event {row} was dropped: it came {behind} ms behind the clock");
             let what = OutputKind::Failure { failure };
             self.recorder.out.push(Output { input: self.recorder.input, what });
         }

@@ -345,13 +345,19 @@ impl AppRuntime {
         let fits = columns.len() == defined.attributes.len()
             && pairs.all(|(c, (_, ty))| c.len() == rows && c.ty() == *ty);
         if !fits {
-            return Err(EvalError(format!("`{}` has other attributes", defined.name)));
+            return Err(EvalError(format!("the columns do not match the attributes of `{}`", defined.name)));
         }
         if self.plan.catalog.window(stream).is_some() {
-            return Err(EvalError(format!("`{}` is a window: queries write it", defined.name)));
+            return Err(EvalError(format!(
+                "`{}` is a window: only queries can insert into it",
+                defined.name
+            )));
         }
         if self.plan.catalog.is_inner(stream) {
-            return Err(EvalError(format!("`{}` is an inner stream: queries write it", defined.name)));
+            return Err(EvalError(format!(
+                "`{}` is an inner stream: only queries can insert into it",
+                defined.name
+            )));
         }
         Ok(())
     }
@@ -370,7 +376,9 @@ impl AppRuntime {
         sink: &mut dyn OutputHandler,
     ) {
         if depth > DEPTH_MAX {
-            let message = format!("events went through {DEPTH_MAX} streams without coming to an end");
+            let message = format!(
+                "more than {DEPTH_MAX} levels of events caused by one event: do the queries insert for each other in a loop?"
+            );
             return sink.failure(&self.plan.catalog.streams()[stream].name, &EvalError(message));
         }
         if let Some(failure) = self.aggregate(stream, events, sink) {
@@ -465,7 +473,10 @@ impl AppRuntime {
                     if columns.len() == events.columns.len() {
                         self.deliver(source.stream, &sent, depth + 1, sink);
                     } else {
-                        let message = format!("events of topic `{}` have other attributes", source.topic);
+                        let message = format!(
+                            "events of topic `{}` do not match the attributes of the stream",
+                            source.topic
+                        );
                         sink.failure(&plan.catalog.streams()[source.stream].name, &EvalError(message));
                     }
                 }

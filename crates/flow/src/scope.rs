@@ -34,7 +34,7 @@ impl Scope for StreamScope<'_> {
                 return Err(Diagnostic::error(
                     "F0301",
                     source.span,
-                    format!("`{name}` is not read by this query: it reads `{}`", self.stream),
+                    format!("this query does not read `{name}`: it reads `{}`", self.stream),
                 ));
             }
         }
@@ -110,14 +110,13 @@ impl Scope for HavingScope<'_> {
             return Ok(ColumnRef { slot: select::OUTPUT, column, ty: self.output[column].1 });
         }
         if let (false, Some(source)) = (self.sees_input, &attribute.source) {
-            let message = "`having` sees what comes out: columns by their names alone";
+            let message = "`having` reads the output columns, by their names without a source";
             return Err(Diagnostic::error("F0303", source.span, message).help(format!("write `{name}`")));
         }
         match self.sees_input {
             true => self.input.attribute(attribute),
-            false => {
-                Err(unknown(attribute, "the output", self.output).note("`having` sees what is selected only"))
-            }
+            false => Err(unknown(attribute, "the output", self.output)
+                .note("`having` can only read the output columns")),
         }
     }
 
@@ -139,7 +138,7 @@ fn unknown(attribute: &AttributeRef, of: &str, attributes: &Attributes) -> Diagn
     let name = &attribute.name.name;
     if name.eq_ignore_ascii_case("null") && attribute.source.is_none() {
         return Diagnostic::error("F0302", attribute.name.span, "there is no literal for null")
-            .help("ask with `is null`: `price is null`, `not (price is null)`");
+            .help("test with `is null`: `price is null`, `not (price is null)`");
     }
     let hint = did_you_mean(name, attributes.iter().map(|(known, _)| known.as_str()));
     Diagnostic::error("F0302", attribute.name.span, format!("{of} has no attribute `{name}`{hint}"))

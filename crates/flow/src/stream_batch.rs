@@ -350,13 +350,15 @@ pub(crate) fn checked_order(parts: &[StreamBatch], order: Option<&[u16]>) -> Res
     let mut counts = vec![0; parts.len()];
     for part in order {
         let count = counts.get_mut(*part as usize);
-        *count.ok_or_else(|| EvalError(format!("there is no part {part}; there are {}", parts.len())))? += 1;
+        *count.ok_or_else(|| {
+            EvalError(format!("the order refers to part {part}, but there are {} parts", parts.len()))
+        })? += 1;
     }
     match counts.iter().zip(parts).position(|(count, part)| *count != part.times.len()) {
         None => Ok(order.to_vec()),
         Some(part) => {
             let (told, has) = (counts[part], parts[part].times.len());
-            Err(EvalError(format!("the order names part {part} {told} times; it has {has} events")))
+            Err(EvalError(format!("the order names part {part} {told} times, but the part has {has} events")))
         }
     }
 }
@@ -429,7 +431,7 @@ pub(crate) fn row_at_a_time_reason(plan: &AppPlan) -> Option<String> {
         let reads = query.reads();
         let several = reads.iter().any(|(stream, _)| *stream != reads[0].0);
         if several && reads.iter().any(|(stream, _)| written(*stream)) {
-            return Some(format!("{}: of the streams that it reads together a query writes one", query.name));
+            return Some(format!("{}: a query writes one of the several streams that it reads", query.name));
         }
     }
     for stream in 0..plan.catalog.streams().len() {
@@ -443,7 +445,10 @@ pub(crate) fn row_at_a_time_reason(plan: &AppPlan) -> Option<String> {
             queries.iter().filter(|q| matches!(q.target, Target::Table(to, _) if to == table)).count();
         let readers = queries.iter().filter(|q| reads_tables(q)).count();
         if writers > 1 || writers > 0 && readers > 0 {
-            return Some(format!("`{}` is read and written", plan.catalog.tables()[table].name));
+            return Some(format!(
+                "the table `{}` is both read and written, or written by several queries",
+                plan.catalog.tables()[table].name
+            ));
         }
     }
     (0..queries.len()).find_map(|i| find_conflict_downstream(&queries, i, &mut vec![], false))
@@ -459,10 +464,10 @@ fn find_conflict_downstream(
 ) -> Option<String> {
     let of = queries[query];
     if way.contains(&query) {
-        return Some(format!("{}: what it puts out comes back to it", of.name));
+        return Some(format!("{}: its output flows back into its input", of.name));
     }
     if clocked && of.has_timers() {
-        return Some(format!("{}: it goes by the clock, and so does what it reads", of.name));
+        return Some(format!("{}: it is time-driven and reads the output of a time-driven query", of.name));
     }
     let Target::Stream(to) = of.target else { return None };
     way.push(query);

@@ -27,7 +27,9 @@ pub fn register(registry: &mut Registry) {
 
 fn pol2cart(args: &[ArgumentType]) -> Result<(Arc<dyn StreamFunction>, Attributes), String> {
     if !(2..=3).contains(&args.len()) || args.iter().any(|a| a.ty != FieldType::Double) {
-        return Err("pol2Cart(theta, rho [, z]) wants two or three doubles: convert(a, 'double')".into());
+        return Err(
+            "pol2Cart(theta, rho [, z]) needs two or three doubles: write convert(a, 'double')".into()
+        );
     }
     let names = ["x", "y", "z"].into_iter().take(args.len());
     Ok((Arc::new(Cartesian), names.map(|n| (n.to_owned(), FieldType::Double)).collect()))

@@ -360,7 +360,7 @@ impl WindowOperator {
                 self.window.sparse_rows().iter().all(|seq| self.rows.has(*seq))
             }
         };
-        if there { Ok(()) } else { Err(from.damaged("the window holds rows that are not there")) }
+        if there { Ok(()) } else { Err(from.damaged("the window refers to rows that do not exist")) }
     }
 
     fn materialize(&self, signals: &RowChanges, clock: i64, out: &mut Batch) {
@@ -389,6 +389,6 @@ impl WindowOperator {
 fn check_capacity(kept: u64, more: usize, rows_max: usize) -> Result<(), EvalError> {
     match kept + more as u64 > rows_max as u64 {
         false => Ok(()),
-        true => Err(EvalError(format!("a window keeps {rows_max} rows, the most it may"))),
+        true => Err(EvalError(format!("window full: limit of {rows_max} rows"))),
     }
 }

@@ -17,7 +17,7 @@ const OFFSET_S_MAX: i64 = 18 * 3600;
 
 /// Format of an instant, for messages.
 pub(super) const INSTANT_FORMAT: &str =
-    "yyyy-MM-dd HH:mm:ss, with an offset as in ` +05:30` behind it if need be";
+    "yyyy-MM-dd HH:mm:ss, optionally followed by an offset such as ` +05:30`";
 
 /// From the first instant of the year 1 to that of the year 9999, in milliseconds since 1970.
 const YEARS: Range<i64> = -62_135_596_800_000..253_370_764_800_000;
@@ -32,7 +32,7 @@ pub(super) fn check_time(time: i64) -> Result<(), String> {
 }
 
 fn out_of_range(time: i64) -> String {
-    format!("{time} is beyond the calendar: a time is milliseconds since 1970")
+    format!("{time} is out of the range of times: expected milliseconds since 1970")
 }
 
 /// Returns the range of the `unit` bucket that contains `time`, in milliseconds since 1970.

@@ -32,9 +32,9 @@ pub(crate) fn compile_definition(
     let name = &catalog.streams()[stream].name;
     let mut attributes = catalog.streams()[stream].attributes.clone();
     if let Some(window) = &d.input.window {
-        let message = "an aggregation reads a stream without a window: it has its buckets";
+        let message = "an aggregation cannot read a stream with a window: its buckets take that role";
         return Err(Diagnostic::error("F0711", window.span, message)
-            .help("let a query insert what leaves the window into a stream and read that"));
+            .help("let a query insert the output of the window into a stream, and aggregate that stream"));
     }
     let before = stateless_handlers(&d.input.handlers, name, &mut attributes, catalog.tables(), registry)?;
     let mut scope = StreamScope { stream: name, attributes: &attributes, tables: &[] };
@@ -49,10 +49,12 @@ pub(crate) fn compile_definition(
             let found = scope.attribute(attribute)?;
             if !matches!(found.ty, FieldType::Long | FieldType::String) {
                 let name = &attribute.name.name;
-                let message =
-                    format!("`aggregate by` wants a long or a text; `{name}` is of type {}", found.ty.name());
+                let message = format!(
+                    "`aggregate by` needs an attribute of type long or string, found `{name}` of type {}",
+                    found.ty.name()
+                );
                 return Err(Diagnostic::error("F0713", attribute.name.span, message)
-                    .help("a long is milliseconds since 1970, a text yyyy-MM-dd HH:mm:ss"));
+                    .help("a long holds milliseconds since 1970, a string `yyyy-MM-dd HH:mm:ss`"));
             }
             Some(found.column)
         }
@@ -91,15 +93,15 @@ fn check_not_stored(annotations: &[Annotation]) -> Result<(), Diagnostic> {
     let on = |a: &Annotation| a.element("enable").is_none_or(|e| e.value.value.eq_ignore_ascii_case("true"));
     let what = annotations.iter().find_map(|a| {
         let message = if a.is("store") {
-            "the rows of an aggregation are kept in memory, and saved with the state of the app"
+            "`@store` is not supported: aggregations are kept in memory and saved with the state of the app"
         } else if a.is("PartitionById") && on(a) {
-            "`@PartitionById` goes with rows in a store that several servers write: there is none"
+            "`@PartitionById` is not supported: it needs a store that several servers write"
         } else if a.is("persistedAggregation") && on(a) {
-            "`@persistedAggregation` lets a database compute the greater buckets: there is none"
+            "`@persistedAggregation` is not supported: it needs a database that computes the larger buckets"
         } else {
             return None;
         };
-        Some(Diagnostic::error("F0719", a.span, message).help("leave it out"))
+        Some(Diagnostic::error("F0719", a.span, message).help("remove the annotation"))
     });
     what.map_or(Ok(()), Err)
 }
@@ -108,9 +110,9 @@ fn check_not_stored(annotations: &[Annotation]) -> Result<(), Diagnostic> {
 fn units(every: &Periods) -> Result<Vec<PeriodUnit>, Diagnostic> {
     let no_week = |period: &Period| match period.unit {
         PeriodUnit::Week => {
-            let message = "buckets of weeks are not kept: months are not made of weeks";
+            let message = "an aggregation has no buckets of weeks: months do not consist of whole weeks";
             Err(Diagnostic::error("F0714", period.span, message)
-                .help("write `day` and add seven when you ask"))
+                .help("write `day`, and sum seven days in the query"))
         }
         _ => Ok(()),
     };
@@ -121,7 +123,7 @@ fn units(every: &Periods) -> Result<Vec<PeriodUnit>, Diagnostic> {
             if from.unit > to.unit {
                 let (from_text, to_text) = (from.unit.text(), to.unit.text());
                 let message =
-                    format!("`{from_text}` is longer than `{to_text}`: a range goes from small to great");
+                    format!("`{from_text}` is longer than `{to_text}`: a range starts with the shorter unit");
                 return Err(Diagnostic::error("F0715", from.span.to(to.span), message)
                     .help(format!("write `{to_text} ... {from_text}`")));
             }
@@ -154,14 +156,14 @@ fn items(
 ) -> Result<Vec<(String, Expr)>, Diagnostic> {
     let mut items: Vec<(String, Expr)> = Vec::with_capacity(list.len());
     for item in list {
-        let name = item
-            .name()
-            .ok_or_else(|| Diagnostic::error("F0712", item.span, "an expression needs a name: use `as`"))?;
+        let name = item.name().ok_or_else(|| {
+            Diagnostic::error("F0712", item.span, "an expression needs a name: write `… as NAME`")
+        })?;
         if name.name == AGG_TIMESTAMP || items.iter().any(|(known, _)| *known == name.name) {
-            let message = format!("two columns are called `{}`", name.name);
+            let message = format!("duplicate column `{}`", name.name);
             let wrong = Diagnostic::error("F0727", name.span, message);
             return Err(match name.name == AGG_TIMESTAMP {
-                true => wrong.note("the start of a row's bucket is there by itself"),
+                true => wrong.note("every aggregation has this column; it holds the start of the bucket"),
                 false => wrong,
             });
         }
@@ -174,9 +176,9 @@ fn items(
             let other = call.args.list().iter().find(|arg| !matches!(arg.kind, ExprKind::Attribute(_)));
             if let Some(other) = other {
                 let name = call_name(call);
-                let message = format!("in an aggregation {name}() is of an attribute, not of `{other}`");
+                let message = format!("in an aggregation {name}() takes an attribute, found `{other}`");
                 return Err(Diagnostic::error("F0717", other.span, message)
-                    .help("compute it in a query that inserts into a stream, and read that"));
+                    .help("compute it in a query that inserts into a stream, and aggregate that stream"));
             }
         }
         let kept = calls.into_iter().map(|call| keeper.aggregate(call)).collect::<Result<Vec<_>, _>>()?;
@@ -228,7 +230,9 @@ impl AccumulatorPlanner<'_> {
             ("max", _) => AccumulatorKind::Max,
             ("distinctCount", _) => AccumulatorKind::DistinctCount,
             (other, _) => {
-                let message = format!("{other}() cannot be kept in buckets");
+                let message = format!(
+                    "{other}() is not supported in an aggregation: it cannot be computed from buckets"
+                );
                 return Err(Diagnostic::error("F0716", call.span, message)
                     .expected(INCREMENTAL_AGGREGATES)
                     .help(format!("write one of {}", INCREMENTAL_AGGREGATES.join(", "))));

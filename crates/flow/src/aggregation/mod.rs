@@ -118,7 +118,7 @@ impl Aggregation {
         let groups =
             self.group_ids(&plan, &events, full).filter(|groups| !full || self.has_rows(&times, groups));
         let groups = groups.ok_or_else(|| {
-            EvalError(format!("aggregation `{}` has {} rows, the most it may", plan.name, self.rows_max))
+            EvalError(format!("aggregation `{}` full: limit of {} rows", plan.name, self.rows_max))
         })?;
         let mut from = 0;
         while from < times.len() {
@@ -226,14 +226,17 @@ fn event_times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, 
 fn event_time(plan: &AggregationPlan, column: &Column, row: usize) -> Result<i64, EvalError> {
     match column.data() {
         _ if column.is_null(row) => {
-            Err(EvalError(format!("the time by which `{}` aggregates is null", plan.name)))
+            Err(EvalError(format!("the time attribute of aggregation `{}` is null", plan.name)))
         }
         Data::Long(times) => Ok(times[row]),
         Data::Str(texts) => calendar::parse_instant(texts.get(row)).ok_or_else(|| {
             let text = texts.get(row);
-            EvalError(format!("`{text}` is no instant: it is written {}", calendar::INSTANT_FORMAT))
+            EvalError(format!("`{text}` is not a time: expected {}", calendar::INSTANT_FORMAT))
         }),
-        _ => Err(EvalError(format!("the time by which `{}` aggregates is no time", plan.name))),
+        _ => Err(EvalError(format!(
+            "internal error: the time attribute of aggregation `{}` is neither a long nor a string",
+            plan.name
+        ))),
     }
 }
 

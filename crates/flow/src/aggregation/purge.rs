@@ -38,7 +38,7 @@ pub(super) fn parse_purge(
                     "true" => true,
                     "false" => false,
                     other => {
-                        let message = format!("`enable` is 'true' or 'false', not '{other}'");
+                        let message = format!("`enable` must be 'true' or 'false', found '{other}'");
                         return Err(wrong(element, message));
                     }
                 };
@@ -82,9 +82,9 @@ fn parse_retention(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Op
     let key = element.key.as_ref().map_or("", |k| k.value.as_str());
     let unit = within::unit(key).map_err(|message| wrong(element, message))?;
     let Some(place) = units.iter().position(|kept| *kept == unit) else {
-        let message = format!("the aggregation keeps no buckets of `{key}`");
+        let message = format!("the aggregation has no buckets of `{key}`");
         let units: Vec<&str> = units.iter().map(|unit| unit.text()).collect();
-        return Err(wrong(element, message).note(format!("it keeps {}", units.join(", "))));
+        return Err(wrong(element, message).note(format!("its buckets are {}", units.join(", "))));
     };
     if element.value.value.trim().eq_ignore_ascii_case("all") {
         return Ok((place, None));
@@ -98,7 +98,7 @@ fn parse_retention(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Op
             PeriodUnit::Day | PeriodUnit::Week => "32 days",
             PeriodUnit::Month | PeriodUnit::Year => "13 months",
         };
-        return Err(wrong(element, format!("buckets of `{key}` are kept for {least} at least")));
+        return Err(wrong(element, format!("the retention of buckets of `{key}` must be at least {least}")));
     }
     Ok((place, Some(ms)))
 }
@@ -109,8 +109,8 @@ fn parse_time(element: &Element) -> Result<i64, Diagnostic> {
     let parsed = tidemill_lang::siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text.as_str()));
     match parsed.map(|expr| expr.kind) {
         Ok(ExprKind::Time(time)) if time.ms > 0 => Ok(time.ms),
-        _ => Err(wrong(element, format!("`{text}` is no length of time"))
-            .help("write it as '30 days' or '1 hour 30 min'")),
+        _ => Err(wrong(element, format!("`{text}` is not a duration above 0"))
+            .help("write a duration such as '30 days' or '1 hour 30 min'")),
     }
 }
 

@@ -109,13 +109,13 @@ impl Bucket {
             let there =
                 usize::try_from(group).ok().and_then(|group| known.get(group)).is_some_and(Option::is_some);
             let number = u32::try_from(group).ok().filter(|_| there);
-            groups.push(
-                number.ok_or_else(|| from.damaged(format!("a row of group {group}, which is not there")))?,
-            );
+            groups.push(number.ok_or_else(|| {
+                from.damaged(format!("a row refers to group {group}, which does not exist"))
+            })?);
         }
         let cells = plan.iter().map(|cell| AccumulatorColumn::restored(cell.kind, groups.len(), from));
         let cells = cells.collect::<Result<_, _>>()?;
-        Self::from_parts(groups, cells).ok_or_else(|| from.damaged("two rows of one group"))
+        Self::from_parts(groups, cells).ok_or_else(|| from.damaged("two rows have the same group"))
     }
 }
 

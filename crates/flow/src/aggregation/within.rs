@@ -65,8 +65,10 @@ pub(crate) fn compile_bucket_query(
         match own {
             false => Ok(compiled),
             true => {
-                let message =
-                    format!("`{from}` is a column of `{}`, whose buckets are still to be found", of.name);
+                let message = format!(
+                    "`within` and `per` select the buckets of `{}`; they cannot use its column `{from}`",
+                    of.name
+                );
                 Err(Diagnostic::error("F0726", from.span, message))
             }
         }
@@ -74,8 +76,10 @@ pub(crate) fn compile_bucket_query(
     let instant = |from: &ast::Expr, compiled: &Expr| match compiled.ty {
         FieldType::Long | FieldType::String => Ok(()),
         ty => {
-            let message = format!("`within` wants longs or texts; `{from}` is of type {}", ty.name());
-            Err(Diagnostic::error("F0720", from.span, message).help("a long is written as in 1678788000000L"))
+            let message =
+                format!("`within` needs values of type long or string, found `{from}` of type {}", ty.name());
+            Err(Diagnostic::error("F0720", from.span, message)
+                .help("write a long with `L`, for example 1678788000000L"))
         }
     };
     let unreadable = |span, message| Diagnostic::error("F0721", span, message);
@@ -84,12 +88,12 @@ pub(crate) fn compile_bucket_query(
             let text = expr(&clause.from)?;
             if text.ty != FieldType::String {
                 let message = format!(
-                    "a single `within` wants a text; `{}` is of type {}",
+                    "`within` with a single value needs a string, found `{}` of type {}",
                     clause.from,
                     text.ty.name()
                 );
                 return Err(Diagnostic::error("F0720", clause.from.span, message)
-                    .help("write '2023-03-** **:**:**', or the end behind a comma"));
+                    .help("write a pattern such as '2023-03-** **:**:**', or add the end after a comma"));
             }
             match text.as_const() {
                 None => QueriedRange::Pattern(text),
@@ -118,8 +122,10 @@ pub(crate) fn compile_bucket_query(
     };
     let per = expr(&clause.per)?;
     if per.ty != FieldType::String {
-        let message = format!("`per` wants a text; `{}` is of type {}", clause.per, per.ty.name());
-        return Err(Diagnostic::error("F0723", clause.per.span, message).help("write per 'hours'"));
+        let message = format!("`per` needs a string, found `{}` of type {}", clause.per, per.ty.name());
+        return Err(
+            Diagnostic::error("F0723", clause.per.span, message).help("write for example: per 'hours'")
+        );
     }
     let per = match per.as_const() {
         None => QueriedGranularity::Name(per),
@@ -134,10 +140,10 @@ pub(crate) fn compile_bucket_query(
 
 /// Builds the error for an aggregation that is read without `within`.
 pub(crate) fn missing_within(name: &str, span: Span) -> Diagnostic {
-    let message = format!("`{name}` is an aggregation: it is to be said which buckets are read");
+    let message = format!("`{name}` is an aggregation: `within` and `per` must select the buckets to read");
     Diagnostic::error("F0725", span, message)
         .expected(["`within`"])
-        .help("write as in: within '2023-**-** **:**:**' per 'hours'")
+        .help("write for example: within '2023-**-** **:**:**' per 'hours'")
 }
 
 impl BucketQuery {
@@ -178,11 +184,11 @@ pub(super) fn unit(name: &str) -> Result<PeriodUnit, String> {
 fn granularity_index(name: &Value, of: &AggregationPlan) -> Result<usize, String> {
     let name = name
         .as_str()
-        .ok_or("`per` is null: it wants 'seconds', 'minutes', 'hours', 'days', 'months' or 'years'")?;
+        .ok_or("`per` is null: expected 'seconds', 'minutes', 'hours', 'days', 'months' or 'years'")?;
     let unit = unit(name)?;
     of.units.iter().position(|kept| *kept == unit).ok_or_else(|| {
         let kept: Vec<&str> = of.units.iter().map(|unit| unit.text()).collect();
-        format!("`{}` keeps no buckets of `{name}`: it keeps {}", of.name, kept.join(", "))
+        format!("`{}` has no buckets of `{name}`: its buckets are {}", of.name, kept.join(", "))
     })
 }
 
@@ -190,21 +196,21 @@ fn to_instant(value: &Value) -> Result<i64, String> {
     match value {
         Value::Long(ms) => Ok(*ms),
         Value::Str(text) => calendar::parse_instant(text)
-            .ok_or_else(|| format!("`{text}` is no instant: it is written {}", calendar::INSTANT_FORMAT)),
-        _ => Err("`within` is null: it wants two instants".into()),
+            .ok_or_else(|| format!("`{text}` is not a time: expected {}", calendar::INSTANT_FORMAT)),
+        _ => Err("a value of `within` is null: expected a time".into()),
     }
 }
 
 fn to_time_range(value: &Value) -> Result<Range<i64>, String> {
-    let text = value.as_str().ok_or("`within` is null: it wants a stretch of time")?;
+    let text = value.as_str().ok_or("`within` is null: expected a time range")?;
     calendar::parse_range(text).ok_or_else(|| {
-        format!("`{text}` is no stretch of time: write `2023-03-** **:**:**` with `**` from some place on, or two instants")
+        format!("`{text}` is not a time range: write a time whose last fields are `**`, such as `2023-03-** **:**:**`, or two times")
     })
 }
 
 fn between(from: i64, to: i64) -> Result<Range<i64>, String> {
     match from < to {
         true => Ok(from..to),
-        false => Err("`within` ends before it begins: the first instant is to be before the second".into()),
+        false => Err("the range of `within` is empty: the first time must be before the second".into()),
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn register(registry: &mut Registry) {
             None => ConcatOrder::Arrival,
             Some("ASC") => ConcatOrder::Ascending,
             Some("DESC") => ConcatOrder::Descending,
-            Some(other) => return Err(format!("there is no order `{other}`; there are ASC and DESC")),
+            Some(other) => return Err(format!("unknown order `{other}`: expected ASC or DESC")),
         };
         let separator = Arc::from(constant_text(args, 1).unwrap_or(","));
         cloning_constructor(GroupConcat {

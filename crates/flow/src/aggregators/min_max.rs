@@ -134,7 +134,7 @@ mod tests {
             least.add(&[Value::Int(n)]).expect("room for two different values");
         }
         let why = least.add(&[Value::Int(1)]).expect_err("a third");
-        assert_eq!(why.0, "a total remembers 2 values, the most it may");
+        assert_eq!(why.0, "aggregate full: limit of 2 stored values");
         assert_eq!(least.value().as_i64(), Some(3));
         least.remove(&[Value::Int(3)]).expect("it is held");
         least.add(&[Value::Int(1)]).expect("room again");

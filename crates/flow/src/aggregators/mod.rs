@@ -68,11 +68,11 @@ const VALUES_MAX: usize = 50_000_000;
 fn check_capacity(values: usize, most: usize) -> Result<(), EvalError> {
     match values < most {
         true => Ok(()),
-        false => Err(EvalError(format!("a total remembers {values} values, the most it may"))),
+        false => Err(EvalError(format!("aggregate full: limit of {values} stored values"))),
     }
 }
 
 /// Returns the error for state that another aggregate saved.
 fn foreign_state() -> EvalError {
-    EvalError("the saved state is not one of this aggregate".into())
+    EvalError("the saved state does not match this aggregate".into())
 }

@@ -58,7 +58,7 @@ impl UnionSet {
         match set {
             Value::Null => Ok(()),
             Value::Object(Object::Set(set)) => set.lock().keys().try_for_each(&mut take),
-            other => Err(EvalError(format!("unionSet: `{other}` is no set"))),
+            other => Err(EvalError(format!("unionSet: `{other}` is not a set"))),
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn register(registry: &mut Registry) {
             Some(percent) if percent > 0.0 && percent <= 100.0 => {
                 cloning_constructor(Percentile { sorted: vec![], percent })
             }
-            _ => Err("`percent` is to be above 0 and at most 100".into()),
+            _ => Err("`percent` must be above 0 and at most 100".into()),
         }
     });
 }

@@ -65,9 +65,15 @@ fn other_arrays_are_read_where_nothing_is_lost() {
     assert_eq!(read(small.clone(), FieldType::Int).unwrap(), ["Int(7)", "Null"]);
     assert_eq!(read(small.clone(), FieldType::Long).unwrap(), ["Long(7)", "Null"]);
     assert_eq!(read(small.clone(), FieldType::Double).unwrap(), ["Double(7.0)", "Null"]);
-    assert_eq!(read(small, FieldType::String).unwrap_err(), "`string` cannot be read from Int16");
+    assert_eq!(
+        read(small, FieldType::String).unwrap_err(),
+        "a column of Arrow type Int16 cannot be converted to `string`"
+    );
     let wide: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-    assert_eq!(read(wide, FieldType::Int).unwrap_err(), "`int` cannot be read from Int64");
+    assert_eq!(
+        read(wide, FieldType::Int).unwrap_err(),
+        "a column of Arrow type Int64 cannot be converted to `int`"
+    );
     let nanos: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![1_999_999, -1]));
     assert_eq!(read(nanos.clone(), FieldType::Time).unwrap(), ["Long(1)", "Long(-1)"]);
     assert_eq!(read(nanos, FieldType::Long).unwrap(), ["Long(1)", "Long(-1)"]);
@@ -85,7 +91,7 @@ fn other_arrays_are_read_where_nothing_is_lost() {
     );
     assert_eq!(read(Arc::new(NullArray::new(1)), FieldType::Bool).unwrap(), ["Null"]);
     let json: ArrayRef = Arc::new(StringArray::from(vec!["5", "{\"a\": 1", "null"]));
-    assert!(read(json, FieldType::Object).unwrap_err().starts_with("row 1: not JSON: EOF"));
+    assert!(read(json, FieldType::Object).unwrap_err().starts_with("row 1: not valid JSON: EOF"));
 }
 
 #[test]
@@ -106,5 +112,8 @@ fn a_field_that_is_not_there_is_named() {
     let error = columns(batch.clone(), &vec![("prise".to_owned(), FieldType::Double)]).unwrap_err();
     assert_eq!(error.to_string(), "the batch has no field `prise`. Did you mean `price`?");
     let error = columns(batch, &vec![("price".to_owned(), FieldType::Bool)]).unwrap_err();
-    assert_eq!(error.to_string(), "field `price`: `bool` cannot be read from Float64");
+    assert_eq!(
+        error.to_string(),
+        "field `price`: a column of Arrow type Float64 cannot be converted to `bool`"
+    );
 }

@@ -75,7 +75,10 @@ impl Field {
 
     /// Builds the error for an item that cannot be parsed.
     pub(super) fn wrong(&self, item: &str) -> String {
-        format!("`{item}` is no {} of a schedule; it is to be within {} to {}", self.name, self.min, self.max)
+        format!(
+            "`{item}` is not valid in the field `{}` of a schedule: expected {} to {}",
+            self.name, self.min, self.max
+        )
     }
 }
 

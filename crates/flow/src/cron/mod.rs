@@ -68,7 +68,10 @@ impl Cron {
         };
         let &[seconds, minutes, hours, of_month, month, of_week] = days else {
             let form = "seconds minutes hours day-of-month month day-of-week [year]";
-            return Err(format!("`{text}` has {} fields; a schedule has six or seven: {form}", fields.len()));
+            return Err(format!(
+                "`{text}` has {} fields, a schedule needs six or seven: {form}",
+                fields.len()
+            ));
         };
         Ok(Self {
             seconds: SECONDS.set(seconds)?,
@@ -136,10 +139,10 @@ impl Cron {
 impl Days {
     fn parse(of_month: &str, of_week: &str) -> Result<Self, String> {
         match (of_month, of_week) {
-            ("?", "?") => Err("one of day of month and day of week is to be given, not `?` for both".into()),
+            ("?", "?") => Err("day of month and day of week are both `?`: give one of them".into()),
             ("?", text) => Self::of_week(text),
             (text, "?") => Self::of_month(text),
-            _ => Err("day of month and day of week cannot both be given; one of them is to be `?`".into()),
+            _ => Err("day of month and day of week are both given: write `?` for one of them".into()),
         }
     }
 

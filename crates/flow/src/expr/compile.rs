@@ -159,7 +159,7 @@ impl Compiler<'_> {
             ExprKind::IsNull(operand) => self.is_null(operand),
             ExprKind::Not(inner) => {
                 let inner = self.condition(inner, "`not`").map_err(|d| match d.code {
-                    "F0102" => d.note("`not` binds tighter than comparisons: write `not (a > b)`"),
+                    "F0102" => d.note("`not` binds more tightly than comparisons: write `not (a > b)`"),
                     _ => d,
                 })?;
                 Ok(Expr { node: Node::Not(Box::new(inner)), ty: FieldType::Bool })
@@ -177,9 +177,9 @@ impl Compiler<'_> {
             return Err(Diagnostic::error(
                 "F0102",
                 expr.span,
-                format!("{what} wants a bool; `{expr}` is of type {}", compiled.ty.name()),
+                format!("{what} needs a bool, found `{expr}` of type {}", compiled.ty.name()),
             )
-            .help("compare it with something"));
+            .help("compare it with a value, for example `x > 0`"));
         }
         Ok(compiled)
     }
@@ -232,7 +232,7 @@ impl Compiler<'_> {
                 "F0105",
                 span,
                 format!(
-                    "`{}` wants numbers; `{left}` is of type {}, `{right}` of type {}",
+                    "`{}` needs numbers, found `{left}` of type {} and `{right}` of type {}",
                     op.text(),
                     a.ty.name(),
                     b.ty.name()
@@ -240,7 +240,9 @@ impl Compiler<'_> {
             );
             let texts = op == BinaryOp::Add && [a.ty, b.ty].contains(&FieldType::String);
             return Err(match texts {
-                true => diagnostic.help(format!("texts are put together with `str:concat({left}, {right})`")),
+                true => {
+                    diagnostic.help(format!("to concatenate strings, write `str:concat({left}, {right})`"))
+                }
                 false => diagnostic,
             });
         };
@@ -263,7 +265,7 @@ impl Compiler<'_> {
             let diagnostic =
                 Diagnostic::error("F0101", table.span, format!("there is no table `{}`{hint}", table.name));
             return Err(match tables.is_empty() {
-                true => diagnostic.note("no tables can be asked here"),
+                true => diagnostic.note("`in` is not allowed here: no tables are accessible"),
                 false => diagnostic,
             });
         };
@@ -288,7 +290,7 @@ impl Compiler<'_> {
             self.aggregates = outer;
             let args = args?;
             let Some((calls, slot)) = &mut self.aggregates else {
-                return Err(wrong("an aggregate cannot stand here".into()));
+                return Err(wrong("an aggregate is not allowed here".into()));
             };
             let (make, ty) = build(&describe(&args)).map_err(wrong)?;
             calls.push(AggregateCall { name, make, args, ty, span: call.span });
@@ -316,7 +318,7 @@ impl Compiler<'_> {
         if registry.is_replayable_only() && function.depends_on_order() {
             return Err(crate::plan::not_repeatable(
                 call.span,
-                &format!("`{name}` gives another value each time"),
+                &format!("`{name}` returns another value on each call"),
             ));
         }
         let function = if ty == FieldType::Bool { Arc::new(NullIsFalse(function)) } else { function };
@@ -381,8 +383,8 @@ pub(crate) fn expanded_args<'a>(
     };
     let names = scope.all_names();
     if let Some(twice) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(*name)) {
-        let message = format!("`*` stands for all attributes here, and two of them are called `{}`", twice.1);
-        return Err(Diagnostic::error("F0112", span, message).help("write out those that are meant"));
+        let message = format!("`*` stands for all attributes, but two of them are named `{}`", twice.1);
+        return Err(Diagnostic::error("F0112", span, message).help("name the attributes instead of `*`"));
     }
     let written = |name| {
         let name = ast::Ident { name, span };
@@ -461,19 +463,22 @@ fn wider(a: FieldType, b: FieldType) -> Option<FieldType> {
 /// Builds the error for two values that cannot be compared, with a suggestion.
 fn incomparable(span: Span, a: (&ast::Expr, FieldType), b: (&ast::Expr, FieldType)) -> Diagnostic {
     let ((left, a), (right, b)) = (a, b);
-    let message =
-        format!("`{left}`, of type {}, cannot be compared with `{right}`, of type {}", a.name(), b.name());
+    let message = format!("cannot compare `{left}` of type {} with `{right}` of type {}", a.name(), b.name());
     let diagnostic = Diagnostic::error("F0104", span, message);
     let number = |ty: FieldType| rank(ty).is_some();
     let help = match (a, b) {
         (FieldType::String | FieldType::Bool, _) if a == b => {
-            return diagnostic.note("texts and bools are equal or not; only numbers are less or greater");
+            return diagnostic
+                .note("strings and bools can only be compared by `==` and `!=`; `<` and `>` need numbers");
         }
-        (FieldType::Bool, _) => format!("a bool is a condition by itself: `{left}` or `not {left}`"),
-        (_, FieldType::Bool) => format!("a bool is a condition by itself: `{right}` or `not {right}`"),
+        (FieldType::Bool, _) => format!("use the bool as the condition: `{left}` or `not {left}`"),
+        (_, FieldType::Bool) => format!("use the bool as the condition: `{right}` or `not {right}`"),
         (FieldType::String, _) if number(b) => format!("write `convert({left}, '{}')`", b.name()),
         (_, FieldType::String) if number(a) => format!("write `convert({right}, '{}')`", a.name()),
-        _ => return diagnostic.note("objects are for functions to look into"),
+        _ => {
+            return diagnostic
+                .note("objects have no operators: read them by functions such as `json:getString(…)`");
+        }
     };
     diagnostic.help(help)
 }

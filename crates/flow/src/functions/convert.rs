@@ -48,7 +48,7 @@ fn target(args: &[ArgumentType]) -> Result<FieldType, String> {
 
 fn unknown(name: &str, known: &[FieldType]) -> String {
     let known: Vec<_> = known.iter().map(|t| t.name()).collect();
-    format!("there is no type `{name}` to convert to; there are {}", known.join(", "))
+    format!("cannot convert to type `{name}`: expected one of {}", known.join(", "))
 }
 
 /// Evaluates `convert(x, 'type')`; a string that cannot be parsed gives null.
@@ -116,7 +116,7 @@ fn cast(x: &Value, ty: FieldType) -> ScalarResult {
     };
     if cast.is_null() && !x.is_null() {
         let found = x.ty().map_or("null", FieldType::name);
-        return Err(format!("`{x}` is of type {found}, not {}", ty.name()));
+        return Err(format!("cannot cast `{x}` of type {found} to {}", ty.name()));
     }
     Ok(cast)
 }

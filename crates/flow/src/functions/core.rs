@@ -59,7 +59,7 @@ pub(super) fn register(core: &mut NamespaceRegistrar<'_>) {
     core.add("sizeOfSet", &["object set -> int"], NullPolicy::Pass, |args| match &args[0] {
         Value::Null => Ok(Value::Int(0)),
         Value::Object(Object::Set(set)) => Ok(Value::Int(set.lock().len() as i32)),
-        other => Err(format!("`{other}` is no set")),
+        other => Err(format!("`{other}` is not a set")),
     });
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct JavaRegex {
 impl JavaRegex {
     /// Compiles `pattern`. Errors: the pattern is invalid.
     fn compile(pattern: &str, part: MatchMode) -> Result<Self, String> {
-        let wrong = |why: String| format!("the pattern `{pattern}` cannot be used: {why}");
+        let wrong = |why: String| format!("`{pattern}` is not a valid pattern: {why}");
         let written = rewrite(pattern, part == MatchMode::Whole).map_err(wrong)?;
         let written = match part {
             MatchMode::Any => written,
@@ -164,7 +164,10 @@ impl JavaRegex {
             return Ok(rest);
         }
         let mut digits = rest.chars().map_while(|c| c.to_digit(10));
-        let mut group = digits.next().ok_or("a `$` in the replacement names no group")? as usize;
+        let mut group = digits
+            .next()
+            .ok_or("a `$` in the replacement must be followed by a group: write `\\$` for the character")?
+            as usize;
         let mut length = 1;
         // take as many digits as still form the number of an existing group
         for digit in digits {

@@ -62,8 +62,12 @@ impl Rewriter {
         let end = self.next().unwrap_or('-');
         match self.class_char(end)? {
             Some(to) if to >= from => self.range(from, to),
-            Some(to) => return Err(format!("the range {from}-{to} is the wrong way round")),
-            None => return Err(format!("the range that begins with {from} has no end")),
+            Some(to) => return Err(format!("the range {from}-{to} is reversed: write {to}-{from}")),
+            None => {
+                return Err(format!(
+                    "the range that begins with {from} does not end with a single character"
+                ));
+            }
         }
         Ok(())
     }

@@ -123,7 +123,9 @@ impl Rewriter {
         let (least, most) = text.split_once(',').unwrap_or((&text, ""));
         let number = |t: &str| t.chars().all(|c| c.is_ascii_digit());
         if least.is_empty() || !number(least) || !number(most) {
-            return Err("a `{` begins no repetition; write `\\{` for the character".into());
+            return Err(
+                "expected a repetition such as `{2,3}` after `{`; write `\\{` for the character".into()
+            );
         }
         self.out.push_str(&format!("{{{text}}}"));
         Ok(())
@@ -161,7 +163,7 @@ impl Rewriter {
                 _ => break,
             }
         }
-        Err("the name of a group is to be of letters and digits".into())
+        Err("a group name must consist of letters and digits".into())
     }
 
     /// Parses the rest of `(?i)` or `(?i-s:`. The rewriter expands all flags; it passes none on.
@@ -184,7 +186,7 @@ impl Rewriter {
                     self.out.push_str("(?:");
                     return Ok(());
                 }
-                Some(c) => return Err(format!("there is no flag `{c}`")),
+                Some(c) => return Err(format!("unknown flag `{c}`")),
                 None => return Err("a `(?` is not closed".into()),
             }
         }
@@ -218,7 +220,7 @@ impl Rewriter {
                 self.out.push_str("\\k");
                 let open = self.next();
                 if open != Some('<') {
-                    return Err("`\\k` is to be followed by `<name>`".into());
+                    return Err("`\\k` must be followed by `<name>`".into());
                 }
                 self.out.push('<');
                 self.group_name()?;
@@ -281,7 +283,7 @@ impl Rewriter {
         let name: String = match self.next() {
             Some('{') => self.braced()?,
             Some(c) => c.to_string(),
-            None => return Err("`\\p` is to be followed by a property".into()),
+            None => return Err("`\\p` must be followed by a property".into()),
         };
         let ascii = match name.as_str() {
             "Lower" => "a-z",
@@ -305,7 +307,7 @@ impl Rewriter {
                 let known = name.strip_prefix("Is").unwrap_or(&name);
                 let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '=' | ' ');
                 if known.is_empty() || !known.chars().all(usable) || known.starts_with("In") {
-                    return Err(format!("the property `{name}` is not known"));
+                    return Err(format!("unknown property `{name}`"));
                 }
                 return Ok(format!(r"\p{{{known}}}"));
             }
@@ -330,10 +332,10 @@ impl Rewriter {
             'x' => code(&self.hex_digits(2)?)?,
             'u' => self.utf16()?,
             'c' => {
-                let letter = self.next().ok_or("`\\c` is to be followed by a character")?;
-                char::from_u32(letter as u32 ^ 64).ok_or("`\\c` is to be followed by a letter")?
+                let letter = self.next().ok_or("`\\c` must be followed by a character")?;
+                char::from_u32(letter as u32 ^ 64).ok_or("`\\c` must be followed by a letter")?
             }
-            c if c.is_ascii_alphabetic() => return Err(format!("there is no escape `\\{c}`")),
+            c if c.is_ascii_alphabetic() => return Err(format!("unknown escape `\\{c}`")),
             c => c,
         })
     }
@@ -350,7 +352,7 @@ impl Rewriter {
     fn hex_digits(&mut self, count: usize) -> Result<String, String> {
         let digits = self.chars.get(self.at..self.at + count).unwrap_or_default();
         if digits.is_empty() || !digits.iter().all(char::is_ascii_hexdigit) {
-            return Err(format!("an escape is to be followed by {count} hexadecimal digits"));
+            return Err(format!("the escape must be followed by {count} hexadecimal digits"));
         }
         self.at += count;
         Ok(digits.iter().collect())
@@ -368,7 +370,7 @@ impl Rewriter {
             value = Some(next);
             self.at += 1;
         }
-        value.and_then(char::from_u32).ok_or_else(|| "`\\0` is to be followed by octal digits".into())
+        value.and_then(char::from_u32).ok_or_else(|| "`\\0` must be followed by octal digits".into())
     }
 
     /// Parses four hexadecimal digits. Two such escapes may form a surrogate pair.
@@ -390,7 +392,7 @@ fn code(digits: &str) -> Result<char, String> {
 }
 
 fn bad_code(digits: &str) -> String {
-    format!("`{digits}` is no character's number")
+    format!("`{digits}` is not the code of a character")
 }
 
 pub(super) fn push_literal(out: &mut String, c: char) {

@@ -105,7 +105,9 @@ fn set_element(args: &[ArgumentType]) -> Result<Box<ScalarFn>, String> {
             match (place, key) {
                 (Json::Array(items), _) => items.push(parsed()),
                 (Json::Object(entries), Some(key)) => drop(entries.insert(key.to_owned(), parsed())),
-                (other, Some(_)) => return Err(format!("`{other}` has no keys")),
+                (other, Some(_)) => {
+                    return Err(format!("expected a JSON object to add a key to, found `{other}`"));
+                }
                 (place, None) => *place = plain.clone(),
             }
         }

@@ -23,7 +23,7 @@ impl CompiledPath {
         let brackets = text.bytes().filter(|b| matches!(b, b'(' | b'[')).count();
         if text.len() > PATH_BYTES_MAX || brackets > BRACKETS_MAX {
             return Err(format!(
-                "a JSON path has at most {PATH_BYTES_MAX} bytes and {BRACKETS_MAX} opening brackets"
+                "JSON path too long: limit of {PATH_BYTES_MAX} bytes and {BRACKETS_MAX} opening brackets"
             ));
         }
         let text = text.trim();
@@ -32,8 +32,7 @@ impl CompiledPath {
             _ if text.starts_with('[') => format!("${text}"),
             _ => format!("$.{text}"),
         };
-        let path =
-            JsonPath::parse(&full).map_err(|e| format!("the JSON path `{text}` cannot be used: {e}"))?;
+        let path = JsonPath::parse(&full).map_err(|e| format!("`{text}` is not a valid JSON path: {e}"))?;
         Ok(Self { path, definite: is_definite(&full) })
     }
 

@@ -64,7 +64,7 @@ pub(crate) fn read_json(text: &str) -> Result<Json, String> {
     let lenient = (nesting(text) <= DEPTH_MAX).then(|| json5::from_str(text).ok()).flatten();
     lenient.ok_or_else(|| {
         let start = &text[..text.floor_char_boundary(SHOWN_BYTES)];
-        format!("`{start}{}` is no JSON: {strict}", if start.len() < text.len() { "…" } else { "" })
+        format!("`{start}{}` is not valid JSON: {strict}", if start.len() < text.len() { "…" } else { "" })
     })
 }
 

@@ -173,20 +173,20 @@ impl fmt::Debug for NativeFunction {
 
 /// Returns argument `i` as a string.
 pub(crate) fn text(args: &[Value], i: usize) -> Result<&str, String> {
-    args.get(i).and_then(Value::as_str).ok_or_else(|| format!("argument {} is no text", i + 1))
+    args.get(i).and_then(Value::as_str).ok_or_else(|| format!("argument {} must be a string", i + 1))
 }
 
 /// Returns argument `i` as an int.
 pub(crate) fn int(args: &[Value], i: usize) -> Result<i32, String> {
     match args.get(i) {
         Some(Value::Int(n)) => Ok(*n),
-        _ => Err(format!("argument {} is no int", i + 1)),
+        _ => Err(format!("argument {} must be an int", i + 1)),
     }
 }
 
 /// Returns argument `i` as a double.
 pub(crate) fn double(args: &[Value], i: usize) -> Result<f64, String> {
-    args.get(i).and_then(Value::as_f64).ok_or_else(|| format!("argument {} is no number", i + 1))
+    args.get(i).and_then(Value::as_f64).ok_or_else(|| format!("argument {} must be a number", i + 1))
 }
 
 /// Returns the value of argument `i` if it is a constant string.

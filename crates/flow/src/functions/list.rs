@@ -20,7 +20,7 @@ fn object(list: List) -> ScalarResult {
 fn place(args: &[Value], i: usize, end: usize) -> Result<usize, String> {
     let index = int(args, i)?;
     let place = usize::try_from(index).ok().filter(|p| *p < end);
-    place.ok_or_else(|| format!("there is no place {index} in the list"))
+    place.ok_or_else(|| format!("list index {index} is out of bounds"))
 }
 
 fn register_mutators(lists: &mut NamespaceRegistrar<'_>) {
@@ -97,7 +97,7 @@ fn register_mutators(lists: &mut NamespaceRegistrar<'_>) {
             "ASC" => (true, false),
             "DESC" => (true, true),
             "REV" => (false, true),
-            _ => return Err(format!("there is no order `{order}`; there are ASC, DESC and REV")),
+            _ => return Err(format!("unknown order `{order}`: expected ASC, DESC or REV")),
         };
         Ok(Box::new(move |args, _| {
             let list = list(args, 0)?;
@@ -129,10 +129,10 @@ fn ascending(items: &mut [Value]) -> Result<(), String> {
     let alike = items.windows(2).all(|pair| pair[0].ty() == pair[1].ty());
     let wrong = items.iter().find(|v| v.as_str().is_none() && v.as_f64().is_none());
     if let Some(wrong) = wrong {
-        return Err(format!("`{wrong}` cannot be sorted; only texts and numbers can"));
+        return Err(format!("cannot sort `{wrong}`: expected a string or a number"));
     }
     if !alike {
-        return Err("values of several types cannot be sorted".into());
+        return Err("cannot sort values of different types".into());
     }
     items.sort_by(|a, b| match (a, b) {
         (Value::Str(a), Value::Str(b)) => without_case(a).cmp(without_case(b)),

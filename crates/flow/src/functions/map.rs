@@ -65,7 +65,7 @@ fn put_all(args: &[Value], when: PutMode) -> ScalarResult {
 fn register_mutators(maps: &mut NamespaceRegistrar<'_>) {
     maps.build("create", &["any key* -> object"], NullPolicy::Pass, |args: &[ArgumentType]| {
         if args.len() % 2 == 1 {
-            return Err("wanted pairs of a key and a value, given is a key without a value".into());
+            return Err("expected pairs of a key and a value, found a key without a value".into());
         }
         Ok(Box::new(|args, _| {
             let entries = args.chunks(2).map(|pair| (Key(pair[0].clone()), pair[1].clone()));
@@ -148,7 +148,7 @@ fn register_text_formats(maps: &mut NamespaceRegistrar<'_>) {
     maps.add("createFromJSON", &["string json -> object"], NullPolicy::Fail, |args| {
         let read = parse_lenient(text(args, 0)?)?;
         if !is_map(&read) {
-            return Err(format!("`{}` is no JSON object", args[0]));
+            return Err(format!("`{}` is not a JSON object", args[0]));
         }
         Ok(read)
     });

@@ -128,7 +128,7 @@ fn register_binary(math: &mut NamespaceRegistrar<'_>) {
     math.add("log", &["number x, number base -> double"], NullPolicy::Null, |args| {
         let base = double(args, 1)?;
         if base == 1.0 {
-            return Err("there is no logarithm to the base 1".into());
+            return Err("the base of a logarithm cannot be 1".into());
         }
         Ok(Value::Double(double(args, 0)?.ln() / base.ln()))
     });

@@ -4,9 +4,9 @@
 ///
 /// Errors: `text` is not such a number, the number exceeds 64 bits, or the base is out of range.
 pub(crate) fn parse_whole(text: &str, base: u32) -> Result<i64, String> {
-    let unreadable = || format!("`{text}` is no whole number");
+    let unreadable = || format!("`{text}` is not a whole number");
     if !(2..=36).contains(&base) {
-        return Err(format!("there is no base {base}; bases go from 2 to 36"));
+        return Err(format!("base {base} is out of range: expected 2 to 36"));
     }
     i64::from_str_radix(text, base).map_err(|_| unreadable())
 }
@@ -14,7 +14,7 @@ pub(crate) fn parse_whole(text: &str, base: u32) -> Result<i64, String> {
 /// Parses a whole number of 32 bits, as [`parse_whole`] does.
 pub(crate) fn parse_int(text: &str, base: u32) -> Result<i32, String> {
     let n = parse_whole(text, base)?;
-    i32::try_from(n).map_err(|_| format!("`{text}` is beyond the range of int"))
+    i32::try_from(n).map_err(|_| format!("`{text}` is out of the range of int"))
 }
 
 /// Returns the part of `text` that `str::parse` reads as Java does: without surrounding blanks and a suffix
@@ -32,12 +32,12 @@ fn decimal(text: &str) -> Option<&str> {
 
 /// Parses a double: `1.5`, ` 1e3 `, `2d`, `-Infinity`.
 pub(crate) fn parse_double(text: &str) -> Result<f64, String> {
-    decimal(text).and_then(|t| t.parse().ok()).ok_or_else(|| format!("`{text}` is no number"))
+    decimal(text).and_then(|t| t.parse().ok()).ok_or_else(|| format!("`{text}` is not a number"))
 }
 
 /// Parses a float directly; going through a double would round twice.
 pub(crate) fn parse_float(text: &str) -> Result<f32, String> {
-    decimal(text).and_then(|t| t.parse().ok()).ok_or_else(|| format!("`{text}` is no number"))
+    decimal(text).and_then(|t| t.parse().ok()).ok_or_else(|| format!("`{text}` is not a number"))
 }
 
 /// Formats a whole number in a base from 2 to 36, with lowercase digits.

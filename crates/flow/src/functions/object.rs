@@ -22,7 +22,7 @@ pub(crate) fn list(args: &[Value], i: usize) -> Result<List, String> {
     match args.get(i) {
         Some(Value::Object(Object::List(list))) => Ok(list.clone()),
         Some(Value::Object(Object::Json(json))) if json.is_array() => list(&[from_json(json)], 0),
-        Some(other) => Err(format!("argument {} is no list but `{other}`", i + 1)),
+        Some(other) => Err(format!("argument {} must be a list, found `{other}`", i + 1)),
         None => Err(format!("argument {} is missing", i + 1)),
     }
 }
@@ -32,7 +32,7 @@ pub(crate) fn map(args: &[Value], i: usize) -> Result<Map, String> {
     match args.get(i) {
         Some(Value::Object(Object::Map(map))) => Ok(map.clone()),
         Some(Value::Object(Object::Json(json))) if json.is_object() => map(&[from_json(json)], 0),
-        Some(other) => Err(format!("argument {} is no map but `{other}`", i + 1)),
+        Some(other) => Err(format!("argument {} must be a map, found `{other}`", i + 1)),
         None => Err(format!("argument {} is missing", i + 1)),
     }
 }
@@ -112,9 +112,9 @@ pub(crate) fn new_map(entries: BTreeMap<Key, Value>) -> Result<Value, String> {
 
 fn check_reach(value: &Value, target: *const (), depth: usize) -> Result<(), String> {
     if depth > DEPTH_MAX {
-        return Err(format!("lists and maps lie more than {DEPTH_MAX} deep in each other"));
+        return Err(format!("lists and maps are nested deeper than {DEPTH_MAX} levels"));
     }
-    let itself = || "a list or map cannot hold itself".to_owned();
+    let itself = || "a list or map cannot contain itself".to_owned();
     match value {
         Value::Object(Object::List(list)) if Arc::as_ptr(list).cast() == target => Err(itself()),
         Value::Object(Object::List(list)) => {

@@ -22,7 +22,7 @@ pub(super) fn register(regex: &mut NamespaceRegistrar<'_>) {
         let patterns = patterns(args, 0, MatchMode::Any)?;
         Ok(Box::new(move |args, _| {
             let pattern = patterns.get(text(args, 0)?)?;
-            let group = usize::try_from(int(args, 2)?).map_err(|_| "there are no groups below 0")?;
+            let group = usize::try_from(int(args, 2)?).map_err(|_| "`group` must not be negative")?;
             let found = pattern.find(text(args, 1)?, 0)?;
             let group = found.as_ref().and_then(|m| m.get(group));
             Ok(group.map_or(Value::Null, |m| Value::text(m.as_str())))
@@ -42,7 +42,7 @@ fn test(args: &[ArgumentType], part: MatchMode) -> Result<(Box<ScalarFn>, Box<Ba
             None => 0,
         };
         let from = usize::try_from(start).ok().and_then(|s| byte_of_unit(text, s));
-        let from = from.ok_or_else(|| format!("there is no character {start}"))?;
+        let from = from.ok_or_else(|| format!("`start` is out of bounds: there is no character {start}"))?;
         Ok(Value::Bool(pattern.matches(text, from)?))
     });
     Ok((one, Box::new(move |args, rows| test_batch(&all, args, rows))))

@@ -219,11 +219,11 @@ impl Signature {
             }
         }
         if let Some(name) = variable {
-            return Err(format!("`{name}` is to be a constant"));
+            return Err(format!("`{name}` must be a constant"));
         }
         let given: Vec<_> = args.iter().map(|a| plain(a.ty).name()).collect();
         let wanted: Vec<_> = self.0.iter().map(ToString::to_string).collect();
-        Err(format!("given ({}), wanted {}", given.join(", "), wanted.join(" or ")))
+        Err(format!("expected {}, found ({})", wanted.join(" or "), given.join(", ")))
     }
 }
 
@@ -243,15 +243,15 @@ mod tests {
         assert!(optional.check(&args(&[String, Int, Int])).is_ok());
         assert_eq!(
             optional.check(&args(&[String])).unwrap_err(),
-            "given (string), wanted (string text, int from, [int length])"
+            "expected (string text, int from, [int length]), found (string)"
         );
         let repeated = Signature::parse(&["N x, N more* -> N"]);
         assert_eq!(repeated.check(&args(&[Long, Long, Time])).unwrap().1, Long);
         assert_eq!(
             repeated.check(&args(&[Long, Double])).unwrap_err(),
-            "given (long, double), wanted (number x, number more...) of one type"
+            "expected (number x, number more...) of one type, found (long, double)"
         );
         let constant = Signature::parse(&["any x, const string type -> T"]);
-        assert_eq!(constant.check(&args(&[Int, String])).unwrap_err(), "`type` is to be a constant");
+        assert_eq!(constant.check(&args(&[Int, String])).unwrap_err(), "`type` must be a constant");
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn register(str: &mut NamespaceRegistrar<'_>) {
     str.add("charAt", &["string text, int index -> string"], NullPolicy::Fail, |args| {
         let index = usize::try_from(int(args, 1)?).ok();
         let unit = index.and_then(|i| text(args, 0).ok()?.encode_utf16().nth(i));
-        let unit = unit.ok_or_else(|| format!("there is no character {}", args[1]))?;
+        let unit = unit.ok_or_else(|| format!("character index {} is out of bounds", args[1]))?;
         Ok(Value::text(&String::from_utf16_lossy(&[unit])))
     });
     str.add("charFrequency", &["string text, string char -> long"], NullPolicy::Fail, |args| {
@@ -75,7 +75,7 @@ pub(super) fn register(str: &mut NamespaceRegistrar<'_>) {
     str.add("repeat", &["string text, int times -> string"], NullPolicy::Fail, |args| {
         let (text, times) = (text(args, 0)?, usize::try_from(int(args, 1)?).unwrap_or(0));
         if text.len().saturating_mul(times) > REPEATED_BYTES_MAX {
-            return Err(format!("the text would be longer than {REPEATED_BYTES_MAX} bytes"));
+            return Err(format!("result too long: limit of {REPEATED_BYTES_MAX} bytes"));
         }
         Ok(Value::text(&text.repeat(times)))
     });
@@ -95,7 +95,8 @@ pub(super) fn register(str: &mut NamespaceRegistrar<'_>) {
         Ok(Box::new(move |args, _| {
             let parts = patterns.get(text(args, 1)?)?.split(text(args, 0)?)?;
             let part = usize::try_from(int(args, 2)?).ok().and_then(|i| parts.get(i).copied());
-            let missing = || format!("there is no part {}; there are {}", args[2], parts.len());
+            let missing =
+                || format!("part index {} is out of bounds: the string has {} parts", args[2], parts.len());
             part.map(Value::text).ok_or_else(missing)
         }))
     });
@@ -160,7 +161,7 @@ fn substr(args: &[ArgumentType]) -> Result<Box<ScalarFn>, String> {
                 }
                 _ => Some(units),
             };
-            let outside = || format!("the part reaches beyond the {units} characters of the text");
+            let outside = || format!("the substring is out of bounds: the string has {units} characters");
             begin.zip(end).map(|(begin, end)| Value::text(&units_of(text, begin, end))).ok_or_else(outside)
         }
         _ => {
@@ -220,7 +221,7 @@ fn unhex(args: &[Value]) -> ScalarResult {
     let hex = text(args, 0)?;
     let digits = hex.chars().map(|c| c.to_digit(16)).collect::<Option<Vec<_>>>();
     let digits = digits.filter(|d| d.len().is_multiple_of(2));
-    let digits = digits.ok_or_else(|| format!("`{hex}` is not made of pairs of hexadecimal digits"))?;
+    let digits = digits.ok_or_else(|| format!("`{hex}` does not consist of pairs of hexadecimal digits"))?;
     let chars = digits.chunks(2).map(|pair| char::from((pair[0] * 16 + pair[1]) as u8));
     Ok(Value::text(&chars.collect::<String>()))
 }
@@ -230,7 +231,7 @@ fn locate(args: &[Value]) -> ScalarResult {
     let (part, text) = (text(args, 0)?, text(args, 1)?);
     let start = args.get(2).map_or(Ok(0), |_| int(args, 2))?;
     let from = usize::try_from(start).ok().and_then(|s| byte_of_unit(text, s));
-    let from = from.ok_or_else(|| format!("there is no character {start}"))?;
+    let from = from.ok_or_else(|| format!("`start` is out of bounds: there is no character {start}"))?;
     let found = text[from..].find(part);
     Ok(Value::Int(found.map_or(-1, |byte| text[..from + byte].encode_utf16().count() as i32)))
 }
@@ -241,7 +242,7 @@ fn fill_template(args: &[Value]) -> ScalarResult {
     let template = text(args, 0)?;
     let map = match &args[1] {
         Value::Object(Object::Map(map)) => Some(map.lock().clone()),
-        Value::Object(other) => return Err(format!("`{other}` is no map")),
+        Value::Object(other) => return Err(format!("`{other}` is not a map")),
         _ => None,
     };
     let mut parts = Vec::new();
@@ -268,7 +269,11 @@ fn fill_template(args: &[Value]) -> ScalarResult {
             },
             None => {
                 let place = key.parse::<usize>().ok().filter(|n| *n > 0).and_then(|n| args.get(n));
-                out.push_str(&place.ok_or_else(|| format!("there is no value {{{{{key}}}}}"))?.to_string());
+                out.push_str(
+                    &place
+                        .ok_or_else(|| format!("the template refers to {{{{{key}}}}}, which has no value"))?
+                        .to_string(),
+                );
             }
         }
     }

@@ -52,7 +52,8 @@ pub(super) fn register(time: &mut NamespaceRegistrar<'_>) {
             (DateFormatArgument::of(args, 2, DEFAULT)?, DateFormatArgument::of(args, 3, DEFAULT)?);
         Ok(Box::new(move |args, _| {
             let difference = first.read(args, 0)?.checked_sub(second.read(args, 1)?);
-            let difference = difference.ok_or("the dates are too far apart")?;
+            let difference =
+                difference.ok_or("the dates are too far apart: the difference is out of range")?;
             Ok(Value::Long(difference / DateUnit::DAY_MS))
         }))
     });
@@ -169,7 +170,7 @@ impl DateUnit {
             "SECOND" => Self::Second,
             _ => {
                 return Err(format!(
-                    "there is no unit `{name}`; there are YEAR, QUARTER, MONTH, WEEK, DAY, HOUR, MINUTE, SECOND"
+                    "unknown unit `{name}`: expected YEAR, QUARTER, MONTH, WEEK, DAY, HOUR, MINUTE or SECOND"
                 ));
             }
         })
@@ -218,7 +219,7 @@ fn shift(args: &[ArgumentType], sign: i64) -> Result<Box<ScalarFn>, String> {
     let formats = DateFormatArgument::of(args, 3, DEFAULT)?;
     Ok(Box::new(move |args, _| {
         let shifted = unit.add(formats.read(args, 0)?, sign * i64::from(int(args, 1)?));
-        let shifted = shifted.ok_or("the date would be beyond the calendar")?;
+        let shifted = shifted.ok_or("the resulting date is out of range")?;
         match args[0] {
             Value::Long(_) => Ok(Value::text(&shifted.to_string())),
             _ => format_date(&*formats.get(args)?, shifted),

@@ -50,7 +50,7 @@ pub(super) struct DateFormat {
 impl DateFormat {
     /// Compiles a pattern. Errors: an unknown letter, a letter repeated too often, or an unclosed quote.
     pub(super) fn compile(pattern: &str) -> Result<Self, String> {
-        let wrong = |why: String| format!("the date format `{pattern}` cannot be used: {why}");
+        let wrong = |why: String| format!("`{pattern}` is not a valid date format: {why}");
         let mut elements = Vec::new();
         let mut chars = pattern.chars().peekable();
         while let Some(c) = chars.next() {
@@ -63,10 +63,10 @@ impl DateFormat {
                     count += 1;
                 }
                 if !LETTERS.contains(c) {
-                    return Err(wrong(format!("`{c}` means nothing; other text stands in single quotes")));
+                    return Err(wrong(format!("unknown letter `{c}`; put literal text in single quotes")));
                 }
                 if count > RUN_MAX {
-                    return Err(wrong(format!("`{c}` stands more than {RUN_MAX} times")));
+                    return Err(wrong(format!("`{c}` is repeated more than {RUN_MAX} times")));
                 }
                 elements.push(FormatElement::Field(c, count));
             } else {
@@ -115,7 +115,8 @@ fn literal(elements: &mut Vec<FormatElement>, text: &str) {
 
 /// Converts milliseconds since 1970 to a time in a time zone. Errors: the instant is beyond the calendar.
 pub(super) fn zoned(ms: i64, tz: &TimeZone) -> Result<Zoned, String> {
-    let instant = Timestamp::from_millisecond(ms).map_err(|_| format!("{ms} ms is beyond the calendar"))?;
+    let instant =
+        Timestamp::from_millisecond(ms).map_err(|_| format!("{ms} ms is out of the range of dates"))?;
     Ok(instant.to_zoned(tz.clone()))
 }
 

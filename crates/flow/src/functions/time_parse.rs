@@ -44,9 +44,10 @@ impl DateFormat {
                     fields.read(rest.trim_start_matches([' ', '\t']), *letter, *count, width)
                 }
             };
-            rest = read.ok_or_else(|| format!("`{text}` does not read as `{}`", self.pattern))?;
+            rest =
+                read.ok_or_else(|| format!("`{text}` does not match the date format `{}`", self.pattern))?;
         }
-        fields.instant(tz).ok_or_else(|| format!("`{text}` is beyond the calendar"))
+        fields.instant(tz).ok_or_else(|| format!("`{text}` is out of the range of dates"))
     }
 }
 

@@ -31,7 +31,9 @@ impl WeekRule {
         let language = parts.next().unwrap_or("");
         let letters = |t: &str| t.chars().all(|c| c.is_ascii_alphabetic());
         if !(2..=3).contains(&language.len()) || !letters(language) {
-            return Err(format!("`{locale}` is no locale; write a language and a country, `en_US`"));
+            return Err(format!(
+                "`{locale}` is not a locale: expected a language and a country, for example `en_US`"
+            ));
         }
         let Some(country) = parts.next().filter(|c| !c.is_empty()).map(str::to_ascii_uppercase) else {
             return Ok(Self::ENGLISH);

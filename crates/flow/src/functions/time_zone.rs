@@ -46,7 +46,7 @@ pub(super) fn find(name: &str) -> Result<TimeZone, String> {
         let offset = Offset::from_seconds(seconds).map_err(|e| e.to_string())?;
         return Ok(TimeZone::fixed(offset));
     }
-    TimeZone::get(full).map_err(|_| format!("there is no time zone `{name}`"))
+    TimeZone::get(full).map_err(|_| format!("unknown time zone `{name}`"))
 }
 
 /// Abbreviations in dates and their UTC offsets in hours. Unlike time zone names, they determine whether it

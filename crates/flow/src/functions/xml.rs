@@ -63,12 +63,12 @@ pub(super) fn read(xml: &str) -> Result<Value, String> {
     let mut reader = Reader::from_str(xml);
     let mut open: Vec<OpenElement> = Vec::new();
     let mut root = None;
-    let wrong = |e: &dyn std::fmt::Display| format!("the XML cannot be read: {e}");
+    let wrong = |e: &dyn std::fmt::Display| format!("not valid XML: {e}");
     loop {
         match reader.read_event().map_err(|e| wrong(&e))? {
             Event::Start(tag) => {
                 if open.len() > DEPTH_MAX {
-                    return Err(wrong(&format!("elements lie more than {DEPTH_MAX} deep in each other")));
+                    return Err(wrong(&format!("elements are nested deeper than {DEPTH_MAX} levels")));
                 }
                 let name = String::from_utf8_lossy(tag.local_name().as_ref()).into_owned();
                 open.push(OpenElement { name, ..OpenElement::default() });
@@ -101,7 +101,7 @@ pub(super) fn read(xml: &str) -> Result<Value, String> {
     }
     match root {
         Some(root) if open.is_empty() => Ok(Value::Object(Object::map(root.children))),
-        _ => Err(wrong(&"an element is not closed, or there is none")),
+        _ => Err(wrong(&"an element is not closed, or there is no root element")),
     }
 }
 

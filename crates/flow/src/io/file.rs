@@ -84,8 +84,8 @@ pub fn sources(
             "event.time",
         ])?;
         options.check_value("mode", "line", "files are read line by line")?;
-        options.check_value("tailing", "false", "files are read to their end and not watched")?;
-        options.check_value("action.after.process", "keep", "files stay where they are")?;
+        options.check_value("tailing", "false", "a file is read once, to its end")?;
+        options.check_value("action.after.process", "keep", "files are not moved or deleted")?;
         let time = options.get("event.time").map(|e| event_time(e, attributes)).transpose()?;
         Ok(FileSource { stream, path: options.path()?, mapper: mapper(a, true)?, time })
     })
@@ -98,13 +98,13 @@ pub fn sinks(annotations: &[Annotation], stream: usize) -> Result<Vec<FileSink>,
     of.map(|a| {
         let options = AnnotationOptions(a);
         options.check_known(&["type", "file.uri", "append", "add.line.separator", "on.error"])?;
-        options.check_value("add.line.separator", "true", "each event has its line")?;
+        options.check_value("add.line.separator", "true", "each event is written as a line")?;
         super::check_on_error(a)?;
         let mapper = mapper(a, false)?;
         let is_text = matches!(mapper, FileMapper::Json { .. } | FileMapper::Csv { .. });
         let append = options.flag("append", is_text)?;
         if let (true, false, Some(written)) = (append, is_text, options.get("append")) {
-            let message = "only lines of text can go behind what is in a file";
+            let message = "only the mappers json and csv can append to a file";
             return Err(Diagnostic::error("F0614", written.span, message).expected(["append='false'"]));
         }
         Ok(FileSink { stream, path: options.path()?, mapper, append })
@@ -120,7 +120,7 @@ fn event_time(named: &Element, attributes: &Attributes) -> Result<usize, Diagnos
         None => {
             let longs = attributes.iter().filter(|(_, ty)| *ty == FieldType::Long);
             let hint = did_you_mean(name, longs.map(|(name, _)| name.as_str()));
-            let message = format!("`event.time` is to be an attribute of type long{hint}");
+            let message = format!("`event.time` must be an attribute of type long{hint}");
             Err(Diagnostic::error("F0614", named.span, message))
         }
     }
@@ -129,17 +129,19 @@ fn event_time(named: &Element, attributes: &Attributes) -> Result<usize, Diagnos
 fn mapper(annotation: &Annotation, reads: bool) -> Result<FileMapper, Diagnostic> {
     let expected = || MAPPERS.map(|m| format!("@map(type='{m}')"));
     let Some(map) = annotation.nested().find(|n| n.is("map")) else {
-        return Err(Diagnostic::error("F0611", annotation.span, "a file needs a mapper").expected(expected()));
+        return Err(
+            Diagnostic::error("F0611", annotation.span, "a file needs a mapper `@map`").expected(expected())
+        );
     };
     let Some(ty) = map.element("type") else {
-        return Err(Diagnostic::error("F0601", map.span, "a mapper needs a type").expected(expected()));
+        return Err(Diagnostic::error("F0601", map.span, "a mapper needs a `type`").expected(expected()));
     };
     if let Some(nested) = map.nested().next() {
-        let message = format!("`@{}` is not there yet for files", nested.name.name);
-        let help = "events have the attributes of the stream, in its order";
+        let message = format!("`@{}` is not supported yet for files", nested.name.name);
+        let help = "each event has the attributes of the stream, in order";
         return Err(Diagnostic::error("F0612", nested.span, message).help(help));
     }
-    super::check_known(&MAPPERS, &ty.value.value, "mapper of files", ty.span)?;
+    super::check_known(&MAPPERS, &ty.value.value, "file mapper", ty.span)?;
     let options = AnnotationOptions(map);
     match ty.value.value.as_str() {
         "avro" => {
@@ -181,7 +183,7 @@ impl<'a> AnnotationOptions<'a> {
             Some(other) => {
                 let name = other.key.as_ref().map_or(other.value.value.as_str(), |k| k.value.as_str());
                 let hint = did_you_mean(name, known.iter().copied());
-                Err(Diagnostic::error("F0612", other.span, format!("there is no option `{name}`{hint}")))
+                Err(Diagnostic::error("F0612", other.span, format!("unknown option `{name}`{hint}")))
             }
         }
     }
@@ -191,7 +193,7 @@ impl<'a> AnnotationOptions<'a> {
         match self.get(name).filter(|e| !e.value.value.eq_ignore_ascii_case(value)) {
             None => Ok(()),
             Some(other) => {
-                let message = format!("`{name}` can only be '{value}' so far: {why}");
+                let message = format!("`{name}` only supports '{value}' so far: {why}");
                 Err(Diagnostic::error("F0614", other.span, message))
             }
         }
@@ -202,7 +204,7 @@ impl<'a> AnnotationOptions<'a> {
         match written.value.value.to_ascii_lowercase().as_str() {
             "true" => Ok(true),
             "false" => Ok(false),
-            _ => Err(Diagnostic::error("F0614", written.span, format!("`{name}` is true or false"))
+            _ => Err(Diagnostic::error("F0614", written.span, format!("`{name}` must be true or false"))
                 .expected([format!("{name}='true'"), format!("{name}='false'")])),
         }
     }
@@ -213,25 +215,32 @@ impl<'a> AnnotationOptions<'a> {
             "\\t" => Ok(b'\t'),
             text => match text.as_bytes() {
                 [one] if *one != b'"' && !matches!(one, b'\n' | b'\r') => Ok(*one),
-                _ => Err(Diagnostic::error("F0614", written.span, "`delimiter` is one ASCII character")),
+                _ => Err(Diagnostic::error(
+                    "F0614",
+                    written.span,
+                    "`delimiter` must be one ASCII character, neither a quote nor a line break",
+                )),
             },
         }
     }
 
     fn path(&self) -> Result<String, Diagnostic> {
         let Some(uri) = self.get("file.uri") else {
-            return Err(
-                Diagnostic::error("F0613", self.0.span, "`file` needs the file").expected(["file.uri='…'"])
-            );
+            return Err(Diagnostic::error("F0613", self.0.span, "`file` needs the path of the file")
+                .expected(["file.uri='…'"]));
         };
         let text = &uri.value.value;
         let path = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
         if path.is_empty() {
-            return Err(Diagnostic::error("F0613", uri.span, "`file.uri` names no file"));
+            return Err(Diagnostic::error(
+                "F0613",
+                uri.span,
+                "`file.uri` is empty: expected the path of a file",
+            ));
         }
         if path.contains("{{") {
-            let message = "files that depend on the event are not there yet";
-            return Err(Diagnostic::error("F0614", uri.span, message).help("write one path"));
+            let message = "paths that depend on the event are not supported yet";
+            return Err(Diagnostic::error("F0614", uri.span, message).help("write a path without `{{…}}`"));
         }
         Ok(path.to_owned())
     }

@@ -124,24 +124,24 @@ fn csv_cell(text: &str) -> String {
 fn mapper(annotation: &Annotation, attributes: &Attributes) -> Result<LogMapper, Diagnostic> {
     let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(LogMapper::PassThrough) };
     let Some(ty) = map.element("type") else {
-        return Err(Diagnostic::error("F0601", map.span, "a mapper needs a type")
+        return Err(Diagnostic::error("F0601", map.span, "a mapper needs a `type`")
             .expected(MAPPERS.map(|t| format!("type='{t}'"))));
     };
     super::check_known(&MAPPERS, &ty.value.value, "log mapper", ty.span)?;
     let payload = map.nested().find(|n| n.is("payload"));
     if let Some(other) = map.nested().find(|n| !n.is("payload")) {
-        let message = format!("there is no `@{}` in a mapper of the sink `log`", other.name.name);
+        let message = format!("`@{}` is not supported in a mapper of the sink `log`", other.name.name);
         return Err(Diagnostic::error("F0612", other.span, message).expected(["@payload('…')"]));
     }
     match (ty.value.value.as_str(), payload) {
         (kind @ ("passThrough" | "csv"), Some(payload)) => {
-            let message = format!("`@payload` is for the mappers json and text; this one is {kind}");
+            let message = format!("`@payload` needs the mapper json or text, found {kind}");
             Err(Diagnostic::error("F0612", payload.span, message))
         }
         (_, Some(payload)) => match payload.elements().next() {
             Some(text) => TopicTemplate::parse(text, attributes).map(LogMapper::Payload),
             None => {
-                let message = "`@payload` needs the text";
+                let message = "`@payload` needs a template";
                 Err(Diagnostic::error("F0612", payload.span, message).expected(["@payload('…')"]))
             }
         },

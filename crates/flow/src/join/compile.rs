@@ -58,7 +58,7 @@ impl Scope for JoinScope<'_> {
                 let side = self.names.iter().position(|known| plain && *known == of);
                 side.ok_or_else(|| {
                     let message = format!(
-                        "`{of}` is no side of this join: they are `{}` and `{}`",
+                        "unknown join side `{of}`: the sides are `{}` and `{}`",
                         self.names[0], self.names[1]
                     );
                     Diagnostic::error("F0901", source.span, message)
@@ -79,11 +79,12 @@ impl Scope for JoinScope<'_> {
         };
         let Some(column) = column(side) else {
             let names = self.attributes.iter().flat_map(|a| a.iter()).map(|(known, _)| known.as_str());
-            let message = format!("this join has no attribute `{name}` here{}", did_you_mean(name, names));
+            let message =
+                format!("neither side of this join has an attribute `{name}`{}", did_you_mean(name, names));
             let diagnostic = Diagnostic::error("F0903", attribute.name.span, message);
             return Err(match self.names.contains(&name.as_str()) {
                 true => diagnostic.note(
-                    "the name of a side alone stands in `SIDE is null` and, where it is a stream, in \
+                    "the name of a side alone is only allowed in `SIDE is null` and, if the side is a stream, in \
                      `eventTimestamp(SIDE)`, both in `select` and `having`",
                 ),
                 false => diagnostic,
@@ -144,7 +145,8 @@ impl CompiledJoin {
         if let Some((name, _)) = right.iter().find(|(name, _)| all && left.iter().any(|(l, _)| l == name)) {
             let span = query.select.as_ref().map_or(query.input.span(), |s| s.span);
             let message = format!("both sides have an attribute `{name}`");
-            return Err(Diagnostic::error("F0904", span, message).help("name what is selected, with `as`"));
+            return Err(Diagnostic::error("F0904", span, message)
+                .help("list the columns in `select`, and rename one of these with `as`"));
         }
         Ok(left.iter().chain(right).cloned().collect())
     }
@@ -202,8 +204,12 @@ pub(crate) fn compile(
         right.triggers = false;
     }
     if !left.triggers && !right.triggers {
-        return Err(Diagnostic::error("F0906", join.span, "neither side of this join ever gets an event")
-            .note("tables and aggregations are searched only"));
+        return Err(Diagnostic::error(
+            "F0906",
+            join.span,
+            "this join never runs: neither side receives events",
+        )
+        .note("tables and aggregations are only searched; one side must be a stream or window"));
     }
     // the columns of both sides, then their times
     let width = left.columns.len() + right.columns.len() + 2;
@@ -248,9 +254,11 @@ fn compile_bucket_query(
     let aggregation = sides.find_map(|(slot, side)| Some((slot, source(side)?)));
     match (&join.within, aggregation) {
         (None, None) => Ok(None),
-        (Some(within), None) => {
-            Err(Diagnostic::error("F0905", within.span, "`within` and `per` go with an aggregation"))
-        }
+        (Some(within), None) => Err(Diagnostic::error(
+            "F0905",
+            within.span,
+            "`within` and `per` are only allowed with an aggregation",
+        )),
         (None, Some((slot, _))) => {
             let side = if slot == 0 { &join.left } else { &join.right };
             Err(aggregation::missing_within(&compiled.names[slot], side.span))
@@ -280,9 +288,9 @@ fn side(
             return Err(Diagnostic::error(
                 "F0907",
                 input.span,
-                format!("`{name}` is a table: nothing can stand behind it"),
+                format!("`{name}` is a table: it takes no filter, function or window"),
             )
-            .help("write the condition behind `on`"));
+            .help("write the condition after `on`"));
         }
         let plan = SidePlan::search_only(SideSource::Table(number), &attributes, outer);
         return Ok((plan, called, attributes));
@@ -290,9 +298,9 @@ fn side(
     if let Some(number) = catalog.find_aggregation(&name) {
         let attributes = catalog.aggregations()[number].attributes();
         if !plain {
-            let message = format!("`{name}` is an aggregation: nothing can stand behind it");
+            let message = format!("`{name}` is an aggregation: it takes no filter, function or window");
             return Err(
-                Diagnostic::error("F0907", input.span, message).help("write the condition behind `on`")
+                Diagnostic::error("F0907", input.span, message).help("write the condition after `on`")
             );
         }
         let plan = SidePlan::search_only(SideSource::Aggregation(number), &attributes, outer);
@@ -316,7 +324,9 @@ fn side(
         (Some(window), _) => return Err(no_window_on_window(&name, window.span)),
     };
     if matches!(source, SideSource::Window(..)) && attributes.len() > read.len() {
-        let message = format!("what a function adds is not in the rows that `{name}` holds");
+        let message = format!(
+            "a function cannot add attributes here: the rows of the window `{name}` do not have them"
+        );
         return Err(Diagnostic::error("F0908", input.span, message));
     }
     let columns = attributes.iter().map(|(_, ty)| *ty).collect();
@@ -342,5 +352,5 @@ impl SidePlan {
 
 /// Reports a window on a named window, which has its own already.
 pub(crate) fn no_window_on_window(name: &str, span: tidemill_lang::Span) -> Diagnostic {
-    Diagnostic::error("F0909", span, format!("`{name}` is a window: it cannot have another"))
+    Diagnostic::error("F0909", span, format!("`{name}` is a window: it cannot have another window"))
 }

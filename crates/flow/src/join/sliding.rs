@@ -45,7 +45,8 @@ impl Join {
             let slid = self.operators[side]
                 .as_mut()
                 .and_then(|held| held.process_sliding(input, first, &input.chunk_clocks));
-            let slid = slid.ok_or_else(|| EvalError("a window lets other rows go than its oldest".into()))?;
+            let slid =
+                slid.ok_or_else(|| EvalError("internal error: a sliding join needs a FIFO window".into()))?;
             let oldest = slid.oldest;
             Ok(SideWindow { input, first, evictions: slid, oldest })
         };

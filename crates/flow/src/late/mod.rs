@@ -251,7 +251,7 @@ impl CorrectingRuntime {
             return Ok(());
         }
         Err(EvalError(format!(
-            "`@late(policy='correct')` keeps {} rows that may still change: at most {most} events and rows put out; \
+            "`@late(policy='correct')` full: {} events and emitted rows may still change, limit of {most} rows; \
              a shorter time than allowed='{} millisec' needs fewer",
             self.rows(),
             self.allowed_lateness
@@ -340,7 +340,9 @@ impl CorrectingRuntime {
     /// Errors: those of [`AppRuntime::on_demand`]; corrections are pending (see [`Self::apply_corrections`]).
     pub fn on_demand(&mut self, query: &str) -> Result<Batch, EvalError> {
         if self.corrections_pending {
-            return Err(EvalError("late events were not worked in yet".into()));
+            return Err(EvalError(
+                "cannot run the query: late events are pending (call `apply_corrections` first)".into(),
+            ));
         }
         let read = siddhi::parse_on_demand(&SourceFile::new(FileId(0), "query", query));
         let found = self.speculative.on_demand(query)?;

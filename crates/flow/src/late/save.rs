@@ -37,7 +37,9 @@ impl CorrectingRuntime {
     /// Errors: writing failed; corrections are pending (see [`Self::apply_corrections`]).
     pub fn save(&self, out: &mut dyn Write) -> Result<(), Error> {
         if self.corrections_pending {
-            return Err(Error::Io(io::Error::other("late events were not worked in yet")));
+            return Err(Error::Io(io::Error::other(
+                "cannot save: late events are pending (call `apply_corrections` first)",
+            )));
         }
         let mut to = Writer::new(out)?;
         to.section("corrections")?;
@@ -140,7 +142,9 @@ impl InputBuffer {
                 kind => {
                     let stream = (kind - EVENTS) as usize;
                     let Some(count) = counts.get_mut(stream) else {
-                        return Err(from.damaged(format!("an event of stream {stream}")));
+                        return Err(
+                            from.damaged(format!("an event refers to stream {stream}, which does not exist"))
+                        );
                     };
                     *count += 1;
                     InputKind::Event { stream: stream as u32, row: *count as u64 - 1 }

@@ -284,8 +284,9 @@ impl PendingOutput {
             let first = fresh.rows.append(&batch, 0..batch.len());
             for (name, seq) in batch.groups.iter().zip(first..) {
                 let group = fresh.groups.get_mut(name.as_str());
-                group.ok_or_else(|| from.damaged(format!("nothing waits of the group `{name}`")))?.newest =
-                    seq;
+                group
+                    .ok_or_else(|| from.damaged(format!("the group `{name}` has no pending event")))?
+                    .newest = seq;
             }
         }
         *self = fresh;

@@ -167,7 +167,7 @@ impl Partition {
             Some(at) => at,
             None => {
                 let at = u32::try_from(self.instances.len());
-                let at = at.map_err(|_| EvalError("a partition has too many keys".into()))?;
+                let at = at.map_err(|_| EvalError("partition full: limit of 4294967296 keys".into()))?;
                 self.instances.push(None);
                 at
             }

@@ -108,6 +108,7 @@ fn write_value(key: &Expr, frame: &Frame<'_>, text: &mut String) -> Result<bool,
     if value.is_null() {
         return Ok(false);
     }
-    write!(text, "{value}").map_err(|_| EvalError("the key has no text".into()))?;
+    write!(text, "{value}")
+        .map_err(|_| EvalError("internal error: the partition key cannot be formatted".into()))?;
     Ok(true)
 }

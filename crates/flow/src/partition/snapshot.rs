@@ -35,7 +35,7 @@ impl Partition {
         for _ in 0..from.number()? {
             let name = from.text()?.into_boxed_str();
             if self.find(&name).is_some() {
-                return Err(from.damaged(format!("the key `{name}` is there twice")));
+                return Err(from.damaged(format!("duplicate key `{name}`")));
             }
             let (begun, used) = (from.signed()?, from.signed()?);
             let mut queries = Vec::with_capacity(self.plan.queries.len());

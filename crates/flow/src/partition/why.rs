@@ -74,7 +74,9 @@ fn no_such_key(key: &str, count: usize, some: &[String]) -> Error {
     let hint = tidemill_types::did_you_mean(key, some.iter().map(String::as_str));
     let some: Vec<String> = some.iter().map(|key| format!("`{key}`")).collect();
     Error::not_found(match count {
-        0 => format!("there is no key `{key}`: no event has brought one"),
-        _ => format!("there is no key `{key}` among {count}{hint}; some are {}", some.join(", ")),
+        0 => format!("there is no key `{key}`: no event has arrived yet"),
+        _ => {
+            format!("there is no key `{key}` among the {count} keys{hint}; some of them: {}", some.join(", "))
+        }
     })
 }

@@ -191,8 +191,12 @@ impl<'a> StepBuilder<'a> {
                         .collect::<Result<Vec<_>, _>>()?;
                     let name = call_name(call);
                     if name == "log" {
-                        return Err(Diagnostic::error("F0503", call.span, "a step cannot log")
-                            .help("log in a query that reads the stream"));
+                        return Err(Diagnostic::error(
+                            "F0503",
+                            call.span,
+                            "`#log` is not allowed in a pattern step",
+                        )
+                        .help("write `#log()` in a query that reads the stream"));
                     }
                     let build = self.registry.find_stream_function(&name);
                     let build = build.map_err(|e| Diagnostic::error("F0415", call.name.span, e))?;

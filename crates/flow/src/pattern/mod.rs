@@ -36,5 +36,5 @@ use crate::expr::EvalError;
 
 fn too_many(held: usize, limits: &PatternLimits) -> EvalError {
     let most = limits.partial_matches_max;
-    EvalError(format!("{held} partial matches wait, at most {most} may: bound them with `within`"))
+    EvalError(format!("pattern full: {held} partial matches, limit of {most}; bound them with `within`"))
 }

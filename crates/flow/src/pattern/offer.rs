@@ -97,7 +97,7 @@ impl NfaMatcher {
             }
             let most = self.plan.limits.collected_max;
             if inner.slots[i].len() >= most {
-                return Err(EvalError(format!("a step has collected {most} events; it can hold no more")));
+                return Err(EvalError(format!("pattern step full: limit of {most} collected events")));
             }
             inner.slots[i].push(offer.share());
         }

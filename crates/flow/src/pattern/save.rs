@@ -107,7 +107,7 @@ impl RestoredMatches {
 
 fn restored<T: Clone>(all: &[T], number: u64, from: &Reader<'_>) -> Result<T, Error> {
     let found = usize::try_from(number).ok().and_then(|number| all.get(number));
-    found.cloned().ok_or_else(|| from.damaged(format!("number {number} was not there before")))
+    found.cloned().ok_or_else(|| from.damaged(format!("reference to item {number}, which does not exist")))
 }
 
 impl NfaMatcher {

@@ -159,9 +159,9 @@ impl Scope for PatternScope<'_> {
         let name = catalog::full_name(&source.stream);
         let Some(step) = self.find_step(&name).filter(|_| source.inner.is_none()) else {
             if self.steps.iter().any(|s| s.is_named(&name)) && source.inner.is_none() {
-                let message = format!("`{name}` has not happened when this step is looked at");
+                let message = format!("`{name}` has not matched yet when this step is evaluated");
                 return Err(Diagnostic::error("F0507", source.span, message)
-                    .help(format!("ask in the filter of `{name}`, which comes later")));
+                    .help(format!("move the condition to the filter of `{name}`, which comes later")));
             }
             let hint = did_you_mean(&name, self.steps.iter().map(|s| s.name()));
             return Err(Diagnostic::error("F0501", source.span, format!("there is no step `{name}`{hint}")));

@@ -25,9 +25,9 @@ impl Planner<'_> {
             Definition::Trigger(_) | Definition::Function(_) | Definition::Aggregation(_) => None,
         };
         if let Some(id) = id.filter(|id| id.scope == ast::Scope::Inner) {
-            let message = format!("`#{}` cannot be defined", id.name.name);
+            let message = format!("the inner stream `#{}` cannot be defined by `define`", id.name.name);
             return Err(Diagnostic::error("F1007", id.span, message)
-                .note("an inner stream lives in its partition and is defined by the query that writes it")
+                .note("an inner stream belongs to its partition and is defined by the query that inserts into it")
                 .help("remove the definition, or the `#`"));
         }
         match definition {
@@ -64,9 +64,8 @@ impl Planner<'_> {
                 let stream = Stream { name: d.name.name.clone(), attributes, span: d.name.span };
                 let stream = self.plan.catalog.define(stream)?;
                 if self.plan.triggers.iter().any(|(known, _)| *known == stream) {
-                    let message = format!("there is a trigger called `{}` already", d.name.name);
-                    return Err(Diagnostic::error("F0205", d.name.span, message)
-                        .help("give one of them another name"));
+                    let message = format!("the name `{}` is already taken by a trigger", d.name.name);
+                    return Err(Diagnostic::error("F0205", d.name.span, message).help("rename one of them"));
                 }
                 self.plan.triggers.push((stream, at));
                 Ok(())
@@ -94,9 +93,12 @@ impl Planner<'_> {
             Definition::Function(d) => Err(Diagnostic::error(
                 "F0402",
                 d.language.span,
-                format!("`{}` cannot be run: there are no script languages", d.language.name),
+                format!(
+                    "functions in `{}` are not supported: there are no script languages",
+                    d.language.name
+                ),
             )
-            .help("write it with the functions that there are, or add it in Rust with Registry::function")),
+            .help("use the built-in functions, or add the function in Rust with Registry::function")),
             Definition::Aggregation(d) => {
                 let plan = aggregation::compile_definition(d, &self.plan.catalog, self.registry)?;
                 self.plan.catalog.define_aggregation(plan)

@@ -42,8 +42,8 @@ pub(crate) fn stateless(
                 HandlerKind::Filter(_) => "a filter with aggregates".to_owned(),
                 HandlerKind::Function(call) => format!("`#{}`", call_name(call)),
             };
-            Err(Diagnostic::error("F0418", handler.span, format!("{what} cannot stand here"))
-                .help("let a query before this one do it and insert into a stream, then read that stream"))
+            Err(Diagnostic::error("F0418", handler.span, format!("{what} is not allowed here"))
+                .help("let an earlier query apply it and insert into a stream, then read that stream"))
         }
     }
 }
@@ -101,7 +101,7 @@ impl HandlerCompiler<'_> {
         if self.registry.is_replayable_only() && function.has_side_effects() {
             return Err(super::late::not_repeatable(
                 call.span,
-                &format!("`#{name}` would do again what it has done"),
+                &format!("`#{name}` would repeat its side effects"),
             ));
         }
         let types = added.iter().map(|(_, ty)| *ty).collect();
@@ -119,9 +119,9 @@ impl HandlerCompiler<'_> {
     fn add(&self, added: Attributes, to: &mut Attributes, span: Span) -> Result<(), Diagnostic> {
         for (name, ty) in added {
             if to.iter().any(|(known, _)| *known == name) {
-                let message = format!("`{}` has an attribute `{name}` already", self.stream);
+                let message = format!("`{}` already has an attribute `{name}`", self.stream);
                 return Err(Diagnostic::error("F0417", span, message)
-                    .help(format!("let a query before this one select `{name}` under another name")));
+                    .help(format!("let an earlier query select `{name}` under another name")));
             }
             to.push((name, ty));
         }

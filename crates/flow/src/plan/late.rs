@@ -26,17 +26,17 @@ pub(super) fn correction_span(app: &App) -> Result<Option<i64>, Vec<Diagnostic>>
     let mut wrong = Vec::new();
     let others = app.definitions.iter().filter(|definition| !matches!(definition, Definition::Stream(_)));
     for annotation in others.flat_map(Definition::annotations).filter(|a| a.is("late") && is_correct(a)) {
-        let message = "`@late` stands before a stream";
+        let message = "`@late` is only allowed before a stream";
         wrong.push(
             Diagnostic::error("F0511", annotation.span, message)
-                .help("say it before a stream that events are sent to; it holds for the whole file"),
+                .help("put it before a stream that receives events; it applies to the whole file"),
         );
     }
     let Some((first, annotation)) = said.iter().find(|(_, annotation)| is_correct(annotation)) else {
         return if wrong.is_empty() { Ok(None) } else { Err(wrong) };
     };
     if app.annotation("playback").is_none() {
-        let message = "events are late only where the clock is that of the events";
+        let message = "`policy='correct'` needs event time: otherwise no event is late";
         wrong.push(Diagnostic::error("F0507", annotation.span, message).help("add `@app:playback`"));
     }
     let allowed = allowed(annotation);
@@ -50,16 +50,16 @@ pub(super) fn correction_span(app: &App) -> Result<Option<i64>, Vec<Diagnostic>>
     for (stream, other) in &said {
         let name = &stream.id.name.name;
         let differs = match (&allowed, self::allowed(other)) {
-            _ if !is_correct(other) => format!("late events of `{name}` cannot be treated by themselves"),
+            _ if !is_correct(other) => format!("`{name}` cannot have another policy for late events"),
             (Ok(one), Ok(other)) if *one != other => {
-                format!("`{name}` allows {other} ms, `{}` {one} ms", first.id.name.name)
+                format!("`{name}` allows {other} ms, but `{}` allows {one} ms", first.id.name.name)
             }
             _ => continue,
         };
         wrong.push(
             Diagnostic::error("F0509", other.span, differs)
-                .note("`policy='correct'` holds for the whole file: its queries share a clock")
-                .help("say it before one stream, or before each in the same way; or put the queries into another file"),
+                .note("`policy='correct'` applies to the whole file: its queries share a clock")
+                .help("put the same annotation before all these streams or before one of them only; or move the queries to another file"),
         );
     }
     wrong.extend(connections(app));
@@ -75,10 +75,10 @@ fn allowed(annotation: &Annotation) -> Result<i64, Diagnostic> {
     match annotation.element("allowed") {
         Some(element) => time(element),
         None => {
-            let message = "`policy='correct'` needs how far behind the clock an event may be";
+            let message = "`policy='correct'` needs `allowed`: how far behind the clock an event may be";
             Err(Diagnostic::error("F0508", annotation.span, message)
                 .expected(["allowed='1 min'"])
-                .note("events of that time are kept, and later ones are not seen by the queries"))
+                .note("events of this time span are kept in memory; the queries do not see later ones"))
         }
     }
 }
@@ -93,7 +93,7 @@ fn connections(app: &App) -> impl Iterator<Item = Diagnostic> + '_ {
     connections.filter_map(|annotation| {
         let ty = annotation.element("type").filter(|ty| ty.value.value != INSIDE)?;
         let kind = if annotation.is("source") { "source" } else { "sink" };
-        let what = format!("a {kind} of type `{}` cannot take back what went through it", ty.value.value);
+        let what = format!("a {kind} of type `{}` cannot process events again", ty.value.value);
         Some(not_repeatable(annotation.span, &what))
     })
 }
@@ -101,6 +101,6 @@ fn connections(app: &App) -> impl Iterator<Item = Diagnostic> + '_ {
 /// Builds the error for an element that cannot process events again.
 pub(crate) fn not_repeatable(span: Span, what: &str) -> Diagnostic {
     Diagnostic::error("F0510", span, what)
-        .note("with `@late(policy='correct')` events are worked off again when late ones come")
-        .help("put this into another file, which reads what comes out of this one")
+        .note("with `@late(policy='correct')` the app processes events again when late ones arrive")
+        .help("move this to another file, which reads the output of this one")
 }

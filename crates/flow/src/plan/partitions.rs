@@ -29,8 +29,8 @@ impl Planner<'_> {
             match self.key(key) {
                 Err(diagnostic) => wrong.push(diagnostic),
                 Ok(found) if keys.iter().any(|known| known.stream == found.stream) => {
-                    let message = format!("`{}` has a key in this partition already", key.stream.name);
-                    let help = "one expression makes the key of several attributes: `str:concat(a, ' ', b)`";
+                    let message = format!("`{}` already has a key in this partition", key.stream.name);
+                    let help = "combine several attributes in one expression: `str:concat(a, ' ', b)`";
                     wrong.push(Diagnostic::error("F1008", key.stream.span, message).help(help));
                 }
                 Ok(found) => keys.push(found),
@@ -56,10 +56,10 @@ impl Planner<'_> {
         let name = &key.stream.name;
         let Some(stream) = catalog.find(name) else {
             if let Some(table) = catalog.tables().iter().find(|t| t.name == *name) {
-                let message = format!("`{name}` is a table: it has no events to partition");
+                let message = format!("`{name}` is a table: only streams and windows can be partitioned");
                 return Err(Diagnostic::error("F1003", key.stream.span, message)
                     .note_at(table.span, "it is defined here")
-                    .help("name a stream or a window; tables are shared by all keys"));
+                    .help("name a stream or a window; all keys share the tables"));
             }
             let known = catalog
                 .streams()
@@ -69,7 +69,7 @@ impl Planner<'_> {
             let hint = did_you_mean(name, known);
             let message = format!("there is no stream `{name}`{hint}");
             return Err(Diagnostic::error("F1003", key.stream.span, message)
-                .note("a stream that a query defines can be named by the partitions after it only"));
+                .note("a stream that a query defines can only be named by later partitions"));
         };
         let attributes = &catalog.streams()[stream].attributes;
         let mut scope = StreamScope { stream: name, attributes, tables: catalog.tables() };
@@ -99,8 +99,12 @@ fn purge(annotation: &Annotation) -> Result<Option<IdleKeyPurge>, Diagnostic> {
         value if value.eq_ignore_ascii_case("true") => true,
         value if value.eq_ignore_ascii_case("false") => false,
         other => {
-            return Err(Diagnostic::error("F1005", enable.span, format!("`enable` cannot be `{other}`"))
-                .help("write 'true' or 'false'"));
+            return Err(Diagnostic::error(
+                "F1005",
+                enable.span,
+                format!("`enable` must be 'true' or 'false', found '{other}'"),
+            )
+            .help("write 'true' or 'false'"));
         }
     };
     if !enabled {
@@ -117,7 +121,7 @@ pub(crate) fn time(element: &Element) -> Result<i64, Diagnostic> {
     let read = siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text));
     match read.map(|expr| expr.kind) {
         Ok(ExprKind::Time(time)) if time.ms > 0 => Ok(time.ms),
-        _ => Err(Diagnostic::error("F1006", element.span, format!("`{text}` is no time above 0"))
-            .help("write a time such as '10 sec' or '1 hour 30 min'")),
+        _ => Err(Diagnostic::error("F1006", element.span, format!("`{text}` is not a duration above 0"))
+            .help("write a duration such as '10 sec' or '1 hour 30 min'")),
     }
 }

@@ -24,8 +24,12 @@ impl Planner<'_> {
             Input::Join(join) => return self.join(query, join),
             Input::State(state) => return self.state(query, state),
             Input::Nested(nested) => {
-                return Err(Diagnostic::error("F0403", nested.span, "a query inside `from` cannot be run")
-                    .help("let it insert into a stream and read that"));
+                return Err(Diagnostic::error(
+                    "F0403",
+                    nested.span,
+                    "a query inside `from` is not supported",
+                )
+                .help("let the inner query insert into a stream, and read that stream"));
             }
         };
         let stream = self.plan.catalog.read(&input.stream)?;
@@ -86,7 +90,8 @@ impl Planner<'_> {
             all.iter().enumerate().find(|(i, (name, _))| all[..*i].iter().any(|(known, _)| known == name));
         if let Some((_, (name, _))) = twice {
             let span = query.select.as_ref().map_or(input.span, |c| c.span);
-            let message = format!("several steps have an attribute `{name}`: select them one by one");
+            let message =
+                format!("several steps have an attribute `{name}`: list the attributes in `select`");
             return Err(Diagnostic::error("F0504", span, message));
         }
         let mut scope = TableScope { names: &mut scope, tables: self.plan.catalog.tables() };
@@ -129,8 +134,10 @@ impl Planner<'_> {
             return Ok(Target::Table(table, Box::new(action)));
         }
         let OutputAction::Insert { target } = &output.action else {
-            let message = "`return` cannot be run";
-            return Err(Diagnostic::error("F0404", output.span, message).help("insert into a stream"));
+            let message = "`return` is not supported in a query of an app";
+            return Err(
+                Diagnostic::error("F0404", output.span, message).help("write `insert into` and a stream")
+            );
         };
         let stream = self.plan.catalog.write(target, &written)?;
         if self.plan.catalog.is_inner(stream) {
@@ -155,7 +162,7 @@ impl Planner<'_> {
         let message = format!("there is no table `{}`: it is {what}", table.name);
         Diagnostic::error("F0806", table.span, message)
             .note_at(catalog.streams()[stream].span, "it is defined here")
-            .help(format!("define it as a table, or `insert into {}`", table.name))
+            .help(format!("define it as a table, or write `insert into {}`", table.name))
     }
 
     /// Compiles the common end of all queries: rate, target and name.
@@ -182,8 +189,8 @@ impl Planner<'_> {
                 Ok(name.clone())
             }
             Some(first) => {
-                Err(Diagnostic::error("F0405", given.span, format!("two queries are called `{name}`"))
-                    .note_at(*first, "the first one"))
+                Err(Diagnostic::error("F0405", given.span, format!("two queries have the name `{name}`"))
+                    .note_at(*first, "the first one is here"))
             }
         }
     }

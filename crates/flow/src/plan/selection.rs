@@ -31,10 +31,10 @@ pub(crate) fn selection(
         Some(SelectItems::List(list)) => {
             for item in list {
                 let name = item.name().ok_or_else(|| {
-                    Diagnostic::error("F0408", item.span, "an expression needs a name: use `as`")
+                    Diagnostic::error("F0408", item.span, "an expression needs a name: write `… as NAME`")
                 })?;
                 if items.iter().any(|(known, _)| *known == name.name) {
-                    let message = format!("two columns are called `{}`", name.name);
+                    let message = format!("duplicate column `{}`", name.name);
                     return Err(Diagnostic::error("F0409", name.span, message));
                 }
                 let aggregates = Some((&mut aggregates, select::AGGREGATES));
@@ -79,13 +79,17 @@ pub(crate) fn selection(
             let plain = item.attribute.source.is_none();
             let named = output.iter().position(|(known, _)| *known == name.name);
             let wrong = || match named {
-                Some(_) => Diagnostic::error("F0410", item.attribute.span, "`order by` takes plain names")
-                    .help(format!("write `{}`: it sorts what comes out", name.name)),
+                Some(_) => Diagnostic::error(
+                    "F0410",
+                    item.attribute.span,
+                    "`order by` takes names of output columns, without a source",
+                )
+                .help(format!("write `{}`: `order by` sorts the output", name.name)),
                 None => {
                     let hint = did_you_mean(&name.name, output.iter().map(|(known, _)| known.as_str()));
                     let message = format!("`{}` is not selected{hint}", name.name);
                     Diagnostic::error("F0410", name.span, message)
-                        .note("`order by` sorts what comes out, by its names alone")
+                        .note("`order by` sorts the output by the names of its columns")
                 }
             };
             let column = match named.filter(|_| plain) {
@@ -128,7 +132,7 @@ fn expand_output_columns(call: &mut AggregateCall, items: &[(String, Expr)]) -> 
     match total {
         None => Ok(()),
         Some(name) => {
-            let message = format!("{}: `{name}` is an aggregate itself", call.name);
+            let message = format!("{}: aggregates cannot be nested, and `{name}` is an aggregate", call.name);
             Err(Diagnostic::error("F0106", call.span, message))
         }
     }
@@ -148,7 +152,7 @@ pub(super) fn rate(
     };
     match &rate.kind {
         ast::RateKind::Events { count: 0, count_span, .. } => {
-            Err(Diagnostic::error("F0412", *count_span, "a round has at least one event"))
+            Err(Diagnostic::error("F0412", *count_span, "the number of events must be at least 1"))
         }
         ast::RateKind::Events { which: w, count, .. } => {
             Ok(OutputRatePlan::Events(which(*w), u64::from(*count)))
@@ -158,7 +162,11 @@ pub(super) fn rate(
             match query.output.kind {
                 None => select.output_events = OutputEvents { current: true, expired: true },
                 Some(kind) if kind.kind != EventKind::All => {
-                    return Err(Diagnostic::error("F0413", kind.span, "a snapshot needs `all events`"));
+                    return Err(Diagnostic::error(
+                        "F0413",
+                        kind.span,
+                        "`output snapshot` needs `all events`",
+                    ));
                 }
                 Some(_) => {}
             }
@@ -193,7 +201,7 @@ fn count(expr: &ast::Expr, what: &str) -> Result<usize, Diagnostic> {
         _ => None,
     };
     value.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
-        let message = format!("{what} wants a whole number from 0 on, not `{expr}`");
+        let message = format!("`{what}` must be a whole number from 0, found `{expr}`");
         Diagnostic::error("F0411", expr.span, message)
     })
 }

@@ -30,14 +30,14 @@ const GAIN: (f64, f64) = (0.5, 0.8);
 pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {
     let fits = matches!(args.len(), 2..=6 | 8) && is_long(&args[0]) && rank(args[1].ty).is_some();
     if !fits {
-        return Err(format!("the form is {FORM}; `ts` is a long attribute, `field` a number"));
+        return Err(format!("expected {FORM}, where `ts` is a long attribute and `field` a number"));
     }
     let long = |i: usize| args.get(i).map(|arg| constant_long(arg, FORM)).transpose().map(Option::flatten);
     let part = |i: usize, otherwise: f64| match args.get(i) {
         None => Ok(otherwise),
         Some(arg) => {
             let value = arg.constant.as_ref().and_then(Value::as_f64).filter(|p| *p > 0.0 && *p < 1.0);
-            value.ok_or_else(|| format!("{FORM} wants error and confidence as constants between 0 and 1"))
+            value.ok_or_else(|| format!("{FORM}: `error` and `confidence` must be constants between 0 and 1"))
         }
     };
     let settings = AdaptiveReorderSettings {
@@ -179,9 +179,11 @@ impl StreamProcessor for AdaptiveReorder {
     }
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
-        let wrong = |e: &dyn std::fmt::Display| EvalError(format!("no state of reorder:akslack: {e}"));
+        let wrong = |e: &dyn std::fmt::Display| {
+            EvalError(format!("the saved state does not match reorder:akslack: {e}"))
+        };
         let saved = SavedReorderBuffer::deserialize(&state["waiting"]).map_err(|e| wrong(&e))?;
-        self.waiting.restore(&saved).ok_or_else(|| wrong(&"its events cannot be read"))?;
+        self.waiting.restore(&saved).ok_or_else(|| wrong(&"cannot read the buffered events"))?;
         self.now = AdaptiveReorderState::deserialize(&state["progress"]).map_err(|e| wrong(&e))?;
         Ok(())
     }

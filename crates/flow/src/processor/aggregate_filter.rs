@@ -96,7 +96,7 @@ impl AggregateFilterState {
 
     pub(crate) fn restore(&mut self, saved: &Json) -> Result<(), EvalError> {
         let saved = saved.as_array().filter(|saved| saved.len() == self.states.len());
-        let saved = saved.ok_or_else(|| EvalError("no state of a filter".into()))?;
+        let saved = saved.ok_or_else(|| EvalError("the saved state does not match this filter".into()))?;
         self.states.iter_mut().zip(saved).try_for_each(|(state, saved)| state.restore(saved))
     }
 }

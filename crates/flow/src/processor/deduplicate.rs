@@ -15,14 +15,14 @@ use crate::value::Value;
 pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {
     let form = "unique:deduplicate(key, interval)";
     let [key, interval] = args else {
-        return Err(format!("the form is {form}, not with {} parameters", args.len()));
+        return Err(format!("expected {form}, found {} parameters", args.len()));
     };
     if key.ty == FieldType::Object {
-        return Err(format!("{form}: the key is any value but an object"));
+        return Err(format!("{form}: the key cannot be an object"));
     }
     let interval = interval.constant.as_ref().and_then(Value::as_i64).filter(|i| *i >= 0);
     let interval =
-        interval.ok_or_else(|| format!("{form}: the interval is a constant time, like `30 sec`"))?;
+        interval.ok_or_else(|| format!("{form}: the interval must be a constant time such as `30 sec`"))?;
     Ok((Arc::new(move || Box::new(Deduplicate { interval, passed: DeduplicateState::default() })), vec![]))
 }
 
@@ -70,7 +70,8 @@ impl StreamProcessor for Deduplicate {
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let order = VecDeque::<(i64, String)>::deserialize(state);
-        let order = order.map_err(|e| EvalError(format!("no state of unique:deduplicate: {e}")))?;
+        let order = order
+            .map_err(|e| EvalError(format!("the saved state does not match unique:deduplicate: {e}")))?;
         self.passed = DeduplicateState { keys: order.iter().map(|(_, key)| key.clone()).collect(), order };
         Ok(())
     }

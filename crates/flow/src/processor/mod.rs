@@ -175,7 +175,7 @@ impl HandlerChain {
     pub(crate) fn restore(&mut self, saved: &Json) -> Result<(), EvalError> {
         let states: Vec<&mut HandlerState> = self.states.iter_mut().flatten().collect();
         let saved = saved.as_array().filter(|saved| saved.len() == states.len());
-        let saved = saved.ok_or_else(|| EvalError("no state of these handlers".into()))?;
+        let saved = saved.ok_or_else(|| EvalError("the saved state does not match these handlers".into()))?;
         for (state, saved) in states.into_iter().zip(saved) {
             match state {
                 HandlerState::Filter(running) => running.restore(saved)?,

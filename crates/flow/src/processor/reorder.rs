@@ -23,7 +23,11 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
         [ts] if is_long(ts) => (None, None),
         [ts, timeout] if is_long(ts) => (constant_long(timeout, FORM)?, None),
         [ts, timeout, k] if is_long(ts) => (constant_long(timeout, FORM)?, constant_long(k, FORM)?),
-        _ => return Err(format!("the form is {FORM}; `ts` is a long attribute, the others are constants")),
+        _ => {
+            return Err(format!(
+                "expected {FORM}, where `ts` is a long attribute and the others are constants"
+            ));
+        }
     };
     let k_max = k_max.unwrap_or(i64::MAX);
     let made = move || SlackReorder { timeout, k_max, discard, ..SlackReorder::default() };
@@ -37,12 +41,12 @@ pub(super) fn is_long(arg: &ArgumentType) -> bool {
 /// Returns a constant long; `None` if it is negative, which stands for no value.
 pub(super) fn constant_long(arg: &ArgumentType, form: &str) -> Result<Option<i64>, String> {
     let value = arg.constant.as_ref().filter(|_| is_long(arg)).and_then(Value::as_i64);
-    let value = value.ok_or_else(|| format!("{form} wants constant longs, like `1000L`"))?;
+    let value = value.ok_or_else(|| format!("{form}: expected a constant long such as `1000L`"))?;
     Ok((value >= 0).then_some(value))
 }
 
 pub(super) fn constant_bool(arg: &ArgumentType, form: &str) -> Result<bool, String> {
-    let value = arg.constant.as_ref().ok_or_else(|| format!("{form}: `discard.late` is a constant"))?;
+    let value = arg.constant.as_ref().ok_or_else(|| format!("{form}: `discard.late` must be a constant"))?;
     Ok(value.is_true())
 }
 
@@ -119,9 +123,11 @@ impl StreamProcessor for SlackReorder {
     }
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
-        let wrong = |e: &dyn std::fmt::Display| EvalError(format!("no state of reorder:kslack: {e}"));
+        let wrong = |e: &dyn std::fmt::Display| {
+            EvalError(format!("the saved state does not match reorder:kslack: {e}"))
+        };
         let saved = SavedReorderBuffer::deserialize(&state["waiting"]).map_err(|e| wrong(&e))?;
-        self.waiting.restore(&saved).ok_or_else(|| wrong(&"its events cannot be read"))?;
+        self.waiting.restore(&saved).ok_or_else(|| wrong(&"cannot read the buffered events"))?;
         self.now = ReorderState::deserialize(&state["progress"]).map_err(|e| wrong(&e))?;
         Ok(())
     }

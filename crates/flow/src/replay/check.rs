@@ -22,8 +22,8 @@ pub fn check_interrupted(
 ) -> Vec<String> {
     let plan = match (compile("app.siddhi", &case.app, registry, &|_| None), &case.error) {
         (Err(_), Some(_)) => return vec![],
-        (Err(e), None) => return vec![format!("the app is refused:\n{e}")],
-        (Ok(_), Some(_)) => return vec!["the app is not refused".into()],
+        (Err(e), None) => return vec![format!("expected an app that compiles, found errors:\n{e}")],
+        (Ok(_), Some(_)) => return vec!["expected an app with errors, but it compiles".into()],
         (Ok(plan), None) => plan,
     };
     let mut differences = Vec::new();

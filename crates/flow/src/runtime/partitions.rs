@@ -60,7 +60,9 @@ impl AppRuntime {
         sink: &mut dyn OutputHandler,
     ) -> Option<EvalError> {
         if depth > DEPTH_MAX {
-            let message = format!("events went through {DEPTH_MAX} streams without coming to an end");
+            let message = format!(
+                "more than {DEPTH_MAX} levels of events caused by one event: do the queries insert for each other in a loop?"
+            );
             let failure = EvalError(message);
             sink.failure(&self.plan.catalog.streams()[stream].name, &failure);
             return None;

@@ -67,7 +67,7 @@ impl AppRuntime {
         from.section("clock")?;
         let saved: SavedAppState = from.json()?;
         if saved.triggers.len() != self.triggers.len() {
-            return Err(from.damaged(format!("{} triggers", saved.triggers.len())));
+            return Err(from.damaged(format!("the number of triggers is {}", saved.triggers.len())));
         }
         for (table, name) in fresh.stores.tables.iter_mut().zip(self.plan.table_names()) {
             from.section(&name)?;
@@ -119,7 +119,7 @@ pub(crate) fn check_same_app(saved: &str, here: &str) -> Result<(), Error> {
         let (was, is) = (was.next(), is.next());
         if was != is {
             let text = |line: Option<&str>| line.map_or("nothing".to_owned(), |l| format!("`{}`", l.trim()));
-            return Err(Error::OtherApp(format!("it had {} where this one has {}", text(was), text(is))));
+            return Err(Error::OtherApp(format!("it has {} where this app has {}", text(was), text(is))));
         }
         if was.is_none() {
             return Ok(());

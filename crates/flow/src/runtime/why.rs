@@ -28,11 +28,11 @@ impl AppRuntime {
                 match (key, asked.plan.cut_by) {
                     (None, _) => Ok(self.with_windows(asked.why(self.now, &self.stores), &asked.plan)),
                     (Some(_), None) => Err(Error::invalid(format!(
-                        "{} stands in no partition: it has no keys",
+                        "{} is not in a partition: it has no keys, ask without a key",
                         asked.plan.name
                     ))),
                     (Some(_), Some(_)) => Err(Error::invalid(format!(
-                        "{} keeps nothing of its keys but totals: ask without a key",
+                        "{} keeps only aggregates for each key: ask without a key",
                         asked.plan.name
                     ))),
                 }

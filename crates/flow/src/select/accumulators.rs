@@ -340,7 +340,7 @@ impl GroupAccumulators {
 
     /// Restores the saved state of a group.
     pub(super) fn restore(&mut self, group: usize, state: &Json) -> Result<(), EvalError> {
-        let wrong = || EvalError("the saved state is not one of this aggregate".into());
+        let wrong = || EvalError("the saved state does not match this aggregate".into());
         let pair = || Some((state.get(0)?, state.get(1)?.as_i64()?));
         match self {
             Self::IntegerSum(sums) => {

@@ -149,7 +149,7 @@ impl GroupValues {
 
     /// Reads saved keys.
     pub(super) fn restored(state: &Json) -> Result<Self, EvalError> {
-        let wrong = || EvalError("the saved groups cannot be read".into());
+        let wrong = || EvalError("cannot read the saved groups".into());
         let mut groups = Self::default();
         for (number, key) in state.as_array().ok_or_else(wrong)?.iter().enumerate() {
             let key = key.as_str().and_then(|key| BASE64.decode(key).ok()).ok_or_else(wrong)?;

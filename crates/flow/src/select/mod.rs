@@ -410,7 +410,7 @@ impl Selector {
 
     /// Restores saved groups and states.
     pub fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
-        let wrong = || EvalError("no state of a selection".into());
+        let wrong = || EvalError("the saved selector state does not match this query".into());
         self.groups = GroupValues::restored(&state["groups"])?;
         let groups = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
         let totals =

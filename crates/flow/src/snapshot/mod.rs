@@ -78,16 +78,16 @@ pub enum Error {
         what: String,
     },
     /// The format version is unknown.
-    #[error("the saved state has format version {found}, this program reads version {}", MAGIC[7])]
+    #[error("the saved state has format version {found}, this version of Tidemill reads version {}", MAGIC[7])]
     Version {
         /// Version of the state.
         found: u8,
     },
     /// An object is nested more than 512 deep.
-    #[error("an object lies in others more than {OBJECT_DEPTH_MAX} deep")]
+    #[error("objects are nested deeper than {OBJECT_DEPTH_MAX} levels")]
     TooDeep,
     /// The state belongs to another app.
-    #[error("the saved state is one of another app: {0}")]
+    #[error("the saved state belongs to another app: {0}")]
     OtherApp(String),
 }
 

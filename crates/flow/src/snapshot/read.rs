@@ -33,7 +33,7 @@ impl<'r> Reader<'r> {
         let [name @ .., version] = magic;
         if name[..] != MAGIC[..name.len()] {
             reader.at = 0;
-            return Err(reader.damaged("this is no saved state"));
+            return Err(reader.damaged("not a saved state"));
         }
         match version {
             found if found == MAGIC[name.len()] => Ok(reader),
@@ -53,7 +53,7 @@ impl<'r> Reader<'r> {
                 self.at += bytes.len() as u64;
                 Ok(())
             }
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => Err(self.damaged("it ends in the middle")),
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => Err(self.damaged("unexpected end of the data")),
             Err(e) => Err(e.into()),
         }
     }
@@ -67,13 +67,13 @@ impl<'r> Reader<'r> {
         let [kind, l0, l1, l2, l3, c0, c1, c2, c3] = head;
         let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         if len > BLOCK_BYTES_MAX || !(SECTION..=END).contains(&kind) {
-            return Err(self.damaged(format!("no block: kind {kind}, {len} bytes")));
+            return Err(self.damaged(format!("expected a block, found kind {kind} with {len} bytes")));
         }
         let mut contents = std::mem::take(&mut self.contents);
         contents.resize(len, 0);
         self.fill(&mut contents)?;
         if u32::from_le_bytes([c0, c1, c2, c3]) != checksum(self.number, kind, &contents) {
-            return Err(self.damaged(format!("the checksum of the {len} bytes before is another")));
+            return Err(self.damaged(format!("the checksum of the preceding {len} bytes does not match")));
         }
         self.contents = contents;
         self.number += 1;
@@ -99,7 +99,7 @@ impl<'r> Reader<'r> {
     fn complete(&self) -> Result<(), Error> {
         match self.contents.len() - self.place {
             0 => Ok(()),
-            left => Err(self.damaged(format!("{left} bytes more than expected"))),
+            left => Err(self.damaged(format!("{left} unexpected bytes at the end of the section"))),
         }
     }
 
@@ -139,7 +139,8 @@ impl<'r> Reader<'r> {
 
     /// Appends `len` bytes to `out`.
     pub(super) fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), Error> {
-        let mut left = usize::try_from(len).map_err(|_| self.damaged(format!("{len} bytes")))?;
+        let mut left = usize::try_from(len)
+            .map_err(|_| self.damaged(format!("a length of {len} bytes is too large")))?;
         while left > 0 {
             let some = self.some(left)?;
             out.extend_from_slice(some);
@@ -169,14 +170,14 @@ impl<'r> Reader<'r> {
                 return Ok(n);
             }
         }
-        Err(self.damaged("a number that is too long"))
+        Err(self.damaged("a number has too many bytes"))
     }
 
     /// Reads an unsigned integer. Errors: it is greater than `max`.
     pub fn number_up_to(&mut self, max: usize) -> Result<usize, Error> {
         let n = self.number()?;
         let fits = usize::try_from(n).ok().filter(|n| *n <= max);
-        fits.ok_or_else(|| self.damaged(format!("{n} where at most {max} can be")))
+        fits.ok_or_else(|| self.damaged(format!("expected a number of at most {max}, found {n}")))
     }
 
     /// Reads a signed integer.
@@ -191,7 +192,7 @@ impl<'r> Reader<'r> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(self.damaged(format!("a bool of {other}"))),
+            other => Err(self.damaged(format!("expected a bool of 0 or 1, found {other}"))),
         }
     }
 
@@ -200,7 +201,7 @@ impl<'r> Reader<'r> {
         let len = self.number()?;
         let mut bytes = Vec::new();
         self.append(len, &mut bytes)?;
-        String::from_utf8(bytes).map_err(|_| self.damaged("a text that is not UTF-8"))
+        String::from_utf8(bytes).map_err(|_| self.damaged("a string is not UTF-8"))
     }
 
     /// Reads a value that was written as JSON.

@@ -206,7 +206,7 @@ impl Reader<'_> {
                     let len = self.number()?;
                     self.append(len, &mut bytes)?;
                     let text = std::str::from_utf8(&bytes);
-                    texts.push(text.map_err(|_| self.damaged("a text that is not UTF-8"))?);
+                    texts.push(text.map_err(|_| self.damaged("a string is not UTF-8"))?);
                 }
                 Data::Str(texts)
             }
@@ -254,7 +254,7 @@ impl Reader<'_> {
             0 => EventKind::Current,
             1 => EventKind::Expired,
             2 => EventKind::Reset,
-            other => return Err(self.damaged(format!("an event of kind {other}"))),
+            other => return Err(self.damaged(format!("unknown event kind {other}"))),
         })
     }
 
@@ -265,7 +265,7 @@ impl Reader<'_> {
 
     fn nested(&mut self, depth: usize) -> Result<Value, Error> {
         if depth > OBJECT_DEPTH_MAX {
-            return Err(self.damaged("an object that is too deep"));
+            return Err(self.damaged("an object is nested too deeply"));
         }
         let tag = self.byte()?;
         Ok(match tag {
@@ -273,7 +273,7 @@ impl Reader<'_> {
             BOOL => Value::Bool(self.flag()?),
             INT => {
                 let n = self.signed()?;
-                Value::Int(n.try_into().map_err(|_| self.damaged(format!("an int of {n}")))?)
+                Value::Int(n.try_into().map_err(|_| self.damaged(format!("{n} is out of the range of int")))?)
             }
             LONG => Value::Long(self.signed()?),
             FLOAT => Value::Float(self.fixed(1, f32::from_le_bytes)?[0]),
@@ -284,7 +284,9 @@ impl Reader<'_> {
                 let number = self.number()?;
                 let known = usize::try_from(number).ok().and_then(|n| self.objects.get(n));
                 let known = known.cloned();
-                Value::Object(known.ok_or_else(|| self.damaged(format!("there is no object {number}")))?)
+                Value::Object(known.ok_or_else(|| {
+                    self.damaged(format!("reference to object {number}, which does not exist"))
+                })?)
             }
             _ => self.object(tag, depth + 1)?,
         })
@@ -295,7 +297,7 @@ impl Reader<'_> {
             LIST => Object::list(vec![]),
             MAP => Object::map(BTreeMap::new()),
             SET => Object::Set(Arc::new(Mutex::new(BTreeMap::new()))),
-            other => return Err(self.damaged(format!("a value of type {other}"))),
+            other => return Err(self.damaged(format!("unknown value type {other}"))),
         };
         for _ in 0..self.number()? {
             let item = self.nested(depth)?;

@@ -51,7 +51,7 @@ impl RowStore {
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let (next, base) = (from.number()?, from.number()?);
         if base > next {
-            return Err(from.damaged(format!("rows from {base} on, the next is {next}")));
+            return Err(from.damaged(format!("the first row {base} is after the next row {next}")));
         }
         let mut store = Self { base, next, ..Self::new(std::mem::take(&mut self.types)) };
         loop {
@@ -60,7 +60,7 @@ impl RowStore {
             let ascending = numbers.is_sorted_by(|a, b| a < b);
             let behind = store.retained.last().is_none_or(|before| before < first);
             if !ascending || !behind || *last >= next || numbers.len() > CHUNK_ROWS {
-                return Err(from.damaged("row numbers that do not ascend"));
+                return Err(from.damaged("the row numbers are not ascending"));
             }
             let segment = Segment::read(&store.types, numbers.len(), from)?;
             (0..numbers.len()).for_each(|row| store.retained_rows.push_from(&segment, row));

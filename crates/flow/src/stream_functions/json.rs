@@ -25,7 +25,7 @@ pub(super) fn build(name: &'static str, args: &[ArgumentType]) -> Result<BoundSt
     };
     if !fits {
         return Err(format!(
-            "{name}(json, path [, fail.on.missing.attribute]) wants a text or an object, a text, and perhaps a \
+            "{name}(json, path [, fail.on.missing.attribute]) needs a string or an object, a string, and optionally a \
              constant bool"
         ));
     }
@@ -79,7 +79,7 @@ impl StreamFunction for TokenizeJson {
         };
         match elements.is_empty() {
             false => Ok(elements),
-            true if self.fail_on_missing => Err(wrong(format!("there is nothing at `{path}`"))),
+            true if self.fail_on_missing => Err(wrong(format!("nothing found at `{path}`"))),
             true => Ok(vec![vec![Value::Null]]),
         }
     }

@@ -40,7 +40,7 @@ impl Priority {
             "FATAL" | "ERROR" => Self::Error,
             "OFF" => Self::Off,
             "TRACE" => Self::Trace,
-            _ => return Err(format!("there is no priority `{name}`{}", did_you_mean(name, Self::NAMES))),
+            _ => return Err(format!("unknown priority `{name}`{}", did_you_mean(name, Self::NAMES))),
         })
     }
 
@@ -69,9 +69,9 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamFunction, String
         _ => (None, args),
     };
     if args.last().is_some_and(|last| last.ty == FieldType::Bool && last.constant.is_none()) {
-        return Err(format!("{FORM}: whether the event is written is a constant, true or false"));
+        return Err(format!("{FORM}: `with.event` must be a constant, true or false"));
     }
-    let wrong = || format!("the form is {FORM}: texts, then true or false");
+    let wrong = || format!("expected {FORM}: strings, then true or false");
     if texts.len() > 2 || texts.iter().any(|t| t.ty != FieldType::String) {
         return Err(wrong());
     }
@@ -84,7 +84,8 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamFunction, String
             _ => (Priority::Info, Some(0)),
         },
         [priority, ..] => {
-            let name = constant(priority).ok_or_else(|| format!("{FORM}: the priority is a constant"))?;
+            let name =
+                constant(priority).ok_or_else(|| format!("{FORM}: the priority must be a constant"))?;
             (Priority::parse(&name)?, Some(1))
         }
     };
@@ -147,10 +148,10 @@ mod tests {
             assert!(build(&good).is_ok(), "{good:?}");
         }
         for (wrong, why) in [
-            (vec![yes(), text("m")], "the form is"),
-            (vec![text("LOUD"), text("m")], "there is no priority `LOUD`"),
-            (vec![attribute.clone(), text("m")], "the priority is a constant"),
-            (vec![text("INFO"), text("m"), text("m")], "the form is"),
+            (vec![yes(), text("m")], "expected log("),
+            (vec![text("LOUD"), text("m")], "unknown priority `LOUD`"),
+            (vec![attribute.clone(), text("m")], "the priority must be a constant"),
+            (vec![text("INFO"), text("m"), text("m")], "expected log("),
         ] {
             assert!(build(&wrong).unwrap_err().contains(why), "{wrong:?}");
         }

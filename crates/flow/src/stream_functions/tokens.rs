@@ -18,7 +18,11 @@ pub(super) fn text(args: &[ArgumentType]) -> Result<BoundStreamFunction, String>
     let types: Vec<FieldType> = args.iter().map(|a| a.ty).collect();
     match types.as_slice() {
         [FieldType::String, FieldType::String] | [FieldType::String, FieldType::String, FieldType::Bool] => {}
-        _ => return Err("str:tokenize(text, regex [, distinct]) wants two texts and perhaps a bool".into()),
+        _ => {
+            return Err(
+                "str:tokenize(text, regex [, distinct]) needs two strings and optionally a bool".into()
+            );
+        }
     }
     let patterns = patterns(args, 1, MatchMode::Any).map_err(|why| format!("str:tokenize: {why}"))?;
     Ok((Arc::new(TokenizeText { patterns }), vec![("token".into(), FieldType::String)]))
@@ -39,7 +43,7 @@ pub(super) fn maps(args: &[ArgumentType]) -> Result<BoundStreamFunction, String>
 fn objects(form: &str, args: &[ArgumentType]) -> Result<(), String> {
     match !args.is_empty() && args.iter().all(|a| a.ty == FieldType::Object) {
         true => Ok(()),
-        false => Err(format!("{form} wants objects")),
+        false => Err(format!("{form} needs objects")),
     }
 }
 

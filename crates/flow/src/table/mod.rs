@@ -134,7 +134,7 @@ impl Table {
         }
         if self.len() >= self.rows_max {
             return Err(EvalError(format!(
-                "table `{}` has {} rows, the most it may",
+                "table `{}` full: limit of {} rows",
                 self.plan.name, self.rows_max
             )));
         }

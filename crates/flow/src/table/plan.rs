@@ -20,7 +20,11 @@ pub(crate) fn compile_definition(d: &TableDefinition) -> Result<catalog::Table, 
         } else if annotation.is("primaryKey") {
             keys += 1;
             if keys > 1 {
-                return Err(Diagnostic::error("F0802", annotation.span, "a table has one primary key"));
+                return Err(Diagnostic::error(
+                    "F0802",
+                    annotation.span,
+                    "duplicate `@primaryKey`: a table has one primary key",
+                ));
             }
             columns(annotation, &attributes, &mut primary_key)?;
         } else if annotation.is("index") || annotation.is("indexBy") {
@@ -28,7 +32,7 @@ pub(crate) fn compile_definition(d: &TableDefinition) -> Result<catalog::Table, 
             if several.len() > 1 {
                 let name = &annotation.name.name;
                 let each: Vec<_> = several.iter().map(|column| format!("@{name}('{column}')")).collect();
-                let message = format!("`@{name}` takes one column, not {}", several.len());
+                let message = format!("`@{name}` takes one column, found {}", several.len());
                 return Err(Diagnostic::error("F0813", annotation.span, message)
                     .help(format!("write an annotation for each: {}", each.join(" "))));
             }
@@ -43,12 +47,12 @@ pub(crate) fn compile_definition(d: &TableDefinition) -> Result<catalog::Table, 
 fn store_unsupported(annotation: &Annotation) -> Diagnostic {
     let ty = annotation.element("type").map(|e| e.value.value.as_str());
     let message = match ty {
-        Some(ty) => format!("tables are kept in memory: there is no store `{ty}`"),
-        None => "tables are kept in memory: there are no stores".to_owned(),
+        Some(ty) => format!("the store `{ty}` is not supported: tables are kept in memory"),
+        None => "`@store` is not supported: tables are kept in memory".to_owned(),
     };
     Diagnostic::error("F0801", annotation.span, message)
-        .note("what a table holds is saved with the state of its app")
-        .help("leave `@store` out; `@primaryKey` and `@index` make searches fast")
+        .note("the rows of a table are saved with the state of the app")
+        .help("remove `@store`; `@primaryKey` and `@index` make searches fast")
 }
 
 /// Appends the columns that an annotation names to `to`.
@@ -60,14 +64,14 @@ fn columns(annotation: &Annotation, of: &Attributes, to: &mut Vec<usize>) -> Res
             Diagnostic::error("F0803", element.span, format!("the table has no column `{name}`{hint}"))
         })?;
         if to.contains(&column) {
-            return Err(Diagnostic::error("F0804", element.span, format!("`{name}` is named twice")));
+            return Err(Diagnostic::error("F0804", element.span, format!("duplicate column `{name}`")));
         }
         to.push(column);
     }
     match annotation.elements().next() {
         Some(_) => Ok(()),
         None => {
-            let message = format!("`@{}` wants columns", annotation.name.name);
+            let message = format!("`@{}` needs columns", annotation.name.name);
             Err(Diagnostic::error("F0805", annotation.span, message))
         }
     }
@@ -138,10 +142,10 @@ fn check_row_columns(at: Span, written: &Attributes, table: &catalog::Table) -> 
         return Ok(());
     }
     let (has, gives) = (list_attributes(&table.attributes), list_attributes(written));
-    let message = format!("`{}` has the columns ({has}), the query gives ({gives})", table.name);
+    let message = format!("`{}` has the columns ({has}), but the query selects ({gives})", table.name);
     Err(Diagnostic::error("F0807", at, message)
         .note_at(table.span, "it is defined here")
-        .help("names, types and order have to be the same: use `as` for names and convert() for types"))
+        .help("names, types and order must match: use `as` for names and convert() for types"))
 }
 
 /// Checks that each output column is a column of the table with the same type.
@@ -168,8 +172,9 @@ fn check_named_column(
 }
 
 fn mismatch(span: Span, name: &str, column: FieldType, value: FieldType) -> Diagnostic {
-    let message = format!("`{name}` is of type {}, the value of type {}", column.name(), value.name());
-    Diagnostic::error("F0809", span, message).help("use convert()")
+    let message =
+        format!("`{name}` has the type {}, but the value has the type {}", column.name(), value.name());
+    Diagnostic::error("F0809", span, message).help("convert the value with convert()")
 }
 
 /// Returns whether a value may be assigned: numbers convert to the column's type unless they would lose a
@@ -237,9 +242,10 @@ impl Scope for TargetScope<'_> {
                     (ROW, name.name.as_str(), &self.table.attributes)
                 }
                 _ => {
-                    let message = format!("only `{}` can be named here", self.table.name);
+                    let message =
+                        format!("only columns of `{}` and of the query are allowed here", self.table.name);
                     return Err(Diagnostic::error("F0811", source.span, message)
-                        .note("plain names are the columns that the query gives"));
+                        .note("names without a source are the columns that the query selects"));
                 }
             },
         };

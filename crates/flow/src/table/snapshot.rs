@@ -28,7 +28,7 @@ impl Table {
             for row in 0..count {
                 let added = table.insert_cells(|column| (&columns[column], row));
                 if !added.map_err(|e| from.damaged(e.0))? {
-                    return Err(from.damaged("two rows with the same key"));
+                    return Err(from.damaged("two rows have the same key"));
                 }
             }
             left -= count as u64;

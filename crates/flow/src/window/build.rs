@@ -96,16 +96,16 @@ pub(super) fn arity(
         return Ok(());
     }
     let given = match parameters.len() {
-        0 => "no parameters are given".to_owned(),
-        1 => "one parameter is given".to_owned(),
-        n => format!("{n} parameters are given"),
+        0 => "no parameters".to_owned(),
+        1 => "1 parameter".to_owned(),
+        n => format!("{n} parameters"),
     };
-    Err(format!("{given}, the form is {form}"))
+    Err(format!("expected {form}, found {given}"))
 }
 
 impl Parameter {
     fn wrong<T>(&self, what: &str, wanted: &str) -> Result<T, String> {
-        Err(format!("{what} is to be {wanted}, not `{}`", self.text))
+        Err(format!("{what} must be {wanted}, found `{}`", self.text))
     }
 
     /// Returns a constant int or long of at least 0: a time span in milliseconds.
@@ -169,7 +169,7 @@ impl Parameter {
     pub fn constant_text(&self, what: &str) -> Result<&str, String> {
         match self.expr.as_const().and_then(Value::as_str) {
             Some(text) => Ok(text),
-            None => self.wrong(what, "a constant text"),
+            None => self.wrong(what, "a constant string"),
         }
     }
 

@@ -136,7 +136,7 @@ impl Scope for ConditionScope<'_> {
                 Some("first") => FIRST,
                 Some("last") => LAST,
                 Some(name) if self.conditions.names.iter().any(|known| known == name) => EVENT,
-                _ => return wrong(format!("there is no stream `{}` here", source.stream.name.name)),
+                _ => return wrong(format!("unknown stream `{}`", source.stream.name.name)),
             },
         };
         let name = &attribute.name.name;
@@ -145,7 +145,7 @@ impl Scope for ConditionScope<'_> {
         }
         match self.conditions.attributes.iter().find(|known| known.name == *name) {
             Some(known) => Ok(ColumnRef { slot, column: known.column, ty: known.ty }),
-            None => wrong(format!("there is no attribute `{name}`")),
+            None => wrong(format!("unknown attribute `{name}`")),
         }
     }
 }
@@ -244,7 +244,9 @@ impl Evaluator {
 
     pub(super) fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
         let saved = state.as_array().filter(|saved| saved.len() == self.aggregates.len());
-        let saved = saved.ok_or_else(|| EvalError("not the aggregates of this condition".into()))?;
+        let saved = saved.ok_or_else(|| {
+            EvalError("the saved state does not match the aggregates of this condition".into())
+        })?;
         self.aggregates.iter_mut().zip(saved).try_for_each(|(aggregate, saved)| aggregate.restore(saved))
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Resul
     let origin = ConditionSource::of(&parameters[0], source)?;
     let includes = match parameters.get(1) {
         Some(p) if p.expr.ty == FieldType::Bool => Some(p.expr.clone()),
-        Some(p) => return Err(format!("include.triggering is to be a bool, not `{}`", p.text)),
+        Some(p) => return Err(format!("include.triggering must be a bool, found `{}`", p.text)),
         None => None,
     };
     let streams = parameters.get(2).map(|p| p.flag("stream.current")).transpose()?.unwrap_or(false);

@@ -51,7 +51,7 @@ pub(super) fn require_times(rows: Range<RowId>, column: usize, store: &RowStore)
 }
 
 fn null() -> EvalError {
-    EvalError("the attribute that the window takes the time from is null".into())
+    EvalError("the time attribute of the window is null".into())
 }
 
 impl ExternalTime {

@@ -23,7 +23,7 @@ impl KeyEncoder {
     pub(super) fn of_attributes(attributes: &[Parameter], source: &WindowInput<'_>) -> Result<Self, String> {
         for attribute in attributes {
             if attribute.attribute.is_none() {
-                return Err(format!("a key is to be an attribute, not `{}`", attribute.text));
+                return Err(format!("a key must be an attribute, found `{}`", attribute.text));
             }
         }
         let exprs = match attributes {
@@ -41,7 +41,7 @@ impl KeyEncoder {
     /// constant.
     pub(super) fn unique(keys: &[Parameter]) -> Result<Self, String> {
         match keys.iter().find(|key| key.expr.as_const().is_some()) {
-            Some(key) => Err(format!("`{}`, a constant, tells no events apart", key.text)),
+            Some(key) => Err(format!("a constant cannot be a key, found `{}`", key.text)),
             None => Self::unique_or_constant(keys),
         }
     }
@@ -50,7 +50,7 @@ impl KeyEncoder {
     /// key.
     pub(super) fn unique_or_constant(keys: &[Parameter]) -> Result<Self, String> {
         if let Some(key) = keys.iter().find(|key| key.expr.ty == FieldType::Object) {
-            return Err(format!("`{}`, an object, tells no events apart", key.text));
+            return Err(format!("an object cannot be a key, found `{}`", key.text));
         }
         let exprs = keys.iter().map(|k| k.expr.clone()).collect();
         Ok(Self { exprs, separator: "\0", text: String::new() })

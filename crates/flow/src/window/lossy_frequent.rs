@@ -28,7 +28,7 @@ pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Resul
         None => support / 10.0,
     };
     if error == 0.0 {
-        return Err("without an error nothing is ever forgotten; it is to be above 0.0".into());
+        return Err("the error must be above 0.0: otherwise no key is ever forgotten".into());
     }
     let keys = KeyEncoder::of_attributes(parameters.get(2..).unwrap_or_default(), source)?;
     let width = (1.0 / error).ceil();

@@ -29,17 +29,17 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     let mut order: SmallVec<[SortColumn; 2]> = SmallVec::new();
     let mut rest = parameters[1..].iter().peekable();
     while let Some(attribute) = rest.next() {
-        let column = attribute.column("what is sorted by", SORTABLE)?;
+        let column = attribute.column("the attribute to sort by", SORTABLE)?;
         let mut descending = false;
         if let Some(direction) = rest.next_if(|p| p.expr.as_const().is_some()) {
             let text = direction.constant_text("the direction")?;
             descending = text.eq_ignore_ascii_case("desc");
             if !descending && !text.eq_ignore_ascii_case("asc") {
-                return Err(format!("the direction is to be 'asc' or 'desc', not `{}`", direction.text));
+                return Err(format!("the direction must be 'asc' or 'desc', found `{}`", direction.text));
             }
         } else if let Some(next) = rest.peek() {
             let (one, other) = (&attribute.text, &next.text);
-            return Err(format!("between `{one}` and `{other}` has to stand 'asc' or 'desc'"));
+            return Err(format!("expected 'asc' or 'desc' between `{one}` and `{other}`"));
         }
         order.push(SortColumn { column, descending });
     }
@@ -133,7 +133,7 @@ impl SortWindow {
         for SortColumn { column, descending } in &self.order {
             let value = rows.value(seq, *column);
             if value.is_null() {
-                return Err(EvalError("null has no place in the order of the sort window".into()));
+                return Err(EvalError("the attribute that the sort window sorts by is null".into()));
             }
             key.push(SortValue { value, descending: *descending });
         }
@@ -196,7 +196,7 @@ impl Window for SortWindow {
     fn restore(&mut self, from: &mut Reader<'_>, rows: &RowStore) -> Result<(), Error> {
         let state: State = from.state()?;
         if !state.rows.iter().all(|seq| rows.has(*seq)) {
-            return Err(from.damaged("the window holds rows that are not there"));
+            return Err(from.damaged("the window refers to rows that do not exist"));
         }
         // `BTreeSet` collects into a list first; restoring in pieces bounds its size
         let piece = (state.rows.len() / RESTORED_PIECES).max(1024);

@@ -151,6 +151,6 @@ fn what_is_wrong_with_its_parameters_is_told() {
         compile("own.siddhi", &text, &registry(), &|_| None).err().map(|e| e.to_string()).unwrap()
     };
     assert!(wrong("own:run()").contains("own:run: expected one attribute: own:run(attribute)"));
-    assert!(wrong("own:run(v)").contains("own:run: the attribute is to be an attribute of type string"));
+    assert!(wrong("own:run(v)").contains("own:run: the attribute must be an attribute of type string"));
     assert!(wrong("own:runs(k)").contains("there is no window `own:runs`. Did you mean `own:run`?"));
 }

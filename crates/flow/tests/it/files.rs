@@ -44,38 +44,30 @@ fn options_are_read() {
 #[test]
 fn mistakes_are_named() {
     for (options, code, message) in [
-        ("@map(type='csv')", "F0613", "`file` needs the file"),
+        ("@map(type='csv')", "F0613", "`file` needs the path of the file"),
         ("file.uri='x'", "F0611", "a file needs a mapper"),
-        (
-            "file.uri='x', @map(type='jsn')",
-            "F0602",
-            "there is no mapper of files `jsn`. Did you mean `json`?",
-        ),
-        ("file.uri='x', @map(type='xml')", "F0602", "there is no mapper of files `xml` yet"),
-        (
-            "file.url='x', @map(type='csv')",
-            "F0612",
-            "there is no option `file.url`. Did you mean `file.uri`?",
-        ),
-        ("file.uri='x', tailing='true', @map(type='csv')", "F0614", "`tailing` can only be 'false' so far"),
+        ("file.uri='x', @map(type='jsn')", "F0602", "unknown file mapper `jsn`. Did you mean `json`?"),
+        ("file.uri='x', @map(type='xml')", "F0602", "the file mapper `xml` is not supported yet"),
+        ("file.url='x', @map(type='csv')", "F0612", "unknown option `file.url`. Did you mean `file.uri`?"),
+        ("file.uri='x', tailing='true', @map(type='csv')", "F0614", "`tailing` only supports 'false' so far"),
         ("file.uri='x', event.time='n', @map(type='csv')", "F0614", "an attribute of type long"),
-        ("file.uri='{{symbol}}', @map(type='csv')", "F0614", "files that depend on the event"),
+        ("file.uri='{{symbol}}', @map(type='csv')", "F0614", "paths that depend on the event"),
         ("file.uri='x', @map(type='csv', delimiter=';;')", "F0614", "one ASCII character"),
-        ("file.uri='x', @map(type='csv', header.present='maybe')", "F0614", "is true or false"),
+        ("file.uri='x', @map(type='csv', header.present='maybe')", "F0614", "must be true or false"),
         (
             "file.uri='x', @map(type='json', @attributes(symbol='$.s'))",
             "F0612",
-            "`@attributes` is not there yet",
+            "`@attributes` is not supported yet",
         ),
     ] {
         let error = source(options).unwrap_err();
         assert!(error.contains(code) && error.contains(message), "{options}: {error}");
     }
     for (options, code, message) in [
-        ("file.uri='x', append='true', @map(type='avro')", "F0614", "only lines of text"),
-        ("file.uri='x', @map(type='avro', codec='lz4')", "F0602", "there is no codec `lz4`"),
-        ("file.uri='x', on.error='SHOUT', @map(type='csv')", "F0505", "there is no action `SHOUT`"),
-        ("file.uri='x', event.time='at', @map(type='csv')", "F0612", "there is no option `event.time`"),
+        ("file.uri='x', append='true', @map(type='avro')", "F0614", "only the mappers json and csv"),
+        ("file.uri='x', @map(type='avro', codec='lz4')", "F0602", "unknown codec `lz4`"),
+        ("file.uri='x', on.error='SHOUT', @map(type='csv')", "F0505", "unknown action `SHOUT`"),
+        ("file.uri='x', event.time='at', @map(type='csv')", "F0612", "unknown option `event.time`"),
     ] {
         let error = sink(options).unwrap_err();
         assert!(error.contains(code) && error.contains(message), "{options}: {error}");

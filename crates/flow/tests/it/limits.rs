@@ -45,9 +45,9 @@ fn full_tables_and_windows_say_so() {
                 .expect("a stream");
         }
     }
-    let table = "table: table `T` has 3 rows, the most it may".to_owned();
-    let window = |of: &str| format!("{of}: a window keeps 4 rows, the most it may");
-    let aggregation = "G: aggregation `G` has 2 rows, the most it may".to_owned();
+    let table = "table: table `T` full: limit of 3 rows".to_owned();
+    let window = |of: &str| format!("{of}: window full: limit of 4 rows");
+    let aggregation = "G: aggregation `G` full: limit of 2 rows".to_owned();
     let expected = [
         table.clone(),
         table,
@@ -81,7 +81,7 @@ fn full_output_rates_say_so_and_go_on_after_a_beat() {
         app.send(0, vec![column], vec![time], failures).expect("a stream");
         std::mem::take(&mut failures.0)
     };
-    let full = |of: &str| format!("{of}: an output rate keeps 3 rows, the most it may");
+    let full = |of: &str| format!("{of}: output rate limiter full: limit of 3 rows");
     for n in 0..3 {
         assert_eq!(send(n * 10, n as i32, &mut failures), [] as [String; 0]);
     }

@@ -121,13 +121,13 @@ fn mistakes_are_told_with_their_place() {
         ),
         (
             format!("@purge(enable='on') partition with (symbol of Trades) begin {query} end;"),
-            &["F1005", "`on`", "write 'true' or 'false'"],
+            &["F1005", "found 'on'", "write 'true' or 'false'"],
         ),
         (
             format!(
                 "@purge(enable='true', idle.period='0 sec') partition with (symbol of Trades) begin {query} end;"
             ),
-            &["F1006", "`0 sec`", "write a time such as '10 sec'"],
+            &["F1006", "`0 sec`", "write a duration such as '10 sec'"],
         ),
         (
             format!("partition with (price > 5 as 'high' or price as 'low' of Trades) begin {query} end;"),

@@ -69,7 +69,7 @@ impl LinearMatcher {
             column.push(value);
             let word = self.state.values.keep(&column, 0);
             if word.is_none() != null {
-                return Err(from.damaged("no state of this pattern: a value of another type"));
+                return Err(from.damaged("the state does not match this pattern: a value has another type"));
             }
             words[MARKS] |= u64::from(null) << at;
             words.push(word.unwrap_or_default());

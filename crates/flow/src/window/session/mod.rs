@@ -26,7 +26,7 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
     let key = parameters.get(1).map(|p| p.column("the key", &[FieldType::String])).transpose()?;
     let latency = parameters.get(2).map(|p| span(p, "the latency")).transpose()?.unwrap_or(0);
     if latency > gap {
-        return Err("the latency is not to be longer than the gap".into());
+        return Err("the latency must not be longer than the gap".into());
     }
     Ok(Arc::new(move || Box::new(SessionWindow { gap, key, latency, ..SessionWindow::default() })))
 }
@@ -35,7 +35,7 @@ pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<Win
 fn span(parameter: &Parameter, what: &str) -> Result<i64, String> {
     if parameter.expr.ty == FieldType::Int {
         let text = &parameter.text;
-        return Err(format!("{what} is to be a time or a long, such as `5 sec` or `5000L`, not `{text}`"));
+        return Err(format!("{what} must be a time or a long such as `5 sec` or `5000L`, found `{text}`"));
     }
     parameter.span(what)
 }

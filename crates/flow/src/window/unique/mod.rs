@@ -115,7 +115,7 @@ fn tumbling(
 
 fn positive(parameter: &Parameter) -> Result<usize, String> {
     match parameter.count("the length")? {
-        0 => Err("the length is to be a constant int above 0, not `0`".into()),
+        0 => Err("the length must be a constant int above 0, found `0`".into()),
         n => Ok(n as usize),
     }
 }
