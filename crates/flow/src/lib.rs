@@ -8,37 +8,37 @@
 // keys are ordered by their content at insertion; functions that change an object do not change keys
 #![allow(clippy::mutable_key_type)]
 
-pub mod aggregation;
-pub mod aggregators;
+mod aggregation;
+mod aggregators;
 mod annotations;
 pub mod app_stores;
 pub mod arrow;
 pub mod batch;
 pub mod catalog;
 pub mod column;
-pub mod cron;
+mod cron;
 mod equality;
 pub mod explain;
 pub mod expr;
 pub mod functions;
 pub mod io;
-pub mod join;
+mod join;
 pub mod late;
 pub mod limits;
-pub mod named_window;
-pub mod on_demand;
-pub mod output_rate;
-pub mod partition;
+mod named_window;
+mod on_demand;
+mod output_rate;
+mod partition;
 pub mod pattern;
 pub mod plan;
-pub mod processor;
+mod processor;
 pub mod query;
 mod query_batch;
 pub mod registry;
 pub mod replay;
 pub mod runtime;
-pub mod scope;
-pub mod select;
+mod scope;
+mod select;
 pub mod snapshot;
 pub mod store;
 pub mod stream_batch;

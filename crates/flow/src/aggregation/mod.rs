@@ -36,10 +36,8 @@ use bucket::BucketEvents;
 use granularity::{BucketInput, GranularityBuckets};
 use groups::GroupTable;
 
-pub use accumulators::AccumulatorKind;
 pub(crate) use compile::compile_definition;
-pub use plan::{AGG_TIMESTAMP, AccumulatorSpec, AggregationPlan};
-pub use purge::RetentionPolicy;
+pub use plan::AggregationPlan;
 pub use within::BucketQuery;
 pub(crate) use within::{compile_bucket_query, missing_within};
 

@@ -37,14 +37,4 @@ impl Cache {
         }
         Ok(query)
     }
-
-    /// Returns the number of cached queries.
-    pub fn len(&self) -> usize {
-        self.recent.len()
-    }
-
-    /// Returns whether the cache is empty.
-    pub fn is_empty(&self) -> bool {
-        self.recent.is_empty()
-    }
 }

@@ -130,11 +130,6 @@ impl Partition {
         self.index.len()
     }
 
-    /// Returns whether there are no keys.
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
-    }
-
     /// Returns the keys, oldest first.
     pub fn keys(&self) -> Vec<KeyId> {
         let there =

@@ -15,7 +15,7 @@ mod why;
 
 pub(crate) use batch::ChunkRun;
 pub use instances::{KeyId, Partition};
-pub use keys::{KeyRun, Route};
+pub use keys::Route;
 pub use plan::{IdleKeyPurge, KeyPart, PartitionPlan, StreamKeys};
 pub(crate) use rewrite::{rewrite_as_group_by, split_by_key};
 

@@ -81,7 +81,7 @@ fn dropped_keys_leave_nothing() {
     let keys = ["b", "d", "e"].map(|key| partition.find(key).unwrap());
     assert_eq!(partition.keys(), keys);
     partition.purge(9000);
-    assert!(partition.is_empty());
+    assert_eq!(partition.len(), 0);
     assert_eq!((partition.next_timer(), partition.next_purge(9000, None)), (None, None));
 }
 
