@@ -206,7 +206,7 @@ fn replay_fails_when_an_input_cannot_be_done() {
     let (out, err) = run(&["replay", app, "--events", events], 1);
     assert!(out.contains("\"data\":[3]"), "{out}");
     assert!(err.contains("events.jsonl:2: there is no stream `Inn`"), "{err}");
-    assert!(err.contains("events.jsonl:3: `In` has 1 attributes, the event 2"), "{err}");
+    assert!(err.contains("events.jsonl:3: `In` has 1 attributes, the event has 2"), "{err}");
 }
 
 #[test]

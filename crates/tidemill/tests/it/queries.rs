@@ -316,9 +316,9 @@ fn queries_tell_what_they_wait_for() {
     assert_eq!(told[0]["keys"]["key"], json!("s1"), "{told}");
     assert!(told[0]["window"]["held"].as_u64().unwrap() > 0, "{told}");
     assert!(why(&["idle"], 0).contains("all of its 6 keys: `s"));
-    assert!(why(&["idle", "--key", "s9"], 1).contains("there is no key `s9` among 6"));
+    assert!(why(&["idle", "--key", "s9"], 1).contains("there is no key `s9` among the 6 keys"));
     assert!(why(&["idel"], 1).contains("Did you mean `idle`"));
-    assert!(why(&["rises", "--key", "s1"], 1).contains("stands in no partition"));
+    assert!(why(&["rises", "--key", "s1"], 1).contains("is not in a partition"));
     assert!(why(&["Echo"], 1).contains("is a rule: say for which event, with --event"));
     assert!(why(&["rises", "--app", "x"], 1).contains("no file `x`"));
     server.kill();
@@ -360,8 +360,8 @@ fn replay_says_what_it_loses() {
     assert_eq!(out, "{\"input\":0,\"stream\":\"Out\",\"timestamp\":1,\"data\":[1.5]}\n");
     let at = events.display();
     let expected = format!(
-        "{at}:2: `double` failed at S at 1: [\"x\"]: cast: `x` is of type string, not double
-`double` failed 2 times and lost 2 events; the first time: cast: `x` is of type string, not double
+        "{at}:2: `double` failed at S at 1: [\"x\"]: cast: cannot cast `x` of type string to double
+`double` failed 2 times and lost 2 events; the first time: cast: cannot cast `x` of type string to double
 to keep such events write @OnError(action='STREAM') before their stream and read `!STREAM`
 "
     );
@@ -402,6 +402,6 @@ fn run_says_what_queries_lose() {
     let (out, err) =
         run(&["run", apps.to_str().unwrap(), "--data", data.to_str().unwrap(), "--until-idle"], 0);
     assert!(out.contains("Queries that failed"), "{out}");
-    let said = "query `double` of a.siddhi failed 1 times and lost its events; the last time: cast: `x` is of type string, not double";
+    let said = "query `double` of a.siddhi failed 1 times and lost its events; the last time: cast: cannot cast `x` of type string to double";
     assert!(err.contains(said), "{err}");
 }
