@@ -589,7 +589,8 @@ fn late_events_go_where_their_stream_says() {
     assert!(wrong.to_string().contains("Did you mean `drop`"), "{wrong}");
     let wrong = Engine::open(dir.path(), Some(app("@late(policy='correct')"))).err().unwrap();
     assert!(
-        wrong.to_string().contains("how far behind the clock") && wrong.to_string().contains("allowed='1 min'"),
+        wrong.to_string().contains("how far behind the clock")
+            && wrong.to_string().contains("allowed='1 min'"),
         "{wrong}"
     );
 }
