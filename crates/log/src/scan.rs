@@ -7,10 +7,10 @@
 //!
 //! 1. Whether a valid record follows. If none does, the bad record is the tail.
 //! 2. The `unsynced` counts of the following records: how many records before each were not yet on the disk
-//! when it was written. If a count implies that the bad record was on the disk, it is damage.
+//!    when it was written. If a count implies that the bad record was on the disk, it is damage.
 //! 3. Whether a disk sector between the bad position and the next valid record is all zeros. The file is only
-//! written at its end, so a sector that did not reach the disk reads as zeros, while damage does not look
-//! like that. Without such a sector it is damage.
+//!    written at its end, so a sector that did not reach the disk reads as zeros, while damage does not look
+//!    like that. Without such a sector it is damage.
 //!
 //! Bounds: one window of [`WINDOW_BYTES`] in memory, regardless of the size of the segment and its records.
 
