@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use tidemill_types::{Error, Result};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 /// Message of a query's task to its reader. A result without `End` is incomplete.
@@ -29,7 +29,16 @@ pub struct QueryResult {
     ended: bool,
     collect_bytes_max: usize,
     closing: ClosingFlag,
+    watchdog: Watchdog,
     _task: AbortOnDrop,
+}
+
+/// Ends a query whose deadline has passed although its task does not say so: all threads of the session may be in
+/// polls that take long, and then nothing there looks at timers.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    pub expired: oneshot::Receiver<Error>,
+    pub _task: AbortOnDrop,
 }
 
 /// Flag that the session is being closed, so that a query that ends early is not reported as a defect.
@@ -88,9 +97,10 @@ impl QueryResult {
         messages: mpsc::Receiver<QueryMessage>,
         collect_bytes_max: usize,
         closing: ClosingFlag,
+        watchdog: Watchdog,
         task: AbortOnDrop,
     ) -> Self {
-        Self { schema, messages, ended: false, collect_bytes_max, closing, _task: task }
+        Self { schema, messages, ended: false, collect_bytes_max, closing, watchdog, _task: task }
     }
 
     /// Returns the schema of every batch.
@@ -133,8 +143,11 @@ impl Stream for QueryResult {
             return Poll::Ready(None);
         }
         let message = match self.messages.poll_recv(cx) {
-            Poll::Pending => return Poll::Pending,
             Poll::Ready(message) => message,
+            Poll::Pending => match self.watchdog.expired.poll_unpin(cx) {
+                Poll::Ready(Ok(error)) => Some(QueryMessage::Failed(error)),
+                Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
+            },
         };
         let item = match message {
             Some(QueryMessage::Batch(batch)) => return Poll::Ready(Some(Ok(batch))),

@@ -20,6 +20,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::{SQLOptions, SessionConfig};
 use futures::StreamExt;
+use futures::future::Either;
 use tidemill_types::{Error, Result};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -29,13 +30,15 @@ use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
 use crate::memory::QueryMemory;
-use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryResult, QueryRows};
+use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryResult, QueryRows, Watchdog};
 use crate::{
     MissingFields, SqlOptions, Tables, batch_size, deadline, functions, names, parse, rerun, stack, tree,
 };
 
 /// Finished batches buffered per query for a slow reader.
 const BATCHES_READY: usize = 2;
+/// How much longer than its timeout a query may take to say so before its watchdog does.
+const WATCHDOG_GRACE: Duration = Duration::from_millis(500);
 
 /// Maximum number of names in one query that are corrected to another case or treated as missing fields.
 const NAME_FIXES_MAX: usize = 64;
@@ -44,6 +47,8 @@ const NAME_FIXES_MAX: usize = 64;
 pub struct Sql {
     shared: Arc<Shared>,
     runtime: Option<Runtime>,
+    /// One thread for the [`Watchdog`]s.
+    timers: Option<Runtime>,
 }
 
 struct Shared {
@@ -77,7 +82,13 @@ impl Sql {
         let planning = Arc::new(Semaphore::new(options.target_partitions.max(1)));
         let shared =
             Arc::new(Shared { tables, options, state, running, planning, closing: ClosingFlag::default() });
-        Ok(Self { shared, runtime: Some(runtime) })
+        let timers = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("sql-timers")
+            .enable_time()
+            .build()
+            .map_err(|e| Error::unavailable("the timers of queries cannot be started").with_source(e))?;
+        Ok(Self { shared, runtime: Some(runtime), timers: Some(timers) })
     }
 
     /// Plans and starts a query and returns its rows as a stream.
@@ -99,8 +110,26 @@ impl Sql {
         let text = sql.to_owned();
         let task = runtime.spawn(async move { shared.run(text, missing, head_in, messages_in).await });
         let task = AbortOnDrop(task.abort_handle());
-        let schema = head.await.map_err(|_| closing.ended_early())??;
-        Ok(QueryResult::new(schema, messages, self.shared.options.collect_bytes_max, closing.clone(), task))
+        let mut watchdog = self.watchdog()?;
+        let schema = match futures::future::select(head, &mut watchdog.expired).await {
+            Either::Left((head, _)) => head.map_err(|_| closing.ended_early())??,
+            Either::Right((expired, _)) => return Err(expired.unwrap_or_else(|_| closing.ended_early())),
+        };
+        let bytes_max = self.shared.options.collect_bytes_max;
+        Ok(QueryResult::new(schema, messages, bytes_max, closing.clone(), watchdog, task))
+    }
+
+    /// Starts the watchdog of a query that has just arrived.
+    fn watchdog(&self) -> Result<Watchdog> {
+        let timers = self.timers.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
+        let limit = self.shared.options.query_timeout;
+        let (report, expired) = oneshot::channel();
+        let task = timers.spawn(async move {
+            tokio::time::sleep(limit.saturating_add(WATCHDOG_GRACE)).await;
+            // the query has ended if this fails
+            let _ = report.send(too_long(limit));
+        });
+        Ok(Watchdog { expired, _task: AbortOnDrop(task.abort_handle()) })
     }
 
     /// Plans a query without running it and returns its schema.
@@ -156,7 +185,7 @@ impl Drop for Sql {
     fn drop(&mut self) {
         // dropping the runtime would wait for running queries, and would panic inside async code
         self.shared.closing.begin();
-        if let Some(runtime) = self.runtime.take() {
+        for runtime in [self.runtime.take(), self.timers.take()].into_iter().flatten() {
             runtime.shutdown_background();
         }
     }
