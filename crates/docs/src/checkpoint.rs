@@ -60,7 +60,7 @@ impl Store {
                         reader.damaged(format!("expected the definition of a collection: {e}"))
                     })?;
                     if store.collection(&spec.name).is_some() {
-                        return Err(reader.damaged(format!("collection `{}` is there twice", spec.name)));
+                        return Err(reader.damaged(format!("duplicate collection `{}`", spec.name)));
                     }
                     store.create_collection(&spec)?;
                     current = Some(spec.name);
@@ -127,7 +127,7 @@ impl StoreSnapshot {
 }
 
 fn write_error(e: std::io::Error) -> DocsError {
-    DocsError::new(ErrorCode::Io, format!("writing the documents checkpoint: {e}"))
+    DocsError::new(ErrorCode::Io, format!("cannot write the documents checkpoint: {e}"))
 }
 
 fn write_block(output: &mut impl Write, kind: u8, contents: &[u8]) -> Result<()> {
@@ -173,7 +173,7 @@ impl<R: Read> BlockReader<'_, R> {
             IoKind::UnexpectedEof => corrupt(self.at, "expected more bytes, found the end"),
             _ => DocsError::new(
                 ErrorCode::Io,
-                format!("reading the documents checkpoint at byte {}: {e}", self.at),
+                format!("cannot read the documents checkpoint at byte {}: {e}", self.at),
             ),
         }
     }
@@ -209,7 +209,7 @@ impl<R: Read> BlockReader<'_, R> {
         let [kind, l0, l1, l2, l3, c0, c1, c2, c3] = head;
         let len = u32::from_le_bytes([l0, l1, l2, l3]);
         if len as usize > self.max {
-            return Err(self.damaged(format!("block of {len} bytes, at most {} are expected", self.max)));
+            return Err(self.damaged(format!("expected a block of at most {} bytes, found {len}", self.max)));
         }
         self.block.clear();
         self.block.shrink_to(BLOCK_BYTES);

@@ -72,7 +72,7 @@ impl Index {
                     return Err(DocsError::new(
                         ErrorCode::StoreFull,
                         format!(
-                            "index `{}`: {count} entries for one document at '{path}', at most {INDEX_KEYS_PER_DOCUMENT_MAX}",
+                            "index `{}`: {count} entries for one document at '{path}': limit of {INDEX_KEYS_PER_DOCUMENT_MAX}",
                             self.spec.name
                         ),
                     ));

@@ -144,7 +144,9 @@ fn add(root: &mut FieldTree, path: &str) -> Result<()> {
             Some(at) if last || fields.0[at].1.0.is_empty() => return Err(collision(path)),
             Some(at) => at,
             None if fields.0.len() >= CLAUSES_MAX => {
-                return Err(DocsError::parse("projection with too many fields"));
+                return Err(DocsError::parse(
+                    "projection too large: limit of {CLAUSES_MAX} fields at one level",
+                ));
             }
             None => {
                 fields.0.push((name.as_bytes().into(), FieldTree::default()));

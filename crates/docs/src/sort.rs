@@ -33,7 +33,7 @@ impl SortOrder {
         }
         if fields.len() > INDEX_FIELDS_MAX {
             return Err(DocsError::bad_value(format!(
-                "sort: {} fields, at most {INDEX_FIELDS_MAX}",
+                "sort by {} fields: limit of {INDEX_FIELDS_MAX}",
                 fields.len()
             )));
         }

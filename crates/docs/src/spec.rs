@@ -126,7 +126,7 @@ impl IndexSpec {
             DocsError::new(ErrorCode::CannotCreateIndex, format!("index `{}`: {why}", self.name))
         };
         if self.name.is_empty() || self.name == "_id_" || self.name.contains('\0') {
-            return Err(wrong("expected a name other than `_id_` that is not empty".into()));
+            return Err(wrong("expected a non-empty name other than `_id_`, without NUL".into()));
         }
         if self.fields.is_empty() || self.fields.len() > INDEX_FIELDS_MAX {
             return Err(wrong(format!(
@@ -137,7 +137,7 @@ impl IndexSpec {
         for (i, (path, _)) in self.fields.iter().enumerate() {
             check_path(path).map_err(|why| wrong(format!("field {path:?}: {why}")))?;
             if self.fields[..i].iter().any(|(other, _)| other == path) {
-                return Err(wrong(format!("field `{path}` is there twice")));
+                return Err(wrong(format!("duplicate field `{path}`")));
             }
         }
         Ok(())
@@ -147,13 +147,13 @@ impl IndexSpec {
 /// Checks that an index or shard key may use the path.
 fn check_path(path: &str) -> Result<(), &'static str> {
     if path.split('.').any(str::is_empty) {
-        return Err("expected field names between the dots");
+        return Err("empty field name: expected a path such as `a` or `a.b`");
     }
     if path.split('.').any(|p| p.starts_with('$')) {
         return Err("expected field names without a leading `$`");
     }
     if path.contains('\0') {
-        return Err("expected no NUL");
+        return Err("a field name must not contain NUL");
     }
     Ok(())
 }

@@ -50,7 +50,7 @@ impl Store {
         if self.collections.len() >= self.limits.collections_max {
             return Err(DocsError::new(
                 ErrorCode::StoreFull,
-                format!("{} collections, as many as allowed (collections_max)", self.collections.len()),
+                format!("limit of {} collections reached (collections_max)", self.collections.len()),
             ));
         }
         let bare = CollectionSpec { indexes: Vec::new(), ..spec.clone() };
@@ -78,7 +78,7 @@ impl Store {
             Some(old) => Err(DocsError::new(
                 ErrorCode::NamespaceExists,
                 format!(
-                    "collection `{}` has {} documents that are {}, and is declared as {}",
+                    "collection `{}` has {} documents that are {}, but is declared as {}: delete the documents first",
                     spec.name,
                     old.len(),
                     old.spec.placement(),

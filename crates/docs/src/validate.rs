@@ -38,7 +38,7 @@ pub(crate) fn too_large(found: usize, max: usize) -> DocsError {
     DocsError::new(
         ErrorCode::DocumentTooLarge,
         format!(
-            "document of {found} bytes: at most {max} bytes (document_bytes_max) fit; split it or store a reference"
+            "document too large: {found} bytes, limit of {max} bytes (document_bytes_max); split it or store a reference"
         ),
     )
 }
@@ -110,7 +110,7 @@ fn check_document(
                 name => invalid(
                     value_at,
                     &format!("expected a value of type {name}"),
-                    format!("{} bytes that do not hold one", rest.len()),
+                    format!("{} other bytes", rest.len()),
                 ),
             });
         };
@@ -132,7 +132,11 @@ fn check_value(bytes: &[u8], kind: u8, at: usize, len: usize, left: usize, max: 
         tag::BINARY if value[4] == 2 => {
             let inner = le_i32(&value[5..]).and_then(|n| usize::try_from(n).ok());
             if inner.is_none_or(|n| n + 9 != len) {
-                return Err(invalid(at + 5, "expected the inner length of an old binary", "another"));
+                return Err(invalid(
+                    at + 5,
+                    "expected the matching inner length of an old binary",
+                    "another length",
+                ));
             }
             Ok(())
         }
@@ -148,7 +152,7 @@ fn check_value(bytes: &[u8], kind: u8, at: usize, len: usize, left: usize, max: 
 fn check_text(value: &[u8], at: usize) -> Result<()> {
     // value_len checked that the length fits, not that it is at least the NUL
     if value.len() < 5 || value.last() != Some(&0) || le_i32(value) != i32::try_from(value.len() - 4).ok() {
-        return Err(invalid(at, "expected text with its length and a 0 at its end", "other bytes"));
+        return Err(invalid(at, "expected a string with its length and a 0 at its end", "other bytes"));
     }
     match std::str::from_utf8(&value[4..value.len() - 1]) {
         Ok(_) => Ok(()),
@@ -160,7 +164,7 @@ fn check_code_with_scope(bytes: &[u8], at: usize, len: usize, left: usize, max: 
     let end = at + len;
     let code_len = bytes.get(at + 4..end).and_then(|rest| value_len(tag::CODE, rest));
     let Some(code_len) = code_len else {
-        return Err(invalid(at, "expected code with a scope", "bytes that do not hold one"));
+        return Err(invalid(at, "expected code with a scope", "other bytes"));
     };
     let scope_at = at + 4 + code_len;
     check_text(&bytes[at + 4..scope_at], at + 4)?;

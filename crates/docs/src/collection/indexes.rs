@@ -22,7 +22,7 @@ impl Collection {
             return Err(DocsError::new(
                 ErrorCode::IndexOptionsConflict,
                 format!(
-                    "index `{}` of `{}` is there with the keys {}: drop it first or choose another name",
+                    "index `{}` of `{}` already exists with the keys {}: drop it first or choose another name",
                     spec.name,
                     self.spec.name,
                     old.spec.pattern()
@@ -33,7 +33,7 @@ impl Collection {
             return Err(DocsError::new(
                 ErrorCode::CannotCreateIndex,
                 format!(
-                    "`{}` has {} indexes, as many as allowed (indexes_max)",
+                    "collection `{}`: limit of {} indexes reached (indexes_max)",
                     self.spec.name,
                     self.indexes.len()
                 ),

@@ -144,7 +144,7 @@ impl Collection {
         }
         let slot = RowIndex::try_from(self.rows.len()).ok().filter(|s| *s < RowIndex::MAX);
         let Some(slot) = slot else {
-            return Err(self.store_full("more than 4294967294 rows in one partition".into()));
+            return Err(self.store_full("limit of 4294967294 documents in one partition".into()));
         };
         let keys = self.new_keys(doc, None)?;
         let added = doc.len() as u64 + ROW_BYTES + keys.iter().map(Index::cost).sum::<u64>();
@@ -255,7 +255,7 @@ impl Collection {
         let used = self.usage.bytes.load(Ordering::Relaxed);
         if used + bytes > self.limits.store_bytes_max {
             return Err(self.store_full(format!(
-                "{used} of {} bytes (store_bytes_max) are used and {bytes} more are needed",
+                "{used} of {} bytes (store_bytes_max) are used, {bytes} more are needed",
                 self.limits.store_bytes_max
             )));
         }
@@ -272,7 +272,7 @@ impl Collection {
         DocsError::new(
             ErrorCode::StoreFull,
             format!(
-                "`{}`: the document store is full: {why}; delete documents or raise the limit",
+                "collection `{}`: the document store is full: {why}; delete documents or raise the limit",
                 self.spec.name
             ),
         )

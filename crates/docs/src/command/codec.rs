@@ -67,7 +67,7 @@ impl Command {
             return Err(DocsError::new(
                 ErrorCode::DocumentTooLarge,
                 format!(
-                    "command of {} bytes: at most {COMMAND_BYTES_MAX}; send fewer documents at once",
+                    "command of {} bytes: limit of {COMMAND_BYTES_MAX} bytes; send fewer documents at once",
                     bytes.len()
                 ),
             ));
@@ -156,7 +156,7 @@ impl CommandWriter {
         if le_i32(doc).and_then(|n| usize::try_from(n).ok()) != Some(doc.len()) || doc.last() != Some(&0) {
             return Err(DocsError::new(
                 ErrorCode::InvalidBson,
-                format!("{name}: {} bytes that are no document", doc.len()),
+                format!("{name}: expected a document, found {} other bytes", doc.len()),
             ));
         }
         put_element(&mut self.0, name.as_bytes(), RawValue { tag: tag::DOCUMENT, bytes: doc });
@@ -203,7 +203,8 @@ impl<'b> CommandFields<'b> {
     }
 
     fn require(&mut self, name: &str, kind: u8) -> Result<RawValue<'b>> {
-        self.take(name, kind)?.ok_or_else(|| DocsError::parse(format!("document command: no field `{name}`")))
+        self.take(name, kind)?
+            .ok_or_else(|| DocsError::parse(format!("document command: field `{name}` is missing")))
     }
 
     fn text(&mut self, name: &str) -> Result<String> {

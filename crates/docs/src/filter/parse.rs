@@ -68,7 +68,7 @@ impl FilterParser {
     fn enter(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(DocsError::parse(format!("filter nested deeper than {DEPTH_MAX} operators")));
+            return Err(DocsError::parse(format!("filter nested deeper than {DEPTH_MAX} levels")));
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl FilterParser {
         self.clauses += n;
         if self.clauses > CLAUSES_MAX {
             return Err(DocsError::parse(format!(
-                "filter with more than {CLAUSES_MAX} conditions and values"
+                "filter too large: limit of {CLAUSES_MAX} conditions and values"
             )));
         }
         Ok(())
@@ -132,7 +132,7 @@ impl FilterParser {
             let op = text(&e);
             if !op.starts_with('$') {
                 return Err(DocsError::bad_value(format!(
-                    "unknown operator: {op} in the conditions of '{path}': expected only operators such as $gt beside others"
+                    "unknown operator: {op} in the conditions of '{path}': operators such as $gt cannot be mixed with fields"
                 )));
             }
             if let Some(node) = self.operator(path, op, e.value, operators)? {
@@ -224,7 +224,7 @@ impl FilterParser {
             match first {
                 Some(op) if op.name == b"$elemMatch" => all.push(self.elem_match(path, op.value)?),
                 Some(op) if op.name.starts_with(b"$") => {
-                    return Err(expected("$all", "values or only $elemMatch as its elements", e.value));
+                    return Err(expected("$all", "an array of either values or $elemMatch", e.value));
                 }
                 _ if e.value.tag == tag::REGEX => {
                     all.push(FilterNode::Field(path.clone(), ValueTest::Pattern(regex_value(e.value)?)))
@@ -275,7 +275,7 @@ fn unknown_top(name: &str) -> DocsError {
             format!("{name} is not supported. Top-level operators: {}", TOP_OPERATORS.join(", "))
         }
         _ if FIELD_OPERATORS.contains(&name) => {
-            format!("{name} belongs under a field: {{ field: {{ {name}: … }} }}")
+            format!("{name} applies to a field: write {{ field: {{ {name}: … }} }}")
         }
         _ => format!("unknown top level operator: {name}{}", did_you_mean(name, TOP_OPERATORS)),
     };
@@ -289,7 +289,7 @@ fn unknown_field_operator(op: &str) -> DocsError {
             format!("{op} is not supported. Operators: {}", FIELD_OPERATORS.join(", "))
         }
         _ if TOP_OPERATORS.contains(&op) => {
-            format!("{op} belongs at the top: {{ {op}: [ … ] }}, not under a field")
+            format!("{op} is not allowed under a field: write {{ {op}: [ … ] }} at the top level")
         }
         _ => format!("unknown operator: {op}{}", did_you_mean(op, FIELD_OPERATORS)),
     };

@@ -140,7 +140,7 @@ impl<'t> UpdateWalk<'t, '_> {
             let before = out.len();
             if index as usize - len as usize > ARRAY_PAD_MAX {
                 return Err(DocsError::bad_value(format!(
-                    "cannot put {} nulls before element {index} of '{}': at most {ARRAY_PAD_MAX}",
+                    "cannot insert {} nulls before element {index} of '{}': limit of {ARRAY_PAD_MAX}",
                     index - len,
                     self.path.join(".")
                 )));

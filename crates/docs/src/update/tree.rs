@@ -40,7 +40,7 @@ impl OperatorTree {
                         Ok(())
                     }
                     Err(_) => Err(DocsError::bad_value(format!(
-                        "update: more than {CLAUSES_MAX} fields in one document"
+                        "update too large: limit of {CLAUSES_MAX} fields in one document"
                     ))),
                 };
             }
@@ -90,7 +90,7 @@ fn check_path(path: &str) -> Result<()> {
     // the depth of the result is checked as well; this limits the work before that
     if path.split('.').count() > 200 {
         return Err(DocsError::bad_value(format!(
-            "update path of {} parts: at most 200",
+            "update path of {} parts: limit of 200",
             path.split('.').count()
         )));
     }

@@ -70,8 +70,8 @@ fn all_commands_apply_in_turn() {
 fn what_is_no_command_is_refused_with_the_field() {
     let raw = |d: bson::RawDocumentBuf| Bytes::from(d.into_bytes());
     for (command, expected) in [
-        (rawdoc! {}, "no field `op`"),
-        (rawdoc! { "op": "insert" }, "no field `c`"),
+        (rawdoc! {}, "field `op` is missing"),
+        (rawdoc! { "op": "insert" }, "field `c` is missing"),
         (rawdoc! { "op": 1, "c": "x" }, "field `op`: expected string, found int"),
         (rawdoc! { "op": "merge", "c": "x" }, "unknown operation \"merge\""),
         (rawdoc! { "op": "drop", "c": "x", "later": 1 }, "unknown field \"later\""),
