@@ -109,7 +109,7 @@ impl BatchBuilder {
         let seed = RowSeed { builder: self };
         seed.deserialize(&mut de).and_then(|()| de.end()).map_err(|e| {
             let reason = strip_position(e.to_string());
-            Error::invalid(if e.is_data() { reason } else { format!("not JSON: {reason}") })
+            Error::invalid(if e.is_data() { reason } else { format!("not valid JSON: {reason}") })
         })?;
         if let Some(missing) =
             self.pending.iter().position(|s| self.complete && matches!(s, PendingValue::Missing))
@@ -377,7 +377,7 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
 
 /// Repeated fields are rejected, because JSON readers disagree on which value counts.
 fn repeated<E: serde::de::Error>(name: &str) -> E {
-    E::custom(format!("field `{name}` is there twice"))
+    E::custom(format!("field `{name}` occurs twice"))
 }
 
 /// An object key, borrowed unless it has escapes.

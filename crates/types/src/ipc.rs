@@ -31,7 +31,8 @@ impl BatchEncoder {
     ///
     /// Errors: `Internal` for a batch that Arrow IPC does not support.
     pub fn encode(&mut self, batch: &RecordBatch) -> Result<EncodedBatch> {
-        let failed = |e: ArrowError| Error::internal("a batch could not be encoded").with_source(e);
+        let failed =
+            |e: ArrowError| Error::internal("internal error: cannot encode the batch").with_source(e);
         let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5).map_err(failed)?;
         let mut dictionaries = DictionaryTracker::new(false);
         let (_, data) = IpcDataGenerator::default()
@@ -55,6 +56,6 @@ pub fn decode_batch(message: &[u8], data: Bytes, schema: SchemaRef) -> Result<Re
     // state.
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)) {
         Ok(batch) => batch.map_err(|e| damaged(e.to_string())),
-        Err(_) => Err(damaged("its buffers do not fit it".into())),
+        Err(_) => Err(damaged("its buffers do not match its schema".into())),
     }
 }

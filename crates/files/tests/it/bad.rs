@@ -43,7 +43,7 @@ fn json_lines() {
         [
             "line 3, byte 27: field `volume`: expected long (a whole number of 64 bits), found \"x\"",
             "line 6, byte 106: field `symbol`: expected string (text in quotes), found 7",
-            "line 7, byte 176: not JSON: EOF while parsing a value at byte 10",
+            "line 7, byte 176: not valid JSON: EOF while parsing a value at byte 10",
         ]
     );
     let complete = ReadOptions { complete: true, ..ReadOptions::default() };

@@ -32,15 +32,15 @@ fn bad_rows_leave_no_trace() {
         (r#"{"n":3000000000}"#, "field `n`: expected int (a whole number of 32 bits), found 3000000000"),
         (r#"{"n":1.5}"#, "field `n`: expected int (a whole number of 32 bits), found 1.5"),
         (r#"[1]"#, "invalid type: sequence, expected a JSON object with the fields of S at byte 0"),
-        (r#"{"id":"a""#, "not JSON: EOF while parsing an object at byte 9"),
-        (r#"not json"#, "not JSON: expected ident at byte 2"),
-        (r#"{"id":"a","id":"b"}"#, "field `id` is there twice"),
-        (r#"{"id":null,"id":"b"}"#, "field `id` is there twice"),
-        (r#"{"more":1,"id":"a","more":1}"#, "field `more` is there twice"),
+        (r#"{"id":"a""#, "not valid JSON: EOF while parsing an object at byte 9"),
+        (r#"not json"#, "not valid JSON: expected ident at byte 2"),
+        (r#"{"id":"a","id":"b"}"#, "field `id` occurs twice"),
+        (r#"{"id":null,"id":"b"}"#, "field `id` occurs twice"),
+        (r#"{"more":1,"id":"a","more":1}"#, "field `more` occurs twice"),
         (r#"{"x":1e400}"#, "field `x`: expected double (a number up to 1.8e308), found 1e400"),
         (r#"{"x":-1e400}"#, "field `x`: expected double (a number up to 1.8e308), found -1e400"),
         (r#"{"f":1e39}"#, "field `f`: expected float (a number up to 3.4e38), found 1e39"),
-        (r#"{} {}"#, "not JSON: trailing characters at byte 4"),
+        (r#"{} {}"#, "not valid JSON: trailing characters at byte 4"),
     ] {
         assert_eq!(b.push_json(row.as_bytes(), Timestamp(5)).unwrap_err().to_string(), message);
     }
