@@ -239,9 +239,9 @@ impl DiagnosticSink {
         let span = diagnostic.span;
         self.list.push(diagnostic);
         if self.list.len() == DIAGNOSTICS_MAX {
-            let message = format!("more than {DIAGNOSTICS_MAX} errors; the rest is not checked");
+            let message = format!("more than {DIAGNOSTICS_MAX} errors; further ones are not reported");
             self.list.push(
-                Diagnostic::error(TOO_MANY, span, message).help("correct the first ones, then check again"),
+                Diagnostic::error(TOO_MANY, span, message).help("correct these errors, then check again"),
             );
         }
     }

@@ -168,10 +168,10 @@ pub(crate) fn lex_in(
     };
     if file.text().len() > FILE_BYTES_MAX {
         let start = lexer.span(0, 0);
-        let message = format!("the file has {} bytes; at most {FILE_BYTES_MAX} are read", file.text().len());
+        let message = format!("file too large: {} bytes, limit of {FILE_BYTES_MAX} bytes", file.text().len());
         lexer.sink.push(
             Diagnostic::error(diagnostic_codes::TOO_LARGE, start, message)
-                .help("divide it into several files"),
+                .help("split it into several files"),
         );
         lexer.push(TokenKind::End, 0);
         return lexer.out;
@@ -283,7 +283,7 @@ impl<'a> Lexer<'a> {
             }
             let open = self.span(start, start + 2);
             self.sink.push(
-                Diagnostic::error(diagnostic_codes::OPEN_COMMENT, open, "this comment is never closed")
+                Diagnostic::error(diagnostic_codes::OPEN_COMMENT, open, "this comment is not closed")
                     .expected(["`*/`"])
                     .help("put `*/` where the comment ends"),
             );
@@ -310,7 +310,7 @@ impl<'a> Lexer<'a> {
         let name = &self.text[start..self.at];
         let span = self.span(start, self.at);
         let shown: String = name.chars().take(40).collect();
-        let message = format!("`{shown}` has letters beyond a-z, A-Z, 0-9 and _");
+        let message = format!("`{shown}` has characters other than a-z, A-Z, 0-9 and _");
         self.sink.push(
             Diagnostic::error(diagnostic_codes::CHARACTER, span, message)
                 .help(format!("write it in backticks: `` `{shown}` ``")),
@@ -330,7 +330,7 @@ impl<'a> Lexer<'a> {
             _ => self.dialect.punctuation.iter().find(|p| **p == plain).map(|p| TokenKind::Punct(p)),
         });
         let span = self.span(start, start + first.len_utf8());
-        let message = format!("`{}` has no meaning here", first.escape_debug());
+        let message = format!("unexpected character `{}`", first.escape_debug());
         let mut diagnostic = Diagnostic::error(diagnostic_codes::CHARACTER, span, message);
         diagnostic.help = plain.map(|plain| match plain {
             "&&" => "write `and`".to_owned(),

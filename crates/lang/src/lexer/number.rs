@@ -37,7 +37,7 @@ impl Lexer<'_> {
             let message = format!("the number is larger than {}", i64::MAX);
             self.sink.push(
                 Diagnostic::error(diagnostic_codes::NUMBER, span, message)
-                    .help("write it with a point: `1.0` is a float"),
+                    .help("write it with a decimal point: `1.0` is a float"),
             );
             0
         });

@@ -46,9 +46,9 @@ impl Lexer<'_> {
                 Diagnostic::error(
                     diagnostic_codes::TEXT_CHARACTER,
                     place,
-                    format!("a text in {kind} quotes cannot hold {what}"),
+                    format!("a string in {kind} quotes cannot contain {what}"),
                 )
-                .help("put three double quotes at both ends: `\"\"\"…\"\"\"`"),
+                .help("write three double quotes at both ends: `\"\"\"…\"\"\"`"),
             );
         }
         self.push(TokenKind::Str(value), start);
@@ -62,13 +62,13 @@ impl Lexer<'_> {
         let before = &self.text[..start];
         let line = &before[before.rfind('\n').unwrap_or(0)..];
         let help = if quote == '\'' && line.contains("\\'") {
-            "a text has no escapes: put double quotes around one that holds `'`".to_owned()
+            "a string has no escapes: write double quotes around one that contains `'`".to_owned()
         } else {
-            format!("put `{quote}` at its end; a text of several lines stands between `{TRIPLE}`")
+            format!("write `{quote}` at its end; write `{TRIPLE}` around a string of several lines")
         };
         let open = self.span(start, start + 1);
         self.sink.push(
-            Diagnostic::error(diagnostic_codes::OPEN_STRING, open, "this text is not closed on its line")
+            Diagnostic::error(diagnostic_codes::OPEN_STRING, open, "this string is not closed on its line")
                 .expected([format!("`{quote}`")])
                 .help(help),
         );
@@ -85,9 +85,9 @@ impl Lexer<'_> {
         if length.is_none() {
             let open = self.span(start, begin);
             self.sink.push(
-                Diagnostic::error(diagnostic_codes::OPEN_STRING, open, "this text is never closed")
+                Diagnostic::error(diagnostic_codes::OPEN_STRING, open, "this string is not closed")
                     .expected([format!("`{TRIPLE}`")])
-                    .help(format!("put `{TRIPLE}` where the text ends")),
+                    .help(format!("write `{TRIPLE}` where the string ends")),
             );
         }
         self.push(TokenKind::Str(self.text[begin..end].to_owned()), start);
@@ -131,7 +131,7 @@ impl Lexer<'_> {
             let message = format!("the number is larger than {}", i64::MAX);
             self.sink.push(
                 Diagnostic::error(diagnostic_codes::NUMBER, self.span(start, self.at), message)
-                    .help("write it with a point: `1.0` is a double"),
+                    .help("write it with a decimal point: `1.0` is a double"),
             );
             TokenKind::Long(0)
         });
@@ -191,9 +191,9 @@ impl Lexer<'_> {
         }
         let brace = self.span(start, start + 1);
         self.sink.push(
-            Diagnostic::error(diagnostic_codes::OPEN_BODY, brace, "this body is never closed")
+            Diagnostic::error(diagnostic_codes::OPEN_BODY, brace, "this body is not closed")
                 .expected(["`}`"])
-                .help("put `}` where it ends"),
+                .help("write `}` where it ends"),
         );
         self.push(TokenKind::Body(self.text[start + 1..].to_owned()), start);
     }
@@ -207,7 +207,7 @@ impl Lexer<'_> {
         let written = &self.text[start..self.at];
         let span = self.span(start, self.at);
         self.sink.push(
-            Diagnostic::error(diagnostic_codes::VARIABLE, span, format!("`{written}` has no value"))
+            Diagnostic::error(diagnostic_codes::VARIABLE, span, format!("variable `{written}` has no value"))
                 .help("set a variable of this name, or write the value itself"),
         );
         self.push(TokenKind::Quoted(written.to_owned()), start);

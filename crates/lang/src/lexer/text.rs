@@ -33,7 +33,7 @@ impl Lexer<'_> {
         self.sink.push(
             Diagnostic::error(diagnostic_codes::OPEN_STRING, open, "this string is not closed on its line")
                 .expected([format!("`{quote}`")])
-                .help(format!("put `{quote}` at its end; a line break in text is written `\\n`")),
+                .help(format!("write `{quote}` at its end; write `\\n` for a line break in a string")),
         );
     }
 
@@ -52,11 +52,11 @@ impl Lexer<'_> {
             'u' => self.unicode_escape(start),
             _ => {
                 let span = self.span(start, self.at);
-                let message = format!("`\\{}` is not an escape", c.escape_debug());
+                let message = format!("unknown escape `\\{}`", c.escape_debug());
                 self.sink.push(
                     Diagnostic::error(diagnostic_codes::ESCAPE, span, message)
                         .expected([r"`\n`", r"`\t`", r"`\r`", r"`\\`", r#"`\"`"#, r"`\'`", r"`\u{…}`"])
-                        .help(format!("a backslash itself is written `\\\\`: `\\\\{}`", c.escape_debug())),
+                        .help(format!("write `\\\\` for a backslash: `\\\\{}`", c.escape_debug())),
                 );
                 None
             }
@@ -74,8 +74,8 @@ impl Lexer<'_> {
         if value.is_none() {
             let span = self.span(start, self.at);
             self.sink.push(
-                Diagnostic::error(diagnostic_codes::ESCAPE, span, "this is not the number of a character")
-                    .help(r"write the number in hexadecimal between braces: `\u{20ac}`"),
+                Diagnostic::error(diagnostic_codes::ESCAPE, span, "this is not the code of a character")
+                    .help(r"write the code in hexadecimal between braces: `\u{20ac}`"),
             );
         }
         value
@@ -99,7 +99,7 @@ impl Lexer<'_> {
                     "this name in backticks is not closed on its line",
                 )
                 .expected(["`` ` ``"])
-                .help("put a backtick at its end"),
+                .help("write a backtick at its end"),
             );
         } else if name.is_empty() {
             let span = self.span(start, self.at);

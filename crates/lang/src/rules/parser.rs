@@ -268,7 +268,7 @@ impl<'a> Parser<'a> {
         match token.kind {
             TokenKind::End => "the end of the file".to_owned(),
             TokenKind::Word if is_reserved(&text) => format!("the keyword `{text}`"),
-            TokenKind::Str(_) => format!("the text {text}"),
+            TokenKind::Str(_) => format!("the string {text}"),
             TokenKind::Quoted(_) => format!("the name `{text}`"),
             _ => format!("`{text}`"),
         }
@@ -286,10 +286,10 @@ impl<'a> Parser<'a> {
     }
 
     fn report_too_deep(&mut self, span: Span) -> SyntaxError {
-        let message = "the expression is too deeply nested";
+        let message = "the expression is nested too deeply";
         self.report(
             Diagnostic::error(diagnostic_codes::TOO_DEEP, span, message)
-                .help("name a part of it with `let`, or divide the condition into several"),
+                .help("name a part of it with `let`, or split the condition into several"),
         );
         SyntaxError::Statement
     }

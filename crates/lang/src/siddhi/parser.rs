@@ -242,7 +242,7 @@ impl<'a> Parser<'a> {
             TokenKind::Word => self.text(self.token()).to_owned(),
             TokenKind::Quoted(name) => name.clone(),
             TokenKind::Str(text) => {
-                let help = format!("names stand without quotes, or between backticks: `` `{text}` ``");
+                let help = format!("write a name without quotes, or between backticks: `` `{text}` ``");
                 return Err(self.report_unexpected_with(&[what], "", Some(help)));
             }
             _ => return Err(self.report_unexpected(&[what], "")),
@@ -270,7 +270,7 @@ impl<'a> Parser<'a> {
         match &self.token().kind {
             TokenKind::Str(value) => Ok(Text { value: value.clone(), span: self.bump() }),
             TokenKind::Word | TokenKind::Quoted(_) => {
-                let help = format!("put quotes around it: `'{}'`", self.text(self.token()));
+                let help = format!("write quotes around it: `'{}'`", self.text(self.token()));
                 Err(self.report_unexpected_with(&[what], context, Some(help)))
             }
             _ => Err(self.report_unexpected(&[what], context)),
@@ -320,7 +320,7 @@ impl<'a> Parser<'a> {
         let text: String = self.text(token).chars().take(40).collect();
         match token.kind {
             TokenKind::End => "the end of the text".to_owned(),
-            TokenKind::Str(_) => format!("the text {text}"),
+            TokenKind::Str(_) => format!("the string {text}"),
             TokenKind::Quoted(_) => format!("the name {text}"),
             TokenKind::Body(_) => "`{`".to_owned(),
             _ => format!("`{text}`"),
@@ -340,8 +340,8 @@ impl<'a> Parser<'a> {
 
     fn report_too_deep(&mut self, span: Span) -> SyntaxError {
         self.report(
-            Diagnostic::error(diagnostic_codes::TOO_DEEP, span, "this is too deeply nested")
-                .help("divide it: let one query compute a part of it for the next"),
+            Diagnostic::error(diagnostic_codes::TOO_DEEP, span, "this is nested too deeply")
+                .help("split it: let one query compute a part of it for the next"),
         );
         SyntaxError
     }

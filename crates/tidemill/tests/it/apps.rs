@@ -183,7 +183,7 @@ fn errors_are_called_so_once() {
     write(dir.path(), &[("a.rules", "event E { n: in };\n")]);
     let (app, data) = (dir.path().to_str().unwrap(), dir.path().join("data"));
     let (_, err) = run(&["run", app, "--data", data.to_str().unwrap(), "--until-idle"], 1);
-    assert!(err.starts_with("error[R0209]: there is no type `in`"), "{err}");
+    assert!(err.starts_with("error[R0209]: unknown type `in`"), "{err}");
 }
 
 #[test]

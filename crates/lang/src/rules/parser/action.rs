@@ -49,7 +49,7 @@ impl Parser<'_> {
             Some(name) if self.is_nth(1, ".") || self.is_nth(1, "=") => {
                 Some(format!("to change a field, write `update {name}.field = …`"))
             }
-            Some("let") => Some("name values among the conditions, in `when`".to_owned()),
+            Some("let") => Some("name the value in `when`: `let x = …;`".to_owned()),
             Some("if") => {
                 Some("write the condition in `when`, or the value as `if(condition, a, b)`".to_owned())
             }
@@ -122,8 +122,8 @@ impl Parser<'_> {
             TokenKind::Punct("++") => Some(format!("write `{written} += 1`")),
             TokenKind::Punct("--") => Some(format!("write `{written} -= 1`")),
             TokenKind::Punct("/=") => Some("divide with `=`: `x = d.x / 2`".to_owned()),
-            TokenKind::Punct("%=") => Some("take the rest with `=`: `x = d.x % 2`".to_owned()),
-            TokenKind::Punct("(") => Some(format!("a field that is set has no brackets: `{written} = …`")),
+            TokenKind::Punct("%=") => Some("compute the remainder with `=`: `x = d.x % 2`".to_owned()),
+            TokenKind::Punct("(") => Some(format!("write the field without brackets: `{written} = …`")),
             TokenKind::Word => match self.word() {
                 Some("append" | "add") => Some(format!("write `{written} push …`")),
                 _ => None,
@@ -164,7 +164,7 @@ impl Parser<'_> {
         }
         let target = self.name("a document's name")?;
         if self.is_at(".") {
-            let help = format!("a field is removed by `unset {}.field`", target.name);
+            let help = format!("to remove a field, write `unset {}.field`", target.name);
             return Err(self.report_unexpected_with(&["`;`"], "after the document's name", Some(help)));
         }
         Ok(Action::Delete(DeleteAction { target, span: self.span_since(start) }))
@@ -221,7 +221,7 @@ impl Parser<'_> {
     fn emit_arg(&mut self) -> Parse<super::super::ast::Expr> {
         if self.is_name(0) && self.is_nth(1, ":") {
             self.bump();
-            let help = "fields by name stand in braces: `emit Stream { field: … }`".to_owned();
+            let help = "write fields by name in braces: `emit Stream { field: … }`".to_owned();
             return Err(self.report_unexpected_with(&["`,`", "`)`"], "", Some(help)));
         }
         self.expr()
@@ -233,7 +233,7 @@ impl Parser<'_> {
         let (inserts, good) = self.block(open, |p, _| {
             if p.word() != Some("insert") {
                 let help =
-                    "an aggregate makes documents: `insert Entity { field: … };`, which replace older ones";
+                    "an aggregate inserts documents, which replace older ones: `insert Entity { field: … };`";
                 return Err(p.report_unexpected_with(&["`insert`"], "", Some(help.to_owned())));
             }
             let insert = p.insert()?;
@@ -244,7 +244,7 @@ impl Parser<'_> {
             self.report(
                 Diagnostic::error(diagnostic_codes::NO_ACTIONS, keyword, "this `do` does nothing")
                     .expected(["`insert`"])
-                    .help("write what becomes of a group: `insert Entity { field: count() };`"),
+                    .help("write the document of a group: `insert Entity { field: count() };`"),
             );
         }
         Ok(inserts)

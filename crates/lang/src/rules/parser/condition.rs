@@ -116,7 +116,7 @@ impl Parser<'_> {
         }
         self.bump();
         if !self.is_at(")") {
-            let help = format!("conditions on the documents stand in a second pair: `{call}(…)`");
+            let help = format!("write conditions on the documents in a second pair of brackets: `{call}(…)`");
             return Err(self.report_unexpected_with(&["`)`"], "after a relation's `(`", Some(help)));
         }
         self.bump();
@@ -188,7 +188,7 @@ impl Parser<'_> {
             Diagnostic::error(
                 diagnostic_codes::NEGATED_BINDING,
                 span,
-                "a condition with `not` finds nothing that could have a name",
+                "a condition with `not` cannot have a name: it matches no document",
             )
             .help("write it without the name: `not x.rel()` or `not Entity(…)`"),
         );

@@ -85,11 +85,11 @@ impl Parser<'_> {
             self.report(
                 Diagnostic::error(diagnostic_codes::UNEXPECTED, place, message)
                     .expected(["`,`", "`}`"])
-                    .help("put `,` here"),
+                    .help("write `,` here"),
             );
             return Ok(());
         }
-        let help = self.is_name(0).then(|| "put `,` between two fields".to_owned());
+        let help = self.is_name(0).then(|| "write `,` between two fields".to_owned());
         Err(self.report_unexpected_with(&["`,`", "`}`"], "after the field", help))
     }
 
@@ -163,7 +163,7 @@ impl Parser<'_> {
                 _ => None,
             });
             let help = near.map_or(help, |unit| format!("write `time({})`", unit.symbol()));
-            let message = format!("`{word}` is no unit in which times are counted");
+            let message = format!("unknown unit of time `{word}`");
             self.report(
                 Diagnostic::error(diagnostic_codes::UNKNOWN_TYPE, self.span(), message)
                     .expected(expected)
@@ -195,7 +195,7 @@ impl Parser<'_> {
             Some(ours) => format!("write `{ours}`"),
             None => format!("the types are {}", FieldType::NAMES.map(|n| format!("`{n}`")).join(", ")),
         };
-        let message = format!("there is no type `{word}`");
+        let message = format!("unknown type `{word}`");
         self.report(
             Diagnostic::error(diagnostic_codes::UNKNOWN_TYPE, self.span(), message)
                 .expected(FieldType::NAMES)
@@ -256,7 +256,7 @@ impl Parser<'_> {
         if !self.is_at(",") {
             return Ok(());
         }
-        let help = format!("`{clause}` takes one field");
+        let help = format!("`{clause}` takes a single field");
         Err(self.report_unexpected_with(&["`;`"], &format!("after the field of `{clause}`"), Some(help)))
     }
 
@@ -336,7 +336,7 @@ impl Parser<'_> {
         } else {
             let field = self.path("a field's name")?;
             if self.is_at(",") {
-                let help = "several fields stand in brackets: `index (a, b)`".to_owned();
+                let help = "write several fields in brackets: `index (a, b)`".to_owned();
                 return Err(self.report_unexpected_with(&["`;`"], "after the index's field", Some(help)));
             }
             vec![field]

@@ -114,11 +114,11 @@ impl Parser<'_> {
             self.foreign_word("not");
         }
         if min > Precedence::Not {
-            let message = "`not` binds less tightly than the operator before it";
+            let message = "`not` needs brackets after this operator";
             self.report(
                 Diagnostic::error(diagnostic_codes::UNEXPECTED, self.span(), message)
                     .expected(["a value"])
-                    .help("put brackets around it: `(not x)`"),
+                    .help("write brackets around it: `(not x)`"),
             );
         }
         let start = self.bump();
@@ -148,7 +148,7 @@ impl Parser<'_> {
             return self.unary(UnaryOp::Not, start, operand);
         }
         if self.is_at("+") {
-            let help = "a number without a sign is positive: remove `+`".to_owned();
+            let help = "remove `+`: a number without a sign is positive".to_owned();
             return Err(self.report_unexpected_with(&["a value"], "", Some(help)));
         }
         self.postfix()
@@ -159,7 +159,7 @@ impl Parser<'_> {
         let mut value = self.primary()?;
         loop {
             if self.is_at("[") && !self.token().first_on_line {
-                let help = "an element of an array is written like a field: x.items.`0`".to_owned();
+                let help = "write an element of an array like a field: x.items.`0`".to_owned();
                 return Err(self.report_unexpected_with(&["an operator"], "", Some(help)));
             }
             if !self.is_at(".") {
@@ -185,7 +185,8 @@ impl Parser<'_> {
         }
         self.bump();
         if !self.is_at(")") {
-            let help = format!("conditions on a relation stand in a second pair: `{}()(…)`", name.name);
+            let help =
+                format!("write conditions on a relation in a second pair of brackets: `{}()(…)`", name.name);
             return Err(self.report_unexpected_with(&["`)`"], "after a field's `(`", Some(help)));
         }
         self.bump();
@@ -218,7 +219,7 @@ impl Parser<'_> {
             let message = format!("the number is larger than {}", i64::MAX);
             self.report(
                 Diagnostic::error(diagnostic_codes::RANGE, self.span(), message)
-                    .help("write it with a point: `1.0` is a float"),
+                    .help("write it with a decimal point: `1.0` is a float"),
             );
             0
         })
@@ -293,7 +294,7 @@ impl Parser<'_> {
         let open = self.bump();
         let mut inner = self.ranked(Precedence::Or)?;
         if self.is_at(",") {
-            let help = "a list is written in square brackets: `[a, b]`".to_owned();
+            let help = "write a list in square brackets: `[a, b]`".to_owned();
             return Err(self.report_unexpected_with(&["`)`"], "", Some(help)));
         }
         if !self.is_at(")") {
@@ -319,14 +320,12 @@ impl Parser<'_> {
                 Some(format!("write `0.{}`", self.text(self.nth(1))))
             }
             (TokenKind::Punct("=" | "=="), _) if self.file.slice(self.previous()) == "=" => {
-                Some("write `==` in one piece".to_owned())
+                Some("write `==` without a space".to_owned())
             }
             (TokenKind::Punct("--" | "++"), _) => Some("put a space between two signs".to_owned()),
-            (TokenKind::Punct("@" | "#"), _) => {
-                Some("names are written without a sign before them".to_owned())
-            }
+            (TokenKind::Punct("@" | "#"), _) => Some("write the name without a sign before it".to_owned()),
             (TokenKind::Word, _) => {
-                self.word().map(|w| format!("a field of this name is written in backticks: `` `{w}` ``"))
+                self.word().map(|w| format!("write a field of this name in backticks: `` `{w}` ``"))
             }
             _ => None,
         };
@@ -335,7 +334,7 @@ impl Parser<'_> {
 
     /// Reports that the word at the current token must be written `ours`.
     fn foreign_word(&mut self, ours: &str) {
-        let message = format!("`{}` is not a word of this language", self.text(self.token()));
+        let message = format!("`{}` is not a keyword of this language", self.text(self.token()));
         self.report(
             Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
                 .expected([format!("`{ours}`")])

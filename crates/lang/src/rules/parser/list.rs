@@ -59,9 +59,9 @@ impl Parser<'_> {
         let doubled =
             matches!(self.token().kind, TokenKind::Str(_)) && self.previous().end == self.span().start;
         let help = if doubled {
-            Some(r#"a quote inside a text is written `\'` or `\"`"#.to_owned())
+            Some(r#"write a quote inside a string as `\'` or `\"`"#.to_owned())
         } else {
-            begins.then(|| "put `,` between two elements".to_owned())
+            begins.then(|| "write `,` between two elements".to_owned())
         };
         self.report_unexpected_with(&["`,`", &format!("`{closer}`")], "", help)
     }
@@ -88,7 +88,7 @@ impl Parser<'_> {
         let name = match &self.token().kind {
             TokenKind::Str(text) => Ident { name: text.clone(), span: self.bump() },
             TokenKind::Int(number) => {
-                let help = format!("write it as text: `{}`", quote(&number.to_string()));
+                let help = format!("write it as a string: `{}`", quote(&number.to_string()));
                 return Err(self.report_unexpected_with(&["a field's name"], "", Some(help)));
             }
             _ => self.any_name("a field's name")?,
@@ -106,7 +106,7 @@ impl Parser<'_> {
 
     /// Reports that the name `second` was already given at `first`.
     pub(super) fn report_duplicate(&mut self, second: &Ident, first: Span) {
-        let message = format!("`{}` is named twice", second.name);
+        let message = format!("duplicate name `{}`", second.name);
         self.report(
             Diagnostic::error(diagnostic_codes::TWICE, second.span, message)
                 .help("remove one of them")

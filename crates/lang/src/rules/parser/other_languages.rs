@@ -26,8 +26,8 @@ impl Parser<'_> {
     pub(super) fn report_not_an_item(&mut self) -> SyntaxError {
         const EXPECTED: [&str; 4] = ["`event`", "`entity`", "`relation`", "`rule`"];
         if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_at(c)) {
-            let message = format!("this `{closer}` closes nothing");
-            let help = "remove it, or look above for a bracket that is closed too early";
+            let message = format!("this `{closer}` has no opening bracket");
+            let help = "remove it, or look for a bracket above that is closed too early";
             self.report(Diagnostic::error(diagnostic_codes::STRAY_CLOSE, self.span(), message).help(help));
             return SyntaxError::Item;
         }
@@ -58,8 +58,8 @@ fn punct_help(punct: &str) -> Option<String> {
         "?" => "write `if(condition, a, b)` or `coalesce(a, b)`".to_owned(),
         "**" | "^" => "write `pow(a, b)`".to_owned(),
         "++" | "--" => "write `+= 1` or `-= 1` in an `update`; put a space between two signs".to_owned(),
-        "+=" | "-=" | "*=" | "/=" | "%=" | ":=" => "values are changed by `update` in `then`".to_owned(),
-        "->" | "::" => "fields are reached by a dot: `x.field`".to_owned(),
+        "+=" | "-=" | "*=" | "/=" | "%=" | ":=" => "to change a value, write `update` in `then`".to_owned(),
+        "->" | "::" => "write a field after a dot: `x.field`".to_owned(),
         _ => return None,
     })
 }
@@ -69,12 +69,12 @@ fn item_help(lower: &str) -> Option<String> {
         "define" | "from" | "partition" => {
             "this looks like SiddhiQL, which belongs in a file `*.siddhi`".to_owned()
         }
-        "stream" => "streams are declared by `event`".to_owned(),
-        "table" | "collection" | "document" => "collections of documents are declared by `entity`".to_owned(),
+        "stream" => "declare a stream with `event`".to_owned(),
+        "table" | "collection" | "document" => "declare a collection of documents with `entity`".to_owned(),
         "when" | "aggregate" => {
-            "conditions stand in a rule: `rule Name { when { … } then { … } }`".to_owned()
+            "write conditions in a rule: `rule Name { when { … } then { … } }`".to_owned()
         }
-        "then" | "do" => "actions stand in a rule: `rule Name { when { … } then { … } }`".to_owned(),
+        "then" | "do" => "write actions in a rule: `rule Name { when { … } then { … } }`".to_owned(),
         "test" | "given" => "tests belong in a file `*.test`".to_owned(),
         _ => format!("write `{}`", nearest(lower, ITEMS)?),
     })

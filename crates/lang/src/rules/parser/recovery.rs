@@ -142,13 +142,13 @@ impl Parser<'_> {
             "[" => "]",
             _ => "}",
         };
-        let message = format!("this `{bracket}` is never closed");
-        let found = format!("here a `{closer}` was still missing");
+        let message = format!("this `{bracket}` is not closed");
+        let found = format!("a `{closer}` is missing before this");
         let here = if self.at_end() { self.previous().at_end() } else { self.span() };
         self.report(
             Diagnostic::error(diagnostic_codes::UNCLOSED, open, message)
                 .expected([format!("`{closer}`")])
-                .help(format!("put `{closer}` where it ends"))
+                .help(format!("write `{closer}` where it ends"))
                 .note_at(here, found),
         );
         SyntaxError::Statement
@@ -169,7 +169,7 @@ impl Parser<'_> {
             self.report(
                 Diagnostic::error(diagnostic_codes::SEMICOLON, place, message)
                     .expected(["`;`"])
-                    .help("put `;` here"),
+                    .help("write `;` here"),
             );
             return Ok(());
         }

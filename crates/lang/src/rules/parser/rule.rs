@@ -71,7 +71,7 @@ impl Parser<'_> {
         self.bump();
         let value = i64::try_from(number).ok().map(|n| if negative { -n } else { n });
         Ok(value.and_then(|n| i32::try_from(n).ok()).unwrap_or_else(|| {
-            let message = format!("a priority lies between {} and {}", i32::MIN, i32::MAX);
+            let message = format!("a priority must be from {} to {}", i32::MIN, i32::MAX);
             self.report(
                 Diagnostic::error(diagnostic_codes::RANGE, self.span_since(start), message)
                     .help("write a smaller number"),
@@ -81,7 +81,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn report_duplicate_clause(&mut self, clause: &str, span: Span) {
-        let message = format!("`{clause}` is given twice");
+        let message = format!("duplicate `{clause}`");
         self.report(Diagnostic::error(diagnostic_codes::TWICE, span, message).help("remove one of them"));
     }
 
@@ -89,8 +89,7 @@ impl Parser<'_> {
     fn when_rule(&mut self, header: RuleHeader, open: Span) -> Parse<Item> {
         let when = self.bump();
         if let Some(every) = &header.every {
-            let message =
-                "`every` belongs to rules with `aggregate`; a rule with `when` runs when its event comes";
+            let message = "`every` is only allowed in rules with `aggregate`: a rule with `when` runs when its event arrives";
             let span = every.span;
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, span, message).help("remove `every`"),
@@ -110,7 +109,7 @@ impl Parser<'_> {
     fn report_missing_then(&mut self, name: &Ident) -> SyntaxError {
         let message = format!("the rule `{}` has no `then`", name.name);
         let help = match self.word() {
-            Some("do") => "after `when` it is called `then`: write `then {`",
+            Some("do") => "the keyword after `when` is `then`: write `then {`",
             _ => "after the `}` of `when`, write `then { … }`",
         };
         let found = format!("found {}", self.describe_token());
@@ -146,7 +145,7 @@ impl Parser<'_> {
     fn aggregate_rule(&mut self, header: RuleHeader, open: Span) -> Parse<Item> {
         let aggregate = self.bump();
         if let Some((_, span)) = header.priority {
-            let message = "`priority` belongs to rules with `when`";
+            let message = "`priority` is only allowed in rules with `when`";
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, span, message)
                     .help("remove `priority`"),
@@ -174,9 +173,9 @@ impl Parser<'_> {
     fn report_missing_do(&mut self, has_over: bool) -> SyntaxError {
         let help = match self.word() {
             Some("group" | "GROUP") => "write `groupby { … }` in one word",
-            Some("then") => "after `aggregate` it is called `do`: write `do {`",
-            Some("having") => "put the condition on the documents where they are read",
-            Some("over") if !has_over => "`over` comes before `groupby`",
+            Some("then") => "the keyword after `aggregate` is `do`: write `do {`",
+            Some("having") => "write the condition on the documents where they are read",
+            Some("over") if !has_over => "write `over` before `groupby`",
             _ => "write `groupby { expression, … } do { insert … }`",
         };
         self.report_unexpected_with(&["`groupby`", "`do`"], "", Some(help.to_owned()))

@@ -45,7 +45,7 @@ impl Parser<'_> {
         if micros.is_none() {
             let message = "the span of time is longer than 292,000 years";
             self.report(
-                Diagnostic::error(diagnostic_codes::RANGE, span, message).help("write a shorter one"),
+                Diagnostic::error(diagnostic_codes::RANGE, span, message).help("write a shorter span"),
             );
         }
         Ok(SpanLiteral { micros: micros.unwrap_or(0), text, span })

@@ -47,7 +47,7 @@ impl Parser<'_> {
         let start = self.bump();
         let name = self.name("an annotation's name")?;
         if self.is_punct(0, ":") {
-            let help = "only `@app:…` has a colon";
+            let help = "only the annotation `@app:…` has a colon";
             return Err(self.report_unexpected_with(
                 &["`(`"],
                 "after the annotation's name",
@@ -96,10 +96,10 @@ impl Parser<'_> {
             return Err(self.report_unexpected_with(&["`=`"], "after the key", Some(help)));
         }
         if self.eat("=").is_none() {
-            let message = format!("`{}` is no text: a value stands in quotes", key.value);
+            let message = format!("a value must be a string in quotes, found `{}`", key.value);
             self.report(
                 Diagnostic::error(diagnostic_codes::UNQUOTED, key.span, message)
-                    .expected(["a text"])
+                    .expected(["a string"])
                     .help(format!("write `'{}'`", key.value)),
             );
             return Ok(Element { key: None, value: key, span: self.span_since(start) });
@@ -123,7 +123,7 @@ impl Parser<'_> {
     fn element_value(&mut self) -> Parse<Text> {
         match self.token().kind {
             TokenKind::Str(_) | TokenKind::Punct(_) | TokenKind::End => {
-                self.text_value("a text", "after `=`")
+                self.text_value("a string", "after `=`")
             }
             _ => Err(self.report_unquoted()),
         }
@@ -132,10 +132,10 @@ impl Parser<'_> {
     /// Reports a value without quotes.
     fn report_unquoted(&mut self) -> SyntaxError {
         let written = self.text(self.token());
-        let message = format!("`{written}` is no text: a value stands in quotes");
+        let message = format!("a value must be a string in quotes, found `{written}`");
         self.report(
             Diagnostic::error(diagnostic_codes::UNQUOTED, self.span(), message)
-                .expected(["a text"])
+                .expected(["a string"])
                 .help(format!("write `'{}'`", written.trim_matches('`'))),
         );
         SyntaxError
@@ -143,10 +143,10 @@ impl Parser<'_> {
 
     /// Reports an app annotation that is not at the beginning of the app.
     pub(super) fn report_misplaced_app_annotation(&mut self, span: Span) {
-        let message = "annotations of the app stand at its beginning";
+        let message = "annotations of the app must be at its beginning";
         self.report(
             Diagnostic::error(diagnostic_codes::ANNOTATION_MISPLACED, span, message)
-                .help("put it before the first definition and its annotations"),
+                .help("move it before the first definition and its annotations"),
         );
     }
 }

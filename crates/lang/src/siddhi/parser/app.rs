@@ -45,7 +45,7 @@ impl Parser<'_> {
         self.report(
             Diagnostic::error(diagnostic_codes::NO_DEFINITION, place, "an app needs at least one definition")
                 .expected(["`define`"])
-                .help("begin with what comes in: `define stream S (a int);`"),
+                .help("begin with an input stream: `define stream S (a int);`"),
         );
     }
 
@@ -110,7 +110,7 @@ impl Parser<'_> {
                 Diagnostic::error(
                     diagnostic_codes::EMPTY_STATEMENT,
                     span,
-                    "an annotation belongs to what follows and ends without `;`",
+                    "an annotation applies to what follows it and has no `;`",
                 )
                 .help("remove it"),
             );
@@ -120,7 +120,7 @@ impl Parser<'_> {
     /// Reports the current definition, which follows the first query or partition at `element`. `again`:
     /// definitions precede `element` too.
     fn report_late_definition(&mut self, element: Span, again: bool) {
-        let message = "definitions stand before the first query and partition";
+        let message = "definitions must be before the first query or partition";
         let help = match again {
             true => "move it up to the other definitions",
             false => "move it up, before the first query",

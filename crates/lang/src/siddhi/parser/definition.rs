@@ -92,7 +92,7 @@ impl Parser<'_> {
         if !self.at_call() {
             let help = match self.is_punct(0, "#") {
                 true => "write the kind of window alone: `length(5)`",
-                false => "write the kind of window behind the attributes: `length(5)`",
+                false => "write the kind of window after the attributes: `length(5)`",
             };
             return Err(self.report_unexpected_with(&["a kind of window"], "", Some(help.to_owned())));
         }
@@ -124,7 +124,7 @@ impl Parser<'_> {
                 true => "write `at every` before a time".to_owned(),
                 false => "write `at every 5 sec`, `at 'start'`, or a cron expression in quotes".to_owned(),
             };
-            return Err(self.report_unexpected_with(&["`every`", "a text"], "after `at`", Some(help)));
+            return Err(self.report_unexpected_with(&["`every`", "a string"], "after `at`", Some(help)));
         };
         Ok(Definition::Trigger(TriggerDefinition { annotations, name, at, span: self.span_since(start) }))
     }
@@ -135,7 +135,7 @@ impl Parser<'_> {
                 Diagnostic::error(
                     diagnostic_codes::ANNOTATION_MISPLACED,
                     annotation.span,
-                    "a function has no annotations",
+                    "a function cannot have annotations",
                 )
                 .help("remove it"),
             );
@@ -173,10 +173,10 @@ impl Parser<'_> {
             let done = if group_by.is_empty() { "select" } else { "group by" };
             if self.is_word_of(0, &["having", "order", "limit", "offset", "output"]) {
                 let word = self.word(0).unwrap_or("").to_ascii_lowercase();
-                let message = format!("an aggregation has no `{word}`");
+                let message = format!("an aggregation cannot have `{word}`");
                 self.report(
                     Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
-                        .help("put it where the aggregation is read"),
+                        .help("write it where the aggregation is read"),
                 );
                 return Err(SyntaxError);
             }

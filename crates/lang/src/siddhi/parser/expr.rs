@@ -71,7 +71,7 @@ impl Parser<'_> {
     /// Parses `condition in Table` after `in`.
     fn membership(&mut self, condition: MeasuredExpr) -> Parse<MeasuredExpr> {
         if self.is_punct(0, "(") {
-            let help = "only tables are looked into: compare with each value, `a == 1 or a == 2`".to_owned();
+            let help = "`in` only searches tables: compare with each value, `a == 1 or a == 2`".to_owned();
             return Err(self.report_unexpected_with(&["a table's name"], "after `in`", Some(help)));
         }
         let table = self.name("a table's name")?;
@@ -156,7 +156,7 @@ impl Parser<'_> {
                 _ => "remove `+`",
             };
             self.report(
-                Diagnostic::error(diagnostic_codes::SIGN, start, "a sign stands only before a number")
+                Diagnostic::error(diagnostic_codes::SIGN, start, "a sign is only allowed before a number")
                     .help(help),
             );
             return Err(SyntaxError);
@@ -181,7 +181,7 @@ impl Parser<'_> {
                 0
             })),
             TokenKind::Long(n) => Literal::Long(i64::try_from(signed(*n)).unwrap_or_else(|_| {
-                self.report_out_of_range(span, i64::MAX, "write it with a point: `1.0` is a double");
+                self.report_out_of_range(span, i64::MAX, "write it with a decimal point: `1.0` is a double");
                 0
             })),
             TokenKind::Single(x) => Literal::Float(if negative { -*x } else { *x }),
@@ -206,7 +206,7 @@ impl Parser<'_> {
                 return Ok(MeasuredExpr::leaf(ExprKind::IsNull(NullOperand::Step(source)), span));
             }
             PrimaryExpr::Source(_) => {
-                let help = "write `e[0].a`, or ask `e[0] is null`".to_owned();
+                let help = "write `e[0].a` or `e[0] is null`".to_owned();
                 return Err(self.report_unexpected_with(&["`.`"], "before the attribute's name", Some(help)));
             }
         };
@@ -228,7 +228,7 @@ impl Parser<'_> {
         if self.is_word(0, "not") {
             let span = start.to(self.span());
             self.report(
-                Diagnostic::error(diagnostic_codes::FOREIGN, span, "`is not null` is not a form of SiddhiQL")
+                Diagnostic::error(diagnostic_codes::FOREIGN, span, "SiddhiQL has no `is not null`")
                     .help("write `not (x is null)`"),
             );
             return Err(SyntaxError);
@@ -239,8 +239,8 @@ impl Parser<'_> {
 
     fn refuse_null_check(&mut self, value: MeasuredExpr) -> Parse<MeasuredExpr> {
         if self.is_word(0, "is") {
-            let message = "`is null` is asked of attributes, functions and steps only";
-            let help = "let a query before compute the value under a name, and ask that";
+            let message = "`is null` is only allowed after an attribute, a function or a step";
+            let help = "let an earlier query compute the value under a name, and test that";
             self.report(Diagnostic::error(diagnostic_codes::NULL_CHECK, self.span(), message).help(help));
             return Err(SyntaxError);
         }
@@ -345,16 +345,16 @@ impl Parser<'_> {
     fn report_missing_value(&mut self) -> SyntaxError {
         let help = match (&self.token().kind, &self.nth(1).kind) {
             (TokenKind::Punct("=" | "=="), _) if self.file.slice(self.previous()) == "=" => {
-                Some("write `==` in one piece")
+                Some("write `==` without a space")
             }
             (TokenKind::Punct(">" | "<" | "="), _)
                 if ["<", ">", "="].contains(&self.file.slice(self.previous())) =>
             {
-                Some("write one operator, such as `>=`, in one piece")
+                Some("write one operator, such as `>=`, without a space")
             }
-            (TokenKind::Punct("*"), _) => Some("`*` stands alone: `select *`, `count()`"),
+            (TokenKind::Punct("*"), _) => Some("`*` is only allowed alone: `select *`, `count()`"),
             (TokenKind::Punct(")"), _) if self.file.slice(self.previous()) == "," => Some("remove the comma"),
-            (TokenKind::Punct("["), _) => Some("there are no arrays"),
+            (TokenKind::Punct("["), _) => Some("SiddhiQL has no arrays"),
             _ => None,
         };
         self.report_unexpected_with(&["a value"], "", help.map(str::to_owned))

@@ -86,17 +86,17 @@ impl Parser<'_> {
     /// Reports an alias or `unidirectional` after a single stream, and returns that stream as the input.
     fn report_missing_join(&mut self, side: JoinSide) -> Parse<Input> {
         if let Some(word) = side.unidirectional {
-            let message = "`unidirectional` stands beside a join";
+            let message = "`unidirectional` is only allowed in a join";
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, word, message)
                     .expected(["`join`"])
-                    .help("remove it, or go on with `join`"),
+                    .help("remove it, or continue with `join`"),
             );
         } else if self.is_word(0, "on") || self.misspelling_of(&["join"]).is_some() {
             return Err(self.report_unexpected_word(&["join"], "after the alias"));
         } else if let Some(alias) = &side.alias {
             let name = side.input.stream.name.name.clone();
-            let message = "a single stream takes no alias";
+            let message = "a single stream cannot have an alias";
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, alias.span, message)
                     .help(format!("remove it, and write `{name}.a` for its attributes")),
@@ -107,10 +107,10 @@ impl Parser<'_> {
 
     fn check_no_handlers_after_window(&mut self, side: &JoinSide) {
         if let (Some(first), Some(last)) = (side.input.after.first(), side.input.after.last()) {
-            let message = "in a join nothing stands behind the window";
+            let message = "in a join the window must be last";
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, first.span.to(last.span), message)
-                    .help("put it before the window, or filter by `on` and `having`"),
+                    .help("move it before the window, or filter by `on` and `having`"),
             );
         }
     }
@@ -154,7 +154,7 @@ impl Parser<'_> {
             _ => "write `join` without `on`",
         };
         let span = start.to(self.span());
-        let message = format!("`{written}` does not exist");
+        let message = format!("SiddhiQL has no `{written}`");
         self.report(
             Diagnostic::error(diagnostic_codes::FOREIGN, span, message).expected(["`join`"]).help(help),
         );
@@ -191,17 +191,17 @@ impl Parser<'_> {
         self.report(
             Diagnostic::error(diagnostic_codes::CLAUSE_MISSING, place, message)
                 .expected([format!("`{other}`")])
-                .help("an aggregation is read by `within '2023-**-** **:**:**' per 'hours'`"),
+                .help("to read an aggregation, write `within '2023-**-** **:**:**' per 'hours'`"),
         );
         SyntaxError
     }
 
     /// Reports that the clause `first` at the current token must come before `second`.
     pub(super) fn report_clause_order(&mut self, first: &str, second: &str) -> SyntaxError {
-        let message = format!("`{first}` stands before `{second}`");
+        let message = format!("`{first}` must be before `{second}`");
         self.report(
             Diagnostic::error(diagnostic_codes::CLAUSE_ORDER, self.span(), message)
-                .help(format!("put `{first} …` before `{second} …`")),
+                .help(format!("write `{first} …` before `{second} …`")),
         );
         SyntaxError
     }

@@ -93,7 +93,7 @@ impl Parser<'_> {
     /// Reports why the list opened at `open` neither continues nor ends at the current token.
     pub(super) fn report_broken_list(&mut self, open: Span) -> SyntaxError {
         let begins = !matches!(self.token().kind, TokenKind::Punct(_) | TokenKind::Body(_));
-        let help = begins.then(|| "put `,` between two elements".to_owned());
+        let help = begins.then(|| "write `,` between two elements".to_owned());
         self.report_not_closed(open, &["`,`", "`)`"], help)
     }
 

@@ -34,7 +34,7 @@ impl Parser<'_> {
         let start = self.bump();
         let store = self.name("a table, window or aggregation")?;
         if self.is_punct_of(0, &["[", "#", "("]) {
-            let message = "an on-demand query has no filters and windows: it asks by `on`";
+            let message = "an on-demand query cannot have filters and windows: it selects rows by `on`";
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
                     .expected(["`on`"])
@@ -77,11 +77,10 @@ impl Parser<'_> {
         if matches!(word, "select" | "group" | "having" | "order" | "limit" | "offset") {
             return self.report_late_clause(word, done);
         }
-        let message = format!("an on-demand query that reads has no `{word}`");
-        self.report(
-            Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
-                .help("rows are changed by `select … insert into T`, `delete T on …`, `update T set … on …`"),
-        );
+        let message = format!("an on-demand query with `from` cannot have `{word}`");
+        self.report(Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message).help(
+            "to change rows, write `select … insert into T`, `delete T on …` or `update T set … on …`",
+        ));
         SyntaxError
     }
 
@@ -106,7 +105,7 @@ impl Parser<'_> {
     /// Reports kinds of events, which only queries of an app can have, and an insert without `select`.
     fn check_change(&mut self, select: Option<&Selection>, output: &Output, start: Span) {
         if let Some(kind) = output.kind {
-            let message = "an on-demand query has no kinds of events";
+            let message = "an on-demand query cannot select a kind of events";
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, kind.span, message)
                     .help(format!("remove `{}`", self.file.slice(kind.span))),
@@ -115,7 +114,7 @@ impl Parser<'_> {
         let inserts =
             matches!(output.action, OutputAction::Insert { .. } | OutputAction::UpdateOrInsert { .. });
         if select.is_none() && inserts {
-            let message = "what is inserted stands before it";
+            let message = "the values to insert are missing";
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISSING, start.at_start(), message)
                     .expected(["`select`"])

@@ -193,7 +193,7 @@ impl Parser<'_> {
         if foreign && !self.is_word_of(1, &["on", "for", "set"]) {
             let word = self.text(self.token()).to_owned();
             let table = self.text(self.nth(1)).to_owned();
-            let message = format!("after `{verb}` the table's name stands alone");
+            let message = format!("write the table's name directly after `{verb}`");
             self.report(
                 Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
                     .expected(["a table's name"])
@@ -248,7 +248,7 @@ impl Parser<'_> {
         let start = self.span();
         let column = self.attribute_ref("set")?;
         if self.eat("=").is_none() {
-            let help = self.is_punct(0, "==").then(|| "a value is set by `=`".to_owned());
+            let help = self.is_punct(0, "==").then(|| "an assignment needs `=`".to_owned());
             return Err(self.report_unexpected_with(&["`=`"], "after the column", help));
         }
         let value = self.expr()?;
@@ -261,7 +261,7 @@ impl Parser<'_> {
             return Ok(());
         }
         if self.is_word_of(0, &["where", "when", "if"]) {
-            let message = format!("`{}` is not a word of SiddhiQL", self.text(self.token()));
+            let message = format!("`{}` is not a keyword of SiddhiQL", self.text(self.token()));
             self.report(
                 Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
                     .expected(["`on`"])
@@ -278,7 +278,7 @@ impl Parser<'_> {
         self.report(
             Diagnostic::error(diagnostic_codes::CLAUSE_MISSING, self.span_since(start), message)
                 .expected(["`on`"])
-                .help("say which rows: `on T.k == k`"),
+                .help("select the rows: `on T.k == k`"),
         );
         Err(SyntaxError)
     }

@@ -93,7 +93,7 @@ impl Parser<'_> {
     /// Parses `as 'name'` after a range's condition.
     fn range_name(&mut self, start: Span, condition: Expr) -> Parse<PartitionRange> {
         self.expect_word("as", "after the range's condition")?;
-        let name = self.text_value("a text", "after `as`")?;
+        let name = self.text_value("a string", "after `as`")?;
         Ok(PartitionRange { condition, name, span: self.span_since(start) })
     }
 
@@ -153,7 +153,7 @@ impl Parser<'_> {
             }
         }
         if self.is_word(0, "define") {
-            let message = "definitions stand before the first query and partition";
+            let message = "definitions must be before the first query or partition";
             self.report(
                 Diagnostic::error(diagnostic_codes::DEFINITION_LATE, self.span(), message)
                     .help("move it out of the partition and up, before the first query"),
@@ -195,10 +195,12 @@ impl Parser<'_> {
             Diagnostic::error(
                 diagnostic_codes::NESTED_PARTITION,
                 self.span(),
-                "a partition cannot stand in another one",
+                "a partition cannot be inside another one",
             )
-            .help("close the other one by `end;`, or partition by both keys: `with (str:concat(a, b) of S)`")
-            .note_at(begin, "the partition that is open begins here"),
+            .help(
+                "close the other one with `end;`, or partition by both keys: `with (str:concat(a, b) of S)`",
+            )
+            .note_at(begin, "the open partition begins here"),
         );
     }
 }

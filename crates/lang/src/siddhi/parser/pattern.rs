@@ -62,10 +62,10 @@ impl Parser<'_> {
             let span = self.bump();
             let (first, at) = *link.get_or_insert((kind, span));
             if first != kind {
-                let message = "`->` and `,` cannot stand in one chain";
+                let message = "`->` and `,` cannot be mixed in one chain";
                 self.report(
                     Diagnostic::error(diagnostic_codes::STATE_KIND, span, message)
-                        .help("write `->` throughout, where other events may come between, or `,` throughout")
+                        .help("write `->` throughout if other events may come between, otherwise `,`")
                         .note_at(at, "the other one"),
                 );
             }
@@ -92,7 +92,7 @@ impl Parser<'_> {
                 Diagnostic::error(
                     diagnostic_codes::EVERY_MISPLACED,
                     second,
-                    "`every` cannot stand inside another `every`",
+                    "`every` cannot be inside another `every`",
                 )
                 .help("remove one of them"),
             );
@@ -123,10 +123,10 @@ impl Parser<'_> {
             return Err(self.report_not_closed(open, &["`->`", "`,`", "`)`"], None));
         }
         if self.is_punct_of(0, &["<", "*", "+", "?"]) {
-            let message = "a count stands on one stream, not on brackets";
+            let message = "a count applies to one stream, not to brackets";
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
-                    .help("write the steps out, or repeat them by `every (…)`"),
+                    .help("write the steps several times, or repeat them by `every (…)`"),
             );
             return Err(SyntaxError);
         }
@@ -138,9 +138,9 @@ impl Parser<'_> {
             Diagnostic::error(
                 diagnostic_codes::WITHIN_MISPLACED,
                 span,
-                "`within` holds for the whole and stands at its end",
+                "`within` applies to the whole pattern and must be at its end",
             )
-            .help("put it behind the last step"),
+            .help("move it after the last step"),
         );
         SyntaxError
     }
@@ -156,7 +156,7 @@ impl Parser<'_> {
                 CountForm::Plus => "write `<1:>`",
                 CountForm::Question => "write `<0:1>`",
             };
-            let message = format!("`{}` stands only in sequences", self.file.slice(count.span));
+            let message = format!("`{}` is only allowed in sequences", self.file.slice(count.span));
             self.report(Diagnostic::error(diagnostic_codes::STATE_KIND, count.span, message).help(help));
         }
     }
@@ -168,10 +168,10 @@ impl Parser<'_> {
             if i == 0 && group.steps.len() == 1 {
                 continue;
             }
-            let message = "in a sequence `every` stands only before the first step, without brackets";
+            let message = "in a sequence `every` is only allowed before the first step, without brackets";
             let help = match i {
                 0 => "remove the brackets: `every` repeats the whole sequence",
-                _ => "put it at the beginning",
+                _ => "move it to the beginning",
             };
             self.report(Diagnostic::error(diagnostic_codes::EVERY_MISPLACED, every, message).help(help));
         }

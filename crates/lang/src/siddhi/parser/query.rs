@@ -148,8 +148,8 @@ impl Parser<'_> {
 
     fn report_second_window(&mut self, first: Span, second: Span) {
         self.report(
-            Diagnostic::error(diagnostic_codes::SECOND_WINDOW, second, "a stream takes one window")
-                .help("insert into a stream first, and put the second window on that")
+            Diagnostic::error(diagnostic_codes::SECOND_WINDOW, second, "a stream can have only one window")
+                .help("insert into a stream first, and apply the second window to that stream")
                 .note_at(first, "the first window"),
         );
     }
@@ -177,7 +177,7 @@ impl Parser<'_> {
             return Ok(Some(Handler { kind: HandlerKind::Function(call), span }));
         }
         if self.is_punct(0, "(") {
-            let message = "a condition on a stream stands in square brackets";
+            let message = "a condition on a stream needs square brackets";
             self.report(
                 Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
                     .expected(["`[`"])

@@ -80,7 +80,7 @@ impl Parser<'_> {
             self.report(
                 Diagnostic::error(diagnostic_codes::SEMICOLON, place, message)
                     .expected(["`;`"])
-                    .help("put `;` here"),
+                    .help("write `;` here"),
             );
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Parser<'_> {
     pub(super) fn empty_statement(&mut self) {
         let span = self.bump();
         self.report(
-            Diagnostic::error(diagnostic_codes::EMPTY_STATEMENT, span, "this `;` ends nothing")
+            Diagnostic::error(diagnostic_codes::EMPTY_STATEMENT, span, "this `;` ends no statement")
                 .help("remove it"),
         );
     }
@@ -104,13 +104,13 @@ impl Parser<'_> {
             "[" => "]",
             _ => "end",
         };
-        let message = format!("this `{opener}` is never closed");
-        let found = format!("here `{closer}` was still missing");
+        let message = format!("this `{opener}` is not closed");
+        let found = format!("`{closer}` is missing before this");
         let here = self.error_span();
         self.report(
             Diagnostic::error(diagnostic_codes::UNCLOSED, open, message)
                 .expected([format!("`{closer}`")])
-                .help(format!("put `{closer}` where it ends"))
+                .help(format!("write `{closer}` where it ends"))
                 .note_at(here, found),
         );
         SyntaxError

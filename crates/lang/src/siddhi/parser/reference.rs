@@ -48,7 +48,7 @@ impl Parser<'_> {
             let message = format!("`{clause}` takes attributes, not expressions");
             let help = match clause {
                 "set" => "write the column alone: `set T.a = …`",
-                _ => "let a query before compute it under a name, and take the name here",
+                _ => "let an earlier query compute it under a name, and write that name here",
             };
             self.report(
                 Diagnostic::error(diagnostic_codes::NOT_AN_ATTRIBUTE, start.to(self.span()), message)

@@ -65,7 +65,7 @@ impl Parser<'_> {
     }
 
     fn report_star_with_columns(&mut self, star: Span) {
-        let message = "`*` cannot stand beside other columns";
+        let message = "`*` cannot be mixed with other columns";
         self.report(
             Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, star, message)
                 .help("name the columns instead"),
@@ -138,10 +138,10 @@ impl Parser<'_> {
         }
         let written = self.file.slice(expr.span);
         let help = match written.contains('\n') || written.chars().count() > SHOWN_CHARS_MAX {
-            true => "put `as NAME` behind it".to_owned(),
+            true => "write `as NAME` after it".to_owned(),
             false => format!("write `{written} as NAME`"),
         };
-        let message = "a column that is no plain attribute needs a name";
+        let message = "a column that is not a plain attribute needs a name";
         self.report(
             Diagnostic::error(diagnostic_codes::AS_MISSING, expr.span.at_end(), message)
                 .expected(["`as`"])

@@ -56,10 +56,10 @@ impl Parser<'_> {
             self.check_no_count(side, op);
         }
         if let Some(third) = self.logical_op() {
-            let message = format!("`{}` joins two steps, not three", third.text());
+            let message = format!("`{}` combines two steps, not three", third.text());
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
-                    .help("write two queries, or steps one after the other"),
+                    .help("write two queries, or consecutive steps"),
             );
             return Err(SyntaxError);
         }
@@ -82,7 +82,7 @@ impl Parser<'_> {
     /// Reports a count on an operand of `and` or `or`.
     fn check_no_count(&mut self, side: &LogicalSide, op: LogicalOp) {
         if let LogicalSide::Stream(StreamStep { count: Some(count), .. }) = side {
-            let message = format!("a step beside `{}` has no count", op.text());
+            let message = format!("a step of `{}` cannot have a count", op.text());
             self.report(
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, count.span, message)
                     .help("remove the count"),
@@ -105,7 +105,7 @@ impl Parser<'_> {
             return;
         }
         let name = &step.stream.name.name;
-        let message = "`not` needs a time, unless it stands beside `and` and a stream";
+        let message = "`not` needs a time, unless `and` combines it with a stream";
         self.report(
             Diagnostic::error(diagnostic_codes::ABSENT_STEP, step.span, message)
                 .expected(["`for`"])
@@ -138,7 +138,7 @@ impl Parser<'_> {
     /// Reports `e=not A` and `e=every A`.
     fn keyword_behind_reference(&mut self, name: &Ident) -> Parse<()> {
         if self.at_absent() {
-            let message = "a step with `not` has no event that could have a name";
+            let message = "a step with `not` cannot have a name: it matches no event";
             self.report(
                 Diagnostic::error(diagnostic_codes::ABSENT_STEP, name.span, message)
                     .help(format!("remove `{}=`", name.name)),
@@ -146,7 +146,7 @@ impl Parser<'_> {
             return Err(SyntaxError);
         }
         if self.is_word(0, "every") && self.precedes_source(0) {
-            let message = "`every` stands before the step's name";
+            let message = "`every` must be before the step's name";
             self.report(
                 Diagnostic::error(diagnostic_codes::EVERY_MISPLACED, self.span(), message)
                     .help(format!("write `every {}=…`", name.name)),
@@ -161,7 +161,7 @@ impl Parser<'_> {
         if self.is_name(0) && self.is_punct(1, "=") {
             let name = self.name("a name")?;
             self.bump();
-            let message = "a step with `not` has no event that could have a name";
+            let message = "a step with `not` cannot have a name: it matches no event";
             self.report(
                 Diagnostic::error(diagnostic_codes::ABSENT_STEP, name.span, message)
                     .help(format!("remove `{}=`", name.name)),
@@ -199,9 +199,9 @@ impl Parser<'_> {
             Diagnostic::error(
                 diagnostic_codes::CLAUSE_MISPLACED,
                 span,
-                "a step of a pattern or sequence has no window",
+                "a step of a pattern or sequence cannot have a window",
             )
-            .help("remove it; how long a match may take is told by `within 5 sec` at the end"),
+            .help("remove it; to limit how long a match may take, write `within 5 sec` at the end"),
         );
     }
 

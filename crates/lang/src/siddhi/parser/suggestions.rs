@@ -14,7 +14,7 @@ const ORDER: [&str; 10] =
     ["select", "group", "having", "order", "limit", "offset", "output", "insert", "delete", "update"];
 
 /// Help for a closing bracket without an opening one.
-const STRAY_HELP: &str = "remove it, or look above for a bracket that is closed too early";
+const STRAY_HELP: &str = "remove it, or look for a bracket above that is closed too early";
 
 /// Keywords that begin a statement.
 const STATEMENTS: [&str; 3] = ["define", "from", "partition"];
@@ -64,8 +64,7 @@ impl Parser<'_> {
         if self.is_punct(0, ";") || self.at_end() || self.at_statement() || self.is_word(0, "end") {
             return self.report_missing_output();
         }
-        let context =
-            if done == "from" { "after what is read".to_owned() } else { format!("after `{done}`") };
+        let context = if done == "from" { "after the input".to_owned() } else { format!("after `{done}`") };
         self.report_unexpected_word(expected, &context)
     }
 
@@ -89,20 +88,20 @@ impl Parser<'_> {
                 Diagnostic::error(
                     diagnostic_codes::CLAUSE_MISPLACED,
                     self.span(),
-                    "a single stream takes no alias",
+                    "a single stream cannot have an alias",
                 )
                 .help(format!("remove it, and write `{before}.a` for its attributes")),
             );
             return Some(SyntaxError);
         }
         let help = match &self.token().kind {
-            TokenKind::Punct("-") if self.is_punct(1, ">") => "write `->` in one piece",
+            TokenKind::Punct("-") if self.is_punct(1, ">") => "write `->` without a space",
             TokenKind::Punct("=>") => "write `->`",
-            TokenKind::Punct(":" | "==") => "a step's name stands before `=`: `e=S`",
-            TokenKind::Punct("<>") => "a count has a number: `<2>`, `<2:5>`, `<2:>` or `<:5>`",
+            TokenKind::Punct(":" | "==") => "write a step's name before `=`: `e=S`",
+            TokenKind::Punct("<>") => "a count needs a number: `<2>`, `<2:5>`, `<2:>` or `<:5>`",
             _ => return None,
         };
-        let message = format!("`{}` cannot stand here", self.text(self.token()));
+        let message = format!("`{}` is not allowed here", self.text(self.token()));
         self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(help));
         Some(SyntaxError)
     }
@@ -115,9 +114,9 @@ impl Parser<'_> {
             _ => word,
         };
         let message = if name == done {
-            format!("a second `{name}`")
+            format!("duplicate `{name}`")
         } else {
-            format!("`{name}` cannot stand after `{done}`")
+            format!("`{name}` is not allowed after `{done}`")
         };
         let help = "the order is `select`, `group by`, `having`, `order by`, `limit`, `offset`, `output`, \
                     then `insert`, `delete` or `update`";
@@ -157,11 +156,11 @@ impl Parser<'_> {
         let word = self.word(0)?;
         let help = match word.to_ascii_lowercase().as_str() {
             "where" => {
-                "a condition stands in square brackets behind the stream, `from S[a > 1]`, in a join behind `on`"
+                "write a condition in square brackets after the stream, `from S[a > 1]`, or after `on` in a join"
             }
             "into" => "write `insert into`",
             "upsert" | "merge" => "write `update or insert into T on …`",
-            "from" if !self.token().first_on_line => "what is read stands first: `from S select …`",
+            "from" if !self.token().first_on_line => "write the input first: `from S select …`",
             "union" => "write two queries that insert into the same stream",
             _ => return None,
         };
@@ -189,7 +188,7 @@ impl Parser<'_> {
             TokenKind::Punct("?") => "write `ifThenElse(condition, a, b)`",
             TokenKind::Punct("^") => "write `math:power(a, b)`",
             TokenKind::Punct("~") => "write `regex:find(pattern, text)`",
-            TokenKind::Punct("->") => "attributes are reached by a dot: `x.a`",
+            TokenKind::Punct("->") => "write an attribute after a dot: `x.a`",
             TokenKind::Punct("=>") => "write `>=`",
             _ => return None,
         };
@@ -225,8 +224,8 @@ impl Parser<'_> {
 
     /// Reports a string that ends at a quote which was meant to be escaped.
     fn report_escape(&mut self) -> SyntaxError {
-        let message = "a text ends at the first quote: there are no escapes";
-        let help = "put double quotes around a text that holds `'`, three of them around any other";
+        let message = "a string ends at the first quote: there are no escapes";
+        let help = "write double quotes around a string that contains `'`, three of them around any other";
         self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.previous(), message).help(help));
         SyntaxError
     }
@@ -238,7 +237,7 @@ impl Parser<'_> {
         }
         if self.is_word(0, "end") {
             return self
-                .report_stray_closer("end", "remove it, or look above for a partition that ends too early");
+                .report_stray_closer("end", "remove it, or look for a partition above that ends too early");
         }
         let Some(word) = self.word(0) else {
             return self.report_unexpected(&["`define`", "`from`", "`partition`"], "");
@@ -249,10 +248,10 @@ impl Parser<'_> {
             }
             "create" => "write `define`".to_owned(),
             "select" | "insert" | "update" | "delete" => {
-                "a query begins with what it reads: `from S select … insert into …`".to_owned()
+                "a query begins with its input: `from S select … insert into …`".to_owned()
             }
             "event" | "entity" | "relation" | "rule" => {
-                "this looks like a rule file, which is called `*.rules`".to_owned()
+                "this looks like a rule file, whose name must end with `.rules`".to_owned()
             }
             _ => return self.report_unexpected_word(&STATEMENTS, ""),
         };
@@ -260,7 +259,7 @@ impl Parser<'_> {
     }
 
     fn report_stray_closer(&mut self, closer: &str, help: &str) -> SyntaxError {
-        let message = format!("this `{closer}` closes nothing");
+        let message = format!("this `{closer}` has no opening counterpart");
         self.report(Diagnostic::error(diagnostic_codes::STRAY_CLOSE, self.span(), message).help(help));
         SyntaxError
     }

@@ -56,7 +56,7 @@ impl Parser<'_> {
         if ms.is_none() {
             let message = "the time is longer than 292 million years";
             self.report(
-                Diagnostic::error(diagnostic_codes::RANGE, span, message).help("write a shorter one"),
+                Diagnostic::error(diagnostic_codes::RANGE, span, message).help("write a shorter time"),
             );
         }
         Ok(TimeLiteral { ms: ms.unwrap_or(0), text, span })
@@ -101,7 +101,8 @@ impl Parser<'_> {
         } else {
             "write it in a smaller unit".to_owned()
         };
-        let message = format!("`{}` is no whole number without suffix", self.file.slice(number_span));
+        let message =
+            format!("a time needs a whole number without a suffix, found `{}`", self.file.slice(number_span));
         self.report(
             Diagnostic::error(diagnostic_codes::RANGE, span, message)
                 .expected(["a whole number of units"])
@@ -111,17 +112,17 @@ impl Parser<'_> {
 
     fn report_unit_order(&mut self, before: Span, part: Span, same: bool) {
         let help = match same {
-            true => "add the two up".to_owned(),
+            true => "write their sum".to_owned(),
             false => format!("write `{} {}`", self.file.slice(part), self.file.slice(before)),
         };
         self.report(
             Diagnostic::error(
                 diagnostic_codes::UNIT_ORDER,
                 part,
-                "units go from great to small, each at most once",
+                "units must go from large to small, each at most once",
             )
             .help(help)
-            .note_at(before, "this unit stands before it"),
+            .note_at(before, "this unit is before it"),
         );
     }
 
@@ -148,7 +149,7 @@ impl Parser<'_> {
     /// Reports a sign before a time.
     pub(super) fn report_signed_time(&mut self, sign: Span) -> SyntaxError {
         self.report(
-            Diagnostic::error(diagnostic_codes::SIGN, sign, "a time has no sign")
+            Diagnostic::error(diagnostic_codes::SIGN, sign, "a time cannot have a sign")
                 .help("subtract it: `x - 5 sec`"),
         );
         SyntaxError
