@@ -100,7 +100,10 @@ fn value(shape: &FieldLayout, batch: &RecordBatch, row: usize) -> Result<Option<
     Ok(match shape {
         FieldLayout::Column(column, ty) => {
             if *column >= batch.num_columns() {
-                return Err(Error::internal(format!("column {column} of {}", batch.num_columns())));
+                return Err(Error::internal(format!(
+                    "internal error: the result has {} columns, the rule refers to column {column}",
+                    batch.num_columns()
+                )));
             }
             scalar(batch.column(*column).as_ref(), row, *ty)?.to_raw_bson()
         }
@@ -130,7 +133,12 @@ fn scalar(array: &dyn Array, row: usize, ty: ExprType) -> Result<RuleValue<'_>> 
     if array.is_null(row) {
         return Ok(RuleValue::Missing);
     }
-    let wrong = || Error::internal(format!("a column of type {} where the rule has {ty}", array.data_type()));
+    let wrong = || {
+        Error::internal(format!(
+            "internal error: expected {ty}, found a column of type {}",
+            array.data_type()
+        ))
+    };
     let whole = integer(array, row);
     Ok(match (ty, array.data_type()) {
         (ExprType::Time, _) => RuleValue::Time(whole.ok_or_else(wrong)?),

@@ -455,7 +455,7 @@ fn definitions_that_disagree_are_refused() {
     let text = refused(None, &[("a.siddhi", queries), ("b.siddhi", other)]);
     assert!(text.contains("declared as int, not as string"), "{text}");
     let text = refused(Some("entity O key id;"), &[("a.siddhi", queries)]);
-    assert!(text.contains("a query defines a stream that is called `O`"), "{text}");
+    assert!(text.contains("the name `O` is already taken by a stream"), "{text}");
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl PreparedFiring {
                 Err(message) => {
                     for back in undo.into_iter().rev() {
                         back.run(store, catalog)
-                            .map_err(|e| format!("{message}; taking it back failed: {e}"))?;
+                            .map_err(|e| format!("{message}; the rollback failed: {e}"))?;
                     }
                     return Err(message);
                 }
@@ -182,7 +182,7 @@ fn apply_change(
                 .map_err(|e| format!("update of {} {id}: {e}", target.name))?;
             match outcome.before {
                 None => Err(format!(
-                    "update of {} {id}: it was deleted since the conditions matched it",
+                    "update of {} {id}: the document was deleted after the conditions matched it",
                     target.name
                 )),
                 Some(before) if outcome.after.as_ref() != Some(&before) => {
@@ -199,7 +199,7 @@ fn apply_change(
                         && collection.get(&id.to_value()).is_some() =>
                 {
                     Err(format!(
-                        "insert of {}: there is one with `{}` {id} already; `upsert` would set its fields",
+                        "insert of {}: a document with `{}` {id} already exists; use `upsert` to set the fields of an existing one",
                         target.name, target.key
                     ))
                 }
@@ -218,7 +218,8 @@ fn apply_change(
 /// Returns the `_id` of a bound document.
 fn doc_id(frame: &Frame<'_>, slot: usize) -> Result<RuleValue<'static>, String> {
     let id = frame.doc(slot).map(|doc| RuleValue::from_value(get_path(doc, "_id")));
-    id.map(RuleValue::into_owned).ok_or_else(|| "a document that was matched cannot be read".to_owned())
+    id.map(RuleValue::into_owned)
+        .ok_or_else(|| "internal error: a matched document cannot be read".to_owned())
 }
 
 /// Combines the changes of one document into one update. A change whose value is missing leaves its field

@@ -327,7 +327,9 @@ impl Executor {
             progress: &mut self.progress,
         };
         if search.run(0, &frame).is_err() {
-            let message = format!("more than {MATCHES_MAX} combinations of documents match; ask for fewer");
+            let message = format!(
+                "more than {MATCHES_MAX} combinations of documents match: add conditions that select fewer"
+            );
             turn.trace.error(source.own_row, id, &message, &[]);
             self.record_error(turn, id, source, message);
             return;
@@ -398,7 +400,7 @@ struct PartCursor {
 fn check_part<'b>(program: &Program, part: &StreamPart<'b>) -> Result<Columns<'b>> {
     let Some(schema) = program.catalog().streams.get(part.stream) else {
         return Err(Error::internal(format!(
-            "stream {} of {}",
+            "internal error: unknown stream {}, there are {} streams",
             part.stream,
             program.catalog().streams.len()
         )));
@@ -406,7 +408,7 @@ fn check_part<'b>(program: &Program, part: &StreamPart<'b>) -> Result<Columns<'b
     let columns = Columns::new(schema, part.batch)?;
     match part.keep {
         Some(keep) if keep.len() != columns.rows => Err(Error::internal(format!(
-            "{} rows are selected from {} of {}",
+            "internal error: a selection of {} rows for a batch of {} rows of {}",
             keep.len(),
             columns.rows,
             schema.name
@@ -422,13 +424,18 @@ fn arrival_positions(columns: &[Columns<'_>], order: &[u16], first: u32) -> Resu
     for (place, part) in (first..).zip(order) {
         match arrivals.get_mut(usize::from(*part)) {
             Some(rows) => rows.push(place),
-            None => return Err(Error::internal(format!("the order names part {part} of {}", columns.len()))),
+            None => {
+                return Err(Error::internal(format!(
+                    "internal error: the record has {} parts, the order refers to part {part}",
+                    columns.len()
+                )));
+            }
         }
     }
     for (rows, columns) in arrivals.iter().zip(columns) {
         if rows.len() != columns.rows {
             return Err(Error::internal(format!(
-                "the order names {} rows of a part of {}",
+                "internal error: the order names {} rows of a part that has {}",
                 rows.len(),
                 columns.rows
             )));
@@ -450,7 +457,7 @@ impl<H: ExecutionContext> RuleRun<'_, H> {
         let done = prepared.compute(rule, catalog, frame).and_then(|()| {
             if !prepared.events.is_empty() && source.depth == DEPTH_MAX {
                 return Err(format!(
-                    "events emitted for emitted events are at most {DEPTH_MAX} deep: is there a loop?"
+                    "more than {DEPTH_MAX} levels of events caused by one event: do the rules emit for each other in a loop?"
                 ));
             }
             if self.emitted_count.saturating_add(prepared.events.len() as u32) > EMITTED_MAX {

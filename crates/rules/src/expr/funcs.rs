@@ -261,7 +261,7 @@ fn least_greatest_type(args: &[ExprType]) -> Result<ExprType, CallError> {
                 let expected = if position == 0 {
                     "a number, text, a time or a span of time".to_owned()
                 } else {
-                    format!("{all}, as before")
+                    format!("{all}, as the arguments before it")
                 };
                 return Err(CallError { argument: Some(position), expected });
             }

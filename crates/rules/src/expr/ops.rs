@@ -119,7 +119,7 @@ pub fn arith_type(op: ArithmeticOp, left: ExprType, right: ExprType) -> Result<E
             (ExprType::Span, _) => Err(TypeMismatch::right("a number, or a span of time such as `1 min`")),
             (ExprType::Any, ExprType::Span) => Ok(ExprType::Float),
             (l, ExprType::Span) if l.is_number() => {
-                Err(TypeMismatch::left("a span of time, as the other side is one"))
+                Err(TypeMismatch::left("a span of time, because the other side is one"))
             }
             _ => number_type(left, right, true),
         },
@@ -139,12 +139,8 @@ fn add_type(left: ExprType, right: ExprType) -> Result<ExprType, TypeMismatch> {
             Ok(ExprType::Str)
         }
         (l, ExprType::Str) if l.is_number() || l == ExprType::Any => Ok(ExprType::Str),
-        (ExprType::Str, _) => {
-            Err(TypeMismatch::right("text or a number; `text(…)` makes text of other values"))
-        }
-        (_, ExprType::Str) => {
-            Err(TypeMismatch::left("text or a number; `text(…)` makes text of other values"))
-        }
+        (ExprType::Str, _) => Err(TypeMismatch::right("text or a number (`text(…)` converts other values)")),
+        (_, ExprType::Str) => Err(TypeMismatch::left("text or a number (`text(…)` converts other values)")),
         (ExprType::Any, ExprType::Any) => Ok(ExprType::Any),
         (ExprType::Any, ExprType::Span) | (ExprType::Span, ExprType::Any) => Ok(ExprType::Any),
         (ExprType::Time, ExprType::Span | ExprType::Any)
@@ -200,7 +196,7 @@ pub fn compare_type(op: CompareOp, left: ExprType, right: ExprType) -> Result<()
     if ordered {
         for (ty, is_right) in [(left, false), (right, true)] {
             if matches!(ty, ExprType::Bool | ExprType::Object | ExprType::Array | ExprType::Null) {
-                let expected = "a number, text, a time or a span of time, which have an order".to_owned();
+                let expected = "a value with an order (a number, text, a time or a span of time)".to_owned();
                 return Err(TypeMismatch { expected, right: is_right });
             }
         }

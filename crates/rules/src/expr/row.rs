@@ -57,7 +57,7 @@ impl<'a> Columns<'a> {
     pub fn new(schema: &StreamSchema, batch: &'a RecordBatch) -> Result<Self> {
         let wrong = |what: String| {
             Err(Error::internal(format!(
-                "a batch of stream `{}` has {what} instead of its declared columns",
+                "internal error: a batch of stream `{}` has {what}, which does not match the declared columns",
                 schema.name
             )))
         };

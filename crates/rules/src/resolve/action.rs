@@ -74,9 +74,11 @@ impl ActionResolver<'_, '_> {
             Some(Binding::Doc { slot, entity }) => (*slot, *entity),
             Some(Binding::Unknown) => return None,
             Some(Binding::Event(stream)) => {
-                let message = format!("`{}` is an event: events do not change", name.name);
-                let help =
-                    format!("to tell something new, `emit {}(…)`", self.catalog().streams[*stream].name);
+                let message = format!("`{}` is an event: events cannot be changed", name.name);
+                let help = format!(
+                    "to record something new, write `emit {}(…)`",
+                    self.catalog().streams[*stream].name
+                );
                 sink.push(not_a_document(message, &help));
                 return None;
             }
@@ -101,7 +103,7 @@ impl ActionResolver<'_, '_> {
             }
         };
         if let Some((_, at)) = self.deleted.iter().find(|(s, _)| *s == slot) {
-            let message = format!("`{}` was deleted by an action before this one", name.name);
+            let message = format!("an earlier action deletes `{}`", name.name);
             sink.push(
                 Diagnostic::error(codes::DELETED, name.span, message).note_at(*at, "it is deleted here"),
             );
@@ -120,7 +122,7 @@ impl ActionResolver<'_, '_> {
         let message = format!("{} is replicated: a rule on events cannot change it", entity.name);
         sink.push(
             Diagnostic::error(codes::REPLICATED, span, message)
-                .help("replicated documents come from aggregates, document sources and the API; for others remove `replicated`")
+                .help("only aggregates, document sources and the API change replicated documents; to change them by rules on events, remove `replicated`")
                 .note_at(entity.span, format!("entity {} is declared here", entity.name)),
         );
         None
@@ -214,7 +216,7 @@ impl ActionResolver<'_, '_> {
         let stream = self.conditions.stream?;
         let Some((_, value)) = fields.iter().find(|(n, _)| n.as_ref() == target.shard) else {
             let message =
-                format!("a new {} needs `{}`, which picks its partition", target.name, target.shard);
+                format!("a new {} needs `{}`, which determines its partition", target.name, target.shard);
             let key = catalog.key_name(stream).unwrap_or(&target.shard);
             sink.push(Diagnostic::error(codes::KEY_NEEDED, a.span, message).help(format!(
                 "add `{}: {}.{key}`",
@@ -245,11 +247,11 @@ impl ActionResolver<'_, '_> {
         };
         let message = if shard == key {
             format!(
-                "a rule makes {name} documents of its own partition: their `{shard}` must be the event's `{key}`"
+                "a rule can only insert {name} documents of its own partition: their `{shard}` must be the event's `{key}`"
             )
         } else {
             format!(
-                "this {name} would be kept in the partition of the event's `{key}`, but {name} documents belong in that of their `{shard}`"
+                "this {name} would be stored in the partition of the event's `{key}`, but {name} documents belong in the partition of their `{shard}`"
             )
         };
         let help = if shard == key {
@@ -303,7 +305,7 @@ impl ActionResolver<'_, '_> {
                     sink.push(
                         Diagnostic::error(codes::EMIT, a.span, message).expected(declared.clone()).help(
                             format!(
-                                "its fields are {}; to name some of them write `emit {} {{ field: … }}`",
+                                "its fields are {}; to set only some of them, write `emit {} {{ field: … }}`",
                                 declared.join(", "),
                                 schema.name
                             ),
@@ -381,15 +383,14 @@ fn overlap(a: &str, b: &str) -> bool {
 /// Rejects changes of the key and shard fields: they identify the document and its partition.
 fn check_not_immutable(entity: &Entity, field: &str, span: Span, sink: &mut DiagnosticSink) -> Option<()> {
     let why = if field == entity.key || field == "_id" {
-        format!("`{field}` is the key of {}: it does not change", entity.name)
+        format!("`{field}` is the key of {}: it cannot be changed", entity.name)
     } else if field == entity.shard {
-        format!("`{field}` picks the partition of {}: it does not change", entity.name)
+        format!("`{field}` determines the partition of {}: it cannot be changed", entity.name)
     } else {
         return Some(());
     };
     sink.push(
-        Diagnostic::error(codes::KEY_FIXED, span, why)
-            .help("delete the document and insert another one in its place"),
+        Diagnostic::error(codes::KEY_FIXED, span, why).help("delete the document and insert a new one"),
     );
     None
 }
@@ -427,7 +428,7 @@ pub(crate) fn key_value(
         return None;
     };
     if let Some(id) = fields.iter().find(|f| f.name.name == "_id" && entity.key != "_id") {
-        let message = format!("`_id` is the value of the key `{}`; it cannot be given", entity.key);
+        let message = format!("`_id` is set from the key `{}`: it cannot be given here", entity.key);
         sink.push(Diagnostic::error(codes::KEY_FIXED, id.name.span, message).help("remove it"));
         return None;
     }

@@ -36,7 +36,7 @@ pub(crate) fn aggregate(
         whole &= conditions.condition(condition, i, sink).is_some();
     }
     if let (AggregateSource::Entity(_), Some(over)) = (root, &decl.over) {
-        let message = "`over` is how far back a stream is read; documents have no time";
+        let message = "`over` limits how far back a stream is read: documents have no time";
         sink.push(Diagnostic::error(codes::AGGREGATE, over.span, message).help("remove `over`"));
         whole = false;
     }
@@ -191,7 +191,7 @@ fn new_documents(
     let key = action::key_value(&insert.fields, target, insert.span, sink);
     if !target.replicated && !insert.fields.iter().any(|f| f.name.name == target.shard) {
         let message = format!(
-            "an aggregate runs over all partitions, so a new {} needs `{}`, which picks its partition",
+            "an aggregate runs over all partitions, so a new {} needs `{}`, which determines its partition",
             target.name, target.shard
         );
         sink.push(Diagnostic::error(codes::NOT_LOCAL, insert.span, message).help(format!(
@@ -216,10 +216,10 @@ fn check_grouped(value: &Expr, groups: &[Expr], sink: &mut DiagnosticSink) -> bo
     }
     let children = value.children();
     if children.is_empty() && !matches!(value.kind, ExprNode::Object(_) | ExprNode::Array(_)) {
-        let message = "this differs within a group: it is neither grouped by nor aggregated";
+        let message = "this value differs within a group: it is neither in `groupby` nor aggregated";
         sink.push(
             Diagnostic::error(codes::NOT_GROUPED, value.span, message)
-                .help("add it to `groupby`, or write for example `min(…)` or `max(…)`"),
+                .help("add it to `groupby`, or aggregate it, for example by `min(…)` or `max(…)`"),
         );
         return false;
     }
@@ -249,7 +249,7 @@ fn check_no_json(
                 let message = "fields of type `object` cannot be used in an aggregate";
                 sink.push(
                     Diagnostic::error(codes::AGGREGATE, e.span, message)
-                        .help("declare what is needed as fields of the event"),
+                        .help("declare the values that you need as fields of the event"),
                 );
                 whole = false;
             }
@@ -268,8 +268,10 @@ pub(crate) fn call(
     sink: &mut DiagnosticSink,
 ) -> Option<Expr> {
     if !names.aggregates {
-        let message =
-            format!("`{}` works on the rows of a group: only the values of `do` may use it", function.name);
+        let message = format!(
+            "`{}` aggregates the rows of a group: it is only allowed in the values of `do`",
+            function.name
+        );
         sink.push(Diagnostic::error(codes::AGGREGATE, function.span, message));
         return None;
     }

@@ -29,7 +29,8 @@ pub(crate) fn declare(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mu
     }
     for stream in given {
         if let Some(entity) = catalog.entity(&stream.name) {
-            let message = format!("a query defines a stream that is called `{}`, too", stream.name);
+            let message =
+                format!("the name `{}` is already taken by a stream that a query defines", stream.name);
             let span = catalog.entities[entity].span;
             sink.push(Diagnostic::error(codes::DUPLICATE, span, message).help("choose another name"));
         }
@@ -67,19 +68,15 @@ fn unique_names(modules: &[Module], sink: &mut DiagnosticSink) {
         if let Some(first) = seen.get(&(is_rule, name.name.as_str())) {
             let what = if is_rule { "rule" } else { "event or entity" };
             sink.push(
-                Diagnostic::error(
-                    codes::DUPLICATE,
-                    name.span,
-                    format!("there is another {what} named `{}`", name.name),
-                )
-                .help("choose another name")
-                .note_at(*first, "the first one is here"),
+                Diagnostic::error(codes::DUPLICATE, name.span, format!("duplicate {what} `{}`", name.name))
+                    .help("choose another name")
+                    .note_at(*first, "the first one is here"),
             );
         } else {
             seen.insert((is_rule, &name.name), name.span);
         }
         if !is_rule && name.name.starts_with("system.") {
-            let message = format!("names that begin with `system.` belong to the system: `{}`", name.name);
+            let message = format!("`{}` is reserved: names must not begin with `system.`", name.name);
             sink.push(Diagnostic::error(codes::RESERVED, name.span, message).help("choose another name"));
         }
     }
@@ -89,8 +86,7 @@ fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
     let mut fields: Vec<Field> = Vec::with_capacity(decl.fields.len());
     for field in &decl.fields {
         if field.name.name.starts_with('_') {
-            let message =
-                format!("field names that begin with `_` belong to the system: `{}`", field.name.name);
+            let message = format!("`{}` is reserved: field names must not begin with `_`", field.name.name);
             sink.push(
                 Diagnostic::error(codes::RESERVED, field.name.span, message).help("choose another name"),
             );
@@ -118,7 +114,7 @@ fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
     for name in &decl.id {
         match find(name, "id", sink) {
             Some(position) if id.contains(&position) => {
-                let message = format!("`id` names the field `{}` twice", name.name);
+                let message = format!("duplicate field `{}` in `id`", name.name);
                 sink.push(Diagnostic::error(codes::DUPLICATE, name.span, message));
             }
             Some(position) => id.push(position),
@@ -156,12 +152,12 @@ fn unique_by_key(decl: &EventDecl, key: &str, span: Span) -> Diagnostic {
     let id: Vec<&str> = decl.id.iter().map(|name| name.name.as_str()).collect();
     let id = id.join(", ");
     let message = format!(
-        "two {} events with the same `{id}` and another `{key}` lie in different partitions and are both kept",
+        "two {} events with the same `{id}` and different `{key}` are in different partitions, so both are kept",
         decl.name.name
     );
-    let both = format!("if an event is unique by both, write `id {key}, {id}`");
+    let both = format!("if events are unique by both, write `id {key}, {id}`");
     let help = match decl.id.len() {
-        1 => format!("{both}; if by `{id}` whatever its `{key}`, write `key {id}`"),
+        1 => format!("{both}; if they are unique by `{id}` alone, write `key {id}`"),
         _ => both,
     };
     Diagnostic::warning(codes::UNIQUE_BY_KEY, span, message).help(help)
@@ -173,7 +169,7 @@ fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
         let index_decl =
             Index { fields: index.fields.iter().map(|p| p.dotted()).collect(), unique: index.unique };
         if indexes.iter().any(|i| i.fields == index_decl.fields) {
-            let message = format!("there is an index on ({}) already", index_decl.fields.join(", "));
+            let message = format!("duplicate index on ({})", index_decl.fields.join(", "));
             sink.push(Diagnostic::error(codes::DUPLICATE, index.span, message));
         } else {
             indexes.push(index_decl);
@@ -190,7 +186,7 @@ fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
     }
     if let (Some(shard), Some(_)) = (&decl.shard, decl.replicated) {
         let message = format!(
-            "`{}` is replicated: every partition holds all of it, so it has no `shard`",
+            "`{}` is replicated: every partition has a copy, so it cannot have a `shard`",
             decl.name.name
         );
         sink.push(
@@ -216,7 +212,7 @@ fn relation(
     let Some(target) = catalog.entity(&decl.target.name) else {
         let hint = did_you_mean(&decl.target.name, catalog.entity_names());
         let message = format!(
-            "relation `{}` leads to `{}`, which is no entity{hint}",
+            "relation `{}` leads to `{}`, which is not an entity{hint}",
             decl.name.name, decl.target.name
         );
         sink.push(Diagnostic::error(codes::UNKNOWN_ENTITY, decl.target.span, message));
@@ -229,7 +225,7 @@ fn relation(
     for owner in owners(decl, body, catalog, sink) {
         if let Some(first) = catalog.relation(owner, &decl.name.name) {
             let message =
-                format!("there is another relation `{}` of `{}`", decl.name.name, owner_name(catalog, owner));
+                format!("duplicate relation `{}` of `{}`", decl.name.name, owner_name(catalog, owner));
             let first = first.span;
             sink.push(
                 Diagnostic::error(codes::DUPLICATE, decl.name.span, message)

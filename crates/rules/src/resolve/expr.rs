@@ -28,9 +28,12 @@ pub(crate) fn value(expr: &ast::Expr, names: &NameScope<'_>, sink: &mut Diagnost
     let resolved = resolve(expr, names, sink)?;
     let (nodes, depth) = resolved.size();
     if nodes > NODES_MAX || depth > DEPTH_MAX {
-        let message =
-            format!("this expression has {nodes} parts in {depth} levels once its `let`s are put in");
-        let help = format!("keep it below {NODES_MAX} parts and {DEPTH_MAX} levels");
+        let message = format!(
+            "this expression is too large: {nodes} parts and {depth} levels after its `let`s are expanded"
+        );
+        let help = format!(
+            "the limit is {NODES_MAX} parts and {DEPTH_MAX} levels: split the rule, or use fewer `let`s"
+        );
         sink.push(Diagnostic::error(codes::TOO_LARGE, expr.span, message).help(help));
         return None;
     }
@@ -131,7 +134,7 @@ fn now(span: Span, names: &NameScope<'_>, sink: &mut DiagnosticSink) -> Option<E
         _ => None,
     });
     let Some(stream) = stream else {
-        let message = "`now` is the time of an event, and there is none here";
+        let message = "`now` is the time of the event, but there is no event here";
         sink.push(Diagnostic::error(codes::NOT_A_VALUE, span, message));
         return None;
     };
@@ -263,7 +266,7 @@ fn is_in(
             let items = all(items, names, sink)?;
             for item in &items {
                 if ops::compare_type(CompareOp::Eq, x.ty, item.ty).is_err() || item.ty == ExprType::Null {
-                    report_mismatch(item, &format!("{}, as what is looked for", x.ty), sink);
+                    report_mismatch(item, &format!("{}, as the value before `in`", x.ty), sink);
                     return None;
                 }
             }
@@ -336,7 +339,7 @@ fn report_unknown_function(function: &Ident, names: &NameScope<'_>, sink: &mut D
         format!("there is no function `{}`{hint}", function.name),
     );
     if hint.is_empty() {
-        diagnostic = diagnostic.note(format!("functions are {}", known.join(", ")));
+        diagnostic = diagnostic.note(format!("the functions are {}", known.join(", ")));
     }
     if names.catalog.entity(&function.name).is_some() {
         diagnostic = diagnostic.help(format!("to look for a document, bind it: `d: {}(…);`", function.name));
@@ -373,7 +376,7 @@ fn special_call(name: &str, args: Vec<Expr>, span: Span, sink: &mut DiagnosticSi
             let mut ty = first.ty;
             for other in &args[1..] {
                 let Some(both) = ty.join(other.ty) else {
-                    report_mismatch(other, &format!("{ty}, as before"), sink);
+                    report_mismatch(other, &format!("{ty}, as the arguments before it"), sink);
                     return None;
                 };
                 ty = both;
@@ -394,7 +397,7 @@ fn special_call(name: &str, args: Vec<Expr>, span: Span, sink: &mut DiagnosticSi
             };
             expect_type(&x, ExprType::Str, "text", sink)?;
             let Some(Const::Str(text)) = pattern.as_const() else {
-                let message = "expected the pattern as text in quotes";
+                let message = "expected the pattern as constant text in quotes";
                 sink.push(Diagnostic::error(codes::CONSTANT, pattern.span, message));
                 return None;
             };
@@ -403,7 +406,7 @@ fn special_call(name: &str, args: Vec<Expr>, span: Span, sink: &mut DiagnosticSi
                 Err(error) => {
                     let last = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
                     let message =
-                        format!("this is no regular expression: {}", last.trim_start_matches("error: "));
+                        format!("not a valid regular expression: {}", last.trim_start_matches("error: "));
                     sink.push(Diagnostic::error(codes::CONSTANT, pattern.span, message));
                     return None;
                 }
@@ -434,7 +437,7 @@ fn check_constants(func: Func, args: &[Expr], sink: &mut DiagnosticSink) -> Opti
         },
         (Func::Truncate, [_, s]) => match s.as_const() {
             Some(Const::Span(d)) if *d <= 0 => {
-                Some((s.span, "expected a span of time longer than nothing".to_owned()))
+                Some((s.span, "expected a span of time longer than zero".to_owned()))
             }
             _ => None,
         },

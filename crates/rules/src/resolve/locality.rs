@@ -61,14 +61,14 @@ impl LocalityError {
         let (name, shard) = (&entity.name, &entity.shard);
         let Some(key) = catalog.key_name(self.stream) else {
             let message = format!(
-                "{} cannot be local: {} has no key, so its events may lie in another partition than the {name} documents",
+                "{} cannot be local: {} has no key, so its events may be in another partition than the {name} documents",
                 self.what, stream.name
             );
             let help = format!("add `key FIELD` to event {}, or `replicated` to entity {name}", stream.name);
             return Diagnostic::error(codes::NOT_LOCAL, span, message).help(help);
         };
         let message = format!(
-            "{} cannot be local: {} events lie in the partition of their `{key}`, {name} documents in that of their `{shard}`",
+            "{} cannot be local: {} events are in the partition of their `{key}`, {name} documents in the partition of their `{shard}`",
             self.what, stream.name
         );
         Diagnostic::error(codes::NOT_LOCAL, span, message)
@@ -81,7 +81,7 @@ impl LocalityError {
 
 /// Builds the warning that a lookup scans all documents.
 pub(crate) fn unindexed_warning(span: Span, entity: &Entity, field: &str) -> Diagnostic {
-    let message = format!("every {} document will be looked at: there is no index on `{field}`", entity.name);
+    let message = format!("this reads every {} document: there is no index on `{field}`", entity.name);
     Diagnostic::warning(codes::NO_INDEX, span, message)
         .help(format!("add `index {field}` to entity {}", entity.name))
 }

@@ -70,7 +70,7 @@ impl<'c> NameScope<'c> {
     pub(crate) fn bind(&mut self, name: &Ident, bound: Binding, sink: &mut DiagnosticSink) {
         if let Some((first, _)) = self.bindings.iter().find(|(n, _)| n.name == name.name) {
             sink.push(
-                Diagnostic::error(codes::DUPLICATE, name.span, format!("`{}` is bound already", name.name))
+                Diagnostic::error(codes::DUPLICATE, name.span, format!("`{}` is already bound", name.name))
                     .help("choose another name")
                     .note_at(first.span, "the first one is here"),
             );
@@ -126,7 +126,7 @@ impl<'c> NameScope<'c> {
                         span,
                         format!("`{}` is an event, not a value", root.name),
                     )
-                    .help(format!("name one of its fields: `{}.{}`", root.name, self.first_field(*stream)))
+                    .help(format!("use one of its fields: `{}.{}`", root.name, self.first_field(*stream)))
                     .note(format!("its fields are those of {name}")),
                 );
                 None
@@ -234,11 +234,11 @@ impl<'c> NameScope<'c> {
         if fields.is_empty() {
             self.inlined_nodes.set(self.inlined_nodes.get() + value.size().0);
             if self.inlined_nodes.get() > INLINED_NODES_MAX {
-                let message = format!(
-                    "the `let`s of this rule have more than {INLINED_NODES_MAX} parts where they are used"
-                );
+                let message =
+                    format!("the `let`s of this rule expand to more than {INLINED_NODES_MAX} parts");
                 sink.push(
-                    Diagnostic::error(codes::TOO_LARGE, span, message).help("use fewer, or split the rule"),
+                    Diagnostic::error(codes::TOO_LARGE, span, message)
+                        .help("use fewer `let`s, or split the rule"),
                 );
                 return None;
             }

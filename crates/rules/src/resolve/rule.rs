@@ -75,7 +75,7 @@ pub(crate) fn report_unknown_stream(name: &ast::Ident, catalog: &Catalog, sink: 
     let (message, help) = if catalog.entity(&name.name).is_some() {
         (
             format!("`{}` is an entity, not an event", name.name),
-            Some("a rule runs when an event comes; look for documents in a later condition".to_owned()),
+            Some("a rule runs when an event arrives; match documents in a later condition".to_owned()),
         )
     } else {
         (
@@ -141,7 +141,7 @@ impl<'c> ConditionResolver<'c> {
                 sink.push(Diagnostic::error(
                     codes::FIRST_CONDITION,
                     c.span,
-                    "only the first condition is an event",
+                    "only the first condition can be an event",
                 ));
                 None
             }
@@ -301,7 +301,7 @@ impl<'c> ConditionResolver<'c> {
         sink: &mut DiagnosticSink,
     ) -> Option<usize> {
         if self.slots.len() == SLOTS_MAX {
-            let message = format!("a rule may look for at most {SLOTS_MAX} documents");
+            let message = format!("a rule can match at most {SLOTS_MAX} documents");
             sink.push(Diagnostic::error(codes::TOO_LARGE, span, message).help("split the rule"));
             return None;
         }
@@ -451,8 +451,8 @@ fn scan_warning(
         None => Diagnostic::warning(
             codes::NO_INDEX,
             span,
-            format!("every {} document will be looked at, for each event", entity.name),
+            format!("this reads every {} document for each event", entity.name),
         )
-        .help(format!("say which ones: `{} == …`, or another field with an index", entity.key)),
+        .help(format!("select documents by `{} == …` or by another field with an index", entity.key)),
     })
 }

@@ -182,7 +182,7 @@ impl Trace {
                 });
                 found.ok_or_else(|| {
                     Error::not_found(format!(
-                        "event {id} is not among the last {} that are kept for explanations",
+                        "event {id} is not among the last {} events, for which explanations are kept",
                         self.events()
                     ))
                 })
@@ -195,7 +195,7 @@ impl Trace {
                 found.ok_or_else(|| {
                     let wanted: Vec<String> = fields.iter().map(|(n, v)| format!("{n} = {v}")).collect();
                     Error::not_found(format!(
-                        "no event with {} is among the last {} that are kept for explanations",
+                        "no event with {} is among the last {} events, for which explanations are kept",
                         wanted.join(" and "),
                         self.events()
                     ))
@@ -230,7 +230,7 @@ impl Trace {
         match (having.is_empty(), candidates.first(), fields.first()) {
             (true, Some(stream), Some((field, _))) => {
                 Err(catalog.streams[*stream].require_field(field).err().unwrap_or_else(|| {
-                    Error::invalid(format!("no stream has all of these fields, `{field}` among them"))
+                    Error::invalid(format!("no stream has all of the given fields, `{field}` included"))
                 }))
             }
             _ => Ok(having),

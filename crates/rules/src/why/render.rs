@@ -161,14 +161,14 @@ pub(super) fn not_found(program: &Program, rule: &RulePlan, lookup: &Lookup, fra
         let which =
             frame.docs[lookup.slot].map(|doc| format!(" with {} {}", entity.key, display(&id_of(doc))));
         return format!(
-            "{}{} is there, and the condition wants none",
+            "{}{} exists, but the condition requires that it does not",
             entity.name,
             which.unwrap_or_default()
         );
     }
     if let Some(missing) = lookup.source.values().into_iter().find(|x| is_absent(x, frame)) {
         return format!(
-            "{} is missing, so there is no {} to look for",
+            "{} is missing, so no {} can be looked up",
             name(program, rule, missing),
             entity.name
         );
@@ -213,7 +213,7 @@ impl fmt::Display for Explanation {
                 if again.events == 1 { "1 event".to_owned() } else { format!("{} events", again.events) };
             writeln!(
                 f,
-                "evaluated again over {events} as stored, by the rules deployed now: what was kept of it is gone"
+                "evaluated again over {events} as stored, by the rules deployed now: the original explanation is no longer kept"
             )?;
             again.notes.iter().try_for_each(|note| writeln!(f, "  {note}"))?;
         }
@@ -253,8 +253,8 @@ fn outcome(f: &mut fmt::Formatter<'_>, rule: &str, outcome: &Outcome) -> fmt::Re
             writeln!(f, "{rule} failed: {message}")?;
             documents(f, bindings)?;
         }
-        Outcome::Duplicate => writeln!(f, "{rule} did not see the event: it is a duplicate")?,
-        Outcome::Unknown => writeln!(f, "{rule}: what it did with this event was not kept")?,
+        Outcome::Duplicate => writeln!(f, "{rule} did not run: the event is a duplicate")?,
+        Outcome::Unknown => writeln!(f, "{rule}: no explanation of this event was kept")?,
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ impl TraceImage {
     ///
     /// Errors: those of `out`; `Internal` for a run that cannot be encoded.
     pub fn write_to(&self, program: &Program, out: &mut impl Write) -> Result<()> {
-        let failed = |e| Error::unavailable("explanations cannot be written").with_source(e);
+        let failed = |e| Error::unavailable("cannot write the explanation file").with_source(e);
         let mut encoder = BatchEncoder::default();
         out.write_all(MAGIC).map_err(failed)?;
         out.write_all(&fingerprint(program).to_le_bytes()).map_err(failed)?;
@@ -84,7 +84,7 @@ impl Trace {
         fill(input, &mut head, 0)?;
         let (magic, written) = head.split_at(8);
         if magic != MAGIC {
-            return Err(Error::corrupt("byte 0: no explanations of this format"));
+            return Err(Error::corrupt("byte 0: not an explanation file of this format"));
         }
         if written != fingerprint(program).to_le_bytes() {
             return Ok(false);
@@ -100,12 +100,14 @@ impl Trace {
             fill(input, &mut sum, at)?;
             let len = u32::from_le_bytes(len) as usize;
             if len > SECTION_MAX {
-                return Err(Error::corrupt(format!("byte {at}: a section of {len} bytes")));
+                return Err(Error::corrupt(format!(
+                    "byte {at}: section of {len} bytes, limit of {SECTION_MAX} bytes"
+                )));
             }
             let mut section = Vec::new();
             input.take(len as u64).read_to_end(&mut section).map_err(|e| unreadable(at, e))?;
             if section.len() < len || xxh3_64(&section).to_le_bytes() != sum {
-                return Err(Error::corrupt(format!("byte {at}: a section does not match its checksum")));
+                return Err(Error::corrupt(format!("byte {at}: the checksum of the section does not match")));
             }
             let turn = TracedRun::decode(program, &section.into())
                 .map_err(|e| e.context(format!("section at byte {at}")))?;
@@ -156,7 +158,7 @@ impl TracedRun {
             cut: self.truncated,
         };
         let head = serde_json::to_vec(&head)
-            .map_err(|e| Error::internal("a traced record cannot be encoded").with_source(e))?;
+            .map_err(|e| Error::internal("internal error: cannot encode a traced record").with_source(e))?;
         let mut section = Vec::with_capacity(4 + head.len() + body.len());
         section.extend_from_slice(&(head.len() as u32).to_le_bytes());
         section.extend_from_slice(&head);
@@ -169,7 +171,7 @@ impl TracedRun {
         let len = input.take(4)?;
         let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]);
         let head: RunHeader = serde_json::from_slice(&input.take(len)?)
-            .map_err(|e| Error::corrupt("its head cannot be read").with_source(e))?;
+            .map_err(|e| Error::corrupt("explanation file: cannot read the section header").with_source(e))?;
         // copied: otherwise one document would keep the whole section in memory
         let blobs = head
             .blobs
@@ -178,17 +180,17 @@ impl TracedRun {
             .collect::<Result<Vec<_>>>()?;
         let docs = head.docs.iter().map(|place| match place {
             None => Ok(None),
-            Some(place) => blobs
-                .get(*place as usize)
-                .map(|doc| Some(doc.clone()))
-                .ok_or_else(|| Error::corrupt(format!("there is no document {place}"))),
+            Some(place) => blobs.get(*place as usize).map(|doc| Some(doc.clone())).ok_or_else(|| {
+                Error::corrupt(format!("reference to document {place}, which does not exist"))
+            }),
         });
         let docs = docs.collect::<Result<Vec<_>>>()?;
         let mut parts = Vec::with_capacity(head.parts.len());
         for part in head.parts {
             let schema = program.streams().get(part.stream);
-            let schema =
-                schema.ok_or_else(|| Error::corrupt(format!("there is no stream {}", part.stream)))?;
+            let schema = schema.ok_or_else(|| {
+                Error::corrupt(format!("reference to stream {}, which does not exist", part.stream))
+            })?;
             let message = input.take(part.batch.0)?;
             let data = Bytes::copy_from_slice(&input.take(part.batch.1)?);
             let batch = decode_batch(&message, data, schema.batch_schema())?;
@@ -196,7 +198,9 @@ impl TracedRun {
             let fits = part.keep.as_ref().is_none_or(|k| k.len() == rows)
                 && !matches!(&part.rows, RecordRows::Each(each) if each.len() != rows);
             if !fits {
-                return Err(Error::corrupt(format!("a batch has {rows} rows, its head counts others")));
+                return Err(Error::corrupt(format!(
+                    "a batch has {rows} rows, but the section header counts another number"
+                )));
             }
             let keep = part.keep.map(BooleanBuffer::from);
             parts.push(TracedPart { stream: part.stream, batch, keep, rows: part.rows });
@@ -224,7 +228,10 @@ impl SectionReader<'_> {
     fn take(&mut self, len: u32) -> Result<Bytes> {
         let end = self.at.saturating_add(len as usize);
         if end > self.bytes.len() {
-            return Err(Error::corrupt(format!("it ends at byte {} of {end}", self.bytes.len())));
+            return Err(Error::corrupt(format!(
+                "the section ends at byte {}, expected at least {end}",
+                self.bytes.len()
+            )));
         }
         let taken = self.bytes.slice(self.at..end);
         self.at = end;
@@ -238,8 +245,10 @@ fn fill(input: &mut impl Read, buffer: &mut [u8], at: u64) -> Result<()> {
 
 fn unreadable(at: u64, e: std::io::Error) -> Error {
     match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::corrupt(format!("byte {at}: the file ends in a section")),
-        _ => Error::unavailable(format!("byte {at}: cannot be read")).with_source(e),
+        std::io::ErrorKind::UnexpectedEof => {
+            Error::corrupt(format!("byte {at}: the file ends within a section"))
+        }
+        _ => Error::unavailable(format!("byte {at}: cannot read the explanation file")).with_source(e),
     }
 }
 

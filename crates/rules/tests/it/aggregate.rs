@@ -89,9 +89,9 @@ fn columns_of_other_types_are_an_error() {
     let named = (0..8).map(|i| (format!("c{i}"), flags.clone()));
     let batch = RecordBatch::try_from_iter(named).unwrap();
     let error = insert.document(&batch, 0).unwrap_err();
-    assert_eq!(error.message(), "a column of type Boolean where the rule has a time");
+    assert_eq!(error.message(), "internal error: expected a time, found a column of type Boolean");
     let error = insert.document(&batch.project(&[0]).unwrap(), 0).unwrap_err();
-    assert_eq!(error.message(), "column 1 of 1");
+    assert_eq!(error.message(), "internal error: the result has 1 columns, the rule refers to column 1");
 }
 
 #[test]

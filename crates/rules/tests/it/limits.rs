@@ -89,7 +89,9 @@ fn rows_that_are_not_kept_are_not_seen() {
     let expected: Vec<u32> = (0..200).filter(|i| i % 3 == 0).collect();
     assert_eq!(effects.emitted[0].source_rows, expected);
     let asked = Selector::Id("0-0-1".parse().unwrap());
-    assert!(world.trace.explain(&program, &asked, None).unwrap().to_string().contains("it is a duplicate"));
+    assert!(
+        world.trace.explain(&program, &asked, None).unwrap().to_string().contains("the event is a duplicate")
+    );
 }
 
 /// Events of two streams that alternate are applied to documents in order of arrival.
@@ -130,7 +132,7 @@ fn parts_interleave_in_order_of_arrival() {
         (tidemill_types::PartitionId(0), tidemill_types::Offset(0)),
         &mut Trace::off(),
     );
-    assert!(wrong.unwrap_err().message().contains("the order names part 2 of 2"));
+    assert!(wrong.unwrap_err().message().contains("the record has 2 parts, the order refers to part 2"));
 }
 
 #[test]
@@ -141,5 +143,5 @@ fn batches_of_another_schema_are_refused() {
     let part = StreamPart { stream: 0, batch: &b, keep: None };
     let at = (tidemill_types::PartitionId(0), tidemill_types::Offset(0));
     let refused = executor.apply(&program, &mut crate::world::Nowhere, &[part], None, at, &mut Trace::off());
-    assert!(refused.unwrap_err().message().contains("instead of its declared columns"));
+    assert!(refused.unwrap_err().message().contains("does not match the declared columns"));
 }
