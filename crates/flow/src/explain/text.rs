@@ -41,7 +41,7 @@ impl fmt::Display for QueryReport {
         if let Some(keys) = &self.keys {
             match &keys.key {
                 Some(key) => write!(f, ", key `{key}`, one of {}", keys.count)?,
-                None if keys.count == 0 => write!(f, ": no event has brought a key")?,
+                None if keys.count == 0 => write!(f, ": it has no keys yet")?,
                 None => {
                     let some: Vec<String> = keys.some.iter().map(|key| format!("`{key}`")).collect();
                     let more = if keys.count > keys.some.len() { " …" } else { "" };
@@ -51,13 +51,13 @@ impl fmt::Display for QueryReport {
         }
         f.write_str("\n  ")?;
         if let Some(since) = self.since {
-            write!(f, "since {}, when its state was taken from a checkpoint: ", format_time(since))?;
+            write!(f, "since {}, when its state was restored from a checkpoint: ", format_time(since))?;
         }
         write!(f, "{} arrived", count(self.arrived, "event"))?;
         if let Some(passed) = self.passed {
-            write!(f, ", {passed} passed what stands in front")?;
+            write!(f, ", {passed} passed the handlers before it")?;
         }
-        write!(f, "; {} came out", count(self.emitted, "event"))?;
+        write!(f, "; {} emitted", count(self.emitted, "event"))?;
         if let Some(at) = self.emitted_at {
             write!(f, ", the last at {}", format_time(at))?;
         }
@@ -65,7 +65,7 @@ impl fmt::Display for QueryReport {
             write!(f, "\n  the last event that did not pass, {refused}")?;
         }
         if let Some(due) = self.processor_due {
-            write!(f, "\n  a stream processor acts at {} if nothing comes", format_time(due))?;
+            write!(f, "\n  a stream processor runs at {} if no event arrives", format_time(due))?;
         }
         if let Some(window) = &self.window {
             write!(f, "\n  {window}")?;
@@ -83,7 +83,7 @@ impl fmt::Display for QueryReport {
             write!(f, "\n  {rate}")?;
         }
         if self.keys.as_ref().is_some_and(|keys| keys.key.is_none() && keys.count > 0) {
-            write!(f, "\n  what a key holds is told when one is named: --key {}", self.one_key())?;
+            write!(f, "\n  to see the state of one key, name it: --key {}", self.one_key())?;
         }
         Ok(())
     }
@@ -188,13 +188,13 @@ impl fmt::Display for HavingReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "having {}", self.condition)?;
         match self.groups {
-            None => write!(f, ": looks at each event by itself")?,
+            None => write!(f, ": is checked for each event")?,
             Some(groups) => {
                 write!(f, ": not true now for {} of {}", self.failing, count(groups, "group"))?;
             }
         }
         for group in &self.some {
-            write!(f, "\n    kept back: {}", values(group))?;
+            write!(f, "\n    not true for: {}", values(group))?;
         }
         Ok(())
     }

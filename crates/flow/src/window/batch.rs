@@ -87,7 +87,11 @@ impl Window for BatchWindow {
     fn status(&self, look: &StatusContext<'_>) -> WindowStatus {
         let held = &self.state.before;
         let between = look.time_range_of_ends(held.front(), held.iter().next_back());
-        WindowStatus::new(held.len(), between, "events that are sent together: they go out at once")
+        WindowStatus::new(
+            held.len(),
+            between,
+            "the next events that are sent together: they are emitted at once",
+        )
     }
 
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {

@@ -74,8 +74,8 @@ impl Window for CronBatch {
         let rows = &self.state.current;
         let between = look.time_range_of_ends(rows.front(), rows.iter().next_back());
         let waits_for = match rows.is_empty() {
-            true => "events; they go out at the next instant of the schedule",
-            false => "the next instant of the schedule",
+            true => "events; they are emitted at the next time of the schedule",
+            false => "the next time of the schedule",
         };
         WindowStatus::new(rows.len(), between, waits_for)
     }

@@ -289,7 +289,8 @@ impl Window for ExternalTimeBatch {
         let mut waits_for = format!("an event with {} from {} on", look.name(self.column), format_time(end));
         let due = self.timeout.map(|_| self.state.due);
         if let Some(due) = due {
-            waits_for += &format!(", or the clock: without one the batch goes out at {}", format_time(due));
+            waits_for +=
+                &format!(", or the clock: without an event the batch is emitted at {}", format_time(due));
         }
         WindowStatus::new(current.len() as u64, between, waits_for).due(due)
     }

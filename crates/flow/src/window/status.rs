@@ -80,7 +80,7 @@ impl WindowStatus {
     /// Creates the status of a batch that is complete with `of` `things`.
     pub(super) fn filling(held: u64, of: u64, things: &str, between: Option<(i64, i64)>) -> Self {
         let more = more(of.saturating_sub(held), things);
-        Self::new(held, between, format!("{more} before the batch goes out")).of(of)
+        Self::new(held, between, format!("{more} before the batch is emitted")).of(of)
     }
 
     /// Creates the status of a window of up to `of` `things`, whose oldest is evicted when another arrives.

@@ -301,7 +301,7 @@ fn queries_tell_what_they_wait_for() {
     );
     assert!(told.contains("window timeBatch(1 min): 50 events, from 2026-01-01T00:00:00Z"), "{told}");
     assert!(told.contains("waits for the clock: the batch ends at 2026-01-01T00:01:00Z"), "{told}");
-    let since = "since 2026-01-01T00:00:49Z, when its state was taken from a checkpoint: 0 events arrived";
+    let since = "since 2026-01-01T00:00:49Z, when its state was restored from a checkpoint: 0 events arrived";
     assert!(told.contains(since), "{told}");
     let mut server = serve(&app, &data);
     assert_eq!(why(&["minutes"], 0), told, "the state outlives the process, whoever is asked");
@@ -337,10 +337,10 @@ fn queries_tell_what_they_wait_for() {
     let replay = ["replay", siddhi.to_str().unwrap(), "--events", events.to_str().unwrap(), "--why", "1"];
     let (told, _) = run(&replay, 0);
     let expected = "query `query 1` at 2
-  2 events arrived, 1 passed what stands in front; 0 events came out
+  2 events arrived, 1 passed the handlers before it; 0 events emitted
   the last event that did not pass, at 2: a > 0 is not true (a = 0)
   window lengthBatch(3): 1 of 3, of 1
-    waits for 2 more events before the batch goes out
+    waits for 2 more events before the batch is emitted
 ";
     assert_eq!(told, expected);
 }
