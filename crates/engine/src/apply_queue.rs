@@ -1,32 +1,28 @@
 //! What waits to be applied by a partition's owner, in log order.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 use tidemill_log::Durability;
-use tidemill_types::{Error, Offset, Result, Timestamp};
+use tidemill_types::{Error, Result};
 
-use crate::apply::ApplyReply;
-use crate::entry::Entry;
+use crate::apply::{ApplyReply, LogEntry};
+use crate::clock::Clock;
 
 /// How long a wait lasts before it looks whether the engine is stopping.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// One log record on its way to the partition's owner.
+/// A log record that waits for the owner of its partition.
 pub struct PendingRecord {
-    /// Its offset.
-    pub offset: Offset,
-    /// When it was appended.
-    pub time: Timestamp,
+    /// The record.
+    pub record: LogEntry,
     /// How durable it must be before it is applied.
     pub durability: Durability,
-    /// What it holds.
-    pub entry: Entry,
-    /// Its size in the log, for the bound.
+    /// Size of its payload in the log, in bytes.
     pub bytes: usize,
-    /// Who waits for what becomes of it.
+    /// Channel of the caller that waits for the outcome.
     pub reply: Option<Sender<Result<ApplyReply>>>,
 }
 
@@ -54,8 +50,8 @@ impl ApplyQueue {
     /// Waits until there is room.
     ///
     /// Errors: `LimitReached` after `timeout`, `Unavailable` when closed.
-    pub fn wait_for_room(&self, timeout: Duration) -> Result<()> {
-        let deadline = Instant::now() + timeout;
+    pub fn wait_for_room(&self, clock: &dyn Clock, timeout: Duration) -> Result<()> {
+        let deadline = clock.monotonic() + timeout;
         let mut inner = self.inner.lock();
         loop {
             if inner.rejecting {
@@ -64,12 +60,14 @@ impl ApplyQueue {
             if inner.bytes < self.bytes_max {
                 return Ok(());
             }
-            if self.changed.wait_until(&mut inner, deadline).timed_out() {
+            let block = clock.block_until(deadline);
+            if block.is_zero() {
                 return Err(Error::limit(format!(
                     "{} bytes wait to be applied (inbox_bytes = {}): send slower",
                     inner.bytes, self.bytes_max
                 )));
             }
+            self.changed.wait_for(&mut inner, block);
         }
     }
 
@@ -126,49 +124,65 @@ impl ApplyQueue {
     }
 }
 
-/// Counts records that are written but not applied, so that callers can wait for quiet.
+/// Counts records that are appended but not applied, so that callers can wait until there are none.
 #[derive(Default)]
 pub struct InFlight {
-    count: Mutex<usize>,
+    counts: Mutex<InFlightCounts>,
     drained: Condvar,
 }
 
+#[derive(Default)]
+struct InFlightCounts {
+    records: usize,
+    bytes: usize,
+}
+
 impl InFlight {
-    /// One more.
-    pub fn add(&self) {
-        *self.count.lock() += 1;
+    /// Adds a record of `bytes`.
+    pub fn add(&self, bytes: usize) {
+        let mut counts = self.counts.lock();
+        counts.records += 1;
+        counts.bytes += bytes;
     }
 
-    /// `n` fewer.
-    pub fn done(&self, n: usize) {
-        let mut count = self.count.lock();
-        *count -= n;
-        if *count == 0 {
+    /// Subtracts `records` with `bytes` altogether.
+    pub fn done(&self, records: usize, bytes: usize) {
+        let mut counts = self.counts.lock();
+        counts.records -= records;
+        counts.bytes -= bytes;
+        if counts.records == 0 {
             self.drained.notify_all();
         }
     }
 
-    /// Whether there are none.
-    pub fn is_drained(&self) -> bool {
-        *self.count.lock() == 0
+    /// Returns the bytes of the records; they may not be on the disk yet.
+    pub fn bytes(&self) -> usize {
+        self.counts.lock().bytes
     }
 
-    /// Waits until there are none or `stopping` says that nobody works on them.
+    /// Returns whether there are no records.
+    pub fn is_drained(&self) -> bool {
+        self.counts.lock().records == 0
+    }
+
+    /// Waits until there are no records, or until `stopping` says that no thread applies them any more.
     pub fn wait_until_drained_or(&self, stopping: impl Fn() -> bool) {
-        let mut count = self.count.lock();
-        while *count > 0 && !stopping() {
-            self.drained.wait_for(&mut count, POLL_INTERVAL);
+        let mut counts = self.counts.lock();
+        while counts.records > 0 && !stopping() {
+            self.drained.wait_for(&mut counts, POLL_INTERVAL);
         }
     }
 
-    /// Waits until there are none or `timeout` is over.
-    pub fn wait_until_drained_for(&self, timeout: Duration) {
-        let deadline = Instant::now() + timeout;
-        let mut count = self.count.lock();
-        while *count > 0 {
-            if self.drained.wait_until(&mut count, deadline).timed_out() {
+    /// Waits until there are no records, or until `timeout` has passed on `clock`.
+    pub fn wait_until_drained_for(&self, clock: &dyn Clock, timeout: Duration) {
+        let deadline = clock.monotonic() + timeout;
+        let mut counts = self.counts.lock();
+        while counts.records > 0 {
+            let block = clock.block_until(deadline);
+            if block.is_zero() {
                 return;
             }
+            self.drained.wait_for(&mut counts, block);
         }
     }
 }

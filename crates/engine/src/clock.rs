@@ -1,27 +1,60 @@
-//! Time comes in as a value, so that tests advance it.
+//! Time as the engine reads it, so that tests and simulations can advance it.
+//!
+//! Nothing else in this crate reads the machine's clock or sleeps; `clippy.toml` refuses it.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use tidemill_types::Timestamp;
 
-/// Where the engine reads the time.
+/// How long a thread blocks at most before it reads a clock that a test advances.
+const MANUAL_POLL: Duration = Duration::from_millis(1);
+
+/// Source of time.
 pub trait Clock: Send + Sync {
-    /// The time now.
+    /// Returns the wall-clock time. It may go back when the machine's clock is set.
     fn now(&self) -> Timestamp;
+
+    /// Returns the time since an arbitrary start. It never goes back; intervals and deadlines are measured with it.
+    fn monotonic(&self) -> Duration;
+
+    /// Returns for how long a thread that waits for a condition may block before it reads this clock again. Zero when
+    /// `deadline`, a value of [`Clock::monotonic`], has passed.
+    fn block_until(&self, deadline: Duration) -> Duration;
+
+    /// Blocks the calling thread for `duration`; less if a test advances the time.
+    fn sleep(&self, duration: Duration) {
+        let deadline = self.monotonic() + duration;
+        #[expect(clippy::disallowed_methods, reason = "the clock is where the engine sleeps")]
+        std::thread::sleep(self.block_until(deadline));
+    }
 }
 
-/// The machine's clock.
+/// Clock of the machine.
 #[derive(Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        #[expect(clippy::disallowed_methods, reason = "the clock is where the engine reads the time")]
+        let now = std::time::SystemTime::now();
+        let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    fn monotonic(&self) -> Duration {
+        #[expect(clippy::disallowed_methods, reason = "the clock is where the engine reads the time")]
+        static START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+        START.elapsed()
+    }
+
+    fn block_until(&self, deadline: Duration) -> Duration {
+        deadline.saturating_sub(self.monotonic())
     }
 }
 
-/// A clock that stands still until it is told otherwise.
+/// Clock that only its user advances. Its monotonic time is its wall-clock time.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
 
@@ -35,5 +68,13 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::SeqCst).unsigned_abs())
+    }
+
+    fn block_until(&self, deadline: Duration) -> Duration {
+        deadline.saturating_sub(self.monotonic()).min(MANUAL_POLL)
     }
 }

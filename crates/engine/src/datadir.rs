@@ -93,14 +93,15 @@ impl DataDir {
     }
 
     /// Returns the deployment, if there is one.
-    pub fn deployment(&self) -> Result<Option<Deployment>> {
+    pub fn deployment(&self) -> Result<Option<DeploymentRecord>> {
         deployment(&self.path)
     }
 
     /// Makes `deployment` the one that the next start opens. After a crash, it is either the previous one or
     /// this one.
-    pub fn deploy(&self, deployment: &Deployment) -> Result<()> {
-        let Deployment { app, first_offsets: since, former, pinned_streams: homes } = deployment.clone();
+    pub fn deploy(&self, deployment: &DeploymentRecord) -> Result<()> {
+        let DeploymentRecord { app, first_offsets: since, former, pinned_streams: homes } =
+            deployment.clone();
         write_json(
             &app_file(&self.path),
             &StoredDeployment { app: app.source().clone(), since, former, homes },
@@ -108,9 +109,9 @@ impl DataDir {
     }
 }
 
-/// App that a data directory has accepted, and what earlier apps left.
+/// App that a data directory has accepted, and what earlier apps left, as `app.json` records it.
 #[derive(Debug, Clone, Default)]
-pub struct Deployment {
+pub struct DeploymentRecord {
     /// The deployed app.
     pub app: App,
     /// By partition, the offset of the first record that this app may apply; records before it belong to the
@@ -172,11 +173,11 @@ fn app_file(dir: &Path) -> PathBuf {
     dir.join("app.json")
 }
 
-fn deployment(dir: &Path) -> Result<Option<Deployment>> {
+fn deployment(dir: &Path) -> Result<Option<DeploymentRecord>> {
     let Some(stored) = read_json::<StoredDeployment>(&app_file(dir))? else { return Ok(None) };
     let StoredDeployment { app, since, former, homes } = stored;
     let app = App::from_source(app).map_err(|e| e.context(app_file(dir).display()))?;
-    Ok(Some(Deployment { app, first_offsets: since, former, pinned_streams: homes }))
+    Ok(Some(DeploymentRecord { app, first_offsets: since, former, pinned_streams: homes }))
 }
 
 /// Returns the app deployed in a data directory, if there is one. Does not lock the directory.

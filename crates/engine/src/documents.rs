@@ -1,194 +1,14 @@
-//! Document reads and writes of callers: ids, routing to partitions, and merging of replies.
+//! Documents as writes need them: ids, the partitions that they belong to, waiting for outcomes.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
-use bson::{Bson, RawBsonRef};
-use bytes::Bytes;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, get_path};
+use tidemill_docs::{CollectionSpec, get_path};
 use tidemill_log::Durability;
 use tidemill_types::{Error, PartitionId, Result, Value, did_you_mean, partition_of_key};
 
+use crate::apply::ApplyReply;
 use crate::core::Core;
-use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::ingest::key_text;
-use crate::{CollectionInfo, apply::ApplyReply};
-
-impl Engine {
-    /// Returns the collections over all partitions, by name.
-    pub fn collections(&self) -> Vec<CollectionInfo> {
-        let core = &self.core;
-        let mut all: std::collections::BTreeMap<String, CollectionInfo> = std::collections::BTreeMap::new();
-        for partition in core.partitions() {
-            let state = partition.state.read();
-            for name in state.store.collection_names() {
-                let Some(collection) = state.store.collection(name) else { continue };
-                let info = all.entry(name.to_owned()).or_insert_with(|| CollectionInfo {
-                    name: name.to_owned(),
-                    documents: 0,
-                    bytes: 0,
-                    replicated: collection.spec().replicated,
-                    key: core.program.entity_key(name).map(str::to_owned),
-                });
-                if info.replicated {
-                    info.documents = info.documents.max(collection.len() as u64);
-                    info.bytes = info.bytes.max(collection.bytes());
-                } else {
-                    info.documents += collection.len() as u64;
-                    info.bytes += collection.bytes();
-                }
-            }
-        }
-        all.into_values().collect()
-    }
-
-    /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is
-    /// copied.
-    pub fn collection_documents(&self, name: &str) -> Option<Vec<DocBytes>> {
-        let mut all: Option<Vec<DocBytes>> = None;
-        for partition in self.core.partitions() {
-            let state = partition.state.read();
-            let Some(collection) = state.store.collection(name) else { continue };
-            let documents = collection.snapshot();
-            if collection.spec().replicated {
-                return Some(documents);
-            }
-            all.get_or_insert_default().extend(documents);
-        }
-        all
-    }
-
-    /// Returns the document with that `_id`.
-    ///
-    /// Errors: `NotFound` for an unknown collection.
-    pub fn get_document(&self, collection: &str, id: &Bson) -> Result<Option<DocBytes>> {
-        self.core.collection_spec(collection)?;
-        let wrapped = bson::rawdoc! { "_id": bson::RawBson::try_from(id.clone()).map_err(bad_bson)? };
-        let id = get_path(&wrapped, "_id");
-        let found = self.core.partitions().iter().find_map(|partition| {
-            let state = partition.state.read();
-            state.store.collection(collection).and_then(|c| c.get(&id).cloned())
-        });
-        Ok(found)
-    }
-
-    /// Returns the documents that match `filter`, over all partitions.
-    ///
-    /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter, sort or projection.
-    pub fn find_documents(
-        &self,
-        collection: &str,
-        filter: &RawDocument,
-        options: &FindOptions,
-    ) -> Result<Vec<DocBytes>> {
-        let spec = self.core.collection_spec(collection)?;
-        let filter = Filter::parse(filter)?;
-        let take = if spec.replicated { 1 } else { self.core.partitions().len() };
-        if take == 1 {
-            let state = self.core.partitions()[0].state.read();
-            return Ok(state
-                .store
-                .collection(collection)
-                .map_or(Ok(Vec::new()), |c| c.find(&filter, options))?);
-        }
-        // every partition returns its first skip + limit documents; the merged result is sorted and cut again
-        let wide = FindOptions {
-            sort: options.sort.clone(),
-            projection: None,
-            skip: 0,
-            limit: options.limit.map(|l| l.saturating_add(options.skip)),
-        };
-        let mut documents = Vec::new();
-        for partition in self.core.partitions() {
-            let state = partition.state.read();
-            if let Some(collection) = state.store.collection(collection) {
-                documents.extend(collection.find(&filter, &wide)?);
-            }
-        }
-        merge(documents, options)
-    }
-
-    /// Runs a document command and waits for its outcome.
-    ///
-    /// A command whose filter does not determine a partition goes to all of them (`multi`), or to the first
-    /// that has a match. An update of several partitions is atomic in each, not over all; an `ordered` insert
-    /// stops at the first bad document of each.
-    /// Errors: `NotFound` for an unknown collection; `Invalid` and `Conflict` as the command defines.
-    pub fn write_documents(
-        &self,
-        command: Command,
-        durability: Option<Durability>,
-    ) -> Result<CommandOutcome> {
-        let core = &self.core;
-        if let Command::Insert { collection, .. } = &command
-            && core.collection_spec(collection).is_err()
-        {
-            let spec = CollectionSpec::new(collection.clone());
-            self.run_commands(route_to_all(core, &Command::CreateCollection(spec)), true, durability)?;
-        }
-        let replicated = core.collection_spec_of(&command)?.is_some_and(|s| s.replicated);
-        let commands = route(core, command)?;
-        self.run_commands(commands, replicated, durability)
-    }
-
-    /// Runs routed commands and merges their outcomes. With `same`, every partition does the same work, so
-    /// only the first outcome counts.
-    fn run_commands(
-        &self,
-        commands: Vec<RoutedCommand>,
-        same: bool,
-        durability: Option<Durability>,
-    ) -> Result<CommandOutcome> {
-        let entries: Vec<_> = commands
-            .iter()
-            .map(|r| Ok((r.partition, Entry::Command(r.command.to_bytes()?))))
-            .collect::<Result<_>>()?;
-        let replies = self.core.write_and_wait(entries, durability)?;
-        let mut total = CommandOutcome::default();
-        for (i, (routed, reply)) in commands.iter().zip(replies).enumerate() {
-            let Some(mut outcome) = reply.outcome else { continue };
-            for error in &mut outcome.errors {
-                error.index = routed.request_indexes.get(error.index).copied().unwrap_or(error.index);
-            }
-            if !same || i == 0 {
-                total.inserted += outcome.inserted;
-                total.matched += outcome.matched;
-                total.modified += outcome.modified;
-                total.deleted += outcome.deleted;
-                total.upserted_id = total.upserted_id.or(outcome.upserted_id);
-                total.errors.extend(outcome.errors);
-            }
-        }
-        total.errors.sort_by_key(|e| e.index);
-        Ok(total)
-    }
-}
-
-/// Command for one partition.
-struct RoutedCommand {
-    partition: PartitionId,
-    command: Command,
-    /// For inserts: the position of each document in the request.
-    request_indexes: Vec<usize>,
-}
-
-/// Sorts, cuts and projects the documents found in several partitions.
-fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
-    if !options.sort.is_empty() {
-        documents.sort_by_cached_key(|doc| options.sort.key(doc));
-    }
-    let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
-    let limit = options.limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(usize::MAX);
-    let page = documents.into_iter().skip(skip).take(limit);
-    match &options.projection {
-        None => Ok(page.collect()),
-        Some(projection) => page
-            .map(|doc| {
-                let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
-                Ok(projection.apply(raw)?.into_bytes().into())
-            })
-            .collect(),
-    }
-}
 
 impl Core {
     /// Appends entries and waits until they are durable and applied.
@@ -197,7 +17,7 @@ impl Core {
         entries: Vec<(PartitionId, Entry)>,
         durability: Option<Durability>,
     ) -> Result<Vec<ApplyReply>> {
-        let durability = durability.unwrap_or(self.settings.durability);
+        let durability = durability.unwrap_or(self.deployment.settings.durability);
         self.check_disk_space()?;
         let mut receivers = Vec::new();
         for (p, entry) in entries {
@@ -224,13 +44,6 @@ impl Core {
         })
     }
 
-    fn collection_spec_of(&self, command: &Command) -> Result<Option<CollectionSpec>> {
-        match command {
-            Command::CreateCollection(_) => Ok(None),
-            other => self.collection_spec(collection_of(other)).map(Some),
-        }
-    }
-
     /// Returns the partition of a document, or `None` if every partition has it.
     pub fn partition_of_document(&self, spec: &CollectionSpec, doc: &RawDocument) -> Option<PartitionId> {
         if spec.replicated {
@@ -240,8 +53,9 @@ impl Core {
         Some(self.partition_of_value(&value))
     }
 
-    fn partition_of_value(&self, value: &Value<'_>) -> PartitionId {
-        partition_of_key(key_text(value).as_bytes(), self.partitions().len() as u32)
+    /// Returns the partition of a shard key's value.
+    pub fn partition_of_value(&self, value: &Value<'_>) -> PartitionId {
+        partition_of_key(key_text(value).as_bytes(), self.deployment.partitions())
     }
 
     /// Returns the document with an `_id`: its own, the entity's key, or a new ObjectId.
@@ -249,7 +63,7 @@ impl Core {
         if !matches!(get_path(doc, "_id"), Value::Missing) {
             return Ok(doc.to_owned());
         }
-        let key = self.program.entity_key(collection).and_then(|key| doc.get(key).ok().flatten());
+        let key = self.deployment.program.entity_key(collection).and_then(|key| doc.get(key).ok().flatten());
         let mut with_id = RawDocumentBuf::new();
         match key {
             Some(value) => with_id.append(bson::cstr!("_id"), value),
@@ -263,138 +77,7 @@ impl Core {
     }
 }
 
-/// Returns the collection of a command.
-fn collection_of(command: &Command) -> &str {
-    match command {
-        Command::Insert { collection, .. }
-        | Command::Update { collection, .. }
-        | Command::Replace { collection, .. }
-        | Command::Delete { collection, .. }
-        | Command::CreateIndex { collection, .. }
-        | Command::DropIndex { collection, .. }
-        | Command::Drop { collection } => collection,
-        Command::CreateCollection(spec) => &spec.name,
-    }
-}
-
-fn bad_bson(e: impl std::error::Error + Send + Sync + 'static) -> Error {
+/// Returns the error of bytes that are no BSON document.
+pub fn bad_bson(e: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::invalid("not a BSON document").with_source(e)
-}
-
-fn route_to_all(core: &Core, command: &Command) -> Vec<RoutedCommand> {
-    let to = |partition| RoutedCommand { partition, command: command.clone(), request_indexes: Vec::new() };
-    core.partitions().iter().map(|p| to(p.id)).collect()
-}
-
-/// Routes a command to its partitions.
-fn route(core: &Core, command: Command) -> Result<Vec<RoutedCommand>> {
-    let Some(spec) = core.collection_spec_of(&command)? else { return Ok(route_to_all(core, &command)) };
-    match command {
-        Command::Insert { collection, docs, ordered } => {
-            route_insert(core, &spec, &collection, &docs, ordered)
-        }
-        Command::Replace { collection, filter, doc, upsert, upsert_id } => {
-            let doc = if upsert { core.with_id_of_filter(&collection, &filter, &doc)? } else { doc };
-            let home = RawDocument::from_bytes(&doc).ok().and_then(|d| core.partition_of_document(&spec, d));
-            let command = Command::Replace { collection, filter, doc, upsert, upsert_id };
-            route_single(core, &spec, command, home)
-        }
-        Command::Update { multi: false, .. } | Command::Delete { multi: false, .. } => {
-            route_single(core, &spec, command, None)
-        }
-        other => Ok(route_to_all(core, &other)),
-    }
-}
-
-fn route_insert(
-    core: &Core,
-    spec: &CollectionSpec,
-    collection: &str,
-    docs: &[DocBytes],
-    ordered: bool,
-) -> Result<Vec<RoutedCommand>> {
-    let mut by_partition: Vec<(Vec<DocBytes>, Vec<usize>)> =
-        vec![Default::default(); core.partitions().len()];
-    for (place, doc) in docs.iter().enumerate() {
-        let raw = RawDocument::from_bytes(doc).map_err(bad_bson)?;
-        let doc: Bytes = core.with_id(collection, raw)?.into_bytes().into();
-        let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
-        let home = core.partition_of_document(spec, raw).map(|p| p.0 as usize);
-        for (_, (docs, places)) in
-            by_partition.iter_mut().enumerate().filter(|(p, _)| home.is_none_or(|h| h == *p))
-        {
-            docs.push(doc.clone());
-            places.push(place);
-        }
-    }
-    let routed = by_partition.into_iter().enumerate().filter(|(_, (docs, _))| !docs.is_empty());
-    Ok(routed
-        .map(|(p, (docs, places))| RoutedCommand {
-            partition: PartitionId(p as u32),
-            command: Command::Insert { collection: collection.to_owned(), docs, ordered },
-            request_indexes: places,
-        })
-        .collect())
-}
-
-/// Routes a command on one document: to every partition of a replicated collection, else to the partition
-/// that the filter determines, else to the first that has a match, else to `home`, else to the first.
-fn route_single(
-    core: &Core,
-    spec: &CollectionSpec,
-    command: Command,
-    home: Option<PartitionId>,
-) -> Result<Vec<RoutedCommand>> {
-    let to = |partition, command| Ok(vec![RoutedCommand { partition, command, request_indexes: Vec::new() }]);
-    if spec.replicated {
-        return Ok(route_to_all(core, &command));
-    }
-    let (Command::Update { filter, .. } | Command::Replace { filter, .. } | Command::Delete { filter, .. }) =
-        &command
-    else {
-        return Ok(route_to_all(core, &command));
-    };
-    let raw = RawDocument::from_bytes(filter).map_err(bad_bson)?;
-    let shard_value = raw.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();
-    if let Some(value) =
-        shard_value.filter(|v| !matches!(v, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_)))
-    {
-        return to(core.partition_of_value(&Value::from_bson(value)), command);
-    }
-    let parsed = Filter::parse(raw)?;
-    let options = FindOptions { limit: Some(1), ..FindOptions::default() };
-    for partition in core.partitions() {
-        let state = partition.state.read();
-        let Some(collection) = state.store.collection(&spec.name) else { continue };
-        if !collection.find(&parsed, &options)?.is_empty() {
-            return to(partition.id, command);
-        }
-    }
-    to(home.unwrap_or(PartitionId(0)), command)
-}
-
-impl Core {
-    /// Returns the replacement with its own `_id`, else that of the filter, else as [`Self::with_id`] adds
-    /// one.
-    fn with_id_of_filter(&self, collection: &str, filter: &DocBytes, doc: &DocBytes) -> Result<DocBytes> {
-        let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
-        let doc = RawDocument::from_bytes(doc).map_err(bad_bson)?;
-        // update operators are not a replacement: they must stay first, so that the store rejects them
-        if doc.into_iter().next().is_some_and(|e| e.is_ok_and(|(name, _)| name.as_str().starts_with('$'))) {
-            return Ok(Bytes::copy_from_slice(doc.as_bytes()));
-        }
-        let id = filter.get("_id").ok().flatten().filter(|v| !matches!(v, RawBsonRef::Document(_)));
-        match (get_path(doc, "_id"), id) {
-            (Value::Missing, Some(id)) => {
-                let mut with_id = RawDocumentBuf::new();
-                with_id.append(bson::cstr!("_id"), id);
-                for element in doc {
-                    let (name, value) = element.map_err(bad_bson)?;
-                    with_id.append(name, value);
-                }
-                Ok(with_id.into_bytes().into())
-            }
-            _ => Ok(self.with_id(collection, doc)?.into_bytes().into()),
-        }
-    }
 }

@@ -81,6 +81,27 @@ impl Events {
     }
 }
 
+/// Events for the log of another partition. Their provenance names the record that they follow from.
+#[derive(Debug, Clone)]
+pub struct Emission {
+    /// Partition that the events belong to.
+    pub target: PartitionId,
+    /// The events.
+    pub events: Events,
+}
+
+impl Emission {
+    /// Returns the offset of the record that emitted the events.
+    pub fn cause(&self) -> Offset {
+        self.events.provenance.map_or(Offset(0), |(_, offset)| offset)
+    }
+
+    /// Returns the memory that the events occupy, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.events.parts.iter().map(|(_, batch)| batch.get_array_memory_size()).sum()
+    }
+}
+
 /// Rejected row, with everything needed to send it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedRow {

@@ -1,22 +1,75 @@
-//! What an engine takes from outside instead of reaching for it, so that tests put others in their place.
+//! What an engine takes from outside instead of reaching for it, so that tests and other deployments replace it.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use object_store::ObjectStore;
 use tidemill_log::disk::{Disk, OsDisk};
+use tidemill_log::{LocalLog, Log, LogOptions};
+use tidemill_types::Result;
+use url::Url;
 
+use crate::Settings;
 use crate::clock::{Clock, SystemClock};
 
-/// The machine as an engine sees it. Start from [`Environment::default`], the real machine, and change fields.
+/// A log that was opened.
+pub struct OpenedLog {
+    /// The log.
+    pub log: Arc<dyn Log>,
+    /// What opening it repaired.
+    pub warnings: Vec<String>,
+}
+
+/// Opens the log of a data directory. A deploy opens and closes it more than once.
+pub trait LogProvider: Send + Sync {
+    /// Opens the log with `partitions` partitions.
+    ///
+    /// Errors: `Corrupt` for damaged records, `Unavailable` when the log cannot be reached.
+    fn open(&self, data_dir: &Path, settings: &Settings, partitions: u32) -> Result<OpenedLog>;
+}
+
+/// Opens the log in the directory `log` of the data directory.
+pub struct LocalLogProvider {
+    /// Disk of the segments.
+    pub disk: Arc<dyn Disk>,
+}
+
+impl LogProvider for LocalLogProvider {
+    fn open(&self, data_dir: &Path, settings: &Settings, partitions: u32) -> Result<OpenedLog> {
+        let options = LogOptions {
+            segment_bytes: settings.segment_bytes,
+            repair: settings.log_repair,
+            ..LogOptions::new(partitions)
+        };
+        let (log, reports) = LocalLog::open_on(self.disk.clone(), data_dir.join("log"), options)?;
+        let warnings = reports.iter().filter(|r| r.cut.is_some()).map(ToString::to_string).collect();
+        Ok(OpenedLog { log: Arc::new(log), warnings })
+    }
+}
+
+/// An object store, and the URL in it below which the tables are.
+#[derive(Clone)]
+pub struct TableStore {
+    /// The whole store.
+    pub store: Arc<dyn ObjectStore>,
+    /// Location of the tables.
+    pub url: Url,
+}
+
+/// Environment of an engine; by default that of the machine.
 #[derive(Clone)]
 pub struct Environment {
-    /// Where time comes from.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// Where the log's segments lie. Checkpoints and tables do not go through it.
-    pub log_disk: Arc<dyn Disk>,
+    /// Log.
+    pub log: Arc<dyn LogProvider>,
+    /// Store of the tables; by default the one that the setting `tables` names.
+    pub table_store: Option<TableStore>,
 }
 
 impl Default for Environment {
     fn default() -> Self {
-        Self { clock: Arc::new(SystemClock), log_disk: Arc::new(OsDisk) }
+        let log = LocalLogProvider { disk: Arc::new(OsDisk) };
+        Self { clock: Arc::new(SystemClock), log: Arc::new(log), table_store: None }
     }
 }

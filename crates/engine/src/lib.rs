@@ -3,39 +3,47 @@
 //! The engine asks pure modules (rules, document operators) what to do and does the I/O around them. How an event
 //! travels and why nothing is lost or doubled: `docs/rfcs/0001-spine.md`.
 
-mod aggregate_rules;
 mod api;
 mod app;
 mod apply;
 mod apply_queue;
+mod checkpoint;
 mod clock;
 mod core;
+mod counters;
 pub mod crash_points;
 mod datadir;
 pub mod dedupe;
 mod deploy;
+mod deployment;
 mod disk_space;
 mod documents;
 mod engine;
 pub mod entry;
 mod environment;
+mod health;
 mod ingest;
+mod jobs;
 mod json_file;
-mod maintenance;
+mod notifier;
 mod outbox;
 mod partition;
 mod private_files;
 pub mod queries;
+mod query_info;
 mod recover;
 mod reevaluation;
-mod rule_context;
+mod report;
+mod services;
 mod settings;
 mod source;
 mod source_rejections;
 mod state;
 mod subscribe;
-mod system_tables;
+mod tables;
 pub mod testing;
+mod threads;
+mod timers;
 mod transfers;
 
 pub use api::{
@@ -45,12 +53,12 @@ pub use api::{
 pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceKind, SummaryConfig};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use datadir::deployed_app;
-pub use engine::Engine;
-pub use environment::Environment;
-pub use queries::compile::CompiledApp;
-pub use queries::{LogBatch, LogLines, QueryWhy};
-pub use recover::{StartupReport, compile, compile_for};
+pub use engine::{Engine, EngineBuilder, OnDemandRows, QueryWhy, SYSTEM_TABLES};
+pub use environment::{LocalLogProvider, LogProvider, OpenedLog};
+pub use queries::compile::{CompiledApp, compile_app as compile, compile_app_for as compile_for};
+pub use queries::{LogBatch, LogLines};
+pub use query_info::QueryInfo;
+pub use report::StartupReport;
 pub use settings::{ChangedQueries, ServerSettings, Settings, SqlSettings, parse_bytes};
 pub use source_rejections::RejectionSummary;
-pub use system_tables::SYSTEM_TABLES;
 pub use tidemill_log::Durability;

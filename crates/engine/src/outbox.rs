@@ -18,33 +18,13 @@ use tidemill_log::Log;
 use tidemill_types::{Offset, PartitionId, Result};
 
 use crate::apply::ApplyReply;
-use crate::entry::Events;
+use crate::entry::Emission;
 
 /// How long a wait lasts before it looks whether the engine is stopping.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Answers that are given once their records' emissions are in the logs that they belong to.
 pub type Replies = Vec<(Sender<Result<ApplyReply>>, Result<ApplyReply>)>;
-
-/// Events for the log of another partition. Their provenance names the record that they follow from.
-#[derive(Debug, Clone)]
-pub struct Emission {
-    /// The partition that they belong to.
-    pub target: PartitionId,
-    /// The events.
-    pub events: Events,
-}
-
-impl Emission {
-    /// The record that made it.
-    pub fn cause(&self) -> Offset {
-        self.events.provenance.map_or(Offset(0), |(_, offset)| offset)
-    }
-
-    fn bytes(&self) -> usize {
-        self.events.parts.iter().map(|(_, batch)| batch.get_array_memory_size()).sum()
-    }
-}
 
 /// A queue of emissions in the order of their causes, bounded in bytes.
 pub struct Outbox {

@@ -1,52 +1,51 @@
-//! A partition: its door (append order), its inbox, its state, and the thread that owns it.
+//! A partition: its end of the log, the queue of records to apply, its state, and the threads' loops that own it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex, RwLock};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::apply::{self, ApplyReply};
+use crate::apply::{self, Applied, ApplyReply, LogEntry};
 use crate::apply_queue::{ApplyQueue, PendingRecord};
-use crate::core::Core;
-use crate::entry::{Encoder, Entry};
-use crate::outbox::{Emission, Outbox, Replies};
-use crate::queries::timer_thread;
+use crate::deployment::TableRef;
+use crate::entry::{Emission, Encoder, Entry};
+use crate::outbox::{Outbox, Replies};
+use crate::services::Services;
 use crate::state::PartitionState;
 
-/// Records that the owner applies between two looks at the world.
+/// Maximum number of records that the owner applies before it publishes their effects.
 const RECORDS_PER_BATCH: usize = 64;
-/// How long the owner waits before it asks a failing disk again.
+/// How long a thread waits before it retries what a failing disk rejected.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A partition and everything it owns.
 pub struct Partition {
-    /// Its number.
+    /// Id.
     pub id: PartitionId,
-    /// Held while a record is appended and put into the inbox, so that both have one order.
+    /// Held while a record is appended and enqueued, so that log and queue have the same order.
     append_state: Mutex<AppendState>,
-    /// Records written but not applied.
+    /// Records appended but not applied.
     pub apply_queue: ApplyQueue,
-    /// What it emitted for other partitions.
+    /// Emissions for other partitions.
     pub outbox: Outbox,
-    /// Held by the owner through a round, until what it emitted for other partitions is in the outbox: a checkpoint
-    /// takes its image between rounds only.
+    /// Held by the owner while it applies a batch, until the batch's emissions are in the outbox: a checkpoint takes its
+    /// image between batches only.
     pub apply_lock: Mutex<()>,
-    /// Documents, ledger and the rest. Written by the owner only.
+    /// State. Only the owner writes it.
     pub state: RwLock<PartitionState>,
-    /// The offset after the last applied record.
+    /// Offset after the last applied record.
     applied: AtomicU64,
     applied_changed: (Mutex<()>, Condvar),
-    /// Set when a record could not be applied: nothing after it may be.
+    /// Set when a record could not be applied: no record after it may be.
     failed: AtomicBool,
-    /// When the queries that go by the machine's clock are due next, milliseconds; `i64::MAX` for never.
+    /// When the next timer of queries on the machine's clock is due, in milliseconds; `i64::MAX` for never.
     pub next_timer: AtomicI64,
-    /// When events came last, by the machine's clock, microseconds.
+    /// When the last events were appended, in microseconds.
     pub last_event_time: AtomicI64,
 }
 
@@ -56,18 +55,27 @@ struct AppendState {
     last_time: Timestamp,
 }
 
+/// Effects of a batch of records that outlast the lock on the state.
+#[derive(Default)]
+struct BatchEffects {
+    emissions: Vec<Emission>,
+    /// Stored rows that subscribers want, by stream.
+    published: Vec<(String, RecordBatch)>,
+    replies: Replies,
+}
+
 impl Partition {
-    /// A partition in `state`.
-    pub fn new(id: PartitionId, state: PartitionState, inbox_bytes: usize) -> Self {
-        let applied = AtomicU64::new(state.next.0);
+    /// Creates a partition in `state`. `queue_bytes` bounds the records that wait to be applied, and the emissions that wait
+    /// to be forwarded.
+    pub fn new(state: PartitionState, queue_bytes: usize) -> Self {
         Self {
-            id,
+            id: state.partition,
             append_state: Mutex::default(),
-            apply_queue: ApplyQueue::new(inbox_bytes),
-            outbox: Outbox::new(inbox_bytes),
+            apply_queue: ApplyQueue::new(queue_bytes),
+            outbox: Outbox::new(queue_bytes),
             apply_lock: Mutex::new(()),
+            applied: AtomicU64::new(state.next.0),
             state: RwLock::new(state),
-            applied,
             applied_changed: (Mutex::new(()), Condvar::new()),
             failed: AtomicBool::new(false),
             next_timer: AtomicI64::new(i64::MAX),
@@ -75,19 +83,16 @@ impl Partition {
         }
     }
 
-    /// The offset after the last applied record.
+    /// Returns the offset after the last applied record.
     pub fn applied(&self) -> Offset {
         Offset(self.applied.load(Ordering::Acquire))
     }
 
-    /// Notes when its queries are due next.
-    pub fn refresh_next_timer(&self, core: &Core) {
-        if !core.queries.is_empty() {
-            let due = self
-                .state
-                .read()
-                .query_state
-                .with_runtimes(|flow| timer_thread::next_timer(&core.queries, flow));
+    /// Reads from the state when the next timer is due.
+    pub fn refresh_next_timer(&self, services: &Services) {
+        let queries = &services.deployment.queries;
+        if !queries.is_empty() {
+            let due = self.state.read().query_state.with_runtimes(|runtimes| runtimes.next_timer(queries));
             self.next_timer.store(due, Ordering::Release);
         }
     }
@@ -100,11 +105,11 @@ impl Partition {
 
     /// Waits until all records below `end` are applied.
     ///
-    /// Errors: `Unavailable` when the partition stands still or the engine stops.
-    pub fn wait_applied(&self, end: Offset, core: &Core) -> Result<()> {
+    /// Errors: `Unavailable` when the partition has failed or the engine stops.
+    pub fn wait_applied(&self, end: Offset, services: &Services) -> Result<()> {
         let mut guard = self.applied_changed.0.lock();
         while self.applied() < end {
-            if self.failed.load(Ordering::Acquire) || core.is_stopping() {
+            if self.failed.load(Ordering::Acquire) || services.is_stopping() {
                 return Err(Error::unavailable(format!(
                     "partition {} has applied its log up to offset {} only, not to {end}",
                     self.id,
@@ -116,109 +121,109 @@ impl Partition {
         Ok(())
     }
 
-    /// Appends `entry` to the log and hands it to the owner. Returns before it is durable.
+    /// Appends `entry` to the log and enqueues it for the owner. Returns its offset, before it is durable.
     ///
-    /// Errors: those of [`tidemill_log::Log::write`]; the entry is then nowhere.
+    /// Errors: those of [`tidemill_log::Log::write`]; the entry is then neither in the log nor in the queue.
     pub fn write(
         &self,
-        core: &Core,
+        services: &Services,
         entry: Entry,
         durability: Durability,
         reply: Option<Sender<Result<ApplyReply>>>,
     ) -> Result<Offset> {
-        let mut door = self.append_state.lock();
-        let bytes = door.encoder.encode(&entry)?;
-        // times in one partition never go back, whatever the machine's clock does
-        let time = core.clock.now().max(door.last_time);
-        let appended = core.log.write(self.id, time, &[&bytes])?;
-        door.last_time = time;
-        core.disk_space.count_written(bytes.len());
+        let mut append = self.append_state.lock();
+        let payload = append.encoder.encode(&entry)?;
+        let bytes = payload.len();
+        // times of a partition never go back, whatever the machine's clock does
+        let time = services.clock.now().max(append.last_time);
+        let offset = services.log.write(self.id, time, &[&payload])?.last;
+        append.last_time = time;
+        services.disk_space.count_written(bytes);
         if matches!(entry, Entry::Events(_)) {
             self.last_event_time.store(time.0, Ordering::Release);
         }
-        core.in_flight.add();
-        let item =
-            PendingRecord { offset: appended.last, time, durability, entry, bytes: bytes.len(), reply };
-        if !self.apply_queue.push(item) {
-            // it is in the log, and the next start applies it
-            core.in_flight.done(1);
+        services.in_flight.add(bytes);
+        let record = PendingRecord { record: LogEntry { offset, time, entry }, durability, bytes, reply };
+        if !self.apply_queue.push(record) {
+            // the record is in the log; the next start applies it
+            services.in_flight.done(1, bytes);
         }
-        Ok(appended.last)
+        Ok(offset)
     }
 
-    /// Applies one decoded record during recovery. `missing` tells whether the log that an emission belongs to lacks it.
+    /// Applies one decoded record during recovery. `is_missing` says whether an emission is not in the log of its target.
     pub fn replay(
         &self,
-        core: &Core,
-        offset: Offset,
-        time: Timestamp,
-        entry: Entry,
-        missing: &dyn Fn(&Emission) -> bool,
+        services: &Services,
+        record: LogEntry,
+        is_missing: &dyn Fn(&Emission) -> bool,
     ) -> Result<()> {
-        let item =
-            PendingRecord { offset, time, durability: Durability::Memory, entry, bytes: 0, reply: None };
-        let round = apply::apply(core, self.id, &mut self.state.write(), vec![item])?;
-        self.set_applied(offset.next());
-        let emissions = round.emissions.into_iter().filter(missing).collect();
-        self.enqueue_emissions(core, emissions, Replies::new());
+        let next = record.offset.next();
+        let mut effects = BatchEffects::default();
+        self.apply_record(services, &mut self.state.write(), record, None, &mut effects)?;
+        self.set_applied(next);
+        effects.emissions.retain(is_missing);
+        self.enqueue_emissions(services, effects.emissions, Replies::new());
         Ok(())
     }
 
-    /// Hands emissions to the forwarder; the answers are given once those are sent.
-    pub fn enqueue_emissions(&self, core: &Core, emissions: Vec<Emission>, replies: Replies) {
+    /// Hands emissions to the forwarder, with the replies that wait until the emissions are forwarded.
+    pub fn enqueue_emissions(&self, services: &Services, emissions: Vec<Emission>, replies: Replies) {
         if emissions.is_empty() {
             send_replies(replies);
         } else {
-            core.in_flight.add();
+            services.in_flight.add(0);
             self.outbox.push(emissions, replies);
         }
     }
 
-    /// The owner's life: take records, wait until they are durable, apply them, answer.
-    pub fn run_owner(&self, core: &Core) {
-        while let Some(items) = self.apply_queue.take(RECORDS_PER_BATCH) {
-            self.process(core, items);
+    /// Loop of the owner thread: takes records, waits until they are durable, applies them, answers. Ends when the queue is
+    /// closed and empty.
+    pub fn run_owner(&self, services: &Services) {
+        while let Some(records) = self.apply_queue.take(RECORDS_PER_BATCH) {
+            self.process(services, records);
         }
     }
 
-    /// Applies what waits in the inbox and sends on what that emitted, on the caller's thread, where the partition has no
-    /// threads of its own. False when nothing waits.
-    pub fn apply_pending(&self, core: &Core) -> bool {
+    /// Applies the records in the queue and forwards what they emit to `targets`, all partitions by id, on the caller's
+    /// thread, for a partition without threads. Returns false if there were none.
+    pub fn apply_pending(&self, services: &Services, targets: &[Partition]) -> bool {
         if self.apply_queue.depth().0 == 0 {
             return false;
         }
-        let worked =
-            self.apply_queue.take(RECORDS_PER_BATCH).map(|items| self.process(core, items)).is_some();
+        let worked = self.apply_queue.take(RECORDS_PER_BATCH).map(|records| self.process(services, records));
         while let Some(emissions) = self.outbox.peek() {
-            if !self.send_emissions(core, emissions) {
+            if !self.send_emissions(services, targets, emissions) {
                 break;
             }
         }
-        worked
+        worked.is_some()
     }
 
-    fn process(&self, core: &Core, items: Vec<PendingRecord>) {
-        let bytes: usize = items.iter().map(|i| i.bytes).sum();
-        let n = items.len();
-        if self.wait_durable(core, &items) {
-            core.wait_for_tails();
-            self.outbox.wait_for_room(|| core.is_stopping());
-            self.apply_batch(core, items);
+    fn process(&self, services: &Services, records: Vec<PendingRecord>) {
+        let bytes: usize = records.iter().map(|r| r.bytes).sum();
+        let n = records.len();
+        if self.wait_durable(services, &records) {
+            services.wait_for_tails();
+            self.outbox.wait_for_room(|| services.is_stopping());
+            self.apply_batch(services, records);
         }
         self.apply_queue.release(bytes);
-        core.in_flight.done(n);
+        services.in_flight.done(n, bytes);
     }
 
-    /// Durability goes by prefix: waiting for the last record that asked for the most covers all.
-    ///
-    /// False when the engine stops before the disk works again: the records stay in the log unapplied.
-    fn wait_durable(&self, core: &Core, items: &[PendingRecord]) -> bool {
-        let most = items.iter().map(|i| i.durability).max().unwrap_or(Durability::Memory);
+    /// Waits until the records are as durable as their senders asked for. Durability is that of a prefix of the log, so it
+    /// waits for the last record with the highest level. Returns false when the engine stops before the disk works again; the records then
+    /// stay in the log unapplied.
+    fn wait_durable(&self, services: &Services, records: &[PendingRecord]) -> bool {
+        let most = records.iter().map(|r| r.durability).max().unwrap_or(Durability::Memory);
         if most == Durability::Memory {
             return true;
         }
-        let upto = items.iter().filter(|i| i.durability == most).map(|i| i.offset).max().unwrap_or_default();
-        let durable = self.retry_until_stopped(core, self.id, || core.log.sync(self.id, upto, most));
+        let of_most = records.iter().filter(|r| r.durability == most);
+        let upto = of_most.map(|r| r.record.offset).max().unwrap_or_default();
+        let sync = || services.log.sync(self.id, upto, most);
+        let durable = retry_until_stopped(services, self.id, sync);
         if !durable {
             tracing::error!(
                 partition = self.id.0,
@@ -228,95 +233,147 @@ impl Partition {
         durable
     }
 
-    fn apply_batch(&self, core: &Core, items: Vec<PendingRecord>) {
-        let _round = self.apply_lock.lock();
+    fn apply_batch(&self, services: &Services, records: Vec<PendingRecord>) {
+        let _applying = self.apply_lock.lock();
         if self.failed.load(Ordering::Acquire) {
-            // dropping the items drops their reply channels: who waits learns that there is no answer
+            // dropping the records drops their reply channels, so their callers learn that there is no answer
             return;
         }
-        let next = items.last().map_or(Offset(0), |i| i.offset.next());
+        let next = records.last().map_or(Offset(0), |r| r.record.offset.next());
         // a panic, as of a function that a program has registered, leaves the state half changed, as an error does
-        let apply = || apply::apply(core, self.id, &mut self.state.write(), items);
-        let result = catch_unwind(AssertUnwindSafe(apply)).unwrap_or_else(|panic| {
-            let message = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-            let message = message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Err(Error::internal(format!("a panic while a record was applied: {message}")))
-        });
-        match result {
-            Ok(round) => {
-                self.refresh_next_timer(core);
+        let result = catch_unwind(AssertUnwindSafe(|| self.apply_records(services, records)));
+        match result.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
+            Ok(effects) => {
+                self.refresh_next_timer(services);
                 self.set_applied(next);
-                for (stream, batch) in round.published {
-                    core.subscribers.publish(&stream, &batch);
+                for (stream, batch) in effects.published {
+                    services.subscribers.publish(&stream, &batch);
                 }
-                self.enqueue_emissions(core, round.emissions, round.replies);
+                self.enqueue_emissions(services, effects.emissions, effects.replies);
             }
             Err(e) => {
                 self.failed.store(true, Ordering::Release);
-                core.disable_checkpoints();
-                core.report_problem("apply", format!("partition {} stopped applying its log before offset {next}: {e}; nothing is lost, a restart replays it", self.id));
+                services.disable_checkpoints();
+                let problem = format!(
+                    "partition {} stopped applying its log before offset {next}: {e}; nothing is lost, a restart replays it",
+                    self.id
+                );
+                services.health.report_problem("apply", problem);
             }
         }
     }
 
-    /// The forwarder's life: take what a round emitted, wait until its cause is on the disk, append it where it
-    /// belongs. Ends when the engine stops; what is left is in the last checkpoint.
-    pub fn run_forwarder(&self, core: &Core) {
+    fn apply_records(&self, services: &Services, records: Vec<PendingRecord>) -> Result<BatchEffects> {
+        let mut effects = BatchEffects::default();
+        let mut state = self.state.write();
+        for PendingRecord { record, reply, .. } in records {
+            self.apply_record(services, &mut state, record, reply, &mut effects)?;
+        }
+        Ok(effects)
+    }
+
+    /// Applies a record and stores the rows that follow from it.
+    fn apply_record(
+        &self,
+        services: &Services,
+        state: &mut PartitionState,
+        record: LogEntry,
+        reply: Option<Sender<Result<ApplyReply>>>,
+        effects: &mut BatchEffects,
+    ) -> Result<()> {
+        let offset = record.offset;
+        let applied = apply::apply(&services.deployment, state, record, reply.is_some())?;
+        let Applied { rows, emissions, events, document_error, reply: outcome } = applied;
+        for (table, batch) in rows {
+            self.store_rows(services, offset, table, batch, effects)?;
+        }
+        effects.emissions.extend(emissions);
+        services.counts.records.fetch_add(1, Ordering::Relaxed);
+        services.counts.applied.fetch_add(events, Ordering::Relaxed);
+        if let Some((collection, error)) = document_error {
+            services.health.report_source_problem(&collection, &error);
+        }
+        effects.replies.extend(reply.zip(outcome));
+        Ok(())
+    }
+
+    fn store_rows(
+        &self,
+        services: &Services,
+        offset: Offset,
+        table: TableRef,
+        batch: RecordBatch,
+        effects: &mut BatchEffects,
+    ) -> Result<()> {
+        let stream = &services.deployment.stream_of(table).name;
+        if batch.num_rows() > 0 && services.subscribers.has_subscribers(stream) {
+            effects.published.push((stream.clone(), batch.clone()));
+        }
+        services.tables.get(table).push(self.id, offset, batch).map(|_| ())
+    }
+
+    /// Loop of the forwarder thread: takes the emissions of a batch, waits until their cause is on the disk, appends them to the
+    /// logs of `targets`, all partitions by id. Ends when the engine stops; emissions that are left are in the last
+    /// checkpoint.
+    pub fn run_forwarder(&self, services: &Services, targets: &[Partition]) {
         while let Some(emissions) = self.outbox.wait_front() {
-            if !self.send_emissions(core, emissions) {
+            if !self.send_emissions(services, targets, emissions) {
                 return;
             }
         }
     }
 
-    /// Sends what one round emitted. False when the engine stops before the disk works.
-    fn send_emissions(&self, core: &Core, emissions: Vec<Emission>) -> bool {
+    /// Forwards the emissions of a batch. Returns false when the engine stops before the disk works.
+    fn send_emissions(&self, services: &Services, targets: &[Partition], emissions: Vec<Emission>) -> bool {
         let cause = emissions.iter().map(Emission::cause).max().unwrap_or_default();
-        if !self.retry_until_stopped(core, self.id, || core.log.sync(self.id, cause, Durability::Fsync)) {
+        let sync = || services.log.sync(self.id, cause, Durability::Fsync);
+        if !retry_until_stopped(services, self.id, sync) {
             return false;
         }
         let mut offsets = Vec::with_capacity(emissions.len());
         for Emission { target, events } in emissions {
-            let target = &core.partitions()[target.0 as usize];
+            let target = &targets[target.0 as usize];
             let entry = Entry::Events(events);
-            let sent = self.retry_until_stopped(core, target.id, || {
-                offsets.push(target.write(core, entry.clone(), Durability::Os, None)?);
+            let sent = retry_until_stopped(services, target.id, || {
+                offsets.push(target.write(services, entry.clone(), Durability::Os, None)?);
                 Ok(())
             });
             if !sent {
                 return false;
             }
         }
-        send_replies(self.outbox.mark_sent(offsets, &*core.log));
-        core.in_flight.done(1);
+        send_replies(self.outbox.mark_sent(offsets, &*services.log));
+        services.in_flight.done(1, 0);
         true
     }
+}
 
-    /// Repeats what a failing disk refuses, until it works or the engine stops; false for the latter.
-    fn retry_until_stopped(
-        &self,
-        core: &Core,
-        log: PartitionId,
-        mut step: impl FnMut() -> Result<()>,
-    ) -> bool {
-        let mut failed = false;
-        loop {
-            match step() {
-                Ok(()) => {
-                    if failed {
-                        core.clear_problem("log");
-                    }
-                    return true;
+/// Repeats a step that a failing disk rejects, until it succeeds or the engine stops; returns false for the latter. `log` names
+/// the partition in the problem that it reports.
+fn retry_until_stopped(services: &Services, log: PartitionId, mut step: impl FnMut() -> Result<()>) -> bool {
+    let mut failed = false;
+    loop {
+        match step() {
+            Ok(()) => {
+                if failed {
+                    services.health.clear_problem("log");
                 }
-                Err(_) if core.is_stopping() => return false,
-                Err(e) => {
-                    failed = true;
-                    core.report_problem("log", format!("partition {log}: {e}"));
-                    std::thread::sleep(RETRY_INTERVAL);
-                }
+                return true;
+            }
+            Err(_) if services.is_stopping() => return false,
+            Err(e) => {
+                failed = true;
+                services.health.report_problem("log", format!("partition {log}: {e}"));
+                services.clock.sleep(RETRY_INTERVAL);
             }
         }
     }
+}
+
+fn panic_error(panic: &(dyn std::any::Any + Send)) -> Error {
+    let message = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+    let message = message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    Error::internal(format!("a panic while a record was applied: {message}"))
 }
 
 fn send_replies(replies: Replies) {
@@ -324,37 +381,4 @@ fn send_replies(replies: Replies) {
         // a caller that no longer waits is no error
         let _ = reply.send(outcome);
     }
-}
-
-/// The threads of all partitions.
-pub struct PartitionThreads {
-    /// Each applies the log of one partition.
-    pub owners: Vec<JoinHandle<()>>,
-    /// Each appends what one partition emitted to the logs of the others.
-    pub forwarders: Vec<JoinHandle<()>>,
-}
-
-/// Starts the owner thread and the forwarder thread of every partition.
-pub fn start(core: &Arc<Core>) -> Result<PartitionThreads> {
-    let owners = spawn_per_partition(core, "partition", Partition::run_owner)?;
-    Ok(PartitionThreads {
-        owners,
-        forwarders: spawn_per_partition(core, "forward", Partition::run_forwarder)?,
-    })
-}
-
-fn spawn_per_partition(
-    core: &Arc<Core>,
-    name: &str,
-    body: fn(&Partition, &Core),
-) -> Result<Vec<JoinHandle<()>>> {
-    (0..core.partitions().len())
-        .map(|p| {
-            let core = core.clone();
-            std::thread::Builder::new()
-                .name(format!("{name}-{p}"))
-                .spawn(move || body(&core.partitions()[p], &core))
-                .map_err(|e| Error::unavailable("cannot start a thread for a partition").with_source(e))
-        })
-        .collect()
 }

@@ -2,78 +2,50 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
-use tidemill_log::{LocalLog, Log, LogOptions};
-use tidemill_types::{Error, Field, FieldType, Offset, PartitionId, Result, StreamSchema};
+use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 use tidemill_zones::{StoredTable, Zones, ZonesOptions};
 
-use crate::clock::Clock;
-use crate::core::{Core, CoreParts};
-use crate::crash_points;
-use crate::datadir::{DataDir, Deployment, StreamDeclaration};
-use crate::entry;
-use crate::environment::Environment;
-use crate::outbox::Emission;
+use crate::Settings;
+use crate::apply::LogEntry;
+use crate::checkpoint::{self, LoadedCheckpoint};
+use crate::core::Core;
+use crate::datadir::{DataDir, DeploymentRecord, StreamDeclaration};
+use crate::deployment::Deployment;
+use crate::entry::{self, Emission};
+use crate::environment::{Environment, TableStore};
+use crate::jobs;
 use crate::partition::Partition;
-use crate::queries;
-use crate::queries::Partitioner;
-use crate::queries::compile::CompiledApp;
-use crate::state::{self, LoadedCheckpoint, PartitionDeployment, PartitionState};
+use crate::queries::compile::compile_app_for;
+use crate::report::StartupReport;
+use crate::services::Services;
+use crate::state::PartitionState;
+use crate::tables::TableSet;
 use crate::transfers::{self, ArrivedEmissions};
-use crate::{App, Settings};
 
 /// Log bytes read at once during replay.
 const READ_BYTES: usize = 8 << 20;
 
-/// What recovery found and did.
-#[derive(Debug, Clone, Default)]
-pub struct StartupReport {
-    /// Records replayed over all partitions.
-    pub records: u64,
-    /// Wall time, milliseconds.
-    pub millis: u64,
-    /// What was not as it should be but did not stop the start: a torn tail that was cut, a damaged checkpoint that
-    /// was passed over, a ledger that does not balance.
-    pub warnings: Vec<String>,
-    /// Where the app took the place of another: what is different, and what became of what was stored.
-    pub changes: Vec<String>,
-}
-
-/// Compiles the app's rules and queries; the queries are placed for so many partitions as its settings say.
-///
-/// Errors: `Invalid` with all diagnostics, each with its place and what to type.
-pub fn compile(app: &App) -> Result<CompiledApp> {
-    compile_for(app, app.settings.partitions)
-}
-
-/// The same for a data directory that has so many partitions.
-pub fn compile_for(app: &App, partitions: u32) -> Result<CompiledApp> {
-    let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
-    queries::compile::compile(&app.rules, &app.queries, partitions, &app.registry(), &variable)
-}
-
 /// Opens everything below the data directory and brings it to the end of the log.
 pub fn open(
     data: &DataDir,
-    deployment: Deployment,
+    record: DeploymentRecord,
     environment: &Environment,
 ) -> Result<(Arc<Core>, StartupReport)> {
-    let start = Instant::now();
+    let start = environment.clock.monotonic();
     let mut report = StartupReport::default();
-    let Deployment { app, first_offsets: since, former, pinned_streams: homes } = deployment;
+    let DeploymentRecord { app, first_offsets: since, former, pinned_streams } = record;
     report.warnings.extend(partitions_warning(data, &app.settings));
-    let compiled = compile_for(&app, data.partitions())?;
-    let options = LogOptions {
-        segment_bytes: app.settings.segment_bytes,
-        repair: app.settings.log_repair,
-        ..LogOptions::new(data.partitions())
-    };
-    let (log, cut) = LocalLog::open_on(environment.log_disk.clone(), data.path().join("log"), options)?;
-    report.warnings.extend(cut.iter().filter(|r| r.cut.is_some()).map(ToString::to_string));
-    let homes = compiled.queries.partitioner(&compiled.program, data.partitions()).with_pinned(&homes);
+    let compiled = compile_app_for(&app, data.partitions())?;
+    let partitioner =
+        compiled.queries.partitioner(&compiled.program, data.partitions()).with_pinned(&pinned_streams);
+    let deployment = Arc::new(Deployment::new(app, compiled, partitioner));
+    let opened = environment.log.open(data.path(), &deployment.settings, data.partitions())?;
+    report.warnings.extend(opened.warnings);
+    let tables = open_tables(data, &deployment, environment)?;
     let clock = environment.clock.clone();
-    let core = Arc::new(Core::new(core_parts(data, app, clock, Arc::new(log), compiled, homes)?));
+    let services = Services::new(data.path().to_owned(), deployment, clock, opened.log, tables);
+    let core = Arc::new(Core::new(services));
     check_tables(&core, &log_ends(&core))?;
     let mut loaded = Vec::new();
     for p in 0..data.partitions() {
@@ -87,8 +59,8 @@ pub fn open(
     let counts_transfers = loaded.iter().all(|l| l.counts_transfers);
     let mut restored = Vec::new();
     let mut partitions = Vec::new();
-    for (p, loaded) in (0..).map(PartitionId).zip(loaded) {
-        partitions.push(Partition::new(p, loaded.state, core.settings.inbox_bytes as usize));
+    for loaded in loaded {
+        partitions.push(Partition::new(loaded.state, core.deployment.settings.inbox_bytes as usize));
         restored.push(loaded.outbox);
     }
     core.set_partitions(partitions);
@@ -105,7 +77,7 @@ pub fn open(
     core.partitions().iter().for_each(|p| p.refresh_next_timer(&core));
     open_former(&core, &former, data.partitions(), &mut report);
     report.warnings.extend(check_ledger(&core));
-    report.millis = start.elapsed().as_millis() as u64;
+    report.millis = (environment.clock.monotonic() - start).as_millis() as u64;
     for warning in &report.warnings {
         tracing::warn!("{warning}");
     }
@@ -125,65 +97,33 @@ fn partitions_warning(data: &DataDir, settings: &Settings) -> Option<String> {
     })
 }
 
-fn core_parts(
-    data: &DataDir,
-    app: App,
-    clock: Arc<dyn Clock>,
-    log: Arc<dyn Log>,
-    compiled: CompiledApp,
-    homes: Partitioner,
-) -> Result<CoreParts> {
-    let CompiledApp { program, queries, .. } = compiled;
+fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environment) -> Result<TableSet> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("object-store")
         .enable_all()
         .build()
         .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
-    let location = app.settings.tables.clone();
-    let location = location.unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned());
-    let zones = runtime.block_on(Zones::open(&location, data.epoch(), zones_options(&app.settings), &[]))?;
-    let tables = program
-        .streams()
-        .iter()
-        .map(|stream| {
-            crash_points::before(|| format!("open table {}", stream.name));
-            runtime.block_on(zones.table(stream, data.partitions()))
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let rejected_schema = Arc::new(rejected_schema());
-    let rejected = runtime.block_on(zones.table(&rejected_schema, data.partitions()))?;
-    Ok(CoreParts {
-        dir: data.path().to_owned(),
-        app,
-        clock,
-        log,
-        program,
-        queries,
-        partitioner: homes,
-        tables,
-        rejected,
-        rejected_schema,
-        zones,
-        runtime,
-    })
+    let options = zones_options(&deployment.settings);
+    let zones = match &environment.table_store {
+        Some(TableStore { store, url }) => {
+            let clock = environment.clock.clone();
+            let now = Arc::new(move || clock.now());
+            runtime.block_on(Zones::with_store(store.clone(), url.clone(), data.epoch(), options, now))?
+        }
+        None => {
+            let location = deployment.settings.tables.clone();
+            let location =
+                location.unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned());
+            runtime.block_on(Zones::open(&location, data.epoch(), options, &[]))?
+        }
+    };
+    TableSet::open(deployment, zones, runtime)
 }
 
 /// The tail's own bound lies above the one at which applying waits, so that a record is never half applied.
 fn zones_options(settings: &Settings) -> ZonesOptions {
     ZonesOptions { tail_bytes_max: settings.tail_bytes.saturating_mul(4), ..settings.zones.clone() }
-}
-
-/// The table of rows that were refused, with what is needed to correct and send them again.
-pub fn rejected_schema() -> StreamSchema {
-    let field = |name: &str| Field::new(name, FieldType::String);
-    StreamSchema {
-        name: "system.rejected".into(),
-        fields: ["stream", "kind", "reason", "raw", "origin"].map(field).to_vec(),
-        key: None,
-        id: Vec::new(),
-        time: None,
-    }
 }
 
 /// Opens the tables of streams with stored events that the app does not declare. They can be asked and take no more
@@ -198,14 +138,16 @@ fn open_former(
     for partition in core.partitions() {
         let state = partition.state.read();
         let stored = state.ledger.iter().filter(|(_, counts)| counts.stored > 0);
-        names.extend(stored.map(|(name, _)| name.clone()).filter(|n| !core.streams.contains_key(n)));
+        names.extend(
+            stored.map(|(name, _)| name.clone()).filter(|n| !core.deployment.streams.contains_key(n)),
+        );
     }
     let open = |name: &str| {
-        let Some(stored) = core.runtime.block_on(core.zones.stored_table(name))? else {
+        let Some(stored) = core.tables.runtime.block_on(core.tables.zones.stored_table(name))? else {
             return Err(Error::corrupt("its table is missing"));
         };
         let schema = Arc::new(former_schema(name, stored, declared.get(name)));
-        let table = core.runtime.block_on(core.zones.table(&schema, partitions))?;
+        let table = core.tables.runtime.block_on(core.tables.zones.table(&schema, partitions))?;
         Ok((schema, table))
     };
     let mut opened = Vec::new();
@@ -217,8 +159,7 @@ fn open_former(
                 .push(format!("stream {name}, which the app no longer declares, cannot be asked: {e}")),
         }
     }
-    let first_time = core.former_tables.set(opened).is_ok();
-    debug_assert!(first_time, "former tables are opened once");
+    core.tables.set_former(opened);
 }
 
 /// A stream as its table tells it, with what the app that declared it said of key, id and time.
@@ -245,20 +186,13 @@ fn load_state(
     since: Offset,
     report: &mut StartupReport,
 ) -> Result<LoadedCheckpoint> {
-    let dir = state::checkpoint_dir(&core.dir, id);
-    let files = state::list(&dir)?;
+    let dir = checkpoint::checkpoint_dir(&core.dir, id);
+    let files = checkpoint::list(&dir)?;
     let log_start = core.log.start(id);
     let mut damage = None;
-    let deployed = PartitionDeployment {
-        program: &core.program,
-        queries: &core.queries,
-        settings: &core.settings,
-        partition: id,
-        since,
-    };
     let own = files.iter().rev().take_while(|(offset, _)| *offset >= since);
     for (_, path) in own {
-        match state::load(path, &deployed) {
+        match checkpoint::load(path, &core.deployment, id, since) {
             Ok(mut loaded) => {
                 // what the app before it knew is in the checkpoint of the deploy, which has told what becomes of it
                 if id.0 == 0 && (loaded.state.next > since || since == Offset(0)) {
@@ -266,7 +200,11 @@ fn load_state(
                         .warnings
                         .extend(loaded.dropped_files.iter().map(|file| dropped_state_warning(core, file)));
                 }
-                report.warnings.extend(state::load_trace(path, &mut loaded.state, &core.program));
+                report.warnings.extend(checkpoint::load_trace(
+                    path,
+                    &mut loaded.state,
+                    &core.deployment.program,
+                ));
                 if let Some(damage) = damage {
                     report.warnings.push(format!("{damage}; went back to {}", path.display()));
                 }
@@ -292,13 +230,13 @@ fn load_state(
     if let Some(damage) = damage {
         report.warnings.push(format!("{damage}; started over from the whole log"));
     }
-    let state = PartitionState::new(&deployed)?;
+    let state = PartitionState::new(&core.deployment, id)?;
     Ok(LoadedCheckpoint { state, dropped_files: Vec::new(), outbox: Vec::new(), counts_transfers: true })
 }
 
 /// What is said of a file whose saved state is not that of its queries.
 fn dropped_state_warning(core: &Core, file: &str) -> String {
-    if core.queries.files.iter().any(|f| f.name == file) {
+    if core.deployment.queries.files.iter().any(|f| f.name == file) {
         format!("{file}: its text has changed, so its queries begin anew")
     } else {
         format!("{file} is no longer part of the app; its state is dropped")
@@ -346,16 +284,17 @@ fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &ArrivedEmis
     let mut from = partition.applied();
     let mut records = 0;
     while from < end {
-        core.flush_full_tails()?;
+        jobs::flush::flush_full_tails(core)?;
         let batch = core.log.read(partition.id, from, READ_BYTES)?;
         for record in batch {
             if record.offset >= end {
                 break;
             }
-            let entry = entry::decode(&record.payload, &core.streams)
+            let entry = entry::decode(&record.payload, &core.deployment.streams)
                 .map_err(|e| e.context(format!("partition {}, offset {}", partition.id, record.offset)))?;
-            partition.replay(core, record.offset, record.time, entry, &missing)?;
             from = record.offset.next();
+            let record = LogEntry { offset: record.offset, time: record.time, entry };
+            partition.replay(core, record, &missing)?;
             records += 1;
         }
     }
@@ -368,7 +307,7 @@ fn log_ends(core: &Core) -> Vec<Offset> {
 
 /// No table may be ahead of the log: it would take the next events, which get these offsets again, for its own.
 fn check_tables(core: &Core, ends: &[Offset]) -> Result<()> {
-    for (stream, table) in core.all_tables() {
+    for (stream, table) in core.tables.writable() {
         for (p, end) in (0..).map(PartitionId).zip(ends) {
             if let Some(committed) = table.committed(p).filter(|committed| committed >= end) {
                 return Err(Error::corrupt(format!(
@@ -384,8 +323,7 @@ fn check_tables(core: &Core, ends: &[Offset]) -> Result<()> {
 /// What the ledgers say is stored must be in the tables.
 fn check_ledger(core: &Core) -> Vec<String> {
     let mut warnings = Vec::new();
-    let tables = core.program.streams().iter().zip(&core.tables);
-    for (stream, table) in tables.chain(core.former_tables().iter().map(|(s, t)| (s, t))) {
+    for (stream, table) in core.tables.streams().iter().chain(core.tables.former()) {
         let ledger = core.ledger(&stream.name);
         let in_table = table.tablet_rows() + table.pending_rows();
         if ledger.stored != in_table || !ledger.balances() {

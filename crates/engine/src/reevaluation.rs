@@ -51,7 +51,7 @@ fn quoted(name: &str) -> String {
 
 /// Finds the selected events, each with the index of its stream.
 fn find_events(core: &Core, rule: Option<&str>, event: &EventSelector) -> Result<Vec<(usize, EventId)>> {
-    let program = &core.program;
+    let program = &core.deployment.program;
     let of_rule = rule.and_then(|name| program.plans().iter().find(|r| r.name.as_ref() == name));
     let mut latest: Vec<(usize, EventId)> = Vec::new();
     for (number, stream) in program.streams().iter().enumerate() {
@@ -195,7 +195,7 @@ impl Reevaluation<'_> {
     /// Returns the entities whose documents affect the rule (all rules, if none is named): those that it
     /// reads, those read by rules that write these, and so on.
     fn relevant_entities(&self, rule: Option<&str>) -> BTreeSet<String> {
-        let program = &self.core.program;
+        let program = &self.core.deployment.program;
         let reads = |entities: &mut BTreeSet<usize>, plan: &tidemill_rules::plan::RulePlan| {
             entities.extend(plan.slots.iter().map(|slot| slot.entity));
         };
@@ -224,7 +224,7 @@ impl Reevaluation<'_> {
 
     /// Returns the streams that rules read, and that of the event.
     fn streams(&self) -> Vec<usize> {
-        let program = &self.core.program;
+        let program = &self.core.deployment.program;
         let ruled = |stream: usize| !program.stream_rules(stream).rules.is_empty();
         (0..program.streams().len()).filter(|i| ruled(*i) || *i == self.stream).collect()
     }
@@ -234,7 +234,7 @@ impl Reevaluation<'_> {
         for stream in self.streams() {
             let text = format!(
                 "SELECT count(*) AS n FROM events.{} WHERE _partition = {} AND _offset < {}",
-                quoted(&self.core.program.streams()[stream].name),
+                quoted(&self.core.deployment.program.streams()[stream].name),
                 self.id.partition.0,
                 end.0
             );
@@ -260,7 +260,7 @@ impl Reevaluation<'_> {
             })?;
             Ok((config.collection.clone(), documents))
         };
-        self.core.app.documents.iter().map(read).collect()
+        self.core.deployment.app.documents.iter().map(read).collect()
     }
 
     /// Runs the rules over the events before `end`.
@@ -270,8 +270,8 @@ impl Reevaluation<'_> {
         outside: &[(String, Vec<DocBytes>)],
         end: Offset,
     ) -> Result<ReevaluationResult> {
-        let program = &self.core.program;
-        let mut store = Store::new(state::store_limits(&self.core.settings));
+        let program = &self.core.deployment.program;
+        let mut store = Store::new(state::store_limits(&self.core.deployment.settings));
         for spec in program.collections() {
             store.create_collection(spec)?;
         }
@@ -319,7 +319,7 @@ impl Reevaluation<'_> {
     fn read_events(&self, streams: &[usize], from: u64, to: u64) -> Result<Vec<StoredEvent>> {
         let mut events = Vec::new();
         for stream in streams {
-            let schema = &self.core.program.streams()[*stream];
+            let schema = &self.core.deployment.program.streams()[*stream];
             let text = format!(
                 "SELECT * FROM events.{} WHERE _partition = {} AND _offset >= {from} AND _offset < {to}",
                 quoted(&schema.name),

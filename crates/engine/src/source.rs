@@ -36,9 +36,9 @@ pub fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
 }
 
 fn run(core: &Arc<Core>) {
-    for config in &core.app.documents {
+    for config in &core.deployment.app.documents {
         if let Err(e) = load_documents(core, config) {
-            core.report_source_problem(&config.collection, &e);
+            core.health.report_source_problem(&config.collection, &e);
         }
     }
     // rules need the documents, so they are applied before the first event is sent
@@ -47,10 +47,10 @@ fn run(core: &Arc<Core>) {
         return;
     }
     std::thread::scope(|scope| {
-        for config in &core.app.sources {
+        for config in &core.deployment.app.sources {
             scope.spawn(move || {
                 if let Err(e) = read_events(core, config) {
-                    core.report_source_problem(&config.name, &e);
+                    core.health.report_source_problem(&config.name, &e);
                 }
             });
         }
@@ -151,7 +151,7 @@ fn load_documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
         let doc = match parse_document(core, &config.collection, line) {
             Ok(doc) => doc,
             Err(e) => {
-                core.report_source_problem(
+                core.health.report_source_problem(
                     &config.collection,
                     &e.context(format!("{}: line {}", config.path.display(), number + 1)),
                 );
@@ -242,8 +242,8 @@ fn read_events(core: &Arc<Core>, config: &SourceConfig) -> Result<()> {
     let positions = SourcePositions::read(core, &config.name);
     let streams: Vec<Arc<StreamSchema>> = match &config.stream {
         Some(name) => {
-            let (stream, _) = core.streams.get(name).ok_or_else(|| {
-                let known = core.streams.keys().map(String::as_str);
+            let (stream, _) = core.deployment.streams.get(name).ok_or_else(|| {
+                let known = core.deployment.streams.keys().map(String::as_str);
                 Error::invalid(format!(
                     "source `{}`: no stream `{name}`{}",
                     config.name,
@@ -252,7 +252,7 @@ fn read_events(core: &Arc<Core>, config: &SourceConfig) -> Result<()> {
             })?;
             vec![stream.clone()]
         }
-        None => core.program.streams().to_vec(),
+        None => core.deployment.program.streams().to_vec(),
     };
     match config.format {
         SourceFormat::Ndjson => read_ndjson(core, config, &positions, &streams),
@@ -331,10 +331,13 @@ fn send(
     position: u64,
     end: bool,
 ) -> Result<()> {
-    let mut rejected = rejected_rows(config, &decoded, positions, &core.partitioner);
+    let mut rejected = rejected_rows(config, &decoded, positions, &core.deployment.partitioner);
     rejected.values().flatten().for_each(|row| core.source_rejections.add(&config.name, row));
-    let mut split =
-        decoded.rows.split_from(&decoded.row_numbers, &positions.by_partition, &core.partitioner)?;
+    let mut split = decoded.rows.split_from(
+        &decoded.row_numbers,
+        &positions.by_partition,
+        &core.deployment.partitioner,
+    )?;
     for (p, rows) in split.drain(..).enumerate() {
         let rejected = rejected.remove(&p).unwrap_or_default();
         if rows.is_none() && rejected.is_empty() && !(end && positions.by_partition[p] < position) {
@@ -386,15 +389,15 @@ fn append_with_retry(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) -> R
     loop {
         let result = partition
             .apply_queue
-            .wait_for_room(Duration::from_secs(1))
+            .wait_for_room(&*core.clock, Duration::from_secs(1))
             .and_then(|()| core.check_disk_space())
-            .and_then(|()| partition.write(core, entry(), core.settings.durability, None));
+            .and_then(|()| partition.write(core, entry(), core.deployment.settings.durability, None));
         match result {
             Ok(_) => return Ok(()),
             Err(e) if !e.kind().is_retryable() || core.sources_stopping() => return Err(e),
             Err(e) => {
                 tracing::debug!(partition = p, error = %e, "a source waits");
-                std::thread::sleep(Duration::from_millis(20));
+                core.clock.sleep(Duration::from_millis(20));
             }
         }
     }

@@ -1,37 +1,27 @@
-//! What one partition knows, and its checkpoint file.
+//! State of one partition.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tidemill_docs::{Limits, Store, StoreSnapshot};
-use tidemill_rules::{Counters, Executor, Program, Trace, TraceImage, TraceLimits};
-use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_docs::{Limits, Store};
+use tidemill_rules::{Executor, Program, Trace, TraceLimits};
+use tidemill_types::{Offset, PartitionId, Result};
 
-use crate::crash_points;
 use crate::dedupe::Dedupe;
-use crate::entry::{self, Encoder, Entry, Streams};
-use crate::outbox::Emission;
-use crate::queries::Queries;
-use crate::queries::runtime::{QueryCountsByFile, QueryState, SavedUnit};
-use crate::{LedgerCounts, Settings, private_files};
-
-const MAGIC: &[u8; 8] = b"TMCKPT01";
-/// In the name of a second checkpoint of one offset.
-const COPY_SUFFIX: &str = "-copy";
+use crate::deployment::Deployment;
+use crate::queries::runtime::QueryState;
+use crate::{LedgerCounts, Settings};
 
 /// The state of a partition: everything that its log records have made so far.
 pub struct PartitionState {
+    /// The partition.
+    pub partition: PartitionId,
     /// Documents.
     pub store: Store,
     /// Ids seen, by stream; only streams with an `id`.
     pub dedupe: BTreeMap<String, Dedupe>,
     /// The fields that those ids are made of.
-    id_fields: BTreeMap<String, Vec<String>>,
+    pub id_fields: BTreeMap<String, Vec<String>>,
     /// How far each source has been applied.
     pub sources: BTreeMap<String, u64>,
     /// For each other partition the last of its records whose emitted events were applied here.
@@ -62,63 +52,12 @@ pub struct TransferCounts {
     pub received: BTreeMap<u32, u64>,
 }
 
-/// What is deployed in a partition.
-#[derive(Clone, Copy)]
-pub struct PartitionDeployment<'d> {
-    /// The rules.
-    pub program: &'d Arc<Program>,
-    /// The queries.
-    pub queries: &'d Queries,
-    /// The settings.
-    pub settings: &'d Settings,
-    /// The partition.
-    pub partition: PartitionId,
-    /// The first record that this app may apply. A checkpoint there was taken under the app before it.
-    pub since: Offset,
-}
-
-/// A frozen copy of a [`PartitionState`], cheap to make: documents are shared, not copied.
-pub struct StateImage {
-    meta: CheckpointMeta,
-    ids: Vec<(String, Vec<u128>)>,
-    query_state: Vec<u8>,
-    outbox: Vec<u8>,
-    store: StoreSnapshot,
-    trace: TraceImage,
-}
-
-#[derive(Serialize, Deserialize)]
-struct CheckpointMeta {
-    next: Offset,
-    sources: BTreeMap<String, u64>,
-    provenance: BTreeMap<u32, Offset>,
-    #[serde(default)]
-    forwarded: BTreeMap<u32, Offset>,
-    ledger: BTreeMap<String, LedgerCounts>,
-    rules: Counters,
-    #[serde(default)]
-    queries: QueryCountsByFile,
-    /// The units of queries whose states are in the section behind the ids.
-    #[serde(default)]
-    units: Vec<SavedUnit>,
-    /// Streams with ids in the next section, and how many.
-    ids: Vec<(String, u64)>,
-    /// Emissions in the section behind the states of queries: the partition that each belongs to, and its bytes.
-    #[serde(default)]
-    outbox: Vec<(u32, u64)>,
-    /// `None` in a checkpoint of a version that did not count.
-    #[serde(default)]
-    transfers: Option<TransferCounts>,
-    /// The fields that those ids are made of. Missing in checkpoints of the first versions.
-    #[serde(default)]
-    id_fields: BTreeMap<String, Vec<String>>,
-}
-
 impl PartitionState {
     /// The state before the first record.
-    pub fn new(deployed: &PartitionDeployment<'_>) -> Result<Self> {
-        let PartitionDeployment { program, queries, settings, partition, .. } = *deployed;
+    pub fn new(deployment: &Deployment, partition: PartitionId) -> Result<Self> {
+        let Deployment { program, queries, settings, .. } = deployment;
         Self {
+            partition,
             store: Store::new(store_limits(settings)),
             dedupe: BTreeMap::new(),
             id_fields: BTreeMap::new(),
@@ -137,7 +76,7 @@ impl PartitionState {
 
     /// Makes room for what the app declares: collections, indexes, dedupe sets. What a stream remembers of ids made of
     /// other fields is forgotten; a stream that the app does not name keeps what it remembers.
-    fn prepare_for_app(mut self, program: &Program, settings: &Settings) -> Result<Self> {
+    pub fn prepare_for_app(mut self, program: &Program, settings: &Settings) -> Result<Self> {
         for spec in program.collections() {
             self.store.declare_collection(spec)?;
         }
@@ -164,353 +103,13 @@ impl PartitionState {
         }
         self.ledger.get_mut(stream).expect("inserted above")
     }
-
-    /// A frozen copy. `outbox` is what this state's records emitted for other partitions and is not known to be on the
-    /// disk of their logs.
-    ///
-    /// Errors: `Internal` when the state of the queries cannot be saved.
-    pub fn image(&self, queries: &Queries, outbox: &[Emission]) -> Result<StateImage> {
-        let entries = encode_outbox(outbox)?;
-        let ids: Vec<(String, Vec<u128>)> =
-            self.dedupe.iter().map(|(stream, d)| (stream.clone(), d.ids().collect())).collect();
-        let (units, flow) = self.query_state.with_runtimes(|flow| flow.save(queries))?;
-        Ok(StateImage {
-            meta: CheckpointMeta {
-                next: self.next,
-                sources: self.sources.clone(),
-                provenance: self.provenance.clone(),
-                forwarded: self.forwarded.clone(),
-                queries: self.query_state.with_runtimes(|flow| flow.counts.clone()),
-                units,
-                ledger: self.ledger.clone(),
-                rules: self.executor.counters().clone(),
-                ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
-                outbox: entries.iter().map(|(target, entry)| (*target, entry.len() as u64)).collect(),
-                transfers: Some(self.transfers.clone()),
-                id_fields: self.id_fields.clone(),
-            },
-            ids,
-            query_state: flow,
-            outbox: entries.into_iter().flat_map(|(_, entry)| entry).collect(),
-            store: self.store.snapshot(),
-            trace: self.trace.image(),
-        })
-    }
 }
 
-fn new_trace(settings: &Settings) -> Trace {
+pub fn new_trace(settings: &Settings) -> Trace {
     Trace::new(TraceLimits { events_max: settings.why_events, ..TraceLimits::default() })
 }
 
 /// Bounds of the documents of a partition.
 pub fn store_limits(settings: &Settings) -> Limits {
     Limits { store_bytes_max: settings.documents_bytes, ..Limits::default() }
-}
-
-impl StateImage {
-    /// The offset up to which records are in it.
-    pub fn next(&self) -> Offset {
-        self.meta.next
-    }
-
-    /// Writes it to `dir`, named by its offset, so that after a crash it is there whole or not at all. Beside a checkpoint
-    /// of that offset a `copy` takes the place of an older one to fall back to, so that the log between the two may go.
-    ///
-    /// Format: magic, `u32` length and CRC32C of a JSON section, that section, `u32` CRC32C of the ids, the ids
-    /// (16 bytes each, little-endian); where the first section names units of queries the same of their states
-    /// (`docs/formats/flow-state.md`), one after another; where it names emissions the same of their log entries
-    /// (`docs/formats/entries.md`); then the documents as in `docs/formats/checkpoint-docs.md`.
-    pub fn save(&self, dir: &Path, copy: bool) -> Result<PathBuf> {
-        let name = if copy { copy_name(self.meta.next) } else { file_name(self.meta.next) };
-        let path = dir.join(name);
-        let failed = |e: std::io::Error| {
-            Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
-        };
-        private_files::create_dir_durably(dir).map_err(failed)?;
-        let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
-        let temporary = path.with_extension("tmp");
-        step("write beside");
-        let written = self.write_file(&temporary).and_then(|()| {
-            step("replace");
-            std::fs::rename(&temporary, &path)
-        });
-        written.inspect_err(|_| remove_temporary(&temporary)).map_err(failed)?;
-        step("sync the directory of");
-        sync_dir(dir).map_err(failed)?;
-        Ok(path)
-    }
-
-    fn write_file(&self, path: &Path) -> std::io::Result<()> {
-        let mut out = BufWriter::with_capacity(1 << 20, private_files::create_file(path)?);
-        self.write(&mut out)?;
-        out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
-    }
-
-    /// Writes beside the checkpoint what `why` can explain, so that it can after a restart. Nothing else needs it: it
-    /// is not forced to disk.
-    ///
-    /// Errors: `Unavailable` when it cannot be written.
-    pub fn save_trace(&self, dir: &Path, program: &Program) -> Result<()> {
-        let path = trace_path(&dir.join(file_name(self.meta.next)));
-        let failed = |e: std::io::Error| {
-            Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
-        };
-        let temporary = path.with_extension("why.tmp");
-        let written = private_files::create_file(&temporary).map_err(failed).and_then(|file| {
-            let mut out = BufWriter::with_capacity(1 << 20, file);
-            self.trace.write_to(program, &mut out).map_err(|e| e.context(path.display()))?;
-            out.flush().and_then(|()| std::fs::rename(&temporary, &path)).map_err(failed)
-        });
-        written.inspect_err(|_| remove_temporary(&temporary))
-    }
-
-    fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let meta = serde_json::to_vec(&self.meta)?;
-        out.write_all(MAGIC)?;
-        out.write_all(&(meta.len() as u32).to_le_bytes())?;
-        out.write_all(&crc32c::crc32c(&meta).to_le_bytes())?;
-        out.write_all(&meta)?;
-        let ids: Vec<u8> = self.ids.iter().flat_map(|(_, ids)| ids).flat_map(|id| id.to_le_bytes()).collect();
-        out.write_all(&crc32c::crc32c(&ids).to_le_bytes())?;
-        out.write_all(&ids)?;
-        if !self.meta.units.is_empty() {
-            out.write_all(&crc32c::crc32c(&self.query_state).to_le_bytes())?;
-            out.write_all(&self.query_state)?;
-        }
-        if !self.meta.outbox.is_empty() {
-            out.write_all(&crc32c::crc32c(&self.outbox).to_le_bytes())?;
-            out.write_all(&self.outbox)?;
-        }
-        self.store.write_to(out).map_err(std::io::Error::other)
-    }
-}
-
-/// Removes what a failed write left: on a full disk the next attempt needs the room.
-fn remove_temporary(temporary: &Path) {
-    // if it cannot be removed now, the next attempt begins it anew
-    let _ = std::fs::remove_file(temporary);
-}
-
-/// Checkpoint files in `dir`, copies included, oldest first.
-pub fn list(dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
-    let failed = |e| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e);
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(failed(e)),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(failed)?.path();
-        let offset = path
-            .file_name()
-            .and_then(|n| n.to_str())
-            .and_then(|n| n.strip_suffix(".ckpt"))
-            .map(|n| n.strip_suffix(COPY_SUFFIX).unwrap_or(n))
-            .and_then(|n| n.parse().ok());
-        if let Some(offset) = offset {
-            found.push((Offset(offset), path));
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// The explanations beside a checkpoint.
-fn trace_path(checkpoint: &Path) -> PathBuf {
-    checkpoint.with_extension("why")
-}
-
-/// Writes the copy of a checkpoint, if there is none; when this returns it is on the disk.
-pub fn copy_checkpoint(dir: &Path, next: Offset) -> Result<()> {
-    let (checkpoint, copy) = (dir.join(file_name(next)), dir.join(copy_name(next)));
-    if copy.exists() {
-        return Ok(());
-    }
-    let failed = |e: std::io::Error| {
-        Error::unavailable(format!("{}: cannot be written", copy.display())).with_source(e)
-    };
-    let temporary = copy.with_extension("tmp");
-    crash_points::before(|| format!("write beside {}", copy.display()));
-    let copied = std::fs::copy(&checkpoint, &temporary)
-        .and_then(|_| File::open(&temporary)?.sync_all())
-        .and_then(|()| std::fs::rename(&temporary, &copy));
-    copied.inspect_err(|_| remove_temporary(&temporary)).map_err(failed)?;
-    sync_dir(dir).map_err(failed)
-}
-
-/// Removes a checkpoint and the explanations beside it.
-pub fn remove(checkpoint: &Path) -> Result<()> {
-    let failed =
-        |path: &Path, e| Error::unavailable(format!("{}: cannot be removed", path.display())).with_source(e);
-    let why = trace_path(checkpoint);
-    match std::fs::remove_file(&why) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&why, e)),
-        _ => {}
-    }
-    std::fs::remove_file(checkpoint).map_err(|e| failed(checkpoint, e))
-}
-
-/// Takes back what `why` could explain when the checkpoint was written. Returns what is wrong with it, if anything.
-pub fn load_trace(checkpoint: &Path, state: &mut PartitionState, program: &Program) -> Option<String> {
-    let path = trace_path(checkpoint);
-    let told = |e: Error| Some(format!("{}: {e}; why explains events from there on only", path.display()));
-    match File::open(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
-        Err(e) => told(Error::unavailable("cannot be opened").with_source(e)),
-        Ok(file) => {
-            let mut input = BufReader::with_capacity(1 << 20, file);
-            state.trace.read_from(program, &mut input).map_or_else(told, |_| None)
-        }
-    }
-}
-
-fn file_name(next: Offset) -> String {
-    format!("{:020}.ckpt", next.0)
-}
-
-fn copy_name(next: Offset) -> String {
-    format!("{:020}{COPY_SUFFIX}.ckpt", next.0)
-}
-
-fn sync_dir(dir: &Path) -> std::io::Result<()> {
-    File::open(dir)?.sync_all()
-}
-
-/// A checkpoint that was read.
-pub struct LoadedCheckpoint {
-    /// The state.
-    pub state: PartitionState,
-    /// Files of queries whose state was dropped, as they have changed.
-    pub dropped_files: Vec<String>,
-    /// Emissions that were not known to be on the disk of the log that they belong to.
-    pub outbox: Vec<Emission>,
-    /// Whether the checkpoint has its transfers; earlier versions did not count them.
-    pub counts_transfers: bool,
-}
-
-/// Reads a checkpoint file.
-///
-/// Errors: `Corrupt` with the file and what is wrong in it.
-pub fn load(path: &Path, deployed: &PartitionDeployment<'_>) -> Result<LoadedCheckpoint> {
-    let file = File::open(path)
-        .map_err(|e| Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e))?;
-    let mut input = BufReader::with_capacity(1 << 20, file);
-    read(&mut input, deployed).map_err(|e| e.context(path.display()))
-}
-
-fn read(input: &mut impl Read, deployed: &PartitionDeployment<'_>) -> Result<LoadedCheckpoint> {
-    let PartitionDeployment { program, queries, settings, partition, since } = *deployed;
-    let mut magic = [0; 8];
-    read_exact(input, &mut magic, "its header")?;
-    if &magic != MAGIC {
-        return Err(Error::corrupt("byte 0: not a checkpoint of this format"));
-    }
-    let (len, crc) = (read_u32(input)? as usize, read_u32(input)?);
-    if len > 64 << 20 {
-        return Err(Error::corrupt(format!("byte 8: a section of {len} bytes; expected at most 64 MiB")));
-    }
-    let mut json = vec![0; len];
-    read_exact(input, &mut json, "its first section")?;
-    if crc32c::crc32c(&json) != crc {
-        return Err(Error::corrupt("byte 16: the first section does not match its checksum"));
-    }
-    let meta: CheckpointMeta = serde_json::from_slice(&json)
-        .map_err(|e| Error::corrupt("byte 16: the first section cannot be read").with_source(e))?;
-    let crc = read_u32(input)?;
-    let mut actual = 0;
-    let mut dedupe = BTreeMap::new();
-    for (stream, n) in &meta.ids {
-        let mut set = Dedupe::new(settings.dedupe_ids);
-        let mut id = [0; 16];
-        for _ in 0..*n {
-            read_exact(input, &mut id, "its ids")?;
-            actual = crc32c::crc32c_append(actual, &id);
-            set.admit(u128::from_le_bytes(id));
-        }
-        dedupe.insert(stream.clone(), set);
-    }
-    if actual != crc {
-        return Err(Error::corrupt("the ids do not match their checksum"));
-    }
-    let mut flow = QueryState::new(queries, partition);
-    let mut lost = Vec::new();
-    if !meta.units.is_empty() {
-        let bytes = read_section(input, meta.units.iter().map(|u| u.bytes), "the states of queries")?;
-        lost = flow.get_mut().restore(queries, &meta.units, &bytes)?;
-    }
-    flow.get_mut().counts = meta.queries;
-    let mut outbox = Vec::new();
-    if !meta.outbox.is_empty() {
-        let bytes = read_section(input, meta.outbox.iter().map(|(_, bytes)| *bytes), "the emissions")?;
-        // at a deploy everything has arrived, and the emissions are written as the app before knew its streams
-        if meta.next > since {
-            outbox = decode_outbox(&meta.outbox, bytes, program)?;
-        }
-    }
-    let counts_transfers = meta.transfers.is_some();
-    let store = Store::read_from(input, store_limits(settings))?;
-    let state = PartitionState {
-        store,
-        dedupe,
-        id_fields: meta.id_fields,
-        sources: meta.sources,
-        provenance: meta.provenance,
-        forwarded: meta.forwarded,
-        transfers: meta.transfers.unwrap_or_default(),
-        query_state: flow,
-        ledger: meta.ledger,
-        executor: Executor::with_counters(program, &meta.rules),
-        trace: new_trace(settings),
-        next: meta.next,
-    }
-    .prepare_for_app(program, settings)?;
-    Ok(LoadedCheckpoint { state, dropped_files: lost, outbox, counts_transfers })
-}
-
-/// A section of parts with these lengths, behind its checksum.
-fn read_section(input: &mut impl Read, lengths: impl Iterator<Item = u64>, what: &str) -> Result<Vec<u8>> {
-    let crc = read_u32(input)?;
-    let expected: u64 = lengths.sum();
-    let mut bytes = Vec::new();
-    let read = input.take(expected).read_to_end(&mut bytes);
-    read.map_err(|e| Error::corrupt(format!("{what} cannot be read")).with_source(e))?;
-    if bytes.len() as u64 != expected || crc32c::crc32c(&bytes) != crc {
-        return Err(Error::corrupt(format!("{what} do not match their checksum")));
-    }
-    Ok(bytes)
-}
-
-/// Emissions as log entries, with the partition that each belongs to.
-fn encode_outbox(outbox: &[Emission]) -> Result<Vec<(u32, Vec<u8>)>> {
-    let mut encoder = Encoder::default();
-    let mut entry = |e: &Emission| Ok((e.target.0, encoder.encode(&Entry::Events(e.events.clone()))?));
-    outbox.iter().map(&mut entry).collect()
-}
-
-fn decode_outbox(parts: &[(u32, u64)], bytes: Vec<u8>, program: &Program) -> Result<Vec<Emission>> {
-    let streams: Streams =
-        program.streams().iter().map(|s| (s.name.clone(), (s.clone(), s.batch_schema()))).collect();
-    let mut rest = Bytes::from(bytes);
-    let emission = |(target, len): &(u32, u64)| match entry::decode(&rest.split_to(*len as usize), &streams)?
-    {
-        Entry::Events(events) => Ok(Emission { target: PartitionId(*target), events }),
-        _ => Err(Error::corrupt("the emissions hold an entry that is not of events")),
-    };
-    parts.iter().map(emission).collect()
-}
-
-fn read_exact(input: &mut impl Read, buffer: &mut [u8], what: &str) -> Result<()> {
-    input.read_exact(buffer).map_err(|e| Error::corrupt(format!("the file ends in {what}")).with_source(e))
-}
-
-fn read_u32(input: &mut impl Read) -> Result<u32> {
-    let mut bytes = [0; 4];
-    read_exact(input, &mut bytes, "a length or checksum")?;
-    Ok(u32::from_le_bytes(bytes))
-}
-
-/// Where the checkpoints of `partition` are.
-pub fn checkpoint_dir(data: &Path, partition: PartitionId) -> PathBuf {
-    data.join("checkpoints").join(format!("p{:05}", partition.0))
 }

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use tidemill_types::{Offset, PartitionId, Result};
 
+use crate::checkpoint::LoadedCheckpoint;
 use crate::core::Core;
-use crate::entry::{self, Entry};
-use crate::outbox::Emission;
-use crate::recover::StartupReport;
-use crate::state::LoadedCheckpoint;
+use crate::entry::{self, Emission, Entry};
+use crate::report::StartupReport;
 
 /// Log bytes read at once.
 const READ_BYTES: usize = 8 << 20;

@@ -29,9 +29,9 @@ pub use collection::Collection;
 pub use http::SqlOverEngine;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
-    self as engine, App, BodyFormat, Clock, CollectionInfo, Durability, EmittedEvent, Engine, EventSelector,
-    Health, LedgerCounts, ManualClock, QueryWhy, RowError, RuleInfo, SendOptions, SendReply, Settings,
-    StreamInfo, SystemClock,
+    self as engine, App, BodyFormat, Clock, CollectionInfo, Durability, EmittedEvent, Engine, EngineBuilder,
+    EventSelector, Health, LedgerCounts, ManualClock, QueryWhy, RowError, RuleInfo, SendOptions, SendReply,
+    Settings, StreamInfo, SystemClock,
 };
 pub use tidemill_flow as flow;
 pub use tidemill_rules::Explanation;
@@ -61,24 +61,27 @@ impl Tidemill {
     /// Errors: `NotFound` when no app is deployed; `Conflict` while another process has the directory open;
     /// `Corrupt` with the damaged file.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
-        Self::start(dir.as_ref(), None, Arc::new(SystemClock))
+        Self::start(Engine::builder(dir))
     }
 
     /// Opens a data directory, creating it if necessary, and deploys `app` in it.
     ///
     /// Errors: those of [`Self::open`]; `Invalid` with all diagnostics when the app does not compile.
     pub fn open_with(dir: impl AsRef<Path>, app: App) -> Result<Self> {
-        Self::start(dir.as_ref(), Some(app), Arc::new(SystemClock))
+        Self::start(Engine::builder(dir).app(app))
     }
 
     /// Opens a data directory as [`Self::open_with`] does, with another clock than the machine's, for tests.
     pub fn open_with_clock(dir: impl AsRef<Path>, app: App, clock: Arc<dyn Clock>) -> Result<Self> {
-        Self::start(dir.as_ref(), Some(app), clock)
+        Self::start(Engine::builder(dir).app(app).clock(clock))
     }
 
-    fn start(dir: &Path, app: Option<App>, clock: Arc<dyn Clock>) -> Result<Self> {
-        let engine = Arc::new(Engine::open_with(dir, app, clock)?);
-        let options = options::sql(&engine.app().settings.sql, dir);
+    /// Opens an engine as `builder` says, with SQL over it.
+    ///
+    /// Errors: those of [`EngineBuilder::open`].
+    pub fn start(builder: EngineBuilder) -> Result<Self> {
+        let engine = Arc::new(builder.open()?);
+        let options = options::sql(&engine.app().settings.sql, engine.data_dir());
         let sql = Arc::new(Sql::new(Arc::new(EngineTables::new(&engine)), options)?);
         engine.set_analytics(Arc::new(EngineSql {
             engine: Arc::downgrade(&engine),

@@ -10,20 +10,24 @@ mod settings;
 mod stored_data;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidemill_log::{LocalLog, Log, LogOptions};
 use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result};
 
 pub use plan::{DeployPlan, DeployedApp, NewApp};
 pub use stored_data::StoredData;
 
 use crate::core::Core;
-use crate::datadir::{DataDir, Deployment};
-use crate::engine::Engine;
+use crate::datadir::{DataDir, DeploymentRecord};
 use crate::environment::Environment;
 use crate::queries;
-use crate::recover::{self, StartupReport};
-use crate::{App, state};
+use crate::queries::compile::compile_app_for;
+use crate::report::StartupReport;
+use crate::threads::EngineThreads;
+use crate::{App, checkpoint, recover};
+
+/// How long a deploy waits until the former app has applied the log.
+const DRAIN_WAIT: Duration = Duration::from_secs(30);
 
 /// Opens `data` with `app`, or with the deployed app. No record is applied yet.
 ///
@@ -42,13 +46,13 @@ pub fn open(
         ))),
         (Some(old), None) => recover::open(data, old, environment),
         (None, Some(app)) => {
-            let first = Deployment { app, ..Deployment::default() };
+            let first = DeploymentRecord { app, ..DeploymentRecord::default() };
             let opened = recover::open(data, first.clone(), environment)?;
             data.deploy(&first)?;
             Ok(opened)
         }
         (Some(old), Some(app)) if old.app.source() == app.source() => {
-            recover::open(data, Deployment { app, ..old }, environment)
+            recover::open(data, DeploymentRecord { app, ..old }, environment)
         }
         (Some(old), Some(app)) => replace_app(data, old, app, environment),
     }
@@ -63,15 +67,15 @@ fn is_equivalent(old: &App, new: &App) -> bool {
 
 fn replace_app(
     data: &DataDir,
-    mut old: Deployment,
+    mut old: DeploymentRecord,
     app: App,
     environment: &Environment,
 ) -> Result<(Arc<Core>, StartupReport)> {
     // compiled first: an invalid app must not affect the deployed one
-    let compiled = recover::compile_for(&app, data.partitions())?;
+    let compiled = compile_app_for(&app, data.partitions())?;
     let mut changes = settings::settings_changes(data, &old, &app, &compiled)?;
     if is_equivalent(&old.app, &app) {
-        let new = Deployment { app, ..old };
+        let new = DeploymentRecord { app, ..old };
         let (core, mut report) =
             recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;
         data.deploy(&new)?;
@@ -83,7 +87,7 @@ fn replace_app(
     old.app = old.app.with_registry(app.registry().into_owned());
     // the current location: the tables have been moved, or there are none yet
     old.app.settings.tables.clone_from(&app.settings.tables);
-    let before = match recover::compile_for(&old.app, data.partitions()) {
+    let before = match compile_app_for(&old.app, data.partitions()) {
         Ok(before) => before,
         Err(e) => return replace_unreadable_app(data, old, app, environment, e),
     };
@@ -95,7 +99,8 @@ fn replace_app(
         }
         Err(e) => return Err(e),
     };
-    let before = DeployedApp { compiled: &before, former: &old.former, partitioner: &core.partitioner };
+    let before =
+        DeployedApp { compiled: &before, former: &old.former, partitioner: &core.deployment.partitioner };
     let after = NewApp { compiled: &compiled, partitions: data.partitions() };
     let facts = StoredData::gather(&core, &before, &after)?;
     let plan = DeployPlan::new(&before, &after, &facts).map_err(|refused| {
@@ -108,8 +113,12 @@ fn replace_app(
     let since = core.partitions().iter().map(|p| p.applied()).collect();
     drop(core);
     copy_checkpoints(data)?;
-    let new =
-        Deployment { app, first_offsets: since, former: plan.former, pinned_streams: plan.pinned_streams };
+    let new = DeploymentRecord {
+        app,
+        first_offsets: since,
+        former: plan.former,
+        pinned_streams: plan.pinned_streams,
+    };
     let (core, mut report) =
         recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;
     data.deploy(&new)?;
@@ -127,14 +136,17 @@ fn deploy_error(data: &DataDir, error: Error) -> Error {
 ///
 /// Errors: those of [`recover::open`]; `Unavailable` when the log could not be applied to its end, or the
 /// checkpoint could not be written.
-fn drain(data: &DataDir, old: Deployment, environment: &Environment) -> Result<(Arc<Core>, StartupReport)> {
+fn drain(
+    data: &DataDir,
+    old: DeploymentRecord,
+    environment: &Environment,
+) -> Result<(Arc<Core>, StartupReport)> {
     let (core, report) = recover::open(data, old, environment)?;
     let ends =
         |core: &Core| -> Vec<Offset> { core.partitions().iter().map(|p| core.log.end(p.id)).collect() };
-    let engine = Engine::run(core.clone(), None, report.clone())?;
-    engine
-        .stop()
-        .map_err(|e| e.context("what is in the log could not be checkpointed; nothing is deployed"))?;
+    EngineThreads::start(&core)?
+        .stop_with_checkpoint(&core, DRAIN_WAIT)
+        .map_err(|e| e.context("the records in the log could not be checkpointed; nothing is deployed"))?;
     for (partition, end) in core.partitions().iter().zip(ends(&core)) {
         if partition.applied() != end {
             return Err(Error::unavailable(format!(
@@ -160,18 +172,17 @@ fn drain(data: &DataDir, old: Deployment, environment: &Environment) -> Result<(
 /// [`recover::open`].
 fn replace_unreadable_app(
     data: &DataDir,
-    old: Deployment,
+    old: DeploymentRecord,
     app: App,
     environment: &Environment,
     why: Error,
 ) -> Result<(Arc<Core>, StartupReport)> {
     let why = why.context(format!("the app that is deployed in {} cannot be opened", data.path().display()));
-    let options = LogOptions::new(data.partitions());
-    let (log, _) = LocalLog::open_on(environment.log_disk.clone(), data.path().join("log"), options)?;
+    let log = environment.log.open(data.path(), &old.app.settings, data.partitions())?.log;
     let mut since = Vec::new();
     for p in (0..data.partitions()).map(PartitionId) {
         since.push(log.end(p));
-        let checkpoints = state::list(&state::checkpoint_dir(data.path(), p))?;
+        let checkpoints = checkpoint::list(&checkpoint::checkpoint_dir(data.path(), p))?;
         let applied = checkpoints.last().map_or(Offset(0), |(offset, _)| *offset);
         if applied < log.end(p) {
             return Err(why.context(format!(
@@ -183,7 +194,7 @@ fn replace_unreadable_app(
     log.close()?;
     drop(log);
     copy_checkpoints(data)?;
-    let new = Deployment { app, first_offsets: since, ..old };
+    let new = DeploymentRecord { app, first_offsets: since, ..old };
     let (core, mut report) =
         recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;
     data.deploy(&new)?;
@@ -195,9 +206,9 @@ fn replace_unreadable_app(
 /// copy there would be no fallback.
 fn copy_checkpoints(data: &DataDir) -> Result<()> {
     for p in 0..data.partitions() {
-        let dir = state::checkpoint_dir(data.path(), PartitionId(p));
-        if let Some((newest, _)) = state::list(&dir)?.last() {
-            state::copy_checkpoint(&dir, *newest)?;
+        let dir = checkpoint::checkpoint_dir(data.path(), PartitionId(p));
+        if let Some((newest, _)) = checkpoint::list(&dir)?.last() {
+            checkpoint::copy_checkpoint(&dir, *newest)?;
         }
     }
     Ok(())

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use tidemill_types::{Error, Result};
 use tidemill_zones::Zones;
 
-use crate::datadir::{DataDir, Deployment};
+use crate::datadir::{DataDir, DeploymentRecord};
 use crate::queries::compile::CompiledApp;
-use crate::{App, Settings, recover};
+use crate::queries::compile::compile_app_for;
+use crate::{App, Settings};
 
 /// Describes the differences in settings and sources. Changes nothing.
 ///
 /// Errors: `Conflict` when the tables are not at the new location.
 pub fn settings_changes(
     data: &DataDir,
-    deployed: &Deployment,
+    deployed: &DeploymentRecord,
     new: &App,
     compiled: &CompiledApp,
 ) -> Result<Vec<String>> {
@@ -49,13 +50,13 @@ pub fn tables_location(data: &DataDir, settings: &Settings) -> String {
 /// only the deployed app or an earlier one declared.
 fn check_tables_location(
     data: &DataDir,
-    deployed: &Deployment,
+    deployed: &DeploymentRecord,
     new: &App,
     compiled: &CompiledApp,
 ) -> Result<()> {
     let old = &deployed.app;
     // if the deployed app no longer compiles, its streams are unknown
-    let before = recover::compile_for(old, data.partitions()).ok();
+    let before = compile_app_for(old, data.partitions()).ok();
     let declared = before.iter().chain([compiled]).flat_map(|c| c.program.streams());
     let former = deployed.former.keys().map(String::as_str);
     let streams: BTreeSet<&str> =

@@ -44,7 +44,7 @@ impl StoredData {
         };
         let mut facts = Self::default();
         for name in streams(before.compiled).union(&streams(after.compiled)) {
-            if let Some(table) = core.runtime.block_on(core.zones.stored_table(name))? {
+            if let Some(table) = core.tables.runtime.block_on(core.tables.zones.stored_table(name))? {
                 facts.tables.insert(name.clone(), table);
             }
         }

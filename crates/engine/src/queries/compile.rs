@@ -18,6 +18,7 @@ use super::{
     InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit, late_policy,
     retraction_streams, stream_compat, unit_split,
 };
+use crate::App;
 use crate::app::AppFile;
 
 /// A file that was read and makes sense by itself.
@@ -33,6 +34,7 @@ struct ParsedFile {
 }
 
 /// A compiled app: rules and queries that know the same streams.
+#[derive(Clone)]
 pub struct CompiledApp {
     /// The rules, with all streams.
     pub program: Arc<Program>,
@@ -40,6 +42,19 @@ pub struct CompiledApp {
     pub queries: Arc<Queries>,
     /// Where the streams stand that only queries define.
     query_stream_sites: BTreeMap<String, DeclarationSite>,
+}
+
+/// Compiles the app's rules and queries; the queries are placed for so many partitions as its settings say.
+///
+/// Errors: `Invalid` with all diagnostics, each with its place and what to type.
+pub fn compile_app(app: &App) -> Result<CompiledApp> {
+    compile_app_for(app, app.settings.partitions)
+}
+
+/// The same for a data directory that has so many partitions.
+pub fn compile_app_for(app: &App, partitions: u32) -> Result<CompiledApp> {
+    let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
+    compile(&app.rules, &app.queries, partitions, &app.registry(), &variable)
 }
 
 /// Where an app says what a stream or an entity is.

@@ -2,15 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use arrow_array::RecordBatch;
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{Annotation, App, Definition, StreamDefinition};
-use tidemill_types::decode::FieldValue;
-use tidemill_types::{Result, Timestamp, did_you_mean, event_json, row_value};
+use tidemill_types::did_you_mean;
 
-use super::cascade::Cascade;
-use super::input::QueryInput;
-use super::{compile, convert};
+use super::compile;
 
 /// What happens to late events of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,61 +104,5 @@ fn side_stream(
             let message = format!("`{name}` is not defined with the attributes of `{}`", stream.id.name.name);
             Err(Diagnostic::error("E0106", element.span, message))
         }
-    }
-}
-
-impl Cascade<'_> {
-    /// Whether an event is too late for a unit; what its stream says about that is done.
-    pub(super) fn handle_if_late(
-        &mut self,
-        unit: usize,
-        part: &QueryInput,
-        row: usize,
-        time: i64,
-        depth: u32,
-    ) -> Result<bool> {
-        let queries = self.queries;
-        let Some(stream) = part.stream else { return Ok(false) };
-        let Some(late) = queries.units[unit].inputs.get(&stream).and_then(|i| i.late.as_ref()) else {
-            return Ok(false);
-        };
-        let clock = self.state.query_state.get_mut().now(unit);
-        let Some(behind) = clock.map(|now| now - time).filter(|behind| *behind > late.allowed) else {
-            return Ok(false);
-        };
-        let schema = &self.core.program.streams()[stream];
-        match &late.policy {
-            LatePolicy::Drop | LatePolicy::Correct => {
-                self.drop_late(unit, stream, &part.batch, row, behind, late.allowed);
-            }
-            LatePolicy::Stream(side) => {
-                let Some(to) = self.core.program.stream_index(side) else { return Ok(false) };
-                let target = &self.core.program.streams()[to];
-                let cells = target.fields.iter().map(|f| match schema.field_index(&f.name) {
-                    Some(i) => convert::cell_of(&row_value(&part.batch, i, row), f.ty),
-                    None => FieldValue::Missing,
-                });
-                let cells = cells.collect();
-                self.emit(None, to, cells, Timestamp(time.saturating_mul(1000)), depth + 1)?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// An event is left out by a unit: it came too far behind the clock, in milliseconds.
-    pub(super) fn drop_late(
-        &mut self,
-        unit: usize,
-        stream: usize,
-        batch: &RecordBatch,
-        row: usize,
-        behind: i64,
-        allowed: i64,
-    ) {
-        let schema = &self.core.program.streams()[stream];
-        let file = self.queries.file_name(unit);
-        let reason = format!("{behind} ms behind the clock of {file}, which allows {allowed}");
-        let event = serde_json::Value::from(event_json(schema, batch, row)).to_string();
-        self.output.late.push((stream, reason, event));
     }
 }

@@ -8,24 +8,18 @@
 #![allow(clippy::result_large_err)]
 
 pub mod backtest;
-mod batch;
-pub mod cascade;
 pub mod compile;
-mod convert;
+pub(crate) mod convert;
 pub mod explain;
-mod input;
 mod late_policy;
 mod log_lines;
-mod on_demand;
-mod output;
+pub(crate) mod output;
 pub mod placement;
 mod properties;
 mod retraction_streams;
 pub mod runtime;
 mod stream_compat;
-pub mod timer_thread;
 mod unit_split;
-mod why;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -38,10 +32,7 @@ use crate::settings::ChangedQueries;
 
 pub use late_policy::{LatePolicy, LateRule};
 pub use log_lines::{LogBatch, LogLines};
-pub(crate) use on_demand::queries;
-pub use on_demand::{OnDemandRows, QueryInfo};
 pub use placement::{ElementPlacement, GLOBAL_PARTITION};
-pub use why::QueryWhy;
 
 /// The compiled `*.siddhi` files of an app.
 #[derive(Default)]

@@ -38,7 +38,7 @@ pub struct ElementPlacement {
 
 impl ElementPlacement {
     /// Whether what it writes to a stream, if it does, has the key of what it reads in attribute `key`.
-    pub(super) fn preserves_key(&self, stream: &str, key: &str) -> bool {
+    pub(crate) fn preserves_key(&self, stream: &str, key: &str) -> bool {
         let mut written = self.output_keys.iter().filter(|(name, _)| name == stream);
         written.all(|(_, attribute)| attribute.as_deref() == Some(key))
     }

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use tidemill_flow::plan::AppPlan;
 use tidemill_lang::Diagnostic;
-use tidemill_types::{Result, StreamSchema};
+use tidemill_types::StreamSchema;
 
-use super::cascade::{Cascade, DEPTH_MAX};
 use super::compile::{engine_streams, written_streams};
 use super::runtime::UnitOutput;
 use super::{OutputMapping, Unit};
@@ -79,31 +78,5 @@ impl Unit {
             self.retractions.keys().map(|stream| retraction_stream(stream)).collect();
         names.sort();
         names
-    }
-}
-
-impl Cascade<'_> {
-    /// Works late events in. What is corrected may lead to events that are late in turn, where files read each other.
-    pub(super) fn apply_corrections(&mut self) -> Result<()> {
-        let queries = self.queries;
-        let corrected = |unit: &usize| queries.units[*unit].plan.corrected.is_some();
-        let units: Vec<usize> = (0..queries.units.len()).filter(corrected).collect();
-        for _ in 0..DEPTH_MAX {
-            let mut changed = false;
-            for unit in &units {
-                let mut out = Vec::new();
-                self.state.query_state.get_mut().apply_corrections(queries, *unit, &mut out);
-                changed |= !out.is_empty();
-                self.propagate(*unit, out, 1)?;
-            }
-            if !changed {
-                return Ok(());
-            }
-        }
-        let problem =
-            format!("corrections lead to further ones more than {DEPTH_MAX} times: is there a loop?");
-        let file = units.first().map_or("", |unit| queries.file_name(*unit));
-        self.state.query_state.get_mut().count_failure(file, "late events", &problem);
-        Ok(())
     }
 }

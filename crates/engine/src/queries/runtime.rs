@@ -112,6 +112,17 @@ impl QueryState {
 }
 
 impl QueryRuntimes {
+    /// Returns when the next timer of apps on the machine's clock is due, in milliseconds: `i64::MIN` for an app that has not
+    /// started, `i64::MAX` if there is no timer.
+    pub fn next_timer(&self, queries: &Queries) -> i64 {
+        let units = queries.units.iter().enumerate().filter(|(_, unit)| !unit.plan.playback);
+        let due = units.filter_map(|(number, _)| match self.is_not_started(number) {
+            true => Some(i64::MIN),
+            false => self.next_due(number),
+        });
+        due.min().unwrap_or(i64::MAX)
+    }
+
     /// Whether a unit that runs here has not started.
     pub fn is_not_started(&self, unit: usize) -> bool {
         matches!(self.units.get(unit), Some(Some(running)) if !running.started)

@@ -20,14 +20,17 @@ use tidemill_zones::{Zones, ZonesOptions};
 
 use super::{Stored, TestOptions};
 use crate::clock::{Clock, ManualClock};
-use crate::core::{Core, CoreParts};
+use crate::core::Core;
+use crate::deployment::Deployment;
 use crate::entry::{Entry, Events};
 use crate::ingest::partition_of_row;
 use crate::partition::Partition;
+use crate::queries::GLOBAL_PARTITION;
 use crate::queries::compile::CompiledApp;
-use crate::queries::{GLOBAL_PARTITION, timer_thread};
-use crate::state::{PartitionDeployment, PartitionState};
-use crate::{App, Settings, recover, source};
+use crate::services::Services;
+use crate::state::PartitionState;
+use crate::tables::TableSet;
+use crate::{App, Settings, source, timers};
 
 /// Default start time of a test: 2000-01-01T00:00:00Z.
 pub(super) const START_TIME: Timestamp = Timestamp(946_684_800_000_000);
@@ -61,23 +64,12 @@ impl TestEngine {
     pub fn new(app: &App, compiled: &CompiledApp, options: &TestOptions<'_>) -> Result<Self> {
         let clock = Arc::new(ManualClock::default());
         clock.set(START_TIME);
-        let (program, queries) = (compiled.program.clone(), compiled.queries.clone());
-        let partitions = app.settings.partitions;
-        let core = Core::new(core_parts(app, compiled, clock.clone())?);
-        let settings = core.settings.clone();
-        let state = |partition: PartitionId| {
-            let deployed = PartitionDeployment {
-                program: &program,
-                queries: &queries,
-                settings: &settings,
-                partition,
-                since: Offset(0),
-            };
-            PartitionState::new(&deployed)
-                .map(|state| Partition::new(partition, state, settings.inbox_bytes as usize))
-        };
-        core.set_partitions((0..partitions).map(|p| state(PartitionId(p))).collect::<Result<_>>()?);
-        let streams = program.streams();
+        let core = Core::new(services_in_memory(app, compiled, clock.clone())?);
+        let queue_bytes = core.deployment.settings.inbox_bytes as usize;
+        let partitions = (0..core.deployment.partitions())
+            .map(|p| Ok(Partition::new(PartitionState::new(&core.deployment, PartitionId(p))?, queue_bytes)));
+        core.set_partitions(partitions.collect::<Result<_>>()?);
+        let streams = core.deployment.program.streams();
         let stored = streams.iter().map(|stream| core.subscribers.subscribe(&stream.name)).collect();
         let made = streams.iter().map(|_| Vec::new()).collect();
         let (sent, told) = (HashSet::new(), BTreeMap::new());
@@ -109,7 +101,7 @@ impl TestEngine {
     ///
     /// Errors: it is not a document, or its key is taken.
     pub fn insert_document(&mut self, entity: usize, object: &Map<String, Json>) -> Result<()> {
-        let collection = self.core.program.entities()[entity].name.clone();
+        let collection = self.core.deployment.program.entities()[entity].name.clone();
         let text = Json::Object(object.clone()).to_string();
         let doc = source::parse_document(&self.core, &collection, text.as_bytes())?;
         let raw = RawDocument::from_bytes(&doc)
@@ -131,15 +123,15 @@ impl TestEngine {
 
     /// Changes a table by an on-demand query.
     pub fn change_table(&mut self, store: &Stored, text: String) -> Result<()> {
-        let file = self.core.queries.file_name(store.unit).to_owned();
+        let file = self.core.deployment.queries.file_name(store.unit).to_owned();
         self.write(PartitionId(GLOBAL_PARTITION), Entry::OnDemand { file, text }).map(|_| ())
     }
 
     /// Advances the clock to `at` and sends an event.
     pub fn send_event(&mut self, stream: usize, batch: RecordBatch, at: Timestamp) -> Result<()> {
         self.advance_clock(at, false)?;
-        let schema = self.core.program.streams()[stream].clone();
-        let home = partition_of_row(&schema, &batch, 0, &self.core.partitioner);
+        let schema = self.core.deployment.program.streams()[stream].clone();
+        let home = partition_of_row(&schema, &batch, 0, &self.core.deployment.partitioner);
         let events = Events { parts: vec![(schema, batch)], ..Events::default() };
         self.write(home, Entry::Events(events)).map(|_| ())
     }
@@ -201,14 +193,14 @@ impl TestEngine {
         let own = |partition: &Partition| {
             let state = partition.state.read();
             state.query_state.with_runtimes(|flow| {
-                let units = core.queries.units.iter().enumerate();
+                let units = core.deployment.queries.units.iter().enumerate();
                 let units = units.filter(|(_, unit)| {
                     !unit.plan.playback || (playback && !has_idle_advance(core, unit.file))
                 });
                 units.filter_map(|(number, _)| flow.next_due(number)).min()
             })
         };
-        let idle = core.partitions().iter().filter_map(|p| timer_thread::next_playback_advance(core, p));
+        let idle = core.partitions().iter().filter_map(|p| timers::next_playback_advance(core, p));
         core.partitions().iter().filter_map(own).chain(idle).min()
     }
 
@@ -216,8 +208,8 @@ impl TestEngine {
     /// advance.
     fn tick(&mut self, jump: Option<i64>) -> Result<()> {
         for partition in self.core.partitions() {
-            timer_thread::poll(&self.core, partition);
-            let files = self.core.queries.files.iter().enumerate();
+            timers::poll(&self.core, partition);
+            let files = self.core.deployment.queries.files.iter().enumerate();
             let files =
                 files.filter(|(number, file)| file.plan.playback && !has_idle_advance(&self.core, *number));
             let jumps: Vec<_> = files.filter_map(|(_, file)| Some((file.name.clone(), jump?))).collect();
@@ -235,9 +227,10 @@ impl TestEngine {
         to.write(&self.core, entry, Durability::Memory, Some(sender))?;
         // the reply has the ids of the sent events; it must be read before stored events are collected, to
         // tell the sent from the derived ones
-        to.apply_pending(&self.core);
-        let reply =
-            receiver.try_recv().unwrap_or_else(|_| Err(Error::internal(self.core.problems().join("\n"))))?;
+        to.apply_pending(&self.core, self.core.partitions());
+        let reply = receiver
+            .try_recv()
+            .unwrap_or_else(|_| Err(Error::internal(self.core.health.problems().join("\n"))))?;
         self.sent.extend(reply.stored.iter().copied());
         self.apply_all()?;
         Ok(reply)
@@ -247,8 +240,10 @@ impl TestEngine {
     fn apply_all(&mut self) -> Result<()> {
         self.collect_stored();
         for _ in 0..self.rounds_max {
-            let Some(waiting) = self.core.partitions().iter().find(|p| p.apply_pending(&self.core)) else {
-                let problems = self.core.problems();
+            let Some(waiting) =
+                self.core.partitions().iter().find(|p| p.apply_pending(&self.core, self.core.partitions()))
+            else {
+                let problems = self.core.health.problems();
                 return if problems.is_empty() { Ok(()) } else { Err(Error::internal(problems.join("\n"))) };
             };
             tracing::trace!(partition = waiting.id.0, "applied what waited");
@@ -263,7 +258,7 @@ impl TestEngine {
     /// Collects the events stored since the last call.
     fn collect_stored(&mut self) {
         for (stream, stored) in self.stored.iter().enumerate() {
-            let schema = &self.core.program.streams()[stream];
+            let schema = &self.core.deployment.program.streams()[stream];
             for batch in stored.try_iter() {
                 for row in 0..batch.num_rows() {
                     if event_id(&batch, row).is_none_or(|id| !self.sent.contains(&id)) {
@@ -282,7 +277,7 @@ impl TestEngine {
 
     /// Returns the documents of an entity.
     pub fn documents(&self, entity: usize) -> Vec<Map<String, Json>> {
-        let entity = &self.core.program.entities()[entity].name;
+        let entity = &self.core.deployment.program.entities()[entity].name;
         let mut all = Vec::new();
         for partition in self.core.partitions() {
             let state = partition.state.read();
@@ -321,13 +316,17 @@ impl TestEngine {
 
     /// Explains what a rule did with the last event of its stream, in each partition in which it runs.
     pub fn why(&self, rule: &str) -> Vec<String> {
-        let Some(info) = self.core.program.rules().into_iter().find(|r| r.name == rule) else {
+        let Some(info) = self.core.deployment.program.rules().into_iter().find(|r| r.name == rule) else {
             return vec![];
         };
         let selector = Selector::Fields { stream: Some(info.stream), fields: vec![] };
         let explain = |p: &Partition| {
             let state = p.state.read();
-            state.trace.explain(&self.core.program, &selector, Some(rule)).ok().map(|e| e.to_string())
+            state
+                .trace
+                .explain(&self.core.deployment.program, &selector, Some(rule))
+                .ok()
+                .map(|e| e.to_string())
         };
         self.core.partitions().iter().filter_map(explain).collect()
     }
@@ -344,7 +343,7 @@ impl TestEngine {
         };
         for partition in self.core.partitions() {
             let state = partition.state.read();
-            for plan in self.core.program.plans() {
+            for plan in self.core.deployment.program.plans() {
                 if let Some(rule) = state.executor.counters().rule(&plan.name).filter(|r| r.errors > 0) {
                     note(format!("rule {}", plan.name), rule.errors, rule.last_error.as_ref());
                 }
@@ -370,7 +369,7 @@ impl TestEngine {
 
 /// Returns whether the clock of a file advances by itself while no events arrive.
 fn has_idle_advance(core: &Core, file: usize) -> bool {
-    core.queries.files[file].idle.is_some()
+    core.deployment.queries.files[file].idle.is_some()
 }
 
 fn ms(time: Timestamp) -> i64 {
@@ -398,35 +397,22 @@ pub(super) fn time_of(batch: &RecordBatch, row: usize) -> Timestamp {
     }
 }
 
-/// Creates the parts of a [`Core`], all in memory.
-fn core_parts(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) -> Result<CoreParts> {
+/// Creates services whose log and tables are in memory.
+fn services_in_memory(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) -> Result<Services> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
     let partitions = app.settings.partitions;
-    let zones = runtime.block_on(Zones::open("memory:///", 1, ZonesOptions::default(), &[]))?;
-    let table = |stream| runtime.block_on(zones.table(stream, partitions));
-    let tables = compiled.program.streams().iter().map(table).collect::<Result<Vec<_>>>()?;
-    let rejected_schema = Arc::new(recover::rejected_schema());
-    let rejected = table(&rejected_schema)?;
     // tests explain failures with `why`, regardless of how many events the app's setting retains
     let mut app = app.clone();
     app.settings.why_events = Settings::default().why_events;
     // no disk is used, so no disk space has to be reserved
     app.settings.reserve_bytes = 0;
-    Ok(CoreParts {
-        dir: PathBuf::new(),
-        app,
-        clock,
-        log: Arc::new(MemoryLog::new(partitions)),
-        program: compiled.program.clone(),
-        queries: compiled.queries.clone(),
-        partitioner: compiled.queries.partitioner(&compiled.program, partitions),
-        tables,
-        rejected,
-        rejected_schema,
-        zones,
-        runtime,
-    })
+    let partitioner = compiled.queries.partitioner(&compiled.program, partitions);
+    let deployment = Arc::new(Deployment::new(app, compiled.clone(), partitioner));
+    let zones = runtime.block_on(Zones::open("memory:///", 1, ZonesOptions::default(), &[]))?;
+    let tables = TableSet::open(&deployment, zones, runtime)?;
+    let log = Arc::new(MemoryLog::new(partitions));
+    Ok(Services::new(PathBuf::new(), deployment, clock, log, tables))
 }

@@ -1,5 +1,7 @@
 //! Tests of the engine on a real data directory.
 
+#![expect(clippy::disallowed_methods, reason = "tests wait for threads of the engine by the machine's clock")]
+
 mod corrections;
 mod deploys;
 mod documents;

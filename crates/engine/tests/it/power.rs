@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_engine::{App, BodyFormat, Durability, Engine, Environment, SendOptions};
+use tidemill_engine::{App, BodyFormat, Durability, Engine, SendOptions};
 use tidemill_log::sim_disk::{Crash, SimDisk};
 
 use crate::rows;
@@ -79,8 +79,7 @@ fn open(dir: &Path, disk: &SimDisk) -> tidemill_types::Result<Engine> {
     app.settings.reserve_bytes = 0;
     app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
     app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
-    let environment = Environment { log_disk: Arc::new(disk.clone()), ..Environment::default() };
-    Engine::open_in(dir, Some(app), environment)
+    Engine::builder(dir).app(app).log_disk(Arc::new(disk.clone())).open()
 }
 
 #[derive(Default)]

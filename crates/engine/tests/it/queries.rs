@@ -374,7 +374,7 @@ fn what_is_due_without_events_is_worked_off_and_replayed() {
         }
     };
     at(1_000_000);
-    let engine = Engine::open_with(dir.path(), Some(app()), clock.clone()).unwrap();
+    let engine = Engine::builder(dir.path()).app(app()).clock(clock.clone()).open().unwrap();
     wait_started(&engine);
     at(1_001_000);
     send(&engine, "S", "{\"a\":1}\n{\"a\":2}\n");
@@ -392,7 +392,7 @@ fn what_is_due_without_events_is_worked_off_and_replayed() {
     assert_eq!(before[3], ["{\"triggered_time\":1010000}", "{\"triggered_time\":1020000}"]);
     engine.abandon();
     drop(engine);
-    let engine = Engine::open_with(dir.path(), Some(app()), clock.clone()).unwrap();
+    let engine = Engine::builder(dir.path()).app(app()).clock(clock.clone()).open().unwrap();
     assert_eq!(["Gone", "Batches", "Quiet", "Beats"].map(|s| events(&engine, s)), before);
     at(1_030_000);
     wait(&engine, "Beats", 3);
@@ -401,7 +401,7 @@ fn what_is_due_without_events_is_worked_off_and_replayed() {
     // after a week of downtime there is one trigger event, not sixty thousand
     let week = 7 * 24 * 3_600_000;
     at(1_030_000 + week);
-    let engine = Engine::open_with(dir.path(), Some(app()), clock.clone()).unwrap();
+    let engine = Engine::builder(dir.path()).app(app()).clock(clock.clone()).open().unwrap();
     wait(&engine, "Beats", 4);
     at(1_040_000 + week);
     wait(&engine, "Beats", 5);
@@ -410,7 +410,7 @@ fn what_is_due_without_events_is_worked_off_and_replayed() {
     assert_eq!(beats[3..], last);
     engine.abandon();
     drop(engine);
-    let engine = Engine::open_with(dir.path(), Some(app()), clock.clone()).unwrap();
+    let engine = Engine::builder(dir.path()).app(app()).clock(clock.clone()).open().unwrap();
     assert_eq!(events(&engine, "Beats"), beats, "a replay does the same");
 }
 
@@ -631,7 +631,7 @@ fn events_that_a_failing_query_loses_are_a_problem() {
     let lost: Vec<_> = engine.queries().into_iter().map(|q| (q.name, q.emitted, q.errors, q.lost)).collect();
     assert_eq!(lost, [("length".into(), 2, 2, 2), ("count".into(), 2, 0, 0)]);
     engine.flush().unwrap();
-    let expected = "queries: events are lost in `length` of s.siddhi; system.queries tells how many and why";
+    let expected = "queries: events are lost in `length` of s.siddhi; system.queries shows how many and why";
     assert_eq!(engine.health().problems, [expected]);
     assert!(engine.health().ready, "the engine goes on");
 }

@@ -142,7 +142,8 @@ fn explanations_survive_restarts() {
     let engine = open(dir.path());
     let warnings = &engine.recovery.warnings;
     assert!(
-        !warnings.is_empty() && warnings.iter().all(|w| w.contains("does not match its checksum")),
+        !warnings.is_empty()
+            && warnings.iter().all(|w| w.contains("the checksum of the section does not match")),
         "{warnings:?}"
     );
     assert_eq!(rows(&engine, "Order"), 200, "nothing but explanations is lost");

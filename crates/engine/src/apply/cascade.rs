@@ -18,13 +18,13 @@ use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp
 
 use super::batch::arrival_order;
 use super::input::{QueryInput, for_each_arrival, times};
-use super::output::{ForwardedEvents, StreamOutput};
-use super::runtime::UnitOutput;
-use super::{OutputMapping, Queries, convert};
-use crate::core::Core;
+use super::rule_context::{RuleContext, route};
 use crate::dedupe::values_id;
+use crate::deployment::Deployment;
 use crate::entry::Events;
-use crate::rule_context::{RuleContext, route};
+use crate::queries::output::{ForwardedEvents, StreamOutput};
+use crate::queries::runtime::UnitOutput;
+use crate::queries::{OutputMapping, Queries, convert};
 use crate::state::PartitionState;
 
 /// How deep events may lead to further ones, from queries to rules and back.
@@ -47,7 +47,7 @@ pub struct CascadeOutput {
     pub duplicates: BTreeMap<usize, u64>,
     /// Events that belong to other partitions.
     pub outbound: Vec<Outbound>,
-    /// Events of this partition for the queries in [`super::GLOBAL_PARTITION`].
+    /// Events of this partition for the queries in [`crate::queries::GLOBAL_PARTITION`].
     pub forwarded: Option<Events>,
     /// Firings that failed.
     pub errors: Vec<String>,
@@ -68,7 +68,7 @@ pub struct RecordContext {
 
 /// A record at work.
 pub struct Cascade<'t> {
-    pub(super) core: &'t Core,
+    pub(super) deployment: &'t Deployment,
     pub(super) queries: &'t Queries,
     pub(super) state: &'t mut PartitionState,
     pub(super) record: RecordContext,
@@ -85,10 +85,15 @@ pub struct Cascade<'t> {
 
 impl<'t> Cascade<'t> {
     /// Nothing followed yet from a record with so many `rows`.
-    pub fn new(core: &'t Core, state: &'t mut PartitionState, place: RecordContext, rows: usize) -> Self {
+    pub fn new(
+        deployment: &'t Deployment,
+        state: &'t mut PartitionState,
+        place: RecordContext,
+        rows: usize,
+    ) -> Self {
         Self {
-            core,
-            queries: &core.queries,
+            deployment,
+            queries: &deployment.queries,
             state,
             record: place,
             now: convert::time_ms(place.time),
@@ -150,7 +155,7 @@ impl<'t> Cascade<'t> {
             let (batch, rows) = made.finish()?;
             self.output.emitted.push((stream, batch, rows));
         }
-        let streams = self.core.program.streams();
+        let streams = self.deployment.program.streams();
         self.output.forwarded = self.forwarded.finish(streams, (self.record.here, self.record.offset))?;
         Ok(self.output)
     }
@@ -189,7 +194,7 @@ impl<'t> Cascade<'t> {
     }
 
     fn run_record_rules(&mut self, events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<Effects> {
-        let program = &self.core.program;
+        let program = &self.deployment.program;
         let parts = events.parts.iter().zip(keep).filter_map(|((stream, batch), keep)| {
             Some(StreamPart { stream: program.stream_index(&stream.name)?, batch, keep: keep.as_ref() })
         });
@@ -199,13 +204,13 @@ impl<'t> Cascade<'t> {
 
     fn run_rules(&mut self, parts: &[StreamPart<'_>], order: Option<&[u16]>, first: u32) -> Result<Effects> {
         let PartitionState { store, dedupe, executor, trace, .. } = &mut *self.state;
-        let program = &self.core.program;
+        let program = &self.deployment.program;
         let mut host = RuleContext {
             store,
             dedupe,
             program,
             here: self.record.here,
-            partitions: self.core.partitions().len() as u32,
+            partitions: self.deployment.partitions(),
         };
         let emitted = self.first_emitted_row.saturating_add(self.emitted_count);
         let at = RecordPosition {
@@ -221,7 +226,7 @@ impl<'t> Cascade<'t> {
     fn absorb_effects(&mut self, effects: &Effects) {
         self.emitted_count = self.emitted_count.saturating_add(effects.emitted_count);
         for emitted in &effects.emitted {
-            let schema = &self.core.program.streams()[emitted.stream];
+            let schema = &self.deployment.program.streams()[emitted.stream];
             let rows = emitted.rows.iter().map(|r| *r as i32);
             self.outputs
                 .entry(emitted.stream)
@@ -267,7 +272,7 @@ impl<'t> Cascade<'t> {
 
     /// The rules on one event, and the queries on what they emit.
     fn run_event_rules(&mut self, stream: usize, one: &RecordBatch, own: u32, depth: u32) -> Result<()> {
-        if self.core.program.stream_rules(stream).rules.is_empty() {
+        if self.deployment.program.stream_rules(stream).rules.is_empty() {
             return Ok(());
         }
         let effects = self.run_rules(&[StreamPart { stream, batch: one, keep: None }], None, own)?;
@@ -290,7 +295,7 @@ impl<'t> Cascade<'t> {
     /// The parts of a record as the queries here read them.
     fn query_inputs(&self, events: &Events) -> Result<Vec<QueryInput>> {
         let parts = events.parts.iter().map(|(stream, batch)| {
-            self.query_input(self.core.program.stream_index(&stream.name), batch, events.forwarded)
+            self.query_input(self.deployment.program.stream_index(&stream.name), batch, events.forwarded)
         });
         parts.collect()
     }
@@ -348,7 +353,7 @@ impl<'t> Cascade<'t> {
             if self.emit_batch(unit, output, &out.events, depth)? {
                 continue;
             }
-            let schema = &self.core.program.streams()[output.stream];
+            let schema = &self.deployment.program.streams()[output.stream];
             for row in 0..out.events.len() {
                 let cells = convert::output_cells(schema, output, &out.events, row);
                 let time = Timestamp(out.events.times[row].saturating_mul(1000));
@@ -367,12 +372,12 @@ impl<'t> Cascade<'t> {
         events: &Batch,
         depth: u32,
     ) -> Result<bool> {
-        let (core, here, rows) = (self.core, self.record.here, events.len() as u32);
+        let (deployment, here, rows) = (self.deployment, self.record.here, events.len() as u32);
         let stream = output.stream;
-        let schema = &core.program.streams()[stream];
+        let schema = &deployment.program.streams()[stream];
         let mut readers = self.queries.readers(stream).iter();
         let is_read = readers.any(|reader| *reader != unit && self.queries.runs_in(*reader, here))
-            || !core.program.stream_rules(stream).rules.is_empty();
+            || !deployment.program.stream_rules(stream).rules.is_empty();
         if rows < COLUMNAR_ROWS_MIN
             || is_read
             || !schema.id.is_empty()
@@ -385,7 +390,7 @@ impl<'t> Cascade<'t> {
         let numbers = self.emitted_count..self.emitted_count + rows;
         self.emitted_count = numbers.end;
         let mut local = Vec::with_capacity(rows as usize);
-        let partitions = core.partitions().len() as u32;
+        let partitions = deployment.partitions();
         match schema.key.filter(|_| self.may_repartition(&self.queries.units[unit], stream)) {
             None => local.extend(0..rows),
             Some(key) => {
@@ -436,8 +441,8 @@ impl<'t> Cascade<'t> {
         time: Timestamp,
         depth: u32,
     ) -> Result<()> {
-        let (core, queries) = (self.core, self.queries);
-        let schema = &core.program.streams()[stream];
+        let (deployment, queries) = (self.deployment, self.queries);
+        let schema = &deployment.program.streams()[stream];
         let problem = if depth > DEPTH_MAX {
             Some(format!("events that follow from an event are at most {DEPTH_MAX} deep: is there a loop?"))
         } else if self.emitted_count >= EVENTS_MAX {
@@ -454,7 +459,7 @@ impl<'t> Cascade<'t> {
         self.emitted_count += 1;
         let here = self.record.here;
         let key = schema.key.map(|k| key_text(&cells[k]));
-        if let Route::Remote(part) = route(here, core.partitions().len() as u32, key.as_deref()) {
+        if let Route::Remote(part) = route(here, deployment.partitions(), key.as_deref()) {
             self.output.outbound.push(Outbound {
                 partition: part,
                 stream,
@@ -473,7 +478,7 @@ impl<'t> Cascade<'t> {
         let made = self.outputs.entry(stream).or_insert_with(|| StreamOutput::new(schema));
         made.push_event(&cells, time, own as i32)?;
         let others = queries.readers(stream).iter().any(|u| Some(*u) != unit && queries.runs_in(*u, here));
-        let ruled = !core.program.stream_rules(stream).rules.is_empty();
+        let ruled = !deployment.program.stream_rules(stream).rules.is_empty();
         if !others && !ruled && !self.is_forwarded(stream) {
             return Ok(());
         }

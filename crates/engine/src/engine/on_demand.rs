@@ -1,90 +1,24 @@
-//! Queries as callers of the engine see them.
+//! Queries: what they did, and on-demand queries.
 
 use tidemill_flow::functions::json_text::to_json;
 use tidemill_lang::siddhi::ast::{OnDemandQuery, OutputAction};
 use tidemill_lang::{FileId, SourceFile, Sources, render_all, siddhi};
 use tidemill_types::{Error, PartitionId, Result};
 
-use super::{GLOBAL_PARTITION, Queries};
-use crate::core::Core;
-use crate::engine::Engine;
+use super::Engine;
 use crate::entry::Entry;
-
-/// A query and what it did, over all partitions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueryInfo {
-    /// Its file.
-    pub file: String,
-    /// Its name.
-    pub name: String,
-    /// `every partition` or `partition 0`.
-    pub runs: String,
-    /// Why.
-    pub why: String,
-    /// Its group.
-    pub group: Option<String>,
-    /// What it keeps between events; empty for nothing.
-    pub keeps: String,
-    /// Events that it put out.
-    pub emitted: u64,
-    /// Calls that it could not work off.
-    pub errors: u64,
-    /// Of these calls those whose events no fault stream took.
-    pub lost: u64,
-    /// Why not, the latest of them.
-    pub last_error: Option<String>,
-}
+use crate::queries::{GLOBAL_PARTITION, Queries};
+use crate::query_info::{self, QueryInfo};
 
 /// The rows that an on-demand query found: the values of each in order.
 pub type OnDemandRows = Vec<Vec<serde_json::Value>>;
 
 impl Engine {
-    /// All queries in order of files and text.
+    /// Returns all queries in order of files and text.
     pub fn queries(&self) -> Vec<QueryInfo> {
-        queries(&self.core)
+        query_info::queries(&self.core)
     }
-}
 
-/// See [`Engine::queries`].
-pub(crate) fn queries(core: &Core) -> Vec<QueryInfo> {
-    let mut all = Vec::new();
-    for file in &core.queries.files {
-        for (placed, (name, facts)) in
-            file.placements.iter().flat_map(|p| p.queries.iter().map(move |q| (p, q)))
-        {
-            let mut info = QueryInfo {
-                file: file.name.clone(),
-                name: name.clone(),
-                runs: if placed.partitioned {
-                    "every partition".into()
-                } else {
-                    format!("partition {GLOBAL_PARTITION}")
-                },
-                why: placed.reason.clone(),
-                group: placed.group.clone(),
-                keeps: facts.retained_state.join(", "),
-                emitted: 0,
-                errors: 0,
-                lost: 0,
-                last_error: None,
-            };
-            for partition in core.partitions() {
-                partition.state.read().query_state.with_runtimes(|flow| {
-                    if let Some(counts) = flow.counts.get(&file.name).and_then(|f| f.get(name)) {
-                        info.emitted += counts.emitted;
-                        info.errors += counts.errors;
-                        info.lost += counts.errors - counts.kept;
-                        info.last_error = info.last_error.take().or_else(|| counts.last_error.clone());
-                    }
-                });
-            }
-            all.push(info);
-        }
-    }
-    all
-}
-
-impl Engine {
     /// Runs an on-demand query over tables, named windows and aggregations. `file`: the app that has them; it can be left
     /// out where only one has. Everything that was acknowledged before is seen, but for events that are still on their way from
     /// other partitions.
@@ -92,8 +26,9 @@ impl Engine {
     /// Errors: `Invalid` when the query cannot be read or run, `NotFound` when no file has what it reads.
     pub fn query_on_demand(&self, file: Option<&str>, text: &str) -> Result<OnDemandRows> {
         let query = parse_on_demand(text)?;
-        let unit = find_unit(&self.core.queries, file, &query)?;
-        let unit_file = &self.core.queries.files[self.core.queries.units[unit].file].name;
+        let unit = find_unit(&self.core.deployment.queries, file, &query)?;
+        let unit_file =
+            &self.core.deployment.queries.files[self.core.deployment.queries.units[unit].file].name;
         if let OnDemandQuery::Change(_) = query {
             let entry = Entry::OnDemand { file: unit_file.clone(), text: text.to_owned() };
             self.core.write_and_wait(vec![(PartitionId(GLOBAL_PARTITION), entry)], None)?;

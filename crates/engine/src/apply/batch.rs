@@ -15,8 +15,8 @@ use tidemill_types::Result;
 
 use super::cascade::Cascade;
 use super::input::{QueryInput, for_each_arrival};
-use super::{GLOBAL_PARTITION, LatePolicy, LateRule, Unit};
 use crate::entry::Events;
+use crate::queries::{GLOBAL_PARTITION, LatePolicy, LateRule, Unit};
 
 /// The events of a record that are not duplicates, in order of arrival: part and row.
 pub type ArrivalOrder = Vec<(usize, usize)>;
@@ -66,8 +66,8 @@ impl Cascade<'_> {
 
     /// Whether what a unit writes may belong to another partition.
     pub(super) fn may_repartition(&self, unit: &Unit, stream: usize) -> bool {
-        let schema = &self.core.program.streams()[stream];
-        let Some(key) = schema.key.filter(|_| self.core.partitions().len() > 1) else { return false };
+        let schema = &self.deployment.program.streams()[stream];
+        let Some(key) = schema.key.filter(|_| self.deployment.partitions() > 1) else { return false };
         let key = &schema.fields[key].name;
         let file = &self.queries.files[unit.file];
         let mut writers = file.placements.iter().filter(|placed| placed.partitioned == unit.partitioned);

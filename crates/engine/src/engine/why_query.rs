@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use tidemill_flow::explain::QueryReport;
 use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
 
-use super::QueryFile;
-use crate::engine::Engine;
+use super::Engine;
+use crate::queries::{QueryFile, Unit};
 
 /// Why a query puts nothing out, in one partition of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,10 +36,9 @@ impl Engine {
     pub fn why_query(&self, file: Option<&str>, query: &str, key: Option<&str>) -> Result<Vec<QueryWhy>> {
         let core = &self.core;
         let (file, everywhere) = self.find_query(file, query)?;
-        let queries = &core.queries;
-        let is_it = |unit: &&super::Unit| {
-            queries.files[unit.file].name == file.name && unit.partitioned == everywhere
-        };
+        let queries = &core.deployment.queries;
+        let is_it =
+            |unit: &&Unit| queries.files[unit.file].name == file.name && unit.partitioned == everywhere;
         let unit = queries.units.iter().position(|unit| is_it(&unit));
         let unit = unit.ok_or_else(|| Error::internal(format!("`{query}` runs in no unit")))?;
         self.catch_up()?;
@@ -65,10 +64,10 @@ impl Engine {
     /// The file of a query, and whether it runs in every partition.
     fn find_query(&self, file: Option<&str>, query: &str) -> Result<(&QueryFile, bool)> {
         let core = &self.core;
-        let files = core.queries.files.iter().filter(|f| file.is_none_or(|name| f.name == name));
+        let files = core.deployment.queries.files.iter().filter(|f| file.is_none_or(|name| f.name == name));
         let files: Vec<&QueryFile> = files.collect();
         if let Some(name) = file.filter(|_| files.is_empty()) {
-            let known = core.queries.files.iter().map(|f| f.name.as_str());
+            let known = core.deployment.queries.files.iter().map(|f| f.name.as_str());
             return Err(Error::not_found(format!("no file `{name}`{}", did_you_mean(name, known))));
         }
         let names = |file: &QueryFile| -> Vec<(String, bool)> {
@@ -83,9 +82,11 @@ impl Engine {
             all.iter().filter(|(_, name, _)| name == query).collect();
         match found.as_slice() {
             [(file, _, everywhere)] => Ok((file, *everywhere)),
-            [] if core.program.rules().iter().any(|rule| rule.name == query) => Err(Error::invalid(format!(
-                "`{query}` is a rule: say for which event, with --event (`event` over HTTP)"
-            ))),
+            [] if core.deployment.program.rules().iter().any(|rule| rule.name == query) => {
+                Err(Error::invalid(format!(
+                    "`{query}` is a rule: say for which event, with --event (`event` over HTTP)"
+                )))
+            }
             [] => {
                 let hint = did_you_mean(query, all.iter().map(|(_, name, _)| name.as_str()));
                 Err(Error::not_found(format!("no query `{query}`{hint}")))

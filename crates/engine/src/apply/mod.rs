@@ -1,0 +1,339 @@
+//! Application of one log record to the state of one partition.
+//!
+//! [`apply`] drops duplicates, runs rules and queries and changes documents. It is a function of the deployment,
+//! the state and the record: it reads no clock, writes no table, appends to no log. So a replay repeats it exactly, and
+//! its caller decides what becomes of the result.
+
+mod batch;
+mod cascade;
+mod documents;
+mod input;
+mod late_events;
+mod outbound;
+mod rejected;
+mod rule_context;
+
+use std::sync::Arc;
+
+use arrow_array::{BooleanArray, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
+use arrow_buffer::BooleanBuffer;
+use arrow_select::filter::filter_record_batch;
+use bytes::Bytes;
+use tidemill_docs::{Command, CommandOutcome};
+use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp};
+
+use crate::dedupe::row_id;
+use crate::deployment::{Deployment, TableRef};
+use crate::entry::{Emission, Entry, Events};
+use crate::queries::GLOBAL_PARTITION;
+use crate::state::PartitionState;
+use cascade::{Cascade, CascadeOutput, RecordContext};
+use rejected::RejectedRows;
+
+/// Decoded log record.
+#[derive(Debug, Clone)]
+pub struct LogEntry {
+    /// Offset in the log of the partition.
+    pub offset: Offset,
+    /// Time of the append.
+    pub time: Timestamp,
+    /// Decoded payload.
+    pub entry: Entry,
+}
+
+/// Effects of a record besides the changed state.
+#[derive(Default)]
+pub struct Applied {
+    /// Rows to store, with the schema of their table, in the order of their `_row` within each table.
+    pub rows: Vec<(TableRef, RecordBatch)>,
+    /// Events for other partitions.
+    pub emissions: Vec<Emission>,
+    /// Number of events applied, emitted ones included.
+    pub events: u64,
+    /// Documents of a load that the store rejected: the collection, and the first error.
+    pub document_error: Option<(String, Error)>,
+    /// Answer to the caller that appended the record; an error only if the record changed nothing.
+    pub reply: Option<Result<ApplyReply>>,
+}
+
+/// Outcome of a record for the caller that waits for it.
+#[derive(Debug, Default)]
+pub struct ApplyReply {
+    /// Ids of the events stored, in order of arrival.
+    pub stored: Vec<EventId>,
+    /// Number of events dropped as duplicates.
+    pub duplicates: u64,
+    /// Events that rules and queries emitted, by stream.
+    pub emitted: Vec<(Arc<StreamSchema>, RecordBatch)>,
+    /// Messages of rule firings that failed.
+    pub rule_errors: Vec<String>,
+    /// Outcome of a document command.
+    pub outcome: Option<CommandOutcome>,
+}
+
+/// Applies a record to the state of its partition. `wants_reply` says whether a caller waits for the outcome;
+/// without it [`Applied::reply`] stays empty.
+///
+/// Errors: the state is inconsistent with the record; it may be half changed, so the partition must stop.
+pub fn apply(
+    deployment: &Deployment,
+    state: &mut PartitionState,
+    record: LogEntry,
+    wants_reply: bool,
+) -> Result<Applied> {
+    let LogEntry { offset, time, entry } = record;
+    let id = state.partition;
+    let mut applier =
+        RecordApplier { deployment, id, offset, time, wants_reply, applied: Applied::default() };
+    let reply = match entry {
+        Entry::Events(events) => Ok(applier.events(state, events)?),
+        Entry::Command(command) => applier.command(state, &command),
+        Entry::LoadDocuments { source, collection, documents } => {
+            if let Some((name, position)) = source {
+                advance_source(state, name, position);
+            }
+            applier.load_documents(state, &collection, &documents)
+        }
+        Entry::Tick { jumps } => Ok(applier.tick(state, &jumps)?),
+        Entry::OnDemand { file, text } => applier.on_demand(state, &file, &text),
+    };
+    state.next = offset.next();
+    Ok(Applied { reply: wants_reply.then_some(reply), ..applier.applied })
+}
+
+fn advance_source(state: &mut PartitionState, source: String, position: u64) {
+    let current = state.sources.entry(source).or_default();
+    *current = position.max(*current);
+}
+
+struct RecordApplier<'d> {
+    deployment: &'d Deployment,
+    id: PartitionId,
+    offset: Offset,
+    time: Timestamp,
+    wants_reply: bool,
+    applied: Applied,
+}
+
+impl<'d> RecordApplier<'d> {
+    fn command(&mut self, state: &mut PartitionState, command: &Bytes) -> Result<ApplyReply> {
+        let command = Command::from_bytes(command)?;
+        let outcome = state.store.apply(&command, self.time)?;
+        Ok(ApplyReply { outcome: Some(outcome), ..ApplyReply::default() })
+    }
+
+    fn events(&mut self, state: &mut PartitionState, events: Events) -> Result<ApplyReply> {
+        if let Some((partition, offset)) = events.provenance {
+            // a partition that replays its log emits again what has arrived here already
+            let arrived = if events.forwarded { &mut state.forwarded } else { &mut state.provenance };
+            if arrived.get(&partition.0).is_some_and(|last| *last >= offset) {
+                return Ok(ApplyReply::default());
+            }
+            arrived.insert(partition.0, offset);
+            *state.transfers.received.entry(partition.0).or_default() += events.rows() as u64;
+        }
+        if events.forwarded {
+            return self.forwarded_events(state, &events);
+        }
+        if let Some((name, position)) = events.source.clone() {
+            advance_source(state, name, position);
+        }
+        let mut rejected = RejectedRows::default();
+        for row in &events.rejected {
+            let ledger = state.ledger_entry(&row.stream);
+            ledger.received += 1;
+            ledger.rejected += 1;
+            rejected.push(row.clone());
+        }
+        let arrivals = arrival_positions(&events);
+        let keep = self.filter_duplicates(state, &events, &arrivals, &mut rejected);
+        let mut output = self.cascade(state, events.rows()).events(&events, &keep, &arrivals)?;
+        rejected.extend(self.take_late_rows(&mut output));
+        let mut reply = ApplyReply { duplicates: rejected.duplicates(), ..ApplyReply::default() };
+        for (part, (stream, batch)) in events.parts.iter().enumerate() {
+            let rows = batch.num_rows() as u64;
+            let stored = keep[part].as_ref().map_or(rows, |k| k.count_set_bits() as u64);
+            let ledger = state.ledger_entry(&stream.name);
+            ledger.received += rows;
+            ledger.stored += stored;
+            ledger.duplicate += rows - stored;
+            self.store_rows(stream, batch, keep[part].as_ref(), &arrivals[part])?;
+            self.applied.events += rows;
+            if self.wants_reply {
+                let kept = (0..batch.num_rows()).filter(|r| keep[part].as_ref().is_none_or(|k| k.value(*r)));
+                reply.stored.extend(kept.map(|r| self.event_id(arrivals[part][r])));
+            }
+        }
+        reply.stored.sort_unstable_by_key(|id| id.row);
+        self.apply_cascade_output(state, output, &mut reply)?;
+        self.store_rejected(rejected)?;
+        Ok(reply)
+    }
+
+    fn cascade<'t>(&self, state: &'t mut PartitionState, rows: usize) -> Cascade<'t>
+    where
+        'd: 't,
+    {
+        let record = RecordContext { here: self.id, offset: self.offset, time: self.time };
+        Cascade::new(self.deployment, state, record, rows)
+    }
+
+    /// Runs the queries of this partition on events that another partition stores.
+    fn forwarded_events(&mut self, state: &mut PartitionState, events: &Events) -> Result<ApplyReply> {
+        let keep = vec![None; events.parts.len()];
+        let output = self.cascade(state, events.rows()).events(events, &keep, &[])?;
+        self.apply_output_without_events(state, output)
+    }
+
+    /// Advances the clocks of the queries.
+    fn tick(&mut self, state: &mut PartitionState, jumps: &[(String, i64)]) -> Result<ApplyReply> {
+        let output = self.cascade(state, 0).tick(jumps)?;
+        self.apply_output_without_events(state, output)
+    }
+
+    fn apply_output_without_events(
+        &mut self,
+        state: &mut PartitionState,
+        mut output: CascadeOutput,
+    ) -> Result<ApplyReply> {
+        let late = self.take_late_rows(&mut output);
+        let mut reply = ApplyReply::default();
+        self.apply_cascade_output(state, output, &mut reply)?;
+        self.store_rejected(RejectedRows::from(late))?;
+        Ok(reply)
+    }
+
+    /// Runs an on-demand query that changes a table.
+    fn on_demand(&self, state: &mut PartitionState, file: &str, text: &str) -> Result<ApplyReply> {
+        let unit = self.deployment.queries.global_unit(file)?;
+        state.query_state.get_mut().on_demand(unit, text).map(|_| ApplyReply::default())
+    }
+
+    fn event_id(&self, row: i32) -> EventId {
+        EventId { partition: self.id, offset: self.offset, row: row.unsigned_abs() }
+    }
+
+    /// Returns which rows are no duplicates, by part; `None` if all of them are new. The ids of a stream are
+    /// compared in order of arrival, over all parts.
+    fn filter_duplicates(
+        &self,
+        state: &mut PartitionState,
+        events: &Events,
+        arrivals: &[Vec<i32>],
+        rejected: &mut RejectedRows,
+    ) -> Vec<Option<BooleanBuffer>> {
+        let source = events.source.as_ref().map(|(name, _)| name.as_str());
+        let mut keep = Vec::with_capacity(events.parts.len());
+        for (part, (stream, batch)) in events.parts.iter().enumerate() {
+            let Some(seen) = state.dedupe.get_mut(&stream.name) else {
+                keep.push(None);
+                continue;
+            };
+            let kept: Vec<bool> = (0..batch.num_rows())
+                .map(|row| row_id(stream, batch, row).is_none_or(|id| seen.admit(id)))
+                .collect();
+            if kept.iter().all(|k| *k) {
+                keep.push(None);
+                continue;
+            }
+            for row in (0..batch.num_rows()).filter(|r| !kept[*r]) {
+                rejected.push_duplicate(stream, batch, row, source, arrivals[part][row]);
+            }
+            keep.push(Some(BooleanBuffer::from(kept)));
+        }
+        keep
+    }
+
+    /// Adds rows of a stream to its table. `rows`: their numbers within the record.
+    fn store_rows(
+        &mut self,
+        stream: &StreamSchema,
+        batch: &RecordBatch,
+        keep: Option<&BooleanBuffer>,
+        rows: &[i32],
+    ) -> Result<()> {
+        let Some(index) = self.deployment.program.stream_index(&stream.name) else {
+            return Err(Error::internal(format!("stream `{}` has no table", stream.name)));
+        };
+        let table = TableRef::Stream(index);
+        let full = self.table_batch(table, batch, rows)?;
+        let kept = match keep {
+            Some(keep) => {
+                filter_record_batch(&full, &BooleanArray::new(keep.clone(), None)).map_err(arrow_failed)?
+            }
+            None => full,
+        };
+        self.applied.rows.push((table, kept));
+        Ok(())
+    }
+
+    /// Adds the columns `_received`, `_partition`, `_offset` and `_row`.
+    fn table_batch(&self, table: TableRef, batch: &RecordBatch, rows: &[i32]) -> Result<RecordBatch> {
+        let n = batch.num_rows();
+        let mut columns = batch.columns().to_vec();
+        columns.push(Arc::new(TimestampMicrosecondArray::from_value(self.time.0, n).with_timezone("UTC")));
+        columns.push(Arc::new(Int32Array::from_value(self.id.0 as i32, n)));
+        columns.push(Arc::new(Int64Array::from_value(self.offset.0 as i64, n)));
+        columns.push(Arc::new(Int32Array::from(rows.to_vec())));
+        RecordBatch::try_new(self.deployment.table_schema(table).clone(), columns).map_err(arrow_failed)
+    }
+
+    /// Adds emitted events to their tables, or to the emissions if they belong to other partitions.
+    fn apply_cascade_output(
+        &mut self,
+        state: &mut PartitionState,
+        output: CascadeOutput,
+        reply: &mut ApplyReply,
+    ) -> Result<()> {
+        for (stream, batch, rows) in output.emitted {
+            let stream = &self.deployment.program.streams()[stream];
+            let ledger = state.ledger_entry(&stream.name);
+            ledger.received += rows.len() as u64;
+            ledger.stored += rows.len() as u64;
+            self.store_rows(stream, &batch, None, &rows)?;
+            self.applied.events += rows.len() as u64;
+            if self.wants_reply {
+                reply.emitted.push((stream.clone(), batch));
+            }
+        }
+        for (stream, count) in &output.duplicates {
+            let ledger = state.ledger_entry(&self.deployment.program.streams()[*stream].name);
+            ledger.received += count;
+            ledger.duplicate += count;
+        }
+        if !output.outbound.is_empty() {
+            self.emit_outbound(state, &output.outbound, reply)?;
+        }
+        if let Some(events) = output.forwarded {
+            self.emit(state, PartitionId(GLOBAL_PARTITION), events);
+        }
+        reply.rule_errors = output.errors;
+        Ok(())
+    }
+}
+
+fn arrow_failed(e: arrow_schema::ArrowError) -> Error {
+    Error::internal("a batch does not have the schema of its table").with_source(e)
+}
+
+/// Returns, for each part, the position of each of its rows in the order of arrival.
+fn arrival_positions(events: &Events) -> Vec<Vec<i32>> {
+    let mut arrivals: Vec<Vec<i32>> =
+        events.parts.iter().map(|(_, b)| Vec::with_capacity(b.num_rows())).collect();
+    match &events.order {
+        Some(order) => {
+            for (arrival, part) in order.iter().enumerate() {
+                arrivals[usize::from(*part)].push(arrival as i32);
+            }
+        }
+        None => {
+            let mut next = 0;
+            for (part, (_, batch)) in arrivals.iter_mut().zip(&events.parts) {
+                let end = next + batch.num_rows() as i32;
+                part.extend(next..end);
+                next = end;
+            }
+        }
+    }
+    arrivals
+}

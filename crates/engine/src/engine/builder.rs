@@ -1,0 +1,82 @@
+//! Builder of engines.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use parking_lot::Mutex;
+use tidemill_log::disk::Disk;
+use tidemill_types::{Error, Result};
+use url::Url;
+
+use super::Engine;
+use crate::clock::Clock;
+use crate::datadir::DataDir;
+use crate::environment::{Environment, LocalLogProvider, LogProvider, TableStore};
+use crate::threads::EngineThreads;
+use crate::{App, deploy};
+
+/// Opens an [`Engine`]. Made by [`Engine::builder`].
+#[must_use]
+pub struct EngineBuilder {
+    dir: PathBuf,
+    app: Option<App>,
+    environment: Environment,
+}
+
+impl EngineBuilder {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), app: None, environment: Environment::default() }
+    }
+
+    /// Deploys `app`. Without it the engine continues with the deployed app.
+    pub fn app(mut self, app: App) -> Self {
+        self.app = Some(app);
+        self
+    }
+
+    /// Replaces the clock of the machine.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.environment.clock = clock;
+        self
+    }
+
+    /// Replaces the log in the data directory.
+    pub fn log(mut self, log: Arc<dyn LogProvider>) -> Self {
+        self.environment.log = log;
+        self
+    }
+
+    /// Puts the segments of the log on another disk. Checkpoints stay in the data directory.
+    pub fn log_disk(self, disk: Arc<dyn Disk>) -> Self {
+        self.log(Arc::new(LocalLogProvider { disk }))
+    }
+
+    /// Stores the tables at `url` in `store` instead of the location that the setting `tables` names.
+    pub fn table_store(mut self, store: Arc<dyn ObjectStore>, url: Url) -> Self {
+        self.environment.table_store = Some(TableStore { store, url });
+        self
+    }
+
+    /// Opens the data directory, recovers it, deploys the app and starts applying. Sources start with
+    /// [`Engine::start_sources`].
+    ///
+    /// An app that cannot be deployed changes nothing: the directory opens with the one before.
+    ///
+    /// Errors: `Conflict` when another process holds the directory or stored data does not fit the app, `Invalid` when the
+    /// app does not compile, `Corrupt` with file and position when stored data is damaged, `NotFound` when there is no app.
+    pub fn open(self) -> Result<Engine> {
+        let Self { dir, app, environment } = self;
+        if app.is_none() && !DataDir::has_app(&dir) {
+            let dir = dir.display();
+            return Err(Error::not_found(format!(
+                "{dir}: no app is deployed in it; start with `tidemill run APP --data {dir}`"
+            )));
+        }
+        let partitions = app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions;
+        let data = DataDir::open(&dir, partitions)?;
+        let (core, recovery) = deploy::open(&data, app, &environment)?;
+        let threads = EngineThreads::start(&core)?;
+        Ok(Engine { core, threads, data: Mutex::new(Some(data)), recovery })
+    }
+}

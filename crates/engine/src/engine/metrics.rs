@@ -1,0 +1,138 @@
+//! Metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Engine;
+use crate::partition::Partition;
+use crate::query_info::QueryInfo;
+use crate::{LedgerCounts, Metric, MetricKind, RuleInfo};
+
+impl Engine {
+    /// Returns all metrics.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let core = &self.core;
+        let streams = self.streams();
+        let rules = self.rules();
+        let count = |c: &AtomicU64| vec![(Vec::new(), c.load(Ordering::Relaxed) as f64)];
+        let by_stream = |f: &dyn Fn(&LedgerCounts) -> u64| {
+            streams.iter().map(|s| (vec![("stream", s.schema.name.clone())], f(&s.ledger) as f64)).collect()
+        };
+        let by_partition = |f: &dyn Fn(&Partition) -> u64| {
+            core.partitions().iter().map(|p| (vec![("partition", p.id.to_string())], f(p) as f64)).collect()
+        };
+        let by_rule = |f: &dyn Fn(&RuleInfo) -> u64| {
+            rules.iter().map(|r| (vec![("rule", r.name.clone())], f(r) as f64)).collect()
+        };
+        let queries = self.queries();
+        let by_query = |f: &dyn Fn(&QueryInfo) -> u64| {
+            queries
+                .iter()
+                .map(|q| (vec![("file", q.file.clone()), ("query", q.name.clone())], f(q) as f64))
+                .collect()
+        };
+        let metric = |name, help, kind, samples| Metric { name, help, kind, samples };
+        use MetricKind::{Counter, Gauge};
+        vec![
+            metric(
+                "tidemill_events_received_total",
+                "Events received, emitted ones included.",
+                Counter,
+                by_stream(&|l| l.received),
+            ),
+            metric("tidemill_events_stored_total", "Events stored.", Counter, by_stream(&|l| l.stored)),
+            metric(
+                "tidemill_events_duplicate_total",
+                "Events dropped as duplicates.",
+                Counter,
+                by_stream(&|l| l.duplicate),
+            ),
+            metric(
+                "tidemill_events_rejected_total",
+                "Events refused with a reason.",
+                Counter,
+                by_stream(&|l| l.rejected),
+            ),
+            metric(
+                "tidemill_events_accepted_total",
+                "Events accepted from senders and sources since start.",
+                Counter,
+                count(&core.counts.accepted),
+            ),
+            metric(
+                "tidemill_log_records_applied_total",
+                "Log records applied since start.",
+                Counter,
+                count(&core.counts.records),
+            ),
+            metric(
+                "tidemill_query_emitted_events_total",
+                "Events that queries put out.",
+                Counter,
+                by_query(&|q| q.emitted),
+            ),
+            metric(
+                "tidemill_query_errors_total",
+                "Calls that queries could not work off.",
+                Counter,
+                by_query(&|q| q.errors),
+            ),
+            metric(
+                "tidemill_tablets_committed_total",
+                "Parquet tablets committed since start.",
+                Counter,
+                count(&core.counts.tablets),
+            ),
+            metric(
+                "tidemill_flush_duration_microseconds_total",
+                "Time spent in flushes since start.",
+                Counter,
+                count(&core.counts.flush_us),
+            ),
+            metric(
+                "tidemill_checkpoints_published_total",
+                "Checkpoints published since start.",
+                Counter,
+                count(&core.counts.checkpoints),
+            ),
+            metric(
+                "tidemill_rule_fired_total",
+                "Rule firings; runs for aggregate rules.",
+                Counter,
+                by_rule(&|r| r.fired),
+            ),
+            metric(
+                "tidemill_rule_errors_total",
+                "Rule firings that failed and were rolled back.",
+                Counter,
+                by_rule(&|r| r.errors),
+            ),
+            metric(
+                "tidemill_partition_applied_offset",
+                "The offset after the last applied record.",
+                Gauge,
+                by_partition(&|p| p.applied().0),
+            ),
+            metric(
+                "tidemill_partition_inbox_bytes",
+                "Bytes written to the log but not applied.",
+                Gauge,
+                by_partition(&|p| p.apply_queue.depth().1 as u64),
+            ),
+            metric(
+                "tidemill_documents_bytes",
+                "Bytes of documents in memory.",
+                Gauge,
+                by_partition(&|p| p.state.read().store.bytes()),
+            ),
+            metric(
+                "tidemill_table_tail_rows",
+                "Rows in memory tails, not yet in a tablet.",
+                Gauge,
+                streams
+                    .iter()
+                    .map(|s| (vec![("stream", s.schema.name.clone())], s.tail_rows as f64))
+                    .collect(),
+            ),
+        ]
+    }
+}

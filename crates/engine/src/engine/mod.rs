@@ -1,0 +1,185 @@
+//! The engine as its callers see it.
+
+mod builder;
+mod documents;
+mod ingest_api;
+mod metrics;
+mod on_demand;
+mod rules;
+mod streams;
+mod system_tables;
+mod why_query;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
+use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
+
+use crate::core::Core;
+use crate::datadir::DataDir;
+use crate::report::StartupReport;
+use crate::threads::EngineThreads;
+use crate::{Analytics, App, Health, jobs, query_info, transfers};
+
+pub use builder::EngineBuilder;
+pub use on_demand::OnDemandRows;
+pub use system_tables::SYSTEM_TABLES;
+pub use why_query::QueryWhy;
+
+/// Areas of problems with which writes are rejected or not applied.
+const WRITE_PROBLEM_AREAS: [&str; 3] = ["apply", "disk", "log"];
+/// How long a stop waits for records that are appended to be applied.
+const STOP_WAIT: Duration = Duration::from_secs(30);
+
+/// A running engine on one data directory.
+pub struct Engine {
+    core: Arc<Core>,
+    threads: EngineThreads,
+    data: Mutex<Option<DataDir>>,
+    /// What recovery found and did.
+    pub recovery: StartupReport,
+}
+
+impl Engine {
+    /// Returns a builder of an engine on `dir`.
+    pub fn builder(dir: impl AsRef<Path>) -> EngineBuilder {
+        EngineBuilder::new(dir.as_ref())
+    }
+
+    /// Opens `dir` with `app`, or with the app deployed there, on the machine's clock and disk; see
+    /// [`EngineBuilder::open`].
+    ///
+    /// Errors: those of [`EngineBuilder::open`].
+    pub fn open(dir: &Path, app: Option<App>) -> Result<Self> {
+        let builder = Self::builder(dir);
+        app.into_iter().fold(builder, EngineBuilder::app).open()
+    }
+
+    /// Sets the SQL that aggregate rules run through.
+    pub fn set_analytics(&self, analytics: Arc<dyn Analytics>) {
+        if self.core.analytics.set(analytics).is_err() {
+            tracing::warn!("the engine has SQL already; the second one is not used");
+        }
+    }
+
+    /// Starts reading the documents and sources of the app, each from where it stopped.
+    pub fn start_sources(&self) -> Result<()> {
+        self.threads.start_sources(&self.core)
+    }
+
+    /// Waits until all sources have ended and their rows are applied, or until the engine stops.
+    pub fn wait_idle(&self) {
+        self.threads.join_sources();
+        self.core.in_flight.wait_until_drained_or(|| self.core.is_stopping());
+    }
+
+    /// Returns whether sources are still being read.
+    pub fn sources_running(&self) -> bool {
+        self.threads.sources_running()
+    }
+
+    /// The deployed app.
+    pub fn app(&self) -> &App {
+        &self.core.deployment.app
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> &Path {
+        &self.core.dir
+    }
+
+    /// The stream called `name`.
+    ///
+    /// Errors: `NotFound` with the names there are.
+    pub fn stream_schema(&self, name: &str) -> Result<&Arc<StreamSchema>> {
+        self.core.deployment.streams.get(name).map(|(schema, _)| schema).ok_or_else(|| {
+            let known = self.core.deployment.streams.keys().map(String::as_str);
+            Error::not_found(format!("no stream `{name}`{}", did_you_mean(name, known)))
+        })
+    }
+
+    /// Batches of `stream` as they are applied from now on.
+    ///
+    /// Errors: `NotFound` for an unknown stream.
+    pub fn subscribe(&self, stream: &str) -> Result<Receiver<RecordBatch>> {
+        self.stream_schema(stream)?;
+        Ok(self.core.subscribers.subscribe(stream))
+    }
+
+    /// Flushes tails into tablets now, and looks which queries lose events.
+    pub fn flush(&self) -> Result<()> {
+        query_info::report_lossy_queries(&self.core);
+        jobs::flush::flush(&self.core)
+    }
+
+    /// Takes a checkpoint now.
+    pub fn checkpoint(&self) -> Result<()> {
+        jobs::checkpoint::checkpoint(&self.core)
+    }
+
+    /// Problems of the app's sources: a file that is missing or broken off, documents that were refused.
+    pub fn source_problems(&self) -> Vec<String> {
+        self.core.health.source_problems()
+    }
+
+    /// Rows of sources that were refused since the start, by source and stream.
+    pub fn source_rejections(&self) -> Vec<crate::RejectionSummary> {
+        self.core.source_rejections.summaries()
+    }
+
+    /// What the sinks `@sink(type='log')` print. Whoever asks prints it; it is dropped when nobody takes it.
+    pub fn log_lines(&self) -> Arc<crate::LogLines> {
+        self.core.deployment.queries.log_lines.clone()
+    }
+
+    /// Events applied since the start, emitted ones included.
+    pub fn events_applied(&self) -> u64 {
+        self.core.counts.applied.load(Ordering::Relaxed)
+    }
+
+    /// Whether all is well. Room on the disk is judged now, as it is for a write: the thread that looks for room may be
+    /// busy with a slow store.
+    pub fn health(&self) -> Health {
+        match self.core.check_disk_space() {
+            Ok(()) => self.core.health.clear_problem("disk"),
+            Err(e) => self.core.health.report_problem("disk", e.to_string()),
+        }
+        let mut problems = self.recovery.warnings.clone();
+        problems.extend(self.core.health.problems());
+        problems.extend(transfers::find_duplicated(&self.core));
+        let blocked = WRITE_PROBLEM_AREAS.iter().any(|area| self.core.health.has_problem(area));
+        Health { ready: !self.core.is_stopping() && !blocked, problems }
+    }
+
+    /// Stops in order: sources, senders, owners, then a last flush and checkpoint. A second call does nothing.
+    ///
+    /// Errors: when the last flush or checkpoint failed; nothing acknowledged is lost, the next start replays it.
+    pub fn stop(&self) -> Result<()> {
+        let stopped = self.threads.stop_with_checkpoint(&self.core, STOP_WAIT);
+        self.data.lock().take();
+        stopped
+    }
+
+    /// Stops at once, without the last flush and checkpoint: the next start replays the log, as after a crash.
+    pub fn abandon(&self) {
+        if self.threads.stop(&self.core, Duration::ZERO) {
+            self.core.disable_checkpoints();
+            // the log's own writers may still bring records to the disk; it makes no difference to what was promised
+            let _ = self.core.log.close();
+            self.data.lock().take();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Err(e) = self.stop() {
+            tracing::error!(error = %e, "the last checkpoint failed; the next start replays the log");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Rules: what they did, why, and runs of aggregate rules.
+
+use tidemill_rules::Explanation;
+use tidemill_rules::why::Selector;
+use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
+
+use super::Engine;
+use crate::jobs::aggregate_rules;
+use crate::{EventSelector, RuleInfo, reevaluation};
+
+impl Engine {
+    /// Rules in order of declaration, event rules first.
+    pub fn rules(&self) -> Vec<RuleInfo> {
+        let core = &self.core;
+        let mut rules: Vec<RuleInfo> = core
+            .deployment
+            .program
+            .rules()
+            .iter()
+            .map(|r| RuleInfo {
+                name: r.name.clone(),
+                kind: "event",
+                source: r.stream.clone(),
+                priority: r.priority.into(),
+                fired: 0,
+                errors: 0,
+                last_error: None,
+            })
+            .collect();
+        for partition in core.partitions() {
+            let state = partition.state.read();
+            for rule in &mut rules {
+                if let Some(counts) = state.executor.counters().rule(&rule.name) {
+                    rule.fired += counts.fired;
+                    rule.errors += counts.errors;
+                    rule.last_error = rule.last_error.take().or_else(|| counts.last_error.clone());
+                }
+            }
+        }
+        let counts = core.aggregates.lock();
+        for aggregate in core.deployment.program.aggregates() {
+            let counts = counts.get(&aggregate.name).cloned().unwrap_or_default();
+            rules.push(RuleInfo {
+                name: aggregate.name.clone(),
+                kind: "aggregate",
+                source: aggregate.source.clone(),
+                priority: 0,
+                fired: counts.runs,
+                errors: counts.errors,
+                last_error: counts.last_error,
+            });
+        }
+        rules
+    }
+
+    /// Why a rule (or every rule) fired or did not: for the event with that id, or for the latest event with those
+    /// fields of each partition. Of the last events of each partition it is kept what rules did; for older ones the rules run again over
+    /// stored events, which needs SQL, and the answer says so.
+    ///
+    /// Errors: `NotFound` for an unknown rule, or when no event matches; `LimitReached` when too many events lie in front of it.
+    pub fn why(&self, rule: Option<&str>, event: &EventSelector) -> Result<Vec<Explanation>> {
+        let core = &self.core;
+        if let Some(name) = rule
+            && !core.deployment.program.rules().iter().any(|r| r.name == name)
+        {
+            if core.deployment.program.aggregates().iter().any(|a| a.name == name) {
+                return Err(Error::invalid(format!(
+                    "rule `{name}` is an aggregate: it runs over all events, not for one"
+                )));
+            }
+            let rules = core.deployment.program.rules();
+            let known = rules.iter().map(|r| r.name.as_str());
+            return Err(Error::not_found(format!("no rule `{name}`{}", did_you_mean(name, known))));
+        }
+        let selector = match event {
+            EventSelector::Id(id) => Selector::Id(*id),
+            EventSelector::Fields(fields) => Selector::Fields {
+                stream: rule
+                    .and_then(|name| core.deployment.program.rules().into_iter().find(|r| r.name == name))
+                    .map(|r| r.stream),
+                fields: fields.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect(),
+            },
+        };
+        let mut found = Vec::new();
+        for partition in core.partitions() {
+            match partition.state.read().trace.explain(&core.deployment.program, &selector, rule) {
+                Ok(explanation) => found.push(explanation),
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if found.is_empty() && core.analytics.get().is_some() {
+            found = reevaluation::explain(core, rule, event)?;
+            if found.is_empty() {
+                return Err(Error::not_found(format!("no event {event} is stored that these rules saw")));
+            }
+        }
+        if found.is_empty() {
+            return Err(Error::not_found(format!(
+                "no event {event} among those that can be explained: the last {} of each partition that these rules saw (why_events)",
+                core.deployment.settings.why_events
+            )));
+        }
+        Ok(found)
+    }
+
+    /// Runs an aggregate rule now and returns how many documents it wrote.
+    ///
+    /// Errors: `NotFound` for an unknown rule, `Invalid` for one that is no aggregate.
+    pub fn run_aggregate(&self, name: &str) -> Result<u64> {
+        let core = &self.core;
+        let aggregate = core.deployment.program.aggregates().iter().find(|a| a.name == name);
+        let Some(aggregate) = aggregate else {
+            if core.deployment.program.rules().iter().any(|r| r.name == name) {
+                return Err(Error::invalid(format!(
+                    "rule `{name}` runs on events; only aggregate rules can be run"
+                )));
+            }
+            let known = core.deployment.program.aggregates().iter().map(|a| a.name.as_str());
+            return Err(Error::not_found(format!("no aggregate rule `{name}`{}", did_you_mean(name, known))));
+        };
+        aggregate_rules::run(core, aggregate)
+    }
+
+    /// Runs every aggregate rule once, in order of declaration, and returns how many documents they wrote.
+    ///
+    /// Errors: that of the first that failed; the others have run all the same.
+    pub fn run_all_aggregates(&self) -> Result<u64> {
+        if self.core.is_stopping() {
+            return Err(Error::unavailable("the engine is stopping"));
+        }
+        let runs: Vec<Result<u64>> = self
+            .core
+            .deployment
+            .program
+            .aggregates()
+            .iter()
+            .map(|a| aggregate_rules::run(&self.core, a))
+            .collect();
+        runs.into_iter().sum()
+    }
+}

@@ -1,0 +1,77 @@
+//! Streams, their tables, and what waits to be applied.
+
+use std::sync::Arc;
+
+use tidemill_types::{Error, Result, StreamSchema};
+use tidemill_zones::{Table, TableSnapshot, Zones};
+
+use super::Engine;
+use crate::StreamInfo;
+
+impl Engine {
+    /// All streams with their counts.
+    pub fn streams(&self) -> Vec<StreamInfo> {
+        let tables = self.core.tables.streams().iter();
+        tables.map(|(schema, table)| self.stream_info(schema, table, true)).collect()
+    }
+
+    /// Streams with stored events that the app does not declare: they can be asked, and take no more events.
+    pub fn former_streams(&self) -> Vec<StreamInfo> {
+        let tables = self.core.tables.former().iter();
+        tables.map(|(schema, table)| self.stream_info(schema, table, false)).collect()
+    }
+
+    fn stream_info(&self, schema: &Arc<StreamSchema>, table: &Table, declared: bool) -> StreamInfo {
+        StreamInfo {
+            schema: schema.clone(),
+            ledger: self.core.ledger(&schema.name),
+            rows_in_table: table.tablet_rows() + table.pending_rows(),
+            tail_rows: table.pending_rows(),
+            tablets: table.snapshot().tablets.len() as u64,
+            declared,
+        }
+    }
+
+    /// One stream with its counts.
+    ///
+    /// Errors: `NotFound` with the names there are.
+    pub fn stream(&self, name: &str) -> Result<StreamInfo> {
+        self.stream_schema(name)?;
+        self.streams()
+            .into_iter()
+            .find(|s| s.schema.name == name)
+            .ok_or_else(|| Error::internal(format!("stream `{name}` has no table")))
+    }
+
+    /// Names of all streams that have a table: those of the app in order of declaration, then those that only earlier
+    /// apps declared.
+    pub fn stream_names(&self) -> Vec<String> {
+        let former = self.core.tables.former().iter().map(|(s, _)| s);
+        self.core.deployment.program.streams().iter().chain(former).map(|s| s.name.clone()).collect()
+    }
+
+    /// The table of a stream at this instant; `None` for an unknown stream.
+    pub fn table_snapshot(&self, stream: &str) -> Option<TableSnapshot> {
+        self.core.tables.by_name(stream).map(|table| table.snapshot())
+    }
+
+    /// The table of refused rows at this instant.
+    pub fn rejected_snapshot(&self) -> TableSnapshot {
+        self.core.tables.rejected().snapshot()
+    }
+
+    /// All tables' place and store.
+    pub fn zones(&self) -> &Zones {
+        &self.core.tables.zones
+    }
+
+    /// Waits until everything that is in the log now is applied, so that what is read next holds every acknowledged row.
+    pub fn catch_up(&self) -> Result<()> {
+        let core = &self.core;
+        let ends: Vec<_> = core.partitions().iter().map(|p| core.log.end(p.id)).collect();
+        for (partition, end) in core.partitions().iter().zip(ends) {
+            partition.wait_applied(end, core)?;
+        }
+        Ok(())
+    }
+}

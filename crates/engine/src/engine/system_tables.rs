@@ -1,0 +1,210 @@
+//! System tables: what the engine reports about itself in SQL.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{Field, Schema};
+
+use super::Engine;
+use crate::{StreamInfo, transfers};
+
+/// System tables that are made when they are asked for, in the order they are listed.
+pub const SYSTEM_TABLES: [&str; 10] = [
+    "streams",
+    "partitions",
+    "tablets",
+    "rules",
+    "queries",
+    "ledger",
+    "transfers",
+    "collections",
+    "sources",
+    "problems",
+];
+
+impl Engine {
+    /// The rows of a system table; `None` for an unknown one. `system.rejected` is a kept table of its own.
+    pub fn system_table(&self, name: &str) -> Option<RecordBatch> {
+        let columns = match name {
+            "streams" => self.streams_table(),
+            "partitions" => self.partitions_table(),
+            "tablets" => self.tablets_table(),
+            "rules" => self.rules_table(),
+            "queries" => self.queries_table(),
+            "ledger" => self.ledger_table(),
+            "transfers" => self.transfers_table(),
+            "collections" => self.collections_table(),
+            "sources" => self.sources_table(),
+            "problems" => vec![text("problem", self.health().problems)],
+            _ => return None,
+        };
+        let fields: Vec<Field> =
+            columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
+        let arrays = columns.into_iter().map(|(_, array)| array).collect();
+        Some(
+            RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+                .expect("columns of one table have one length"),
+        )
+    }
+
+    fn streams_table(&self) -> Columns {
+        let streams = [self.streams(), self.former_streams()].concat();
+        let fields =
+            |s: &StreamInfo| s.fields().map(|(n, t)| format!("{n} {t}")).collect::<Vec<_>>().join(", ");
+        let name = |s: &StreamInfo, i: &usize| s.schema.fields[*i].name.clone();
+        vec![
+            text("stream", streams.iter().map(|s| s.schema.name.clone())),
+            text("fields", streams.iter().map(fields)),
+            text_or_null("key", streams.iter().map(|s| s.schema.key.as_ref().map(|i| name(s, i)))),
+            text(
+                "id",
+                streams.iter().map(|s| s.schema.id.iter().map(|i| name(s, i)).collect::<Vec<_>>().join(", ")),
+            ),
+            text_or_null("time", streams.iter().map(|s| s.schema.time.as_ref().map(|i| name(s, i)))),
+            int("rows", streams.iter().map(|s| s.ledger.stored)),
+            int("tail_rows", streams.iter().map(|s| s.tail_rows)),
+            int("tablets", streams.iter().map(|s| s.tablets)),
+            bool("declared", streams.iter().map(|s| s.declared)),
+        ]
+    }
+
+    fn partitions_table(&self) -> Columns {
+        let core = &self.core;
+        let all = core.partitions();
+        vec![
+            int("partition", all.iter().map(|p| p.id.0.into())),
+            int("log_start", all.iter().map(|p| core.log.start(p.id).0)),
+            int("log_end", all.iter().map(|p| core.log.end(p.id).0)),
+            int("durable", all.iter().map(|p| core.log.durable(p.id).0)),
+            int("applied", all.iter().map(|p| p.applied().0)),
+            int("inbox_records", all.iter().map(|p| p.apply_queue.depth().0 as u64)),
+            int("inbox_bytes", all.iter().map(|p| p.apply_queue.depth().1 as u64)),
+            int("documents_bytes", all.iter().map(|p| p.state.read().store.bytes())),
+        ]
+    }
+
+    fn tablets_table(&self) -> Columns {
+        let tables = &self.core.tables;
+        let tablets: Vec<_> = tables
+            .writable()
+            .chain(tables.former())
+            .flat_map(|(s, t)| {
+                t.snapshot().tablets.iter().map(|tablet| (s.name.clone(), tablet.clone())).collect::<Vec<_>>()
+            })
+            .collect();
+        vec![
+            text("stream", tablets.iter().map(|(s, _)| s.clone())),
+            text("path", tablets.iter().map(|(_, t)| tables.zones.display_path(&t.path))),
+            int("rows", tablets.iter().map(|(_, t)| t.rows)),
+            int("bytes", tablets.iter().map(|(_, t)| t.size)),
+        ]
+    }
+
+    fn rules_table(&self) -> Columns {
+        let rules = self.rules();
+        vec![
+            text("rule", rules.iter().map(|r| r.name.clone())),
+            text("kind", rules.iter().map(|r| r.kind.to_owned())),
+            text("source", rules.iter().map(|r| r.source.clone())),
+            signed("priority", rules.iter().map(|r| r.priority)),
+            int("fired", rules.iter().map(|r| r.fired)),
+            int("errors", rules.iter().map(|r| r.errors)),
+            text_or_null("last_error", rules.iter().map(|r| r.last_error.clone())),
+        ]
+    }
+
+    fn queries_table(&self) -> Columns {
+        let all = self.queries();
+        vec![
+            text("file", all.iter().map(|q| q.file.clone())),
+            text("query", all.iter().map(|q| q.name.clone())),
+            text("runs", all.iter().map(|q| q.runs.clone())),
+            text("why", all.iter().map(|q| q.why.clone())),
+            text_or_null("exec_group", all.iter().map(|q| q.group.clone())),
+            text("keeps", all.iter().map(|q| q.keeps.clone())),
+            int("emitted", all.iter().map(|q| q.emitted)),
+            int("errors", all.iter().map(|q| q.errors)),
+            int("lost", all.iter().map(|q| q.lost)),
+            text_or_null("last_error", all.iter().map(|q| q.last_error.clone())),
+        ]
+    }
+
+    fn ledger_table(&self) -> Columns {
+        let streams = [self.streams(), self.former_streams()].concat();
+        vec![
+            text("stream", streams.iter().map(|s| s.schema.name.clone())),
+            int("received", streams.iter().map(|s| s.ledger.received)),
+            int("stored", streams.iter().map(|s| s.ledger.stored)),
+            int("duplicate", streams.iter().map(|s| s.ledger.duplicate)),
+            int("rejected", streams.iter().map(|s| s.ledger.rejected)),
+            int("rows_in_table", streams.iter().map(|s| s.rows_in_table)),
+            bool(
+                "balanced",
+                streams.iter().map(|s| s.ledger.balances() && s.rows_in_table == s.ledger.stored),
+            ),
+        ]
+    }
+
+    fn transfers_table(&self) -> Columns {
+        let all = transfers::list(&self.core);
+        vec![
+            int("from_partition", all.iter().map(|t| t.from.0.into())),
+            int("to_partition", all.iter().map(|t| t.to.0.into())),
+            int("sent", all.iter().map(|t| t.sent)),
+            int("received", all.iter().map(|t| t.received)),
+            signed("on_the_way", all.iter().map(|t| t.sent as i64 - t.received as i64)),
+        ]
+    }
+
+    fn collections_table(&self) -> Columns {
+        let all = self.collections();
+        vec![
+            text("collection", all.iter().map(|c| c.name.clone())),
+            int("documents", all.iter().map(|c| c.documents)),
+            int("bytes", all.iter().map(|c| c.bytes)),
+            bool("replicated", all.iter().map(|c| c.replicated)),
+            text_or_null("key", all.iter().map(|c| c.key.clone())),
+        ]
+    }
+
+    fn sources_table(&self) -> Columns {
+        let mut rows = Vec::new();
+        for partition in self.core.partitions() {
+            for (name, position) in &partition.state.read().sources {
+                rows.push((name.clone(), u64::from(partition.id.0), *position));
+            }
+        }
+        rows.sort();
+        vec![
+            text("source", rows.iter().map(|r| r.0.clone())),
+            int("partition", rows.iter().map(|r| r.1)),
+            int("position", rows.iter().map(|r| r.2)),
+        ]
+    }
+}
+
+type Columns = Vec<(&'static str, ArrayRef)>;
+
+fn text(name: &'static str, values: impl IntoIterator<Item = String>) -> (&'static str, ArrayRef) {
+    (name, Arc::new(StringArray::from_iter_values(values)))
+}
+
+fn text_or_null(
+    name: &'static str,
+    values: impl Iterator<Item = Option<String>>,
+) -> (&'static str, ArrayRef) {
+    (name, Arc::new(values.collect::<StringArray>()))
+}
+
+/// Counts stay far below 2^63; one that did not would show as the largest there is.
+fn int(name: &'static str, values: impl Iterator<Item = u64>) -> (&'static str, ArrayRef) {
+    signed(name, values.map(|n| i64::try_from(n).unwrap_or(i64::MAX)))
+}
+
+fn signed(name: &'static str, values: impl Iterator<Item = i64>) -> (&'static str, ArrayRef) {
+    (name, Arc::new(Int64Array::from_iter_values(values)))
+}
+
+fn bool(name: &'static str, values: impl Iterator<Item = bool>) -> (&'static str, ArrayRef) {
+    (name, Arc::new(values.map(Some).collect::<BooleanArray>()))
+}

@@ -1,0 +1,76 @@
+//! Present problems of a running engine, by area.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use tidemill_types::{Error, Result};
+
+/// Problems that are present now. Each area, or subject of an area, has at most one; so has each source.
+#[derive(Default)]
+pub struct HealthBoard {
+    /// By area and subject within the area; the subject is empty for the area as a whole.
+    problems: Mutex<BTreeMap<(&'static str, String), String>>,
+    sources: Mutex<BTreeMap<String, String>>,
+}
+
+impl HealthBoard {
+    /// Records the problem of `area`, and logs it if it is new.
+    pub fn report_problem(&self, area: &'static str, problem: String) {
+        self.report_problem_of(area, "", problem);
+    }
+
+    /// Records the problem of `subject` in `area`, and logs it if it is new.
+    pub fn report_problem_of(&self, area: &'static str, subject: &str, problem: String) {
+        let key = (area, subject.to_owned());
+        let mut problems = self.problems.lock();
+        if problems.get(&key) != Some(&problem) {
+            tracing::error!(area, "{problem}");
+            problems.insert(key, problem);
+        }
+    }
+
+    /// Removes the problem of `area`. Those of its subjects stay.
+    pub fn clear_problem(&self, area: &'static str) {
+        self.clear_problem_of(area, "");
+    }
+
+    /// Removes the problem of `subject` in `area`.
+    pub fn clear_problem_of(&self, area: &'static str, subject: &str) {
+        if self.problems.lock().remove(&(area, subject.to_owned())).is_some() {
+            tracing::info!(area, subject, "the problem is over");
+        }
+    }
+
+    /// Reports the error of `result` as the problem of `area`, or clears it.
+    pub fn record_outcome(&self, area: &'static str, result: Result<()>) {
+        match result {
+            Ok(()) => self.clear_problem(area),
+            Err(e) => self.report_problem(area, e.to_string()),
+        }
+    }
+
+    /// Returns whether `area`, or a subject in it, has a problem.
+    pub fn has_problem(&self, area: &str) -> bool {
+        self.problems.lock().keys().any(|(of, _)| *of == area)
+    }
+
+    /// Records that a source could not be read to its end, or only in part.
+    pub fn report_source_problem(&self, source: &str, error: &Error) {
+        tracing::error!(source, error = %error, "a source has a problem");
+        self.sources.lock().insert(source.to_owned(), error.to_string());
+    }
+
+    /// Returns all problems, those of sources last.
+    pub fn problems(&self) -> Vec<String> {
+        let sources = self.source_problems();
+        let own: Vec<_> =
+            self.problems.lock().iter().map(|((area, _), problem)| format!("{area}: {problem}")).collect();
+        [own, sources].concat()
+    }
+
+    /// Returns the problems of sources.
+    pub fn source_problems(&self) -> Vec<String> {
+        let sources = self.sources.lock();
+        sources.iter().map(|(source, problem)| format!("source {source}: {problem}")).collect()
+    }
+}

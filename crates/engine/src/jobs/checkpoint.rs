@@ -1,0 +1,128 @@
+//! Checkpoints, and truncation of the log below them.
+
+use std::sync::atomic::Ordering;
+
+use tidemill_types::{Error, PartitionId, Result};
+
+use super::flush::flush;
+use crate::checkpoint::{self, StateImage};
+use crate::core::Core;
+
+/// Checkpoints kept per partition: the last, and one to fall back to when it is damaged.
+const CHECKPOINTS_KEPT: usize = 2;
+
+/// Takes a checkpoint and truncates the log, as a job.
+pub fn run(core: &Core) {
+    let result = checkpoint(core).and_then(|()| truncate_idle_logs(core));
+    core.health.record_outcome("checkpoint", result);
+}
+
+/// Takes a checkpoint of every partition that moved, then drops the log below.
+///
+/// Order matters: images first, then every table past them and the partition's log durable, then the files, then
+/// truncation. What was emitted into other partitions and may not be on the disk there is in the image.
+///
+/// A partition that cannot be checkpointed does not keep the others from it: on a full disk each of them frees room.
+pub fn checkpoint(core: &Core) -> Result<()> {
+    let _alone = core.checkpointing.lock();
+    if !core.checkpoints_allowed() {
+        return Err(Error::unavailable("a partition stopped applying its log; no checkpoint is taken"));
+    }
+    let mut images = Vec::new();
+    for partition in core.partitions() {
+        let dir = checkpoint::checkpoint_dir(&core.dir, partition.id);
+        let last = checkpoint::list(&dir)?.last().map(|(offset, _)| *offset);
+        let _round = partition.apply_lock.lock();
+        let state = partition.state.read();
+        if last != Some(state.next) {
+            let outbox = partition.outbox.unconfirmed(&*core.log);
+            images.push((partition.id, StateImage::new(&state, &core.deployment.queries, &outbox)?));
+        }
+    }
+    if images.is_empty() {
+        return Ok(());
+    }
+    let mut failed = flush(core).err();
+    for (id, image) in &images {
+        if let Err(e) = publish_checkpoint(core, *id, image) {
+            failed.get_or_insert(e);
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Writes a partition's checkpoint, if everything below it is where it must be, and drops the log below.
+fn publish_checkpoint(core: &Core, id: PartitionId, image: &StateImage) -> Result<()> {
+    if !core.checkpoints_allowed() {
+        return Err(Error::unavailable("a partition stopped applying its log; no checkpoint is taken"));
+    }
+    let durable = core.log.durable(id);
+    if durable < image.next() {
+        return Err(Error::unavailable(format!(
+            "partition {id}: the log is on the disk up to offset {durable} only, not to {}",
+            image.next()
+        )));
+    }
+    for (stream, table) in core.tables.writable() {
+        if table.first_pending(id).is_some_and(|pending| pending < image.next()) {
+            return Err(Error::unavailable(format!(
+                "partition {id}: table {} is not flushed up to offset {}",
+                stream.name,
+                image.next()
+            )));
+        }
+    }
+    let dir = checkpoint::checkpoint_dir(&core.dir, id);
+    image.save(&dir, false)?;
+    // explanations are a help, not a need: on a disk that runs low their room is for the log
+    if core.check_disk_space().is_ok() {
+        core.health.record_outcome("why", image.save_trace(&dir, &core.deployment.program));
+    }
+    core.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+    truncate_below(core, id, &dir)
+}
+
+/// Drops the log of partitions that stand still. A checkpoint frees the log up to the one before it, which a partition
+/// without traffic would never get rid of: it writes its last checkpoint a second time, if that takes less room than the
+/// log.
+pub fn truncate_idle_logs(core: &Core) -> Result<()> {
+    let _alone = core.checkpointing.lock();
+    if !core.checkpoints_allowed() {
+        return Ok(());
+    }
+    for partition in core.partitions() {
+        let dir = checkpoint::checkpoint_dir(&core.dir, partition.id);
+        let files = checkpoint::list(&dir)?;
+        let Some((last, path)) = files.last() else { continue };
+        let has_copy = files.iter().filter(|(offset, _)| offset == last).count() > 1;
+        let image_bytes = path.metadata().map_or(u64::MAX, |m| m.len());
+        if has_copy || core.log.start(partition.id) >= *last || core.log.bytes(partition.id) <= image_bytes {
+            continue;
+        }
+        let image = {
+            let _round = partition.apply_lock.lock();
+            let state = partition.state.read();
+            if state.next != *last {
+                continue;
+            }
+            StateImage::new(&state, &core.deployment.queries, &partition.outbox.unconfirmed(&*core.log))?
+        };
+        image.save(&dir, true)?;
+        truncate_below(core, partition.id, &dir)?;
+    }
+    Ok(())
+}
+
+/// Removes all but the last checkpoints, and the log below the oldest one kept.
+fn truncate_below(core: &Core, id: PartitionId, dir: &std::path::Path) -> Result<()> {
+    let files = checkpoint::list(dir)?;
+    let keep_from = files.len().saturating_sub(CHECKPOINTS_KEPT);
+    for (_, path) in &files[..keep_from] {
+        checkpoint::remove(path)?;
+    }
+    // with one checkpoint there is nothing to fall back to but the log itself
+    if files.len() >= CHECKPOINTS_KEPT {
+        core.log.truncate(id, files[keep_from].0)?;
+    }
+    Ok(())
+}

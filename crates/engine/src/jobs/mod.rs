@@ -1,0 +1,89 @@
+//! Background jobs: flushes, checkpoints, aggregate rules, the watch on disk space.
+//!
+//! One dispatcher starts every job when it is due. Jobs of one queue never run at the same time, and each class of jobs
+//! has its own threads, so that a slow aggregate rule delays no flush and a flush of one table delays no other table.
+
+pub mod aggregate_rules;
+pub mod checkpoint;
+mod disk_space;
+pub mod flush;
+mod scheduler;
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tidemill_types::Result;
+
+use crate::core::Core;
+use scheduler::{Job, JobClass, Schedule};
+
+/// Aggregate rules that run at the same time.
+const RULES_AT_ONCE: usize = 2;
+/// How often the free space of the disk is measured.
+const DISK_SPACE_INTERVAL: Duration = Duration::from_millis(50);
+/// Shortest interval of an aggregate rule.
+const RULE_INTERVAL_MIN: Duration = Duration::from_millis(10);
+
+/// Starts the threads of the background jobs. They end when the engine stops.
+///
+/// Errors: `Unavailable` when a thread cannot be started.
+pub fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
+    scheduler::start(core, all(core), bound)
+}
+
+/// Returns how many jobs of a class run at the same time.
+fn bound(class: JobClass) -> usize {
+    match class {
+        JobClass::Flush => std::thread::available_parallelism().map_or(1, NonZero::get),
+        JobClass::Checkpoint | JobClass::Watch => 1,
+        JobClass::Rule => RULES_AT_ONCE,
+    }
+}
+
+fn all(core: &Core) -> Vec<Job> {
+    let settings = &core.deployment.settings;
+    let interval = |d: tidemill_types::Duration| Duration::from_micros(d.0.unsigned_abs());
+    let flush_interval = interval(settings.flush_interval);
+    let mut jobs = Vec::new();
+    for (index, (stream, _)) in core.tables.writable().enumerate() {
+        jobs.push(Job {
+            name: format!("flush of {}", stream.name),
+            class: JobClass::Flush,
+            schedule: Schedule {
+                interval: flush_interval,
+                is_early: Some(Box::new(move |core: &Core| flush::is_large(core, index))),
+            },
+            run: Box::new(move |core: &Core| flush::run(core, index)),
+        });
+    }
+    jobs.push(Job {
+        name: "checkpoint".into(),
+        class: JobClass::Checkpoint,
+        schedule: Schedule::every(interval(settings.checkpoint_interval)),
+        run: Box::new(checkpoint::run),
+    });
+    jobs.push(Job {
+        name: "lossy queries".into(),
+        class: JobClass::Watch,
+        schedule: Schedule::every(flush_interval),
+        run: Box::new(crate::query_info::report_lossy_queries),
+    });
+    jobs.push(Job {
+        name: "disk space".into(),
+        class: JobClass::Watch,
+        schedule: Schedule::every(DISK_SPACE_INTERVAL),
+        run: disk_space::job(),
+    });
+    for (index, aggregate) in core.deployment.program.aggregates().iter().enumerate() {
+        let Some(every) = aggregate.every else { continue };
+        jobs.push(Job {
+            name: format!("rule {}", aggregate.name),
+            class: JobClass::Rule,
+            schedule: Schedule::every(interval(every).max(RULE_INTERVAL_MIN)),
+            run: Box::new(move |core: &Core| aggregate_rules::run_scheduled(core, index)),
+        });
+    }
+    jobs
+}

@@ -1,0 +1,153 @@
+//! What the parts of a running engine share: log, tables, clock, health, counters.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidemill_log::Log;
+use tidemill_types::Result;
+
+use crate::Analytics;
+use crate::apply_queue::InFlight;
+use crate::clock::Clock;
+use crate::counters::{AggregateCounts, EngineCounters};
+use crate::deployment::Deployment;
+use crate::disk_space::DiskSpace;
+use crate::health::HealthBoard;
+use crate::notifier::Notifier;
+use crate::source_rejections::SourceRejections;
+use crate::subscribe::Subscribers;
+use crate::tables::TableSet;
+
+/// How long an owner waits before it looks again whether a full tail has been flushed.
+const TAIL_POLL: Duration = Duration::from_millis(5);
+
+/// Shared services of a running engine. They know nothing of its partitions.
+pub struct Services {
+    /// Data directory; empty for an engine in memory.
+    pub dir: PathBuf,
+    /// Deployed app.
+    pub deployment: Arc<Deployment>,
+    /// Clock.
+    pub clock: Arc<dyn Clock>,
+    /// Log.
+    pub log: Arc<dyn Log>,
+    /// Tables.
+    pub tables: TableSet,
+    /// Records written but not applied.
+    pub in_flight: InFlight,
+    /// Free space on the disk of the data directory.
+    pub disk_space: DiskSpace,
+    /// In-process readers of streams.
+    pub subscribers: Subscribers,
+    /// SQL, once it is set.
+    pub analytics: OnceLock<Arc<dyn Analytics>>,
+    /// Runs of aggregate rules, by name.
+    pub aggregates: Mutex<BTreeMap<String, AggregateCounts>>,
+    /// Counters.
+    pub counts: EngineCounters,
+    /// Rejected rows of sources.
+    pub source_rejections: SourceRejections,
+    /// Present problems.
+    pub health: HealthBoard,
+    /// Wakes background jobs when there is work, or when the engine stops.
+    pub notifier: Notifier,
+    /// Held while checkpoints are taken and the log is truncated, because two at once would write the same files.
+    pub checkpointing: Mutex<()>,
+    sources_stopping: AtomicBool,
+    stopping: AtomicBool,
+    checkpoints_disabled: AtomicBool,
+}
+
+impl Services {
+    /// Creates the services of an engine on `dir`.
+    pub fn new(
+        dir: PathBuf,
+        deployment: Arc<Deployment>,
+        clock: Arc<dyn Clock>,
+        log: Arc<dyn Log>,
+        tables: TableSet,
+    ) -> Self {
+        Self {
+            disk_space: DiskSpace::new(&dir, deployment.settings.reserve_bytes),
+            dir,
+            deployment,
+            clock,
+            log,
+            tables,
+            in_flight: InFlight::default(),
+            subscribers: Subscribers::default(),
+            analytics: OnceLock::new(),
+            aggregates: Mutex::default(),
+            counts: EngineCounters::default(),
+            source_rejections: SourceRejections::default(),
+            health: HealthBoard::default(),
+            notifier: Notifier::default(),
+            checkpointing: Mutex::default(),
+            sources_stopping: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            checkpoints_disabled: AtomicBool::new(false),
+        }
+    }
+
+    /// Rejects writes while the disk of the data directory is nearly full.
+    ///
+    /// Errors: `Unavailable`, which says how much is free and what would help.
+    pub fn check_disk_space(&self) -> Result<()> {
+        self.disk_space.check(|| self.in_flight.bytes() as u64)
+    }
+
+    /// Measures the free space that the next checks go by.
+    pub fn measure_disk_space(&self) {
+        self.disk_space.measure(self.in_flight.bytes() as u64);
+    }
+
+    /// Asks sources to end after their current chunk.
+    pub fn set_sources_stopping(&self) {
+        self.sources_stopping.store(true, Ordering::Release);
+    }
+
+    /// Returns whether sources are asked to end.
+    pub fn sources_stopping(&self) -> bool {
+        self.sources_stopping.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the engine is stopping.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Asks loops and retries to end.
+    pub fn set_stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.notifier.notify();
+    }
+
+    /// Forbids checkpoints from now on: a partition stopped in the middle of its log.
+    pub fn disable_checkpoints(&self) {
+        self.checkpoints_disabled.store(true, Ordering::Release);
+    }
+
+    /// Returns whether checkpoints may be published.
+    pub fn checkpoints_allowed(&self) -> bool {
+        !self.checkpoints_disabled.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a table has as many rows in its tail as memory allows.
+    pub fn tails_full(&self) -> bool {
+        self.tables.any_pending(self.deployment.settings.tail_bytes)
+    }
+
+    /// Waits while the tail of a table is full, so that memory stays bounded while the object store is unavailable.
+    pub fn wait_for_tails(&self) {
+        while !self.is_stopping() && self.tails_full() {
+            self.health
+                .report_problem("tables", "the tail of a table is full and waits to be flushed".into());
+            self.notifier.notify();
+            self.clock.sleep(TAIL_POLL);
+        }
+    }
+}

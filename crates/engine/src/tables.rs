@@ -1,0 +1,85 @@
+//! Tables of a deployment, and the runtime of their object store.
+
+use std::sync::{Arc, OnceLock};
+
+use tidemill_types::{Result, StreamSchema};
+use tidemill_zones::{Table, Zones};
+
+use crate::crash_points;
+use crate::deployment::{Deployment, TableRef};
+
+/// A stream and the table that stores its events.
+pub type StreamTable = (Arc<StreamSchema>, Arc<Table>);
+
+/// Open tables of a deployment.
+pub struct TableSet {
+    /// All tables of the data directory.
+    pub zones: Zones,
+    /// Runs what talks to the object store.
+    pub runtime: tokio::runtime::Runtime,
+    /// Tables of the streams, by their position in the program.
+    streams: Vec<StreamTable>,
+    rejected: StreamTable,
+    former: OnceLock<Vec<StreamTable>>,
+}
+
+impl TableSet {
+    /// Opens the tables of `deployment` in `zones`.
+    ///
+    /// Errors: those of [`Zones::table`].
+    pub fn open(deployment: &Deployment, zones: Zones, runtime: tokio::runtime::Runtime) -> Result<Self> {
+        let open = |stream: &Arc<StreamSchema>| {
+            crash_points::before(|| format!("open table {}", stream.name));
+            let table = runtime.block_on(zones.table(stream, deployment.partitions()))?;
+            Ok((stream.clone(), table))
+        };
+        let streams = deployment.program.streams().iter().map(open).collect::<Result<Vec<_>>>()?;
+        let rejected = open(&deployment.rejected_stream)?;
+        Ok(Self { streams, rejected, former: OnceLock::new(), zones, runtime })
+    }
+
+    /// Returns a table.
+    pub fn get(&self, table: TableRef) -> &Arc<Table> {
+        match table {
+            TableRef::Stream(stream) => &self.streams[stream].1,
+            TableRef::Rejected => &self.rejected.1,
+        }
+    }
+
+    /// Returns the tables of the streams of the program, in their order.
+    pub fn streams(&self) -> &[StreamTable] {
+        &self.streams
+    }
+
+    /// Returns the table of rejected rows.
+    pub fn rejected(&self) -> &Arc<Table> {
+        &self.rejected.1
+    }
+
+    /// Returns all tables that take rows; that of rejected rows is the last.
+    pub fn writable(&self) -> impl Iterator<Item = &StreamTable> {
+        self.streams.iter().chain(std::iter::once(&self.rejected))
+    }
+
+    /// Returns the tables of streams that only earlier apps declared. No rows are added to them.
+    pub fn former(&self) -> &[StreamTable] {
+        self.former.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Sets the former tables, once.
+    pub fn set_former(&self, tables: Vec<StreamTable>) {
+        let first_time = self.former.set(tables).is_ok();
+        debug_assert!(first_time, "former tables are opened once");
+    }
+
+    /// Returns the table of rows of the stream called `name`, former streams included.
+    pub fn by_name(&self, name: &str) -> Option<&Arc<Table>> {
+        let all = self.streams.iter().chain(self.former());
+        all.clone().find(|(stream, _)| stream.name == name).map(|(_, table)| table)
+    }
+
+    /// Returns whether a table has at least `bytes` of rows that are not in tablets.
+    pub fn any_pending(&self, bytes: u64) -> bool {
+        self.writable().any(|(_, table)| table.pending_bytes() >= bytes)
+    }
+}

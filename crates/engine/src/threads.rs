@@ -1,0 +1,139 @@
+//! Threads of a running engine, and the order in which they end.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidemill_types::{Error, Result};
+
+use crate::core::Core;
+use crate::partition::Partition;
+use crate::{jobs, source, timers};
+
+/// Areas of problems that keep records from being applied until there is room on a disk, or the disk works again.
+const DISK_PROBLEM_AREAS: [&str; 3] = ["log", "tables", "disk"];
+/// How long a stop waits at least, and between two looks at the problems.
+const STOP_WAIT_STUCK: Duration = Duration::from_secs(1);
+
+/// Threads of an engine: owners and forwarders of its partitions, background jobs, timers, sources.
+#[derive(Default)]
+pub struct EngineThreads {
+    owners: Mutex<Vec<JoinHandle<()>>>,
+    forwarders: Mutex<Vec<JoinHandle<()>>>,
+    background: Mutex<Vec<JoinHandle<()>>>,
+    sources: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl EngineThreads {
+    /// Starts all threads but those of sources.
+    ///
+    /// Errors: `Unavailable` when a thread cannot be started.
+    pub fn start(core: &Arc<Core>) -> Result<Self> {
+        let owners = spawn_per_partition(core, "partition", |p, core| p.run_owner(core))?;
+        let forwarders =
+            spawn_per_partition(core, "forward", |p, core| p.run_forwarder(core, core.partitions()))?;
+        let mut background = jobs::start(core)?;
+        let shared = core.clone();
+        background.push(spawn("timers".into(), move || timers::run(&shared))?);
+        Ok(Self {
+            owners: Mutex::new(owners),
+            forwarders: Mutex::new(forwarders),
+            background: Mutex::new(background),
+            sources: Mutex::default(),
+        })
+    }
+
+    /// Starts the sources, unless they have been started.
+    pub fn start_sources(&self, core: &Arc<Core>) -> Result<()> {
+        let mut sources = self.sources.lock();
+        if sources.is_empty() {
+            *sources = source::start(core)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all sources have ended.
+    pub fn join_sources(&self) {
+        // a panic of a source has been printed; what it sent before is applied all the same
+        join(&self.sources);
+    }
+
+    /// Returns whether a source is still being read.
+    pub fn sources_running(&self) -> bool {
+        self.sources.lock().iter().any(|t| !t.is_finished())
+    }
+
+    /// Stops as [`Self::stop`] does, then takes a last checkpoint and closes the log. Does nothing if the threads were stopped
+    /// before.
+    ///
+    /// Errors: those of the checkpoint and of closing the log. No acknowledged record is lost; the next start replays it.
+    pub fn stop_with_checkpoint(&self, core: &Core, wait: Duration) -> Result<()> {
+        if !self.stop(core, wait) {
+            return Ok(());
+        }
+        let taken =
+            jobs::checkpoint::checkpoint(core).and_then(|()| jobs::checkpoint::truncate_idle_logs(core));
+        taken.and(core.log.close())
+    }
+
+    /// Stops in order: sources, senders, owners, forwarders, background threads. Waits up to `wait` until all records are
+    /// applied. Returns false if the threads were stopped before.
+    pub fn stop(&self, core: &Core, wait: Duration) -> bool {
+        if self.owners.lock().is_empty() {
+            return false;
+        }
+        core.set_sources_stopping();
+        join(&self.sources);
+        core.partitions().iter().for_each(|p| p.apply_queue.stop_accepting());
+        // what rules emit for other partitions is applied as well; what a failing disk holds up stays in the log
+        wait_applied(core, wait);
+        core.set_stopping();
+        core.partitions().iter().for_each(|p| p.apply_queue.close());
+        join(&self.owners);
+        // owners add no more emissions; those that a failing disk held up are in the last checkpoint
+        for (reply, _) in core.partitions().iter().flat_map(|p| p.outbox.close()) {
+            // a caller that no longer waits is no error
+            let _ = reply.send(Err(Error::unavailable(
+                "the events are in the log and applied, but the engine stopped before what they emitted was sent on",
+            )));
+        }
+        join(&self.forwarders);
+        join(&self.background);
+        true
+    }
+}
+
+/// Waits until all records are applied, but not for a disk that rejects them.
+fn wait_applied(core: &Core, wait: Duration) {
+    let deadline = core.clock.monotonic() + wait;
+    let stuck = || DISK_PROBLEM_AREAS.iter().any(|area| core.health.has_problem(area));
+    core.in_flight.wait_until_drained_for(&*core.clock, wait.min(STOP_WAIT_STUCK));
+    while !stuck() && core.clock.monotonic() < deadline && !core.in_flight.is_drained() {
+        core.in_flight.wait_until_drained_for(&*core.clock, STOP_WAIT_STUCK.min(wait));
+    }
+}
+
+fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
+    for thread in threads.lock().drain(..) {
+        let _ = thread.join();
+    }
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name(name).spawn(body);
+    thread.map_err(|e| Error::unavailable("cannot start a thread of the engine").with_source(e))
+}
+
+fn spawn_per_partition(
+    core: &Arc<Core>,
+    name: &str,
+    body: fn(&Partition, &Core),
+) -> Result<Vec<JoinHandle<()>>> {
+    (0..core.partitions().len())
+        .map(|p| {
+            let core = core.clone();
+            spawn(format!("{name}-{p}"), move || body(&core.partitions()[p], &core))
+        })
+        .collect()
+}
