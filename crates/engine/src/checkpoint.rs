@@ -1,13 +1,13 @@
 //! Checkpoint files: the state of one partition at an offset.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tidemill_docs::{Store, StoreSnapshot};
+use tidemill_log::disk::{Disk, FileReader, FileWriter};
 use tidemill_rules::{Counters, Executor, Program, TraceImage};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
@@ -17,7 +17,7 @@ use crate::entry::{self, Emission, Encoder, Entry, Streams};
 use crate::queries::Queries;
 use crate::queries::runtime::{QueryCountsByFile, QueryState, SavedUnit};
 use crate::state::{PartitionState, TransferCounts, new_trace, store_limits};
-use crate::{LedgerCounts, crash_points, private_files};
+use crate::{LedgerCounts, crash_points};
 
 const MAGIC: &[u8; 8] = b"TMCKPT01";
 /// In the name of a second checkpoint of one offset.
@@ -105,48 +105,50 @@ impl StateImage {
     /// (16 bytes each, little-endian); where the first section names units of queries the same of their states
     /// (`docs/formats/flow-state.md`), one after another; where it names emissions the same of their log entries
     /// (`docs/formats/entries.md`); then the documents as in `docs/formats/checkpoint-docs.md`.
-    pub fn save(&self, dir: &Path, copy: bool) -> Result<PathBuf> {
+    pub fn save(&self, disk: &dyn Disk, dir: &Path, copy: bool) -> Result<PathBuf> {
         let name = if copy { copy_name(self.meta.next) } else { file_name(self.meta.next) };
         let path = dir.join(name);
         let failed = |e: std::io::Error| {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
-        private_files::create_dir_durably(dir).map_err(failed)?;
+        create_dir_durably(disk, dir).map_err(failed)?;
         let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
         let temporary = path.with_extension("tmp");
         step("write beside");
-        let written = self.write_file(&temporary).and_then(|()| {
+        let written = self.write_file(disk, &temporary).and_then(|()| {
             step("replace");
-            std::fs::rename(&temporary, &path)
+            disk.rename(&temporary, &path)
         });
-        written.inspect_err(|_| remove_temporary(&temporary)).map_err(failed)?;
+        written.inspect_err(|_| remove_temporary(disk, &temporary)).map_err(failed)?;
         step("sync the directory of");
-        sync_dir(dir).map_err(failed)?;
+        disk.sync_dir(dir).map_err(failed)?;
         Ok(path)
     }
 
-    fn write_file(&self, path: &Path) -> std::io::Result<()> {
-        let mut out = BufWriter::with_capacity(1 << 20, private_files::create_file(path)?);
+    fn write_file(&self, disk: &dyn Disk, path: &Path) -> std::io::Result<()> {
+        let mut out = BufWriter::with_capacity(1 << 20, FileWriter::new(disk.create(path)?));
         self.write(&mut out)?;
-        out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.into_file().sync()
     }
 
-    /// Writes beside the checkpoint what `why` can explain, so that it can after a restart. Nothing else needs it: it
-    /// is not forced to disk.
+    /// Writes what `why` can explain next to the checkpoint, so that it can after a restart. Recovery does not need the file, so
+    /// its rename may be lost; a file that is there is whole.
     ///
     /// Errors: `Unavailable` when it cannot be written.
-    pub fn save_trace(&self, dir: &Path, program: &Program) -> Result<()> {
+    pub fn save_trace(&self, disk: &dyn Disk, dir: &Path, program: &Program) -> Result<()> {
         let path = trace_path(&dir.join(file_name(self.meta.next)));
         let failed = |e: std::io::Error| {
             Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
         };
         let temporary = path.with_extension("why.tmp");
-        let written = private_files::create_file(&temporary).map_err(failed).and_then(|file| {
-            let mut out = BufWriter::with_capacity(1 << 20, file);
+        let written = disk.create(&temporary).map_err(failed).and_then(|file| {
+            let mut out = BufWriter::with_capacity(1 << 20, FileWriter::new(file));
             self.trace.write_to(program, &mut out).map_err(|e| e.context(path.display()))?;
-            out.flush().and_then(|()| std::fs::rename(&temporary, &path)).map_err(failed)
+            let synced =
+                out.into_inner().map_err(io::IntoInnerError::into_error).and_then(|w| w.into_file().sync());
+            synced.and_then(|()| disk.rename(&temporary, &path)).map_err(failed)
         });
-        written.inspect_err(|_| remove_temporary(&temporary))
+        written.inspect_err(|_| remove_temporary(disk, &temporary))
     }
 
     fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
@@ -171,30 +173,27 @@ impl StateImage {
 }
 
 /// Removes what a failed write left: on a full disk the next attempt needs the room.
-fn remove_temporary(temporary: &Path) {
+fn remove_temporary(disk: &dyn Disk, temporary: &Path) {
     // if it cannot be removed now, the next attempt begins it anew
-    let _ = std::fs::remove_file(temporary);
+    let _ = disk.remove(temporary);
 }
 
 /// Checkpoint files in `dir`, copies included, oldest first.
-pub fn list(dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
+pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
     let failed = |e| Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e);
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
+    let names = match disk.list(dir) {
+        Ok(names) => names,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(failed(e)),
     };
     let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(failed)?.path();
-        let offset = path
-            .file_name()
-            .and_then(|n| n.to_str())
-            .and_then(|n| n.strip_suffix(".ckpt"))
+    for name in names {
+        let offset = name
+            .strip_suffix(".ckpt")
             .map(|n| n.strip_suffix(COPY_SUFFIX).unwrap_or(n))
             .and_then(|n| n.parse().ok());
         if let Some(offset) = offset {
-            found.push((Offset(offset), path));
+            found.push((Offset(offset), dir.join(name)));
         }
     }
     found.sort();
@@ -207,9 +206,9 @@ fn trace_path(checkpoint: &Path) -> PathBuf {
 }
 
 /// Writes the copy of a checkpoint, if there is none; when this returns it is on the disk.
-pub fn copy_checkpoint(dir: &Path, next: Offset) -> Result<()> {
+pub fn copy_checkpoint(disk: &dyn Disk, dir: &Path, next: Offset) -> Result<()> {
     let (checkpoint, copy) = (dir.join(file_name(next)), dir.join(copy_name(next)));
-    if copy.exists() {
+    if disk.open(&copy).is_ok() {
         return Ok(());
     }
     let failed = |e: std::io::Error| {
@@ -217,34 +216,36 @@ pub fn copy_checkpoint(dir: &Path, next: Offset) -> Result<()> {
     };
     let temporary = copy.with_extension("tmp");
     crash_points::before(|| format!("write beside {}", copy.display()));
-    let copied = std::fs::copy(&checkpoint, &temporary)
-        .and_then(|_| File::open(&temporary)?.sync_all())
-        .and_then(|()| std::fs::rename(&temporary, &copy));
-    copied.inspect_err(|_| remove_temporary(&temporary)).map_err(failed)?;
-    sync_dir(dir).map_err(failed)
+    let copied = copy_file(disk, &checkpoint, &temporary).and_then(|()| disk.rename(&temporary, &copy));
+    copied.inspect_err(|_| remove_temporary(disk, &temporary)).map_err(failed)?;
+    disk.sync_dir(dir).map_err(failed)
 }
 
 /// Removes a checkpoint and the explanations beside it.
-pub fn remove(checkpoint: &Path) -> Result<()> {
+pub fn remove(disk: &dyn Disk, checkpoint: &Path) -> Result<()> {
     let failed =
         |path: &Path, e| Error::unavailable(format!("{}: cannot be removed", path.display())).with_source(e);
     let why = trace_path(checkpoint);
-    match std::fs::remove_file(&why) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&why, e)),
-        _ => {}
+    if disk.open(&why).is_ok() {
+        disk.remove(&why).map_err(|e| failed(&why, e))?;
     }
-    std::fs::remove_file(checkpoint).map_err(|e| failed(checkpoint, e))
+    disk.remove(checkpoint).map_err(|e| failed(checkpoint, e))
 }
 
 /// Takes back what `why` could explain when the checkpoint was written. Returns what is wrong with it, if anything.
-pub fn load_trace(checkpoint: &Path, state: &mut PartitionState, program: &Program) -> Option<String> {
+pub fn load_trace(
+    disk: &dyn Disk,
+    checkpoint: &Path,
+    state: &mut PartitionState,
+    program: &Program,
+) -> Option<String> {
     let path = trace_path(checkpoint);
     let told = |e: Error| Some(format!("{}: {e}; why explains events from there on only", path.display()));
-    match File::open(&path) {
+    match disk.open(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
         Err(e) => told(Error::unavailable("cannot be opened").with_source(e)),
         Ok(file) => {
-            let mut input = BufReader::with_capacity(1 << 20, file);
+            let mut input = BufReader::with_capacity(1 << 20, FileReader::new(file));
             state.trace.read_from(program, &mut input).map_or_else(told, |_| None)
         }
     }
@@ -258,8 +259,23 @@ fn copy_name(next: Offset) -> String {
     format!("{:020}{COPY_SUFFIX}.ckpt", next.0)
 }
 
-fn sync_dir(dir: &Path) -> std::io::Result<()> {
-    File::open(dir)?.sync_all()
+fn copy_file(disk: &dyn Disk, from: &Path, to: &Path) -> io::Result<()> {
+    let mut input = FileReader::new(disk.open(from)?);
+    let mut output = FileWriter::new(disk.create(to)?);
+    io::copy(&mut input, &mut output)?;
+    output.into_file().sync()
+}
+
+/// Creates a directory and its parents, and syncs the directories that contain the new ones, so that they survive a power
+/// failure.
+fn create_dir_durably(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    if disk.list(path).is_ok() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_dir_durably(disk, parent)?;
+    disk.create_dir(path)?;
+    disk.sync_dir(parent)
 }
 
 /// A checkpoint that was read.
@@ -279,14 +295,16 @@ pub struct LoadedCheckpoint {
 ///
 /// Errors: `Corrupt` with the file and what is wrong in it.
 pub fn load(
+    disk: &dyn Disk,
     path: &Path,
     deployment: &Deployment,
     partition: PartitionId,
     since: Offset,
 ) -> Result<LoadedCheckpoint> {
-    let file = File::open(path)
+    let file = disk
+        .open(path)
         .map_err(|e| Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e))?;
-    let mut input = BufReader::with_capacity(1 << 20, file);
+    let mut input = BufReader::with_capacity(1 << 20, FileReader::new(file));
     read(&mut input, deployment, partition, since).map_err(|e| e.context(path.display()))
 }
 

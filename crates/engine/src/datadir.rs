@@ -1,12 +1,13 @@
 //! Data directory: its lock, its number of partitions, and the deployed app.
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tidemill_log::disk::{Disk, FileReader, FileWriter, OsDisk};
 use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 
 use crate::App;
@@ -19,8 +20,9 @@ const FORMAT: u32 = 1;
 /// Data directory locked by this process.
 pub struct DataDir {
     path: PathBuf,
+    disk: Arc<dyn Disk>,
     /// Holds the lock until it is dropped.
-    _lock: File,
+    _lock: Box<dyn Any + Send + Sync>,
     meta: DataDirMeta,
 }
 
@@ -37,11 +39,11 @@ impl DataDir {
     ///
     /// Errors: `Conflict` while another process has the lock; `Invalid` for a directory of another format,
     /// and for one with foreign files.
-    pub fn open(path: &Path, partitions: u32) -> Result<Self> {
-        check_content(path)?;
-        private_files::create_dir(path).map_err(|e| io_error(path, e))?;
+    pub fn open(path: &Path, disk: Arc<dyn Disk>, partitions: u32) -> Result<Self> {
+        check_content(&*disk, path)?;
+        disk.create_dir(path).map_err(|e| io_error(path, e))?;
         disk_space::free_reserve_for_start(path);
-        let lock = lock(path)?;
+        let lock = lock(&*disk, path)?;
         match private_files::restrict_access(path) {
             Ok(Some(mode)) => tracing::warn!(
                 "{}: all users of this machine could read the data directory (mode {mode:04o}); now only its owner can \
@@ -49,6 +51,8 @@ impl DataDir {
                 path.display()
             ),
             Ok(None) => {}
+            // a simulated disk has no access rights
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(
                 %error,
                 "{}: all users of this machine can read the data directory, and that cannot be changed",
@@ -56,7 +60,7 @@ impl DataDir {
             ),
         }
         let file = path.join("meta.json");
-        let mut meta = match read_json::<DataDirMeta>(&file)? {
+        let mut meta = match read_json::<DataDirMeta>(&*disk, &file)? {
             Some(meta) if meta.format == FORMAT => meta,
             Some(meta) => {
                 return Err(Error::invalid(format!(
@@ -68,13 +72,18 @@ impl DataDir {
             None => DataDirMeta { format: FORMAT, partitions, epoch: 0 },
         };
         meta.epoch += 1;
-        write_json(&file, &meta)?;
-        Ok(Self { path: path.to_owned(), _lock: lock, meta })
+        write_json(&*disk, &file, &meta)?;
+        Ok(Self { path: path.to_owned(), disk, _lock: lock, meta })
     }
 
     /// Returns whether an app is deployed in `dir`. Writes nothing there.
-    pub fn has_app(dir: &Path) -> bool {
-        dir.join("app.json").exists()
+    pub fn has_app(disk: &dyn Disk, dir: &Path) -> bool {
+        disk.open(&app_file(dir)).is_ok()
+    }
+
+    /// Returns the disk of the directory.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
     }
 
     /// Returns the path of the directory.
@@ -94,7 +103,7 @@ impl DataDir {
 
     /// Returns the deployment, if there is one.
     pub fn deployment(&self) -> Result<Option<DeploymentRecord>> {
-        deployment(&self.path)
+        deployment(&*self.disk, &self.path)
     }
 
     /// Makes `deployment` the one that the next start opens. After a crash, it is either the previous one or
@@ -103,6 +112,7 @@ impl DataDir {
         let DeploymentRecord { app, first_offsets: since, former, pinned_streams: homes } =
             deployment.clone();
         write_json(
+            &*self.disk,
             &app_file(&self.path),
             &StoredDeployment { app: app.source().clone(), since, former, homes },
         )
@@ -173,8 +183,8 @@ fn app_file(dir: &Path) -> PathBuf {
     dir.join("app.json")
 }
 
-fn deployment(dir: &Path) -> Result<Option<DeploymentRecord>> {
-    let Some(stored) = read_json::<StoredDeployment>(&app_file(dir))? else { return Ok(None) };
+fn deployment(disk: &dyn Disk, dir: &Path) -> Result<Option<DeploymentRecord>> {
+    let Some(stored) = read_json::<StoredDeployment>(disk, &app_file(dir))? else { return Ok(None) };
     let StoredDeployment { app, since, former, homes } = stored;
     let app = App::from_source(app).map_err(|e| e.context(app_file(dir).display()))?;
     Ok(Some(DeploymentRecord { app, first_offsets: since, former, pinned_streams: homes }))
@@ -182,7 +192,7 @@ fn deployment(dir: &Path) -> Result<Option<DeploymentRecord>> {
 
 /// Returns the app deployed in a data directory, if there is one. Does not lock the directory.
 pub fn deployed_app(dir: &Path) -> Result<Option<App>> {
-    Ok(deployment(dir)?.map(|deployment| deployment.app))
+    Ok(deployment(&OsDisk, dir)?.map(|deployment| deployment.app))
 }
 
 /// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
@@ -203,23 +213,22 @@ const KNOWN_ENTRIES: [&str; 12] = [
 ];
 
 /// Rejects a directory that is used for something else, before anything is written to it.
-fn check_content(path: &Path) -> Result<()> {
-    if path.join("meta.json").exists() {
+fn check_content(disk: &dyn Disk, path: &Path) -> Result<()> {
+    if disk.open(&path.join("meta.json")).is_ok() {
         return Ok(());
     }
-    let entries = match std::fs::read_dir(path) {
-        Ok(entries) => entries,
+    let names = match disk.list(path) {
+        Ok(names) => names,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(io_error(path, e)),
     };
-    for entry in entries {
-        let name = entry.map_err(|e| io_error(path, e))?.file_name();
+    for name in names {
         // the root of an ext file system has `lost+found`
-        if !KNOWN_ENTRIES.iter().any(|ours| name == *ours) && name != "lost+found" {
+        if !KNOWN_ENTRIES.contains(&name.as_str()) && name != "lost+found" {
             return Err(Error::invalid(format!(
                 "{}: is no data directory, and it is not empty: it holds `{}`. Name a new or an empty directory",
                 path.display(),
-                name.display()
+                name
             )));
         }
     }
@@ -227,18 +236,18 @@ fn check_content(path: &Path) -> Result<()> {
 }
 
 /// Locks the directory. The lock file names the process that has the lock.
-fn lock(path: &Path) -> Result<File> {
+fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Any + Send + Sync>> {
     let file = path.join("lock");
-    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&file);
-    let mut lock = open.map_err(|e| io_error(path, e))?;
-    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {
+    match disk.lock(&file) {
+        Ok(lock) => {
             // informational only, and a start must succeed on a full disk
-            let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+            let _ = write_process_id(disk, &file);
             Ok(lock)
         }
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let holder = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u32>().ok());
+        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+            let mut text = String::new();
+            let read = disk.open(&file).and_then(|file| FileReader::new(file).read_to_string(&mut text));
+            let holder = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
             let holder = holder.map_or("another process".to_owned(), |pid| format!("process {pid}"));
             Err(Error::conflict(format!(
                 "{}: {holder} has this data directory open. Wait until it ends, or end it; when it serves HTTP \
@@ -246,8 +255,14 @@ fn lock(path: &Path) -> Result<File> {
                 path.display()
             )))
         }
-        Err(e) => Err(io_error(path, e.into())),
+        Err(e) => Err(io_error(path, e)),
     }
+}
+
+fn write_process_id(disk: &dyn Disk, file: &Path) -> std::io::Result<()> {
+    let file = disk.open(file)?;
+    file.set_len(0)?;
+    writeln!(FileWriter::new(file), "{}", std::process::id())
 }
 
 fn io_error(path: &Path, e: std::io::Error) -> Error {

@@ -61,6 +61,8 @@ pub struct TableStore {
 pub struct Environment {
     /// Clock.
     pub clock: Arc<dyn Clock>,
+    /// Disk of the data directory.
+    pub disk: Arc<dyn Disk>,
     /// Log.
     pub log: Arc<dyn LogProvider>,
     /// Store of the tables; by default the one that the setting `tables` names.
@@ -69,7 +71,8 @@ pub struct Environment {
 
 impl Default for Environment {
     fn default() -> Self {
-        let log = LocalLogProvider { disk: Arc::new(OsDisk) };
-        Self { clock: Arc::new(SystemClock), log: Arc::new(log), table_store: None }
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+        let log = LocalLogProvider { disk: disk.clone() };
+        Self { clock: Arc::new(SystemClock), disk, log: Arc::new(log), table_store: None }
     }
 }

@@ -1,14 +1,14 @@
 //! Small JSON files of the data directory, with a checksum as their last field.
 
-use std::fs::File;
-use std::io::Write;
+use std::io::{IoSlice, Read};
 use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidemill_log::disk::{Disk, FileReader, write_all};
 use tidemill_types::{Error, Result};
 
-use crate::{crash_points, private_files};
+use crate::crash_points;
 
 /// Separator between the last field of a file and its checksum of eight hexadecimal digits.
 const CHECKSUM: &str = ",\n  \"crc32c\": \"";
@@ -20,14 +20,15 @@ const END: &str = "\"\n}";
 ///
 /// Errors: `Corrupt` if the checksum does not match, or if the content is not a `T`; `Unavailable` if the
 /// file cannot be read.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
+pub fn read_json<T: DeserializeOwned>(disk: &dyn Disk, path: &Path) -> Result<Option<T>> {
+    let mut bytes = Vec::new();
+    match disk.open(path).and_then(|file| FileReader::new(file).read_to_end(&mut bytes)) {
+        Ok(_) => {}
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => {
             return Err(Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e));
         }
-    };
+    }
     if let Some((content, sum)) = split(&bytes)
         && sum != checksum(content)
     {
@@ -48,23 +49,23 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 /// non-empty map.
 ///
 /// Errors: `Unavailable` if the file cannot be written.
-pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+pub fn write_json(disk: &dyn Disk, path: &Path, value: &impl Serialize) -> Result<()> {
     let failed = |e: std::io::Error| {
         Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e)
     };
     let step = |what: &str| crash_points::before(|| format!("{what} {}", path.display()));
     let temporary = path.with_extension("tmp");
     step("write beside");
-    let mut file = private_files::create_file(&temporary).map_err(failed)?;
+    let file = disk.create(&temporary).map_err(failed)?;
     let text = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
     let content = text.strip_suffix(b"\n}").unwrap_or(&text);
     let bytes = [content, CHECKSUM.as_bytes(), &checksum(content), END.as_bytes()].concat();
-    file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+    write_all(&*file, 0, &mut [IoSlice::new(&bytes)]).and_then(|()| file.sync()).map_err(failed)?;
     step("replace");
-    std::fs::rename(&temporary, path).map_err(failed)?;
+    disk.rename(&temporary, path).map_err(failed)?;
     step("sync the directory of");
     let dir = path.parent().unwrap_or(Path::new("."));
-    File::open(dir).and_then(|d| d.sync_all()).map_err(failed)
+    disk.sync_dir(dir).map_err(failed)
 }
 
 /// Splits a file into the content before the checksum, and the checksum.
@@ -84,6 +85,8 @@ fn checksum(content: &[u8]) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
+    use tidemill_log::disk::OsDisk;
+
     use super::*;
 
     #[test]
@@ -91,14 +94,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
         let value = std::collections::BTreeMap::from([("a", "\"\n}")]);
-        write_json(&path, &value).unwrap();
-        let read = || read_json::<std::collections::BTreeMap<String, String>>(&path);
+        write_json(&OsDisk, &path, &value).unwrap();
+        let read = || read_json::<std::collections::BTreeMap<String, String>>(&OsDisk, &path);
         assert_eq!(read().unwrap().unwrap()["a"], "\"\n}");
         std::fs::write(&path, "{\"a\":\"b\"\n}").unwrap();
         assert_eq!(read().unwrap().unwrap()["a"], "b");
         std::fs::write(&path, "\"\n}").unwrap();
         assert!(read().is_err());
-        write_json(&path, &value).unwrap();
+        write_json(&OsDisk, &path, &value).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"a\"", "\"b\"")).unwrap();
         assert!(read().unwrap_err().message().contains("checksum"));

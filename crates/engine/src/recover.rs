@@ -44,7 +44,8 @@ pub fn open(
     report.warnings.extend(opened.warnings);
     let tables = open_tables(data, &deployment, environment)?;
     let clock = environment.clock.clone();
-    let services = Services::new(data.path().to_owned(), deployment, clock, opened.log, tables);
+    let services =
+        Services::new(data.path().to_owned(), data.disk().clone(), deployment, clock, opened.log, tables);
     let core = Arc::new(Core::new(services));
     check_tables(&core, &log_ends(&core))?;
     let mut loaded = Vec::new();
@@ -187,12 +188,12 @@ fn load_state(
     report: &mut StartupReport,
 ) -> Result<LoadedCheckpoint> {
     let dir = checkpoint::checkpoint_dir(&core.dir, id);
-    let files = checkpoint::list(&dir)?;
+    let files = checkpoint::list(&*core.disk, &dir)?;
     let log_start = core.log.start(id);
     let mut damage = None;
     let own = files.iter().rev().take_while(|(offset, _)| *offset >= since);
     for (_, path) in own {
-        match checkpoint::load(path, &core.deployment, id, since) {
+        match checkpoint::load(&*core.disk, path, &core.deployment, id, since) {
             Ok(mut loaded) => {
                 // what the app before it knew is in the checkpoint of the deploy, which has told what becomes of it
                 if id.0 == 0 && (loaded.state.next > since || since == Offset(0)) {
@@ -201,6 +202,7 @@ fn load_state(
                         .extend(loaded.dropped_files.iter().map(|file| dropped_state_warning(core, file)));
                 }
                 report.warnings.extend(checkpoint::load_trace(
+                    &*core.disk,
                     path,
                     &mut loaded.state,
                     &core.deployment.program,

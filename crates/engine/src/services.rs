@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidemill_log::Log;
+use tidemill_log::disk::Disk;
 use tidemill_types::Result;
 
 use crate::Analytics;
@@ -29,6 +30,8 @@ const TAIL_POLL: Duration = Duration::from_millis(5);
 pub struct Services {
     /// Data directory; empty for an engine in memory.
     pub dir: PathBuf,
+    /// Disk of the data directory.
+    pub disk: Arc<dyn Disk>,
     /// Deployed app.
     pub deployment: Arc<Deployment>,
     /// Clock.
@@ -66,6 +69,7 @@ impl Services {
     /// Creates the services of an engine on `dir`.
     pub fn new(
         dir: PathBuf,
+        disk: Arc<dyn Disk>,
         deployment: Arc<Deployment>,
         clock: Arc<dyn Clock>,
         log: Arc<dyn Log>,
@@ -74,6 +78,7 @@ impl Services {
         Self {
             disk_space: DiskSpace::new(&dir, deployment.settings.reserve_bytes),
             dir,
+            disk,
             deployment,
             clock,
             log,

@@ -1,11 +1,11 @@
-//! Disk interface of the log, so that tests can substitute a failing disk.
+//! Disk interface of log and engine, so that tests can substitute a failing disk.
 //!
-//! Covers only the operations that the log needs: whole files by path, positional reads, vectored writes, and
+//! Covers only the operations that these need: whole files by path, positional reads, vectored writes, and
 //! the three operations that change durable state (file sync, directory sync, truncation).
 
 use std::any::Any;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub trait DiskFile: Send + Sync {
 
 /// The file system below the log's directory.
 pub trait Disk: Send + Sync + 'static {
-    /// Opens an existing file.
+    /// Opens an existing file; one that may not be written is open for reading only.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Creates an empty file; replaces an existing one.
@@ -65,6 +65,57 @@ pub trait Disk: Send + Sync + 'static {
     ///
     /// Errors: `WouldBlock` when another process holds the lock.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
+}
+
+/// Reads a file from its beginning.
+pub struct FileReader {
+    file: Arc<dyn DiskFile>,
+    pos: u64,
+}
+
+impl FileReader {
+    /// Reads `file`.
+    pub fn new(file: Arc<dyn DiskFile>) -> Self {
+        Self { file, pos: 0 }
+    }
+}
+
+impl Read for FileReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read_at(self.pos, buf)?;
+        self.pos += n as u64;
+        Ok(n)
+    }
+}
+
+/// Writes a file from its beginning. `flush` does nothing: call [`DiskFile::sync`].
+pub struct FileWriter {
+    file: Arc<dyn DiskFile>,
+    pos: u64,
+}
+
+impl FileWriter {
+    /// Writes `file`.
+    pub fn new(file: Arc<dyn DiskFile>) -> Self {
+        Self { file, pos: 0 }
+    }
+
+    /// Returns the file.
+    pub fn into_file(self) -> Arc<dyn DiskFile> {
+        self.file
+    }
+}
+
+impl Write for FileWriter {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = self.file.write_at(self.pos, &[IoSlice::new(buf)])?;
+        self.pos += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Only the owner may access new files and directories, because events are confidential.
@@ -104,7 +155,12 @@ impl DiskFile for OsFile {
 
 impl Disk for OsDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(OsFile(OpenOptions::new().read(true).write(true).open(path)?)))
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.or_else(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => File::open(path),
+            _ => Err(e),
+        })?;
+        Ok(Arc::new(OsFile(file)))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -145,7 +201,9 @@ impl Disk for OsDisk {
 }
 
 /// Writes all slices from `pos` on; repeats short writes.
-pub(crate) fn write_all(file: &dyn DiskFile, mut pos: u64, mut bufs: &mut [IoSlice<'_>]) -> io::Result<()> {
+///
+/// Errors: those of [`DiskFile::write_at`]; `WriteZero` if the disk accepts no byte.
+pub fn write_all(file: &dyn DiskFile, mut pos: u64, mut bufs: &mut [IoSlice<'_>]) -> io::Result<()> {
     while !bufs.is_empty() {
         match file.write_at(pos, bufs) {
             Ok(0) => return Err(io::Error::new(io::ErrorKind::WriteZero, "the disk took no byte")),

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rand::Rng;
@@ -65,7 +64,7 @@ pub enum Crash {
 #[derive(Clone, Default)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
-    locked: Arc<AtomicBool>,
+    locked: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl SimDisk {
@@ -73,6 +72,12 @@ impl SimDisk {
     /// changes.
     pub fn ops(&self) -> u64 {
         self.state.lock().ops
+    }
+
+    /// Returns whether the power has failed; see [`Self::stop_at`].
+    pub fn is_stopped(&self) -> bool {
+        let state = self.state.lock();
+        state.stop_at.as_ref().is_some_and(|(stop, _)| state.ops > *stop)
     }
 
     /// Returns the number of file syncs so far.
@@ -352,18 +357,21 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn lock(&self, _: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
-        if self.locked.swap(true, Ordering::SeqCst) {
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
+        if !self.locked.lock().insert(path.to_owned()) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(Box::new(Unlock(Arc::clone(&self.locked))))
+        Ok(Box::new(Unlock { locked: Arc::clone(&self.locked), path: path.to_owned() }))
     }
 }
 
-struct Unlock(Arc<AtomicBool>);
+struct Unlock {
+    locked: Arc<Mutex<BTreeSet<PathBuf>>>,
+    path: PathBuf,
+}
 
 impl Drop for Unlock {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
+        self.locked.lock().remove(&self.path);
     }
 }

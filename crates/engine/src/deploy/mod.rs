@@ -182,7 +182,7 @@ fn replace_unreadable_app(
     let mut since = Vec::new();
     for p in (0..data.partitions()).map(PartitionId) {
         since.push(log.end(p));
-        let checkpoints = checkpoint::list(&checkpoint::checkpoint_dir(data.path(), p))?;
+        let checkpoints = checkpoint::list(&**data.disk(), &checkpoint::checkpoint_dir(data.path(), p))?;
         let applied = checkpoints.last().map_or(Offset(0), |(offset, _)| *offset);
         if applied < log.end(p) {
             return Err(why.context(format!(
@@ -207,8 +207,8 @@ fn replace_unreadable_app(
 fn copy_checkpoints(data: &DataDir) -> Result<()> {
     for p in 0..data.partitions() {
         let dir = checkpoint::checkpoint_dir(data.path(), PartitionId(p));
-        if let Some((newest, _)) = checkpoint::list(&dir)?.last() {
-            checkpoint::copy_checkpoint(&dir, *newest)?;
+        if let Some((newest, _)) = checkpoint::list(&**data.disk(), &dir)?.last() {
+            checkpoint::copy_checkpoint(&**data.disk(), &dir, *newest)?;
         }
     }
     Ok(())

@@ -47,8 +47,10 @@ impl EngineBuilder {
         self
     }
 
-    /// Puts the segments of the log on another disk. Checkpoints stay in the data directory.
-    pub fn log_disk(self, disk: Arc<dyn Disk>) -> Self {
+    /// Replaces the disk of the data directory: of the log, the checkpoints and the files of the deployment. Local tables are
+    /// on the disk of the machine all the same; see [`Self::table_store`].
+    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.environment.disk = disk.clone();
         self.log(Arc::new(LocalLogProvider { disk }))
     }
 
@@ -67,14 +69,14 @@ impl EngineBuilder {
     /// app does not compile, `Corrupt` with file and position when stored data is damaged, `NotFound` when there is no app.
     pub fn open(self) -> Result<Engine> {
         let Self { dir, app, environment } = self;
-        if app.is_none() && !DataDir::has_app(&dir) {
+        if app.is_none() && !DataDir::has_app(&*environment.disk, &dir) {
             let dir = dir.display();
             return Err(Error::not_found(format!(
                 "{dir}: no app is deployed in it; start with `tidemill run APP --data {dir}`"
             )));
         }
         let partitions = app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions;
-        let data = DataDir::open(&dir, partitions)?;
+        let data = DataDir::open(&dir, environment.disk.clone(), partitions)?;
         let (core, recovery) = deploy::open(&data, app, &environment)?;
         let threads = EngineThreads::start(&core)?;
         Ok(Engine { core, threads, data: Mutex::new(Some(data)), recovery })

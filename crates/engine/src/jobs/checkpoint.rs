@@ -31,7 +31,7 @@ pub fn checkpoint(core: &Core) -> Result<()> {
     let mut images = Vec::new();
     for partition in core.partitions() {
         let dir = checkpoint::checkpoint_dir(&core.dir, partition.id);
-        let last = checkpoint::list(&dir)?.last().map(|(offset, _)| *offset);
+        let last = checkpoint::list(&*core.disk, &dir)?.last().map(|(offset, _)| *offset);
         let _round = partition.apply_lock.lock();
         let state = partition.state.read();
         if last != Some(state.next) {
@@ -73,10 +73,10 @@ fn publish_checkpoint(core: &Core, id: PartitionId, image: &StateImage) -> Resul
         }
     }
     let dir = checkpoint::checkpoint_dir(&core.dir, id);
-    image.save(&dir, false)?;
+    image.save(&*core.disk, &dir, false)?;
     // explanations are a help, not a need: on a disk that runs low their room is for the log
     if core.check_disk_space().is_ok() {
-        core.health.record_outcome("why", image.save_trace(&dir, &core.deployment.program));
+        core.health.record_outcome("why", image.save_trace(&*core.disk, &dir, &core.deployment.program));
     }
     core.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
     truncate_below(core, id, &dir)
@@ -92,10 +92,10 @@ pub fn truncate_idle_logs(core: &Core) -> Result<()> {
     }
     for partition in core.partitions() {
         let dir = checkpoint::checkpoint_dir(&core.dir, partition.id);
-        let files = checkpoint::list(&dir)?;
+        let files = checkpoint::list(&*core.disk, &dir)?;
         let Some((last, path)) = files.last() else { continue };
         let has_copy = files.iter().filter(|(offset, _)| offset == last).count() > 1;
-        let image_bytes = path.metadata().map_or(u64::MAX, |m| m.len());
+        let image_bytes = core.disk.open(path).and_then(|file| file.len()).unwrap_or(u64::MAX);
         if has_copy || core.log.start(partition.id) >= *last || core.log.bytes(partition.id) <= image_bytes {
             continue;
         }
@@ -107,7 +107,7 @@ pub fn truncate_idle_logs(core: &Core) -> Result<()> {
             }
             StateImage::new(&state, &core.deployment.queries, &partition.outbox.unconfirmed(&*core.log))?
         };
-        image.save(&dir, true)?;
+        image.save(&*core.disk, &dir, true)?;
         truncate_below(core, partition.id, &dir)?;
     }
     Ok(())
@@ -115,10 +115,10 @@ pub fn truncate_idle_logs(core: &Core) -> Result<()> {
 
 /// Removes all but the last checkpoints, and the log below the oldest one kept.
 fn truncate_below(core: &Core, id: PartitionId, dir: &std::path::Path) -> Result<()> {
-    let files = checkpoint::list(dir)?;
+    let files = checkpoint::list(&*core.disk, dir)?;
     let keep_from = files.len().saturating_sub(CHECKPOINTS_KEPT);
     for (_, path) in &files[..keep_from] {
-        checkpoint::remove(path)?;
+        checkpoint::remove(&*core.disk, path)?;
     }
     // with one checkpoint there is nothing to fall back to but the log itself
     if files.len() >= CHECKPOINTS_KEPT {

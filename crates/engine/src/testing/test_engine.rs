@@ -10,6 +10,7 @@ use crossbeam_channel::Receiver;
 use serde_json::{Map, Value as Json};
 use tidemill_docs::Command;
 use tidemill_flow::functions::json_text::to_json;
+use tidemill_log::disk::OsDisk;
 use tidemill_log::{Durability, MemoryLog};
 use tidemill_rules::expr::value::document_json;
 use tidemill_rules::why::Selector;
@@ -414,5 +415,5 @@ fn services_in_memory(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>
     let zones = runtime.block_on(Zones::open("memory:///", 1, ZonesOptions::default(), &[]))?;
     let tables = TableSet::open(&deployment, zones, runtime)?;
     let log = Arc::new(MemoryLog::new(partitions));
-    Ok(Services::new(PathBuf::new(), deployment, clock, log, tables))
+    Ok(Services::new(PathBuf::new(), Arc::new(OsDisk), deployment, clock, log, tables))
 }

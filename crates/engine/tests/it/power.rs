@@ -79,7 +79,7 @@ fn open(dir: &Path, disk: &SimDisk) -> tidemill_types::Result<Engine> {
     app.settings.reserve_bytes = 0;
     app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
     app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
-    Engine::builder(dir).app(app).log_disk(Arc::new(disk.clone())).open()
+    Engine::builder(dir).app(app).disk(Arc::new(disk.clone())).open()
 }
 
 #[derive(Default)]
