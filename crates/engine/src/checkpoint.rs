@@ -14,6 +14,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use crate::dedupe::Dedupe;
 use crate::deployment::Deployment;
 use crate::entry::{self, Emission, Encoder, Entry, Streams};
+use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::Queries;
 use crate::queries::runtime::{QueryCountsByFile, QueryState, SavedUnit};
 use crate::state::{PartitionState, TransferCounts, new_trace, store_limits};
@@ -66,9 +67,14 @@ impl StateImage {
     ///
     /// Errors: `Internal` when the state of the queries cannot be saved.
     pub fn new(state: &PartitionState, queries: &Queries, outbox: &[Emission]) -> Result<Self> {
+        let outbox = if is_planted(PlantedBug::CheckpointWithoutOutbox) { &[] } else { outbox };
         let entries = encode_outbox(outbox)?;
-        let ids: Vec<(String, Vec<u128>)> =
-            state.dedupe.iter().map(|(stream, d)| (stream.clone(), d.ids().collect())).collect();
+        let ids: Vec<(String, Vec<u128>)> = state
+            .dedupe
+            .iter()
+            .filter(|_| !is_planted(PlantedBug::CheckpointWithoutIds))
+            .map(|(stream, d)| (stream.clone(), d.ids().collect()))
+            .collect();
         let (units, flow) = state.query_state.with_runtimes(|flow| flow.save(queries))?;
         Ok(Self {
             meta: CheckpointMeta {

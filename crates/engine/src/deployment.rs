@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use tidemill_rules::Program;
-use tidemill_types::{Field, FieldType, StreamSchema};
+use tidemill_types::{Error, Field, FieldType, Result, StreamSchema, did_you_mean};
 
 use crate::entry::Streams;
 use crate::queries::compile::CompiledApp;
@@ -63,6 +63,16 @@ impl Deployment {
     /// Returns the number of partitions.
     pub fn partitions(&self) -> u32 {
         self.partitioner.partitions
+    }
+
+    /// Returns the stream called `name`.
+    ///
+    /// Errors: `NotFound` with the names that there are.
+    pub fn stream(&self, name: &str) -> Result<&Arc<StreamSchema>> {
+        self.streams.get(name).map(|(schema, _)| schema).ok_or_else(|| {
+            let known = self.streams.keys().map(String::as_str);
+            Error::not_found(format!("no stream `{name}`{}", did_you_mean(name, known)))
+        })
     }
 
     /// Returns the stream whose events a table stores.

@@ -67,12 +67,20 @@ pub struct Environment {
     pub log: Arc<dyn LogProvider>,
     /// Store of the tables; by default the one that the setting `tables` names.
     pub table_store: Option<TableStore>,
+    /// Whether the thread that waits for the object store does the work itself, so that a simulation repeats it exactly.
+    pub single_threaded: bool,
 }
 
 impl Default for Environment {
     fn default() -> Self {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let log = LocalLogProvider { disk: disk.clone() };
-        Self { clock: Arc::new(SystemClock), disk, log: Arc::new(log), table_store: None }
+        Self {
+            clock: Arc::new(SystemClock),
+            disk,
+            log: Arc::new(log),
+            table_store: None,
+            single_threaded: false,
+        }
     }
 }

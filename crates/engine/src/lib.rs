@@ -28,14 +28,18 @@ mod json_file;
 mod notifier;
 mod outbox;
 mod partition;
+mod planted_bugs;
 mod private_files;
 pub mod queries;
 mod query_info;
 mod recover;
 mod reevaluation;
 mod report;
+mod sending;
 mod services;
 mod settings;
+#[cfg(feature = "sim")]
+pub mod simulation;
 mod source;
 mod source_rejections;
 mod state;

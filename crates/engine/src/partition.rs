@@ -15,6 +15,7 @@ use crate::apply_queue::{ApplyQueue, PendingRecord};
 use crate::deployment::TableRef;
 use crate::entry::{Emission, Encoder, Entry};
 use crate::outbox::{Outbox, Replies};
+use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::services::Services;
 use crate::state::PartitionState;
 
@@ -185,19 +186,26 @@ impl Partition {
         }
     }
 
-    /// Applies the records in the queue and forwards what they emit to `targets`, all partitions by id, on the caller's
-    /// thread, for a partition without threads. Returns false if there were none.
+    /// Applies records in the queue and forwards what they emit to `targets`, all partitions by id, on the caller's thread,
+    /// for a partition without threads. Returns false if there were no records.
     pub fn apply_pending(&self, services: &Services, targets: &[Partition]) -> bool {
+        let worked = self.apply_queued(services);
+        while worked && self.forward_next(services, targets) {}
+        worked
+    }
+
+    /// Applies a batch of the records in the queue on the caller's thread. Returns false if there were none.
+    pub fn apply_queued(&self, services: &Services) -> bool {
         if self.apply_queue.depth().0 == 0 {
             return false;
         }
-        let worked = self.apply_queue.take(RECORDS_PER_BATCH).map(|records| self.process(services, records));
-        while let Some(emissions) = self.outbox.peek() {
-            if !self.send_emissions(services, targets, emissions) {
-                break;
-            }
-        }
-        worked.is_some()
+        let records = self.apply_queue.take(RECORDS_PER_BATCH);
+        records.map(|records| self.process(services, records)).is_some()
+    }
+
+    /// Forwards the emissions of one batch on the caller's thread. Returns false if there were none, or if the engine stops.
+    pub fn forward_next(&self, services: &Services, targets: &[Partition]) -> bool {
+        self.outbox.peek().is_some_and(|emissions| self.send_emissions(services, targets, emissions))
     }
 
     fn process(&self, services: &Services, records: Vec<PendingRecord>) {
@@ -327,7 +335,8 @@ impl Partition {
     fn send_emissions(&self, services: &Services, targets: &[Partition], emissions: Vec<Emission>) -> bool {
         let cause = emissions.iter().map(Emission::cause).max().unwrap_or_default();
         let sync = || services.log.sync(self.id, cause, Durability::Fsync);
-        if !retry_until_stopped(services, self.id, sync) {
+        let early = is_planted(PlantedBug::ForwardBeforeDurable);
+        if !early && !retry_until_stopped(services, self.id, sync) {
             return false;
         }
         let mut offsets = Vec::with_capacity(emissions.len());

@@ -99,7 +99,11 @@ fn partitions_warning(data: &DataDir, settings: &Settings) -> Option<String> {
 }
 
 fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environment) -> Result<TableSet> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let mut builder = match environment.single_threaded {
+        true => tokio::runtime::Builder::new_current_thread(),
+        false => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder
         .worker_threads(1)
         .thread_name("object-store")
         .enable_all()

@@ -26,6 +26,8 @@ mod open;
 mod options;
 mod retry;
 mod row_order;
+#[cfg(feature = "sim")]
+pub mod sim_store;
 mod table;
 mod tablet;
 mod tail;

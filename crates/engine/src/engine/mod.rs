@@ -2,7 +2,6 @@
 
 mod builder;
 mod documents;
-mod ingest_api;
 mod metrics;
 mod on_demand;
 mod rules;
@@ -18,13 +17,15 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
-use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
+use tidemill_types::{Result, StreamSchema};
 
 use crate::core::Core;
 use crate::datadir::DataDir;
 use crate::report::StartupReport;
 use crate::threads::EngineThreads;
-use crate::{Analytics, App, Health, jobs, query_info, transfers};
+use crate::{
+    Analytics, App, BodyFormat, Health, SendOptions, SendReply, jobs, query_info, sending, transfers,
+};
 
 pub use builder::EngineBuilder;
 pub use on_demand::OnDemandRows;
@@ -97,10 +98,29 @@ impl Engine {
     ///
     /// Errors: `NotFound` with the names there are.
     pub fn stream_schema(&self, name: &str) -> Result<&Arc<StreamSchema>> {
-        self.core.deployment.streams.get(name).map(|(schema, _)| schema).ok_or_else(|| {
-            let known = self.core.deployment.streams.keys().map(String::as_str);
-            Error::not_found(format!("no stream `{name}`{}", did_you_mean(name, known)))
-        })
+        self.core.deployment.stream(name)
+    }
+
+    /// Sends a request body with events of `stream`: valid rows are applied, the others are returned with their reasons and
+    /// stored in `system.rejected`.
+    ///
+    /// Errors: `NotFound` for an unknown stream, `Invalid` for a body that is not of `format`; `LimitReached` and
+    /// `Unavailable` when the rows are not accepted now.
+    pub fn send_json(
+        &self,
+        stream: &str,
+        body: &[u8],
+        format: BodyFormat,
+        options: &SendOptions,
+    ) -> Result<SendReply> {
+        sending::send_json(&self.core, stream, body, format, options)
+    }
+
+    /// Sends a batch of `stream` with [`StreamSchema::batch_schema`].
+    ///
+    /// Errors: as [`Self::send_json`]; `Invalid` for another schema.
+    pub fn send_batch(&self, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
+        sending::send_batch(&self.core, stream, batch, options)
     }
 
     /// Batches of `stream` as they are applied from now on.

@@ -10,6 +10,7 @@ mod power;
 mod queries;
 mod recovery;
 mod sending;
+mod simulation;
 mod testing;
 mod together;
 

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tidemill_types::{ErrorKind, Offset};
 
-use crate::support::{FaultyStore, assert_rows, flush_all, memory, p, push, table};
+use tidemill_zones::sim_store::FaultyStore;
+
+use crate::support::{assert_rows, flush_all, memory, p, push, table};
 
 fn faulty() -> (Arc<FaultyStore>, Arc<dyn ObjectStore>) {
     let store = FaultyStore::over(memory());

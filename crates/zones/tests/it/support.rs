@@ -1,26 +1,16 @@
 //! A test stream, its batches, and stores that fail on demand.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{
     BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
-use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use object_store::memory::InMemory;
-use object_store::path::Path;
-use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
+use object_store::{ObjectStore, ObjectStoreExt};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tidemill_types::{Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
 use tidemill_zones::{Table, TableSnapshot, Zones, ZonesOptions};
@@ -147,108 +137,4 @@ pub async fn assert_rows(store: &Arc<dyn ObjectStore>, table: &Table, rows: usiz
     let seen = rows_of(store, &table.snapshot()).await;
     assert_eq!(seen.len(), rows);
     assert!(seen.values().all(|n| *n == 1), "rows that are there more than once");
-}
-
-/// A store that becomes unavailable and loses responses on demand.
-#[derive(Debug)]
-pub struct FaultyStore {
-    pub inner: Arc<dyn ObjectStore>,
-    /// Whether every operation fails.
-    pub down: AtomicBool,
-    /// Number of upcoming conditional puts that are performed and then reported as failed.
-    pub lose_answers: AtomicU32,
-    /// Whether the store becomes unavailable with the next lost response.
-    pub down_after_lost: AtomicBool,
-    /// Number of operations of any kind.
-    pub operations: AtomicU32,
-}
-
-impl FaultyStore {
-    pub fn over(inner: Arc<dyn ObjectStore>) -> Arc<Self> {
-        Arc::new(Self {
-            inner,
-            down: AtomicBool::new(false),
-            lose_answers: AtomicU32::new(0),
-            down_after_lost: AtomicBool::new(false),
-            operations: AtomicU32::new(0),
-        })
-    }
-
-    fn check(&self) -> Result<()> {
-        self.operations.fetch_add(1, Ordering::SeqCst);
-        if self.down.load(Ordering::SeqCst) { Err(fault("the store is away")) } else { Ok(()) }
-    }
-}
-
-fn fault(what: &str) -> Error {
-    Error::Generic { store: "FaultyStore", source: what.into() }
-}
-
-impl fmt::Display for FaultyStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FaultyStore")
-    }
-}
-
-#[async_trait]
-impl ObjectStore for FaultyStore {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        self.check()?;
-        let create = opts.mode == PutMode::Create;
-        // A caller may be dropped before and after the operation.
-        tokio::task::yield_now().await;
-        let outcome = self.inner.put_opts(location, payload, opts).await?;
-        tokio::task::yield_now().await;
-        let lose = |n: u32| n.checked_sub(1);
-        if create && self.lose_answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok() {
-            if self.down_after_lost.load(Ordering::SeqCst) {
-                self.down.store(true, Ordering::SeqCst);
-            }
-            return Err(fault("the answer is lost"));
-        }
-        Ok(outcome)
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &Path,
-        opts: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.check()?;
-        self.inner.put_multipart_opts(location, opts).await
-    }
-
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.check()?;
-        self.inner.get_opts(location, options).await
-    }
-
-    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.check()?;
-        self.inner.get_ranges(location, ranges).await
-    }
-
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        match self.check() {
-            Ok(()) => self.inner.delete_stream(locations),
-            Err(e) => futures::stream::once(async { Err(e) }).boxed(),
-        }
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        match self.check() {
-            Ok(()) => self.inner.list(prefix),
-            Err(e) => futures::stream::once(async { Err(e) }).boxed(),
-        }
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.check()?;
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.check()?;
-        self.inner.copy_opts(from, to, options).await
-    }
 }

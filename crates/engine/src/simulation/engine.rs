@@ -1,0 +1,203 @@
+//! The engine of a simulation: the real one without threads, on simulated devices.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidemill_log::disk::Disk;
+use tidemill_log::sim_disk::SimDisk;
+use tidemill_log::{LocalLog, LogOptions};
+use tidemill_types::{Result, Timestamp};
+use tidemill_zones::ZonesOptions;
+use tidemill_zones::sim_store::FaultyStore;
+use url::Url;
+
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::datadir::DataDir;
+use crate::environment::{Environment, LogProvider, OpenedLog, TableStore};
+use crate::report::StartupReport;
+use crate::{App, Settings, deploy};
+
+/// Start of the simulated time: 2020-01-01T00:00:00Z.
+const START_TIME: i64 = 1_577_836_800_000_000;
+const PARTITIONS: u32 = 3;
+const DIR: &str = "/data";
+
+/// Rules and queries of the simulated app; [`super::model`] knows what they must do. An order passes through up to three
+/// partitions.
+const RULES: &str = "
+    event Order { id: string, customer: string, region: string, amount: long } key customer id id;
+    event Big { id: string, region: string, amount: long } key id;
+    event Sale { id: string, region: string, amount: long } key region;
+    entity Seen key id;
+    entity Region key name;
+    relation Big.seen(): Seen by id;
+    relation Sale.of(): Region by region;
+    rule BigOrder {
+        when { o: Order(amount >= 50); }
+        then { emit Big { id: o.id, region: o.region, amount: o.amount }; }
+    }
+    rule SeenAgain priority 2 { when { b: Big(); s: b.seen(); } then { update s.n += 1; } }
+    rule SeenFirst priority 1 { when { b: Big(); not b.seen(); } then { insert Seen { id: b.id, n: 1 }; } }
+    rule Sell { when { b: Big(); } then { emit Sale { id: b.id, region: b.region, amount: b.amount }; } }
+    rule AddRegion priority 2 { when { s: Sale(); r: s.of(); } then { update r.total += s.amount; } }
+    rule NewRegion priority 1 {
+        when { s: Sale(); not s.of(); }
+        then { insert Region { name: s.region, total: s.amount }; }
+    }
+";
+const QUERIES: &str = "
+    @key('region')
+    define stream Sale (id string, region string, amount long);
+    @key('customer')
+    define stream Order (id string, customer string, region string, amount long);
+    @info(name='totals')
+    from Sale select region, sum(amount) as total, count() as n group by region insert into Totals;
+    @info(name='orders')
+    from Order select id, count() as n insert into Counted;
+";
+
+/// Sleeps after which somebody makes room on a full disk.
+const SLEEPS_UNTIL_ROOM: u32 = 20;
+
+/// Clock of a simulation. A sleep advances it. The engine sleeps when it retries: while the power is gone a sleep stops it,
+/// because it would retry for ever, and after some sleeps on a full disk somebody makes room there.
+pub struct SimClock {
+    now: AtomicI64,
+    sleeps: AtomicU32,
+    power: Mutex<Option<(SimDisk, Weak<Core>)>>,
+}
+
+impl SimClock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { now: AtomicI64::new(START_TIME), sleeps: AtomicU32::new(0), power: Mutex::new(None) })
+    }
+
+    /// Advances the time by `duration`.
+    pub fn advance(&self, duration: Duration) {
+        self.now.fetch_add(duration.as_micros() as i64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.now.load(Ordering::SeqCst))
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.now.load(Ordering::SeqCst).unsigned_abs())
+    }
+
+    fn block_until(&self, deadline: Duration) -> Duration {
+        // nobody else runs who could end the wait
+        self.advance(deadline.saturating_sub(self.monotonic()));
+        Duration::ZERO
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.advance(duration);
+        let sleeps = self.sleeps.fetch_add(1, Ordering::SeqCst);
+        let Some((disk, core)) = &*self.power.lock() else { return };
+        if sleeps % SLEEPS_UNTIL_ROOM == SLEEPS_UNTIL_ROOM - 1 {
+            disk.set_room(None);
+        }
+        if disk.is_stopped()
+            && let Some(core) = core.upgrade()
+        {
+            core.set_stopping();
+        }
+    }
+}
+
+struct SimLogProvider(SimDisk);
+
+impl LogProvider for SimLogProvider {
+    fn open(&self, data_dir: &Path, settings: &Settings, partitions: u32) -> Result<OpenedLog> {
+        let options = LogOptions {
+            segment_bytes: settings.segment_bytes,
+            // no thread, no time of the machine, no randomness of the machine
+            background_sync_ms: 0,
+            retry_wait_ms: 0,
+            salt: 7,
+            ..LogOptions::new(partitions)
+        };
+        let disk: Arc<dyn Disk> = Arc::new(self.0.clone());
+        let (log, reports) = LocalLog::open_on(disk, data_dir.join("log"), options)?;
+        let warnings = reports.iter().filter(|r| r.cut.is_some()).map(ToString::to_string).collect();
+        Ok(OpenedLog { log: Arc::new(log), warnings })
+    }
+}
+
+/// Devices that outlive the process.
+pub struct Machine {
+    pub disk: SimDisk,
+    pub store: Arc<FaultyStore>,
+    pub clock: Arc<SimClock>,
+}
+
+impl Machine {
+    pub fn new() -> Self {
+        let store = FaultyStore::over(Arc::new(object_store::memory::InMemory::new()));
+        Self { disk: SimDisk::default(), store, clock: SimClock::new() }
+    }
+
+    /// Starts an engine.
+    pub fn start(&self) -> Result<SimEngine> {
+        let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
+        let url = Url::parse("memory:///tables").expect("a valid URL");
+        let environment = Environment {
+            clock: self.clock.clone(),
+            disk: disk.clone(),
+            log: Arc::new(SimLogProvider(self.disk.clone())),
+            table_store: Some(TableStore { store: self.store.clone(), url }),
+            single_threaded: true,
+        };
+        *self.clock.power.lock() = None;
+        let data = DataDir::open(Path::new(DIR), disk, PARTITIONS)?;
+        let (core, recovery) = deploy::open(&data, Some(app()), &environment)?;
+        *self.clock.power.lock() = Some((self.disk.clone(), Arc::downgrade(&core)));
+        Ok(SimEngine { core, recovery, _data: data })
+    }
+}
+
+fn app() -> App {
+    let mut app = App::from_texts("sim", Some(RULES), &[("sim.siddhi", QUERIES)]);
+    app.settings.partitions = PARTITIONS;
+    app.settings.segment_bytes = 4 << 10;
+    // the simulated disk does not report its free space
+    app.settings.reserve_bytes = 0;
+    app.settings.zones = ZonesOptions {
+        retry_attempts: 2,
+        retry_backoff_ms: 0,
+        delta_checkpoint_commits: 5,
+        ..app.settings.zones.clone()
+    };
+    app
+}
+
+/// An engine whose threads are steps.
+pub struct SimEngine {
+    pub core: Arc<Core>,
+    pub recovery: StartupReport,
+    _data: DataDir,
+}
+
+impl SimEngine {
+    /// Applies records and forwards emissions until nothing waits.
+    pub fn drain(&self) {
+        let partitions = self.core.partitions();
+        while !self.core.is_stopping() {
+            let mut worked = false;
+            for partition in partitions {
+                worked |= partition.apply_queued(&self.core);
+                worked |= partition.forward_next(&self.core, partitions);
+            }
+            if !worked {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Simulation of a whole engine from one seed.
+//!
+//! A [`run`] drives the real engine on one thread: its log and checkpoints are on a simulated disk that loses unsynced
+//! sectors, its tables in an object store that fails at random, its clock advances only when the run says so. The seed
+//! decides every step: which events are sent with which durability, when owners apply, forwarders forward, jobs run, when
+//! syncs fail, when the process is killed, when the power fails, also in the middle of a start. Nothing in a run depends on
+//! the machine, so a seed repeats it exactly.
+//!
+//! Two auditors look at the result: the ledger, and an independent model of the app in [`model`], which knows what was
+//! acknowledged and computes from the stored input events what rules and queries must have made of them.
+//!
+//! Behind the feature `sim`.
+
+mod engine;
+mod model;
+mod world;
+
+pub use crate::planted_bugs::PlantedBug;
+
+/// What a run does.
+#[derive(Debug, Clone)]
+pub struct SimulationOptions {
+    /// Number of steps between the start and the final audit.
+    pub steps: usize,
+    /// A bug that the auditors should find.
+    pub bug: Option<PlantedBug>,
+}
+
+impl Default for SimulationOptions {
+    fn default() -> Self {
+        Self { steps: 120, bug: None }
+    }
+}
+
+/// What happened in a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SimulationReport {
+    /// Events sent, repeated ones included.
+    pub sent: u64,
+    /// Different events acknowledged as on the disk.
+    pub acknowledged: u64,
+    /// Events stored at the end, over all streams.
+    pub stored: u64,
+    /// Kills of the process.
+    pub kills: u64,
+    /// Power failures.
+    pub power_failures: u64,
+    /// Starts that a power failure interrupted.
+    pub interrupted_starts: u64,
+    /// Syncs that failed.
+    pub failed_syncs: u64,
+    /// Times at which the disk became full.
+    pub full_disks: u64,
+    /// Operations of the object store that failed.
+    pub store_faults: u64,
+    /// Checkpoints published.
+    pub checkpoints: u64,
+    /// Audits passed.
+    pub audits: u64,
+}
+
+impl SimulationReport {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.acknowledged += other.acknowledged;
+        self.stored += other.stored;
+        self.kills += other.kills;
+        self.power_failures += other.power_failures;
+        self.interrupted_starts += other.interrupted_starts;
+        self.failed_syncs += other.failed_syncs;
+        self.full_disks += other.full_disks;
+        self.store_faults += other.store_faults;
+        self.checkpoints += other.checkpoints;
+        self.audits += other.audits;
+    }
+}
+
+/// Simulates one engine.
+///
+/// Errors: what the auditors found, with the step at which they looked.
+pub fn run(seed: u64, options: &SimulationOptions) -> Result<SimulationReport, String> {
+    crate::planted_bugs::plant(options.bug);
+    let result = world::World::new(seed).run(options.steps);
+    crate::planted_bugs::plant(None);
+    result.map_err(|violation| format!("seed {seed}: {violation}"))
+}

@@ -1,0 +1,397 @@
+//! Steps of a simulation, and its audits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use object_store::ObjectStoreExt;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tidemill_docs::get_path;
+use tidemill_log::Durability;
+use tidemill_log::sim_disk::Crash;
+use tidemill_types::{Value, column, event_json};
+
+use super::SimulationReport;
+use super::engine::{Machine, SimEngine};
+use super::model::{self, Order, Outcome, StoredRow};
+use crate::{BodyFormat, SendOptions, jobs, sending, timers, transfers};
+
+/// Attempts to start while the object store fails; after these the store is repaired.
+const STARTS_WITH_FAULTS_MAX: usize = 5;
+
+/// One kind of step.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Send,
+    Apply,
+    Forward,
+    Flush,
+    Checkpoint,
+    Timers,
+    Advance,
+    FailSyncs,
+    StoreFaults,
+    FullDisk,
+    PowerFailureAhead,
+    Kill,
+    PowerFailure,
+    Restart,
+    Audit,
+}
+
+const STEPS: [(Step, u32); 15] = [
+    (Step::Send, 30),
+    (Step::Apply, 25),
+    (Step::Forward, 20),
+    (Step::Flush, 6),
+    (Step::Checkpoint, 3),
+    (Step::Timers, 2),
+    (Step::Advance, 4),
+    (Step::FailSyncs, 2),
+    (Step::StoreFaults, 2),
+    (Step::FullDisk, 1),
+    (Step::PowerFailureAhead, 3),
+    (Step::Kill, 2),
+    (Step::PowerFailure, 2),
+    (Step::Restart, 1),
+    (Step::Audit, 2),
+];
+
+/// A machine, the engine on it, and what its users know.
+pub struct World {
+    rng: StdRng,
+    machine: Machine,
+    engine: Option<SimEngine>,
+    /// Weights of the steps; each run has its own, so that some runs crash often and others hardly.
+    weights: Vec<(Step, u32)>,
+    sent: BTreeMap<String, Order>,
+    /// Ids acknowledged as on the disk.
+    durable: BTreeSet<String>,
+    /// Ids acknowledged as handed to the operating system since the last power failure.
+    handed_over: BTreeSet<String>,
+    report: SimulationReport,
+}
+
+impl World {
+    pub fn new(seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let weights = STEPS.map(|(step, weight)| (step, weight * rng.random_range(0..5)));
+        let mut weights = weights.to_vec();
+        // without these nothing happens
+        weights.extend([(Step::Send, 10), (Step::Apply, 10), (Step::Forward, 10)]);
+        Self {
+            rng,
+            machine: Machine::new(),
+            engine: None,
+            weights,
+            sent: BTreeMap::new(),
+            durable: BTreeSet::new(),
+            handed_over: BTreeSet::new(),
+            report: SimulationReport::default(),
+        }
+    }
+
+    /// Runs `steps` steps, then a last audit before and after a restart.
+    pub fn run(mut self, steps: usize) -> Result<SimulationReport, String> {
+        self.start().map_err(|e| format!("first start: {e}"))?;
+        for number in 0..steps {
+            let step = self.choose();
+            self.step(step).map_err(|e| format!("step {number} ({step:?}): {e}"))?;
+        }
+        self.audit().map_err(|e| format!("last audit: {e}"))?;
+        self.crash(Crash::Power).map_err(|e| format!("last start: {e}"))?;
+        self.audit().map_err(|e| format!("audit after the last start: {e}"))?;
+        self.report.acknowledged = self.durable.len() as u64;
+        self.report.store_faults = self.machine.store.random_faults.load(Ordering::SeqCst).into();
+        Ok(self.report)
+    }
+
+    fn choose(&mut self) -> Step {
+        let total: u32 = self.weights.iter().map(|(_, weight)| weight).sum();
+        let mut left = self.rng.random_range(0..total);
+        for (step, weight) in &self.weights {
+            if left < *weight {
+                return *step;
+            }
+            left -= weight;
+        }
+        Step::Apply
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), String> {
+        match step {
+            Step::Kill => return self.crash(Crash::Kill),
+            Step::PowerFailure => return self.crash(Crash::Power),
+            Step::Restart => return self.restart(),
+            Step::Audit => return self.audit(),
+            _ => {}
+        }
+        let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
+        let core = engine.core.clone();
+        let partitions = core.partitions();
+        let p = self.rng.random_range(0..partitions.len());
+        match step {
+            Step::Send => self.send(),
+            Step::Apply => drop(partitions[p].apply_queued(&core)),
+            Step::Forward => drop(partitions[p].forward_next(&core, partitions)),
+            Step::Flush => jobs::flush::run(&core, self.rng.random_range(0..6)),
+            Step::Checkpoint => jobs::checkpoint::run(&core),
+            Step::Timers => timers::poll(&core, &partitions[p]),
+            Step::Advance => {
+                let ms = [1, 50, 1000, 60_000][self.rng.random_range(0..4)];
+                self.machine.clock.advance(Duration::from_millis(ms));
+            }
+            Step::FailSyncs => {
+                let n = self.rng.random_range(1..4);
+                self.report.failed_syncs += u64::from(n);
+                self.machine.disk.fail_syncs(n);
+            }
+            Step::StoreFaults => {
+                let share = [0.0, 0.02, 0.1, 0.5][self.rng.random_range(0..4)];
+                let rng = StdRng::seed_from_u64(self.rng.random());
+                self.machine.store.fail_randomly(rng, share);
+            }
+            Step::FullDisk => {
+                self.report.full_disks += 1;
+                let room = self.machine.disk.used() + self.rng.random_range(0..8_000);
+                self.machine.disk.set_room(Some(room));
+            }
+            Step::PowerFailureAhead => {
+                let after = self.rng.random_range(1..60);
+                let rng = StdRng::seed_from_u64(self.rng.random());
+                self.machine.disk.stop_at(self.machine.disk.ops() + after, rng);
+            }
+            Step::Kill | Step::PowerFailure | Step::Restart | Step::Audit => {}
+        }
+        if core.health.has_problem("apply") {
+            return Err(core.health.problems().join("; "));
+        }
+        drop(core);
+        if self.machine.disk.is_stopped() { self.crash(Crash::Power) } else { Ok(()) }
+    }
+
+    /// Sends a few orders, some of them again.
+    fn send(&mut self) {
+        let Some(engine) = &self.engine else { return };
+        let mut ids = Vec::new();
+        let mut body = String::new();
+        for _ in 0..self.rng.random_range(1..6) {
+            let again = self.rng.random_bool(0.15) && !self.sent.is_empty();
+            let order = if again {
+                let at = self.rng.random_range(0..self.sent.len());
+                self.sent.values().nth(at).cloned()
+            } else {
+                Some(Order {
+                    id: format!("o{}", self.sent.len()),
+                    customer: format!("c{}", self.rng.random_range(0..7)),
+                    region: format!("r{}", self.rng.random_range(0..4)),
+                    amount: self.rng.random_range(0..100),
+                })
+            };
+            let Some(order) = order else { continue };
+            let Order { id, customer, region, amount } = &order;
+            let object =
+                serde_json::json!({ "id": id, "customer": customer, "region": region, "amount": amount });
+            body += &format!("{object}\n");
+            ids.push(id.clone());
+            self.sent.insert(id.clone(), order);
+        }
+        let durability = [Durability::Fsync, Durability::Os, Durability::Memory][self.rng.random_range(0..3)];
+        let options = SendOptions {
+            durability: Some(durability),
+            origin: "simulation".into(),
+            ..SendOptions::default()
+        };
+        self.report.sent += ids.len() as u64;
+        let sent = sending::send_json(&engine.core, "Order", body.as_bytes(), BodyFormat::Ndjson, &options);
+        match (sent, durability) {
+            (Ok(_), Durability::Fsync) => self.durable.extend(ids),
+            (Ok(_), Durability::Os) => self.handed_over.extend(ids),
+            // a failed send may have reached the log; the sender does not know
+            _ => {}
+        }
+    }
+
+    /// Ends the engine without a word, and starts the next one with what the disk has.
+    fn crash(&mut self, crash: Crash) -> Result<(), String> {
+        self.close_books();
+        match crash {
+            Crash::Kill => self.report.kills += 1,
+            Crash::Power => {
+                self.report.power_failures += 1;
+                self.handed_over.clear();
+            }
+        }
+        let after = self.machine.disk.after_crash(crash, &mut self.rng);
+        self.engine = None;
+        self.machine.disk = after;
+        self.start()
+    }
+
+    /// Stops the engine as its user would, and starts it again.
+    fn restart(&mut self) -> Result<(), String> {
+        if let Some(engine) = &self.engine {
+            engine.drain();
+            let core = &engine.core;
+            core.set_stopping();
+            let stopped = jobs::checkpoint::checkpoint(core)
+                .and_then(|()| jobs::checkpoint::truncate_idle_logs(core))
+                .and(core.log.close());
+            // a stop that fails loses nothing; the next start replays the log
+            if let Err(e) = stopped {
+                tracing::debug!(error = %e, "the last checkpoint failed");
+            }
+        }
+        self.close_books();
+        self.engine = None;
+        if self.machine.disk.is_stopped() { self.crash(Crash::Power) } else { self.start() }
+    }
+
+    fn close_books(&mut self) {
+        if let Some(engine) = &self.engine {
+            self.report.checkpoints += engine.core.counts.checkpoints.load(Ordering::Relaxed);
+        }
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        let mut attempts = 0;
+        if self.rng.random_bool(0.2) {
+            let rng = StdRng::seed_from_u64(self.rng.random());
+            self.machine.disk.stop_at(self.machine.disk.ops() + self.rng.random_range(1..80), rng);
+        }
+        loop {
+            match self.machine.start() {
+                Ok(engine) => {
+                    let warnings = &engine.recovery.warnings;
+                    if let Some(warning) = warnings.iter().find(|w| !is_expected_warning(w)) {
+                        return Err(format!("the start warns: {warning}"));
+                    }
+                    self.engine = Some(engine);
+                    return Ok(());
+                }
+                Err(_) if self.machine.disk.is_stopped() => {
+                    self.report.interrupted_starts += 1;
+                    self.handed_over.clear();
+                    self.machine.disk = self.machine.disk.after_crash(Crash::Power, &mut self.rng);
+                }
+                Err(e) => {
+                    attempts += 1;
+                    if attempts > STARTS_WITH_FAULTS_MAX {
+                        return Err(format!("the engine does not start: {e}"));
+                    }
+                    if attempts == STARTS_WITH_FAULTS_MAX {
+                        self.machine.store.fail_randomly(StdRng::seed_from_u64(0), 0.0);
+                        self.machine.disk.fail_syncs(0);
+                        self.machine.disk.set_room(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets the engine finish its work on working devices, and compares the outcome with ledger and model.
+    fn audit(&mut self) -> Result<(), String> {
+        self.machine.store.fail_randomly(StdRng::seed_from_u64(0), 0.0);
+        self.machine.disk.fail_syncs(0);
+        self.machine.disk.set_room(None);
+        self.machine.disk.stop_at(u64::MAX, StdRng::seed_from_u64(0));
+        let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
+        engine.drain();
+        let core = &engine.core;
+        if core.health.has_problem("apply") {
+            return Err(core.health.problems().join("; "));
+        }
+        let outcome = self.outcome(engine)?;
+        let must: BTreeSet<String> = self.durable.union(&self.handed_over).cloned().collect();
+        model::check(&outcome, &self.sent, &must)?;
+        self.report.stored = 0;
+        for (stream, table) in core.tables.streams() {
+            let ledger = core.ledger(&stream.name);
+            let rows = table.tablet_rows() + table.pending_rows();
+            if !ledger.balances() || ledger.stored != rows {
+                return Err(format!(
+                    "the ledger of {} is {ledger:?}, its table has {rows} rows",
+                    stream.name
+                ));
+            }
+            self.report.stored += rows;
+        }
+        if let Some(t) = transfers::list(core).into_iter().find(|t| t.sent != t.received) {
+            return Err(format!("rows were lost or doubled between partitions: {t:?}"));
+        }
+        self.report.audits += 1;
+        Ok(())
+    }
+
+    fn outcome(&self, engine: &SimEngine) -> Result<Outcome, String> {
+        let rows = |stream: &str| self.rows(engine, stream);
+        let documents = |collection: &str, id: &str, value: &str| {
+            let mut all = Vec::new();
+            for partition in engine.core.partitions() {
+                let state = partition.state.read();
+                let Some(collection) = state.store.collection(collection) else { continue };
+                for doc in collection.snapshot() {
+                    let raw = bson::raw::RawDocument::from_bytes(&doc).map_err(|e| e.to_string())?;
+                    let (Value::Str(id), Value::Int(value)) = (get_path(raw, id), get_path(raw, value))
+                    else {
+                        return Err(format!("a document of another shape: {raw:?}"));
+                    };
+                    all.push((id.to_string(), value));
+                }
+            }
+            Ok(all)
+        };
+        Ok(Outcome {
+            orders: rows("Order")?,
+            bigs: rows("Big")?,
+            sales: rows("Sale")?,
+            totals: rows("Totals")?,
+            counted: rows("Counted")?,
+            seen: documents("Seen", "_id", "n")?,
+            regions: documents("Region", "_id", "total")?,
+        })
+    }
+
+    /// Reads all rows of a table, from its tablets and its tail.
+    fn rows(&self, engine: &SimEngine, stream: &str) -> Result<Vec<StoredRow>, String> {
+        let tables = &engine.core.tables;
+        let table = tables.by_name(stream).ok_or_else(|| format!("no table {stream}"))?;
+        let schema = engine.core.deployment.stream(stream).map_err(|e| e.to_string())?;
+        let snapshot = table.snapshot();
+        let mut batches = snapshot.tail;
+        for tablet in snapshot.tablets.iter() {
+            let store = &self.machine.store;
+            let bytes = tables.runtime.block_on(async { store.get(&tablet.path).await?.bytes().await });
+            let bytes = bytes.map_err(|e| e.to_string())?;
+            let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build());
+            for batch in reader.map_err(|e| e.to_string())? {
+                batches.push(batch.map_err(|e| e.to_string())?);
+            }
+        }
+        let mut rows = Vec::new();
+        for batch in &batches {
+            let number = |name: &str, row: usize| {
+                let at = batch.schema_ref().index_of(name).ok()?;
+                match tidemill_types::row_value(batch, at, row) {
+                    Value::Int(n) => Some(n),
+                    _ => None,
+                }
+            };
+            for row in 0..batch.num_rows() {
+                let id = |name| number(name, row).ok_or_else(|| format!("{stream}: a row without {name}"));
+                let position = (id(column::PARTITION)?, id(column::OFFSET)?, id(column::ROW)?);
+                rows.push(StoredRow { position, fields: event_json(schema, batch, row) });
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// A power failure leaves the last bytes of a log torn, or as zeros; everything else that a start warns of is a bug.
+fn is_expected_warning(warning: &str) -> bool {
+    warning.contains("was cut at byte")
+        && (warning.contains("the last write was not finished")
+            || warning.contains("the file ended in zeros"))
+}

@@ -1,0 +1,38 @@
+//! Simulations with fixed seeds. The same for a time: `cargo run --release -p tidemill-engine --features sim --example
+//! simulate`.
+
+use tidemill_engine::simulation::{PlantedBug, SimulationOptions, run};
+
+/// Seeds within which a planted bug must be found.
+const SEEDS_MAX: u64 = 40;
+
+#[test]
+fn simulations_lose_and_double_nothing() {
+    let options = SimulationOptions::default();
+    for seed in 1..=12 {
+        run(seed, &options).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+#[test]
+fn simulation_of_a_seed_repeats_exactly() {
+    let options = SimulationOptions::default();
+    assert_eq!(run(7, &options), run(7, &options));
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    let bugs = [
+        PlantedBug::ForwardBeforeDurable,
+        PlantedBug::CheckpointWithoutOutbox,
+        PlantedBug::FlushBeforeDurable,
+        PlantedBug::CheckpointWithoutIds,
+        PlantedBug::AcknowledgeBeforeSync,
+    ];
+    for bug in bugs {
+        let options = SimulationOptions { bug: Some(bug), ..SimulationOptions::default() };
+        let found = (1..=SEEDS_MAX).find_map(|seed| run(seed, &options).err());
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} is not found with seeds up to {SEEDS_MAX}");
+    }
+}
