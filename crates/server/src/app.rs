@@ -4,18 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
-use tidemill_types::{Error, Result};
+use axum::http::StatusCode;
+use tidemill_types::{Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 
 use crate::Engine;
+use crate::description::ApiDescription;
 use crate::error::ApiError;
-use crate::guard::concurrency::RequestPermit;
 use crate::metrics::HttpMetrics;
 use crate::options::ServerOptions;
 use crate::request_log::RequestLog;
-use crate::router::ApiDescription;
 use crate::sql::Sql;
 
 /// Shared state of the server.
@@ -36,14 +34,20 @@ pub(crate) struct AppState {
 }
 
 impl AppState {
-    pub fn new(engine: Arc<Engine>, sql: Arc<dyn Sql>, options: ServerOptions, loopback: bool) -> Self {
+    pub fn new(
+        engine: Arc<Engine>,
+        sql: Arc<dyn Sql>,
+        options: ServerOptions,
+        description: ApiDescription,
+        loopback: bool,
+    ) -> Self {
         let permits = |n: usize| Arc::new(Semaphore::new(n.min(Semaphore::MAX_PERMITS)));
         Self {
             permits: permits(options.concurrency_max),
             body_budget: permits(options.bodies_bytes_max.div_ceil(1024)),
             metrics: HttpMetrics::new(),
             log: RequestLog::default(),
-            description: ApiDescription::new(),
+            description,
             stopping: AtomicBool::new(false),
             engine,
             sql,
@@ -61,25 +65,41 @@ impl AppState {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// Converts a panic of a request into a 500 reply, and counts and logs it.
+    pub fn panicked(&self, payload: &(dyn std::any::Any + Send)) -> ApiError {
+        let text = payload
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| payload.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        self.metrics.panics.inc();
+        tracing::error!(panic = text, "a request hit a defect");
+        ApiError::with_status(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            ErrorKind::Internal,
+            "a defect in Tidemill ended this request; the server's log has the details",
+        )
+    }
+
     /// Runs `work` on a blocking thread and waits at most `timeout` for it.
     ///
-    /// Work that takes longer runs to its end and holds its slot until then; its result is dropped.
+    /// Work that takes longer runs to its end and holds `permit` until then; its result is dropped.
     /// Errors: those of `work`; `Unavailable` after the timeout; `Internal` when it panics, which is counted.
     pub async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
         self: &Arc<Self>,
-        slot: Option<RequestPermit>,
+        permit: impl Send + 'static,
         timeout: Duration,
         work: impl FnOnce(&AppState) -> Result<T, E> + Send + 'static,
     ) -> Result<T, ApiError> {
         let app = self.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let _slot = slot;
+            let _permit = permit;
             work(&app)
         });
         match tokio::time::timeout(timeout, task).await {
             Ok(Ok(result)) => result.map_err(Into::into),
             Ok(Err(join)) => Err(match join.try_into_panic() {
-                Ok(payload) => crate::guard::concurrency::panicked(self, payload),
+                Ok(payload) => self.panicked(&*payload),
                 Err(_) => Error::unavailable("the server is shutting down").into(),
             }),
             Err(_) => Err(Error::unavailable(format!(
@@ -87,38 +107,5 @@ impl AppState {
             ))
             .into()),
         }
-    }
-}
-
-/// Context of a request: the shared state and the request's permit.
-pub(crate) struct RequestContext {
-    pub app: Arc<AppState>,
-    pub permit: Option<RequestPermit>,
-}
-
-impl RequestContext {
-    /// Calls the engine on a blocking thread, within the request timeout.
-    pub async fn engine<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
-    ) -> Result<T, ApiError> {
-        self.engine_within(self.app.options.request_timeout, ask).await
-    }
-
-    /// Calls the engine on a blocking thread, within `timeout`.
-    pub async fn engine_within<T: Send + 'static>(
-        &self,
-        timeout: Duration,
-        ask: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
-    ) -> Result<T, ApiError> {
-        self.app.blocking(self.permit.clone(), timeout, move |app| ask(&app.engine)).await
-    }
-}
-
-impl FromRequestParts<Arc<AppState>> for RequestContext {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<Self, Self::Rejection> {
-        Ok(Self { app: app.clone(), permit: parts.extensions.get::<RequestPermit>().cloned() })
     }
 }

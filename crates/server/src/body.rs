@@ -15,8 +15,9 @@ use serde::de::DeserializeOwned;
 use tidemill_types::{Error, ErrorKind, without_bom};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::app::{AppState, RequestContext};
+use crate::app::AppState;
 use crate::connections::ConnectionHandle;
+use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::guard::concurrency::RequestPermit;
 

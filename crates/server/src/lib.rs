@@ -8,6 +8,8 @@
 mod app;
 mod body;
 mod connections;
+mod context;
+mod description;
 mod error;
 mod extjson;
 mod extract;

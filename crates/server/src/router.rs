@@ -1,6 +1,5 @@
 //! All routes with their descriptions, and the replies to unknown routes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
@@ -9,24 +8,20 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use tidemill_types::{Error, ErrorKind, nearest};
+use tidemill_types::{Error, ErrorKind};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::Modify;
 use utoipa::OpenApi;
-use utoipa::openapi::path::PathItem;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::AppState;
+use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
 use crate::guard::{auth, concurrency, host, observe};
 use crate::routes::{documents, events, find, rules, siddhi, sql, system};
 use crate::shared_errors;
-
-/// Maximum length of a path for which a suggestion is made, in bytes.
-const SUGGEST_PATH_BYTES_MAX: usize = 200;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -67,14 +62,6 @@ impl Modify for TokenScheme {
     }
 }
 
-/// Generated description of the API.
-pub(crate) struct ApiDescription {
-    /// Contents of `openapi.json`.
-    pub json: Bytes,
-    /// Methods of each route template.
-    routes: BTreeMap<String, Vec<Method>>,
-}
-
 fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(system::index))
@@ -106,44 +93,9 @@ pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
     api
 }
 
-impl ApiDescription {
-    pub fn new() -> Self {
-        let api = openapi();
-        let json = api.to_json().expect("the description is plain data");
-        let routes = api.paths.paths.iter().map(|(path, item)| (path.clone(), methods(item))).collect();
-        Self { json: json.into(), routes }
-    }
-
-    /// Returns the existing path that is closest to `path`.
-    fn suggestion(&self, path: &str) -> Option<String> {
-        if path.len() > SUGGEST_PATH_BYTES_MAX {
-            return None;
-        }
-        let filled: Vec<String> = self.routes.keys().map(|template| fill(template, path)).collect();
-        nearest(path, filled.iter().map(String::as_str)).map(str::to_owned)
-    }
-}
-
-fn methods(item: &PathItem) -> Vec<Method> {
-    let declared = [
-        (Method::GET, item.get.is_some()),
-        (Method::HEAD, item.get.is_some()),
-        (Method::POST, item.post.is_some()),
-        (Method::PUT, item.put.is_some()),
-        (Method::PATCH, item.patch.is_some()),
-        (Method::DELETE, item.delete.is_some()),
-    ];
-    declared.into_iter().filter(|(_, there)| *there).map(|(method, _)| method).collect()
-}
-
-/// Fills the template's parameters with the segments at their positions in `path`.
-fn fill(template: &str, path: &str) -> String {
-    let mut given = path.split('/');
-    let segments = template.split('/').map(|segment| {
-        let found = given.next();
-        if segment.starts_with('{') { found.filter(|s| !s.is_empty()).unwrap_or(segment) } else { segment }
-    });
-    segments.collect::<Vec<_>>().join("/")
+/// Returns the description of all routes.
+pub(crate) fn describe() -> ApiDescription {
+    ApiDescription::new(&openapi())
 }
 
 /// Creates the router with all middleware.
@@ -156,8 +108,8 @@ pub(crate) fn router(app: Arc<AppState>) -> Router {
         .layer(from_fn_with_state(app.clone(), concurrency::limit))
         .layer(from_fn_with_state(app.clone(), auth::check))
         .layer(from_fn_with_state(app.clone(), host::check))
-        .layer(CatchPanicLayer::custom(move |payload| {
-            concurrency::panicked(&panicking, payload).into_response()
+        .layer(CatchPanicLayer::custom(move |payload: Box<dyn std::any::Any + Send>| {
+            panicking.panicked(&*payload).into_response()
         }))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
@@ -191,8 +143,7 @@ async fn no_route(State(app): State<Arc<AppState>>, request: Request) -> ApiErro
 
 async fn no_method(State(app): State<Arc<AppState>>, request: Request) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|m| m.as_str().to_owned()).unwrap_or_default();
-    let allowed: Vec<&str> =
-        app.description.routes.get(&route).into_iter().flatten().map(Method::as_str).collect();
+    let allowed: Vec<&str> = app.description.methods(&route).iter().map(Method::as_str).collect();
     let allowed = allowed.join(", ");
     let mut error = ApiError::with_status(
         StatusCode::METHOD_NOT_ALLOWED,

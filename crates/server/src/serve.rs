@@ -21,7 +21,7 @@ use crate::Engine;
 use crate::app::AppState;
 use crate::connections::{Connections, OpenConnection, ReplyBody, limit_by_open_files};
 use crate::options::ServerOptions;
-use crate::router::{resolve_alias, router};
+use crate::router::{describe, resolve_alias, router};
 use crate::sql::Sql;
 
 /// Time limit for a request's head to arrive, and for an idle connection.
@@ -57,7 +57,8 @@ pub async fn serve(
     }
     let listener = TcpListener::bind(address).await.map_err(|e| cannot_bind(address, e))?;
     let address = listener.local_addr().map_err(|e| cannot_bind(address, e))?;
-    let app = Arc::new(AppState::new(engine, sql, options, address.ip().to_canonical().is_loopback()));
+    let app =
+        Arc::new(AppState::new(engine, sql, options, describe(), address.ip().to_canonical().is_loopback()));
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(run(listener, app, stopped));
     tracing::info!(%address, "the server is listening");

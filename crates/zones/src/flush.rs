@@ -10,8 +10,9 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use uuid::Uuid;
 
 use crate::checksum::Checksums;
-use crate::delta::action::{ActionLine, Add, CHECKSUM_PLACEHOLDER, CommitInfo, Txn, to_lines};
+use crate::delta::action::{ActionLine, Add, Txn, to_lines};
 use crate::delta::commit::{DeltaWriter, OffsetAdvance, PreparedCommit, committed, log_id, owner_id};
+use crate::delta::commit_info::{commit_info, new_id};
 use crate::delta::maintenance;
 use crate::encode::EncodedFile;
 use crate::error::internal;
@@ -195,27 +196,4 @@ impl Table {
             Err(error) => tracing::warn!(table = self.name(), %error, "no Delta checkpoint this time"),
         }
     }
-}
-
-pub(crate) fn commit_info(id: &str, now_ms: i64, operation: &str) -> CommitInfo {
-    let parameters = match operation {
-        "WRITE" => BTreeMap::from([("mode".to_owned(), "Append".into())]),
-        _ => BTreeMap::new(),
-    };
-    CommitInfo {
-        timestamp: now_ms,
-        operation: operation.to_owned(),
-        operation_parameters: parameters,
-        engine_info: concat!("tidemill/", env!("CARGO_PKG_VERSION")).to_owned(),
-        is_blind_append: operation == "WRITE",
-        txn_id: Some(id.to_owned()),
-        crc32c: Some(CHECKSUM_PLACEHOLDER.to_owned()),
-    }
-}
-
-/// Returns a new id that sorts by time.
-pub(crate) fn new_id(now_ms: i64) -> Uuid {
-    let ms = now_ms.max(0) as u64;
-    let nanos = (ms % 1_000) as u32 * 1_000_000;
-    Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, ms / 1_000, nanos))
 }

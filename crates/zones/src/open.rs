@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use crate::delta::action::{ActionLine, to_lines};
 use crate::delta::commit::{DeltaWriter, PreparedCommit, committed};
+use crate::delta::commit_info::commit_info;
 use crate::delta::create::create;
 use crate::delta::replay::{TableState, replay};
 use crate::delta::schema::{DeltaSchema, StoredColumn, check_protocol, columns, evolve};
 use crate::encode::Encoder;
 use crate::error::{internal, store_error};
-use crate::flush::commit_info;
 use crate::location::Location;
 use crate::retry::Retry;
 use crate::table::{CommittedState, MissingFile, Table};

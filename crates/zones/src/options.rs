@@ -1,7 +1,12 @@
 //! Settings of the event store with their units and bounds.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, Timestamp};
+
+/// Source of the time of commits, also used to compute the age of files.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Compression of the pages of a tablet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

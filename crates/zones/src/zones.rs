@@ -13,10 +13,8 @@ use url::Url;
 use crate::ZonesOptions;
 use crate::location::Location;
 use crate::open::{StoreContext, StoredTable, open, read_stored_table};
+use crate::options::Clock;
 use crate::table::Table;
-
-/// Source of the time of commits, also used to compute the age of files.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The event store: one Delta table per stored stream, all below one location, written by one owner.
 ///

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 use parking_lot::Mutex;
@@ -86,20 +85,4 @@ pub(crate) async fn limit(
         request.extensions_mut().insert(slot);
     }
     Ok(next.run(request).await)
-}
-
-/// Converts a panic in a handler into a 500 reply, and counts and logs it.
-pub(crate) fn panicked(app: &AppState, payload: Box<dyn std::any::Any + Send>) -> ApiError {
-    let text = payload
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| payload.downcast_ref::<&str>().copied())
-        .unwrap_or("no message");
-    app.metrics.panics.inc();
-    tracing::error!(panic = text, "a request hit a defect");
-    ApiError::with_status(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        tidemill_types::ErrorKind::Internal,
-        "a defect in Tidemill ended this request; the server's log has the details",
-    )
 }

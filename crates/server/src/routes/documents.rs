@@ -13,8 +13,8 @@ use tidemill_types::{Error, Result};
 use utoipa::IntoParams;
 
 use crate::Engine;
-use crate::app::RequestContext;
 use crate::body::RequestBody;
+use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody};
 use crate::extjson::{ExtDocument, ExtValue, RelaxedDocument};
 use crate::extract::{PathParams, QueryParams};

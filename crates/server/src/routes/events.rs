@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, de};
 use tidemill_engine::{BodyFormat, Durability, SendOptions};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::RequestContext;
 use crate::body::RequestBody;
+use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody, ErrorDetail};
 use crate::extract::{PathParams, QueryParams};
 use crate::model::{OneOrMany, SendRefusal, SendReply, Stream};

@@ -11,8 +11,8 @@ use tidemill_docs::{Command, DocBytes, FindOptions, Projection, SortOrder};
 use tidemill_types::{Error, Result};
 use utoipa::ToSchema;
 
-use crate::app::RequestContext;
 use crate::body::RequestBody;
+use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody};
 use crate::extjson::{ExtDocument, RelaxedDocument};
 use crate::extract::{PathParams, QueryParams};

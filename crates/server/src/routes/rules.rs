@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tidemill_engine::EventSelector;
 use utoipa::IntoParams;
 
-use crate::app::RequestContext;
+use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{PathParams, QueryParams};
 use crate::model::{Rule, RunReply};

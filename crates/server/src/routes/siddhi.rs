@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::RequestContext;
 use crate::body::RequestBody;
+use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{PathParams, QueryParams};
 use crate::negotiate::prefers_text;

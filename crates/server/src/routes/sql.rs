@@ -17,8 +17,8 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::RequestContext;
 use crate::body::RequestBody;
+use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody, ErrorDetail};
 use crate::extract::QueryParams;
 use crate::negotiate;

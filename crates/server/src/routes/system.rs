@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidemill_types::Error;
 use utoipa::ToSchema;
 
-use crate::app::RequestContext;
+use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody};
 use crate::metrics;
 use crate::model::Readiness;

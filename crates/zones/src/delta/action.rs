@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn no_flipped_bit_of_an_entry_goes_unseen() {
-        let info = crate::flush::commit_info("an id", 1, "WRITE");
+        let info = crate::delta::commit_info::commit_info("an id", 1, "WRITE");
         let txn = Txn { app_id: "log/0".to_owned(), version: 77, last_updated: Some(5) };
         let lines = [
             ActionLine { commit_info: Some(info), ..ActionLine::default() },

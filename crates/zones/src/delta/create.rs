@@ -7,11 +7,11 @@ use tidemill_types::{Result, StreamSchema};
 use uuid::Uuid;
 
 use super::action::{ActionLine, Format, Metadata, Protocol, to_lines};
+use super::commit_info::{commit_info, new_id};
 use super::entry_path;
 use super::schema::DeltaSchema;
 use crate::ZonesOptions;
 use crate::error::{internal, store_error};
-use crate::flush::{commit_info, new_id};
 use crate::location::Location;
 use crate::retry::Retry;
 

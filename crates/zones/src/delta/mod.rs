@@ -9,6 +9,7 @@
 pub(crate) mod action;
 mod checkpoint_checksums;
 pub(crate) mod commit;
+pub(crate) mod commit_info;
 pub(crate) mod create;
 pub(crate) mod maintenance;
 pub(crate) mod replay;

@@ -1,0 +1,46 @@
+//! Context of a request, as handlers get it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use tidemill_types::Result;
+
+use crate::Engine;
+use crate::app::AppState;
+use crate::error::ApiError;
+use crate::guard::concurrency::RequestPermit;
+
+/// Context of a request: the shared state and the request's permit.
+pub(crate) struct RequestContext {
+    pub app: Arc<AppState>,
+    pub permit: Option<RequestPermit>,
+}
+
+impl RequestContext {
+    /// Calls the engine on a blocking thread, within the request timeout.
+    pub async fn engine<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.engine_within(self.app.options.request_timeout, ask).await
+    }
+
+    /// Calls the engine on a blocking thread, within `timeout`.
+    pub async fn engine_within<T: Send + 'static>(
+        &self,
+        timeout: Duration,
+        ask: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.app.blocking(self.permit.clone(), timeout, move |app| ask(&app.engine)).await
+    }
+}
+
+impl FromRequestParts<Arc<AppState>> for RequestContext {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<Self, Self::Rejection> {
+        Ok(Self { app: app.clone(), permit: parts.extensions.get::<RequestPermit>().cloned() })
+    }
+}
