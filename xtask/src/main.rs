@@ -17,17 +17,18 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lang", &["types"]),
     ("docs", &["types"]),
     ("zones", &["types"]),
-    ("files", &["types"]),
+    ("connect", &["types"]),
+    ("files", &["types", "connect"]),
     ("rules", &["types", "lang", "docs"]),
     ("flow", &["types", "lang"]),
     ("sql", &["types", "docs", "zones"]),
-    ("engine", &["types", "log", "lang", "docs", "rules", "flow", "zones"]),
+    ("engine", &["types", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
     ("server", &["types", "docs", "rules", "engine"]),
     ("tidemill", &["types", "lang", "docs", "files", "rules", "flow", "zones", "sql", "engine", "server"]),
 ];
 
 /// Crates that must build without these heavy dependencies, so that they build and test in seconds.
-const LIGHT: &[&str] = &["types", "log", "lang", "docs", "rules", "flow"];
+const LIGHT: &[&str] = &["types", "connect", "log", "lang", "docs", "rules", "flow"];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 
 fn main() -> ExitCode {

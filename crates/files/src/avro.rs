@@ -11,23 +11,32 @@ use arrow_schema::{ArrowError, SchemaRef};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value as Json;
-use tidemill_types::{Error, ErrorKind, Result, StreamSchema};
+use tidemill_connect::SourceBatch;
+use tidemill_types::{BadRow, Error, ErrorKind, Result, StreamSchema, Timestamp};
 
 use crate::avro_layout::RowLayout;
-use crate::blocks::{Block, Blocks, SyncMarker, put_number};
-use crate::fields::{check, convert, declared, field_columns};
-use crate::reader::{BadRow, EventReader, READ_BYTES, ReadOptions, unreadable};
+use crate::blocks::{Block, Blocks, SyncMarker, bad_block, put_number};
+use crate::error::unreadable;
+use crate::event_reader::{EventReader, of_batch};
+use crate::fields::{check, convert, declared, field_columns, with_system_columns};
+use crate::options::{READ_BYTES, ReadOptions};
 
+/// Positions are numbers of rows, where a damaged block counts as one row.
 pub(crate) struct AvroReader {
     schema: Arc<StreamSchema>,
     declared: SchemaRef,
     decoder: BlockDecoder,
     source: Arc<Mutex<BlockSource>>,
     reader: reader::Reader<BlockInput>,
-    /// Number of rows returned so far, including decoded rows of bad blocks.
+    /// Number of rows decoded so far, including those of blocks that could not be decoded.
     rows: u64,
-    /// Batches of blocks that were decoded separately.
-    ready: VecDeque<RecordBatch>,
+    /// Batches of blocks that were decoded separately, with the numbers of their rows.
+    ready: VecDeque<(RecordBatch, Vec<u64>)>,
+    /// Damaged blocks after the rows returned so far.
+    rejected: Vec<BadRow>,
+    options: ReadOptions,
+    /// Position after the rows returned so far.
+    returned: u64,
 }
 
 /// Settings for decoding blocks to batches.
@@ -69,7 +78,8 @@ impl AvroReader {
             fields: field_columns(field_names(&json)?.into_iter(), schema)?,
             batch_rows: reading.batch_rows,
         };
-        let blocks = Blocks::new(input, codec, shape, info.sync(), info.header_len());
+        let blocks =
+            Blocks::new(input, codec, shape, info.sync(), info.header_len()).starting_at(reading.start);
         let source = Arc::new(Mutex::new(BlockSource { blocks, recent: VecDeque::new(), failed: None }));
         let reader =
             decoding.reader(BlockInput::new(&decoding.header, Some(&source))).map_err(unsupported)?;
@@ -83,6 +93,9 @@ impl AvroReader {
             reader,
             rows: 0,
             ready: VecDeque::new(),
+            rejected: vec![],
+            options: reading,
+            returned: reading.start,
         })
     }
 
@@ -104,13 +117,15 @@ impl AvroReader {
             match decoded {
                 Ok(Some(batch)) => {
                     let done = done.min(batch.num_rows());
-                    self.ready.push_back(batch.slice(done, batch.num_rows() - done));
+                    let numbers = block.number + done as u64..block.number + batch.num_rows() as u64;
+                    self.ready.push_back((batch.slice(done, batch.num_rows() - done), numbers.collect()));
                 }
                 Ok(None) => {}
                 Err(e) => {
                     let message = format!("a block of {} rows: {e}", block.rows);
-                    let bad = BadRow { line: None, offset: block.offset, message, text: String::new() };
-                    self.source.lock().blocks.rejected.push(bad);
+                    // Rows of the block that were returned before it was found to be damaged stay returned.
+                    let number = (block.number + done as u64).max(self.options.start);
+                    self.rejected.push(bad_block(number, block.offset, message));
                 }
             }
             self.rows = block.first + block.rows;
@@ -121,30 +136,67 @@ impl AvroReader {
     }
 }
 
-impl EventReader for AvroReader {
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let batch = loop {
-            if let Some(batch) = self.ready.pop_front() {
-                break batch;
+impl AvroReader {
+    /// Decodes the next rows and their numbers; `None` at the end.
+    fn decode(&mut self) -> Result<Option<(RecordBatch, Vec<u64>)>> {
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Ok(Some(ready));
             }
             match self.reader.next() {
                 Some(Ok(batch)) => {
-                    self.rows += batch.num_rows() as u64;
-                    let mut source = self.source.lock();
-                    while source.recent.front().is_some_and(|b| b.first + b.rows <= self.rows) {
-                        source.recent.pop_front();
-                    }
-                    break batch;
+                    let numbers = self.take_numbers(batch.num_rows() as u64);
+                    return Ok(Some((batch, numbers)));
                 }
                 Some(Err(e)) => self.decode_row_by_row(e)?,
                 None => return self.source.lock().failed.take().map_or(Ok(None), Err),
             }
-        };
-        convert(batch.columns(), batch.num_rows(), &self.schema, &self.declared).map(Some)
+        }
     }
 
-    fn take_rejected(&mut self) -> Vec<BadRow> {
-        std::mem::take(&mut self.source.lock().blocks.rejected)
+    /// Returns the row numbers of the next `count` rows, and forgets blocks whose rows have all been decoded.
+    fn take_numbers(&mut self, count: u64) -> Vec<u64> {
+        let (begin, end) = (self.rows, self.rows + count);
+        let mut numbers = Vec::with_capacity(count as usize);
+        let mut source = self.source.lock();
+        for block in &source.recent {
+            let rows = block.first.max(begin)..(block.first + block.rows).min(end);
+            numbers.extend(rows.map(|row| block.number + (row - block.first)));
+        }
+        while source.recent.front().is_some_and(|b| b.first + b.rows <= end) {
+            source.recent.pop_front();
+        }
+        self.rows = end;
+        numbers
+    }
+}
+
+impl EventReader for AvroReader {
+    fn next(&mut self, now: Timestamp) -> Result<Option<SourceBatch>> {
+        loop {
+            let decoded = self.decode()?;
+            self.rejected.append(&mut self.source.lock().blocks.rejected);
+            // Blocks that could not be decoded are reported after those that could not be read.
+            self.rejected.sort_by_key(|bad| bad.origin.number);
+            let Some((batch, mut numbers)) = decoded else {
+                let end = self.source.lock().blocks.rows_read();
+                if end <= self.returned {
+                    return Ok(None);
+                }
+                self.returned = end;
+                let rejected = std::mem::take(&mut self.rejected);
+                return Ok(Some(SourceBatch { rejected, position: end, ..SourceBatch::default() }));
+            };
+            let skipped = numbers.partition_point(|number| *number < self.options.start);
+            numbers.drain(..skipped);
+            let Some(last) = numbers.last() else { continue };
+            self.returned = last + 1;
+            let batch = batch.slice(skipped, batch.num_rows() - skipped);
+            let batch = convert(batch.columns(), batch.num_rows(), &self.schema, &self.declared)?;
+            let batch = with_system_columns(&batch, &self.schema, now)?;
+            let part = (self.schema.clone(), batch);
+            return Ok(Some(of_batch(part, numbers, &mut self.rejected, self.returned)));
+        }
     }
 }
 

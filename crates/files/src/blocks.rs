@@ -8,9 +8,9 @@ use bytes::Bytes;
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use memchr::memmem;
+use tidemill_types::{BadRow, RowOrigin};
 
 use crate::avro_layout::RowLayout;
-use crate::reader::BadRow;
 
 /// Marker at the end of every block.
 pub(crate) type SyncMarker = [u8; 16];
@@ -22,22 +22,29 @@ const BLOCK_BYTES_MAX: usize = 256 << 20;
 pub(crate) struct Block {
     /// Position in the file in bytes.
     pub(crate) offset: u64,
-    /// Index of its first row in the file, not counting rows of bad blocks.
+    /// Index of its first row among those of the blocks that were returned.
     pub(crate) first: u64,
+    /// Row number of its first row in the file, where a damaged block counts as one row.
+    pub(crate) number: u64,
     /// Number of rows.
     pub(crate) rows: u64,
     /// The block, encoded as in an uncompressed container.
     pub(crate) bytes: Bytes,
 }
 
-/// Blocks of an input positioned after the header.
+/// Blocks of an input positioned after the header. Those with rows before the row number `start` only are
+/// skipped.
 pub(crate) struct Blocks {
     input: BufReader<Box<dyn Read + Send>>,
     codec: Option<CompressionCodec>,
     layout: RowLayout,
     sync: SyncMarker,
     offset: u64,
+    start: u64,
+    /// Number of rows of the blocks returned so far.
     rows: u64,
+    /// Row number of the next row or damaged block.
+    number: u64,
     raw: Vec<u8>,
     pub(crate) rejected: Vec<BadRow>,
 }
@@ -70,7 +77,18 @@ impl Blocks {
         sync: SyncMarker,
         offset: u64,
     ) -> Self {
-        Self { input, codec, layout: shape, sync, offset, rows: 0, raw: vec![], rejected: vec![] }
+        let (start, rows, number) = (0, 0, 0);
+        Self { input, codec, layout: shape, sync, offset, start, rows, number, raw: vec![], rejected: vec![] }
+    }
+
+    /// Skips blocks with rows before the row number `start` only.
+    pub(crate) fn starting_at(self, start: u64) -> Self {
+        Self { start, ..self }
+    }
+
+    /// Returns the number of rows and damaged blocks read so far.
+    pub(crate) fn rows_read(&self) -> u64 {
+        self.number
     }
 
     /// Returns the next valid block; `None` at the end of the file. Bad blocks are added to `rejected`.
@@ -81,13 +99,20 @@ impl Blocks {
             }
             let begins = self.offset;
             let (message, more) = match self.read(begins) {
-                Ok(block) => return Ok(Some(block)),
+                Ok(block) if block.number + block.rows > self.start => {
+                    self.rows += block.rows;
+                    return Ok(Some(block));
+                }
+                Ok(_) => continue,
                 Err(BlockError::Io(e)) => return Err(e),
                 Err(BlockError::Content(message)) => (message, true),
                 Err(BlockError::End(message)) => (message, false),
                 Err(BlockError::Framing(message)) => (message, self.skip_to_sync()?),
             };
-            self.rejected.push(BadRow { line: None, offset: begins, message, text: String::new() });
+            if self.number >= self.start {
+                self.rejected.push(bad_block(self.number, begins, message));
+            }
+            self.number += 1;
             if !more {
                 return Ok(None);
             }
@@ -125,9 +150,9 @@ impl Blocks {
         put_number(&mut bytes, content.len() as i64);
         bytes.extend_from_slice(content);
         bytes.extend_from_slice(&sync);
-        let first = self.rows;
-        self.rows += rows;
-        Ok(Block { offset: begins, first, rows, bytes: bytes.into() })
+        let number = self.number;
+        self.number += rows;
+        Ok(Block { offset: begins, first: self.rows, number, rows, bytes: bytes.into() })
     }
 
     /// Reads an Avro long: zigzag varint, lowest seven bits first.
@@ -192,6 +217,11 @@ impl Blocks {
             seen.drain(..seen.len().saturating_sub(self.sync.len() - 1));
         }
     }
+}
+
+/// Creates the report of a damaged block at byte `offset`.
+pub(crate) fn bad_block(number: u64, offset: u64, message: String) -> BadRow {
+    BadRow::new(RowOrigin { number, line: None, offset: Some(offset) }, None, message, b"")
 }
 
 fn too_large() -> String {

@@ -1,105 +1,135 @@
 //! Reader of CSV.
 
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use csv::ByteRecord;
-use tidemill_types::decode::BatchBuilder;
-use tidemill_types::{Error, Result, StreamSchema, Timestamp, did_you_mean};
+use csv::{ByteRecord, StringRecord};
+use tidemill_connect::SourceBatch;
+use tidemill_types::decode::CellTarget;
+use tidemill_types::{
+    Error, Result, RowDecoder, RowOrigin, StreamSchema, Timestamp, did_you_mean, header_targets,
+};
 
-use crate::fields::only_declared;
-use crate::reader::{BadRow, EventReader, READ_BYTES, ReadOptions, unreadable};
+use crate::error::unreadable;
+use crate::event_reader::{EventReader, of_rows};
+use crate::options::{Dialect, READ_BYTES, ReadOptions};
 
+/// Positions are numbers of records, without the header.
 pub(crate) struct CsvReader {
-    input: csv::Reader<BufReader<Box<dyn Read + Send>>>,
-    builder: BatchBuilder,
-    /// Declared field of each column of the file; `None` for columns to ignore.
-    columns: Vec<Option<usize>>,
-    fields: usize,
+    input: csv::Reader<Box<dyn Read + Send>>,
+    decoder: RowDecoder,
+    /// What becomes of each column of the file.
+    columns: Vec<CellTarget>,
     options: ReadOptions,
-    rejected: Vec<BadRow>,
     record: ByteRecord,
+    /// Number of the next record.
+    number: u64,
+    /// Error that ended reading while rows were decoded that are returned before it.
+    failed: Option<Error>,
+    /// Position after the rows returned so far.
+    returned: u64,
 }
 
 impl CsvReader {
-    /// Reads the header, if any. Errors: it cannot be read or lacks a field.
+    /// Reads the header, if any. Errors: it cannot be read or lacks fields.
     pub(crate) fn new(
         input: Box<dyn Read + Send>,
         header: bool,
         delimiter: u8,
         schema: &Arc<StreamSchema>,
-        reading: ReadOptions,
+        options: ReadOptions,
     ) -> Result<Self> {
-        let input = BufReader::with_capacity(READ_BYTES, input);
-        let mut options = csv::ReaderBuilder::new();
-        let mut input = options.flexible(true).has_headers(header).delimiter(delimiter).from_reader(input);
+        let mut builder = csv::ReaderBuilder::new();
+        builder.flexible(true).has_headers(header).delimiter(delimiter).buffer_capacity(READ_BYTES);
+        let mut input = builder.from_reader(input);
         let columns = if header {
             let names = input.headers().map_err(csv_error)?;
-            let known: Vec<&str> = names.iter().collect();
-            if let Some(missing) = schema.fields.iter().find(|f| !known.contains(&f.name.as_str())) {
-                let hint = did_you_mean(&missing.name, known);
-                return Err(Error::invalid(format!("there is no column `{}`{hint}", missing.name)));
+            match options.dialect {
+                Dialect::Plain => header_targets(schema, names.iter())?,
+                Dialect::Siddhi => all_fields(schema, names)?,
             }
-            known.iter().map(|name| schema.field_index(name)).collect()
         } else {
-            (0..schema.fields.len()).map(Some).collect()
+            (0..schema.fields.len()).map(CellTarget::Field).collect()
         };
-        let (builder, fields) = (BatchBuilder::new(schema.clone()), schema.fields.len());
         Ok(Self {
             input,
-            builder,
+            decoder: RowDecoder::new(std::slice::from_ref(schema), None),
             columns,
-            fields,
-            options: reading,
-            rejected: vec![],
+            options,
             record: ByteRecord::new(),
+            number: 0,
+            failed: None,
+            returned: options.start,
         })
     }
 
-    /// Adds the record that was read last to the batch. Errors: the reason why it is rejected.
-    fn push(&mut self) -> Result<()> {
-        let (found, wanted) = (self.record.len(), self.columns.len());
-        if found != wanted {
-            return Err(Error::invalid(format!("expected {wanted} columns, found {found}")));
+    /// Decodes a record and returns it for the next one.
+    fn push(&mut self, record: ByteRecord, now: Timestamp) -> ByteRecord {
+        let (line, offset) = record.position().map_or((None, None), |p| (Some(p.line()), Some(p.byte())));
+        let origin = RowOrigin { number: self.number, line, offset };
+        match StringRecord::from_byte_record(record) {
+            Ok(text) => {
+                self.decoder.push_text(origin, &self.columns, text.len(), text.iter(), now);
+                text.into_byte_record()
+            }
+            Err(e) => {
+                let message = format!("column {} is not UTF-8", e.utf8_error().field() + 1);
+                let record = e.into_byte_record();
+                let text: Vec<&[u8]> = record.iter().collect();
+                self.decoder.reject(origin, message, &text.join(&b","[..]));
+                record
+            }
         }
-        let mut cells = Vec::with_capacity(found);
-        for (number, (cell, field)) in self.record.iter().zip(&self.columns).enumerate() {
-            let Some(field) = field else { continue };
-            let text = std::str::from_utf8(cell)
-                .map_err(|_| Error::invalid(format!("column {} is not UTF-8", number + 1)))?;
-            cells.push((Ok(*field), text));
-        }
-        // The time column is dropped from the output.
-        self.builder.push_text(cells.iter().map(|(field, text)| (field, *text)), Timestamp(0))
+    }
+
+    fn finish(&mut self) -> SourceBatch {
+        self.returned = self.number;
+        of_rows(self.decoder.finish(), self.number)
     }
 }
 
 impl EventReader for CsvReader {
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
+    fn next(&mut self, now: Timestamp) -> Result<Option<SourceBatch>> {
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
         let begins = self.input.position().byte();
+        let mut record = std::mem::take(&mut self.record);
         loop {
-            let more = self.input.read_byte_record(&mut self.record).map_err(csv_error)?;
-            if more && let Err(e) = self.push() {
-                let (line, offset) = self.record.position().map_or((0, 0), |p| (p.line(), p.byte()));
-                let text: Vec<&[u8]> = self.record.iter().collect();
-                self.rejected.push(BadRow::of_line(line, offset, e, &text.join(&b","[..])));
+            match self.input.read_byte_record(&mut record) {
+                Ok(true) => {
+                    if self.number >= self.options.start {
+                        record = self.push(record, now);
+                    }
+                    self.number += 1;
+                }
+                Ok(false) if self.number > self.returned => break,
+                Ok(false) => return Ok(None),
+                Err(e) if self.decoder.rows_read() > 0 => {
+                    self.failed = Some(csv_error(e));
+                    break;
+                }
+                Err(e) => return Err(csv_error(e)),
             }
             let bytes = self.input.position().byte() - begins;
-            let full =
-                self.builder.len() >= self.options.batch_rows || bytes >= self.options.batch_bytes as u64;
-            if !self.builder.is_empty() && (!more || full) {
-                return only_declared(&self.builder.finish(), self.fields).map(Some);
-            }
-            if !more {
-                return Ok(None);
+            let rows = self.decoder.rows_read();
+            if rows >= self.options.batch_rows || (rows > 0 && bytes >= self.options.batch_bytes as u64) {
+                break;
             }
         }
+        self.record = record;
+        Ok(Some(self.finish()))
     }
+}
 
-    fn take_rejected(&mut self) -> Vec<BadRow> {
-        std::mem::take(&mut self.rejected)
+/// Maps the columns of a header that has to name all fields. Errors: it lacks one.
+fn all_fields(schema: &StreamSchema, names: &StringRecord) -> Result<Vec<CellTarget>> {
+    if let Some(missing) = schema.fields.iter().find(|f| names.iter().all(|name| name != f.name)) {
+        let hint = did_you_mean(&missing.name, names);
+        return Err(Error::invalid(format!("there is no column `{}`{hint}", missing.name)));
     }
+    let target = |name: &str| schema.field_index(name).map_or(CellTarget::Ignored, CellTarget::Field);
+    Ok(names.iter().map(target).collect())
 }
 
 fn csv_error(e: csv::Error) -> Error {

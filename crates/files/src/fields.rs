@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::{
+    Array, ArrayRef, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray, new_null_array,
+};
 use arrow_cast::cast;
 use arrow_json::writer::{EncoderOptions, make_encoder};
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, FieldRef, Schema, SchemaRef, TimeUnit};
-use tidemill_types::{Error, FieldType, Result, StreamSchema, did_you_mean};
+use tidemill_types::{Error, FieldType, Result, StreamSchema, Timestamp, did_you_mean};
 
 /// Returns the schema of output batches: exactly the declared fields.
 pub(crate) fn declared(schema: &StreamSchema) -> SchemaRef {
@@ -19,6 +22,45 @@ pub(crate) fn declared(schema: &StreamSchema) -> SchemaRef {
 /// Returns a batch of the first `fields` columns.
 pub(crate) fn only_declared(batch: &RecordBatch, fields: usize) -> Result<RecordBatch> {
     batch.project(&(0..fields).collect::<Vec<_>>()).map_err(internal)
+}
+
+/// Appends `_time` and `_extra` to the declared fields: the result has the columns of
+/// [`StreamSchema::batch_schema`]. The time is that of the stream's time field, or `now`.
+pub(crate) fn with_system_columns(
+    batch: &RecordBatch,
+    schema: &StreamSchema,
+    now: Timestamp,
+) -> Result<RecordBatch> {
+    let rows = batch.num_rows();
+    let times = match schema.time.and_then(|i| batch.column(i).as_primitive_opt::<TimestampMicrosecondType>())
+    {
+        Some(times) => times.iter().map(|time| time.unwrap_or(now.0)).collect(),
+        None => vec![now.0; rows],
+    };
+    let mut columns = batch.columns().to_vec();
+    columns.push(Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC")));
+    columns.push(new_null_array(&DataType::Utf8, rows));
+    RecordBatch::try_new(schema.batch_schema(), columns).map_err(internal)
+}
+
+/// Replaces the event times of a batch by those of a field of type `long`, in milliseconds; where it is null,
+/// by `now`. Times that microseconds cannot represent become the nearest one.
+pub(crate) fn set_event_time(
+    batch: &RecordBatch,
+    schema: &StreamSchema,
+    field: usize,
+    now: Timestamp,
+) -> Result<RecordBatch> {
+    let Some(millis) = batch.columns().get(field).and_then(|c| c.as_primitive_opt::<Int64Type>()) else {
+        return Err(Error::invalid(format!(
+            "the event time is read from a field of type long; field {field} of `{}` is none",
+            schema.name
+        )));
+    };
+    let times: Vec<i64> = millis.iter().map(|ms| ms.map_or(now.0, |ms| ms.saturating_mul(1000))).collect();
+    let mut columns = batch.columns().to_vec();
+    columns[schema.fields.len()] = Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC"));
+    RecordBatch::try_new(batch.schema(), columns).map_err(internal)
 }
 
 /// Returns for each declared field its index in `names`. Errors: a field is missing.

@@ -1,19 +1,14 @@
 //! Reader of JSON lines.
 
-use std::io::{BufRead, BufReader, Read};
-use std::sync::Arc;
-
-use arrow_array::RecordBatch;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidemill_types::decode::BatchBuilder;
-use tidemill_types::{Result, StreamSchema, Timestamp};
+use tidemill_connect::SourceBatch;
+use tidemill_types::{Error, Result, RowDecoder, Timestamp};
 
-use crate::fields::only_declared;
-use crate::reader::{BadRow, EventReader, READ_BYTES, ReadOptions, unreadable};
+use crate::event_reader::{EventReader, of_rows};
+use crate::lines::{Line, LineReader};
+use crate::options::{Dialect, ReadOptions};
 
-/// Maximum length of a line in bytes.
-const LINE_BYTES_MAX: usize = 64 << 20;
 /// Key of the object around each event in the default form of SiddhiQL's JSON.
 const ENVELOPE_KEY: &str = "event";
 
@@ -25,123 +20,120 @@ struct EventEnvelope<'e> {
     event: &'e RawValue,
 }
 
+/// Positions are numbers of lines.
 pub(crate) struct JsonReader {
-    input: BufReader<Box<dyn Read + Send>>,
+    lines: LineReader,
     rows: RowBuffer,
-    line: Vec<u8>,
-    /// Number of the next line, from 1, and its position in `offset`.
-    number: u64,
-    offset: u64,
+    options: ReadOptions,
+    /// Error that ended reading while rows were decoded that are returned before it.
+    failed: Option<Error>,
+    /// Position after the rows returned so far.
+    returned: u64,
 }
 
 /// Rows of the batch under construction.
 struct RowBuffer {
-    builder: BatchBuilder,
+    decoder: RowDecoder,
+    dialect: Dialect,
     /// Whether events may be in an envelope; false if the stream has a field of that name, which would be
     /// ambiguous.
     has_envelope: bool,
-    fields: usize,
+    line_bytes_max: usize,
     bytes: usize,
-    options: ReadOptions,
-    rejected: Vec<BadRow>,
 }
 
 impl JsonReader {
-    pub(crate) fn new(input: Box<dyn Read + Send>, schema: &Arc<StreamSchema>, reading: ReadOptions) -> Self {
-        let builder = BatchBuilder::new(schema.clone());
-        let builder = if reading.complete { builder.require_all_fields() } else { builder };
+    /// Creates a reader of rows that `decoder` decodes. `has_envelope_field`: whether a stream has a field
+    /// called `event`.
+    pub(crate) fn new(
+        lines: LineReader,
+        decoder: RowDecoder,
+        has_envelope_field: bool,
+        options: ReadOptions,
+    ) -> Self {
+        let decoder = if options.complete { decoder.require_all_fields() } else { decoder };
         let rows = RowBuffer {
-            builder,
-            has_envelope: schema.field_index(ENVELOPE_KEY).is_none(),
-            fields: schema.fields.len(),
+            decoder,
+            dialect: options.dialect,
+            has_envelope: !has_envelope_field,
+            line_bytes_max: options.line_bytes_max,
             bytes: 0,
-            options: reading,
-            rejected: vec![],
         };
-        let input = BufReader::with_capacity(READ_BYTES, input);
-        Self { input, rows, line: vec![], number: 1, offset: 0 }
+        Self { lines, rows, options, failed: None, returned: options.start }
     }
 
-    /// Reads a line including its end. Returns false at the end of the input. Lines that are too long are
-    /// rejected and skipped.
-    fn read_line(&mut self) -> Result<bool> {
-        self.line.clear();
-        let mut limited = (&mut self.input).take(LINE_BYTES_MAX as u64);
-        let mut length = limited.read_until(b'\n', &mut self.line).map_err(unreadable)?;
-        if length == LINE_BYTES_MAX && self.line.last() != Some(&b'\n') {
-            let message = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-            self.rows.rejected.push(BadRow::of_line(self.number, self.offset, message, &self.line));
-            self.line.clear();
-            length += self.input.skip_until(b'\n').map_err(unreadable)?;
-        }
-        self.rows.bytes += self.line.len();
-        self.offset += length as u64;
-        Ok(length > 0)
+    /// Returns whether a stream with these fields has one that could be taken for an envelope.
+    pub(crate) fn has_envelope_field(schema: &tidemill_types::StreamSchema) -> bool {
+        schema.field_index(ENVELOPE_KEY).is_some()
+    }
+
+    fn finish(&mut self) -> SourceBatch {
+        self.rows.bytes = 0;
+        self.returned = self.lines.lines_read();
+        of_rows(self.rows.decoder.finish(), self.returned)
     }
 }
 
 impl EventReader for JsonReader {
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
+    fn next(&mut self, now: Timestamp) -> Result<Option<SourceBatch>> {
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
         loop {
-            let begins = self.offset;
-            let more = self.read_line()?;
-            if more {
-                self.rows.push_line(&self.line, self.number, begins);
-                self.number += 1;
-            }
-            let rows = self.rows.builder.len();
-            if rows > 0 && (!more || self.rows.is_full()) {
-                self.rows.bytes = 0;
-                return only_declared(&self.rows.builder.finish(), self.rows.fields).map(Some);
-            }
+            let more = match self.lines.next_line() {
+                Ok(Some(line)) => {
+                    if line.origin.number >= self.options.start {
+                        self.rows.push_line(&line, now);
+                    }
+                    true
+                }
+                Ok(None) => false,
+                Err(e) if self.rows.decoder.rows_read() == 0 => return Err(e),
+                Err(e) => {
+                    self.failed = Some(e);
+                    return Ok(Some(self.finish()));
+                }
+            };
             if !more {
-                return Ok(None);
+                return Ok((self.lines.lines_read() > self.returned).then(|| self.finish()));
+            }
+            let rows = self.rows.decoder.rows_read();
+            if rows >= self.options.batch_rows || self.rows.bytes >= self.options.batch_bytes {
+                return Ok(Some(self.finish()));
             }
         }
-    }
-
-    fn take_rejected(&mut self) -> Vec<BadRow> {
-        std::mem::take(&mut self.rows.rejected)
     }
 }
 
 impl RowBuffer {
-    fn is_full(&self) -> bool {
-        self.builder.len() >= self.options.batch_rows || self.bytes >= self.options.batch_bytes
-    }
-
-    fn push_line(&mut self, line: &[u8], number: u64, offset: u64) {
-        let line = line.trim_ascii();
-        let outcome = match line.first() {
-            None => Ok(()),
-            Some(b'[') => match serde_json::from_slice::<Vec<&RawValue>>(line) {
+    fn push_line(&mut self, line: &Line<'_>, now: Timestamp) {
+        self.bytes += line.bytes.len();
+        if line.too_long {
+            let message = format!("the line is longer than {} bytes", self.line_bytes_max);
+            return self.decoder.reject(line.origin, message, line.bytes);
+        }
+        match (line.bytes.first(), self.dialect) {
+            (None, _) => {}
+            (Some(_), Dialect::Plain) => self.decoder.push_json(line.origin, line.bytes, now),
+            (Some(b'['), Dialect::Siddhi) => match serde_json::from_slice::<Vec<&RawValue>>(line.bytes) {
                 // A bad event does not affect the others.
                 Ok(events) => {
-                    for event in events {
-                        if let Err(e) = self.push(event.get().as_bytes()) {
-                            self.rejected.push(BadRow::of_line(number, offset, e, event.get().as_bytes()));
-                        }
-                    }
-                    Ok(())
+                    events.iter().for_each(|event| self.push_event(line, event.get().as_bytes(), now));
                 }
-                Err(e) => Err(tidemill_types::Error::invalid(e.to_string())),
+                Err(e) => self.decoder.reject(line.origin, e, line.bytes),
             },
-            Some(_) => self.push(line),
-        };
-        if let Err(e) = outcome {
-            self.rejected.push(BadRow::of_line(number, offset, e, line));
+            (Some(_), Dialect::Siddhi) => self.push_event(line, line.bytes, now),
         }
     }
 
-    fn push(&mut self, event: &[u8]) -> Result<()> {
+    fn push_event(&mut self, line: &Line<'_>, event: &[u8], now: Timestamp) {
         let inner = if self.has_envelope && starts_with_envelope(event) {
             serde_json::from_slice::<EventEnvelope<'_>>(event).ok()
         } else {
             None
         };
         let event = inner.map_or(event, |e| e.event.get().as_bytes());
-        // The time column is dropped from the output.
-        self.builder.push_json(event, Timestamp(0))
+        self.decoder.push_json(line.origin, event, now);
     }
 }
 

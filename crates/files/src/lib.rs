@@ -25,15 +25,26 @@ mod avro;
 mod avro_layout;
 mod blocks;
 mod csv;
+mod error;
+mod event_reader;
+mod event_writer;
 mod fields;
 mod format;
 mod json_lines;
+mod lines;
+mod open;
+mod options;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod reader;
+mod source;
 mod text;
 mod writer;
 
 pub use format::{Codec, Format};
-pub use reader::{BadRow, ReadOptions, Reader, open, read};
+pub use lines::{Line, LineReader};
+pub use open::FileInput;
+pub use options::{Dialect, ReadOptions};
+pub use reader::{Reader, open, read};
+pub use source::FileSource;
 pub use writer::{WriteOptions, Writer};

@@ -7,7 +7,8 @@ use arrow_array::RecordBatch;
 use serde_json::Value as Json;
 use tidemill_types::{Error, Result, StreamSchema, Value, event_json, row_value};
 
-use crate::writer::{EventWriter, FileOutput, unwritable};
+use crate::error::unwritable;
+use crate::event_writer::{EventWriter, FileOutput};
 
 pub(crate) struct JsonWriter {
     out: FileOutput,

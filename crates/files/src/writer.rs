@@ -12,21 +12,18 @@ use arrow_avro::writer::AvroWriter;
 use arrow_schema::{Field as ArrowField, Schema};
 use tidemill_types::{Error, Result, StreamSchema};
 
+use crate::error::unwritable;
+use crate::event_writer::{EventWriter, FileOutput, WRITE_BYTES};
 #[cfg(feature = "parquet")]
 use crate::fields::declared;
 use crate::fields::row_bytes;
 use crate::format::{Codec, Format};
 use crate::text::{CsvWriter, JsonWriter};
 
-/// Write buffer size in bytes.
-const WRITE_BYTES: usize = 256 << 10;
 /// Size of an uncompressed Avro block in bytes, similar to that of Avro's own libraries.
 const BLOCK_BYTES: usize = 64_000;
 /// Metadata key of the name of an Avro record.
 const RECORD_NAME: &str = "avro.name";
-
-/// Buffered output of a writer.
-pub(crate) type FileOutput = BufWriter<Box<dyn Write + Send>>;
 
 /// Settings for writing files.
 #[derive(Debug, Clone, Default)]
@@ -38,12 +35,6 @@ pub struct WriteOptions {
     pub envelope: Option<String>,
     /// Whether no field is ever null; an Avro container then declares its fields as required.
     pub complete: bool,
-}
-
-/// Writer of one format.
-pub(crate) trait EventWriter: Send {
-    fn write(&mut self, batch: &RecordBatch) -> Result<()>;
-    fn finish(self: Box<Self>) -> Result<()>;
 }
 
 /// A file that is written batch by batch. It is complete only after [`Writer::finish`] has succeeded.
@@ -203,8 +194,4 @@ fn parquet(out: FileOutput, schema: &StreamSchema) -> Result<Box<dyn EventWriter
 #[cfg(not(feature = "parquet"))]
 fn parquet(_: FileOutput, _: &StreamSchema) -> Result<Box<dyn EventWriter>> {
     Err(Error::invalid("Parquet was left out of this build: it needs the feature `parquet`"))
-}
-
-pub(crate) fn unwritable(e: std::io::Error) -> Error {
-    Error::unavailable("cannot be written").with_source(e)
 }

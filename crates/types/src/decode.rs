@@ -46,6 +46,17 @@ enum PendingValue {
     Text(usize, usize),
 }
 
+/// What becomes of the cells of a text column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CellTarget {
+    /// The value of the declared field with this index.
+    Field(usize),
+    /// An undeclared field with this name.
+    Extra(String),
+    /// Nothing.
+    Ignored,
+}
+
 enum ColumnBuilder {
     Bool(BooleanBuilder),
     Int(Int32Builder),
@@ -120,13 +131,12 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Adds one row of text cells, as from CSV. A cell belongs to the declared field with index `Ok(index)`,
-    /// or to the extra column `Err(name)`. Empty cells are missing.
+    /// Adds one row of text cells, as from CSV, each with what becomes of it. Empty cells are missing.
     ///
     /// Errors: those of [`Self::push_json`].
-    pub fn push_text<'c>(
+    pub fn push_text<'t, 'c>(
         &mut self,
-        cells: impl IntoIterator<Item = (&'c Result<usize, String>, &'c str)>,
+        cells: impl IntoIterator<Item = (&'t CellTarget, &'c str)>,
         now: Timestamp,
     ) -> Result<()> {
         self.begin();
@@ -135,12 +145,15 @@ impl BatchBuilder {
                 continue;
             }
             match target {
-                Ok(index) => {
+                CellTarget::Field(index) => {
                     self.pending[*index] = self
                         .parse_text(*index, cell)
                         .ok_or_else(|| self.mismatch(*index, cell, &format!("text {cell:?}")))?;
                 }
-                Err(name) => self.push_extra(name, &serde_json::Value::from(cell).to_string()),
+                CellTarget::Extra(name) => {
+                    self.push_extra(name, &serde_json::Value::from(cell).to_string());
+                }
+                CellTarget::Ignored => {}
             }
         }
         self.commit(now);

@@ -62,7 +62,7 @@ fn csv_rows() {
         bad,
         [
             "line 3, byte 26: field `volume`: expected long (a whole number of 64 bits), found text \"many\"",
-            "line 4, byte 35: expected 3 columns, found 2",
+            "line 4, byte 35: expected 3 cells as in the header, found 2",
             "line 5, byte 39: column 3 is not UTF-8",
         ]
     );

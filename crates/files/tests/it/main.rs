@@ -2,6 +2,7 @@
 
 mod bad;
 mod roundtrip;
+mod source;
 
 use std::sync::Arc;
 

@@ -71,11 +71,15 @@ fn bad_rows_leave_no_trace() {
 #[test]
 fn text_cells() {
     let mut b = builder();
-    let columns = [Ok(0), Ok(1), Err("note".to_owned())];
-    b.push_text(columns.iter().zip(["a", "12", "late"]), Timestamp(1)).unwrap();
-    let error = b.push_text(columns.iter().zip(["a", "12x", ""]), Timestamp(1)).unwrap_err();
+    let columns =
+        [CellTarget::Field(0), CellTarget::Field(1), CellTarget::Extra("note".into()), CellTarget::Ignored];
+    b.push_text(columns.iter().zip(["a", "12", "late", "x"]), Timestamp(1)).unwrap();
+    let error = b.push_text(columns.iter().zip(["a", "12x", "", ""]), Timestamp(1)).unwrap_err();
     assert_eq!(error.to_string(), "field `n`: expected int (a whole number of 32 bits), found text \"12x\"");
-    assert_eq!(b.finish().num_rows(), 1);
+    let batch = b.finish();
+    assert_eq!(batch.num_rows(), 1);
+    let extra = row_value(&batch, batch.num_columns() - 1, 0);
+    assert_eq!(extra.to_string(), r#""{\"note\":\"late\"}""#);
 }
 
 #[test]
@@ -88,7 +92,7 @@ fn a_byte_order_mark_is_passed_over() {
 #[test]
 fn text_that_is_too_large_a_number_is_not_infinity() {
     let mut b = builder();
-    let (x, f) = (Ok(2), Ok(5));
+    let (x, f) = (CellTarget::Field(2), CellTarget::Field(5));
     for (cell, field) in [("1e400", &x), ("1e39", &f)] {
         assert!(b.push_text([(field, cell)], Timestamp(5)).is_err(), "{cell}");
     }
@@ -118,7 +122,8 @@ fn read_time(index: usize, text: &str) -> Result<i64, String> {
         Value::Time(time) => time.0,
         other => panic!("{other}"),
     };
-    let cell = builder.push_text([(&Ok(index), text)], Timestamp(0)).map(|()| micros(&mut builder));
+    let cell =
+        builder.push_text([(&CellTarget::Field(index), text)], Timestamp(0)).map(|()| micros(&mut builder));
     let quoted = format!("{{\"{name}\":\"{text}\"}}");
     let quoted = builder.push_json(quoted.as_bytes(), Timestamp(0)).map(|()| micros(&mut builder));
     assert_eq!(cell.as_ref().ok(), quoted.as_ref().ok(), "{name} {text}");

@@ -1,0 +1,88 @@
+//! Opening files: which reader reads which format.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use tidemill_types::{Error, Result, RowDecoder, StreamSchema};
+
+use crate::avro::AvroReader;
+use crate::csv::CsvReader;
+use crate::error::unreadable;
+use crate::event_reader::EventReader;
+use crate::format::Format;
+use crate::json_lines::JsonReader;
+use crate::lines::{LineReader, open_text};
+use crate::options::ReadOptions;
+
+/// What is read from a file.
+#[derive(Debug, Clone)]
+pub struct FileInput {
+    /// Format of the file.
+    pub format: Format,
+    /// Streams of the rows; several only with `stream_field`.
+    pub streams: Vec<Arc<StreamSchema>>,
+    /// Field of each JSON object that names its stream.
+    pub stream_field: Option<String>,
+    /// Settings.
+    pub options: ReadOptions,
+}
+
+impl FileInput {
+    /// Creates the input for a file of one stream.
+    pub fn of_stream(format: Format, stream: Arc<StreamSchema>, options: ReadOptions) -> Self {
+        Self { format, streams: vec![stream], stream_field: None, options }
+    }
+}
+
+/// Opens a file. Text files ending in `.gz` are decompressed.
+///
+/// Errors: the file cannot be opened, has another format, lacks a field, or has a field of an incompatible
+/// type.
+pub(crate) fn open_reader(path: &Path, input: &FileInput) -> Result<Box<dyn EventReader>> {
+    let opened = match &input.format {
+        Format::Parquet => {
+            let file = File::open(path).map_err(|e| unreadable(e).context(path.display()))?;
+            single_stream(input).and_then(|stream| parquet(file, stream, input.options))
+        }
+        format if format.is_text() => open_text(path).and_then(|file| text_reader(file, input)),
+        _ => File::open(path).map_err(unreadable).and_then(|file| text_reader(Box::new(file), input)),
+    };
+    opened.map_err(|e| e.context(path.display()))
+}
+
+/// Creates a reader of any input. Errors: those of [`open_reader`], and the format is Parquet.
+pub(crate) fn text_reader(from: Box<dyn Read + Send>, input: &FileInput) -> Result<Box<dyn EventReader>> {
+    let options = ReadOptions { batch_rows: input.options.batch_rows.max(1), ..input.options };
+    Ok(match &input.format {
+        Format::Avro(_) => Box::new(AvroReader::new(from, single_stream(input)?, options)?),
+        Format::Csv { header, delimiter } => {
+            Box::new(CsvReader::new(from, *header, *delimiter, single_stream(input)?, options)?)
+        }
+        Format::Json => {
+            let has_field = input.streams.iter().any(|stream| JsonReader::has_envelope_field(stream));
+            let decoder = RowDecoder::new(&input.streams, input.stream_field.as_deref());
+            let lines = LineReader::new(from, options.line_bytes_max);
+            Box::new(JsonReader::new(lines, decoder, has_field, options))
+        }
+        Format::Parquet => return Err(Error::invalid("Parquet is read from files only")),
+    })
+}
+
+fn single_stream(input: &FileInput) -> Result<&Arc<StreamSchema>> {
+    match (input.streams.as_slice(), &input.stream_field) {
+        ([stream], None) => Ok(stream),
+        _ => Err(Error::invalid("only JSON can hold events of several streams; expected a single stream")),
+    }
+}
+
+#[cfg(feature = "parquet")]
+fn parquet(file: File, schema: &Arc<StreamSchema>, reading: ReadOptions) -> Result<Box<dyn EventReader>> {
+    Ok(Box::new(crate::parquet::ParquetReader::new(file, schema, reading)?))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_: File, _: &Arc<StreamSchema>, _: ReadOptions) -> Result<Box<dyn EventReader>> {
+    Err(Error::invalid("Parquet was left out of this build: it needs the feature `parquet`"))
+}

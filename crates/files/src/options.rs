@@ -1,0 +1,52 @@
+//! Settings for reading files.
+
+/// Size of a read from a file in bytes.
+pub(crate) const READ_BYTES: usize = 256 << 10;
+
+/// Settings for reading files.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadOptions {
+    /// Number of rows, rejected ones included, after which a batch ends.
+    pub batch_rows: usize,
+    /// Size in bytes after which a batch of JSON or CSV ends even if it has fewer rows.
+    pub batch_bytes: usize,
+    /// Maximum length of a line of JSON in bytes; longer ones are rejected.
+    pub line_bytes_max: usize,
+    /// Whether a JSON object that lacks a field is rejected; otherwise the field is null.
+    pub complete: bool,
+    /// What JSON lines and CSV headers may look like.
+    pub dialect: Dialect,
+    /// Field of type `long` with the event time in milliseconds since 1970, as an index into the fields of
+    /// the stream. It takes the place of the stream's time field; rows where it is null have the current
+    /// time.
+    pub event_time: Option<usize>,
+    /// Position at which reading begins: a [`SourceBatch::position`](tidemill_connect::SourceBatch) of an
+    /// earlier reading of the same file, or 0 for the beginning.
+    pub start: u64,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            batch_rows: 4096,
+            batch_bytes: 4 << 20,
+            line_bytes_max: 64 << 20,
+            complete: false,
+            dialect: Dialect::Siddhi,
+            event_time: None,
+            start: 0,
+        }
+    }
+}
+
+/// Convention for JSON lines and CSV headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// The files of SiddhiQL. An event may be wrapped in an object with the only key `event`, and a line may
+    /// hold an array of events. A CSV header names all fields; other columns are ignored.
+    #[default]
+    Siddhi,
+    /// Events as they are sent over HTTP. A line holds one object. A CSV header names at least one field;
+    /// missing fields are null, and other columns are kept as undeclared fields.
+    Plain,
+}
