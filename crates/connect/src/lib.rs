@@ -11,9 +11,11 @@
 //! together with the log offsets of the events written so far, and opens the sink at that position, which
 //! discards what was written after it.
 
+mod merge;
 mod sink;
 mod source;
 
+pub use merge::MergedSource;
 pub use sink::{Sink, SinkPosition};
 pub use source::{Source, SourceBatch};
 

@@ -110,7 +110,7 @@ pub struct SourceConfig {
     /// Kind of the source.
     #[serde(rename = "type")]
     pub kind: SourceKind,
-    /// Path of the file, optionally `.gz`, relative to the app's directory.
+    /// Path of the file, relative to the app's directory. NDJSON and CSV may be compressed (`.gz`).
     pub path: PathBuf,
     /// Format of the file.
     pub format: SourceFormat,
@@ -136,6 +136,22 @@ pub enum SourceFormat {
     Ndjson,
     /// A header line with field names, then one row per line.
     Csv,
+    /// Avro object container.
+    Avro,
+    /// Parquet.
+    Parquet,
+}
+
+impl SourceFormat {
+    /// Returns the name of the format in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ndjson => "NDJSON",
+            Self::Csv => "CSV",
+            Self::Avro => "Avro",
+            Self::Parquet => "Parquet",
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -337,10 +353,11 @@ impl App {
                     source.name
                 )));
             }
-            if source.format == SourceFormat::Csv && source.stream.is_none() {
+            if source.format != SourceFormat::Ndjson && source.stream.is_none() {
                 return Err(Error::invalid(format!(
-                    "source `{}`: a CSV file needs stream = \"NAME\"",
-                    source.name
+                    "source `{}`: a {} file needs stream = \"NAME\"",
+                    source.name,
+                    source.format.name()
                 )));
             }
         }

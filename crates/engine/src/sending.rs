@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
-use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, event_json};
+use tidemill_types::{
+    BadRow, DecodedRows, Error, EventId, InterleavedBatches, Offset, PartitionId, Result, RowOrigin,
+    StreamSchema, event_json,
+};
 
 use crate::apply::ApplyReply;
 use crate::core::Core;
 use crate::entry::{Entry, Events, RejectedRow};
-use crate::ingest::{self, BadRow, DecodedRows, InterleavedBatches};
+use crate::ingest::{self, PartitionedRows};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::Partitioner;
 use crate::{BodyFormat, EmittedEvent, RowError, SendOptions, SendReply};
@@ -35,7 +38,7 @@ pub fn send_json(
     let decoded = match ingest::decode_body(schema, body, format, core.clock.now()) {
         Ok(decoded) => decoded,
         Err(e) => {
-            let bad = BadRow::of_body(stream, e.to_string(), body);
+            let bad = BadRow::new(RowOrigin::of_row(0), Some(stream), &e, body);
             send(core, DecodedRows { rejected: vec![bad], ..DecodedRows::default() }, stream, options)?;
             return Err(e);
         }
@@ -64,7 +67,7 @@ fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) 
     let durability = options.durability.unwrap_or(core.deployment.settings.durability);
     let accepted = decoded.rows.len() as u64;
     let rejected: Vec<RowError> =
-        decoded.rejected.iter().map(|b| RowError { row: b.row_number, reason: b.reason.clone() }).collect();
+        decoded.rejected.iter().map(|b| RowError { row: b.origin.number, reason: b.message.clone() }).collect();
     let places =
         if options.wait { record_positions(&decoded.rows, &core.deployment.partitioner) } else { Vec::new() };
     let records = split_records(core, decoded, stream, &options.origin)?;
@@ -118,7 +121,7 @@ fn split_records(
         }
     }
     if !decoded.rejected.is_empty() {
-        let rejected = decoded.rejected.into_iter().map(|b| b.into_rejected(stream, origin)).collect();
+        let rejected = decoded.rejected.into_iter().map(|bad| rejected_row(bad, stream, origin)).collect();
         let home = homes.for_stream(stream).0 as usize;
         match records.iter_mut().find(|(p, _)| *p == home) {
             Some((_, events)) => events.rejected = rejected,
@@ -184,15 +187,13 @@ fn emitted_events(stream: &StreamSchema, batch: &RecordBatch) -> Vec<EmittedEven
     (0..batch.num_rows()).map(event).collect()
 }
 
-impl BadRow {
-    /// Converts the row for `system.rejected`.
-    pub fn into_rejected(self, stream: &str, origin: &str) -> RejectedRow {
-        RejectedRow {
-            stream: self.stream.unwrap_or_else(|| stream.to_owned()),
-            kind: "malformed".into(),
-            reason: self.reason,
-            raw: self.raw,
-            origin: format!("{origin}:{}", self.row_number),
-        }
+/// Converts a bad row for `system.rejected`.
+fn rejected_row(bad: BadRow, stream: &str, origin: &str) -> RejectedRow {
+    RejectedRow {
+        stream: bad.stream.unwrap_or_else(|| stream.to_owned()),
+        kind: "malformed".into(),
+        reason: bad.message,
+        raw: bad.text,
+        origin: format!("{origin}:{}", bad.origin.number),
     }
 }

@@ -11,7 +11,7 @@ use arrow_array::{
 use arrow_cast::cast;
 use arrow_json::writer::{EncoderOptions, make_encoder};
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, FieldRef, Schema, SchemaRef, TimeUnit};
-use tidemill_types::{Error, FieldType, Result, StreamSchema, Timestamp, did_you_mean};
+use tidemill_types::{EpochUnit, Error, Field, FieldType, Result, StreamSchema, Timestamp, did_you_mean};
 
 /// Returns the schema of output batches: exactly the declared fields.
 pub(crate) fn declared(schema: &StreamSchema) -> SchemaRef {
@@ -43,21 +43,27 @@ pub(crate) fn with_system_columns(
     RecordBatch::try_new(schema.batch_schema(), columns).map_err(internal)
 }
 
-/// Replaces the event times of a batch by those of a field of type `long`, in milliseconds; where it is null,
-/// by `now`. Times that microseconds cannot represent become the nearest one.
+/// Replaces the event times of a batch by those of a field of type `time`, or `long` in milliseconds; where
+/// it is null, by `now`. Times that microseconds cannot represent become the nearest one.
 pub(crate) fn set_event_time(
     batch: &RecordBatch,
     schema: &StreamSchema,
     field: usize,
     now: Timestamp,
 ) -> Result<RecordBatch> {
-    let Some(millis) = batch.columns().get(field).and_then(|c| c.as_primitive_opt::<Int64Type>()) else {
-        return Err(Error::invalid(format!(
-            "the event time is read from a field of type long; field {field} of `{}` is none",
-            schema.name
-        )));
+    let column = batch.columns().get(field);
+    let millis = column.and_then(|c| c.as_primitive_opt::<Int64Type>());
+    let micros = column.and_then(|c| c.as_primitive_opt::<TimestampMicrosecondType>());
+    let times: Vec<i64> = match (millis, micros) {
+        (Some(millis), _) => millis.iter().map(|ms| ms.map_or(now.0, |ms| ms.saturating_mul(1000))).collect(),
+        (None, Some(micros)) => micros.iter().map(|time| time.unwrap_or(now.0)).collect(),
+        (None, None) => {
+            return Err(Error::invalid(format!(
+                "the event time is read from a field of type long or time; field {field} of `{}` is none",
+                schema.name
+            )));
+        }
     };
-    let times: Vec<i64> = millis.iter().map(|ms| ms.map_or(now.0, |ms| ms.saturating_mul(1000))).collect();
     let mut columns = batch.columns().to_vec();
     columns[schema.fields.len()] = Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC"));
     RecordBatch::try_new(batch.schema(), columns).map_err(internal)
@@ -69,7 +75,7 @@ pub(crate) fn field_columns<'n>(
     schema: &StreamSchema,
 ) -> Result<Vec<usize>> {
     let names: Vec<&str> = names.collect();
-    let place = |field: &tidemill_types::Field| {
+    let place = |field: &Field| {
         names.iter().position(|name| *name == field.name).ok_or_else(|| {
             let hint = did_you_mean(&field.name, names.iter().copied());
             Error::invalid(format!("there is no field `{}`{hint}", field.name))
@@ -97,8 +103,8 @@ pub(crate) fn convert(
     schema: &StreamSchema,
     declared: &SchemaRef,
 ) -> Result<RecordBatch> {
-    let column = |(array, field): (&ArrayRef, &tidemill_types::Field)| {
-        as_type(array, field.ty).map_err(|e| {
+    let column = |(array, field): (&ArrayRef, &Field)| {
+        as_type(array, field).map_err(|e| {
             Error::invalid(format!("field `{}` cannot be read as `{}`", field.name, field.ty)).with_source(e)
         })
     };
@@ -123,13 +129,15 @@ fn is_readable(from: &DataType, to: FieldType) -> bool {
         FieldType::Float => small || matches!(from, T::Float16 | T::Float32),
         FieldType::Double => int || matches!(from, T::UInt32 | T::Float16 | T::Float32 | T::Float64),
         FieldType::String => matches!(from, T::Utf8 | T::LargeUtf8 | T::Utf8View),
-        FieldType::Time => matches!(from, T::Timestamp(..)),
+        // Integers count the field's unit since 1970.
+        FieldType::Time => int || matches!(from, T::Int64 | T::UInt32 | T::Timestamp(..)),
         // Every value has a JSON representation.
         FieldType::Object => true,
     }
 }
 
-fn as_type(array: &ArrayRef, ty: FieldType) -> Result<ArrayRef, ArrowError> {
+fn as_type(array: &ArrayRef, field: &Field) -> Result<ArrayRef, ArrowError> {
+    let ty = field.ty;
     let wanted = ty.arrow();
     match array.data_type() {
         found if *found == wanted => Ok(array.clone()),
@@ -138,8 +146,26 @@ fn as_type(array: &ArrayRef, ty: FieldType) -> Result<ArrayRef, ArrowError> {
         }
         DataType::LargeUtf8 | DataType::Utf8View => cast(array, &wanted),
         _ if ty == FieldType::Object => json_texts(array),
+        DataType::Timestamp(..) | DataType::Null => cast(array, &wanted),
+        _ if ty == FieldType::Time => times(array, field.unit.unwrap_or_default()),
         _ => cast(array, &wanted),
     }
+}
+
+/// Converts numbers of `unit` since 1970 to times. Errors: a number is out of range.
+fn times(array: &ArrayRef, unit: EpochUnit) -> Result<ArrayRef, ArrowError> {
+    let numbers = cast(array, &DataType::Int64)?;
+    let time = |number: i64| {
+        unit.timestamp(number).map(|time| time.0).ok_or_else(|| {
+            ArrowError::CastError(format!(
+                "{number} {} since 1970 are not in the years -9999 to 9999",
+                unit.name()
+            ))
+        })
+    };
+    let times = numbers.as_primitive::<Int64Type>().iter().map(|n| n.map(time).transpose());
+    let times: TimestampMicrosecondArray = times.collect::<Result<Vec<Option<i64>>, _>>()?.into();
+    Ok(Arc::new(times.with_timezone("UTC")))
 }
 
 /// Encodes each value as JSON.

@@ -16,8 +16,8 @@ pub struct ReadOptions {
     pub complete: bool,
     /// What JSON lines and CSV headers may look like.
     pub dialect: Dialect,
-    /// Field of type `long` with the event time in milliseconds since 1970, as an index into the fields of
-    /// the stream. It takes the place of the stream's time field; rows where it is null have the current
+    /// Field with the event time, of type `time`, or `long` in milliseconds since 1970, as an index into the
+    /// fields of the stream. It takes the place of the stream's time field; rows where it is null have the current
     /// time.
     pub event_time: Option<usize>,
     /// Position at which reading begins: a [`SourceBatch::position`](tidemill_connect::SourceBatch) of an

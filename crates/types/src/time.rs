@@ -118,10 +118,20 @@ impl EpochUnit {
     /// `None` if it is not a number, or for an instant outside the years -9999 to 9999, which RFC 3339 cannot
     /// represent.
     pub fn parse(self, number: &str) -> Option<Timestamp> {
-        let micros = match number.parse::<i64>() {
-            Ok(n) if self == Self::Nanos => n / 1_000,
-            Ok(n) => n.checked_mul(10_i64.pow(self.exponent().unsigned_abs()))?,
-            Err(_) => decimal(number, self.exponent())?,
+        match number.parse::<i64>() {
+            Ok(n) => self.timestamp(n),
+            Err(_) => {
+                let time = Timestamp(decimal(number, self.exponent())?);
+                time.is_in_rfc3339_range().then_some(time)
+            }
+        }
+    }
+
+    /// Returns the instant `number` of this unit after 1970; `None` outside the years -9999 to 9999.
+    pub fn timestamp(self, number: i64) -> Option<Timestamp> {
+        let micros = match self {
+            Self::Nanos => number / 1_000,
+            _ => number.checked_mul(10_i64.pow(self.exponent().unsigned_abs()))?,
         };
         Timestamp(micros).is_in_rfc3339_range().then_some(Timestamp(micros))
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use tidemill_flow::io::file::is_file;
 use tidemill_flow::plan::{self, AppPlan};
 use tidemill_flow::query::Target;
 use tidemill_flow::{Registry, catalog};
@@ -305,8 +306,8 @@ fn read_streams(part: &ast::App, registry: &Registry) -> Vec<String> {
     for definition in &part.definitions {
         match definition {
             Definition::Aggregation(a) => reads.push(catalog::full_name(&a.input.stream)),
-            // what goes to a topic may come back to another stream
-            Definition::Stream(s) if s.annotations.iter().any(|a| a.is("sink")) => {
+            // what goes to a topic may come back to another stream; files take what is stored
+            Definition::Stream(s) if s.annotations.iter().any(|a| a.is("sink") && !is_file(a)) => {
                 reads.push(catalog::full_name(&s.id));
             }
             _ => {}
@@ -325,8 +326,15 @@ fn store_names(app: &ast::App) -> Vec<String> {
     stores.map(|d| d.name().name.clone()).collect()
 }
 
+/// Hash of what a file means to its state. Which files its streams are read from and written to is no part of that.
 fn identity(app: &ast::App) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(siddhi::structural_text(app).as_bytes())
+    let mut app = app.clone();
+    for definition in &mut app.definitions {
+        if let Definition::Stream(stream) = definition {
+            stream.annotations.retain(|a| !is_file(a));
+        }
+    }
+    xxhash_rust::xxh3::xxh3_64(siddhi::structural_text(&app).as_bytes())
 }
 
 /// `@app:playback(idle.time='…', increment='…')`.

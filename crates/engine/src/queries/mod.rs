@@ -11,6 +11,7 @@ pub mod backtest;
 pub mod compile;
 pub(crate) mod convert;
 pub mod explain;
+pub mod files;
 mod late_policy;
 mod log_lines;
 pub(crate) mod output;

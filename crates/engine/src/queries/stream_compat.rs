@@ -19,14 +19,6 @@ pub fn stream_keys(app: &App) -> Result<BTreeMap<String, Option<String>>, Vec<Di
             let message = format!("names that begin with `system.` belong to the system: `{}`", name.name);
             wrong.push(Diagnostic::error("E0105", name.span, message).help("choose another name"));
         }
-        let connections = stream.annotations.iter().filter(|a| a.is("source") || a.is("sink"));
-        for annotation in connections.filter(|a| a.element("type").is_some_and(|t| t.value.value == "file")) {
-            let message = "files are for `tidemill replay`; the engine has sources of its own";
-            wrong.push(
-                Diagnostic::error("E0107", annotation.span, message)
-                    .help("name the file under [[source]] in app.toml; SQL writes events to files"),
-            );
-        }
         for attribute in stream.attributes.iter().filter(|a| a.name.name.starts_with('_')) {
             let message =
                 format!("names that begin with `_` belong to the system: `{}`", attribute.name.name);

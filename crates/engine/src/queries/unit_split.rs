@@ -1,6 +1,7 @@
 //! A file as two apps: what runs in every partition, and what runs in one.
 
 use tidemill_flow::catalog::Catalog;
+use tidemill_flow::io::file::is_file;
 use tidemill_lang::Span;
 use tidemill_lang::siddhi::ast::{
     Annotation, AnnotationArg, App, Attribute, Definition, Element, ExecutionElement, Ident, Query, Scope,
@@ -47,8 +48,9 @@ pub fn split_file(app: &App, placement: &Placement, catalog: &Catalog) -> [Optio
     [Some(everywhere), one]
 }
 
+/// Whether an annotation connects a stream with a topic or the log. Files are read and written outside of the units.
 fn is_connection(annotation: &Annotation) -> bool {
-    annotation.is("source") || annotation.is("sink")
+    (annotation.is("source") || annotation.is("sink")) && !is_file(annotation)
 }
 
 /// Definitions of the streams that queries define by writing them.

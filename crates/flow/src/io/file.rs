@@ -62,7 +62,7 @@ pub enum FileMapper {
 }
 
 /// Returns whether an annotation connects a stream with a file.
-pub(super) fn is_file(annotation: &Annotation) -> bool {
+pub fn is_file(annotation: &Annotation) -> bool {
     annotation.element("type").is_some_and(|ty| ty.value.value == "file")
 }
 

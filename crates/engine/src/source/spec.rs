@@ -1,0 +1,164 @@
+//! The sources of an app: those of `app.toml`, and `@source(type='file')` of `*.siddhi` files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidemill_connect::{MergedSource, Source};
+use tidemill_files::{Dialect, FileInput, FileSource, Format, ReadOptions};
+use tidemill_flow::catalog;
+use tidemill_flow::io::file::{FileMapper, FileSource as FileSourceConfig};
+use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
+
+use super::reshape::ReshapedSource;
+use crate::app::{App, SourceConfig, SourceFormat};
+use crate::core::Core;
+use crate::queries::QueryFile;
+use crate::queries::files::{file_format, file_path};
+
+/// Rows per batch of a source.
+const BATCH_ROWS: usize = 8192;
+/// Maximum length of a line of a source in `app.toml`, in bytes.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// Source that an app declares.
+pub(super) enum SourceSpec {
+    /// `[[source]]` of `app.toml`.
+    Configured(SourceConfig),
+    /// `@source(type='file')`.
+    File(FileSourceSpec),
+    /// Several of a file with `@app:playback`, which are merged by time as in `tidemill replay`.
+    Merged { name: String, files: Vec<FileSourceSpec> },
+}
+
+/// File that an annotation names.
+pub(super) struct FileSourceSpec {
+    name: String,
+    stream: catalog::Stream,
+    path: PathBuf,
+    config: FileSourceConfig,
+}
+
+/// Returns the sources of the deployed app, in the order in which it declares them.
+pub(super) fn of_app(core: &Core) -> Vec<SourceSpec> {
+    let mut specs: Vec<SourceSpec> =
+        core.deployment.app.sources.iter().cloned().map(SourceSpec::Configured).collect();
+    for file in &core.deployment.queries.files {
+        let mut files = of_file(&core.deployment.app, file);
+        if file.plan.playback && files.len() > 1 {
+            let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+            let hash = xxhash_rust::xxh3::xxh3_64(names.join("\n").as_bytes());
+            specs.push(SourceSpec::Merged { name: format!("{}: {hash:016x}", file.name), files });
+        } else {
+            specs.extend(files.drain(..).map(SourceSpec::File));
+        }
+    }
+    specs
+}
+
+fn of_file(app: &App, file: &QueryFile) -> Vec<FileSourceSpec> {
+    let streams = file.plan.catalog.streams();
+    let sources = file.plan.file_sources.iter().map(|source| {
+        let stream = streams[source.stream].clone();
+        // the position belongs to this file and stream: another file is read from its beginning
+        let name = format!("{}: {} to {}", file.name, source.path, stream.name);
+        let path = file_path(app, file, &source.path);
+        FileSourceSpec { name, stream, path, config: source.clone() }
+    });
+    sources.collect()
+}
+
+impl SourceSpec {
+    /// Returns the name under which the position is stored.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Configured(config) => &config.name,
+            Self::File(file) => &file.name,
+            Self::Merged { name, .. } => name,
+        }
+    }
+
+    /// Returns the stream of rejected rows that name none; empty if rows name their streams.
+    pub fn stream(&self) -> &str {
+        match self {
+            Self::Configured(config) => config.stream.as_deref().unwrap_or_default(),
+            Self::File(file) => &file.stream.name,
+            Self::Merged { .. } => "",
+        }
+    }
+
+    /// Opens the source at a position.
+    ///
+    /// Errors: the stream is not declared; those of [`FileSource::open`].
+    pub fn open(&self, core: &Core, start: u64) -> Result<Box<dyn Source>> {
+        match self {
+            Self::Configured(config) => Ok(Box::new(open_configured(core, config, start)?)),
+            Self::File(file) => file.open(core, start),
+            Self::Merged { name, files } => {
+                let sources = files.iter().map(|file| file.open(core, 0)).collect::<Result<_>>()?;
+                Ok(Box::new(MergedSource::new(name.clone(), sources, start)))
+            }
+        }
+    }
+}
+
+fn open_configured(core: &Core, config: &SourceConfig, start: u64) -> Result<FileSource> {
+    let streams = match &config.stream {
+        Some(name) => vec![declared_stream(core, &config.name, name)?],
+        None => core.deployment.program.streams().to_vec(),
+    };
+    let format = match config.format {
+        SourceFormat::Ndjson => Format::Json,
+        SourceFormat::Csv => Format::Csv { header: true, delimiter: b',' },
+        SourceFormat::Avro => Format::Avro(tidemill_files::Codec::Null),
+        SourceFormat::Parquet => Format::Parquet,
+    };
+    let options = ReadOptions {
+        batch_rows: BATCH_ROWS,
+        line_bytes_max: LINE_BYTES_MAX,
+        dialect: Dialect::Plain,
+        start,
+        ..ReadOptions::default()
+    };
+    let input = FileInput { format, streams, stream_field: config.stream_field.clone(), options };
+    FileSource::open(&config.name, &config.path, &input)
+}
+
+fn declared_stream(core: &Core, source: &str, name: &str) -> Result<Arc<StreamSchema>> {
+    let found = core.deployment.streams.get(name).map(|(stream, _)| stream.clone());
+    found.ok_or_else(|| {
+        let known = core.deployment.streams.keys().map(String::as_str);
+        Error::invalid(format!("source `{source}`: no stream `{name}`{}", did_you_mean(name, known)))
+    })
+}
+
+impl FileSourceSpec {
+    fn open(&self, core: &Core, start: u64) -> Result<Box<dyn Source>> {
+        let stream = declared_stream(core, &self.name, &self.stream.name)?;
+        let in_file = Arc::new(self.stream_in_file(&stream)?);
+        let options = ReadOptions {
+            batch_rows: BATCH_ROWS,
+            complete: matches!(self.config.mapper, FileMapper::Json { complete: true }),
+            event_time: self.config.time,
+            start,
+            ..ReadOptions::default()
+        };
+        let reshaped = in_file.fields != stream.fields;
+        let input = FileInput::of_stream(file_format(&self.config.mapper)?, in_file, options);
+        let source = FileSource::open(&self.name, &self.path, &input)?;
+        if reshaped {
+            return Ok(Box::new(ReshapedSource::new(source, stream)));
+        }
+        Ok(Box::new(source))
+    }
+
+    /// Returns the schema of the file: the attributes of the app's stream. Those are fields of the engine's
+    /// stream, which may have others and another order.
+    fn stream_in_file(&self, stream: &StreamSchema) -> Result<StreamSchema> {
+        let field = |name: &String| stream.require_field(name).map(|index| stream.fields[index].clone());
+        let attributes = self.stream.attributes.iter();
+        let fields = attributes.map(|(name, _)| field(name)).collect::<Result<Vec<_>>>()?;
+        let time = stream.time.map(|index| &stream.fields[index].name);
+        let time = time.and_then(|time| fields.iter().position(|field| field.name == *time));
+        Ok(StreamSchema { name: stream.name.clone(), fields, key: None, id: vec![], time })
+    }
+}
