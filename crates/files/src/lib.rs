@@ -36,7 +36,11 @@ mod open;
 mod options;
 #[cfg(feature = "parquet")]
 mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet_sink;
 mod reader;
+mod sink;
+mod sink_encoder;
 mod source;
 mod text;
 mod writer;
@@ -46,5 +50,6 @@ pub use lines::{Line, LineReader};
 pub use open::FileInput;
 pub use options::{Dialect, ReadOptions};
 pub use reader::{Reader, open, read};
+pub use sink::FileSink;
 pub use source::FileSource;
 pub use writer::{WriteOptions, Writer};

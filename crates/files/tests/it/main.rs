@@ -2,6 +2,7 @@
 
 mod bad;
 mod roundtrip;
+mod sink;
 mod source;
 
 use std::sync::Arc;
