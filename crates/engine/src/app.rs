@@ -143,13 +143,13 @@ pub enum SourceFormat {
 }
 
 impl SourceFormat {
-    /// Returns the name of the format in messages.
-    pub fn name(self) -> &'static str {
+    /// Returns what messages call a file of the format.
+    fn noun(self) -> &'static str {
         match self {
-            Self::Ndjson => "NDJSON",
-            Self::Csv => "CSV",
-            Self::Avro => "Avro",
-            Self::Parquet => "Parquet",
+            Self::Ndjson => "an NDJSON file",
+            Self::Csv => "a CSV file",
+            Self::Avro => "an Avro file",
+            Self::Parquet => "a Parquet file",
         }
     }
 }
@@ -355,9 +355,9 @@ impl App {
             }
             if source.format != SourceFormat::Ndjson && source.stream.is_none() {
                 return Err(Error::invalid(format!(
-                    "source `{}`: a {} file needs stream = \"NAME\"",
+                    "source `{}`: {} needs stream = \"NAME\"",
                     source.name,
-                    source.format.name()
+                    source.format.noun()
                 )));
             }
         }

@@ -197,7 +197,7 @@ pub fn deployed_app(dir: &Path) -> Result<Option<App>> {
 
 /// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
 /// lost.
-const KNOWN_ENTRIES: [&str; 12] = [
+const KNOWN_ENTRIES: [&str; 13] = [
     "app.json",
     "app.tmp",
     "checkpoints",
@@ -206,6 +206,7 @@ const KNOWN_ENTRIES: [&str; 12] = [
     "meta.tmp",
     "reserve",
     "server.json",
+    "sinks",
     "spill",
     "sql_history",
     "tables",

@@ -40,6 +40,7 @@ mod services;
 mod settings;
 #[cfg(feature = "sim")]
 pub mod simulation;
+mod sinks;
 mod source;
 mod source_rejections;
 mod state;

@@ -162,6 +162,7 @@ impl Partition {
         let next = record.offset.next();
         let mut effects = BatchEffects::default();
         self.apply_record(services, &mut self.state.write(), record, None, &mut effects)?;
+        services.sinks.set_applied(self.id, next);
         self.set_applied(next);
         effects.emissions.retain(is_missing);
         self.enqueue_emissions(services, effects.emissions, Replies::new());
@@ -213,6 +214,7 @@ impl Partition {
         let n = records.len();
         if self.wait_durable(services, &records) {
             services.wait_for_tails();
+            services.wait_for_sinks();
             self.outbox.wait_for_room(|| services.is_stopping());
             self.apply_batch(services, records);
         }
@@ -253,6 +255,7 @@ impl Partition {
         match result.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
             Ok(effects) => {
                 self.refresh_next_timer(services);
+                services.sinks.set_applied(self.id, next);
                 self.set_applied(next);
                 for (stream, batch) in effects.published {
                     services.subscribers.publish(&stream, &batch);
@@ -317,6 +320,7 @@ impl Partition {
         if batch.num_rows() > 0 && services.subscribers.has_subscribers(stream) {
             effects.published.push((stream.clone(), batch.clone()));
         }
+        services.sinks.push(table, self.id, offset, &batch)?;
         services.tables.get(table).push(self.id, offset, batch).map(|_| ())
     }
 

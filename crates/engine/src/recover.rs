@@ -19,6 +19,7 @@ use crate::partition::Partition;
 use crate::queries::compile::compile_app_for;
 use crate::report::StartupReport;
 use crate::services::Services;
+use crate::sinks::SinkSet;
 use crate::state::PartitionState;
 use crate::tables::TableSet;
 use crate::transfers::{self, ArrivedEmissions};
@@ -44,8 +45,10 @@ pub fn open(
     report.warnings.extend(opened.warnings);
     let tables = open_tables(data, &deployment, environment)?;
     let clock = environment.clock.clone();
+    let disk = data.disk().clone();
+    let sinks = SinkSet::open(disk.clone(), data.path(), &deployment, &*opened.log)?;
     let services =
-        Services::new(data.path().to_owned(), data.disk().clone(), deployment, clock, opened.log, tables);
+        Services::new(data.path().to_owned(), disk, deployment, clock, opened.log, tables).with_sinks(sinks);
     let core = Arc::new(Core::new(services));
     check_tables(&core, &log_ends(&core))?;
     let mut loaded = Vec::new();
@@ -75,6 +78,7 @@ pub fn open(
     } else {
         transfers::reset_counts(&core);
     }
+    core.sinks.forget_others(&*core.disk, data.path())?;
     core.partitions().iter().for_each(|p| p.refresh_next_timer(&core));
     open_former(&core, &former, data.partitions(), &mut report);
     report.warnings.extend(check_ledger(&core));
@@ -291,6 +295,7 @@ fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &ArrivedEmis
     let mut records = 0;
     while from < end {
         jobs::flush::flush_full_tails(core)?;
+        core.sinks.flush_if_full()?;
         let batch = core.log.read(partition.id, from, READ_BYTES)?;
         for record in batch {
             if record.offset >= end {

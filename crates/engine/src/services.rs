@@ -19,11 +19,12 @@ use crate::deployment::Deployment;
 use crate::disk_space::DiskSpace;
 use crate::health::HealthBoard;
 use crate::notifier::Notifier;
+use crate::sinks::SinkSet;
 use crate::source_rejections::SourceRejections;
 use crate::subscribe::Subscribers;
 use crate::tables::TableSet;
 
-/// How long an owner waits before it looks again whether a full tail has been flushed.
+/// How long an owner waits before it looks again whether a full tail or sink has been written.
 const TAIL_POLL: Duration = Duration::from_millis(5);
 
 /// Shared services of a running engine. They know nothing of its partitions.
@@ -40,6 +41,8 @@ pub struct Services {
     pub log: Arc<dyn Log>,
     /// Tables.
     pub tables: TableSet,
+    /// Sinks; none for an engine in memory.
+    pub sinks: SinkSet,
     /// Records written but not applied.
     pub in_flight: InFlight,
     /// Free space on the disk of the data directory.
@@ -83,6 +86,7 @@ impl Services {
             clock,
             log,
             tables,
+            sinks: SinkSet::default(),
             in_flight: InFlight::default(),
             subscribers: Subscribers::default(),
             analytics: OnceLock::new(),
@@ -96,6 +100,11 @@ impl Services {
             stopping: AtomicBool::new(false),
             checkpoints_disabled: AtomicBool::new(false),
         }
+    }
+
+    /// Adds sinks.
+    pub fn with_sinks(self, sinks: SinkSet) -> Self {
+        Self { sinks, ..self }
     }
 
     /// Rejects writes while the disk of the data directory is nearly full.
@@ -151,6 +160,14 @@ impl Services {
         while !self.is_stopping() && self.tails_full() {
             self.health
                 .report_problem("tables", "the tail of a table is full and waits to be flushed".into());
+            self.notifier.notify();
+            self.clock.sleep(TAIL_POLL);
+        }
+    }
+
+    /// Waits while a sink has as many rows to write as memory allows. Why it does not write them is on the health board.
+    pub fn wait_for_sinks(&self) {
+        while !self.is_stopping() && self.sinks.is_full() {
             self.notifier.notify();
             self.clock.sleep(TAIL_POLL);
         }

@@ -12,7 +12,7 @@ use crate::partition::Partition;
 use crate::{jobs, source, timers};
 
 /// Areas of problems that keep records from being applied until there is room on a disk, or the disk works again.
-const DISK_PROBLEM_AREAS: [&str; 3] = ["log", "tables", "disk"];
+const DISK_PROBLEM_AREAS: [&str; 4] = ["log", "tables", "disk", "sinks"];
 /// How long a stop waits at least, and between two looks at the problems.
 const STOP_WAIT_STUCK: Duration = Duration::from_secs(1);
 

@@ -73,10 +73,14 @@ impl Engine {
         self.threads.start_sources(&self.core)
     }
 
-    /// Waits until all sources have ended and their rows are applied, or until the engine stops.
+    /// Waits until all sources have ended, their rows are applied and what sinks have to write is written, or until the
+    /// engine stops. A sink that fails is reported by [`Self::health`].
     pub fn wait_idle(&self) {
         self.threads.join_sources();
         self.core.in_flight.wait_until_drained_or(|| self.core.is_stopping());
+        if let Err(e) = jobs::sinks::flush_all(&self.core) {
+            tracing::debug!(error = %e, "a sink has events to write");
+        }
     }
 
     /// Returns whether sources are still being read.

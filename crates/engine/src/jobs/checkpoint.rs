@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use tidemill_types::{Error, PartitionId, Result};
 
 use super::flush::flush;
+use super::sinks;
 use crate::checkpoint::{self, StateImage};
 use crate::core::Core;
 
@@ -19,8 +20,8 @@ pub fn run(core: &Core) {
 
 /// Takes a checkpoint of every partition that moved, then drops the log below.
 ///
-/// Order matters: images first, then every table past them and the partition's log durable, then the files, then
-/// truncation. What was emitted into other partitions and may not be on the disk there is in the image.
+/// Order matters: images first, then every table and sink past them and the partition's log durable, then the files,
+/// then truncation. What was emitted into other partitions and may not be on the disk there is in the image.
 ///
 /// A partition that cannot be checkpointed does not keep the others from it: on a full disk each of them frees room.
 pub fn checkpoint(core: &Core) -> Result<()> {
@@ -42,7 +43,7 @@ pub fn checkpoint(core: &Core) -> Result<()> {
     if images.is_empty() {
         return Ok(());
     }
-    let mut failed = flush(core).err();
+    let mut failed = flush(core).and(sinks::commit_all(core)).err();
     for (id, image) in &images {
         if let Err(e) = publish_checkpoint(core, *id, image) {
             failed.get_or_insert(e);
@@ -72,6 +73,7 @@ fn publish_checkpoint(core: &Core, id: PartitionId, image: &StateImage) -> Resul
             )));
         }
     }
+    core.sinks.check_committed(id, image.next())?;
     let dir = checkpoint::checkpoint_dir(&core.dir, id);
     image.save(&*core.disk, &dir, false)?;
     // explanations are a help, not a need: on a disk that runs low their room is for the log

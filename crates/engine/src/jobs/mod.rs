@@ -1,4 +1,4 @@
-//! Background jobs: flushes, checkpoints, aggregate rules, the watch on disk space.
+//! Background jobs: flushes, sinks, checkpoints, aggregate rules, the watch on disk space.
 //!
 //! One dispatcher starts every job when it is due. Jobs of one queue never run at the same time, and each class of jobs
 //! has its own threads, so that a slow aggregate rule delays no flush and a flush of one table delays no other table.
@@ -8,6 +8,7 @@ pub mod checkpoint;
 mod disk_space;
 pub mod flush;
 mod scheduler;
+pub mod sinks;
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -23,6 +24,10 @@ use scheduler::{Job, JobClass, Schedule};
 const RULES_AT_ONCE: usize = 2;
 /// How often the free space of the disk is measured.
 const DISK_SPACE_INTERVAL: Duration = Duration::from_millis(50);
+/// Sinks that are written at the same time.
+const SINKS_AT_ONCE: usize = 4;
+/// How often a sink is written for which nothing waits: its file is opened, and a failure is noticed to be over.
+const SINK_INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest interval of an aggregate rule.
 const RULE_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
@@ -39,6 +44,7 @@ fn bound(class: JobClass) -> usize {
         JobClass::Flush => std::thread::available_parallelism().map_or(1, NonZero::get),
         JobClass::Checkpoint | JobClass::Watch => 1,
         JobClass::Rule => RULES_AT_ONCE,
+        JobClass::Sink => SINKS_AT_ONCE,
     }
 }
 
@@ -76,6 +82,17 @@ fn all(core: &Core) -> Vec<Job> {
         schedule: Schedule::every(DISK_SPACE_INTERVAL),
         run: disk_space::job(),
     });
+    for (index, sink) in core.sinks.all().iter().enumerate() {
+        jobs.push(Job {
+            name: format!("sink {}", sink.name()),
+            class: JobClass::Sink,
+            schedule: Schedule {
+                interval: SINK_INTERVAL,
+                is_early: Some(Box::new(move |core: &Core| sinks::is_due(core, index))),
+            },
+            run: Box::new(move |core: &Core| sinks::run(core, index)),
+        });
+    }
     for (index, aggregate) in core.deployment.program.aggregates().iter().enumerate() {
         let Some(every) = aggregate.every else { continue };
         jobs.push(Job {

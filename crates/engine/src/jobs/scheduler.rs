@@ -24,10 +24,12 @@ pub enum JobClass {
     Rule,
     /// Looks at something and returns soon.
     Watch,
+    /// Writes a sink.
+    Sink,
 }
 
 impl JobClass {
-    const ALL: [Self; 4] = [Self::Flush, Self::Checkpoint, Self::Rule, Self::Watch];
+    const ALL: [Self; 5] = [Self::Flush, Self::Checkpoint, Self::Rule, Self::Watch, Self::Sink];
 }
 
 /// Returns whether a job should run before its interval has passed.

@@ -168,7 +168,14 @@ pub fn compile(
         let parts = unit_split::split_file(&file.app, &placement, &file.plan.catalog);
         for (part, everywhere) in parts.into_iter().zip([true, false]) {
             if let Some(part) = part {
-                all.units.push(compile_unit(&file, &part, number, everywhere, registry, &program)?);
+                all.units.push(compile_unit(
+                    &file,
+                    &without_files(&part),
+                    number,
+                    everywhere,
+                    registry,
+                    &program,
+                )?);
             }
         }
         all.files.push(QueryFile {
@@ -328,13 +335,18 @@ fn store_names(app: &ast::App) -> Vec<String> {
 
 /// Hash of what a file means to its state. Which files its streams are read from and written to is no part of that.
 fn identity(app: &ast::App) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(siddhi::structural_text(&without_files(app)).as_bytes())
+}
+
+/// The app without the files of its streams, which are read and written outside of its units.
+fn without_files(app: &ast::App) -> ast::App {
     let mut app = app.clone();
     for definition in &mut app.definitions {
         if let Definition::Stream(stream) = definition {
             stream.annotations.retain(|a| !is_file(a));
         }
     }
-    xxhash_rust::xxh3::xxh3_64(siddhi::structural_text(&app).as_bytes())
+    app
 }
 
 /// `@app:playback(idle.time='…', increment='…')`.

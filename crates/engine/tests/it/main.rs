@@ -11,6 +11,8 @@ mod queries;
 mod recovery;
 mod sending;
 mod simulation;
+mod sinks;
+mod sources;
 mod testing;
 mod together;
 

@@ -446,10 +446,6 @@ fn definitions_that_disagree_are_refused() {
     let queries = "@key('a') define stream S (a int); from S select a insert into O;";
     let text = refused(Some(rules), &[("q.siddhi", queries)]);
     assert!(text.contains("with the key `b`"), "{text}");
-    let queries = "@source(type='file', file.uri='s.csv', @map(type='csv')) define stream S (a int);
-        from S select a insert into O;";
-    let text = refused(None, &[("q.siddhi", queries)]);
-    assert!(text.contains("[[source]] in app.toml"), "{text}");
     let queries = "define stream S (b string); from S select b insert into O;";
     let other = "define stream O (b int); from O select b insert into P;";
     let text = refused(None, &[("a.siddhi", queries), ("b.siddhi", other)]);

@@ -1,0 +1,153 @@
+//! Sinks: `@sink(type='file')` of `*.siddhi` files.
+//!
+//! A sink gets every stored event of its stream: the owner of each partition hands the rows of the records that it
+//! applies to a queue, and a background job writes them. A sink is like a table: it *commits* how far it came, for
+//! each partition the offset below which all events are written, together with its own position, atomically and
+//! only after the records are durable in the log. A checkpoint waits for that, so the log holds every event that
+//! is not committed. At the start the sink is cut at the committed position and the replay of the log brings the
+//! rest: nothing is lost and nothing doubled.
+
+mod progress;
+mod stream_sink;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use tidemill_log::Log;
+use tidemill_log::disk::Disk;
+use tidemill_types::{Error, Offset, PartitionId, Result};
+
+use crate::deployment::{Deployment, TableRef};
+use crate::queries::files::{file_format, file_path};
+use progress::SinkProgress;
+pub use stream_sink::StreamSink;
+use stream_sink::{FileTarget, StreamColumns};
+
+/// Sinks of a deployment.
+#[derive(Default)]
+pub struct SinkSet {
+    sinks: Vec<StreamSink>,
+    /// Sinks of each stream, by its position in the program.
+    by_stream: HashMap<usize, Vec<usize>>,
+    /// Bytes of rows that may wait for a sink.
+    bytes_max: usize,
+}
+
+impl SinkSet {
+    /// Reads how far the sinks of `deployment` have come. Their files are opened later.
+    ///
+    /// Errors: `Invalid` for a sink of a stream or with a format that there is not, and for two sinks with one file;
+    /// `Corrupt` for damaged progress, and when a sink is ahead of the log.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        data_dir: &Path,
+        deployment: &Deployment,
+        log: &dyn Log,
+    ) -> Result<Self> {
+        let dir = data_dir.join("sinks");
+        let (mut sinks, mut paths) = (Vec::new(), BTreeSet::new());
+        let files = deployment.queries.files.iter();
+        for (file, sink) in files.flat_map(|file| file.plan.file_sinks.iter().map(move |sink| (file, sink))) {
+            let stream = &file.plan.catalog.streams()[sink.stream];
+            let name = format!("{}: {} to {}", file.name, stream.name, sink.path);
+            let path = file_path(&deployment.app, file, &sink.path);
+            if !paths.insert(path.clone()) {
+                return Err(Error::invalid(format!(
+                    "{}: two sinks write to {}; give each its own file",
+                    file.name,
+                    path.display()
+                )));
+            }
+            let index = deployment.program.stream_index(&stream.name);
+            let index = index
+                .ok_or_else(|| Error::internal(format!("stream `{}` of a sink is missing", stream.name)))?;
+            let attributes = stream.attributes.iter().map(|(name, _)| name.as_str());
+            let columns = StreamColumns::new(&deployment.program.streams()[index], index, attributes)?;
+            let target = FileTarget { path, format: file_format(&sink.mapper)?, append: sink.append };
+            let progress = SinkProgress::read(disk.clone(), &dir, &name)?;
+            check_progress(&name, &progress, log)?;
+            sinks.push(StreamSink::new(name, columns, target, progress));
+        }
+        let mut by_stream: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (i, sink) in sinks.iter().enumerate() {
+            by_stream.entry(sink.stream()).or_default().push(i);
+        }
+        Ok(Self { sinks, by_stream, bytes_max: deployment.settings.inbox_bytes as usize })
+    }
+
+    /// Forgets how far sinks of earlier apps have come.
+    ///
+    /// Errors: `Unavailable` if a file cannot be removed.
+    pub fn forget_others(&self, disk: &dyn Disk, data_dir: &Path) -> Result<()> {
+        progress::retain(disk, &data_dir.join("sinks"), self.sinks.iter().map(StreamSink::name))
+    }
+
+    /// Returns all sinks.
+    pub fn all(&self) -> &[StreamSink] {
+        &self.sinks
+    }
+
+    /// Hands stored rows of a table to the sinks of its stream. The rows of a record count once
+    /// [`Self::set_applied`] says that the record is applied.
+    pub fn push(
+        &self,
+        table: TableRef,
+        partition: PartitionId,
+        offset: Offset,
+        batch: &RecordBatch,
+    ) -> Result<()> {
+        let TableRef::Stream(stream) = table else { return Ok(()) };
+        for sink in self.by_stream.get(&stream).into_iter().flatten() {
+            self.sinks[*sink].push(partition, offset, batch)?;
+        }
+        Ok(())
+    }
+
+    /// Records that all records of a partition below `next` are applied and their rows handed over.
+    pub fn set_applied(&self, partition: PartitionId, next: Offset) {
+        self.sinks.iter().for_each(|sink| sink.set_applied(partition, next));
+    }
+
+    /// Returns whether as many rows wait for a sink as memory allows.
+    pub fn is_full(&self) -> bool {
+        self.sinks.iter().any(|sink| sink.waiting_bytes() >= self.bytes_max)
+    }
+
+    /// Writes what waits if a sink is full, for a replay, during which no jobs run.
+    ///
+    /// Errors: a full sink cannot be written.
+    pub fn flush_if_full(&self) -> Result<()> {
+        let full = self.sinks.iter().filter(|sink| sink.waiting_bytes() >= self.bytes_max);
+        full.into_iter().try_for_each(StreamSink::flush)
+    }
+
+    /// Checks that all events of a partition below `next` are committed.
+    ///
+    /// Errors: `Unavailable` with the sink that is behind.
+    pub fn check_committed(&self, partition: PartitionId, next: Offset) -> Result<()> {
+        match self.sinks.iter().find(|sink| sink.committed(partition) < next) {
+            None => Ok(()),
+            Some(sink) => Err(Error::unavailable(format!(
+                "partition {partition}: sink {} has not written its events up to offset {next}",
+                sink.name()
+            ))),
+        }
+    }
+}
+
+/// A sink must not be ahead of the log: the next events, which get the same offsets again, would be taken for written.
+fn check_progress(name: &str, progress: &SinkProgress, log: &dyn Log) -> Result<()> {
+    for (partition, next) in &progress.offsets {
+        let end = if *partition < log.partitions() { log.end(PartitionId(*partition)) } else { Offset(0) };
+        if *next > end {
+            return Err(Error::corrupt(format!(
+                "partition {partition}: sink {name} has written events up to offset {next}, but the log ends at {end}; \
+                 restore the log from a backup, or remove {} to begin the file anew",
+                progress.path().display()
+            )));
+        }
+    }
+    Ok(())
+}
