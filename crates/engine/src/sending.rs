@@ -66,8 +66,11 @@ pub fn send_batch(core: &Core, stream: &str, batch: RecordBatch, options: &SendO
 fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) -> Result<SendReply> {
     let durability = options.durability.unwrap_or(core.deployment.settings.durability);
     let accepted = decoded.rows.len() as u64;
-    let rejected: Vec<RowError> =
-        decoded.rejected.iter().map(|b| RowError { row: b.origin.number, reason: b.message.clone() }).collect();
+    let rejected: Vec<RowError> = decoded
+        .rejected
+        .iter()
+        .map(|b| RowError { row: b.origin.number, reason: b.message.clone() })
+        .collect();
     let places =
         if options.wait { record_positions(&decoded.rows, &core.deployment.partitioner) } else { Vec::new() };
     let records = split_records(core, decoded, stream, &options.origin)?;

@@ -9,6 +9,7 @@ use tidemill_types::{Error, Result};
 
 use crate::core::Core;
 use crate::partition::Partition;
+use crate::sinks::StreamSink;
 use crate::{jobs, source, timers};
 
 /// Areas of problems that keep records from being applied until there is room on a disk, or the disk works again.
@@ -64,7 +65,7 @@ impl EngineThreads {
         self.sources.lock().iter().any(|t| !t.is_finished())
     }
 
-    /// Stops as [`Self::stop`] does, then takes a last checkpoint and closes the log. Does nothing if the threads were stopped
+    /// Stops as [`Self::stop`] does, then takes a last checkpoint and closes sinks and log. Does nothing if the threads were stopped
     /// before.
     ///
     /// Errors: those of the checkpoint and of closing the log. No acknowledged record is lost; the next start replays it.
@@ -74,6 +75,7 @@ impl EngineThreads {
         }
         let taken =
             jobs::checkpoint::checkpoint(core).and_then(|()| jobs::checkpoint::truncate_idle_logs(core));
+        core.sinks.all().iter().for_each(StreamSink::close);
         taken.and(core.log.close())
     }
 

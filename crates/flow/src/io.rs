@@ -16,12 +16,10 @@ use crate::catalog::Attributes;
 pub use log::LogSink;
 pub use topic::TopicTemplate;
 
-/// Supported sources; the last one only as [`FILES`] says.
+/// Supported sources.
 const SOURCES: [&str; 2] = ["inMemory", "file"];
-/// Supported sinks; the last one only as [`FILES`] says.
+/// Supported sinks.
 const SINKS: [&str; 3] = ["inMemory", "log", "file"];
-/// Where files are supported, for messages.
-const FILES: &str = "(with `tidemill replay`)";
 /// Supported mappers of `inMemory`.
 const MAPPERS: [&str; 1] = ["passThrough"];
 /// Transports and mappers of other SiddhiQL systems; naming one is not reported as a typing error.
@@ -164,9 +162,8 @@ fn transport<'a>(
         return Err(Diagnostic::error("F0601", annotation.span, format!("a {what} needs a `type`"))
             .expected(all.iter().map(|t| format!("type='{t}'"))));
     };
-    check_known(all, &ty.value.value, what, ty.span).map_err(|mut unknown| {
+    check_known(all, &ty.value.value, what, ty.span).map_err(|unknown| {
         if KNOWN_ELSEWHERE.contains(&ty.value.value.as_str()) {
-            unknown.message = format!("{} {FILES}", unknown.message);
             unknown.help(match what {
                 "source" => format!("remove `@source` and send events to POST /api/v1/streams/{name}"),
                 _ => format!(

@@ -215,6 +215,15 @@ impl StreamSink {
         Ok(())
     }
 
+    /// Closes the file. Rows that are not committed are written again after the next start.
+    pub fn close(&self) {
+        if let Some(sink) = self.writer.lock().sink.take()
+            && let Err(e) = sink.close()
+        {
+            tracing::warn!(sink = self.name, error = %e, "the sink was not closed properly");
+        }
+    }
+
     /// Hands the rows of all applied records to the sink.
     fn write_rows<'w>(&self, writer: &'w mut SinkWriter) -> Result<&'w mut dyn Sink> {
         let SinkWriter { sink, pending, accepted, progress } = writer;

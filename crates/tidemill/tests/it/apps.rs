@@ -210,6 +210,24 @@ fn replay_fails_when_an_input_cannot_be_done() {
 }
 
 #[test]
+fn an_app_reads_and_writes_its_files_in_the_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = "
+        @source(type='file', file.uri='in.csv', @map(type='csv')) define stream In (n int);
+        @sink(type='file', file.uri='out.csv', @map(type='csv')) define stream Out (n int);
+        from In[n > 1] select n insert into Out;";
+    write(dir.path(), &[("a.siddhi", app), ("in.csv", "1\n2\n3\n")]);
+    let (app, data) = (dir.path().join("a.siddhi"), dir.path().join("data"));
+    let arguments = ["run", app.to_str().unwrap(), "--data", data.to_str().unwrap(), "--until-idle"];
+    let out = || std::fs::read_to_string(dir.path().join("out.csv")).unwrap();
+    run(&arguments, 0);
+    assert_eq!(out(), "2\n3\n");
+    write(dir.path(), &[("in.csv", "1\n2\n3\n4\n")]);
+    run(&arguments, 0);
+    assert_eq!(out(), "2\n3\n4\n", "the file is continued, and so is the sink's");
+}
+
+#[test]
 fn paths_of_files_count_from_where_the_app_is() {
     let dir = tempfile::tempdir().unwrap();
     let app = "
