@@ -29,7 +29,7 @@ impl InterleavedBatches {
     /// Splits the rows into chunks of at most `max` rows, in order.
     pub fn chunks(&self, max: usize) -> Vec<InterleavedBatches> {
         if self.len() <= max {
-            return if self.len() == 0 { Vec::new() } else { vec![self.clone()] };
+            return if self.is_empty() { Vec::new() } else { vec![self.clone()] };
         }
         let mut next = vec![0_usize; self.parts.len()];
         let mut arrivals = Vec::with_capacity(self.len());
