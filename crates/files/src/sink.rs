@@ -15,8 +15,9 @@ use crate::format::Format;
 use crate::sink_encoder::{SinkEncoder, encoder};
 use crate::writer::WriteOptions;
 
-/// Size in bytes of the batches after which they are encoded.
+/// Size in bytes of the batches after which they are encoded, and of those of formats that want large ones.
 const ENCODE_BYTES: usize = 1 << 20;
+const ENCODE_BYTES_LARGE: usize = 16 << 20;
 
 /// File that grows by the events of a stream and can be continued at an earlier position.
 ///
@@ -47,8 +48,9 @@ impl FileSink {
     /// Opens a file: at a position that [`Sink::sync`] returned, or without one as [`WriteOptions::append`]
     /// says, at its end or emptied.
     ///
-    /// Errors: `NotFound` if there is a position but no file, `Invalid` if the file is shorter than the
-    /// position or the format does not support the stream, `Unavailable` if the file cannot be written.
+    /// Errors: `NotFound` if there is a position but no file, `Conflict` if the file is shorter than the
+    /// position, `Invalid` if the format does not support the stream, `Unavailable` if the file cannot be
+    /// written.
     pub fn open(
         name: impl Into<String>,
         path: &Path,
@@ -103,7 +105,7 @@ impl FileSink {
         let length = u64::from_le_bytes(*length);
         let found = self.file.metadata().map_err(unwritable)?.len();
         if found < length {
-            return Err(Error::invalid(format!(
+            return Err(Error::conflict(format!(
                 "the file has {found} bytes, but {length} were written: restore it, or move it away to begin a new one"
             )));
         }
@@ -172,7 +174,8 @@ impl Sink for FileSink {
         }
         self.batch_bytes += batch.get_array_memory_size();
         self.batches.push(batch);
-        if self.batch_bytes >= ENCODE_BYTES {
+        let large = self.encoder.wants_large_batches();
+        if self.batch_bytes >= if large { ENCODE_BYTES_LARGE } else { ENCODE_BYTES } {
             self.encode().map_err(|e| e.context(self.path.display()))?;
         }
         Ok(())

@@ -168,6 +168,14 @@ fn a_sink_that_fails_loses_nothing_and_is_tried_again() {
     assert!(error.to_string().contains("missing/o.json"), "{error}");
     engine.abandon();
     drop(engine);
+    // nor does a deploy that would leave the events behind
+    let text = std::fs::read_to_string(app.join("q.siddhi")).unwrap();
+    std::fs::write(app.join("q.siddhi"), text.replace("missing/o.json", "o.json")).unwrap();
+    let data = dir.path().join("data");
+    let error = Engine::open(&data, Some(App::read(&app, &[]).unwrap())).err().unwrap();
+    assert!(error.to_string().contains("nothing is deployed: "), "{error}");
+    assert!(error.to_string().contains("missing/o.json"), "{error}");
+    std::fs::write(app.join("q.siddhi"), text).unwrap();
     let engine = open(dir.path(), &app);
     send(&engine, 50..60);
     std::fs::create_dir(app.join("missing")).unwrap();

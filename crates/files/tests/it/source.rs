@@ -228,3 +228,32 @@ fn lines_that_are_too_long_and_cut_archives() {
     assert!((4900..5000).contains(&rows), "{rows}");
     assert!(error.to_string().contains(&format!("line {}", rows + 1)), "{error}");
 }
+
+#[test]
+fn whole_numbers_are_times_in_the_unit_of_the_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = stream(&[("at", FieldType::Long)]);
+    let mut builder = BatchBuilder::new(written.clone());
+    ["{\"at\":2000000}", "{}"].iter().for_each(|row| builder.push_json(row.as_bytes(), NOW).unwrap());
+    let batch = builder.finish();
+    for format in [Format::Avro(Codec::Null), Format::Parquet, Format::Csv { header: true, delimiter: b',' }]
+    {
+        let path = dir.path().join("f");
+        let mut writer = Writer::create(&path, &format, &written, &WriteOptions::default()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        for (unit, micros) in
+            [("s", 2_000_000_000_000), ("ms", 2_000_000_000), ("us", 2_000_000), ("ns", 2000)]
+        {
+            let unit = tidemill_types::EpochUnit::from_symbol(unit);
+            let field = tidemill_types::Field { unit, ..tidemill_types::Field::new("at", FieldType::Time) };
+            let schema = StreamSchema { fields: vec![field], time: Some(0), ..(*written).clone() };
+            let input = FileInput::of_stream(format.clone(), Arc::new(schema), ReadOptions::default());
+            let mut source = FileSource::open("f", &path, &input).unwrap();
+            let batch = source.next(NOW).unwrap().unwrap();
+            let Value::Time(time) = row_value(&batch.rows.parts[0].1, 1, 0) else { panic!() };
+            assert_eq!(time.0, micros, "{format:?} {unit:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}
