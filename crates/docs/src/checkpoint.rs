@@ -6,12 +6,11 @@
 
 use std::io::{ErrorKind as IoKind, Read, Write};
 
-use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::raw::{elements, le_i32, tag};
 use crate::spec::CollectionSpec;
-use crate::store::Store;
+use crate::store::{Store, StoreSnapshot};
 
 const MAGIC: &[u8; 8] = b"TMDOCS\0\x01";
 const COLLECTION: u8 = 1;
@@ -22,20 +21,7 @@ const HEAD_BYTES: usize = 9;
 /// Limit on the bytes of a block with several documents; a larger document is a block of its own.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// The documents of a store at one point in time. Creating it copies handles, not contents; the store may
-/// change afterwards.
-#[derive(Debug, Clone)]
-pub struct StoreSnapshot {
-    collections: Vec<(CollectionSpec, Vec<DocBytes>)>,
-}
-
 impl Store {
-    /// Returns a snapshot of the current state.
-    pub fn snapshot(&self) -> StoreSnapshot {
-        let collections = self.collections.values().map(|c| (c.spec().clone(), c.snapshot())).collect();
-        StoreSnapshot { collections }
-    }
-
     /// Reads a checkpoint written by [`StoreSnapshot::write_to`], and no byte after it.
     ///
     /// Bounds: memory for the store and one block, which is 64 KiB or one document. Errors: `Corrupt` with
@@ -89,25 +75,16 @@ struct CheckpointCounts {
 }
 
 impl StoreSnapshot {
-    /// Returns the number of documents.
-    pub fn len(&self) -> usize {
-        self.collections.iter().map(|(_, docs)| docs.len()).sum()
-    }
-
-    /// Returns whether the snapshot has no documents.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Writes the checkpoint. Errors: `Unavailable` when writing fails.
     pub fn write_to(&self, output: &mut impl Write) -> Result<()> {
         output.write_all(MAGIC).map_err(write_error)?;
         let mut block = Vec::with_capacity(BLOCK_BYTES);
-        for (spec, docs) in &self.collections {
+        for collection in self.collections() {
+            let spec = collection.spec();
             let spec = bson::serialize_to_vec(spec)
                 .map_err(|e| DocsError::bad_value(format!("collection `{}`: {e}", spec.name)))?;
             write_block(output, COLLECTION, &spec)?;
-            for doc in docs {
+            for doc in collection.iter() {
                 if !block.is_empty() && block.len() + doc.len() > BLOCK_BYTES {
                     write_block(output, DOCUMENTS, &block)?;
                     block.clear();
@@ -121,7 +98,7 @@ impl StoreSnapshot {
             block.shrink_to(BLOCK_BYTES);
         }
         let end =
-            bson::rawdoc! { "collections": self.collections.len() as i64, "documents": self.len() as i64 };
+            bson::rawdoc! { "collections": self.collections().count() as i64, "documents": self.len() as i64 };
         write_block(output, END, end.as_bytes())
     }
 }

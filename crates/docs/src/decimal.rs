@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::key::KeyBuf;
+use smallvec::{Array, SmallVec};
 
 /// A decoded Decimal128.
 pub(crate) enum DecimalValue {
@@ -101,7 +101,12 @@ impl Decimal {
 }
 
 /// Appends `0.DIGITS × 10^point` in an order-preserving form. `digits` may end in zeros.
-pub(crate) fn put_digits(buf: &mut KeyBuf, negative: bool, digits: &[u8], point: i32) {
+pub(crate) fn put_digits(
+    buf: &mut SmallVec<impl Array<Item = u8>>,
+    negative: bool,
+    digits: &[u8],
+    point: i32,
+) {
     let end = digits.iter().rposition(|d| *d != b'0').map_or(0, |at| at + 1);
     buf.push(u8::from(!negative));
     let start = buf.len();

@@ -1,22 +1,21 @@
 //! Queries: filter, sort, skip, limit, projection.
 
-use std::collections::btree_set::Range;
 use std::ops::ControlFlow;
 
 use hashbrown::HashSet;
 use tidemill_types::Value;
 
 use crate::DocBytes;
-use crate::collection::{Collection, StoredDocument};
+use crate::collection::Collection;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::{Comparison, Filter};
-use crate::index::RowIndex;
 use crate::key::Key;
 use crate::path::Path;
 use crate::path_values::{LeafArray, any_value};
-use crate::plan::{AccessPath, KeyRange, Plan, can_answer_equality, plan};
+use crate::plan::{AccessPath, IndexEntries, KeyRange, Plan, can_answer_equality, plan};
 use crate::projection::Projection;
 use crate::raw::OwnedRawValue;
+use crate::rows::{RowIndex, RowIter};
 use crate::sort::SortOrder;
 
 /// Sort, projection, skip and limit of a query.
@@ -145,14 +144,18 @@ impl Collection {
         filter: &Filter,
         mut each: impl FnMut(RowIndex, &DocBytes) -> ControlFlow<()>,
     ) {
-        let mut check = |slot: RowIndex| match self.doc_at(slot) {
-            Some(doc) if filter.matches_bytes(doc) => each(slot, doc),
-            _ => ControlFlow::Continue(()),
+        let mut check_doc = |slot: RowIndex, doc: &DocBytes| {
+            if filter.matches_bytes(doc) { each(slot, doc) } else { ControlFlow::Continue(()) }
+        };
+        if let AccessPath::Scan = plan.access {
+            let _ = self.rows.iter().try_for_each(|(slot, row)| check_doc(slot, &row.doc));
+            return;
+        }
+        let mut check = |slot: RowIndex| {
+            self.doc_at(slot).map_or(ControlFlow::Continue(()), |doc| check_doc(slot, doc))
         };
         let _ = match &plan.access {
-            AccessPath::Scan => {
-                (0..).zip(&self.rows).filter(|(_, r)| r.is_some()).try_for_each(|(slot, _)| check(slot))
-            }
+            AccessPath::Scan => ControlFlow::Continue(()),
             AccessPath::Ids(keys) => keys.iter().filter_map(|key| self.slot(key)).try_for_each(check),
             AccessPath::Index { index, ranges, reverse } => {
                 let index = &self.indexes[*index];
@@ -209,8 +212,8 @@ impl Collection {
 /// The rows that [`Collection::find_by`] checks.
 enum FoundRows<'a> {
     One(Option<RowIndex>),
-    Index(Range<'a, (Key, RowIndex)>),
-    All(std::slice::Iter<'a, Option<StoredDocument>>),
+    Index(IndexEntries<'a>),
+    All(RowIter<'a>),
 }
 
 impl<'a> FoundRows<'a> {
@@ -218,7 +221,7 @@ impl<'a> FoundRows<'a> {
         std::iter::from_fn(move || match &mut self {
             Self::One(slot) => slot.take().and_then(|s| collection.doc_at(s)),
             Self::Index(range) => range.next().and_then(|(_, s)| collection.doc_at(*s)),
-            Self::All(rows) => rows.find_map(Option::as_ref).map(|row| &row.doc),
+            Self::All(rows) => rows.next().map(|(_, row)| &row.doc),
         })
     }
 }

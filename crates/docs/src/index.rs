@@ -1,8 +1,9 @@
 //! Ordered secondary indexes.
 
-use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::Arc;
 
+use imbl::OrdSet;
 use smallvec::SmallVec;
 
 use crate::display::display;
@@ -12,20 +13,19 @@ use crate::limits::INDEX_KEYS_PER_DOCUMENT_MAX;
 use crate::path::Path;
 use crate::path_values::key_values;
 use crate::raw::RawValue;
+use crate::rows::RowIndex;
 use crate::spec::{Direction, IndexSpec};
-
-/// Index of a document's row in its collection; see [`crate::Collection`].
-pub(crate) type RowIndex = u32;
 
 /// The keys of one document in one index.
 pub(crate) type IndexKeys = SmallVec<[Key; 1]>;
 
-/// An ordered index: entries of key and row, so that equal keys are in order of insertion.
-#[derive(Debug)]
+/// An ordered index: entries of key and row, so that equal keys are in order of insertion. Clones share the
+/// entries; a change copies the nodes of the tree that it touches.
+#[derive(Debug, Clone)]
 pub(crate) struct Index {
-    pub spec: IndexSpec,
-    pub fields: Vec<(Path, Direction)>,
-    pub entries: BTreeSet<(Key, RowIndex)>,
+    pub spec: Arc<IndexSpec>,
+    pub fields: Arc<[(Path, Direction)]>,
+    pub entries: OrdSet<(Key, RowIndex)>,
     /// Number of documents with several keys.
     multikey_docs: usize,
     /// Bytes charged for the entries.
@@ -38,7 +38,12 @@ const ENTRY_BYTES: u64 = 48;
 impl Index {
     pub fn new(spec: IndexSpec) -> Self {
         let fields = spec.fields.iter().map(|(p, d)| (Path::new(p), *d)).collect();
-        Self { spec, fields, entries: BTreeSet::new(), multikey_docs: 0, bytes: 0 }
+        Self { spec: Arc::new(spec), fields, entries: OrdSet::new(), multikey_docs: 0, bytes: 0 }
+    }
+
+    /// Returns an index with the same definition and no entries.
+    pub fn emptied(&self) -> Self {
+        Self { entries: OrdSet::new(), multikey_docs: 0, bytes: 0, ..self.clone() }
     }
 
     /// Returns whether some document has several keys, so that it may be found twice. Depends on the current
@@ -53,7 +58,7 @@ impl Index {
     pub fn keys(&self, doc: &[u8]) -> Result<IndexKeys> {
         let mut keys: IndexKeys = SmallVec::from_elem(Key::default(), 1);
         let mut array: Option<&Path> = None;
-        for (path, direction) in &self.fields {
+        for (path, direction) in self.fields.iter() {
             let values = key_values(doc, path);
             if values.len() > 1 {
                 // two paths into one array yield combinations that no element has; a filter discards those
@@ -117,7 +122,7 @@ impl Index {
         self.multikey_docs -= usize::from(keys.len() > 1);
         for key in keys {
             let bytes = entry_bytes(&key);
-            if self.entries.remove(&(key, slot)) {
+            if self.entries.remove(&(key, slot)).is_some() {
                 self.bytes -= bytes;
             }
         }
@@ -132,7 +137,7 @@ impl Index {
     pub fn duplicate(&self, collection: &str, doc: &[u8], key: &Key) -> DocsError {
         let mut rest = key.as_bytes();
         let mut values = Vec::new();
-        for (path, direction) in &self.fields {
+        for (path, direction) in self.fields.iter() {
             // of several elements, the one that this key was built from
             for value in key_values(doc, path) {
                 let mut part = KeyBuf::new();
@@ -154,8 +159,8 @@ impl Index {
 
     /// Renumbers the rows; the new indexes have the order of the old ones.
     pub fn renumber(&mut self, new: &[RowIndex]) {
-        let old = std::mem::take(&mut self.entries);
-        self.entries = old.into_iter().map(|(key, slot)| (key, new[slot as usize])).collect();
+        self.entries =
+            self.entries.iter().map(|(key, slot)| (key.clone(), new[*slot as usize])).collect();
     }
 }
 

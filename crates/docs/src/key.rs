@@ -22,8 +22,15 @@ pub(crate) type KeyBuf = SmallVec<[u8; 24]>;
 
 /// A value, or several concatenated, in MongoDB's order. Up to 24 bytes are stored inline: most numbers, all
 /// dates, object ids and UUIDs, and strings of up to 21 bytes.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Key(pub(crate) KeyBuf);
+
+impl Clone for Key {
+    /// Copies the bytes at once; the derived method would push them one by one.
+    fn clone(&self) -> Self {
+        Self(KeyBuf::from_slice(&self.0))
+    }
+}
 
 impl Key {
     /// Returns the key of a value; a missing value has the key of null.

@@ -5,18 +5,21 @@
 //! for which an index finds all matches: not null (which also matches missing fields), arrays, MinKey or
 //! MaxKey.
 
-use std::collections::btree_set::Range;
 use std::fmt;
 use std::ops::Bound;
+
+use imbl::ordset::RangedIter;
+use imbl::shared_ptr::DefaultSharedPtr;
 
 use crate::collection::Collection;
 use crate::display::display;
 use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
-use crate::index::{Index, RowIndex, put_field};
+use crate::index::{Index, put_field};
 use crate::key::{Key, KeyBuf, rank};
 use crate::order::compare;
 use crate::path::Path;
 use crate::raw::{OwnedRawValue, RawValue, tag};
+use crate::rows::RowIndex;
 use crate::sort::SortOrder;
 use crate::spec::Direction;
 
@@ -47,6 +50,9 @@ pub(crate) struct KeyRange {
     /// `None` for the end of the index.
     high: Option<KeyBuf>,
 }
+
+/// The entries of a range of an index, in order.
+pub(crate) type IndexEntries<'i> = RangedIter<'i, (Key, RowIndex), DefaultSharedPtr>;
 
 impl fmt::Display for Plan {
     /// Writes for users the index and the conditions that it answers, or the number of documents to scan.
@@ -157,7 +163,7 @@ fn candidate(
     let mut prefixes = vec![KeyBuf::new()];
     let mut notes: Vec<String> = Vec::new();
     let mut equal = 0;
-    for (path, direction) in &index.fields {
+    for (path, direction) in index.fields.iter() {
         // an empty `$in` matches nothing, whatever the other fields are
         if prefixes.is_empty() {
             break;
@@ -337,21 +343,14 @@ impl KeyRange {
         Self { high: successor(&low), low }
     }
 
-    pub fn entries<'i>(&self, index: &'i Index) -> Range<'i, (Key, RowIndex)> {
-        let low = Bound::Included((Key(self.low.clone()), 0));
-        match &self.high {
-            // bounds that exclude each other; `BTreeSet::range` would panic
-            Some(high) if *high < self.low => index.entries.range((low.clone(), excluded(low))),
-            Some(high) => index.entries.range((low, Bound::Excluded((Key(high.clone()), 0)))),
-            None => index.entries.range((low, Bound::Unbounded)),
-        }
-    }
-}
-
-fn excluded<T>(bound: Bound<T>) -> Bound<T> {
-    match bound {
-        Bound::Included(v) => Bound::Excluded(v),
-        other => other,
+    pub fn entries<'i>(&self, index: &'i Index) -> IndexEntries<'i> {
+        let low = (Key(self.low.clone()), 0);
+        let high = match &self.high {
+            // bounds that exclude each other make an empty range, not an inverted one
+            Some(high) => Bound::Excluded((Key(high.clone().max(self.low.clone())), 0)),
+            None => Bound::Unbounded,
+        };
+        index.entries.range((Bound::Included(low), high))
     }
 }
 

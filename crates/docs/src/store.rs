@@ -1,9 +1,9 @@
 //! All collections of one partition.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use imbl::OrdMap;
 use tidemill_types::did_you_mean;
 
 use crate::collection::{Collection, MemoryUsage};
@@ -11,22 +11,82 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::spec::CollectionSpec;
 
-/// The documents of one partition. It has one writer and does no I/O; its owner wraps it in the lock it
-/// needs.
+/// Collections by name. A clone shares all of them.
+type Collections = OrdMap<Arc<str>, Arc<Collection>>;
+
+/// The documents of one partition. It has one writer and does no I/O. Other threads read its
+/// [`StoreSnapshot`]s.
 #[derive(Debug)]
 pub struct Store {
-    pub(crate) collections: BTreeMap<String, Collection>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) usage: Arc<MemoryUsage>,
+    collections: Collections,
+    limits: Arc<Limits>,
+    usage: Arc<MemoryUsage>,
+}
+
+/// The documents of a store at one point in time, for readers of any thread. The store goes on meanwhile.
+///
+/// Taking or cloning one takes constant time. As long as it is held, documents that the store replaces or
+/// deletes stay in memory; [`Self::superseded_bytes`] bounds how much that is.
+#[derive(Debug, Clone)]
+pub struct StoreSnapshot {
+    collections: Collections,
+    bytes: u64,
+    usage: Arc<MemoryUsage>,
+    /// [`MemoryUsage::superseded`] when the snapshot was taken.
+    superseded: u64,
+}
+
+impl StoreSnapshot {
+    /// Returns the collection `name`.
+    pub fn collection(&self, name: &str) -> Option<&Collection> {
+        self.collections.get(name).map(|c| &**c)
+    }
+
+    /// Iterates over the collections, by name.
+    pub fn collections(&self) -> impl Iterator<Item = &Collection> {
+        self.collections.values().map(|c| &**c)
+    }
+
+    /// Returns the names of all collections, sorted.
+    pub fn collection_names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.collections.iter().map(|(name, _)| &**name)
+    }
+
+    /// Returns the number of documents.
+    pub fn len(&self) -> usize {
+        self.collections().map(Collection::len).sum()
+    }
+
+    /// Returns whether the snapshot has no documents.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the bytes charged for the documents of the snapshot; see [`Store::bytes`].
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns how many bytes of documents the store has replaced or deleted since. At most this much memory
+    /// (and the nodes of indexes that changed) would be freed if the snapshot were dropped.
+    pub fn superseded_bytes(&self) -> u64 {
+        self.usage.superseded.load(Ordering::Relaxed) - self.superseded
+    }
 }
 
 impl Store {
     /// Creates an empty store.
     pub fn new(limits: Limits) -> Self {
-        Self {
-            collections: BTreeMap::new(),
-            limits: Arc::new(limits),
-            usage: Arc::new(MemoryUsage { bytes: AtomicU64::new(0) }),
+        Self { collections: OrdMap::new(), limits: Arc::new(limits), usage: Arc::default() }
+    }
+
+    /// Returns the current state for readers, in constant time.
+    pub fn snapshot(&self) -> StoreSnapshot {
+        StoreSnapshot {
+            collections: self.collections.clone(),
+            bytes: self.bytes(),
+            usage: self.usage.clone(),
+            superseded: self.usage.superseded.load(Ordering::Relaxed),
         }
     }
 
@@ -35,8 +95,8 @@ impl Store {
     /// Errors: `NamespaceExists` when it exists with another definition, a bad name or index, limits.
     pub fn create_collection(&mut self, spec: &CollectionSpec) -> Result<()> {
         spec.check()?;
-        if let Some(old) = self.collections.get(&spec.name) {
-            if old.spec == *spec {
+        if let Some(old) = self.collection(&spec.name) {
+            if *old.spec == *spec {
                 return Ok(());
             }
             return Err(DocsError::new(
@@ -58,7 +118,7 @@ impl Store {
         for index in &spec.indexes {
             collection.create_index(index.clone())?;
         }
-        self.collections.insert(spec.name.clone(), collection);
+        self.collections.insert(spec.name.as_str().into(), Arc::new(collection));
         Ok(())
     }
 
@@ -69,7 +129,7 @@ impl Store {
     /// of [`Collection::create_index`].
     pub fn declare_collection(&mut self, spec: &CollectionSpec) -> Result<()> {
         spec.check()?;
-        match self.collections.get_mut(&spec.name) {
+        match self.collection_mut(&spec.name) {
             Some(old) if old.spec.has_same_placement(spec) => old.set_indexes(&spec.indexes),
             Some(old) if old.is_empty() => {
                 self.drop_collection(&spec.name);
@@ -94,18 +154,18 @@ impl Store {
         let Some(gone) = self.collections.remove(name) else {
             return false;
         };
-        self.usage.bytes.fetch_sub(gone.charged_bytes(), Ordering::Relaxed);
+        gone.release_all();
         true
     }
 
     /// Returns the collection `name`.
     pub fn collection(&self, name: &str) -> Option<&Collection> {
-        self.collections.get(name)
+        self.collections.get(name).map(|c| &**c)
     }
 
     /// Returns the collection `name` mutably.
     pub fn collection_mut(&mut self, name: &str) -> Option<&mut Collection> {
-        self.collections.get_mut(name)
+        self.collections.get_mut(name).map(Arc::make_mut)
     }
 
     /// Returns the collection `name` mutably. Errors: `NamespaceNotFound`, with the name that may have been
@@ -118,12 +178,12 @@ impl Store {
                 format!("no collection `{name}`{hint}"),
             ));
         }
-        Ok(self.collections.get_mut(name).expect("looked up just before"))
+        Ok(self.collection_mut(name).expect("looked up just before"))
     }
 
     /// Returns the names of all collections, sorted.
     pub fn collection_names(&self) -> impl Iterator<Item = &str> + Clone {
-        self.collections.keys().map(String::as_str)
+        self.collections.iter().map(|(name, _)| &**name)
     }
 
     /// Returns the bytes that count against `store_bytes_max`: documents, their rows and index entries.

@@ -1,18 +1,35 @@
 //! Changes of existing documents: replace, update, upsert.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use tidemill_types::{Timestamp, Value};
 
 use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, IndexKeys, RowIndex};
+use crate::index::{Index, IndexKeys};
 use crate::key::Key;
 use crate::order::equal;
 use crate::raw::{OwnedRawValue, RawValue, close_document, elements, field, put_element};
+use crate::rows::RowIndex;
 use crate::update::{Update, UpdateContext, UpdateOutcome};
 use crate::validate::{check, too_large};
 
 use super::{Collection, id_of};
+
+thread_local! {
+    /// The document that an update builds. Kept, so that an update does not grow a new buffer.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `build` with an empty buffer.
+fn with_scratch<T>(build: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    let mut buffer = SCRATCH.take();
+    buffer.clear();
+    let result = build(&mut buffer);
+    SCRATCH.set(buffer);
+    result
+}
 
 impl Collection {
     /// Replaces the document with this `_id`. If there is none, nothing changes and `before` is `None`.
@@ -62,11 +79,10 @@ impl Collection {
 
     /// Inserts `base` with `update` applied, as an upsert does.
     pub(crate) fn insert_updated(&mut self, base: &[u8], update: &Update, now: Timestamp) -> Result<Key> {
-        let mut out = std::mem::take(&mut self.scratch);
-        out.clear();
-        let result = update.apply_bytes(base, UpdateContext::insert(now), &mut out).and_then(|()| {
-            check(&out, &self.limits)?;
-            let (before, after) = (field(base, b"_id"), field(&out, b"_id"));
+        with_scratch(|out| {
+            update.apply_bytes(base, UpdateContext::insert(now), out)?;
+            check(out, &self.limits)?;
+            let (before, after) = (field(base, b"_id"), field(out, b"_id"));
             if let (Some(before), after) = (before, after)
                 && after.is_none_or(|a| !equal(a.value, before.value))
             {
@@ -74,12 +90,10 @@ impl Collection {
             }
             // an `_id` that the update created is among the fields at the end
             match after {
-                Some(id) if id.start > 4 => self.insert_checked(&with_id_first(&out, id.value)),
-                _ => self.insert_checked(&out),
+                Some(id) if id.start > 4 => self.insert_checked(&with_id_first(out, id.value)),
+                _ => self.insert_checked(out),
             }
-        });
-        self.scratch = out;
-        result
+        })
     }
 
     pub(crate) fn update_slot(
@@ -88,20 +102,16 @@ impl Collection {
         update: &Update,
         now: Timestamp,
     ) -> Result<UpdateOutcome> {
-        let Some(row) = self.rows[slot as usize].as_ref() else {
-            return Ok(UpdateOutcome::default());
-        };
-        let mut out = std::mem::take(&mut self.scratch);
-        out.clear();
-        let result = update.apply_bytes(&row.doc, UpdateContext::update(now), &mut out);
-        let result = result.and_then(|()| {
+        with_scratch(|out| {
+            let Some(before) = self.doc_at(slot) else {
+                return Ok(UpdateOutcome::default());
+            };
+            update.apply_bytes(before, UpdateContext::update(now), out)?;
             if update.may_exceed(self.limits.depth_max) {
-                check(&out, &self.limits)?;
+                check(out, &self.limits)?;
             }
-            self.replace_row(slot, &out, |top| update.touches(top))
-        });
-        self.scratch = out;
-        result
+            self.replace_row(slot, out, |top| update.touches(top))
+        })
     }
 
     /// Replaces the document in a row. Only top-level fields for which `touches` returns true may differ.
@@ -111,10 +121,9 @@ impl Collection {
         doc: &[u8],
         touches: impl Fn(&[u8]) -> bool,
     ) -> Result<UpdateOutcome> {
-        let Some(row) = self.rows[slot as usize].as_ref() else {
+        let Some(before) = self.doc_at(slot).cloned() else {
             return Ok(UpdateOutcome::default());
         };
-        let before = row.doc.clone();
         if before == doc {
             return Ok(UpdateOutcome { after: Some(before.clone()), before: Some(before) });
         }
@@ -136,9 +145,8 @@ impl Collection {
         }
         let after = Bytes::copy_from_slice(doc);
         self.bytes = self.bytes - before.len() as u64 + after.len() as u64;
-        if let Some(row) = self.rows[slot as usize].as_mut() {
-            row.doc = after.clone();
-        }
+        self.supersede(before.len() as u64);
+        self.rows.replace(slot, after.clone());
         Ok(UpdateOutcome { before: Some(before), after: Some(after) })
     }
 

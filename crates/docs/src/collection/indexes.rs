@@ -1,10 +1,13 @@
 //! Creating and dropping indexes, and computing the index keys of a new document.
 
+use std::sync::Arc;
+
 use tidemill_types::did_you_mean;
 
 use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, IndexKeys, RowIndex};
+use crate::index::{Index, IndexKeys};
+use crate::rows::RowIndex;
 use crate::spec::IndexSpec;
 
 use super::Collection;
@@ -16,7 +19,7 @@ impl Collection {
     pub fn create_index(&mut self, spec: IndexSpec) -> Result<()> {
         spec.check()?;
         if let Some(old) = self.indexes.iter().find(|i| i.spec.name == spec.name) {
-            if old.spec == spec {
+            if *old.spec == spec {
                 return Ok(());
             }
             return Err(DocsError::new(
@@ -40,8 +43,7 @@ impl Collection {
             ));
         }
         let mut index = Index::new(spec.clone());
-        for (slot, row) in (0..).zip(&self.rows) {
-            let Some(row) = row else { continue };
+        for (slot, row) in self.rows.iter() {
             let keys = index.keys(&row.doc)?;
             if let Some(key) = index.conflict(&keys, Some(slot)) {
                 return Err(index.duplicate(&self.spec.name, &row.doc, key));
@@ -50,7 +52,7 @@ impl Collection {
         }
         self.reserve(index.bytes)?;
         self.indexes.push(index);
-        self.spec.indexes.push(spec);
+        Arc::make_mut(&mut self.spec).indexes.push(spec);
         Ok(())
     }
 
@@ -69,7 +71,7 @@ impl Collection {
         };
         let index = self.indexes.remove(at);
         self.release(index.bytes);
-        self.spec.indexes.retain(|i| i.name != name);
+        Arc::make_mut(&mut self.spec).indexes.retain(|i| i.name != name);
         Ok(())
     }
 
@@ -87,7 +89,7 @@ impl Collection {
         }
         let place = |name: &str| wanted.iter().position(|i| i.name == name);
         self.indexes.sort_by_key(|i| place(&i.spec.name));
-        self.spec.indexes.sort_by_key(|i| place(&i.name));
+        Arc::make_mut(&mut self.spec).indexes.sort_by_key(|i| place(&i.name));
         Ok(())
     }
 
@@ -98,8 +100,7 @@ impl Collection {
     pub fn violation(&self, spec: &IndexSpec) -> Result<Option<(DocBytes, DocBytes)>> {
         spec.check()?;
         let mut index = Index::new(spec.clone());
-        for (slot, row) in (0..).zip(&self.rows) {
-            let Some(row) = row else { continue };
+        for (slot, row) in self.rows.iter() {
             let keys = index.keys(&row.doc)?;
             if let Some(key) = index.conflict(&keys, Some(slot)) {
                 let first = index.equal(key).find_map(|slot| self.doc_at(slot));

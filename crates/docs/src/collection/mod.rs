@@ -3,79 +3,67 @@
 //! Documents are in rows that grow only at the end, so a scan returns them in order of insertion, also after
 //! loading a checkpoint. A hash table maps an `_id` to its row. Rows of deleted documents stay empty until
 //! they are at least half of all rows, and not few; then the rows are compacted, in order.
+//!
+//! Rows, hash table and indexes are persistent: a clone of a collection shares them, and a change copies only
+//! the pages that it touches. So a [`crate::StoreSnapshot`] stays as it is while the owner goes on
+//! (`docs/rfcs/0008-document-snapshots.md`).
 
 mod change;
 mod indexes;
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use hashbrown::{DefaultHashBuilder, HashTable};
 use tidemill_types::Value;
 
 use crate::DocBytes;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, IndexKeys, RowIndex, duplicate_key};
+use crate::index::{Index, IndexKeys, duplicate_key};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::path::Path;
 use crate::raw::{RawValue, field, tag};
+use crate::rows::{RowIndex, Rows};
 use crate::spec::CollectionSpec;
 use crate::validate::check;
 pub(crate) use change::with_id_first;
 
-/// Bytes charged for a document besides its own: its row and its entry in the hash table.
-pub(crate) const ROW_BYTES: u64 = 80;
+/// Bytes charged for a document besides its own: its row, with the key of its `_id`, and its entry in the hash
+/// table.
+pub(crate) const ROW_BYTES: u64 = 112;
 /// Below this number of empty rows, compaction does not pay off.
 const EMPTY_ROWS_MIN: usize = 1024;
 
-/// Memory charged for all collections of a store.
-#[derive(Debug)]
+/// Memory of all collections of a store.
+#[derive(Debug, Default)]
 pub(crate) struct MemoryUsage {
+    /// Bytes charged for the documents that are there.
     pub bytes: AtomicU64,
+    /// Bytes of all documents that were ever replaced or deleted, with their rows. A snapshot keeps those that
+    /// were so after it was taken.
+    pub superseded: AtomicU64,
 }
 
 /// The documents of one collection in one partition.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Collection {
-    pub(crate) spec: CollectionSpec,
-    shard_key: Option<Path>,
-    pub(crate) rows: Vec<Option<StoredDocument>>,
-    by_id: HashTable<RowIndex>,
-    hasher: DefaultHashBuilder,
+    pub(crate) spec: Arc<CollectionSpec>,
+    shard_key: Option<Arc<Path>>,
+    pub(crate) rows: Rows,
     pub(crate) indexes: Vec<Index>,
     /// Bytes of the documents, without rows and indexes.
     bytes: u64,
     pub(crate) limits: Arc<Limits>,
     usage: Arc<MemoryUsage>,
-    scratch: Vec<u8>,
-}
-
-#[derive(Debug)]
-pub(crate) struct StoredDocument {
-    pub key: Key,
-    pub doc: DocBytes,
 }
 
 impl Collection {
     pub(crate) fn new(spec: CollectionSpec, limits: Arc<Limits>, usage: Arc<MemoryUsage>) -> Self {
         let indexes = spec.indexes.iter().cloned().map(Index::new).collect();
-        let shard_key = spec.shard_key.as_deref().filter(|k| *k != "_id").map(Path::new);
-        Self {
-            spec,
-            shard_key,
-            rows: Vec::new(),
-            by_id: HashTable::new(),
-            hasher: DefaultHashBuilder::default(),
-            indexes,
-            bytes: 0,
-            limits,
-            usage,
-            scratch: Vec::new(),
-        }
+        let shard_key = spec.shard_key.as_deref().filter(|k| *k != "_id").map(|k| Arc::new(Path::new(k)));
+        Self { spec: Arc::new(spec), shard_key, rows: Rows::new(), indexes, bytes: 0, limits, usage }
     }
 
     /// Returns the definition, including indexes.
@@ -85,12 +73,12 @@ impl Collection {
 
     /// Returns the number of documents.
     pub fn len(&self) -> usize {
-        self.by_id.len()
+        self.rows.documents()
     }
 
     /// Returns whether there are no documents.
     pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
+        self.len() == 0
     }
 
     /// Returns the bytes of the documents, without rows and indexes.
@@ -107,17 +95,17 @@ impl Collection {
     /// Returns the document whose `_id` has this key.
     #[inline]
     pub fn get_key(&self, key: &Key) -> Option<&DocBytes> {
-        let slot = self.slot(key)?;
-        self.rows[slot as usize].as_ref().map(|row| &row.doc)
+        self.rows.find_document(key)
     }
 
     /// Iterates over the documents in order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = &DocBytes> {
-        self.rows.iter().flatten().map(|row| &row.doc)
+        self.rows.iter().map(|(_, row)| &row.doc)
     }
 
-    /// Returns handles of all documents in order of insertion; contents are shared, not copied.
-    pub fn snapshot(&self) -> Vec<DocBytes> {
+    /// Returns handles of all documents in order of insertion; contents are shared, not copied. Takes time for
+    /// each document: [`Self::iter`] needs no memory, and a [`crate::StoreSnapshot`] takes no time.
+    pub fn documents(&self) -> Vec<DocBytes> {
         self.iter().cloned().collect()
     }
 
@@ -138,12 +126,10 @@ impl Collection {
     fn insert_checked(&mut self, doc: &[u8]) -> Result<Key> {
         let id = id_of(doc)?;
         let key = Key::of_raw(id);
-        let hash = hash(&self.hasher, &key);
-        if find(&self.by_id, &self.rows, hash, &key).is_some() {
+        if self.rows.find(&key).is_some() {
             return Err(self.duplicate_id(id));
         }
-        let slot = RowIndex::try_from(self.rows.len()).ok().filter(|s| *s < RowIndex::MAX);
-        let Some(slot) = slot else {
+        let Some(slot) = self.rows.next() else {
             return Err(self.store_full("limit of 4294967294 documents in one partition".into()));
         };
         let keys = self.new_keys(doc, None)?;
@@ -152,9 +138,7 @@ impl Collection {
         for (index, keys) in self.indexes.iter_mut().zip(keys) {
             index.add(keys, slot);
         }
-        self.rows.push(Some(StoredDocument { key: key.clone(), doc: Bytes::copy_from_slice(doc) }));
-        let (rows, hasher) = (&self.rows, &self.hasher);
-        self.by_id.insert_unique(hash, slot, |s| row_hash(hasher, rows, *s));
+        self.rows.push(key.clone(), Bytes::copy_from_slice(doc));
         self.bytes += doc.len() as u64;
         Ok(key)
     }
@@ -170,13 +154,10 @@ impl Collection {
     /// Deletes all documents and returns their number.
     pub(crate) fn clear(&mut self) -> u64 {
         let gone = self.len() as u64;
-        self.release(self.charged_bytes());
-        self.rows = Vec::new();
-        self.by_id = HashTable::new();
+        self.release_all();
+        self.rows = Rows::new();
         self.bytes = 0;
-        for index in &mut self.indexes {
-            *index = Index::new(index.spec.clone());
-        }
+        self.indexes.iter_mut().for_each(|index| *index = index.emptied());
         gone
     }
 
@@ -198,7 +179,7 @@ impl Collection {
 
     /// Empties a row; other rows keep their index.
     fn take_slot(&mut self, slot: RowIndex) -> Result<Option<DocBytes>> {
-        let Some(row) = self.rows[slot as usize].as_ref() else {
+        let Some(row) = self.rows.get(slot) else {
             return Ok(None);
         };
         let keys: Vec<IndexKeys> = self.indexes.iter().map(|i| i.keys(&row.doc)).collect::<Result<_>>()?;
@@ -206,48 +187,37 @@ impl Collection {
         for (index, keys) in self.indexes.iter_mut().zip(keys) {
             index.remove(keys, slot);
         }
-        let hash = hash(&self.hasher, &row.key);
-        if let Ok(entry) = self.by_id.find_entry(hash, |s| *s == slot) {
-            entry.remove();
-        }
-        let doc = self.rows[slot as usize].take().map(|row| row.doc);
-        self.bytes -= doc.as_ref().map_or(0, |d| d.len() as u64);
+        let doc = self.rows.take(slot);
+        let bytes = doc.as_ref().map_or(0, |d| d.len() as u64);
+        self.bytes -= bytes;
         self.release(freed);
+        self.supersede(bytes);
         Ok(doc)
     }
 
     /// Compacts the rows if at least half of them are empty. Its cost is amortized over the deletes before
     /// it.
     fn compact_if_sparse(&mut self) {
-        let holes = self.rows.len() - self.by_id.len();
-        if holes < EMPTY_ROWS_MIN || holes * 2 < self.rows.len() {
+        let empty = self.rows.empty();
+        if empty < EMPTY_ROWS_MIN || empty < self.len() {
             return;
         }
-        let mut new = vec![RowIndex::MAX; self.rows.len()];
-        let mut next = 0;
-        for (old, row) in self.rows.iter().enumerate() {
-            if row.is_some() {
-                new[old] = next;
-                next += 1;
-            }
-        }
-        self.rows.retain(Option::is_some);
-        self.rows.shrink_to_fit();
-        self.by_id.iter_mut().for_each(|slot| *slot = new[*slot as usize]);
+        let new = self.rows.compact();
         self.indexes.iter_mut().for_each(|index| index.renumber(&new));
     }
 
     #[inline]
     pub(crate) fn slot(&self, key: &Key) -> Option<RowIndex> {
-        find(&self.by_id, &self.rows, hash(&self.hasher, key), key)
+        self.rows.find(key)
     }
 
+    #[inline]
     pub(crate) fn doc_at(&self, slot: RowIndex) -> Option<&DocBytes> {
-        self.rows[slot as usize].as_ref().map(|row| &row.doc)
+        self.rows.get(slot).map(|row| &row.doc)
     }
 
     /// Returns the bytes that the store is charged for this collection.
-    pub(crate) fn charged_bytes(&self) -> u64 {
+    fn charged_bytes(&self) -> u64 {
         self.bytes + ROW_BYTES * self.len() as u64 + self.indexes.iter().map(|i| i.bytes).sum::<u64>()
     }
 
@@ -266,6 +236,17 @@ impl Collection {
 
     fn release(&self, bytes: u64) {
         self.usage.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a document of `bytes` that snapshots may still hold.
+    fn supersede(&self, bytes: u64) {
+        self.usage.superseded.fetch_add(bytes + ROW_BYTES, Ordering::Relaxed);
+    }
+
+    /// Stops charging for the collection, as all its documents go.
+    pub(crate) fn release_all(&self) {
+        self.release(self.charged_bytes());
+        self.usage.superseded.fetch_add(self.charged_bytes(), Ordering::Relaxed);
     }
 
     fn store_full(&self, why: String) -> DocsError {
@@ -294,25 +275,4 @@ fn id_of(doc: &[u8]) -> Result<RawValue<'_>> {
         }
         _ => Ok(id.value),
     }
-}
-
-#[inline]
-fn hash(hasher: &DefaultHashBuilder, key: &Key) -> u64 {
-    let mut state = hasher.build_hasher();
-    state.write(key.as_bytes());
-    state.finish()
-}
-
-fn row_hash(hasher: &DefaultHashBuilder, rows: &[Option<StoredDocument>], slot: RowIndex) -> u64 {
-    rows[slot as usize].as_ref().map_or(0, |row| hash(hasher, &row.key))
-}
-
-#[inline]
-fn find(
-    by_id: &HashTable<RowIndex>,
-    rows: &[Option<StoredDocument>],
-    hash: u64,
-    key: &Key,
-) -> Option<RowIndex> {
-    by_id.find(hash, |s| rows[*s as usize].as_ref().is_some_and(|row| row.key == *key)).copied()
 }

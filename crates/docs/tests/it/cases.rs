@@ -117,7 +117,7 @@ impl Runner {
                     .find(&filter(arg(0))?, &find_options(&options(1))?)?;
                 Ok(if op == "ids" { ids(&found) } else { lines(&found) })
             }
-            "all" => Ok(lines(&self.store.collection("c").unwrap().snapshot())),
+            "all" => Ok(lines(&self.store.collection("c").unwrap().documents())),
             "update" => {
                 let o = options(2);
                 let before =

@@ -43,7 +43,7 @@ fn a_loaded_store_is_the_saved_one() {
     assert_eq!(loaded.bytes(), store.bytes());
     let (old, new) = (store.collection("flights").unwrap(), loaded.collection("flights").unwrap());
     assert_eq!(old.spec(), new.spec());
-    assert_eq!(old.snapshot(), new.snapshot());
+    assert_eq!(old.documents(), new.documents());
     let filter = Filter::parse(&rawdoc! { "tags": 2 }).unwrap();
     assert_eq!(
         old.find(&filter, &FindOptions::default()).unwrap(),
@@ -137,7 +137,7 @@ fn the_first_version_can_be_read() {
     let store = Store::read_from(&mut file.as_slice(), Limits::default()).unwrap();
     let c = store.collection("c").unwrap();
     assert_eq!(c.spec().indexes[0].name, "a_1");
-    assert_eq!(c.snapshot(), [bytes(doc! { "_id": 1, "a": "x" }), bytes(doc! { "_id": 2 })]);
+    assert_eq!(c.documents(), [bytes(doc! { "_id": 1, "a": "x" }), bytes(doc! { "_id": 2 })]);
     if std::env::var_os("UPDATE_CASES").is_none() {
         assert_eq!(written(&store), file);
     }

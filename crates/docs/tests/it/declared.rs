@@ -38,7 +38,7 @@ fn indexes_follow_the_declaration() {
     // bytes charged for the old index are released, those of the new ones are charged
     let mut fresh = Store::new(Limits::default());
     fresh.create_collection(&declared(&wanted)).unwrap();
-    for doc in store.collection("M").unwrap().snapshot() {
+    for doc in store.collection("M").unwrap().documents() {
         fresh.collection_mut("M").unwrap().insert(doc).unwrap();
     }
     assert_eq!(store.bytes(), fresh.bytes());

@@ -1,0 +1,154 @@
+//! The rows of a collection: documents in order of insertion, and their index by `_id`.
+
+mod id_index;
+
+use std::sync::Arc;
+
+use crate::DocBytes;
+use crate::key::Key;
+use crate::page_tree::PageTree;
+use id_index::IdIndex;
+
+/// Index of a document's row in its collection.
+pub(crate) type RowIndex = u32;
+
+/// Rows of one page. Fewer make the copy of a page cheaper, more make a scan cheaper.
+const PAGE_ROWS: usize = 32;
+
+#[derive(Debug, Clone)]
+pub(crate) struct StoredDocument {
+    pub key: Key,
+    pub doc: DocBytes,
+}
+
+/// A row; `None` where the document was deleted.
+type Row = Option<Arc<StoredDocument>>;
+
+/// The documents of a collection. A clone shares all of them and costs a few reference counts.
+#[derive(Debug, Clone)]
+pub(crate) struct Rows {
+    pages: PageTree<[Row; PAGE_ROWS]>,
+    /// Number of rows, with those of deleted documents.
+    len: usize,
+    by_id: IdIndex,
+}
+
+impl Rows {
+    pub fn new() -> Self {
+        Self { pages: PageTree::new(), len: 0, by_id: IdIndex::new() }
+    }
+
+    /// Returns the number of documents.
+    pub fn documents(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Returns the number of rows of deleted documents.
+    pub fn empty(&self) -> usize {
+        self.len - self.by_id.len()
+    }
+
+    /// Returns the row of the next insert; `None` if there can be no more.
+    pub fn next(&self) -> Option<RowIndex> {
+        RowIndex::try_from(self.len).ok().filter(|row| *row < RowIndex::MAX)
+    }
+
+    #[inline]
+    pub fn get(&self, row: RowIndex) -> Option<&StoredDocument> {
+        let row = row as usize;
+        self.pages.get(row / PAGE_ROWS)?[row % PAGE_ROWS].as_deref()
+    }
+
+    /// Returns the row of the document whose `_id` has this key.
+    #[inline]
+    pub fn find(&self, key: &Key) -> Option<RowIndex> {
+        self.by_id.find(key, |row| self.get(row).is_some_and(|found| found.key == *key))
+    }
+
+    /// Returns the document whose `_id` has this key.
+    #[inline]
+    pub fn find_document(&self, key: &Key) -> Option<&DocBytes> {
+        let mut found = None;
+        self.by_id.find(key, |row| {
+            found = self.get(row).filter(|found| found.key == *key);
+            found.is_some()
+        });
+        found.map(|found| &found.doc)
+    }
+
+    /// Adds a document whose `_id` is not there yet, in the row [`Self::next`].
+    pub fn push(&mut self, key: Key, doc: DocBytes) {
+        let (page, at) = (self.len / PAGE_ROWS, self.len % PAGE_ROWS);
+        if page == self.pages.len() {
+            self.pages.push([const { None }; PAGE_ROWS]);
+        }
+        self.by_id.insert(&key, self.len as RowIndex);
+        self.len += 1;
+        if let Some(page) = self.pages.get_mut(page) {
+            page[at] = Some(Arc::new(StoredDocument { key, doc }));
+        }
+    }
+
+    /// Replaces the document of a row; its `_id` must be equal.
+    pub fn replace(&mut self, row: RowIndex, doc: DocBytes) {
+        let Some(stored) = self.row_mut(row).and_then(Option::as_mut) else { return };
+        match Arc::get_mut(stored) {
+            Some(stored) => stored.doc = doc,
+            None => *stored = Arc::new(StoredDocument { key: stored.key.clone(), doc }),
+        }
+    }
+
+    /// Empties a row; the others keep their index. Returns its document.
+    pub fn take(&mut self, row: RowIndex) -> Option<DocBytes> {
+        let stored = self.row_mut(row)?.take()?;
+        self.by_id.remove(&stored.key, row);
+        Some(stored.doc.clone())
+    }
+
+    fn row_mut(&mut self, row: RowIndex) -> Option<&mut Row> {
+        let row = row as usize;
+        self.pages.get_mut(row / PAGE_ROWS).map(|page| &mut page[row % PAGE_ROWS])
+    }
+
+    /// Removes the empty rows. Returns by old row the new one; the documents keep their order.
+    pub fn compact(&mut self) -> Vec<RowIndex> {
+        let mut new = vec![RowIndex::MAX; self.len];
+        let mut compacted = Self { by_id: self.by_id.emptied(), ..Self::new() };
+        for (old, stored) in self.iter() {
+            new[old as usize] = compacted.len as RowIndex;
+            compacted.push(stored.key.clone(), stored.doc.clone());
+        }
+        *self = compacted;
+        new
+    }
+
+    /// Iterates over rows and documents in order of insertion.
+    pub fn iter(&self) -> RowIter<'_> {
+        RowIter { rows: self, page: [].iter(), next: 0 }
+    }
+}
+
+/// Iterator over the documents of a collection, with their rows.
+pub(crate) struct RowIter<'a> {
+    rows: &'a Rows,
+    page: std::slice::Iter<'a, Row>,
+    /// Index of the next row of `page`, or of the first row of the next page.
+    next: usize,
+}
+
+impl<'a> Iterator for RowIter<'a> {
+    type Item = (RowIndex, &'a StoredDocument);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            for row in self.page.by_ref() {
+                self.next += 1;
+                if let Some(stored) = row {
+                    return Some((self.next as RowIndex - 1, stored));
+                }
+            }
+            self.page = self.rows.pages.get(self.next / PAGE_ROWS)?.iter();
+        }
+    }
+}
