@@ -91,6 +91,56 @@ fn update_one_by_id(bencher: Bencher) {
     });
 }
 
+/// Updates of one document, with a snapshot for readers after every `records`; the last one stays.
+#[divan::bench(sample_size = 10_000, sample_count = 20, args = [1, 64, 10_000])]
+fn update_one_by_id_and_publish(bencher: Bencher, records: usize) {
+    let mut store = store();
+    let updates = [true, false].map(|b| Update::new().set("departed", b).set("on_time", !b));
+    let ids: Vec<String> = (0..DOCS).map(|n| format!("LH{:06}", n * 7919 % DOCS)).collect();
+    let mut published = store.snapshot();
+    let mut at = 0;
+    bencher.bench_local(|| {
+        at += 1;
+        let flights = store.collection_mut("flights").expect("made by store()");
+        let id = Value::str(&ids[at % ids.len()]);
+        let changed = flights.update_one_by_id(&id, &updates[at % 2], Timestamp(0)).is_ok();
+        if at % records == 0 {
+            published = store.snapshot();
+        }
+        changed
+    });
+    black_box(published);
+}
+
+/// Inserts, with a snapshot for readers after every `records`.
+#[divan::bench(sample_size = 10_000, sample_count = 20, args = [1, 64])]
+fn insert_and_publish(bencher: Bencher, records: usize) {
+    let mut store = Store::new(Limits::default());
+    let mut spec = CollectionSpec::new("flights");
+    spec.indexes.push(IndexSpec::ascending("gate"));
+    store.create_collection(&spec).expect("a good definition");
+    let docs: Vec<DocBytes> = (0..200_000).map(flight).collect();
+    let mut published = store.snapshot();
+    let mut at = 0;
+    bencher.bench_local(|| {
+        at += 1;
+        let flights = store.collection_mut("flights").expect("just made");
+        let inserted = flights.insert(docs[at - 1].clone()).is_ok();
+        if at % records == 0 {
+            published = store.snapshot();
+        }
+        inserted
+    });
+    black_box(published);
+}
+
+/// Takes a snapshot of 100 000 documents.
+#[divan::bench(sample_size = 100)]
+fn snapshot(bencher: Bencher) {
+    let store = store();
+    bencher.bench_local(|| store.snapshot());
+}
+
 /// Finds 500 documents of 100 000.
 #[divan::bench(sample_size = 100)]
 fn find_by_index(bencher: Bencher) {

@@ -97,8 +97,7 @@ impl StoreSnapshot {
             }
             block.shrink_to(BLOCK_BYTES);
         }
-        let end =
-            bson::rawdoc! { "collections": self.collections().count() as i64, "documents": self.len() as i64 };
+        let end = bson::rawdoc! { "collections": self.collections().count() as i64, "documents": self.len() as i64 };
         write_block(output, END, end.as_bytes())
     }
 }

@@ -151,9 +151,8 @@ impl Collection {
             let _ = self.rows.iter().try_for_each(|(slot, row)| check_doc(slot, &row.doc));
             return;
         }
-        let mut check = |slot: RowIndex| {
-            self.doc_at(slot).map_or(ControlFlow::Continue(()), |doc| check_doc(slot, doc))
-        };
+        let mut check =
+            |slot: RowIndex| self.doc_at(slot).map_or(ControlFlow::Continue(()), |doc| check_doc(slot, doc));
         let _ = match &plan.access {
             AccessPath::Scan => ControlFlow::Continue(()),
             AccessPath::Ids(keys) => keys.iter().filter_map(|key| self.slot(key)).try_for_each(check),

@@ -159,8 +159,7 @@ impl Index {
 
     /// Renumbers the rows; the new indexes have the order of the old ones.
     pub fn renumber(&mut self, new: &[RowIndex]) {
-        self.entries =
-            self.entries.iter().map(|(key, slot)| (key.clone(), new[*slot as usize])).collect();
+        self.entries = self.entries.iter().map(|(key, slot)| (key.clone(), new[*slot as usize])).collect();
     }
 }
 

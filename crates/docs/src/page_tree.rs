@@ -131,6 +131,10 @@ mod tests {
         tree.push(2000);
         assert!(before.iter().copied().eq(0..2000));
         assert_eq!((before.len(), tree.len()), (2000, 2001));
-        assert!(tree.iter().enumerate().all(|(at, n)| *n == if at < 2000 && at % 7 == 0 { -1 } else { at as i32 }));
+        assert!(
+            tree.iter()
+                .enumerate()
+                .all(|(at, n)| *n == if at < 2000 && at % 7 == 0 { -1 } else { at as i32 })
+        );
     }
 }

@@ -2,8 +2,6 @@
 
 mod id_index;
 
-use std::sync::Arc;
-
 use crate::DocBytes;
 use crate::key::Key;
 use crate::page_tree::PageTree;
@@ -13,7 +11,7 @@ use id_index::IdIndex;
 pub(crate) type RowIndex = u32;
 
 /// Rows of one page. Fewer make the copy of a page cheaper, more make a scan cheaper.
-const PAGE_ROWS: usize = 32;
+const PAGE_ROWS: usize = 16;
 
 #[derive(Debug, Clone)]
 pub(crate) struct StoredDocument {
@@ -22,7 +20,7 @@ pub(crate) struct StoredDocument {
 }
 
 /// A row; `None` where the document was deleted.
-type Row = Option<Arc<StoredDocument>>;
+type Row = Option<StoredDocument>;
 
 /// The documents of a collection. A clone shares all of them and costs a few reference counts.
 #[derive(Debug, Clone)]
@@ -56,7 +54,7 @@ impl Rows {
     #[inline]
     pub fn get(&self, row: RowIndex) -> Option<&StoredDocument> {
         let row = row as usize;
-        self.pages.get(row / PAGE_ROWS)?[row % PAGE_ROWS].as_deref()
+        self.pages.get(row / PAGE_ROWS)?[row % PAGE_ROWS].as_ref()
     }
 
     /// Returns the row of the document whose `_id` has this key.
@@ -85,16 +83,14 @@ impl Rows {
         self.by_id.insert(&key, self.len as RowIndex);
         self.len += 1;
         if let Some(page) = self.pages.get_mut(page) {
-            page[at] = Some(Arc::new(StoredDocument { key, doc }));
+            page[at] = Some(StoredDocument { key, doc });
         }
     }
 
     /// Replaces the document of a row; its `_id` must be equal.
     pub fn replace(&mut self, row: RowIndex, doc: DocBytes) {
-        let Some(stored) = self.row_mut(row).and_then(Option::as_mut) else { return };
-        match Arc::get_mut(stored) {
-            Some(stored) => stored.doc = doc,
-            None => *stored = Arc::new(StoredDocument { key: stored.key.clone(), doc }),
+        if let Some(stored) = self.row_mut(row).and_then(Option::as_mut) {
+            stored.doc = doc;
         }
     }
 
@@ -102,7 +98,7 @@ impl Rows {
     pub fn take(&mut self, row: RowIndex) -> Option<DocBytes> {
         let stored = self.row_mut(row)?.take()?;
         self.by_id.remove(&stored.key, row);
-        Some(stored.doc.clone())
+        Some(stored.doc)
     }
 
     fn row_mut(&mut self, row: RowIndex) -> Option<&mut Row> {

@@ -6,3 +6,4 @@ mod commands;
 mod declared;
 mod limits;
 mod properties;
+mod snapshots;
