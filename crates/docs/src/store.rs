@@ -26,7 +26,7 @@ pub struct Store {
 /// The documents of a store at one point in time, for readers of any thread. The store goes on meanwhile.
 ///
 /// Taking or cloning one takes constant time. As long as it is held, documents that the store replaces or
-/// deletes stay in memory; [`Self::superseded_bytes`] bounds how much that is.
+/// deletes stay in memory; [`Self::superseded_bytes`] tells how much that can be.
 #[derive(Debug, Clone)]
 pub struct StoreSnapshot {
     collections: Collections,
@@ -67,8 +67,9 @@ impl StoreSnapshot {
         self.bytes
     }
 
-    /// Returns how many bytes of documents the store has replaced or deleted since. At most this much memory
-    /// (and the nodes of indexes that changed) would be freed if the snapshot were dropped.
+    /// Returns how many bytes of documents, with their rows, the store has replaced or deleted since. The
+    /// snapshot alone keeps at most these, and its own pages: rows (64 bytes for each of its documents), the
+    /// hash table (16) and index entries, as far as they have changed.
     pub fn superseded_bytes(&self) -> u64 {
         self.usage.superseded.load(Ordering::Relaxed) - self.superseded
     }

@@ -32,7 +32,7 @@ pub(crate) use change::with_id_first;
 
 /// Bytes charged for a document besides its own: its row, with the key of its `_id`, and its entry in the hash
 /// table.
-pub(crate) const ROW_BYTES: u64 = 112;
+pub(crate) const ROW_BYTES: u64 = 80;
 /// Below this number of empty rows, compaction does not pay off.
 const EMPTY_ROWS_MIN: usize = 1024;
 
