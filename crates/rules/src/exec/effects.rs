@@ -114,6 +114,20 @@ impl Counters {
         Self { rules: rules.collect() }
     }
 
+    /// Makes these the counters of `other`. If they belong to the same rules, nothing is allocated but new messages.
+    pub fn copy_from(&mut self, other: &Counters) {
+        if self.rules.len() != other.rules.len() {
+            *self = other.clone();
+            return;
+        }
+        for (own, other) in self.rules.iter_mut().zip(&other.rules) {
+            let RuleCounters { name, reached, fired, missed, errors, last_error } = other;
+            (own.reached, own.fired, own.missed, own.errors) = (*reached, *fired, *missed, *errors);
+            own.name.clone_from(name);
+            own.last_error.clone_from(last_error);
+        }
+    }
+
     /// Returns the counters of the rule `name`.
     pub fn rule(&self, name: &str) -> Option<&RuleCounters> {
         self.rules.iter().find(|r| r.name == name)
