@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use crate::dedupe::Dedupe;
 use crate::deployment::Deployment;
 use crate::entry::{self, Emission, Encoder, Entry, Streams};
+use crate::id_queue::IdQueue;
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::Queries;
 use crate::queries::runtime::{QueryCountsByFile, QueryState, SavedUnit};
@@ -24,10 +26,11 @@ const MAGIC: &[u8; 8] = b"TMCKPT01";
 /// In the name of a second checkpoint of one offset.
 const COPY_SUFFIX: &str = "-copy";
 
-/// A frozen copy of a [`PartitionState`], cheap to make: documents are shared, not copied.
+/// A frozen copy of a [`PartitionState`]. Documents and ids are shared with the state; the states of queries are
+/// serialised.
 pub struct StateImage {
     meta: CheckpointMeta,
-    ids: Vec<(String, Vec<u128>)>,
+    ids: Vec<(String, IdQueue)>,
     query_state: Vec<u8>,
     outbox: Vec<u8>,
     store: StoreSnapshot,
@@ -69,26 +72,26 @@ impl StateImage {
     pub fn new(state: &PartitionState, queries: &Queries, outbox: &[Emission]) -> Result<Self> {
         let outbox = if is_planted(PlantedBug::CheckpointWithoutOutbox) { &[] } else { outbox };
         let entries = encode_outbox(outbox)?;
-        let ids: Vec<(String, Vec<u128>)> = state
+        let ids: Vec<(String, IdQueue)> = state
             .dedupe
             .iter()
             .filter(|_| !is_planted(PlantedBug::CheckpointWithoutIds))
-            .map(|(stream, d)| (stream.clone(), d.ids().collect()))
+            .map(|(stream, d)| (stream.clone(), d.ids()))
             .collect();
         let (units, flow) = state.query_state.with_runtimes(|flow| flow.save(queries))?;
         Ok(Self {
             meta: CheckpointMeta {
                 next: state.next,
-                sources: state.sources.clone(),
+                sources: BTreeMap::clone(&state.sources),
                 provenance: state.provenance.clone(),
                 forwarded: state.forwarded.clone(),
                 queries: state.query_state.with_runtimes(|flow| flow.counts.clone()),
                 units,
-                ledger: state.ledger.clone(),
+                ledger: state.ledger.iter().map(|(stream, counts)| (stream.to_string(), *counts)).collect(),
                 rules: state.executor.counters().clone(),
                 ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
                 outbox: entries.iter().map(|(target, entry)| (*target, entry.len() as u64)).collect(),
-                transfers: Some(state.transfers.clone()),
+                transfers: Some(TransferCounts::clone(&state.transfers)),
                 id_fields: state.id_fields.clone(),
             },
             ids,
@@ -163,7 +166,8 @@ impl StateImage {
         out.write_all(&(meta.len() as u32).to_le_bytes())?;
         out.write_all(&crc32c::crc32c(&meta).to_le_bytes())?;
         out.write_all(&meta)?;
-        let ids: Vec<u8> = self.ids.iter().flat_map(|(_, ids)| ids).flat_map(|id| id.to_le_bytes()).collect();
+        let ids: Vec<u8> =
+            self.ids.iter().flat_map(|(_, ids)| ids.iter()).flat_map(|id| id.to_le_bytes()).collect();
         out.write_all(&crc32c::crc32c(&ids).to_le_bytes())?;
         out.write_all(&ids)?;
         if !self.meta.units.is_empty() {
@@ -375,12 +379,12 @@ fn read(
         store,
         dedupe,
         id_fields: meta.id_fields,
-        sources: meta.sources,
+        sources: Arc::new(meta.sources),
         provenance: meta.provenance,
         forwarded: meta.forwarded,
-        transfers: meta.transfers.unwrap_or_default(),
+        transfers: Arc::new(meta.transfers.unwrap_or_default()),
         query_state: flow,
-        ledger: meta.ledger,
+        ledger: meta.ledger.into_iter().map(|(stream, counts)| (Arc::from(stream), counts)).collect(),
         executor: Executor::with_counters(program, &meta.rules),
         trace: new_trace(settings),
         next: meta.next,

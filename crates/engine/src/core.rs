@@ -44,7 +44,7 @@ impl Core {
     pub fn ledger(&self, stream: &str) -> LedgerCounts {
         let mut total = LedgerCounts::default();
         for partition in self.partitions() {
-            if let Some(counts) = partition.state.read().ledger.get(stream) {
+            if let Some(counts) = partition.view().ledger.get(stream) {
                 total.add(counts);
             }
         }

@@ -1,12 +1,14 @@
 //! Which events of a stream have been seen: first writer wins, in log order.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use arrow_array::RecordBatch;
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{StreamSchema, Value, row_value};
 use xxhash_rust::xxh3::Xxh3;
+
+use crate::id_queue::IdQueue;
 
 /// The ids of the last events of one stream in one partition.
 ///
@@ -15,7 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 #[derive(Debug, Clone, Default)]
 pub struct Dedupe {
     seen: HashSet<u128, BuildHasherDefault<IdentityHasher>>,
-    order: VecDeque<u128>,
+    order: IdQueue,
     capacity: usize,
 }
 
@@ -59,9 +61,9 @@ impl Dedupe {
         true
     }
 
-    /// The ids, oldest first.
-    pub fn ids(&self) -> impl ExactSizeIterator<Item = u128> + '_ {
-        self.order.iter().copied()
+    /// Returns the ids, oldest first, as they are now.
+    pub fn ids(&self) -> IdQueue {
+        self.order.clone()
     }
 }
 
@@ -134,7 +136,7 @@ mod tests {
         assert!(d.admit(1) && d.admit(2) && !d.admit(1));
         assert!(d.admit(3), "1 makes room");
         assert!(!d.admit(2) && d.admit(1));
-        assert_eq!(d.ids().collect::<Vec<_>>(), [3, 1]);
+        assert_eq!(d.ids().iter().collect::<Vec<_>>(), [3, 1]);
     }
 
     #[test]

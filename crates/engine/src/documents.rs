@@ -35,11 +35,11 @@ impl Core {
 
     /// Returns the definition of a collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
-        let state = self.partitions()[0].state.read();
-        state.store.collection(name).map(|c| c.spec().clone()).ok_or_else(|| {
+        let documents = &self.partitions()[0].view().documents;
+        documents.collection(name).map(|c| c.spec().clone()).ok_or_else(|| {
             Error::not_found(format!(
                 "no collection `{name}`{}",
-                did_you_mean(name, state.store.collection_names())
+                did_you_mean(name, documents.collection_names())
             ))
         })
     }

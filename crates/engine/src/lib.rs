@@ -22,6 +22,7 @@ mod engine;
 pub mod entry;
 mod environment;
 mod health;
+mod id_queue;
 mod ingest;
 mod jobs;
 mod json_file;
@@ -50,6 +51,7 @@ pub mod testing;
 mod threads;
 mod timers;
 mod transfers;
+mod view;
 
 pub use api::{
     Analytics, BodyFormat, CollectionInfo, EmittedEvent, EventSelector, Health, LedgerCounts, Metric,

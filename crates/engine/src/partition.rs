@@ -1,9 +1,11 @@
 //! A partition: its end of the log, the queue of records to apply, its state, and the threads' loops that own it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use arrow_array::RecordBatch;
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -18,6 +20,7 @@ use crate::outbox::{Outbox, Replies};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::services::Services;
 use crate::state::PartitionState;
+use crate::view::{PartitionView, PublishedCounters};
 
 /// Maximum number of records that the owner applies before it publishes their effects.
 const RECORDS_PER_BATCH: usize = 64;
@@ -37,8 +40,12 @@ pub struct Partition {
     /// Held by the owner while it applies a batch, until the batch's emissions are in the outbox: a checkpoint takes its
     /// image between batches only.
     pub apply_lock: Mutex<()>,
-    /// State. Only the owner writes it.
+    /// State. Only the owner writes it, and holds the lock while it applies a batch: [`Self::view`] is for readers that
+    /// must not wait.
     pub state: RwLock<PartitionState>,
+    view: ArcSwap<PartitionView>,
+    /// Counters of rules and queries after the last applied batch.
+    pub counters: PublishedCounters,
     /// Offset after the last applied record.
     applied: AtomicU64,
     applied_changed: (Mutex<()>, Condvar),
@@ -75,6 +82,8 @@ impl Partition {
             apply_queue: ApplyQueue::new(queue_bytes),
             outbox: Outbox::new(queue_bytes),
             apply_lock: Mutex::new(()),
+            view: ArcSwap::from_pointee(PartitionView::new(&state)),
+            counters: PublishedCounters::of(&state),
             applied: AtomicU64::new(state.next.0),
             state: RwLock::new(state),
             applied_changed: (Mutex::new(()), Condvar::new()),
@@ -87,6 +96,18 @@ impl Partition {
     /// Returns the offset after the last applied record.
     pub fn applied(&self) -> Offset {
         Offset(self.applied.load(Ordering::Acquire))
+    }
+
+    /// Returns the documents and counts after the last applied batch, without waiting for the owner.
+    pub fn view(&self) -> Arc<PartitionView> {
+        self.view.load_full()
+    }
+
+    /// Shows the present state to readers of [`Self::view`]. It must be one after a whole record.
+    pub fn publish(&self) {
+        let state = self.state.read();
+        self.view.store(Arc::new(PartitionView::new(&state)));
+        self.counters.publish(&state);
     }
 
     /// Reads from the state when the next timer is due.
@@ -152,7 +173,7 @@ impl Partition {
         Ok(offset)
     }
 
-    /// Applies one decoded record during recovery. `is_missing` says whether an emission is not in the log of its target.
+    /// Applies one decoded record during recovery; [`Self::publish`] follows the last one. `is_missing` says whether an emission is not in the log of its target.
     pub fn replay(
         &self,
         services: &Services,
@@ -254,6 +275,7 @@ impl Partition {
         let result = catch_unwind(AssertUnwindSafe(|| self.apply_records(services, records)));
         match result.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
             Ok(effects) => {
+                self.publish();
                 self.refresh_next_timer(services);
                 services.sinks.set_applied(self.id, next);
                 self.set_applied(next);

@@ -52,8 +52,8 @@ pub fn queries(core: &Core) -> Vec<QueryInfo> {
                 last_error: None,
             };
             for partition in core.partitions() {
-                partition.state.read().query_state.with_runtimes(|flow| {
-                    if let Some(counts) = flow.counts.get(&file.name).and_then(|f| f.get(name)) {
+                partition.counters.with(|_, queries| {
+                    if let Some(counts) = queries.get(&file.name).and_then(|f| f.get(name)) {
                         info.emitted += counts.emitted;
                         info.errors += counts.errors;
                         info.lost += counts.errors - counts.kept;

@@ -145,10 +145,10 @@ fn open_former(
 ) {
     let mut names = BTreeSet::new();
     for partition in core.partitions() {
-        let state = partition.state.read();
-        let stored = state.ledger.iter().filter(|(_, counts)| counts.stored > 0);
+        let view = partition.view();
+        let stored = view.ledger.iter().filter(|(_, counts)| counts.stored > 0);
         names.extend(
-            stored.map(|(name, _)| name.clone()).filter(|n| !core.deployment.streams.contains_key(n)),
+            stored.map(|(name, _)| name.to_string()).filter(|n| !core.deployment.streams.contains_key(n)),
         );
     }
     let open = |name: &str| {
@@ -309,6 +309,7 @@ fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &ArrivedEmis
             records += 1;
         }
     }
+    partition.publish();
     Ok(records)
 }
 

@@ -156,7 +156,7 @@ impl Reevaluation<'_> {
             let names = self.relevant_entities(self.rule);
             let present = names
                 .iter()
-                .filter_map(|name| Some((name.clone(), state.store.collection(name)?.snapshot())));
+                .filter_map(|name| Some((name.clone(), state.store.collection(name)?.documents())));
             (present.collect::<Vec<_>>(), state.next)
         };
         let before = self.count(self.id.offset.next())?;

@@ -1,7 +1,9 @@
 //! State of one partition.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 use tidemill_docs::{Limits, Store};
 use tidemill_rules::{Executor, Program, Trace, TraceLimits};
@@ -23,17 +25,17 @@ pub struct PartitionState {
     /// The fields that those ids are made of.
     pub id_fields: BTreeMap<String, Vec<String>>,
     /// How far each source has been applied.
-    pub sources: BTreeMap<String, u64>,
+    pub sources: Arc<BTreeMap<String, u64>>,
     /// For each other partition the last of its records whose emitted events were applied here.
     pub provenance: BTreeMap<u32, Offset>,
     /// The same for events that came for the queries here alone.
     pub forwarded: BTreeMap<u32, Offset>,
     /// Rows that went to other partitions and came from them.
-    pub transfers: TransferCounts,
+    pub transfers: Arc<TransferCounts>,
     /// What the queries know.
     pub query_state: QueryState,
     /// Rows in and out, by stream.
-    pub ledger: BTreeMap<String, LedgerCounts>,
+    pub ledger: OrdMap<Arc<str>, LedgerCounts>,
     /// Rules: scratch and counters.
     pub executor: Executor,
     /// What `why` can explain.
@@ -61,12 +63,12 @@ impl PartitionState {
             store: Store::new(store_limits(settings)),
             dedupe: BTreeMap::new(),
             id_fields: BTreeMap::new(),
-            sources: BTreeMap::new(),
+            sources: Arc::default(),
             provenance: BTreeMap::new(),
             forwarded: BTreeMap::new(),
-            transfers: TransferCounts::default(),
+            transfers: Arc::default(),
             query_state: QueryState::new(queries, partition),
-            ledger: BTreeMap::new(),
+            ledger: OrdMap::new(),
             executor: Executor::new(program),
             trace: new_trace(settings),
             next: Offset(0),
@@ -99,7 +101,7 @@ impl PartitionState {
     pub fn ledger_entry(&mut self, stream: &str) -> &mut LedgerCounts {
         // entry() would allocate a key for each batch
         if !self.ledger.contains_key(stream) {
-            self.ledger.insert(stream.to_owned(), LedgerCounts::default());
+            self.ledger.insert(stream.into(), LedgerCounts::default());
         }
         self.ledger.get_mut(stream).expect("inserted above")
     }

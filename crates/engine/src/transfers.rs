@@ -1,6 +1,7 @@
 //! Events that partitions emit into each other, seen from both sides: what has arrived, and whether it adds up.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidemill_types::{Offset, PartitionId, Result};
 
@@ -32,12 +33,12 @@ pub fn list(core: &Core) -> Vec<Transfer> {
     let mut all: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
     // the receiving sides first: what arrives meanwhile must not look like more than was sent
     for partition in core.partitions() {
-        for (from, rows) in &partition.state.read().transfers.received {
+        for (from, rows) in &partition.view().transfers.received {
             all.entry((*from, partition.id.0)).or_default().1 = *rows;
         }
     }
     for partition in core.partitions() {
-        for (to, rows) in &partition.state.read().transfers.sent {
+        for (to, rows) in &partition.view().transfers.sent {
             all.entry((partition.id.0, *to)).or_default().0 = *rows;
         }
     }
@@ -81,12 +82,14 @@ pub fn check(core: &Core) -> Vec<String> {
 /// Makes both sides agree, for a data directory of a version that did not count transfers.
 pub fn reset_counts(core: &Core) {
     for partition in core.partitions() {
-        partition.state.write().transfers.received.clear();
+        Arc::make_mut(&mut partition.state.write().transfers).received.clear();
+        partition.publish();
     }
     for transfer in list(core) {
         let received = transfer.sent.saturating_sub(pending_rows(core, &transfer));
         if let Some(target) = core.partitions().get(transfer.to.0 as usize) {
-            target.state.write().transfers.received.insert(transfer.from.0, received);
+            Arc::make_mut(&mut target.state.write().transfers).received.insert(transfer.from.0, received);
+            target.publish();
         }
     }
 }

@@ -102,7 +102,7 @@ pub fn apply(
 }
 
 fn advance_source(state: &mut PartitionState, source: String, position: u64) {
-    let current = state.sources.entry(source).or_default();
+    let current = Arc::make_mut(&mut state.sources).entry(source).or_default();
     *current = position.max(*current);
 }
 
@@ -130,7 +130,8 @@ impl<'d> RecordApplier<'d> {
                 return Ok(ApplyReply::default());
             }
             arrived.insert(partition.0, offset);
-            *state.transfers.received.entry(partition.0).or_default() += events.rows() as u64;
+            *Arc::make_mut(&mut state.transfers).received.entry(partition.0).or_default() +=
+                events.rows() as u64;
         }
         if events.forwarded {
             return self.forwarded_events(state, &events);

@@ -1,5 +1,7 @@
 //! Events that a record emits for other partitions.
 
+use std::sync::Arc;
+
 use tidemill_rules::Outbound;
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{PartitionId, Result};
@@ -10,7 +12,7 @@ use crate::state::PartitionState;
 
 impl RecordApplier<'_> {
     pub(super) fn emit(&mut self, state: &mut PartitionState, target: PartitionId, events: Events) {
-        *state.transfers.sent.entry(target.0).or_default() += events.rows() as u64;
+        *Arc::make_mut(&mut state.transfers).sent.entry(target.0).or_default() += events.rows() as u64;
         self.applied.emissions.push(Emission { target, events });
     }
 

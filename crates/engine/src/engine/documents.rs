@@ -19,11 +19,10 @@ impl Engine {
         let core = &self.core;
         let mut all: std::collections::BTreeMap<String, CollectionInfo> = std::collections::BTreeMap::new();
         for partition in core.partitions() {
-            let state = partition.state.read();
-            for name in state.store.collection_names() {
-                let Some(collection) = state.store.collection(name) else { continue };
-                let info = all.entry(name.to_owned()).or_insert_with(|| CollectionInfo {
-                    name: name.to_owned(),
+            for collection in partition.view().documents.collections() {
+                let name = &collection.spec().name;
+                let info = all.entry(name.clone()).or_insert_with(|| CollectionInfo {
+                    name: name.clone(),
                     documents: 0,
                     bytes: 0,
                     replicated: collection.spec().replicated,
@@ -46,9 +45,9 @@ impl Engine {
     pub fn collection_documents(&self, name: &str) -> Option<Vec<DocBytes>> {
         let mut all: Option<Vec<DocBytes>> = None;
         for partition in self.core.partitions() {
-            let state = partition.state.read();
-            let Some(collection) = state.store.collection(name) else { continue };
-            let documents = collection.snapshot();
+            let view = partition.view();
+            let Some(collection) = view.documents.collection(name) else { continue };
+            let documents = collection.documents();
             if collection.spec().replicated {
                 return Some(documents);
             }
@@ -65,8 +64,7 @@ impl Engine {
         let wrapped = bson::rawdoc! { "_id": bson::RawBson::try_from(id.clone()).map_err(bad_bson)? };
         let id = get_path(&wrapped, "_id");
         let found = self.core.partitions().iter().find_map(|partition| {
-            let state = partition.state.read();
-            state.store.collection(collection).and_then(|c| c.get(&id).cloned())
+            partition.view().documents.collection(collection).and_then(|c| c.get(&id).cloned())
         });
         Ok(found)
     }
@@ -84,9 +82,9 @@ impl Engine {
         let filter = Filter::parse(filter)?;
         let take = if spec.replicated { 1 } else { self.core.partitions().len() };
         if take == 1 {
-            let state = self.core.partitions()[0].state.read();
-            return Ok(state
-                .store
+            let view = self.core.partitions()[0].view();
+            return Ok(view
+                .documents
                 .collection(collection)
                 .map_or(Ok(Vec::new()), |c| c.find(&filter, options))?);
         }
@@ -99,8 +97,8 @@ impl Engine {
         };
         let mut documents = Vec::new();
         for partition in self.core.partitions() {
-            let state = partition.state.read();
-            if let Some(collection) = state.store.collection(collection) {
+            let view = partition.view();
+            if let Some(collection) = view.documents.collection(collection) {
                 documents.extend(collection.find(&filter, &wide)?);
             }
         }
@@ -287,8 +285,8 @@ fn route_single(
     let parsed = Filter::parse(raw)?;
     let options = FindOptions { limit: Some(1), ..FindOptions::default() };
     for partition in core.partitions() {
-        let state = partition.state.read();
-        let Some(collection) = state.store.collection(&spec.name) else { continue };
+        let view = partition.view();
+        let Some(collection) = view.documents.collection(&spec.name) else { continue };
         if !collection.find(&parsed, &options)?.is_empty() {
             return to(partition.id, command);
         }

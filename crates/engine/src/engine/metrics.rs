@@ -122,7 +122,7 @@ impl Engine {
                 "tidemill_documents_bytes",
                 "Bytes of documents in memory.",
                 Gauge,
-                by_partition(&|p| p.state.read().store.bytes()),
+                by_partition(&|p| p.view().documents.bytes()),
             ),
             metric(
                 "tidemill_table_tail_rows",

@@ -28,14 +28,15 @@ impl Engine {
             })
             .collect();
         for partition in core.partitions() {
-            let state = partition.state.read();
-            for rule in &mut rules {
-                if let Some(counts) = state.executor.counters().rule(&rule.name) {
-                    rule.fired += counts.fired;
-                    rule.errors += counts.errors;
-                    rule.last_error = rule.last_error.take().or_else(|| counts.last_error.clone());
+            partition.counters.with(|counters, _| {
+                for rule in &mut rules {
+                    if let Some(counts) = counters.rule(&rule.name) {
+                        rule.fired += counts.fired;
+                        rule.errors += counts.errors;
+                        rule.last_error = rule.last_error.take().or_else(|| counts.last_error.clone());
+                    }
                 }
-            }
+            });
         }
         let counts = core.aggregates.lock();
         for aggregate in core.deployment.program.aggregates() {

@@ -79,7 +79,7 @@ impl Engine {
             int("applied", all.iter().map(|p| p.applied().0)),
             int("inbox_records", all.iter().map(|p| p.apply_queue.depth().0 as u64)),
             int("inbox_bytes", all.iter().map(|p| p.apply_queue.depth().1 as u64)),
-            int("documents_bytes", all.iter().map(|p| p.state.read().store.bytes())),
+            int("documents_bytes", all.iter().map(|p| p.view().documents.bytes())),
         ]
     }
 
@@ -170,7 +170,7 @@ impl Engine {
     fn sources_table(&self) -> Columns {
         let mut rows = Vec::new();
         for partition in self.core.partitions() {
-            for (name, position) in &partition.state.read().sources {
+            for (name, position) in partition.view().sources.iter() {
                 rows.push((name.clone(), u64::from(partition.id.0), *position));
             }
         }

@@ -35,6 +35,20 @@ pub struct QueryRuntimes {
 /// By file and query.
 pub type QueryCountsByFile = BTreeMap<String, BTreeMap<String, QueryCounts>>;
 
+/// Makes `to`, an earlier copy of `from`, equal to it.
+pub fn copy_counts(from: &QueryCountsByFile, to: &mut QueryCountsByFile) {
+    let pairs = || from.values().zip(to.values());
+    // queries are only added, so equal numbers mean the same queries
+    if from.len() != to.len() || pairs().any(|(from, to)| from.len() != to.len()) {
+        to.clone_from(from);
+        return;
+    }
+    let counts = from.values().flat_map(BTreeMap::values);
+    for (to, from) in to.values_mut().flat_map(BTreeMap::values_mut).zip(counts) {
+        to.clone_from(from);
+    }
+}
+
 /// What a query did since its file was deployed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct QueryCounts {

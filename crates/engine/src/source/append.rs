@@ -25,7 +25,7 @@ impl SourcePositions {
         let of = core
             .partitions()
             .iter()
-            .map(|p| p.state.read().sources.get(name).copied().unwrap_or(0))
+            .map(|p| p.view().sources.get(name).copied().unwrap_or(0))
             .collect();
         Self { name: name.to_owned(), by_partition: of }
     }

@@ -8,6 +8,7 @@ mod documents;
 mod full_disk;
 mod power;
 mod queries;
+mod reads;
 mod recovery;
 mod sending;
 mod simulation;
