@@ -22,11 +22,7 @@ pub(super) struct SourcePositions {
 
 impl SourcePositions {
     pub fn read(core: &Core, name: &str) -> Self {
-        let of = core
-            .partitions()
-            .iter()
-            .map(|p| p.view().sources.get(name).copied().unwrap_or(0))
-            .collect();
+        let of = core.partitions().iter().map(|p| p.view().sources.get(name).copied().unwrap_or(0)).collect();
         Self { name: name.to_owned(), by_partition: of }
     }
 
