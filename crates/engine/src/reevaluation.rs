@@ -152,12 +152,12 @@ impl Reevaluation<'_> {
     fn explain(&self) -> Result<Explanation> {
         let partition = &self.core.partitions()[self.id.partition.0 as usize];
         let (present, next) = {
-            let state = partition.state.read();
+            let view = partition.view();
             let names = self.relevant_entities(self.rule);
             let present = names
                 .iter()
-                .filter_map(|name| Some((name.clone(), state.store.collection(name)?.documents())));
-            (present.collect::<Vec<_>>(), state.next)
+                .filter_map(|name| Some((name.clone(), view.documents.collection(name)?.documents())));
+            (present.collect::<Vec<_>>(), view.next)
         };
         let before = self.count(self.id.offset.next())?;
         if before > EVENTS_MAX {

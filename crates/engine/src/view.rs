@@ -7,6 +7,7 @@ use imbl::OrdMap;
 use parking_lot::Mutex;
 use tidemill_docs::StoreSnapshot;
 use tidemill_rules::Counters;
+use tidemill_types::Offset;
 
 use crate::LedgerCounts;
 use crate::queries::runtime::{QueryCountsByFile, copy_counts};
@@ -17,6 +18,8 @@ use crate::state::{PartitionState, TransferCounts};
 ///
 /// Making one takes constant time: everything in it is shared with the state, which copies what it changes afterwards.
 pub struct PartitionView {
+    /// Offset after the last applied record.
+    pub next: Offset,
     /// Documents.
     pub documents: StoreSnapshot,
     /// Next position of each source.
@@ -31,6 +34,7 @@ impl PartitionView {
     /// Returns the present moment of `state`.
     pub fn new(state: &PartitionState) -> Self {
         Self {
+            next: state.next,
             documents: state.store.snapshot(),
             sources: state.sources.clone(),
             ledger: state.ledger.clone(),

@@ -332,7 +332,7 @@ impl World {
             for partition in engine.core.partitions() {
                 let state = partition.state.read();
                 let Some(collection) = state.store.collection(collection) else { continue };
-                for doc in collection.snapshot() {
+                for doc in collection.documents() {
                     let raw = bson::raw::RawDocument::from_bytes(&doc).map_err(|e| e.to_string())?;
                     let (Value::Str(id), Value::Int(value)) = (get_path(raw, id), get_path(raw, value))
                     else {
