@@ -42,7 +42,7 @@ use crate::shared_errors;
     ),
     components(schemas(events::DurabilityName)),
     servers(
-        (url = "http://127.0.0.1:4700", description = "The address unless told otherwise"),
+        (url = "http://127.0.0.1:4700", description = "The default address"),
         (url = "/", description = "The server that gave this description"),
     ),
     security(("token" = [])),

@@ -58,7 +58,7 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|f| f.name() == text).ok_or_else(|| {
             let hint = did_you_mean(text, Self::ALL.iter().map(|f| f.name()));
-            Error::invalid(format!("`{text}` is no format{hint}"))
+            Error::invalid(format!("`{text}` is not an output format{hint}"))
         })
     }
 }

@@ -84,9 +84,9 @@ fn command(session: &Session, line: &str, format: &mut OutputFormat) -> bool {
         }
         ("\\o", name) => match <OutputFormat as clap::ValueEnum>::from_str(name, true) {
             Ok(new) => *format = new,
-            Err(_) => eprintln!("`{name}` is no format: expected table, json, ndjson or csv"),
+            Err(_) => eprintln!("`{name}` is not an output format: expected table, json, ndjson or csv"),
         },
-        (other, _) => eprintln!("`{other}` is no command: \\? lists them"),
+        (other, _) => eprintln!("`{other}` is not a command: type \\? for the list"),
     }
     true
 }

@@ -127,7 +127,7 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     }
     summary(run.losses());
     if failed > 0 {
-        eprintln!("{failed} inputs failed; each is told above");
+        eprintln!("{failed} inputs failed; the errors are listed above");
         return Ok(ExitCode::FAILURE);
     }
     Ok(exit_code(run.losses().is_empty()))
