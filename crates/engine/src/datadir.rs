@@ -227,7 +227,7 @@ fn check_content(disk: &dyn Disk, path: &Path) -> Result<()> {
         // the root of an ext file system has `lost+found`
         if !KNOWN_ENTRIES.contains(&name.as_str()) && name != "lost+found" {
             return Err(Error::invalid(format!(
-                "{}: is no data directory, and it is not empty: it holds `{}`. Name a new or an empty directory",
+                "{}: is not a data directory, and it is not empty: it contains `{}`. Name a new or an empty directory",
                 path.display(),
                 name
             )));

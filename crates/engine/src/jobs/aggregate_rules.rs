@@ -53,7 +53,7 @@ fn compute(core: &Core, aggregate: &Aggregate) -> Result<u64> {
                 let home = core.partition_of_document(
                     &spec,
                     RawDocument::from_bytes(doc.as_bytes())
-                        .map_err(|e| Error::internal("an insight is no document").with_source(e))?,
+                        .map_err(|e| Error::internal("an insight is not a document").with_source(e))?,
                 );
                 for (p, bytes) in by_partition.iter_mut().enumerate() {
                     if home.is_none_or(|h| h.0 as usize == p) {

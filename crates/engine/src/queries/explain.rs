@@ -29,7 +29,7 @@ fn late(queries: &Queries, number: usize, file: &QueryFile, out: &mut String) {
     );
     let units = queries.units.iter().filter(|unit| unit.file == number);
     let streams: Vec<String> = units.flat_map(Unit::retracts).collect();
-    let _ = writeln!(out, "  what is taken back goes to {}", streams.join(", "));
+    let _ = writeln!(out, "  retractions go to {}", streams.join(", "));
 }
 
 fn element(placed: &ElementPlacement, partitions: u32, out: &mut String) {

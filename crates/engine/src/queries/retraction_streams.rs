@@ -39,14 +39,13 @@ pub fn declare(
             Diagnostic::error(
                 "E0108",
                 span,
-                format!("`{name}` is for what is taken back of `{}`", stream.name),
+                format!("`{name}` is reserved for retractions of `{}`", stream.name),
             )
         };
         if let Some(own) = plan.catalog.find(&name) {
             let span = plan.catalog.streams()[own].span;
             wrong.push(
-                taken(span)
-                    .help("give this stream another name; to read what is taken back, use another file"),
+                taken(span).help("give this stream another name; to read the retractions, use another file"),
             );
             continue;
         }

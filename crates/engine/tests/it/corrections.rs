@@ -130,7 +130,7 @@ fn partitions_make_no_difference() {
     let text = tidemill_engine::queries::explain::explain(&compiled.queries, 4);
     for told in [
         "late events, up to 3600000 ms behind the clock, correct what was put out; at most 10000000 rows",
-        "what is taken back goes to BeatsRetracted, KnownRetracted, LargeRetracted, MeansRetracted",
+        "retractions go to BeatsRetracted, KnownRetracted, LargeRetracted, MeansRetracted",
         "runs in partition 0: late events correct the whole file",
     ] {
         assert!(text.contains(told), "{text}");
@@ -193,7 +193,7 @@ fn the_streams_of_what_is_taken_back_are_reserved() {
     let correct = "@app:playback @late(policy='correct', allowed='1 sec') define stream S (n int);";
     let own = format!("{correct} define stream ORetracted (n int); from S select n insert into O;");
     let why = open(&own, None);
-    assert!(why.contains("E0108") && why.contains("is for what is taken back of `O`"), "{why}");
+    assert!(why.contains("E0108") && why.contains("is reserved for retractions of `O`"), "{why}");
     let other = format!("{correct} from S select n insert into O;");
     let why = open(&other, Some("event ORetracted { n: string };"));
     assert!(why.contains("with other fields"), "{why}");
