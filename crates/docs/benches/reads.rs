@@ -5,8 +5,6 @@
 //! `snapshot` has readers of the snapshot that the owner publishes after each record. A read that takes longer
 //! than [`INTERVAL`] counts also for the reads that would have begun meanwhile.
 
-#![expect(clippy::disallowed_methods, reason = "a benchmark measures by the machine's clock")]
-
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

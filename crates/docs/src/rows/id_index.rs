@@ -116,7 +116,7 @@ impl Slot {
 
     fn new(hash: u32, row: RowIndex) -> Self {
         // a row is below `RowIndex::MAX`
-        Self(u64::from(hash) << 32 | (u64::from(row) + 1))
+        Self((u64::from(hash) << 32) | (u64::from(row) + 1))
     }
 
     fn is_empty(self) -> bool {
@@ -150,7 +150,7 @@ impl Segment {
     /// the segment.
     #[inline]
     fn start(&self, hash: u32) -> usize {
-        (u64::from(hash) * self.slots.len() as u64 >> 32) as usize
+        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
     }
 
     /// Returns the slots from the start of `hash` up to the first empty one, with their positions.
