@@ -22,13 +22,17 @@ impl Core {
         let mut receivers = Vec::new();
         for (p, entry) in entries {
             let (sender, receiver) = crossbeam_channel::bounded(1);
-            self.partitions()[p.0 as usize].write(self, entry, durability, Some(sender))?;
-            receivers.push(receiver);
+            let ticket = self.partitions()[p.0 as usize].append(self, entry, durability, Some(sender))?;
+            receivers.push((ticket, receiver));
         }
         receivers
             .into_iter()
-            .map(|r| {
-                r.recv().unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))
+            .map(|(ticket, receiver)| {
+                // a failed append has a better reason to give than the missing answer
+                ticket.wait_assigned()?;
+                receiver
+                    .recv()
+                    .unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))
             })
             .collect()
     }

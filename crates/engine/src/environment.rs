@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 use tidemill_log::disk::{Disk, OsDisk};
-use tidemill_log::{LocalLog, Log, LogOptions};
-use tidemill_types::Result;
+use tidemill_log::{LocalLog, Log, LogClock, LogOptions};
+use tidemill_types::{Error, Result};
 use url::Url;
 
 use crate::Settings;
@@ -22,10 +22,16 @@ pub struct OpenedLog {
 
 /// Opens the log of a data directory. A deploy opens and closes it more than once.
 pub trait LogProvider: Send + Sync {
-    /// Opens the log with `partitions` partitions.
+    /// Opens the log with `partitions` partitions. A log in this process takes the times of records from `clock`.
     ///
     /// Errors: `Corrupt` for damaged records, `Unavailable` when the log cannot be reached.
-    fn open(&self, data_dir: &Path, settings: &Settings, partitions: u32) -> Result<OpenedLog>;
+    fn open(
+        &self,
+        data_dir: &Path,
+        settings: &Settings,
+        partitions: u32,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<OpenedLog>;
 }
 
 /// Opens the log in the directory `log` of the data directory.
@@ -35,10 +41,24 @@ pub struct LocalLogProvider {
 }
 
 impl LogProvider for LocalLogProvider {
-    fn open(&self, data_dir: &Path, settings: &Settings, partitions: u32) -> Result<OpenedLog> {
+    fn open(
+        &self,
+        data_dir: &Path,
+        settings: &Settings,
+        partitions: u32,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<OpenedLog> {
+        if settings.log.is_some() {
+            return Err(Error::invalid(
+                "the setting log names another log than the files in the data directory: open that one with \
+                 `EngineBuilder::log`",
+            ));
+        }
+        let clock = Arc::clone(clock);
         let options = LogOptions {
             segment_bytes: settings.segment_bytes,
             repair: settings.log_repair,
+            clock: LogClock::new(move || clock.now()),
             ..LogOptions::new(partitions)
         };
         let (log, reports) = LocalLog::open_on(self.disk.clone(), data_dir.join("log"), options)?;

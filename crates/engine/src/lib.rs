@@ -6,7 +6,7 @@
 mod api;
 mod app;
 mod apply;
-mod apply_queue;
+mod backlog;
 mod checkpoint;
 mod clock;
 mod core;

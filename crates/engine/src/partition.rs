@@ -1,21 +1,22 @@
-//! A partition: its end of the log, the queue of records to apply, its state, and the threads' loops that own it.
+//! A partition: its place in the log, its state, and the threads' loops that own it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use arrow_array::RecordBatch;
+use bytes::Bytes;
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex, RwLock};
-use tidemill_log::Durability;
-use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
+use tidemill_log::{ConsumedRecord, Content, Durability, NewRecord, Subscription, Ticket};
+use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::apply::{self, Applied, ApplyReply, LogEntry};
-use crate::apply_queue::{ApplyQueue, PendingRecord};
+use crate::backlog::{Backlog, BacklogPermit};
 use crate::deployment::TableRef;
-use crate::entry::{Emission, Encoder, Entry};
+use crate::entry::{self, Emission, Encoder, Entry};
 use crate::outbox::{Outbox, Replies};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::services::Services;
@@ -31,10 +32,11 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Partition {
     /// Id.
     pub id: PartitionId,
-    /// Held while a record is appended and enqueued, so that log and queue have the same order.
-    append_state: Mutex<AppendState>,
-    /// Records appended but not applied.
-    pub apply_queue: ApplyQueue,
+    encoder: Mutex<Encoder>,
+    /// Where it consumes its log, once it is recovered.
+    subscription: OnceLock<Box<dyn Subscription>>,
+    /// Records appended by this process but not applied.
+    pub backlog: Backlog,
     /// Emissions for other partitions.
     pub outbox: Outbox,
     /// Held by the owner while it applies a batch, until the batch's emissions are in the outbox: a checkpoint takes its
@@ -53,14 +55,26 @@ pub struct Partition {
     failed: AtomicBool,
     /// When the next timer of queries on the machine's clock is due, in milliseconds; `i64::MAX` for never.
     pub next_timer: AtomicI64,
-    /// When the last events were appended, in microseconds.
+    /// Log time of the last events that were consumed, in microseconds.
     pub last_event_time: AtomicI64,
 }
 
-#[derive(Default)]
-struct AppendState {
-    encoder: Encoder,
-    last_time: Timestamp,
+/// What this process appends beside the payload, so that the owner need not decode it.
+struct AttachedEntry {
+    entry: Entry,
+    durability: Durability,
+    reply: Option<Sender<Result<ApplyReply>>>,
+    permit: BacklogPermit,
+}
+
+/// A record that the owner is about to apply.
+struct PendingRecord {
+    record: LogEntry,
+    /// How durable it must be before it is applied.
+    durability: Durability,
+    /// Channel of the caller that waits for the outcome.
+    reply: Option<Sender<Result<ApplyReply>>>,
+    permit: Option<BacklogPermit>,
 }
 
 /// Effects of a batch of records that outlast the lock on the state.
@@ -73,13 +87,14 @@ struct BatchEffects {
 }
 
 impl Partition {
-    /// Creates a partition in `state`. `queue_bytes` bounds the records that wait to be applied, and the emissions that wait
+    /// Creates a partition in `state`; [`Self::start_consuming`] follows. `queue_bytes` bounds the records that wait to be applied, and the emissions that wait
     /// to be forwarded.
     pub fn new(state: PartitionState, queue_bytes: usize) -> Self {
         Self {
             id: state.partition,
-            append_state: Mutex::default(),
-            apply_queue: ApplyQueue::new(queue_bytes),
+            encoder: Mutex::default(),
+            subscription: OnceLock::new(),
+            backlog: Backlog::new(queue_bytes),
             outbox: Outbox::new(queue_bytes),
             apply_lock: Mutex::new(()),
             view: ArcSwap::from_pointee(PartitionView::new(&state)),
@@ -143,34 +158,41 @@ impl Partition {
         Ok(())
     }
 
-    /// Appends `entry` to the log and enqueues it for the owner. Returns its offset, before it is durable.
+    /// Appends `entry` to the log, from which the owner gets it.
     ///
-    /// Errors: those of [`tidemill_log::Log::write`]; the entry is then neither in the log nor in the queue.
-    pub fn write(
+    /// Errors: those of [`tidemill_log::Log::append`]; the entry is then not in the log.
+    pub fn append(
         &self,
         services: &Services,
         entry: Entry,
         durability: Durability,
         reply: Option<Sender<Result<ApplyReply>>>,
-    ) -> Result<Offset> {
-        let mut append = self.append_state.lock();
-        let payload = append.encoder.encode(&entry)?;
+    ) -> Result<Ticket> {
+        let payload = Bytes::from(self.encoder.lock().encode(&entry)?);
         let bytes = payload.len();
-        // times of a partition never go back, whatever the machine's clock does
-        let time = services.clock.now().max(append.last_time);
-        let offset = services.log.write(self.id, time, &[&payload])?.last;
-        append.last_time = time;
+        let permit = self.backlog.add(bytes, &services.in_flight);
+        let attachment = Box::new(AttachedEntry { entry, durability, reply, permit });
+        let record = NewRecord { payload, attachment: Some(attachment) };
+        let ticket = services.log.append(self.id, record, durability)?;
         services.disk_space.count_written(bytes);
-        if matches!(entry, Entry::Events(_)) {
-            self.last_event_time.store(time.0, Ordering::Release);
+        Ok(ticket)
+    }
+
+    /// Starts to consume the log after the last applied record, once.
+    ///
+    /// Errors: those of [`tidemill_log::Log::subscribe`].
+    pub fn start_consuming(&self, services: &Services) -> Result<()> {
+        let subscription = services.log.subscribe(self.id, self.applied())?;
+        let first_time = self.subscription.set(subscription).is_ok();
+        debug_assert!(first_time, "a partition is consumed once");
+        Ok(())
+    }
+
+    /// Stops consuming the log. Records that were not applied stay there, and their callers learn that there is no answer.
+    pub fn stop_consuming(&self) {
+        if let Some(subscription) = self.subscription.get() {
+            subscription.close();
         }
-        services.in_flight.add(bytes);
-        let record = PendingRecord { record: LogEntry { offset, time, entry }, durability, bytes, reply };
-        if !self.apply_queue.push(record) {
-            // the record is in the log; the next start applies it
-            services.in_flight.done(1, bytes);
-        }
-        Ok(offset)
     }
 
     /// Applies one decoded record during recovery; [`Self::publish`] follows the last one. `is_missing` says whether an emission is not in the log of its target.
@@ -200,15 +222,30 @@ impl Partition {
         }
     }
 
-    /// Loop of the owner thread: takes records, waits until they are durable, applies them, answers. Ends when the queue is
-    /// closed and empty.
+    /// Loop of the owner thread: consumes records, waits until they are durable, applies them, answers. Ends when the
+    /// partition stops consuming.
     pub fn run_owner(&self, services: &Services) {
-        while let Some(records) = self.apply_queue.take(RECORDS_PER_BATCH) {
+        let Some(subscription) = self.subscription.get() else { return };
+        let mut consumed = None;
+        // a log that cannot be reached is asked again; the engine's stop ends that
+        while retry_until_stopped(services, self.id, || {
+            consumed = match subscription.next(RECORDS_PER_BATCH) {
+                Err(e) if !e.kind().is_retryable() => {
+                    self.fail(services, self.applied(), &e);
+                    None
+                }
+                next => next?,
+            };
+            Ok(())
+        }) {
+            let Some(records) = consumed.take() else { break };
             self.process(services, records);
         }
+        // nobody takes attachments any more
+        subscription.close();
     }
 
-    /// Applies records in the queue and forwards what they emit to `targets`, all partitions by id, on the caller's thread,
+    /// Applies records that wait in the log and forwards what they emit to `targets`, all partitions by id, on the caller's thread,
     /// for a partition without threads. Returns false if there were no records.
     pub fn apply_pending(&self, services: &Services, targets: &[Partition]) -> bool {
         let worked = self.apply_queued(services);
@@ -216,13 +253,20 @@ impl Partition {
         worked
     }
 
-    /// Applies a batch of the records in the queue on the caller's thread. Returns false if there were none.
+    /// Applies a batch of the records that wait in the log, on the caller's thread. Returns false if there were none.
     pub fn apply_queued(&self, services: &Services) -> bool {
-        if self.apply_queue.depth().0 == 0 {
-            return false;
+        let records = self.subscription.get().map_or(Ok(Vec::new()), |s| s.poll(RECORDS_PER_BATCH));
+        match records {
+            Ok(records) if records.is_empty() => false,
+            Ok(records) => {
+                self.process(services, records);
+                true
+            }
+            Err(e) => {
+                services.health.report_problem("log", format!("partition {}: {e}", self.id));
+                false
+            }
         }
-        let records = self.apply_queue.take(RECORDS_PER_BATCH);
-        records.map(|records| self.process(services, records)).is_some()
     }
 
     /// Forwards the emissions of one batch on the caller's thread. Returns false if there were none, or if the engine stops.
@@ -230,17 +274,47 @@ impl Partition {
         self.outbox.peek().is_some_and(|emissions| self.send_emissions(services, targets, emissions))
     }
 
-    fn process(&self, services: &Services, records: Vec<PendingRecord>) {
-        let bytes: usize = records.iter().map(|r| r.bytes).sum();
-        let n = records.len();
+    fn process(&self, services: &Services, records: Vec<ConsumedRecord>) {
+        let next = records.first().map_or(Offset(0), |r| r.offset);
+        let pending: Result<Vec<_>> = records.into_iter().map(|r| self.pending(services, r)).collect();
+        let mut records = match pending {
+            Ok(records) => records,
+            Err(e) => return self.fail(services, next, &e),
+        };
+        // the records count as waiting until their emissions are in the outbox
+        let _permits: Vec<_> = records.iter_mut().filter_map(|r| r.permit.take()).collect();
         if self.wait_durable(services, &records) {
             services.wait_for_tails();
             services.wait_for_sinks();
             self.outbox.wait_for_room(|| services.is_stopping());
             self.apply_batch(services, records);
         }
-        self.apply_queue.release(bytes);
-        services.in_flight.done(n, bytes);
+    }
+
+    /// Decodes a record, unless this process appended it and handed the entry over.
+    fn pending(&self, services: &Services, consumed: ConsumedRecord) -> Result<PendingRecord> {
+        let ConsumedRecord { offset, time, content } = consumed;
+        let record = |entry: Entry| {
+            if matches!(entry, Entry::Events(_)) {
+                self.last_event_time.store(time.0, Ordering::Release);
+            }
+            LogEntry { offset, time, entry }
+        };
+        match content {
+            Content::Attachment(attachment) => {
+                let attached = attachment.downcast::<AttachedEntry>();
+                let attached =
+                    attached.map_err(|_| Error::internal("the log handed over a foreign attachment"))?;
+                let AttachedEntry { entry, durability, reply, permit } = *attached;
+                Ok(PendingRecord { record: record(entry), durability, reply, permit: Some(permit) })
+            }
+            Content::Payload(payload) => {
+                let entry = entry::decode(&payload, &services.deployment.streams)
+                    .map_err(|e| e.context(format!("partition {}, offset {offset}", self.id)))?;
+                let durability = Durability::Memory;
+                Ok(PendingRecord { record: record(entry), durability, reply: None, permit: None })
+            }
+        }
     }
 
     /// Waits until the records are as durable as their senders asked for. Durability is that of a prefix of the log, so it
@@ -284,16 +358,19 @@ impl Partition {
                 }
                 self.enqueue_emissions(services, effects.emissions, effects.replies);
             }
-            Err(e) => {
-                self.failed.store(true, Ordering::Release);
-                services.disable_checkpoints();
-                let problem = format!(
-                    "partition {} stopped applying its log before offset {next}: {e}; nothing is lost, a restart replays it",
-                    self.id
-                );
-                services.health.report_problem("apply", problem);
-            }
+            Err(e) => self.fail(services, next, &e),
         }
+    }
+
+    /// Stops applying: a record below `next` cannot be.
+    fn fail(&self, services: &Services, next: Offset, error: &Error) {
+        self.failed.store(true, Ordering::Release);
+        services.disable_checkpoints();
+        let problem = format!(
+            "partition {} stopped applying its log before offset {next}: {error}; nothing is lost, a restart replays it",
+            self.id
+        );
+        services.health.report_problem("apply", problem);
     }
 
     fn apply_records(&self, services: &Services, records: Vec<PendingRecord>) -> Result<BatchEffects> {
@@ -370,7 +447,10 @@ impl Partition {
             let target = &targets[target.0 as usize];
             let entry = Entry::Events(events);
             let sent = retry_until_stopped(services, target.id, || {
-                offsets.push(target.write(services, entry.clone(), Durability::Os, None)?);
+                // the target drops repetitions by their cause, so that an emission must not overtake an earlier one: the next is
+                // sent when this one has its place
+                let ticket = target.append(services, entry.clone(), Durability::Os, None)?;
+                offsets.push(ticket.wait_assigned()?.offset);
                 Ok(())
             });
             if !sent {

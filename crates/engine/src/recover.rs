@@ -41,7 +41,8 @@ pub fn open(
     let partitioner =
         compiled.queries.partitioner(&compiled.program, data.partitions()).with_pinned(&pinned_streams);
     let deployment = Arc::new(Deployment::new(app, compiled, partitioner));
-    let opened = environment.log.open(data.path(), &deployment.settings, data.partitions())?;
+    let opened =
+        environment.log.open(data.path(), &deployment.settings, data.partitions(), &environment.clock)?;
     report.warnings.extend(opened.warnings);
     let tables = open_tables(data, &deployment, environment)?;
     let clock = environment.clock.clone();
@@ -80,6 +81,7 @@ pub fn open(
     }
     core.sinks.forget_others(&*core.disk, data.path())?;
     core.partitions().iter().for_each(|p| p.refresh_next_timer(&core));
+    core.partitions().iter().try_for_each(|p| p.start_consuming(&core))?;
     open_former(&core, &former, data.partitions(), &mut report);
     report.warnings.extend(check_ledger(&core));
     report.millis = (environment.clock.monotonic() - start).as_millis() as u64;

@@ -78,18 +78,19 @@ fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) 
     let (sender, receiver) = crossbeam_channel::unbounded();
     let timeout = Duration::from_micros(core.deployment.settings.send_timeout.0.unsigned_abs());
     for (p, _) in &records {
-        core.partitions()[*p].apply_queue.wait_for_room(&*core.clock, timeout)?;
+        core.partitions()[*p].backlog.wait_for_room(&*core.clock, timeout)?;
     }
-    let mut written = Vec::new();
+    let mut tickets = Vec::new();
     for (p, events) in records {
         let reply = options.wait.then(|| sender.clone());
-        written.push((p, core.partitions()[p].write(core, Entry::Events(events), durability, reply)?));
+        tickets.push((p, core.partitions()[p].append(core, Entry::Events(events), durability, reply)?));
     }
     drop(sender);
-    for (p, offset) in &written {
-        if !is_planted(PlantedBug::AcknowledgeBeforeSync) {
-            core.log.sync(core.partitions()[*p].id, *offset, durability)?;
-        }
+    let mut written = Vec::new();
+    for (p, ticket) in tickets {
+        let early = is_planted(PlantedBug::AcknowledgeBeforeSync);
+        let receipt = if early { ticket.wait_assigned()? } else { ticket.wait()? };
+        written.push((p, receipt.offset));
     }
     core.counts.accepted.fetch_add(accepted, Ordering::Relaxed);
     let mut reply = SendReply {

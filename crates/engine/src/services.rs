@@ -12,7 +12,7 @@ use tidemill_log::disk::Disk;
 use tidemill_types::Result;
 
 use crate::Analytics;
-use crate::apply_queue::InFlight;
+use crate::backlog::InFlight;
 use crate::clock::Clock;
 use crate::counters::{AggregateCounts, EngineCounters};
 use crate::deployment::Deployment;

@@ -68,6 +68,8 @@ pub struct Settings {
     /// Opens a damaged log: records before the damage stay, the rest is set aside. Acknowledged events may be
     /// lost.
     pub log_repair: bool,
+    /// URL of a log on Kafka, `kafka://host:port/topic`. Default: segment files in the data directory.
+    pub log: Option<String>,
     /// Location of the tables: a directory or an object store URL. Default: `tables` in the data directory.
     pub tables: Option<String>,
     /// Options for writing and opening tables: `zones.compression = "snappy"`, `zones.open_degraded = true`.
@@ -96,6 +98,7 @@ impl Default for Settings {
             reserve_bytes: 64 << 20,
             changed_queries: ChangedQueries::Refuse,
             log_repair: false,
+            log: None,
             tables: None,
             zones: ZonesOptions::default(),
             sql: SqlSettings::default(),

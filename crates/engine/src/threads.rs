@@ -87,11 +87,11 @@ impl EngineThreads {
         }
         core.set_sources_stopping();
         join(&self.sources);
-        core.partitions().iter().for_each(|p| p.apply_queue.stop_accepting());
+        core.partitions().iter().for_each(|p| p.backlog.stop_accepting());
         // what rules emit for other partitions is applied as well; what a failing disk holds up stays in the log
         wait_applied(core, wait);
         core.set_stopping();
-        core.partitions().iter().for_each(|p| p.apply_queue.close());
+        core.partitions().iter().for_each(|p| p.stop_consuming());
         join(&self.owners);
         // owners add no more emissions; those that a failing disk held up are in the last checkpoint
         for (reply, _) in core.partitions().iter().flat_map(|p| p.outbox.close()) {

@@ -30,7 +30,7 @@ pub fn run(core: &Core) {
 /// Appends a tick if a timer of the partition is due.
 pub fn poll(core: &Core, partition: &Partition) {
     // records that wait advance the clock themselves
-    if core.is_stopping() || partition.apply_queue.depth().0 > 0 {
+    if core.is_stopping() || partition.backlog.depth().0 > 0 {
         return;
     }
     let now = core.clock.now();
@@ -43,7 +43,10 @@ pub fn poll(core: &Core, partition: &Partition) {
     partition.next_timer.store(i64::MAX, Ordering::Release);
     let jumped = !jumps.is_empty();
     let tick = Entry::Tick { jumps };
-    match core.check_disk_space().and_then(|()| partition.write(core, tick, Durability::Os, None)) {
+    let appended = core
+        .check_disk_space()
+        .and_then(|()| partition.append(core, tick, Durability::Os, None)?.wait_assigned());
+    match appended {
         Ok(_) => {
             if jumped {
                 partition.last_event_time.store(now.0, Ordering::Release);

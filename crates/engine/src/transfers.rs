@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use tidemill_log::Durability;
 use tidemill_types::{Offset, PartitionId, Result};
 
 use crate::checkpoint::LoadedCheckpoint;
@@ -12,7 +14,7 @@ use crate::report::StartupReport;
 
 /// Log bytes read at once.
 const READ_BYTES: usize = 8 << 20;
-/// Records that are appended at once where offsets are passed over.
+/// Records that are appended before the engine waits for the disk where offsets are passed over.
 const FILLER_RECORDS_PER_APPEND: usize = 1024;
 
 /// Rows that one partition emitted into another.
@@ -151,16 +153,13 @@ impl ArrivedEmissions {
                 "partition {p}: other partitions hold events that follow from records up to offset {remembered}, but its \
                  log ends at {end}: those records are lost; their offsets are passed over"
             ));
-            let filler = entry::Encoder::default().encode(&Entry::Tick { jumps: Vec::new() })?;
+            let filler = Bytes::from(entry::Encoder::default().encode(&Entry::Tick { jumps: Vec::new() })?);
             let mut left = (remembered.0 - end.0) as usize;
             while left > 0 {
                 let now = left.min(FILLER_RECORDS_PER_APPEND);
-                core.log.append(
-                    p,
-                    core.clock.now(),
-                    &vec![&filler[..]; now],
-                    tidemill_log::Durability::Fsync,
-                )?;
+                let append = |_| core.log.append(p, filler.clone().into(), Durability::Fsync);
+                let tickets = (0..now).map(append).collect::<Result<Vec<_>>>()?;
+                tickets.into_iter().try_for_each(|ticket| ticket.wait().map(|_| ()))?;
                 left -= now;
             }
         }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tidemill_log::{Durability, LocalLog, Log, LogOptions};
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogOptions};
 use tidemill_types::{Offset, PartitionId, Timestamp};
 
 const RUNS: usize = 9;
@@ -58,7 +58,7 @@ fn run(dir: &Path, batch: &[u8], batches: usize) -> (Duration, Duration) {
         file.sync_data().expect("fdatasync");
         times.0 += start.elapsed();
         let start = Instant::now();
-        log.append(p, Timestamp(0), &[batch], Durability::Fsync).expect("append");
+        log.write_and_sync(p, Timestamp(0), &[batch], Durability::Fsync).expect("append");
         times.1 += start.elapsed();
     }
     drop(log);

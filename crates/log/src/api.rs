@@ -1,10 +1,14 @@
 //! The interface of a partitioned log.
 
+use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp, did_you_mean};
+
+use crate::subscription::Subscription;
+use crate::ticket::Ticket;
 
 /// How safely a record is stored. Each level includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,13 +56,13 @@ impl FromStr for Durability {
 pub struct Record {
     /// Position in the partition.
     pub offset: Offset,
-    /// Time of the append, as given by the writer.
+    /// Time of the append.
     pub time: Timestamp,
     /// Appended bytes. They may share memory with neighbouring records: copy them to keep them for long.
     pub payload: Bytes,
 }
 
-/// Offsets and durability of an appended group of records.
+/// Offsets and durability of a group of records, see [`GroupLog::write`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppendResult {
     /// Offset of the first record of the group.
@@ -69,17 +73,108 @@ pub struct AppendResult {
     pub durability: Durability,
 }
 
+/// What an appender hands over to the owner of the partition along with a record, see [`Log::append`].
+pub type Attachment = Box<dyn Any + Send>;
+
+/// A record to append.
+pub struct NewRecord {
+    /// Bytes to store.
+    pub payload: Bytes,
+    /// Value for the partition's owner, if that is in this process.
+    pub attachment: Option<Attachment>,
+}
+
+impl From<Bytes> for NewRecord {
+    /// Returns a record without an attachment.
+    fn from(payload: Bytes) -> Self {
+        Self { payload, attachment: None }
+    }
+}
+
 /// A partitioned log.
 ///
-/// Shape: per partition, records with offsets from [`Log::start`] up to [`Log::end`] without gaps.
-/// Bounds: the bytes that wait for the disk are bounded, see [`Log::write`].
+/// Several processes may append to one log; each partition has one owner at a time, which consumes it through
+/// [`Log::subscribe`]. The log, not the appender, decides order and time.
+///
+/// Shape: per partition, records with offsets from [`Log::start`] up to [`Log::end`] without gaps. Times do not
+/// decrease with the offset, as long as the clocks of the machines that assign them do not jump back.
+/// Bounds: the bytes that wait for the disk or the network are bounded, see [`Log::append`].
 /// Errors: `Invalid` for a partition or offset that the log does not have, `NotFound` for truncated records;
 /// `LimitReached` and `Unavailable` as documented at each method.
 pub trait Log: Send + Sync {
     /// Returns the number of partitions; their ids are `0..partitions`.
     fn partitions(&self) -> u32;
 
-    /// Assigns offsets to the payloads and buffers them as records; returns before they are durable.
+    /// Appends a record. Returns a ticket for its offset and time, before the record is durable; a dropped ticket does
+    /// not withdraw the record.
+    ///
+    /// One record is there as a whole or not at all, also after a crash: what must not be separated belongs into one
+    /// payload. Records that one thread appends to one partition have the order of the calls.
+    ///
+    /// The attachment comes back with the record in [`crate::ConsumedRecord::content`], if the subscription is in this process
+    /// and was there before the record was appended. In all other cases, also when the append fails, the log drops it.
+    ///
+    /// Bounds: while more bytes than the log's limit wait for the disk or the network, the call blocks for a bounded
+    /// time.
+    /// Errors: `LimitReached` for a payload that is too large and when the wait times out, `Unavailable` while the log
+    /// cannot take records. Nothing of the record is stored then. A failure after that is that of [`Ticket::wait`].
+    fn append(&self, partition: PartitionId, record: NewRecord, durability: Durability) -> Result<Ticket>;
+
+    /// Starts to consume a partition at `from`. A partition has at most one subscription in a process at a time.
+    ///
+    /// Errors: `NotFound` below [`Log::start`], `Invalid` above [`Log::end`], `Conflict` while there is another one.
+    fn subscribe(&self, partition: PartitionId, from: Offset) -> Result<Box<dyn Subscription>>;
+
+    /// Waits until all records up to and including `upto` have at least the given durability. One `fsync`
+    /// serves all waiting callers.
+    ///
+    /// Errors: `Unavailable` when the disk is full or fails. The records are then not known to be durable;
+    /// they keep their offsets, stay readable and are written once the disk works again.
+    fn sync(&self, partition: PartitionId, upto: Offset, durability: Durability) -> Result<()>;
+
+    /// Returns records from `from` on, about `max_bytes` of them, at least one if there is one. Includes
+    /// records that are only in memory so far. Empty at the end of the log.
+    ///
+    /// Errors: `NotFound` below [`Log::start`], `Invalid` above [`Log::end`], `Corrupt` for damaged bytes,
+    /// `Unavailable` when the log cannot be reached.
+    fn read(&self, partition: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>>;
+
+    /// Returns the first offset that is still stored; 0 for a partition that the log does not have.
+    fn start(&self, partition: PartitionId) -> Offset;
+
+    /// Returns the offset of the next record as far as this process knows, at least what it appended and consumed; 0 for
+    /// a partition that the log does not have.
+    fn end(&self, partition: PartitionId) -> Offset;
+
+    /// Returns the first offset that is not known to be durable as [`Durability::Fsync`]; 0 for a partition that the log
+    /// does not have. Does not block.
+    fn durable(&self, partition: PartitionId) -> Offset;
+
+    /// Drops records below `upto`. An implementation may drop fewer, so [`Log::start`] may stay below `upto`.
+    fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()>;
+
+    /// Returns the storage that the partition's records occupy, in bytes, or an estimate; 0 for a partition that the log
+    /// does not have.
+    fn bytes(&self, partition: PartitionId) -> u64;
+
+    /// Returns why the log does not work at present, for health reports; `None` while it works.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    /// Makes everything appended so far durable.
+    fn flush(&self) -> Result<()>;
+
+    /// Flushes like [`Log::flush`], then refuses appends; reads still work. A second call does nothing.
+    fn close(&self) -> Result<()>;
+}
+
+/// A log with a single writing process, which therefore assigns offsets at once and can append groups.
+///
+/// [`crate::queue`] and tools use it; the engine does not, because a log that several processes share cannot do this.
+pub trait GroupLog: Log {
+    /// Assigns offsets to the payloads and buffers them as records; returns before they are durable. The records have
+    /// the given time, whatever the time of the records before.
     ///
     /// The payloads form one group: their offsets are consecutive, and after a crash either all of them or
     /// none are present. Readers see them from now on.
@@ -90,7 +185,7 @@ pub trait Log: Send + Sync {
     /// and nothing of it is stored.
     fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<AppendResult>;
 
-    /// Like [`Log::write`], but takes ownership of the payloads, so that an implementation can share their
+    /// Like [`GroupLog::write`], but takes ownership of the payloads, so that an implementation can share their
     /// memory instead of copying it. Pays off from a few kilobytes per payload.
     fn write_owned(
         &self,
@@ -102,15 +197,8 @@ pub trait Log: Send + Sync {
         self.write(partition, time, &slices)
     }
 
-    /// Waits until all records up to and including `upto` have at least the given durability. One `fsync`
-    /// serves all waiting callers.
-    ///
-    /// Errors: `Unavailable` when the disk is full or fails. The records are then not known to be durable;
-    /// they keep their offsets, stay readable and are written once the disk works again.
-    fn sync(&self, partition: PartitionId, upto: Offset, durability: Durability) -> Result<()>;
-
-    /// Calls [`Log::write`], then [`Log::sync`].
-    fn append(
+    /// Calls [`GroupLog::write`], then [`Log::sync`].
+    fn write_and_sync(
         &self,
         partition: PartitionId,
         time: Timestamp,
@@ -123,33 +211,4 @@ pub trait Log: Send + Sync {
         }
         Ok(AppendResult { durability, ..written })
     }
-
-    /// Returns records from `from` on, about `max_bytes` of them, at least one if there is one. Includes
-    /// records that are only in memory so far. Empty at the end of the log.
-    ///
-    /// Errors: `NotFound` below [`Log::start`], `Invalid` above [`Log::end`], `Corrupt` for damaged bytes.
-    fn read(&self, partition: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>>;
-
-    /// Returns the first offset that is still stored; 0 for a partition that the log does not have.
-    fn start(&self, partition: PartitionId) -> Offset;
-
-    /// Returns the offset of the next record; 0 for a partition that the log does not have.
-    fn end(&self, partition: PartitionId) -> Offset;
-
-    /// Returns the first offset that is not known to be on the disk; 0 for a partition that the log does not
-    /// have.
-    fn durable(&self, partition: PartitionId) -> Offset;
-
-    /// Drops records below `upto`. Only whole segments are removed, so [`Log::start`] may stay below `upto`.
-    fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()>;
-
-    /// Returns the storage that the partition's records occupy, in bytes; 0 for a partition that the log does
-    /// not have.
-    fn bytes(&self, partition: PartitionId) -> u64;
-
-    /// Makes everything written so far durable.
-    fn flush(&self) -> Result<()>;
-
-    /// Flushes like [`Log::flush`], then refuses writes; reads still work. A second call does nothing.
-    fn close(&self) -> Result<()>;
 }

@@ -5,21 +5,25 @@
 //! [`MemoryLog`] in memory for tests. [`queue`] implements named transactional queues on one partition.
 //!
 //! ```
+//! use bytes::Bytes;
 //! use tidemill_log::{Durability, LocalLog, Log, LogOptions};
-//! use tidemill_types::{Offset, PartitionId, Timestamp};
+//! use tidemill_types::{Offset, PartitionId};
 //!
 //! # let dir = tempfile::tempdir().unwrap();
 //! let (log, _) = LocalLog::open(dir.path(), LogOptions::new(1))?;
 //! let p = PartitionId(0);
-//! let done = log.append(p, Timestamp(0), &[b"one", b"two"], Durability::Fsync)?;
-//! assert_eq!((done.first, done.last), (Offset(0), Offset(1)));
+//! let one = log.append(p, Bytes::from("one").into(), Durability::Fsync)?;
+//! let two = log.append(p, Bytes::from("two").into(), Durability::Fsync)?;
+//! assert_eq!((one.wait()?.offset, two.wait()?.offset), (Offset(0), Offset(1)));
 //! assert_eq!(&log.read(p, Offset(1), 1 << 20)?[0].payload[..], b"two");
 //! # Ok::<(), tidemill_types::Error>(())
 //! ```
 //!
-//! `docs/formats/log.md` describes the bytes on disk.
+//! `docs/rfcs/0007-log-contract.md` gives the reasons for the interface, `docs/formats/log.md` describes the bytes on disk.
 
 mod api;
+#[cfg(feature = "contract")]
+pub mod contract;
 pub mod disk;
 mod failure;
 mod flusher;
@@ -35,11 +39,15 @@ pub mod scan;
 mod segment;
 #[cfg(feature = "sim")]
 pub mod sim_disk;
+mod subscription;
 mod tail;
+mod ticket;
 mod writer;
 
-pub use api::{AppendResult, Durability, Log, Record};
+pub use api::{AppendResult, Attachment, Durability, GroupLog, Log, NewRecord, Record};
 pub use local::LocalLog;
 pub use memory::MemoryLog;
-pub use options::LogOptions;
+pub use options::{LogClock, LogOptions};
 pub use recover::{CutReason, RecoveryReport, TailCut};
+pub use subscription::{ConsumedRecord, Content, Subscription};
+pub use ticket::{AppendReceipt, Ticket, TicketCompletion};

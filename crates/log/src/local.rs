@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::api::{AppendResult, Durability, Log, Record};
+use crate::api::{AppendResult, Durability, GroupLog, Log, NewRecord, Record};
 use crate::disk::{Disk, OsDisk, read_full, write_all};
 use crate::failure::IoResultExt;
 use crate::flusher::Flusher;
 use crate::options::LogOptions;
 use crate::partition::Partition;
 use crate::recover::{RecoveryReport, recover};
+use crate::subscription::{LocalSubscription, ReadRecords, Subscription};
+use crate::ticket::{SyncRecords, Ticket};
 
 const LOCK_FILE: &str = "log.lock";
 const META_FILE: &str = "log.meta";
@@ -28,6 +31,8 @@ const META_BYTES_MAX: usize = 4096;
 /// Dropping it closes it and ignores errors; use [`Log::close`] to see them.
 pub struct LocalLog {
     partitions: Arc<[Partition]>,
+    /// The same, as tickets see them.
+    synced: Arc<dyn SyncRecords>,
     flusher: Flusher,
     /// Lock on the directory, held until this is dropped.
     _lock: Box<dyn Any + Send + Sync>,
@@ -58,16 +63,36 @@ impl LocalLog {
         let mut reports = Vec::new();
         for p in 0..options.partitions {
             let (writer, report) = recover(&disk, partition_dir(dir, p), p, &options)?;
-            partitions.push(Partition::new(writer, &options));
+            partitions.push(Partition::new(writer, &options)?);
             reports.push(report);
         }
         let partitions: Arc<[Partition]> = partitions.into();
         let flusher = Flusher::start(Arc::clone(&partitions), options.background_sync_ms)?;
-        Ok((Self { partitions, flusher, _lock: lock }, reports))
+        let synced = Arc::new(LocalPartitions(Arc::clone(&partitions)));
+        Ok((Self { partitions, synced, flusher, _lock: lock }, reports))
     }
 
     fn partition(&self, id: PartitionId) -> Result<&Partition> {
-        self.partitions.get(id.0 as usize).ok_or_else(|| no_partition(id, self.partitions()))
+        partition(&self.partitions, id)
+    }
+}
+
+fn partition(partitions: &[Partition], id: PartitionId) -> Result<&Partition> {
+    partitions.get(id.0 as usize).ok_or_else(|| no_partition(id, partitions.len() as u32))
+}
+
+/// The partitions for tickets and subscriptions, which may outlive the log.
+struct LocalPartitions(Arc<[Partition]>);
+
+impl SyncRecords for LocalPartitions {
+    fn sync_records(&self, id: PartitionId, upto: Offset, durability: Durability) -> Result<()> {
+        partition(&self.0, id)?.sync(upto.0, durability)
+    }
+}
+
+impl ReadRecords for LocalPartitions {
+    fn read_records(&self, id: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>> {
+        partition(&self.0, id)?.read(from.0, max_bytes)
     }
 }
 
@@ -159,21 +184,16 @@ impl Log for LocalLog {
         self.partitions.len() as u32
     }
 
-    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<AppendResult> {
-        let (appended, much) = self.partition(partition)?.write(time, payloads)?;
+    fn append(&self, partition: PartitionId, record: NewRecord, durability: Durability) -> Result<Ticket> {
+        let (receipt, much) = self.partition(partition)?.append(record)?;
         self.flusher.notify(much);
-        Ok(appended)
+        Ok(Ticket::assigned_by(Arc::clone(&self.synced), partition, receipt, durability))
     }
 
-    fn write_owned(
-        &self,
-        partition: PartitionId,
-        time: Timestamp,
-        payloads: Vec<Bytes>,
-    ) -> Result<AppendResult> {
-        let (appended, much) = self.partition(partition)?.write_owned(time, payloads)?;
-        self.flusher.notify(much);
-        Ok(appended)
+    fn subscribe(&self, partition: PartitionId, from: Offset) -> Result<Box<dyn Subscription>> {
+        let hand_over = self.partition(partition)?.subscribe(partition, from.0)?;
+        let log = LocalPartitions(Arc::clone(&self.partitions));
+        Ok(Box::new(LocalSubscription { log, partition, next: Mutex::new(from.0), hand_over }))
     }
 
     fn sync(&self, partition: PartitionId, upto: Offset, durability: Durability) -> Result<()> {
@@ -213,6 +233,25 @@ impl Log for LocalLog {
         // Closes every partition before it returns the first failure.
         let closed: Vec<Result<()>> = self.partitions.iter().map(Partition::close).collect();
         closed.into_iter().collect()
+    }
+}
+
+impl GroupLog for LocalLog {
+    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<AppendResult> {
+        let (appended, much) = self.partition(partition)?.write(time, payloads)?;
+        self.flusher.notify(much);
+        Ok(appended)
+    }
+
+    fn write_owned(
+        &self,
+        partition: PartitionId,
+        time: Timestamp,
+        payloads: Vec<Bytes>,
+    ) -> Result<AppendResult> {
+        let (appended, much) = self.partition(partition)?.write_owned(time, payloads)?;
+        self.flusher.notify(much);
+        Ok(appended)
     }
 }
 

@@ -1,10 +1,17 @@
 //! An in-memory log for tests.
 
+use std::sync::{Arc, Weak};
+
 use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::api::{AppendResult, Durability, Log, Record};
+use crate::api::{AppendResult, Attachment, Durability, GroupLog, Log, NewRecord, Record};
 use crate::local::no_partition;
+use crate::options::LogClock;
+use crate::subscription::{
+    HandOver, LocalSubscription, ReadRecords, Subscription, already_subscribed, behind_end, below_start,
+};
+use crate::ticket::{AppendReceipt, SyncRecords, Ticket};
 
 /// An in-memory log for tests and experiments; nothing survives the value.
 ///
@@ -12,13 +19,18 @@ use crate::local::no_partition;
 /// takes with a disk.
 /// Bounds: `bytes_max` of payloads over all partitions, then `LimitReached`.
 pub struct MemoryLog {
-    partitions: Vec<Mutex<MemoryPartition>>,
+    partitions: Arc<MemoryPartitions>,
     bytes_max: usize,
+    clock: LogClock,
 }
+
+struct MemoryPartitions(Vec<Mutex<MemoryPartition>>);
 
 #[derive(Default)]
 struct MemoryPartition {
     start: u64,
+    last_time: Option<Timestamp>,
+    hand_over: Weak<HandOver>,
     records: Vec<Record>,
     bytes: usize,
     closed: bool,
@@ -27,6 +39,61 @@ struct MemoryPartition {
 impl MemoryPartition {
     fn end(&self) -> u64 {
         self.start + self.records.len() as u64
+    }
+
+    fn check_open(&self) -> Result<()> {
+        match self.closed {
+            true => Err(Error::unavailable("the log is closed: open it again to write")),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds a record. Returns its offset.
+    fn push(&mut self, time: Timestamp, payload: bytes::Bytes, attachment: Option<Attachment>) -> Offset {
+        let offset = Offset(self.end());
+        self.bytes += payload.len();
+        self.last_time = self.last_time.max(Some(time));
+        self.records.push(Record { offset, time, payload });
+        if let Some(hand_over) = self.hand_over.upgrade() {
+            hand_over.push(self.end(), time, attachment);
+        }
+        offset
+    }
+}
+
+impl MemoryPartitions {
+    fn get(&self, id: PartitionId) -> Result<&Mutex<MemoryPartition>> {
+        self.0.get(id.0 as usize).ok_or_else(|| no_partition(id, self.0.len() as u32))
+    }
+}
+
+impl SyncRecords for MemoryPartitions {
+    fn sync_records(&self, id: PartitionId, upto: Offset, _: Durability) -> Result<()> {
+        let end = self.get(id)?.lock().end();
+        if upto.0 >= end {
+            return Err(Error::invalid(format!("offset {upto} cannot be synced: the log ends at {end}")));
+        }
+        Ok(())
+    }
+}
+
+impl ReadRecords for Arc<MemoryPartitions> {
+    fn read_records(&self, id: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>> {
+        let part = self.get(id)?.lock();
+        if from.0 < part.start {
+            return Err(below_start(from, part.start));
+        }
+        if from.0 > part.end() {
+            return Err(behind_end(from, part.end()));
+        }
+        let mut taken = 0;
+        let from = (from.0 - part.start) as usize;
+        let fit = part.records[from..].iter().take_while(|r| {
+            let is_first = taken == 0;
+            taken += r.payload.len() + crate::format::RECORD_HEADER_BYTES;
+            is_first || taken <= max_bytes
+        });
+        Ok(fit.cloned().collect())
     }
 }
 
@@ -39,76 +106,70 @@ impl MemoryLog {
     /// Returns an empty log that stores up to `bytes_max` of payloads, divided evenly among its partitions.
     pub fn with_limit(partitions: u32, bytes_max: usize) -> Self {
         let partitions: Vec<_> = (0..partitions).map(|_| Mutex::default()).collect();
-        Self { bytes_max: bytes_max / partitions.len().max(1), partitions }
+        let bytes_max = bytes_max / partitions.len().max(1);
+        Self { bytes_max, partitions: Arc::new(MemoryPartitions(partitions)), clock: LogClock::default() }
+    }
+
+    /// Takes the times of appended records from `clock` instead of the machine.
+    #[must_use]
+    pub fn with_clock(self, clock: LogClock) -> Self {
+        Self { clock, ..self }
     }
 
     fn partition(&self, id: PartitionId) -> Result<&Mutex<MemoryPartition>> {
-        self.partitions.get(id.0 as usize).ok_or_else(|| no_partition(id, self.partitions()))
+        self.partitions.get(id)
+    }
+
+    fn check_room(&self, id: PartitionId, used: usize, more: usize) -> Result<()> {
+        if used + more <= self.bytes_max {
+            return Ok(());
+        }
+        Err(Error::limit(format!(
+            "partition {id} of the log in memory holds {used} bytes and cannot take {more} more, the limit is {}",
+            self.bytes_max
+        )))
     }
 }
 
 impl Log for MemoryLog {
     fn partitions(&self) -> u32 {
-        self.partitions.len() as u32
+        self.partitions.0.len() as u32
     }
 
-    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<AppendResult> {
+    fn append(&self, partition: PartitionId, record: NewRecord, durability: Durability) -> Result<Ticket> {
         let mut part = self.partition(partition)?.lock();
-        if payloads.is_empty() {
-            return Err(Error::invalid(
-                "a group of no records cannot be appended: give at least one payload",
-            ));
-        }
-        if part.closed {
-            return Err(Error::unavailable("the log is closed: open it again to write"));
-        }
-        let bytes: usize = payloads.iter().map(|p| p.len()).sum();
-        if part.bytes + bytes > self.bytes_max {
-            return Err(Error::limit(format!(
-                "partition {partition} of the log in memory holds {} bytes and cannot take {bytes} more, the limit is {}",
-                part.bytes, self.bytes_max
-            )));
-        }
-        part.bytes += bytes;
-        let first = part.end();
-        for (i, payload) in payloads.iter().enumerate() {
-            let payload = bytes::Bytes::copy_from_slice(payload);
-            part.records.push(Record { offset: Offset(first + i as u64), time, payload });
-        }
-        let last = Offset(part.end() - 1);
-        Ok(AppendResult { first: Offset(first), last, durability: Durability::Memory })
+        part.check_open()?;
+        self.check_room(partition, part.bytes, record.payload.len())?;
+        let now = self.clock.now();
+        let time = part.last_time.map_or(now, |last| last.max(now));
+        let offset = part.push(time, record.payload, record.attachment);
+        let receipt = AppendReceipt { offset, time, durability };
+        Ok(Ticket::assigned_by(self.partitions.clone(), partition, receipt, durability))
     }
 
-    fn sync(&self, partition: PartitionId, upto: Offset, _: Durability) -> Result<()> {
-        let end = self.partition(partition)?.lock().end();
-        if upto.0 >= end {
-            return Err(Error::invalid(format!("offset {upto} cannot be synced: the log ends at {end}")));
+    fn subscribe(&self, partition: PartitionId, from: Offset) -> Result<Box<dyn Subscription>> {
+        let mut part = self.partition(partition)?.lock();
+        if from.0 < part.start {
+            return Err(below_start(from, part.start));
         }
-        Ok(())
+        if from.0 > part.end() {
+            return Err(behind_end(from, part.end()));
+        }
+        if part.hand_over.strong_count() > 0 {
+            return Err(already_subscribed(partition));
+        }
+        let hand_over = Arc::new(HandOver::new(part.end()));
+        part.hand_over = Arc::downgrade(&hand_over);
+        let (log, next) = (Arc::clone(&self.partitions), Mutex::new(from.0));
+        Ok(Box::new(LocalSubscription { log, partition, next, hand_over }))
+    }
+
+    fn sync(&self, partition: PartitionId, upto: Offset, durability: Durability) -> Result<()> {
+        self.partitions.sync_records(partition, upto, durability)
     }
 
     fn read(&self, partition: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>> {
-        let part = self.partition(partition)?.lock();
-        if from.0 < part.start {
-            let start = part.start;
-            return Err(Error::not_found(format!(
-                "offset {from} was truncated away: the log starts at {start}"
-            )));
-        }
-        if from.0 > part.end() {
-            return Err(Error::invalid(format!(
-                "offset {from} is behind the end of the log, {}",
-                part.end()
-            )));
-        }
-        let mut taken = 0;
-        let from = (from.0 - part.start) as usize;
-        let fit = part.records[from..].iter().take_while(|r| {
-            let is_first = taken == 0;
-            taken += r.payload.len() + crate::format::RECORD_HEADER_BYTES;
-            is_first || taken <= max_bytes
-        });
-        Ok(fit.cloned().collect())
+        self.partitions.read_records(partition, from, max_bytes)
     }
 
     fn start(&self, partition: PartitionId) -> Offset {
@@ -142,7 +203,25 @@ impl Log for MemoryLog {
     }
 
     fn close(&self) -> Result<()> {
-        self.partitions.iter().for_each(|p| p.lock().closed = true);
+        self.partitions.0.iter().for_each(|p| p.lock().closed = true);
         Ok(())
+    }
+}
+
+impl GroupLog for MemoryLog {
+    fn write(&self, partition: PartitionId, time: Timestamp, payloads: &[&[u8]]) -> Result<AppendResult> {
+        let mut part = self.partition(partition)?.lock();
+        if payloads.is_empty() {
+            return Err(Error::invalid(
+                "a group of no records cannot be appended: give at least one payload",
+            ));
+        }
+        part.check_open()?;
+        self.check_room(partition, part.bytes, payloads.iter().map(|p| p.len()).sum())?;
+        let first = Offset(part.end());
+        for payload in payloads {
+            part.push(time, bytes::Bytes::copy_from_slice(payload), None);
+        }
+        Ok(AppendResult { first, last: Offset(part.end() - 1), durability: Durability::Memory })
     }
 }

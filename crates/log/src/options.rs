@@ -1,10 +1,47 @@
 //! Settings and limits of a local log.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, Timestamp};
 
 use crate::format::{PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
+
+/// Source of the times of records.
+#[derive(Clone)]
+pub struct LogClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl LogClock {
+    /// Takes the times from `now`. They may go back; the log does not.
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl Default for LogClock {
+    /// Returns the clock of the machine.
+    fn default() -> Self {
+        Self::new(machine_time)
+    }
+}
+
+impl fmt::Debug for LogClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogClock")
+    }
+}
+
+/// Returns the time of the machine's clock.
+pub(crate) fn machine_time() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(since.as_micros() as i64)
+}
 
 /// Settings of a [`crate::LocalLog`]. Start from [`LogOptions::new`] and change fields.
 #[derive(Debug, Clone)]
@@ -33,6 +70,8 @@ pub struct LogOptions {
     /// Salt of the checksums of new partitions, see [`crate::format`]. Random; tests that compare bytes set
     /// it.
     pub salt: u64,
+    /// Source of the times of appended records; by default the clock of the machine.
+    pub clock: LogClock,
 }
 
 impl LogOptions {
@@ -48,6 +87,7 @@ impl LogOptions {
             background_sync_ms: 100,
             repair: false,
             salt: RandomState::new().build_hasher().finish(),
+            clock: LogClock::default(),
         }
     }
 

@@ -6,25 +6,29 @@
 //! callers. Records that arrive during this time are left to the next leader.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use tidemill_types::{Error, Offset, Result, Timestamp};
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::api::{AppendResult, Durability, Record};
+use crate::api::{AppendResult, Durability, NewRecord, Record};
 use crate::disk::{Disk, DiskFile};
 use crate::failure::{IoFailure, IoResultExt};
 use crate::format::{Checksum, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::options::LogOptions;
 use crate::segment::{Span, file_name, read_records};
+use crate::subscription::{HandOver, already_subscribed, behind_end, below_start};
 use crate::tail::{Chunk, Group, Tail, group_cost};
+use crate::ticket::AppendReceipt;
 use crate::writer::{Progress, Segments, Writer};
 
 /// Minimum size of the newest segment to be rolled when all of its records are truncated; a smaller one
 /// stays, because a new segment would hardly be smaller.
 const ROLL_BYTES_MIN: u64 = 64 << 10;
+/// Size from which an appended payload is shared instead of copied: below, a second slice to write costs more.
+const SHARED_BYTES_MIN: usize = 4 << 10;
 
 pub(crate) struct Partition {
     dir: PathBuf,
@@ -45,8 +49,12 @@ struct State {
     next: u64,
     /// Position in the newest segment at which the last record will end, see [`Group::pos`].
     end_pos: u64,
+    /// Latest time of a record.
+    last_time: Timestamp,
     progress: Progress,
     tail: Tail,
+    /// Gets the attachments of records; dead if nobody consumes the partition.
+    hand_over: Weak<HandOver>,
     /// Whether a leader is active.
     leader_active: bool,
     /// Failure of the latest disk work and its time; `None` if that succeeded.
@@ -68,11 +76,13 @@ impl State {
 
 impl Partition {
     /// Continues after the records that recovery found; all of them are durable.
-    pub(crate) fn new(writer: Writer, options: &LogOptions) -> Self {
+    ///
+    /// Errors: those of reading the last record, for its time.
+    pub(crate) fn new(writer: Writer, options: &LogOptions) -> Result<Self> {
         let segments = Arc::clone(&writer.segments);
         let next = segments.lock().back().map_or(0, |s| s.next);
         let end_pos = writer.pos;
-        Self {
+        let partition = Self {
             dir: writer.dir.clone(),
             disk: Arc::clone(&writer.disk),
             options: options.clone(),
@@ -81,8 +91,10 @@ impl Partition {
             state: Mutex::new(State {
                 next,
                 end_pos,
+                last_time: Timestamp(i64::MIN),
                 progress: Progress { written: next, durable: next },
                 tail: Tail::default(),
+                hand_over: Weak::new(),
                 leader_active: false,
                 last_error: None,
                 failures: 0,
@@ -91,23 +103,61 @@ impl Partition {
             changed: Condvar::new(),
             writer: Mutex::new(writer),
             last_read: Mutex::new(None),
+        };
+        if partition.start() < next {
+            let last = partition.read(next - 1, 1)?;
+            partition.state.lock().last_time = last.first().map_or(Timestamp(i64::MIN), |record| record.time);
         }
+        Ok(partition)
     }
 
-    /// Implements [`crate::Log::write`]. Also returns whether more than half of `pending_bytes_max` waits for
+    /// Implements [`crate::Log::append`]; the durability of the receipt is [`Durability::Memory`]. Returns like
+    /// [`Partition::write`].
+    pub(crate) fn append(&self, record: NewRecord) -> Result<(AppendReceipt, bool)> {
+        let NewRecord { payload, attachment } = record;
+        let cost = self.check_group(std::iter::once(payload.len()))?;
+        let mut state = self.state.lock();
+        self.wait_for_room(&mut state, cost)?;
+        let time = self.options.clock.now().max(state.last_time);
+        let (appended, much) = self.push(&mut state, time, |group| match payload.len() < SHARED_BYTES_MIN {
+            true => Chunk::copied(group, &[&payload]),
+            false => Chunk::shared(group, vec![payload]),
+        });
+        if let Some(hand_over) = state.hand_over.upgrade() {
+            hand_over.push(state.next, time, attachment);
+        }
+        Ok((AppendReceipt { offset: appended.last, time, durability: Durability::Memory }, much))
+    }
+
+    /// Registers the subscription that gets attachments from now on, at `from`.
+    pub(crate) fn subscribe(&self, id: PartitionId, from: u64) -> Result<Arc<HandOver>> {
+        self.check_start(from)?;
+        let mut state = self.state.lock();
+        if from > state.next {
+            return Err(behind_end(Offset(from), state.next));
+        }
+        if state.hand_over.strong_count() > 0 {
+            return Err(already_subscribed(id));
+        }
+        let hand_over = Arc::new(HandOver::new(state.next));
+        state.hand_over = Arc::downgrade(&hand_over);
+        Ok(hand_over)
+    }
+
+    /// Implements [`crate::GroupLog::write`]. Also returns whether more than half of `pending_bytes_max` waits for
     /// the disk.
     pub(crate) fn write(&self, time: Timestamp, payloads: &[&[u8]]) -> Result<(AppendResult, bool)> {
         let cost = self.check_group(payloads.iter().map(|p| p.len()))?;
-        self.push(time, cost, |group| Chunk::copied(group, payloads))
+        self.write_group(time, cost, |group| Chunk::copied(group, payloads))
     }
 
-    /// Implements [`crate::Log::write_owned`]; returns like [`Partition::write`].
+    /// Implements [`crate::GroupLog::write_owned`]; returns like [`Partition::write`].
     pub(crate) fn write_owned(&self, time: Timestamp, payloads: Vec<Bytes>) -> Result<(AppendResult, bool)> {
         let cost = self.check_group(payloads.iter().map(Bytes::len))?;
-        self.push(time, cost, |group| Chunk::shared(group, payloads))
+        self.write_group(time, cost, |group| Chunk::shared(group, payloads))
     }
 
-    fn push(
+    fn write_group(
         &self,
         time: Timestamp,
         cost: usize,
@@ -115,17 +165,31 @@ impl Partition {
     ) -> Result<(AppendResult, bool)> {
         let mut state = self.state.lock();
         self.wait_for_room(&mut state, cost)?;
+        let written = self.push(&mut state, time, chunk);
+        if let Some(hand_over) = state.hand_over.upgrade() {
+            hand_over.push(state.next, time, None);
+        }
+        Ok(written)
+    }
+
+    fn push(
+        &self,
+        state: &mut State,
+        time: Timestamp,
+        chunk: impl FnOnce(Group) -> Chunk,
+    ) -> (AppendResult, bool) {
         let first = state.next;
         let (durable, pos) = (state.progress.durable, state.end_pos);
         let chunk = chunk(Group { checksum: self.checksum, first, durable, time, pos });
         state.next = chunk.next();
+        state.last_time = time.max(state.last_time);
         state.end_pos = end_pos(pos, chunk.disk_bytes as u64, self.options.segment_bytes);
         state.tail.push(chunk);
         let last = state.next - 1;
         let much = state.tail.unsynced_bytes() > self.options.pending_bytes_max / 2;
         let appended =
             AppendResult { first: Offset(first), last: Offset(last), durability: Durability::Memory };
-        Ok((appended, much))
+        (appended, much)
     }
 
     fn check_group(&self, lengths: impl ExactSizeIterator<Item = usize> + Clone) -> Result<usize> {
@@ -279,10 +343,7 @@ impl Partition {
         {
             let state = self.state.lock();
             if from > state.next {
-                return Err(Error::invalid(format!(
-                    "offset {from} is behind the end of the log, {}",
-                    state.next
-                )));
+                return Err(behind_end(Offset(from), state.next));
             }
             if from == state.next || state.tail.first().is_some_and(|first| from >= first) {
                 return Ok(state.tail.read(from, max_bytes));
@@ -302,9 +363,7 @@ impl Partition {
     fn check_start(&self, from: u64) -> Result<()> {
         let start = self.start();
         if from < start {
-            return Err(Error::not_found(format!(
-                "offset {from} was truncated away: the log starts at {start}"
-            )));
+            return Err(below_start(Offset(from), start));
         }
         Ok(())
     }

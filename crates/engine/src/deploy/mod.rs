@@ -87,6 +87,7 @@ fn replace_app(
     old.app = old.app.with_registry(app.registry().into_owned());
     // the current location: the tables have been moved, or there are none yet
     old.app.settings.tables.clone_from(&app.settings.tables);
+    old.app.settings.log.clone_from(&app.settings.log);
     let before = match compile_app_for(&old.app, data.partitions()) {
         Ok(before) => before,
         Err(e) => return replace_unreadable_app(data, old, app, environment, e),
@@ -178,7 +179,8 @@ fn replace_unreadable_app(
     why: Error,
 ) -> Result<(Arc<Core>, StartupReport)> {
     let why = why.context(format!("the app that is deployed in {} cannot be opened", data.path().display()));
-    let log = environment.log.open(data.path(), &old.app.settings, data.partitions())?.log;
+    let log =
+        environment.log.open(data.path(), &old.app.settings, data.partitions(), &environment.clock)?.log;
     let mut since = Vec::new();
     for p in (0..data.partitions()).map(PartitionId) {
         since.push(log.end(p));

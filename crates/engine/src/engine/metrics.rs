@@ -116,7 +116,7 @@ impl Engine {
                 "tidemill_partition_inbox_bytes",
                 "Bytes written to the log but not applied.",
                 Gauge,
-                by_partition(&|p| p.apply_queue.depth().1 as u64),
+                by_partition(&|p| p.backlog.depth().1 as u64),
             ),
             metric(
                 "tidemill_documents_bytes",

@@ -77,8 +77,8 @@ impl Engine {
             int("log_end", all.iter().map(|p| core.log.end(p.id).0)),
             int("durable", all.iter().map(|p| core.log.durable(p.id).0)),
             int("applied", all.iter().map(|p| p.applied().0)),
-            int("inbox_records", all.iter().map(|p| p.apply_queue.depth().0 as u64)),
-            int("inbox_bytes", all.iter().map(|p| p.apply_queue.depth().1 as u64)),
+            int("inbox_records", all.iter().map(|p| p.backlog.depth().0 as u64)),
+            int("inbox_bytes", all.iter().map(|p| p.backlog.depth().1 as u64)),
             int("documents_bytes", all.iter().map(|p| p.view().documents.bytes())),
         ]
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemill_log::disk::Disk;
 use tidemill_log::sim_disk::SimDisk;
-use tidemill_log::{LocalLog, LogOptions};
+use tidemill_log::{LocalLog, LogClock, LogOptions};
 use tidemill_types::{Result, Timestamp};
 use tidemill_zones::ZonesOptions;
 use tidemill_zones::sim_store::FaultyStore;
@@ -115,13 +115,21 @@ impl Clock for SimClock {
 struct SimLogProvider(SimDisk);
 
 impl LogProvider for SimLogProvider {
-    fn open(&self, data_dir: &Path, settings: &Settings, partitions: u32) -> Result<OpenedLog> {
+    fn open(
+        &self,
+        data_dir: &Path,
+        settings: &Settings,
+        partitions: u32,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<OpenedLog> {
+        let clock = Arc::clone(clock);
         let options = LogOptions {
             segment_bytes: settings.segment_bytes,
             // no thread, no time of the machine, no randomness of the machine
             background_sync_ms: 0,
             retry_wait_ms: 0,
             salt: 7,
+            clock: LogClock::new(move || clock.now()),
             ..LogOptions::new(partitions)
         };
         let disk: Arc<dyn Disk> = Arc::new(self.0.clone());

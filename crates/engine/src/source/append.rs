@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidemill_connect::{Source, SourceBatch};
+use tidemill_log::Ticket;
 use tidemill_types::{PartitionId, Result};
 
 use crate::core::Core;
@@ -127,10 +128,12 @@ pub(super) fn append_with_retry(core: &Arc<Core>, p: usize, entry: impl Fn() -> 
     debug_assert_eq!(partition.id, PartitionId(p as u32));
     loop {
         let result = partition
-            .apply_queue
+            .backlog
             .wait_for_room(&*core.clock, Duration::from_secs(1))
             .and_then(|()| core.check_disk_space())
-            .and_then(|()| partition.write(core, entry(), core.deployment.settings.durability, None));
+            .and_then(|()| partition.append(core, entry(), core.deployment.settings.durability, None))
+            // the next entry has a later position in the source: it must not be in the log without this one
+            .and_then(Ticket::wait_assigned);
         match result {
             Ok(_) => return Ok(()),
             Err(e) if !e.kind().is_retryable() || core.sources_stopping() => return Err(e),

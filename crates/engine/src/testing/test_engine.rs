@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 use tidemill_docs::Command;
 use tidemill_flow::functions::json_text::to_json;
 use tidemill_log::disk::OsDisk;
-use tidemill_log::{Durability, MemoryLog};
+use tidemill_log::{Durability, LogClock, MemoryLog};
 use tidemill_rules::expr::value::document_json;
 use tidemill_rules::why::Selector;
 use tidemill_types::{
@@ -70,6 +70,7 @@ impl TestEngine {
         let partitions = (0..core.deployment.partitions())
             .map(|p| Ok(Partition::new(PartitionState::new(&core.deployment, PartitionId(p))?, queue_bytes)));
         core.set_partitions(partitions.collect::<Result<_>>()?);
+        core.partitions().iter().try_for_each(|p| p.start_consuming(&core))?;
         let streams = core.deployment.program.streams();
         let stored = streams.iter().map(|stream| core.subscribers.subscribe(&stream.name)).collect();
         let made = streams.iter().map(|_| Vec::new()).collect();
@@ -215,7 +216,7 @@ impl TestEngine {
                 files.filter(|(number, file)| file.plan.playback && !has_idle_advance(&self.core, *number));
             let jumps: Vec<_> = files.filter_map(|(_, file)| Some((file.name.clone(), jump?))).collect();
             if !jumps.is_empty() {
-                partition.write(&self.core, Entry::Tick { jumps }, Durability::Memory, None)?;
+                partition.append(&self.core, Entry::Tick { jumps }, Durability::Memory, None)?.wait()?;
             }
         }
         self.apply_all()
@@ -225,7 +226,7 @@ impl TestEngine {
     fn write(&mut self, partition: PartitionId, entry: Entry) -> Result<crate::apply::ApplyReply> {
         let (sender, receiver) = crossbeam_channel::bounded(1);
         let to = &self.core.partitions()[partition.0 as usize];
-        to.write(&self.core, entry, Durability::Memory, Some(sender))?;
+        to.append(&self.core, entry, Durability::Memory, Some(sender))?.wait()?;
         // the reply has the ids of the sent events; it must be read before stored events are collected, to
         // tell the sent from the derived ones
         to.apply_pending(&self.core, self.core.partitions());
@@ -414,6 +415,8 @@ fn services_in_memory(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>
     let deployment = Arc::new(Deployment::new(app, compiled.clone(), partitioner));
     let zones = runtime.block_on(Zones::open("memory:///", 1, ZonesOptions::default(), &[]))?;
     let tables = TableSet::open(&deployment, zones, runtime)?;
-    let log = Arc::new(MemoryLog::new(partitions));
+    let log_clock = Arc::clone(&clock);
+    let log = MemoryLog::new(partitions).with_clock(LogClock::new(move || log_clock.now()));
+    let log = Arc::new(log);
     Ok(Services::new(PathBuf::new(), Arc::new(OsDisk), deployment, clock, log, tables))
 }

@@ -32,7 +32,6 @@ mod tx;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -41,7 +40,8 @@ use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use self::entry::{Entry, ItemRun};
 use self::state::State;
 pub use self::tx::Tx;
-use crate::api::{Durability, Log};
+use crate::api::{Durability, GroupLog};
+use crate::options::machine_time;
 
 /// Read size in bytes while the queues are rebuilt.
 const READ_BYTES: usize = 4 << 20;
@@ -68,11 +68,6 @@ impl Default for QueueOptions {
     }
 }
 
-fn machine_time() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp(since.as_micros() as i64)
-}
-
 /// Permanent id of an item: the offset of the record that put it and its index there. Displayed as `1042/7`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId {
@@ -95,7 +90,7 @@ pub struct Queues {
 }
 
 struct Inner {
-    log: Arc<dyn Log>,
+    log: Arc<dyn GroupLog>,
     partition: PartitionId,
     options: QueueOptions,
     state: Mutex<State>,
@@ -118,7 +113,7 @@ impl Queues {
     ///
     /// Errors: `Corrupt` when a record is not a queue entry, `Invalid` for a partition that the log does not
     /// have.
-    pub fn open(log: Arc<dyn Log>, partition: PartitionId, options: QueueOptions) -> Result<Self> {
+    pub fn open(log: Arc<dyn GroupLog>, partition: PartitionId, options: QueueOptions) -> Result<Self> {
         if partition.0 >= log.partitions() {
             return Err(crate::local::no_partition(partition, log.partitions()));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_log::{Durability, LocalLog, Log, LogOptions};
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogOptions};
 use tidemill_types::{Offset, Timestamp};
 
 use crate::basics::{P, options, payloads};

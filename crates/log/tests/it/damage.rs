@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidemill_log::disk::Disk;
-use tidemill_log::{CutReason, Durability, LocalLog, Log, LogOptions, RecoveryReport};
+use tidemill_log::{CutReason, Durability, GroupLog, LocalLog, Log, LogOptions, RecoveryReport};
 use tidemill_types::{Error, ErrorKind, Offset, Timestamp};
 
 use crate::basics::{P, options, payloads};
@@ -34,7 +34,7 @@ fn disk_with(n: u8) -> SimDisk {
     let disk = SimDisk::default();
     let (log, _) = open(&disk, options()).unwrap();
     for i in 0..n {
-        log.append(P, Timestamp(-1), &[&[i + 1; PAYLOAD]], Durability::Fsync).unwrap();
+        log.write_and_sync(P, Timestamp(-1), &[&[i + 1; PAYLOAD]], Durability::Fsync).unwrap();
     }
     disk
 }
@@ -58,7 +58,7 @@ fn any_cut_of_the_last_segment_is_a_torn_tail() {
             }
         }
         assert_eq!(
-            log.append(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap().first,
+            log.write_and_sync(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap().first,
             Offset(whole as u64)
         );
     }
@@ -111,7 +111,7 @@ fn repair_cuts_at_the_damage_and_keeps_what_it_cut() {
     let cut = report.cut.unwrap();
     assert_eq!((cut.reason, cut.pos, cut.bytes, cut.records), (CutReason::Damaged, 240, 300, 2));
     assert!(disk.names().contains(&cut.quarantined_as[0]), "{:?}", disk.names());
-    log.append(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
+    log.write_and_sync(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
     drop(log);
     assert_eq!(open(&disk, options()).unwrap().1.end, Offset(3));
 }
@@ -176,7 +176,7 @@ fn a_missing_newest_segment_is_told_and_repaired_only_when_asked_for() {
         drop(log);
         let (log, report) = open(&disk, options()).unwrap();
         assert_eq!((report.end, report.cut), (end, None));
-        log.append(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
+        log.write_and_sync(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
         drop(log);
         assert_eq!(open(&disk, options()).unwrap().1.end, end.next());
     }
@@ -205,7 +205,7 @@ fn a_log_of_an_earlier_release_has_no_note_and_gets_one() {
     Disk::remove(&disk, Path::new(NOTE)).unwrap();
     let (log, report) = open(&disk, options()).unwrap();
     assert_eq!((report.end, report.cut), (Offset(100), None));
-    log.append(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
+    log.write_and_sync(P, Timestamp(0), &[b"on"], Durability::Fsync).unwrap();
     drop(log);
     Disk::remove(&disk, segments(&disk).last().unwrap()).unwrap();
     assert_eq!(open(&disk, options()).err().unwrap().kind(), ErrorKind::Corrupt);
@@ -246,7 +246,7 @@ fn unwritten_sector_in_the_last_write_is_torn_but_not_in_an_earlier_one() {
         if synced_before {
             log.flush().unwrap();
         }
-        log.append(P, Timestamp(-1), &[&[99; PAYLOAD]], Durability::Fsync).unwrap();
+        log.write_and_sync(P, Timestamp(-1), &[&[99; PAYLOAD]], Durability::Fsync).unwrap();
         drop(log);
         disk.edit(&segment(0), |bytes| bytes[512..1024].fill(0));
         let opened = open(&disk, options());
@@ -264,8 +264,9 @@ fn unwritten_sector_in_the_last_write_is_torn_but_not_in_an_earlier_one() {
 fn half_a_group_is_cut() {
     let disk = SimDisk::default();
     let (log, _) = open(&disk, options()).unwrap();
-    log.append(P, Timestamp(0), &[b"whole"], Durability::Fsync).unwrap();
-    log.append(P, Timestamp(0), &[&[1; PAYLOAD], &[2; PAYLOAD], &[3; PAYLOAD]], Durability::Fsync).unwrap();
+    log.write_and_sync(P, Timestamp(0), &[b"whole"], Durability::Fsync).unwrap();
+    log.write_and_sync(P, Timestamp(0), &[&[1; PAYLOAD], &[2; PAYLOAD], &[3; PAYLOAD]], Durability::Fsync)
+        .unwrap();
     drop(log);
     disk.edit(&segment(0), |bytes| bytes.truncate(HEADER + 37 + 200));
     let (log, report) = open(&disk, options()).unwrap();
@@ -282,12 +283,12 @@ fn records_inside_a_torn_payload_do_not_count() {
     let other = SimDisk::default();
     let (log, _) = open(&other, LogOptions { salt: 8, ..options() }).unwrap();
     for _ in 0..20 {
-        log.append(P, Timestamp(-1), &[&[1; PAYLOAD]], Durability::Fsync).unwrap();
+        log.write_and_sync(P, Timestamp(-1), &[&[1; PAYLOAD]], Durability::Fsync).unwrap();
     }
     drop(log);
     other.edit(&segment(0), |bytes| image = bytes.clone());
     let (log, _) = open(&disk, options()).unwrap();
-    log.append(P, Timestamp(0), &[&image], Durability::Fsync).unwrap();
+    log.write_and_sync(P, Timestamp(0), &[&image], Durability::Fsync).unwrap();
     drop(log);
     disk.edit(&segment(0), |bytes| bytes.truncate(bytes.len() - 1));
     assert_eq!(open(&disk, options()).unwrap().1.end, Offset(3));
@@ -300,7 +301,7 @@ fn long_records_are_checked_as_well() {
     let large = || LogOptions { segment_bytes: 64 << 20, ..options() };
     let (log, _) = open(&disk, large()).unwrap();
     for i in 1..4_u8 {
-        log.append(P, Timestamp(-1), &[&vec![i; 3 << 20]], Durability::Fsync).unwrap();
+        log.write_and_sync(P, Timestamp(-1), &[&vec![i; 3 << 20]], Durability::Fsync).unwrap();
     }
     drop(log);
     let (log, report) = open(&disk, large()).unwrap();

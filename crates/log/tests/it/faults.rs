@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tidemill_log::{Durability, LocalLog, Log, LogOptions};
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogOptions};
 use tidemill_types::{Error, ErrorKind, Offset, Timestamp};
 
 use crate::basics::{P, options, payloads};
@@ -16,7 +16,7 @@ fn open(disk: &SimDisk, options: LogOptions) -> LocalLog {
 }
 
 fn append(log: &LocalLog, payload: &[u8], durability: Durability) -> Result<Offset, Error> {
-    log.append(P, Timestamp(0), &[payload], durability).map(|a| a.first)
+    log.write_and_sync(P, Timestamp(0), &[payload], durability).map(|a| a.first)
 }
 
 fn after_power_loss(disk: &SimDisk) -> SimDisk {
@@ -144,7 +144,7 @@ fn short_writes_are_continued() {
     let disk = SimDisk::default();
     disk.set_write_max(Some(17));
     let log = open(&disk, options());
-    log.append(P, Timestamp(0), &[&[1; 100], &[2; 5000]], Durability::Fsync).unwrap();
+    log.write_and_sync(P, Timestamp(0), &[&[1; 100], &[2; 5000]], Durability::Fsync).unwrap();
     assert_eq!(payloads(&open(&after_power_loss(&disk), options()), P), [vec![1; 100], vec![2; 5000]]);
 }
 
@@ -192,7 +192,7 @@ fn one_fsync_serves_all_that_wait() {
 fn group_above_the_pending_limit_waits_until_nothing_else_is_pending() {
     let disk = SimDisk::default();
     let log = open(&disk, LogOptions { pending_bytes_max: 10_000, ..options() });
-    log.append(P, Timestamp(0), &[&[1; 500]], Durability::Memory).unwrap();
+    log.write_and_sync(P, Timestamp(0), &[&[1; 500]], Durability::Memory).unwrap();
     log.write(P, Timestamp(0), &[&[2; 6000], &[3; 6000]]).unwrap();
     assert_eq!(log.durable(P), Offset(1), "what was pending is on the disk");
     // The large group is pending now, and the next write waits for it.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidemill_log::{Durability, LocalLog, Log, LogOptions};
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogOptions};
 use tidemill_types::{Offset, Timestamp};
 
 use crate::basics::{P, options};
@@ -25,7 +25,7 @@ fn segments_are_as_described() {
     let options = LogOptions { salt: 0x1122_3344_5566_7788, ..options() };
     let open = || LocalLog::open_on(Arc::new(disk.clone()), Path::new("/log"), options.clone()).unwrap();
     let time = Timestamp::parse("2013-01-01T10:17:00Z").unwrap();
-    open().0.append(P, time, &[b"tide", b"mill"], Durability::Fsync).unwrap();
+    open().0.write_and_sync(P, time, &[b"tide", b"mill"], Durability::Fsync).unwrap();
     let path = PathBuf::from("/log/p00000/00000000000000000000.seg");
     let mut written = Vec::new();
     disk.edit(&path, |bytes| written = bytes.clone());

@@ -1,6 +1,7 @@
 //! Tests of the log with disks that fail, crash and fill up.
 
 mod basics;
+mod contract;
 mod crash;
 mod damage;
 mod faults;

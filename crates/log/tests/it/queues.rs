@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidemill_log::queue::{ItemId, QueueOptions, Queues};
-use tidemill_log::{Durability, LocalLog, Log, LogOptions, MemoryLog};
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogOptions, MemoryLog};
 use tidemill_types::{ErrorKind, Offset, Timestamp};
 
 use crate::basics::{P, options};
@@ -38,7 +38,7 @@ fn ids(taken: &[(ItemId, bytes::Bytes)]) -> Vec<ItemId> {
 
 #[test]
 fn uncommitted_puts_are_never_seen() {
-    let log: Arc<dyn Log> = Arc::new(MemoryLog::new(1));
+    let log: Arc<dyn GroupLog> = Arc::new(MemoryLog::new(1));
     let queues = Queues::open(Arc::clone(&log), P, small()).unwrap();
     let mut tx = queues.begin();
     tx.put("a", b"1").unwrap();
@@ -59,7 +59,7 @@ fn uncommitted_puts_are_never_seen() {
 
 #[test]
 fn taken_items_come_back_by_nack_and_by_reopening_only() {
-    let log: Arc<dyn Log> = Arc::new(MemoryLog::new(1));
+    let log: Arc<dyn GroupLog> = Arc::new(MemoryLog::new(1));
     let queues = Queues::open(Arc::clone(&log), P, small()).unwrap();
     put(&queues, "q", &[b"1", b"2", b"3", b"4"]);
     let taken = queues.take("q", 3);
@@ -85,7 +85,7 @@ fn taken_items_come_back_by_nack_and_by_reopening_only() {
 
 #[test]
 fn limits_are_told() {
-    let log: Arc<dyn Log> = Arc::new(MemoryLog::new(1));
+    let log: Arc<dyn GroupLog> = Arc::new(MemoryLog::new(1));
     let options = QueueOptions { items_bytes_max: 2000, ..small() };
     let queues = Queues::open(log, P, options).unwrap();
     let mut tx = queues.begin();
@@ -152,7 +152,7 @@ fn failed_ack_can_be_repeated_and_is_durable_then() {
 fn forgotten_items_do_not_keep_the_log() {
     let disk = SimDisk::default();
     let log = log_on(&disk);
-    let queues = Queues::open(Arc::clone(&log) as Arc<dyn Log>, P, small()).unwrap();
+    let queues = Queues::open(Arc::clone(&log) as Arc<dyn GroupLog>, P, small()).unwrap();
     put(&queues, "forgotten", &[b"never taken", &[9; 100]]);
     put(&queues, "held", &[b"gone", b"taken", b"later"]);
     let held = queues.take("held", 2);
@@ -185,7 +185,7 @@ fn forgotten_items_do_not_keep_the_log() {
 #[test]
 fn foreign_records_are_told() {
     let log = Arc::new(MemoryLog::new(1));
-    log.append(P, Timestamp(0), &[b"\x09"], Durability::Memory).unwrap();
+    log.write_and_sync(P, Timestamp(0), &[b"\x09"], Durability::Memory).unwrap();
     let error = Queues::open(log, P, small()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("record 0 of partition 0 is no queue entry: 9 is no kind"), "{error}");
