@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 const LAYERS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("log", &["types"]),
+    ("log-kafka", &["types", "log"]),
     ("lang", &["types"]),
     ("docs", &["types"]),
     ("zones", &["types"]),
@@ -24,7 +25,23 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sql", &["types", "docs", "zones"]),
     ("engine", &["types", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
     ("server", &["types", "docs", "rules", "engine"]),
-    ("tidemill", &["types", "lang", "docs", "files", "rules", "flow", "zones", "sql", "engine", "server"]),
+    (
+        "tidemill",
+        &[
+            "types",
+            "log",
+            "log-kafka",
+            "lang",
+            "docs",
+            "files",
+            "rules",
+            "flow",
+            "zones",
+            "sql",
+            "engine",
+            "server",
+        ],
+    ),
 ];
 
 /// Crates that must build without these heavy dependencies, so that they build and test in seconds.

@@ -1,0 +1,14 @@
+//! The log on Kafka: one topic, a Kafka partition per partition, a message per record.
+//!
+//! `docs/rfcs/0007-log-contract.md` gives the contract and how Kafka keeps it. Several processes may append to one topic;
+//! each partition must have one owner, which this crate does not see to.
+
+mod config;
+mod consumer;
+mod error;
+mod log;
+mod producer;
+mod topic;
+
+pub use config::KafkaConfig;
+pub use log::KafkaLog;

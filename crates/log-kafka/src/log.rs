@@ -1,0 +1,163 @@
+//! The log as its users see it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tidemill_log::{Durability, Log, NewRecord, Record, Subscription, Ticket};
+use tidemill_types::{Error, Offset, PartitionId, Result};
+
+use crate::config::KafkaConfig;
+use crate::consumer::{KafkaSubscription, Reader};
+use crate::error::no_partition;
+use crate::producer::{PartitionProgress, Producer, Shared};
+use crate::topic::Topic;
+
+/// A log in a topic of a Kafka cluster.
+///
+/// Shape: record and message have the same partition and offset.
+/// Durability: every level means that all in-sync replicas have acknowledged the record.
+/// Time: that of the broker's append, in whole milliseconds.
+/// Bounds: see [`KafkaConfig`].
+pub struct KafkaLog {
+    shared: Arc<Shared>,
+    topic: Topic,
+    producer: Producer,
+    readers: Vec<Reader>,
+}
+
+impl KafkaLog {
+    /// Opens the log; creates the topic with `partitions` partitions if there is none.
+    ///
+    /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions or settings
+    /// with which records would be lost.
+    pub fn open(config: &KafkaConfig, partitions: u32) -> Result<Self> {
+        let topic = Topic::open(config, partitions)?;
+        let progress = |p| {
+            let (start, end) = topic.watermarks(PartitionId(p))?;
+            let progress = PartitionProgress::default();
+            progress.start.store(start, Ordering::Release);
+            progress.end.store(end, Ordering::Release);
+            Ok(progress)
+        };
+        let progress = (0..partitions).map(progress).collect::<Result<Vec<_>>>()?;
+        let shared = Arc::new(Shared::new(config.clone(), progress));
+        let producer = Producer::open(&shared)?;
+        Ok(Self { shared, topic, producer, readers: (0..partitions).map(|_| Reader::default()).collect() })
+    }
+
+    fn partition(&self, id: PartitionId) -> Result<&PartitionProgress> {
+        self.shared.partitions.get(id.0 as usize).ok_or_else(|| no_partition(id, self.partitions()))
+    }
+
+    /// Checks a position, and asks the brokers for the end if it lies at or after the known one.
+    fn check(&self, id: PartitionId, from: Offset) -> Result<u64> {
+        let progress = self.partition(id)?;
+        if from.0 >= progress.end.load(Ordering::Acquire) {
+            let (start, end) = self.topic.watermarks(id)?;
+            progress.start.fetch_max(start, Ordering::AcqRel);
+            progress.end.fetch_max(end, Ordering::AcqRel);
+        }
+        let (start, end) = (progress.start.load(Ordering::Acquire), progress.end.load(Ordering::Acquire));
+        if from.0 < start {
+            return Err(Error::not_found(format!(
+                "offset {from} was truncated away: the log starts at {start}"
+            )));
+        }
+        if from.0 > end {
+            return Err(Error::invalid(format!("offset {from} is behind the end of the log, {end}")));
+        }
+        Ok(end)
+    }
+}
+
+impl Log for KafkaLog {
+    fn partitions(&self) -> u32 {
+        self.shared.partitions.len() as u32
+    }
+
+    fn append(&self, partition: PartitionId, record: NewRecord, _: Durability) -> Result<Ticket> {
+        self.partition(partition)?;
+        self.producer.append(partition, record)
+    }
+
+    fn subscribe(&self, partition: PartitionId, from: Offset) -> Result<Box<dyn Subscription>> {
+        self.check(partition, from)?;
+        let progress = self.partition(partition)?;
+        if !progress.start_consuming() {
+            return Err(Error::conflict(format!(
+                "partition {partition} of the log is consumed already: end that subscription first"
+            )));
+        }
+        // recovery is over
+        self.readers[partition.0 as usize].rest();
+        match KafkaSubscription::open(&self.shared, partition, from) {
+            Ok(subscription) => Ok(Box::new(subscription)),
+            Err(e) => {
+                progress.stop_consuming();
+                Err(e)
+            }
+        }
+    }
+
+    /// Acknowledged records are durable. Appenders know an offset only then, and consumers get no others.
+    fn sync(&self, partition: PartitionId, upto: Offset, _: Durability) -> Result<()> {
+        let progress = self.partition(partition)?;
+        if upto.0 < progress.end.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let (_, end) = self.topic.watermarks(partition)?;
+        progress.end.fetch_max(end, Ordering::AcqRel);
+        if upto.0 >= end {
+            return Err(Error::invalid(format!("offset {upto} cannot be synced: the log ends at {end}")));
+        }
+        Ok(())
+    }
+
+    fn read(&self, partition: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>> {
+        let end = self.check(partition, from)?;
+        if from.0 == end {
+            return Ok(Vec::new());
+        }
+        self.readers[partition.0 as usize].read(&self.shared, partition, from, end, max_bytes)
+    }
+
+    fn start(&self, partition: PartitionId) -> Offset {
+        Offset(self.partition(partition).map_or(0, |p| p.start.load(Ordering::Acquire)))
+    }
+
+    fn end(&self, partition: PartitionId) -> Offset {
+        Offset(self.partition(partition).map_or(0, |p| p.end.load(Ordering::Acquire)))
+    }
+
+    fn durable(&self, partition: PartitionId) -> Offset {
+        self.end(partition)
+    }
+
+    fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()> {
+        let progress = self.partition(partition)?;
+        let upto = upto.min(self.end(partition));
+        if upto.0 > progress.start.load(Ordering::Acquire) {
+            let start = self.topic.truncate(partition, upto)?;
+            progress.start.fetch_max(start, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Estimates from the records that this process appended or consumed.
+    fn bytes(&self, partition: PartitionId) -> u64 {
+        self.partition(partition).map_or(0, PartitionProgress::bytes)
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.shared.problem()
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.producer.flush()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.producer.close();
+        self.producer.flush()
+    }
+}

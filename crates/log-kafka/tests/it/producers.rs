@@ -1,0 +1,106 @@
+//! Several producers, and errors of setting up.
+
+use std::any::Any;
+
+use bytes::Bytes;
+use tidemill_log::{Content, Durability, Log, NewRecord};
+use tidemill_log_kafka::{KafkaConfig, KafkaLog};
+use tidemill_types::{ErrorKind, Offset, PartitionId};
+
+use crate::fresh_topic;
+
+const P: PartitionId = PartitionId(0);
+
+fn attached(text: &str) -> NewRecord {
+    NewRecord {
+        payload: Bytes::from(text.to_owned()),
+        attachment: Some(Box::new(text.to_owned()) as Box<dyn Any + Send>),
+    }
+}
+
+/// The owner gets its own records with their attachments and those of another producer as payloads.
+#[test]
+fn owner_consumes_records_of_other_producers() {
+    let Some(config) = fresh_topic("") else { return };
+    let owner = KafkaLog::open(&config, 1).expect("a new topic");
+    let other = KafkaLog::open(&config, 1).expect("the same topic");
+    let subscription = owner.subscribe(P, Offset(0)).expect("a subscription");
+    let mut tickets = Vec::new();
+    for n in 0..30 {
+        let log = if n % 3 == 0 { &other } else { &owner };
+        let who = if n % 3 == 0 { "other" } else { "owner" };
+        tickets.push((
+            who,
+            n,
+            log.append(P, attached(&format!("{who} {n}")), Durability::Os).expect("a ticket"),
+        ));
+    }
+    let mut by_offset = vec![String::new(); 30];
+    for (who, n, ticket) in tickets {
+        by_offset[ticket.wait().expect("a receipt").offset.0 as usize] = format!("{who} {n}");
+    }
+    let mut seen = Vec::new();
+    while seen.len() < 30 {
+        for record in subscription.next(7).expect("records").expect("an open subscription") {
+            assert_eq!(record.offset, Offset(seen.len() as u64));
+            let (text, own) = match record.content {
+                Content::Attachment(text) => (*text.downcast::<String>().expect("a text"), true),
+                Content::Payload(text) => (String::from_utf8_lossy(&text).into_owned(), false),
+            };
+            assert_eq!(own, text.starts_with("owner"), "{text}");
+            seen.push(text);
+        }
+    }
+    assert_eq!(seen, by_offset, "tickets and consumers agree on the order of all producers");
+    assert_eq!(owner.end(P), Offset(30));
+    assert_eq!(other.read(P, Offset(29), 1).expect("the last record").len(), 1);
+}
+
+#[test]
+fn topic_of_other_shape_is_refused() {
+    let Some(config) = fresh_topic("partitions=2") else { return };
+    let refused = KafkaLog::open(&config, 3).err().expect("another number of partitions");
+    assert!(
+        refused.message().contains("partitions = 2 differs from the setting partitions = 3"),
+        "{refused}"
+    );
+    drop(KafkaLog::open(&config, 2).expect("a new topic"));
+    let config = KafkaConfig { partitions: None, ..config };
+    let refused = KafkaLog::open(&config, 3).err().expect("another number of partitions");
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.message().contains("the topic has 2 partitions"), "{refused}");
+    let config = KafkaConfig { message_bytes_max: 80 << 20, ..config };
+    let refused = KafkaLog::open(&config, 2).err().expect("larger records than the topic takes");
+    assert!(refused.message().contains("max.message.bytes"), "{refused}");
+}
+
+#[test]
+fn record_above_the_limit_is_refused() {
+    let Some(config) = fresh_topic("message_bytes_max=2097152") else { return };
+    let log = KafkaLog::open(&config, 1).expect("a new topic");
+    let refused =
+        log.append(P, vec![1; (2 << 20) + 1].into_record(), Durability::Os).err().expect("too large");
+    assert_eq!(refused.kind(), ErrorKind::LimitReached);
+    let ticket = log.append(P, vec![1; 2 << 20].into_record(), Durability::Os).expect("the largest record");
+    assert_eq!(ticket.wait().expect("a receipt").offset, Offset(0));
+    assert_eq!(log.read(P, Offset(0), 1).expect("the record")[0].payload.len(), 2 << 20);
+}
+
+/// Nobody listens there: no test of brokers, so it runs without them.
+#[test]
+fn absent_brokers_are_an_error_that_names_them() {
+    let config: KafkaConfig = "kafka://127.0.0.1:1/t?request_timeout_ms=300".parse().expect("a valid URL");
+    let error = KafkaLog::open(&config, 1).err().expect("no brokers");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains("kafka://127.0.0.1:1/t"), "{error}");
+}
+
+trait IntoRecord {
+    fn into_record(self) -> NewRecord;
+}
+
+impl IntoRecord for Vec<u8> {
+    fn into_record(self) -> NewRecord {
+        Bytes::from(self).into()
+    }
+}
