@@ -15,6 +15,7 @@
 
 mod collection;
 mod http;
+mod log_url;
 mod options;
 mod tables;
 
@@ -27,6 +28,7 @@ use tidemill_sql::{MissingFields, Sql};
 
 pub use collection::Collection;
 pub use http::SqlOverEngine;
+pub use log_url::LogAtUrl;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
     self as engine, App, BodyFormat, Clock, CollectionInfo, Durability, EmittedEvent, Engine, EngineBuilder,
@@ -49,6 +51,11 @@ pub use crossbeam_channel::Receiver;
 
 use tables::EngineTables;
 
+/// Returns the builder of an engine that has its log where the settings say.
+fn builder(dir: impl AsRef<Path>) -> EngineBuilder {
+    Engine::builder(dir).log(Arc::new(LogAtUrl::default()))
+}
+
 /// Running Tidemill on one data directory. Dropping it stops it in order.
 pub struct Tidemill {
     engine: Arc<Engine>,
@@ -61,19 +68,19 @@ impl Tidemill {
     /// Errors: `NotFound` when no app is deployed; `Conflict` while another process has the directory open;
     /// `Corrupt` with the damaged file.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
-        Self::start(Engine::builder(dir))
+        Self::start(builder(dir))
     }
 
     /// Opens a data directory, creating it if necessary, and deploys `app` in it.
     ///
     /// Errors: those of [`Self::open`]; `Invalid` with all diagnostics when the app does not compile.
     pub fn open_with(dir: impl AsRef<Path>, app: App) -> Result<Self> {
-        Self::start(Engine::builder(dir).app(app))
+        Self::start(builder(dir).app(app))
     }
 
     /// Opens a data directory as [`Self::open_with`] does, with another clock than the machine's, for tests.
     pub fn open_with_clock(dir: impl AsRef<Path>, app: App, clock: Arc<dyn Clock>) -> Result<Self> {
-        Self::start(Engine::builder(dir).app(app).clock(clock))
+        Self::start(builder(dir).app(app).clock(clock))
     }
 
     /// Opens an engine as `builder` says, with SQL over it.

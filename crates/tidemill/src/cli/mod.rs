@@ -47,7 +47,7 @@ use tidemill_types::nearest;
 use tracing_subscriber::EnvFilter;
 
 /// Environment variables that are read, in addition to settings and `RUST_LOG`.
-const VARIABLES: [&str; 2] = ["TIDEMILL_DATA", "TIDEMILL_LISTEN"];
+const VARIABLES: [&str; 3] = ["TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_LOG"];
 
 /// Acts on events within milliseconds and keeps every one of them queryable.
 #[derive(Parser)]
@@ -233,13 +233,15 @@ mod tests {
 
     #[test]
     fn variables_that_look_like_ours_are_told() {
-        for known in ["HOME", "TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_SETTINGS__FLUSH_INTERVAL"] {
+        for known in
+            ["HOME", "TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_LOG", "TIDEMILL_SETTINGS__FLUSH_INTERVAL"]
+        {
             assert_eq!(unknown_variable(known), None);
         }
         for (name, hint) in [
             ("TIDEMILL_SETTING__FLUSH_INTERVAL", "did you mean TIDEMILL_SETTINGS__FLUSH_INTERVAL?"),
             ("TIDEMILL_DAT", "did you mean TIDEMILL_DATA?"),
-            ("TIDEMILL_FLUSH", "known: TIDEMILL_DATA, TIDEMILL_LISTEN"),
+            ("TIDEMILL_FLUSH", "known: TIDEMILL_DATA, TIDEMILL_LISTEN, TIDEMILL_LOG"),
         ] {
             let warning = unknown_variable(name).unwrap();
             assert!(warning.contains(name) && warning.contains(hint), "{warning}");

@@ -1,0 +1,76 @@
+//! Which log an engine uses: segment files in its data directory, or the one that a URL names.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tidemill_engine::{Clock, LocalLogProvider, LogProvider, OpenedLog, Settings};
+use tidemill_log::disk::OsDisk;
+use tidemill_types::Result;
+
+/// Opens the log at a URL, by default that of the setting `log`, by default segment files in the data directory.
+#[derive(Debug, Clone, Default)]
+pub struct LogAtUrl {
+    url: Option<String>,
+}
+
+impl LogAtUrl {
+    /// Takes precedence over the setting with `url`, `kafka://host:port/topic?option=value`.
+    ///
+    /// Errors: `Invalid` for a URL that no log has.
+    pub fn new(url: Option<String>) -> Result<Self> {
+        url.as_deref().map_or(Ok(()), check)?;
+        Ok(Self { url })
+    }
+}
+
+impl LogProvider for LogAtUrl {
+    fn open(
+        &self,
+        data_dir: &Path,
+        settings: &Settings,
+        partitions: u32,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<OpenedLog> {
+        match self.url.as_ref().or(settings.log.as_ref()) {
+            Some(url) => open(url, partitions),
+            None => LocalLogProvider { disk: Arc::new(OsDisk) }.open(data_dir, settings, partitions, clock),
+        }
+    }
+}
+
+#[cfg(feature = "kafka")]
+fn check(url: &str) -> Result<()> {
+    url.parse::<tidemill_log_kafka::KafkaConfig>().map(|_| ())
+}
+
+#[cfg(feature = "kafka")]
+fn open(url: &str, partitions: u32) -> Result<OpenedLog> {
+    let config: tidemill_log_kafka::KafkaConfig = url.parse()?;
+    let log = tidemill_log_kafka::KafkaLog::open(&config, partitions)?;
+    Ok(OpenedLog { log: Arc::new(log), warnings: Vec::new() })
+}
+
+#[cfg(not(feature = "kafka"))]
+fn check(_: &str) -> Result<()> {
+    Err(tidemill_types::Error::invalid(
+        "this program was built without the feature `kafka`: it stores its log in the data directory only",
+    ))
+}
+
+#[cfg(not(feature = "kafka"))]
+fn open(url: &str, _: u32) -> Result<OpenedLog> {
+    check(url).and(Err(tidemill_types::Error::internal("no log has a URL")))
+}
+
+#[cfg(all(test, feature = "kafka"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_of_no_log_is_refused_before_anything_is_opened() {
+        assert!(LogAtUrl::new(None).is_ok());
+        assert!(LogAtUrl::new(Some("kafka://127.0.0.1:9092/events?partitions=2".to_owned())).is_ok());
+        let error = LogAtUrl::new(Some("kafka://127.0.0.1:9092".to_owned())).err().expect("no topic");
+        assert!(error.message().contains("kafka://HOST:PORT"), "{error}");
+    }
+}
