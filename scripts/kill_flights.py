@@ -88,6 +88,11 @@ def arguments():
         metavar="DIR",
         help="directory with events.ndjson.gz and documents (default: the app's own)",
     )
+    parser.add_argument(
+        "--kafka",
+        metavar="HOST:PORT,...",
+        help="log on these brokers, with a topic for each run (scripts/kafka.sh starts some)",
+    )
     parser.add_argument("--no-insights", action="store_true", help="do not check the insights")
     verify_flights.add_truth_arguments(parser)
     parser.add_argument(
@@ -118,6 +123,7 @@ class Campaign:
         self.restart_s, self.recovery_ms, self.peak_kib = [], [], []
         self.kills = self.missed = self.wrong = 0
         self.deadline = time.monotonic() + 60 * options.minutes_max
+        self.called = int(time.time())
 
     def go(self):
         if self.duration_s is None:
@@ -194,10 +200,16 @@ class Campaign:
             shutil.rmtree(data)
         return data
 
+    def log_url(self, data):
+        """The log of a run, the same at each of its starts; a topic of an earlier call has another name."""
+        return f"kafka://{self.options.kafka}/{data.name}-{self.called}"
+
     def command(self, data):
         command = [self.options.tidemill, "run", str(self.options.app), "--data", str(data), "--until-idle"]
         if self.options.events:
             command += ["--set", f"data={self.options.events.resolve()}"]
+        if self.options.kafka:
+            command += ["--log", self.log_url(data)]
         return command + self.options.run_arguments
 
     def start(self, data, kill_after_s=None):
@@ -230,7 +242,8 @@ class Campaign:
         """Differences of a run that ended by itself."""
         if outcome.exit_code != 0:
             return [f"exit {outcome.exit_code}: " + " | ".join(outcome.output)]
-        engine = verify_flights.Engine(self.options.tidemill, data)
+        log = self.log_url(data) if self.options.kafka else None
+        engine = verify_flights.Engine(self.options.tidemill, data, log)
         return verify_flights.check(engine, self.truth, duplicates, insights=not self.options.no_insights)
 
     def tell(self, data, differences, number=None):

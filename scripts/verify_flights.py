@@ -162,8 +162,9 @@ class Truth:
 class Engine:
     """Asks a data directory through `tidemill sql`."""
 
-    def __init__(self, program, data):
+    def __init__(self, program, data, log=None):
         self.program = shutil.which(program) or program
+        self.log = ["--log", log] if log else []
         self.data = data
         self.checks = 0
 
@@ -172,6 +173,7 @@ class Engine:
         if not self.data.is_dir():
             raise CannotCheck(f"{self.data} is no directory")
         command = [self.program, "sql", "--data", str(self.data), "-o", "json", "-c", query]
+        command += self.log
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SQL_S_MAX)
         except FileNotFoundError:

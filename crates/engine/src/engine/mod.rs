@@ -176,7 +176,10 @@ impl Engine {
         let mut problems = self.recovery.warnings.clone();
         problems.extend(self.core.health.problems());
         problems.extend(transfers::find_duplicated(&self.core));
-        let blocked = WRITE_PROBLEM_AREAS.iter().any(|area| self.core.health.has_problem(area));
+        let log_problem = self.core.log.problem();
+        let blocked = log_problem.is_some()
+            || WRITE_PROBLEM_AREAS.iter().any(|area| self.core.health.has_problem(area));
+        problems.extend(log_problem.map(|problem| format!("log: {problem}")));
         Health { ready: !self.core.is_stopping() && !blocked, problems }
     }
 

@@ -3,6 +3,7 @@
 //! Without brokers these tests pass without testing anything, and say so.
 
 mod contract;
+mod engine;
 mod producers;
 
 use std::net::{TcpStream, ToSocketAddrs};

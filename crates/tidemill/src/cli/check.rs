@@ -63,6 +63,7 @@ fn summary(app: &App) -> anyhow::Result<Vec<String>> {
     let mut alone = app.clone();
     // nothing outside that directory, and with minimal resources
     alone.settings.tables = None;
+    alone.settings.log = None;
     alone.settings.partitions = 1;
     let tidemill = Tidemill::open_with(dir.path().join("data"), alone)?;
     let wrong = app.summary.iter().filter_map(|part| {

@@ -40,9 +40,11 @@ use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
-use tidemill::output;
+use tidemill::{Engine, EngineBuilder, LogAtUrl, output};
 use tidemill_types::nearest;
 use tracing_subscriber::EnvFilter;
 
@@ -85,6 +87,19 @@ pub struct DataArgs {
     /// Data directory.
     #[arg(long, env = "TIDEMILL_DATA", value_name = "DIR")]
     pub data: PathBuf,
+    /// Log of the data directory, instead of files in it or of the setting `log`, such as
+    /// kafka://127.0.0.1:9092/events?replication=3.
+    // may hold a password, so help does not show its value
+    #[arg(long, env = "TIDEMILL_LOG", value_name = "URL", hide_env_values = true)]
+    log: Option<String>,
+}
+
+impl DataArgs {
+    /// Returns the builder of an engine on the data directory with its log.
+    fn builder(&self) -> anyhow::Result<EngineBuilder> {
+        let log = LogAtUrl::new(self.log.clone()).context("--log")?;
+        Ok(Engine::builder(&self.data).log(Arc::new(log)))
+    }
 }
 
 /// How rows are printed.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tidemill::server::{ServerOptions, Token};
-use tidemill::{App, Engine, EngineBuilder, LogAtUrl, Tidemill};
+use tidemill::{App, Tidemill};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{ServerFile, server_file, token_file};
@@ -38,8 +38,6 @@ pub struct RunArgs {
     #[arg(long)]
     until_idle: bool,
     #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
     vars: VarArgs,
     /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700. With --until-idle there is one only when this is given.
     #[arg(long, env = "TIDEMILL_LISTEN", value_name = "HOST:PORT", value_parser = address)]
@@ -52,29 +50,9 @@ pub struct RunArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     data: DataArgs,
-    #[command(flatten)]
-    log: LogArgs,
     /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700.
     #[arg(long, env = "TIDEMILL_LISTEN", value_name = "HOST:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
-}
-
-/// Option that names the log.
-#[derive(clap::Args)]
-struct LogArgs {
-    /// Log to use instead of files in the data directory or of the setting `log`, such as
-    /// kafka://127.0.0.1:9092/events?replication=3.
-    // may hold a password, so help does not show its value
-    #[arg(long = "log", env = "TIDEMILL_LOG", value_name = "URL", hide_env_values = true)]
-    url: Option<String>,
-}
-
-impl LogArgs {
-    /// Returns the builder of an engine with this log.
-    fn builder(self, data: &Path) -> anyhow::Result<EngineBuilder> {
-        let log = LogAtUrl::new(self.url).context("--log")?;
-        Ok(Engine::builder(data).log(Arc::new(log)))
-    }
 }
 
 fn default_address() -> SocketAddr {
@@ -83,12 +61,12 @@ fn default_address() -> SocketAddr {
 
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let app = App::read(&args.app, &args.vars.set)?;
-    let tidemill = Tidemill::start(args.log.builder(&args.data.data)?.app(app))?;
+    let tidemill = Tidemill::start(args.data.builder()?.app(app))?;
     run_until_stopped(tidemill, &args.data.data, args.listen, RunMode::Run { until_idle: args.until_idle })
 }
 
 pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let tidemill = Tidemill::start(args.log.builder(&args.data.data)?)?;
+    let tidemill = Tidemill::start(args.data.builder()?)?;
     run_until_stopped(tidemill, &args.data.data, args.listen, RunMode::Serve)
 }
 

@@ -48,7 +48,7 @@ impl Session {
                 data.data.display()
             );
         }
-        Ok(Self::Local(Box::new(Tidemill::open(&data.data)?)))
+        Ok(Self::Local(Box::new(Tidemill::start(data.builder()?)?)))
     }
 
     /// Runs a query and prints its rows.
