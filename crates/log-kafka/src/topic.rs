@@ -1,6 +1,6 @@
 //! Creates the topic, or checks that an existing one keeps the contract.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
@@ -13,8 +13,8 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use crate::config::KafkaConfig;
 use crate::error::failed;
 
-/// How long a new topic may take until all brokers know it, as a share of the request timeout.
-const CREATION_POLL: Duration = Duration::from_millis(50);
+/// How long it waits before it asks the brokers again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Overhead of a message with its header, above the payload.
 pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 1024;
 
@@ -95,11 +95,11 @@ impl Topic {
                 }
             }
         }
-        let attempts = self.config.request_timeout.as_millis() / CREATION_POLL.as_millis();
+        let attempts = self.config.request_timeout.as_millis() / RETRY_INTERVAL.as_millis();
         for _ in 0..=attempts {
             match self.partitions()? {
                 Some(found) if found == partitions => return Ok(()),
-                _ => std::thread::sleep(CREATION_POLL),
+                _ => std::thread::sleep(RETRY_INTERVAL),
             }
         }
         Err(Error::unavailable(format!(
@@ -146,16 +146,23 @@ impl Topic {
         Ok(())
     }
 
-    /// Returns the first offset and the one after the last.
+    /// Returns the first offset and the one after the last. Asks again while the partition has no leader, as after its
+    /// creation and during an election.
     pub(crate) fn watermarks(&self, partition: PartitionId) -> Result<(u64, u64)> {
-        let found = self.consumer.fetch_watermarks(
-            &self.config.topic,
-            partition.0 as i32,
-            self.config.request_timeout,
-        );
-        let (low, high) =
-            found.map_err(|e| failed(&self.config, &format!("no offsets of partition {partition}"), e))?;
-        Ok((low.max(0).unsigned_abs(), high.max(0).unsigned_abs()))
+        let deadline = Instant::now() + self.config.request_timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.consumer.fetch_watermarks(&self.config.topic, partition.0 as i32, left) {
+                Ok((low, high)) => return Ok((low.max(0).unsigned_abs(), high.max(0).unsigned_abs())),
+                Err(e) => {
+                    let error = failed(&self.config, &format!("no offsets of partition {partition}"), e);
+                    if !error.kind().is_retryable() || left <= RETRY_INTERVAL {
+                        return Err(error);
+                    }
+                    std::thread::sleep(RETRY_INTERVAL);
+                }
+            }
+        }
     }
 
     /// Deletes records below `upto`. Returns the first offset that is left.
