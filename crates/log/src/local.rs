@@ -8,12 +8,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::api::{AppendResult, Durability, GroupLog, Log, NewRecord, Record};
+use crate::api::{GroupLog, Log};
 use crate::disk::{Disk, OsDisk, read_full, write_all};
 use crate::failure::IoResultExt;
 use crate::flusher::Flusher;
 use crate::options::LogOptions;
 use crate::partition::Partition;
+use crate::record::{AppendResult, Durability, NewRecord, Record};
 use crate::recover::{RecoveryReport, recover};
 use crate::subscription::{LocalSubscription, ReadRecords, Subscription};
 use crate::ticket::{SyncRecords, Ticket};

@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::api::{AppendResult, Attachment, Durability, GroupLog, Log, NewRecord, Record};
+use crate::api::{GroupLog, Log};
 use crate::local::no_partition;
 use crate::options::LogClock;
+use crate::record::{AppendResult, Attachment, Durability, NewRecord, Record};
 use crate::subscription::{
     HandOver, LocalSubscription, ReadRecords, Subscription, already_subscribed, behind_end, below_start,
 };

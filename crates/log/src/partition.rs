@@ -13,11 +13,11 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::api::{AppendResult, Durability, NewRecord, Record};
 use crate::disk::{Disk, DiskFile};
 use crate::failure::{IoFailure, IoResultExt};
 use crate::format::{Checksum, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::options::LogOptions;
+use crate::record::{AppendResult, Durability, NewRecord, Record};
 use crate::segment::{Span, file_name, read_records};
 use crate::subscription::{HandOver, already_subscribed, behind_end, below_start};
 use crate::tail::{Chunk, Group, Tail, group_cost};

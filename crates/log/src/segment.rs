@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use tidemill_types::{Error, Offset, Result, Timestamp};
 
-use crate::api::Record;
 use crate::disk::{DiskFile, read_full};
 use crate::failure::IoResultExt;
 use crate::format::{Checksum, RECORD_HEADER_BYTES, RecordHead, decode_record};
+use crate::record::Record;
 
 /// Minimum distance in bytes between two entries of a segment's [`Index`].
 const INDEX_BYTES: u64 = 64 << 10;

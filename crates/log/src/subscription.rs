@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::api::{Attachment, Record};
+use crate::record::{Attachment, Record};
 
 /// Bytes that one read of the log asks for.
 const READ_BYTES: usize = 1 << 20;

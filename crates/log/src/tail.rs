@@ -7,10 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidemill_types::Timestamp;
 
-use crate::api::Record;
 use crate::format::{
     Checksum, PADDING, PADDING_BYTES_MAX, RECORD_HEADER_BYTES, RecordHead, encode_head, encode_record,
 };
+use crate::record::Record;
 use crate::segment::record;
 
 /// Memory overhead of a chunk in addition to its bytes.

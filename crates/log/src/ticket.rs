@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::api::Durability;
+use crate::record::Durability;
 
 /// Place of an appended record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

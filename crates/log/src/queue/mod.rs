@@ -40,8 +40,9 @@ use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use self::entry::{Entry, ItemRun};
 use self::state::State;
 pub use self::tx::Tx;
-use crate::api::{Durability, GroupLog};
+use crate::api::GroupLog;
 use crate::options::machine_time;
+use crate::record::Durability;
 
 /// Read size in bytes while the queues are rebuilt.
 const READ_BYTES: usize = 4 << 20;

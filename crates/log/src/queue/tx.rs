@@ -8,7 +8,7 @@ use tidemill_types::{Error, Offset, Result};
 use super::batch;
 use super::entry::{Items, NAME_BYTES_MAX, begin_put, finish_put, push_item};
 use super::{Queues, state::State};
-use crate::api::Durability;
+use crate::record::Durability;
 
 /// A transaction on queues: its items become visible at [`Tx::commit`]. Dropping it discards them.
 ///
