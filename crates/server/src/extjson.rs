@@ -139,7 +139,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
                 )));
             }
             if document.contains_key(&key) {
-                return Err(de::Error::custom(format!("field `{key}` is there twice")));
+                return Err(de::Error::custom(format!("field `{key}` occurs twice")));
             }
             let ExtValue(value) = map.next_value()?;
             document.insert(key, value);
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn ambiguous_and_wrong_objects_are_refused() {
         for (text, expected) in [
-            (r#"{"a":1,"a":2}"#, "field `a` is there twice"),
+            (r#"{"a":1,"a":2}"#, "field `a` occurs twice"),
             (r#"{"x":{"a":1,"$oid":"65f0c0ffee65f0c0ffee65f0"}}"#, "no fields beside it"),
             (r#"{"x":{"$oid":"65f0c0ffee65f0c0ffee65f0","a":1}}"#, "$oid"),
             (r#"{"x":{"$oid":"zz"}}"#, "$oid"),
