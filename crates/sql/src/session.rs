@@ -24,6 +24,7 @@ use futures::future::Either;
 use tidemill_types::{Error, Result};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots};
 use crate::deadline::Deadline;
@@ -103,13 +104,9 @@ impl Sql {
     /// that do not exist.
     pub async fn query_with(&self, sql: &str, missing: MissingFields) -> Result<QueryResult> {
         let closing = &self.shared.closing;
-        let runtime = self.runtime.as_ref().ok_or_else(|| closing.ended_early())?;
         let (head_in, head) = oneshot::channel();
         let (messages_in, messages) = mpsc::channel(BATCHES_READY);
-        let shared = self.shared.clone();
-        let text = sql.to_owned();
-        let task = runtime.spawn(async move { shared.run(text, missing, head_in, messages_in).await });
-        let task = AbortOnDrop(task.abort_handle());
+        let task = self.spawn_query(sql, missing, head_in, messages_in)?;
         let mut watchdog = self.watchdog()?;
         let schema = match futures::future::select(head, &mut watchdog.expired).await {
             Either::Left((head, _)) => head.map_err(|_| closing.ended_early())??,
@@ -117,6 +114,23 @@ impl Sql {
         };
         let bytes_max = self.shared.options.collect_bytes_max;
         Ok(QueryResult::new(schema, messages, bytes_max, closing.clone(), watchdog, task))
+    }
+
+    /// Starts the task of a query; the task ends when the returned guard is dropped.
+    ///
+    /// Not `async`, as [`Self::spawn_describe`]: every crate that awaits an `async` function compiles its body again,
+    /// and with it the whole planner.
+    fn spawn_query(
+        &self,
+        sql: &str,
+        missing: MissingFields,
+        head: oneshot::Sender<Result<SchemaRef>>,
+        messages: mpsc::Sender<QueryMessage>,
+    ) -> Result<AbortOnDrop> {
+        let runtime = self.runtime.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
+        let (shared, text) = (self.shared.clone(), sql.to_owned());
+        let task = runtime.spawn(async move { shared.run(text, missing, head, messages).await });
+        Ok(AbortOnDrop(task.abort_handle()))
     }
 
     /// Starts the watchdog of a query that has just arrived.
@@ -142,9 +156,18 @@ impl Sql {
     /// Returns the schema of a query as [`Self::describe`] does; `missing` is the treatment of fields and
     /// collections that do not exist.
     pub async fn describe_with(&self, sql: &str, missing: MissingFields) -> Result<SchemaRef> {
+        let task = self.spawn_describe(sql, missing)?;
+        let guard = AbortOnDrop(task.abort_handle());
+        let schema = task.await.map_err(|_| self.shared.closing.ended_early())?;
+        drop(guard);
+        schema
+    }
+
+    /// Starts the task that plans a query and ends with its schema.
+    fn spawn_describe(&self, sql: &str, missing: MissingFields) -> Result<JoinHandle<Result<SchemaRef>>> {
         let runtime = self.runtime.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
         let (shared, text) = (self.shared.clone(), sql.to_owned());
-        let task = runtime.spawn(async move {
+        Ok(runtime.spawn(async move {
             let limit = shared.options.query_timeout;
             let deadline = tokio::time::Instant::now() + limit;
             let planner = shared.clone();
@@ -154,11 +177,7 @@ impl Sql {
             };
             let planned = tokio::time::timeout_at(deadline, shared.on_planning_thread(deadline, plan)).await;
             planned.unwrap_or_else(|_| Err(too_long(limit)))
-        });
-        let guard = AbortOnDrop(task.abort_handle());
-        let schema = task.await.map_err(|_| self.shared.closing.ended_early())?;
-        drop(guard);
-        schema
+        }))
     }
 
     /// Runs a query and collects its rows, for callers without an executor. Must not be called from async
