@@ -256,7 +256,7 @@ mod tests {
         for (name, hint) in [
             ("TIDEMILL_SETTING__FLUSH_INTERVAL", "did you mean TIDEMILL_SETTINGS__FLUSH_INTERVAL?"),
             ("TIDEMILL_DAT", "did you mean TIDEMILL_DATA?"),
-            ("TIDEMILL_FLUSH", "known: TIDEMILL_DATA, TIDEMILL_LISTEN, TIDEMILL_LOG"),
+            ("TIDEMILL_COMPRESSION", "known: TIDEMILL_DATA, TIDEMILL_LISTEN, TIDEMILL_LOG"),
         ] {
             let warning = unknown_variable(name).unwrap();
             assert!(warning.contains(name) && warning.contains(hint), "{warning}");
