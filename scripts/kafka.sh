@@ -37,7 +37,7 @@ download() {
 </dependencies></project>
 EOF
   rm -rf "$LIBS.new"
-  mvn -q -B --strict-checksums -f "$DIR/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$LIBS.new"
+  mvn -q -B --strict-checksums -f "$DIR/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$LIBS.new" >&2
   echo "$KAFKA_SHA256  $LIBS.new/kafka_2.13-$VERSION.jar" | sha256sum --check --quiet || fail "the downloaded broker is not the expected file"
   mv "$LIBS.new" "$LIBS"
 }
