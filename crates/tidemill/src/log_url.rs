@@ -70,7 +70,7 @@ mod tests {
     fn url_of_no_log_is_refused_before_anything_is_opened() {
         assert!(LogAtUrl::new(None).is_ok());
         assert!(LogAtUrl::new(Some("kafka://127.0.0.1:9092/events?partitions=2".to_owned())).is_ok());
-        let error = LogAtUrl::new(Some("kafka://127.0.0.1:9092".to_owned())).err().expect("no topic");
+        let error = LogAtUrl::new(Some("kafka://127.0.0.1:9092".to_owned())).expect_err("no topic");
         assert!(error.message().contains("kafka://HOST:PORT"), "{error}");
     }
 }
