@@ -45,7 +45,7 @@ EOF
 running() { [ -f "$1/pid" ] && kill -0 "$(cat "$1/pid")" 2>/dev/null; }
 
 configure() { # ID, number of brokers
-  local id=$1 n=$2 home=$DIR/broker-$1 voters="" replicas=$(( $2 < 3 ? $2 : 3 )) in_sync=$(( $2 < 3 ? 1 : 2 ))
+  local i id=$1 n=$2 home=$DIR/broker-$1 voters="" replicas=$(( $2 < 3 ? $2 : 3 )) in_sync=$(( $2 < 3 ? 1 : 2 ))
   for i in $(seq 1 "$n"); do voters+="${voters:+,}$i@127.0.0.1:$((PORT - 10000 + i - 1))"; done
   mkdir -p "$home"
   cat > "$home/server.properties" <<EOF

@@ -61,10 +61,17 @@ impl LogProvider for LocalLogProvider {
             clock: LogClock::new(move || clock.now()),
             ..LogOptions::new(partitions)
         };
-        let (log, reports) = LocalLog::open_on(self.disk.clone(), data_dir.join("log"), options)?;
-        let warnings = reports.iter().filter(|r| r.cut.is_some()).map(ToString::to_string).collect();
-        Ok(OpenedLog { log: Arc::new(log), warnings })
+        open_local_log(self.disk.clone(), data_dir, options)
     }
+}
+
+/// Opens the log in the directory `log` of a data directory, with other options than [`LocalLogProvider`] has.
+///
+/// Errors: those of [`LocalLog::open_on`].
+pub fn open_local_log(disk: Arc<dyn Disk>, data_dir: &Path, options: LogOptions) -> Result<OpenedLog> {
+    let (log, reports) = LocalLog::open_on(disk, data_dir.join("log"), options)?;
+    let warnings = reports.iter().filter(|r| r.cut.is_some()).map(ToString::to_string).collect();
+    Ok(OpenedLog { log: Arc::new(log), warnings })
 }
 
 /// An object store, and the URL in it below which the tables are.

@@ -44,6 +44,7 @@ pub mod simulation;
 mod sinks;
 mod source;
 mod source_rejections;
+mod spawn;
 mod state;
 mod subscribe;
 mod tables;

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
@@ -76,7 +75,7 @@ fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) 
     let records = split_records(core, decoded, stream, &options.origin)?;
     core.check_disk_space()?;
     let (sender, receiver) = crossbeam_channel::unbounded();
-    let timeout = Duration::from_micros(core.deployment.settings.send_timeout.0.unsigned_abs());
+    let timeout = core.deployment.settings.send_timeout.to_std();
     for (p, _) in &records {
         core.partitions()[*p].backlog.wait_for_room(&*core.clock, timeout)?;
     }

@@ -8,9 +8,10 @@ mod spec;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tidemill_types::{Error, Result};
+use tidemill_types::Result;
 
 use crate::core::Core;
+use crate::spawn::spawn;
 use append::SourcePositions;
 pub use documents::{for_each_document, parse_document};
 use spec::SourceSpec;
@@ -18,8 +19,7 @@ use spec::SourceSpec;
 /// Starts a thread that loads the app's documents and then reads all its sources, each on its own thread.
 pub fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
     let shared = core.clone();
-    let thread = std::thread::Builder::new().name("sources".into()).spawn(move || run(&shared));
-    Ok(vec![thread.map_err(|e| Error::unavailable("cannot start the sources' thread").with_source(e))?])
+    Ok(vec![spawn("sources".into(), move || run(&shared))?])
 }
 
 fn run(core: &Arc<Core>) {

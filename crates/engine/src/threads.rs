@@ -10,6 +10,7 @@ use tidemill_types::{Error, Result};
 use crate::core::Core;
 use crate::partition::Partition;
 use crate::sinks::StreamSink;
+use crate::spawn::spawn;
 use crate::{jobs, source, timers};
 
 /// Areas of problems that keep records from being applied until there is room on a disk, or the disk works again.
@@ -120,11 +121,6 @@ fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
     for thread in threads.lock().drain(..) {
         let _ = thread.join();
     }
-}
-
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    let thread = std::thread::Builder::new().name(name).spawn(body);
-    thread.map_err(|e| Error::unavailable("cannot start a thread of the engine").with_source(e))
 }
 
 fn spawn_per_partition(

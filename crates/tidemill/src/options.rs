@@ -48,7 +48,7 @@ fn size(set: Option<u64>, usual: usize) -> usize {
 }
 
 fn time(set: Option<Duration>, usual: std::time::Duration) -> std::time::Duration {
-    set.map_or(usual, |t| std::time::Duration::from_micros(t.0.unsigned_abs()))
+    set.map_or(usual, |t| t.to_std())
 }
 
 #[cfg(test)]

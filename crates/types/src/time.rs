@@ -221,6 +221,11 @@ impl Duration {
         Self(n * 1_000_000)
     }
 
+    /// Returns the length of the duration, whatever its sign.
+    pub const fn to_std(self) -> std::time::Duration {
+        std::time::Duration::from_micros(self.0.unsigned_abs())
+    }
+
     /// Returns the microseconds in one `unit` (`us`, `ms`, `sec`, `min`, `hour`, `day`, `week` and their
     /// usual longer and plural forms), or `None` when `unit` is not a unit of time.
     pub fn unit_micros(unit: &str) -> Option<i64> {

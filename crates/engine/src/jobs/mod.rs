@@ -50,8 +50,7 @@ fn bound(class: JobClass) -> usize {
 
 fn all(core: &Core) -> Vec<Job> {
     let settings = &core.deployment.settings;
-    let interval = |d: tidemill_types::Duration| Duration::from_micros(d.0.unsigned_abs());
-    let flush_interval = interval(settings.flush_interval);
+    let flush_interval = settings.flush_interval.to_std();
     let mut jobs = Vec::new();
     for (index, (stream, _)) in core.tables.writable().enumerate() {
         jobs.push(Job {
@@ -67,7 +66,7 @@ fn all(core: &Core) -> Vec<Job> {
     jobs.push(Job {
         name: "checkpoint".into(),
         class: JobClass::Checkpoint,
-        schedule: Schedule::every(interval(settings.checkpoint_interval)),
+        schedule: Schedule::every(settings.checkpoint_interval.to_std()),
         run: Box::new(checkpoint::run),
     });
     jobs.push(Job {
@@ -98,7 +97,7 @@ fn all(core: &Core) -> Vec<Job> {
         jobs.push(Job {
             name: format!("rule {}", aggregate.name),
             class: JobClass::Rule,
-            schedule: Schedule::every(interval(every).max(RULE_INTERVAL_MIN)),
+            schedule: Schedule::every(every.to_std().max(RULE_INTERVAL_MIN)),
             run: Box::new(move |core: &Core| aggregate_rules::run_scheduled(core, index)),
         });
     }

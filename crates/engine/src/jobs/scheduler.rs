@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
-use tidemill_types::{Error, Result};
+use tidemill_types::Result;
 
 use crate::core::Core;
+use crate::spawn::spawn;
 
 /// How often the dispatcher looks for jobs that may run before their interval has passed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -111,11 +112,6 @@ pub fn start(
     let core = core.clone();
     threads.push(spawn("jobs".into(), move || dispatch(&core, &jobs, &queues))?);
     Ok(threads)
-}
-
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    let thread = std::thread::Builder::new().name(name).spawn(body);
-    thread.map_err(|e| Error::unavailable("cannot start a thread for background jobs").with_source(e))
 }
 
 /// Runs the jobs that the dispatcher sends, until it ends. Jobs that wait when the engine stops are not run.

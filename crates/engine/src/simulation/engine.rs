@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemill_log::disk::Disk;
 use tidemill_log::sim_disk::SimDisk;
-use tidemill_log::{LocalLog, LogClock, LogOptions};
+use tidemill_log::{LogClock, LogOptions};
 use tidemill_types::{Result, Timestamp};
 use tidemill_zones::ZonesOptions;
 use tidemill_zones::sim_store::FaultyStore;
@@ -17,7 +17,7 @@ use url::Url;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::datadir::DataDir;
-use crate::environment::{Environment, LogProvider, OpenedLog, TableStore};
+use crate::environment::{Environment, LogProvider, OpenedLog, TableStore, open_local_log};
 use crate::report::StartupReport;
 use crate::{App, Settings, deploy};
 
@@ -132,10 +132,7 @@ impl LogProvider for SimLogProvider {
             clock: LogClock::new(move || clock.now()),
             ..LogOptions::new(partitions)
         };
-        let disk: Arc<dyn Disk> = Arc::new(self.0.clone());
-        let (log, reports) = LocalLog::open_on(disk, data_dir.join("log"), options)?;
-        let warnings = reports.iter().filter(|r| r.cut.is_some()).map(ToString::to_string).collect();
-        Ok(OpenedLog { log: Arc::new(log), warnings })
+        open_local_log(Arc::new(self.0.clone()), data_dir, options)
     }
 }
 

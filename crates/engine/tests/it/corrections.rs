@@ -5,7 +5,8 @@ use std::path::Path;
 
 use tidemill_engine::{App, Engine};
 
-use crate::queries::{events, quiet, send, trades};
+use crate::queries::{events, send, trades};
+use crate::quiet;
 use crate::rows;
 
 const STREAMS: [&str; 6] = ["Large", "Means", "Spells", "Rises", "Known", "Beats"];

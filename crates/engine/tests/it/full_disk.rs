@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use tidemill_engine::{App, BodyFormat, Engine, SendOptions};
 use tidemill_types::ErrorKind;
 
-use crate::rows;
+use crate::{quiet, rows};
 
 const RULES: &str = "
     event Order { id: string, customer: string, note: string } key id id id;
@@ -44,10 +44,8 @@ fn succeeds(program: &str, args: &[&str], dir: &Path) -> bool {
 fn open(disk: &Path, tables: Option<&Path>) -> Engine {
     let mut app = App::from_rules("shop", RULES);
     app.settings.segment_bytes = 256 << 10;
-    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
-    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
     app.settings.tables = tables.map(|t| t.to_string_lossy().into_owned());
-    Engine::open(&disk.join("data"), Some(app)).unwrap()
+    Engine::open(&disk.join("data"), Some(quiet(app))).unwrap()
 }
 
 struct Sender {

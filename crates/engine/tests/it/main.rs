@@ -48,8 +48,11 @@ const RULES: &str = "
 ";
 
 fn app() -> App {
-    let mut app = App::from_rules("shop", RULES);
-    // no automatic flushes and checkpoints: tests trigger them
+    quiet(App::from_rules("shop", RULES))
+}
+
+/// Disables automatic flushes and checkpoints: tests trigger them.
+fn quiet(mut app: App) -> App {
     app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
     app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
     app
@@ -57,6 +60,12 @@ fn app() -> App {
 
 fn open(dir: &Path) -> Engine {
     Engine::open(dir, Some(app())).unwrap()
+}
+
+/// Opens the directory `data` in `dir` with the app in the directory `app`.
+fn open_app(dir: &Path, app: &Path) -> Engine {
+    let app = quiet(App::read(app, &[]).unwrap());
+    Engine::open(&dir.join("data"), Some(app)).unwrap()
 }
 
 fn send(engine: &Engine, stream: &str, rows: &str) -> SendReply {

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use tidemill_engine::{App, BodyFormat, Durability, Engine, SendOptions};
 use tidemill_log::sim_disk::{Crash, SimDisk};
 
-use crate::rows;
+use crate::{quiet, rows};
 
 /// Three hops, each most likely into another partition. Each hop counts in a document how often it received
 /// the event.
@@ -77,9 +77,7 @@ fn open(dir: &Path, disk: &SimDisk) -> tidemill_types::Result<Engine> {
     app.settings.segment_bytes = 16 << 10;
     // checkpoints are on the machine's real disk, whose free space must not affect this test
     app.settings.reserve_bytes = 0;
-    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
-    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
-    Engine::builder(dir).app(app).disk(Arc::new(disk.clone())).open()
+    Engine::builder(dir).app(quiet(app)).disk(Arc::new(disk.clone())).open()
 }
 
 #[derive(Default)]

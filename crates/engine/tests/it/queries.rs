@@ -11,7 +11,7 @@ use tidemill_flow::registry::{Function, FunctionContext};
 use tidemill_flow::{FieldType, Registry, Value};
 use tidemill_types::{ErrorKind, Timestamp, event_json};
 
-use crate::{ledger, rows};
+use crate::{ledger, quiet, rows};
 
 /// Windows, a pattern, a table and a partition, with rules over their output and queries over what rules
 /// emit.
@@ -51,13 +51,6 @@ pub fn shop(partitions: u32) -> App {
     let mut app = App::from_texts("shop", Some(RULES), &[("trades.siddhi", QUERIES)]);
     app.settings.partitions = partitions;
     quiet(app)
-}
-
-/// Disables automatic flushes and checkpoints.
-pub fn quiet(mut app: App) -> App {
-    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
-    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
-    app
 }
 
 pub fn trades(from: u64, n: u64) -> String {

@@ -12,6 +12,8 @@ use tidemill_flow::expr::EvalError;
 use tidemill_flow::registry::{Function, FunctionContext};
 use tidemill_flow::{FieldType, Registry, Value};
 
+use crate::quiet;
+
 /// Time after which a read counts as blocked.
 const BLOCKED: Duration = Duration::from_secs(60);
 
@@ -52,9 +54,7 @@ fn a_busy_owner_holds_up_no_read_of_documents_or_system_tables() {
     let queries = "define stream In (k string, n int); from In select own:gate(n) as n insert into Out;";
     let mut app = App::from_texts("own", Some(rules), &[("own.siddhi", queries)]).with_registry(registry);
     app.settings.partitions = 1;
-    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
-    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
-    let engine = Arc::new(Engine::open(dir.path(), Some(app)).unwrap());
+    let engine = Arc::new(Engine::open(dir.path(), Some(quiet(app))).unwrap());
     insert(&engine, "before");
     let options = SendOptions { origin: "test".into(), ..SendOptions::default() };
     engine.send_json("In", b"{\"k\":\"made\",\"n\":1}", BodyFormat::Ndjson, &options).unwrap();

@@ -7,6 +7,8 @@ use tidemill_engine::{App, BodyFormat, Engine, SendOptions};
 use tidemill_files::{Codec, Format, ReadOptions};
 use tidemill_types::{Field, FieldType, StreamSchema, Value, row_value};
 
+use crate::open_app;
+
 /// Writes an app with a sink for the stream `Out`, which has the events of `In` with even numbers.
 fn write_app(dir: &Path, sink: &str) -> PathBuf {
     let app = dir.join("app");
@@ -18,14 +20,6 @@ fn write_app(dir: &Path, sink: &str) -> PathBuf {
     );
     std::fs::write(app.join("q.siddhi"), text).unwrap();
     app
-}
-
-fn open(dir: &Path, app: &Path) -> Engine {
-    let mut app = App::read(app, &[]).unwrap();
-    // no automatic flushes and checkpoints: tests trigger them
-    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
-    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
-    Engine::open(&dir.join("data"), Some(app)).unwrap()
 }
 
 fn send(engine: &Engine, numbers: std::ops::Range<usize>) {
@@ -71,7 +65,7 @@ fn every_event_is_written_exactly_once_across_crashes() {
         let mut sent = 0;
         // what happens after a round of events, before the crash
         for step in ["", "flush", "checkpoint", "flush", "", "checkpoint", "checkpoint flush"] {
-            let engine = open(dir.path(), &app);
+            let engine = open_app(dir.path(), &app);
             assert_eq!(engine.recovery.warnings, Vec::<String>::new(), "{step}");
             if step.starts_with("checkpoint") {
                 engine.checkpoint().unwrap();
@@ -88,14 +82,14 @@ fn every_event_is_written_exactly_once_across_crashes() {
             }
             engine.abandon();
         }
-        let engine = open(dir.path(), &app);
+        let engine = open_app(dir.path(), &app);
         send(&engine, sent..sent + 100);
         engine.stop().unwrap();
         assert_eq!(numbers(&path, &format), even(sent as i64 + 100), "{format:?}");
         drop(engine);
         // a stop leaves nothing to write
         let before = std::fs::read(&path).unwrap();
-        let engine = open(dir.path(), &app);
+        let engine = open_app(dir.path(), &app);
         assert_eq!(engine.recovery.records, 0);
         engine.wait_idle();
         engine.stop().unwrap();
@@ -107,7 +101,7 @@ fn every_event_is_written_exactly_once_across_crashes() {
 fn a_sink_may_be_ahead_of_the_checkpoints() {
     let dir = tempfile::tempdir().unwrap();
     let app = write_app(dir.path(), "@sink(type='file', file.uri='o.json', @map(type='json'))");
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     for round in 0..2 {
         send(&engine, 100 * round..100 * (round + 1));
         engine.checkpoint().unwrap();
@@ -126,7 +120,7 @@ fn a_sink_may_be_ahead_of_the_checkpoints() {
         }
     }
     assert!(removed > 0, "a partition goes back to the checkpoint before");
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     assert!(engine.recovery.records > 0);
     send(&engine, 200..210);
     engine.stop().unwrap();
@@ -137,7 +131,7 @@ fn a_sink_may_be_ahead_of_the_checkpoints() {
 fn a_sink_that_is_ahead_of_the_log_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let app = write_app(dir.path(), "@sink(type='file', file.uri='o.json', @map(type='json'))");
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     send(&engine, 0..10);
     engine.stop().unwrap();
     drop(engine);
@@ -154,7 +148,7 @@ fn a_sink_that_is_ahead_of_the_log_is_refused() {
 fn a_sink_that_fails_loses_nothing_and_is_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let app = write_app(dir.path(), "@sink(type='file', file.uri='missing/o.json', @map(type='json'))");
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     send(&engine, 0..50);
     engine.wait_idle();
     let problems = engine.health().problems;
@@ -176,7 +170,7 @@ fn a_sink_that_fails_loses_nothing_and_is_tried_again() {
     assert!(error.to_string().contains("nothing is deployed: "), "{error}");
     assert!(error.to_string().contains("missing/o.json"), "{error}");
     std::fs::write(app.join("q.siddhi"), text).unwrap();
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     send(&engine, 50..60);
     std::fs::create_dir(app.join("missing")).unwrap();
     engine.wait_idle();
@@ -218,7 +212,7 @@ fn events_that_arrive_from_outside_are_written_and_files_are_appended_to() {
         from In select k insert into Other;";
     std::fs::write(app.join("q.siddhi"), text).unwrap();
     std::fs::write(app.join("o.csv"), "before,2\n").unwrap();
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     send(&engine, 3..5);
     engine.stop().unwrap();
     assert_eq!(std::fs::read_to_string(app.join("o.csv")).unwrap(), "before,2\nk3,3\nk4,4\n");
@@ -237,12 +231,12 @@ fn two_sinks_need_two_files() {
 fn a_changed_path_does_not_touch_the_state_of_queries() {
     let dir = tempfile::tempdir().unwrap();
     let app = write_app(dir.path(), "@sink(type='file', file.uri='one.json', @map(type='json'))");
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     send(&engine, 0..10);
     engine.stop().unwrap();
     drop(engine);
     write_app(dir.path(), "@sink(type='file', file.uri='two.json', @map(type='json'))");
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     assert_eq!(engine.recovery.warnings, Vec::<String>::new());
     send(&engine, 10..20);
     engine.stop().unwrap();

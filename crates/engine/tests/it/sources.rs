@@ -8,7 +8,7 @@ use tidemill_files::{Codec, Format, WriteOptions, Writer};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Field, FieldType, StreamSchema, Timestamp, row_value};
 
-use crate::{ledger, rows};
+use crate::{ledger, open_app, rows};
 
 /// Writes the files of an app into a directory of their own.
 fn app_dir(dir: &Path, files: &[(&str, &str)]) -> PathBuf {
@@ -18,14 +18,6 @@ fn app_dir(dir: &Path, files: &[(&str, &str)]) -> PathBuf {
         std::fs::write(app.join(name), text).unwrap();
     }
     app
-}
-
-fn open(dir: &Path, app: &Path) -> Engine {
-    let mut app = App::read(app, &[]).unwrap();
-    // no automatic flushes and checkpoints: tests trigger them
-    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
-    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
-    Engine::open(&dir.join("data"), Some(app)).unwrap()
 }
 
 fn read_all(engine: &Engine) {
@@ -92,7 +84,7 @@ fn every_format_is_read_once_across_crashes() {
         write_trades(&app.join("trades.in"), format, ROWS);
         let mut crashes = 0;
         loop {
-            let engine = open(dir.path(), &app);
+            let engine = open_app(dir.path(), &app);
             let before = rows(&engine, "Trades");
             engine.start_sources().unwrap();
             // a crash as soon as something new is applied; a checkpoint before every other one
@@ -130,7 +122,7 @@ fn a_file_that_grew_is_continued_where_its_lines_ended() {
         let app = app_dir(dir.path(), &[("trades.rules", RULES), ("app.toml", &source(format, "trades.in"))]);
         let path = app.join("trades.in");
         std::fs::write(&path, first).unwrap();
-        let engine = open(dir.path(), &app);
+        let engine = open_app(dir.path(), &app);
         read_all(&engine);
         let (good, bad) = if format == "csv" { (2, 2) } else { (2, 1) };
         assert_eq!(rows(&engine, "Trades"), good);
@@ -145,7 +137,7 @@ fn a_file_that_grew_is_continued_where_its_lines_ended() {
         engine.stop().unwrap();
         drop(engine);
         std::fs::write(&path, format!("{first}{more}")).unwrap();
-        let engine = open(dir.path(), &app);
+        let engine = open_app(dir.path(), &app);
         read_all(&engine);
         assert_eq!(rows(&engine, "Trades"), good + 1, "{format}");
         assert_eq!(engine.source_rejections(), [], "{format}");
@@ -157,7 +149,7 @@ fn undeclared_columns_and_missing_fields_of_text_are_kept_as_they_were() {
     let dir = tempfile::tempdir().unwrap();
     let app = app_dir(dir.path(), &[("trades.rules", RULES), ("app.toml", &source("csv", "trades.in"))]);
     std::fs::write(app.join("trades.in"), " symbol ,note\na,x\n").unwrap();
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     read_all(&engine);
     assert_eq!(column(&engine, "Trades", "symbol"), ["\"a\""]);
     assert!(
@@ -177,7 +169,7 @@ fn damaged_blocks_and_files_that_do_not_fit_are_reported() {
     let middle = bytes.len() / 2;
     bytes[middle..middle + 4].fill(0xff);
     std::fs::write(&path, &bytes).unwrap();
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     read_all(&engine);
     let stored = rows(&engine, "Trades");
     assert!((10_000..20_000).contains(&stored), "{stored}");
@@ -187,7 +179,7 @@ fn damaged_blocks_and_files_that_do_not_fit_are_reported() {
     engine.stop().unwrap();
     drop(engine);
     // a restart reads nothing twice
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     read_all(&engine);
     assert_eq!(rows(&engine, "Trades"), stored);
     drop(engine);
@@ -195,7 +187,7 @@ fn damaged_blocks_and_files_that_do_not_fit_are_reported() {
     let app =
         app_dir(other.path(), &[("trades.rules", RULES), ("app.toml", &source("parquet", "trades.in"))]);
     std::fs::write(app.join("trades.in"), "no Parquet").unwrap();
-    let engine = open(other.path(), &app);
+    let engine = open_app(other.path(), &app);
     read_all(&engine);
     let problems = engine.source_problems();
     assert!(problems[0].contains("trades.in: not a Parquet file"), "{problems:?}");
@@ -228,7 +220,7 @@ fn annotated_files_are_merged_by_time_in_playback() {
     std::fs::write(app.join("b.json"), format!("{text}{{\"name\":7}}\n")).unwrap();
     let mut expected = Vec::new();
     (0..500).for_each(|n| expected.extend([format!("\"a{n}\""), format!("\"b{n}\"")]));
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     read_all(&engine);
     assert_eq!(column(&engine, "All", "name"), expected);
     let times = column(&engine, "A", "_time");
@@ -238,7 +230,7 @@ fn annotated_files_are_merged_by_time_in_playback() {
     assert!(rejections[0].reason.contains("line 501, byte"), "{rejections:?}");
     engine.abandon();
     drop(engine);
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     read_all(&engine);
     assert_eq!(column(&engine, "All", "name"), expected, "nothing is read twice");
 }
@@ -252,7 +244,7 @@ fn a_stream_may_have_more_fields_than_its_file() {
         from S select name insert into O;";
     let app = app_dir(dir.path(), &[("s.rules", rules), ("q.siddhi", queries)]);
     std::fs::write(app.join("s.csv"), "x;3\ny;4\n").unwrap();
-    let engine = open(dir.path(), &app);
+    let engine = open_app(dir.path(), &app);
     read_all(&engine);
     assert_eq!(engine.source_problems(), Vec::<String>::new());
     assert_eq!(column(&engine, "S", "name"), ["\"x\"", "\"y\""]);

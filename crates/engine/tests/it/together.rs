@@ -6,7 +6,7 @@ use tidemill_engine::{App, Engine};
 use tidemill_types::event_json;
 
 use crate::queries::{events, send, trades};
-use crate::rows;
+use crate::{quiet, rows};
 
 /// Queries whose output has no readers, so that a record's events can be batched.
 const APART: &str = "
@@ -32,9 +32,7 @@ const STREAMS: [&str; 7] = ["Large", "Means", "Totals", "Spells", "Fours", "Rise
 fn app(partitions: u32) -> App {
     let mut app = App::from_texts("apart", Some(RULES), &[("trades.siddhi", APART)]);
     app.settings.partitions = partitions;
-    app.settings.flush_interval = tidemill_types::Duration::seconds(3600);
-    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
-    app
+    quiet(app)
 }
 
 fn open(dir: &Path, partitions: u32) -> Engine {
