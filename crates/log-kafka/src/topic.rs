@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -108,15 +110,30 @@ impl Topic {
         )))
     }
 
+    /// Returns the settings of the topic. Asks again while the broker that answers does not know the topic yet: the brokers of
+    /// a cluster hear of a new topic one after the other.
+    fn settings(&self) -> Result<ConfigResource> {
+        let resource = ResourceSpecifier::Topic(&self.config.topic);
+        let failed = |e| failed(&self.config, "cannot read the topic's settings", e);
+        let deadline = Instant::now() + self.config.request_timeout;
+        loop {
+            let found =
+                block_on(self.admin.describe_configs([&resource], &self.options())).map_err(failed)?;
+            let code = match found.into_iter().next() {
+                Some(Ok(settings)) if !settings.entries.is_empty() => return Ok(settings),
+                Some(Ok(_)) | None => RDKafkaErrorCode::UnknownTopicOrPartition,
+                Some(Err(code)) => code,
+            };
+            if code != RDKafkaErrorCode::UnknownTopicOrPartition || Instant::now() >= deadline {
+                return Err(failed(KafkaError::AdminOp(code)));
+            }
+            std::thread::sleep(RETRY_INTERVAL);
+        }
+    }
+
     /// With other settings brokers would drop records that no checkpoint has, or leave gaps.
     fn check_settings(&self) -> Result<()> {
-        let resource = ResourceSpecifier::Topic(&self.config.topic);
-        let found = block_on(self.admin.describe_configs([&resource], &self.options()));
-        let unreadable = |e| failed(&self.config, "cannot read the topic's settings", e);
-        let found = found.map_err(unreadable)?.into_iter().next();
-        let found =
-            found.ok_or_else(|| Error::unavailable(format!("{}: no settings of the topic", self.config)))?;
-        let found = found.map_err(|code| unreadable(KafkaError::AdminOp(code)))?;
+        let found = self.settings()?;
         let value = |name: &str| found.get(name).and_then(|entry| entry.value.clone()).unwrap_or_default();
         let expected = [
             ("cleanup.policy", "delete"),

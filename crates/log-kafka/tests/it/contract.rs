@@ -28,3 +28,12 @@ fn log_on_kafka_passes() {
     let Some(config) = fresh_topic("") else { return };
     contract::check(&mut OnKafka(config));
 }
+
+/// The brokers of a cluster (TIDEMILL_KAFKA) hear of a new topic one after the other, and any of them may be asked.
+#[test]
+fn new_topics_are_opened_at_once() {
+    for _ in 0..10 {
+        let Some(config) = fresh_topic("") else { return };
+        KafkaLog::open(&config, 1).expect("a new topic");
+    }
+}
