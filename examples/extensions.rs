@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::json;
-use tidemill::flow::expr::EvalError;
+use tidemill::flow::EvalError;
 use tidemill::flow::registry::{Aggregator, ArgumentType, Function, FunctionContext};
 use tidemill::flow::snapshot::{Error, Reader, Writer};
 use tidemill::flow::store::{RowId, RowStore};
@@ -101,7 +101,7 @@ impl Aggregator for Median {
     }
 
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
-        self.0 = serde_json::from_value(state.clone()).map_err(|e| EvalError(e.to_string()))?;
+        self.0 = serde_json::from_value(state.clone()).map_err(|e| EvalError::state(e.to_string()))?;
         Ok(())
     }
 }

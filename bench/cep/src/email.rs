@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use arrow_array::RecordBatch;
+use tidemill_flow::EvalError;
 use tidemill_flow::batch::Batch;
 use tidemill_flow::column::{Data, StringColumn};
-use tidemill_flow::expr::EvalError;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::registry::{ArgumentType, ColumnarValue, Function, FunctionContext};
 use tidemill_flow::runtime::OutputHandler;
@@ -53,7 +53,7 @@ impl fmt::Debug for Texts {
 impl Function for Texts {
     fn call(&self, args: &[Value], _: &FunctionContext) -> Result<Value, EvalError> {
         let texts: Option<Vec<&str>> = args.iter().map(Value::as_str).collect();
-        let texts = texts.ok_or_else(|| EvalError(format!("{}: an argument is null", self.name)))?;
+        let texts = texts.ok_or_else(|| EvalError::null(format!("{}: an argument", self.name)))?;
         Ok(Value::text((self.make)(&texts, &mut String::new())))
     }
 
@@ -222,6 +222,6 @@ impl<F: FnMut(&Batch)> OutputHandler for Watch<F> {
     fn emission(&mut self, _: &str, _: &Batch) {}
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        self.failure.get_or_insert_with(|| format!("{query}: {}", failure.0));
+        self.failure.get_or_insert_with(|| format!("{query}: {}", failure));
     }
 }

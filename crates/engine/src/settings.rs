@@ -63,6 +63,8 @@ pub struct Settings {
     /// it.
     #[serde(deserialize_with = "bytes")]
     pub reserve_bytes: u64,
+    /// Rows that one table, window, aggregation or output rate limiter of a query may hold, per partition.
+    pub query_rows: usize,
     /// Treatment of queries with state whose text has changed.
     pub changed_queries: ChangedQueries,
     /// Opens a damaged log: records before the damage stay, the rest is set aside. Acknowledged events may be
@@ -96,6 +98,7 @@ impl Default for Settings {
             documents_bytes: 4 << 30,
             segment_bytes: 64 << 20,
             reserve_bytes: 64 << 20,
+            query_rows: 50_000_000,
             changed_queries: ChangedQueries::Refuse,
             log_repair: false,
             log: None,
@@ -183,6 +186,9 @@ impl Settings {
             if value < 64 << 10 {
                 return Err(Error::invalid(format!("setting {name} = {value}: expected at least 64KiB")));
             }
+        }
+        if self.query_rows == 0 {
+            return Err(Error::invalid("setting query_rows = 0: expected at least 1"));
         }
         self.sql.check()?;
         self.server.check()?;

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
@@ -70,7 +70,7 @@ impl OutputHandler for Nothing {
     fn emission(&mut self, _: &str, _: &Batch) {}
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        panic!("{query}: {}", failure.0);
+        panic!("{query}: {}", failure);
     }
 }
 
@@ -121,7 +121,7 @@ fn round(app: &mut AppRuntime, turn: usize, keys: usize) {
         columns[1].push(Value::Double((turn + 30) as f64));
         columns[2].push(Value::Long(key as i64));
         let time = (turn * keys + key) as i64;
-        app.send(0, columns.into(), vec![time], &mut Nothing).unwrap_or_else(|e| panic!("{}", e.0));
+        app.send(0, columns.into(), vec![time], &mut Nothing).unwrap_or_else(|e| panic!("{e}"));
     }
 }
 

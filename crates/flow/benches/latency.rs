@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tidemill_flow::EvalError;
 use tidemill_flow::column::{Data, StringColumn};
-use tidemill_flow::expr::EvalError;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
@@ -73,7 +73,7 @@ impl OutputHandler for Rows {
     }
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        panic!("{query}: {}", failure.0);
+        panic!("{query}: {}", failure);
     }
 }
 

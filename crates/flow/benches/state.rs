@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
@@ -36,7 +36,7 @@ impl OutputHandler for Last {
     }
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        panic!("{query}: {}", failure.0);
+        panic!("{query}: {}", failure);
     }
 }
 
@@ -56,7 +56,7 @@ fn send(app: &mut AppRuntime, first: i64, events: usize, sink: &mut Last) {
         columns[1].push(Value::Double(i as f64 / 100.0));
         columns[2].push(Value::Long(i % 1000));
     }
-    app.send(0, columns.into(), numbers.collect(), sink).unwrap_or_else(|e| panic!("{}", e.0));
+    app.send(0, columns.into(), numbers.collect(), sink).unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// Runs `what`; returns the seconds, and the peak of memory above `base`.

@@ -6,7 +6,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::aggregation::{Aggregation, BucketQuery};
 use crate::column::Column;
-use crate::expr::{EvalContext, EvalError, Expr, Frame, StoreRef};
+use crate::eval_error::EvalError;
+use crate::expr::{EvalContext, Expr, Frame, StoreRef};
 use crate::named_window::NamedWindow;
 use crate::table::{Table, TableSearch};
 

@@ -18,6 +18,7 @@ pub mod catalog;
 pub mod column;
 mod cron;
 mod equality;
+mod eval_error;
 pub mod explain;
 pub mod expr;
 pub mod functions;
@@ -52,6 +53,7 @@ mod window_operator;
 
 pub use batch::{Batch, EventKind};
 pub use column::Column;
+pub use eval_error::{EvalError, LimitReached};
 pub use registry::Registry;
 pub use tidemill_types::FieldType;
 pub use value::{Object, Value};

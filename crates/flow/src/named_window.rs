@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, EventKind};
+use crate::eval_error::EvalError;
 use crate::explain::{InputText, WindowReport};
-use crate::expr::EvalError;
 use crate::select::OutputEvents;
 use crate::window::WindowConstructor;
 use crate::window_operator::WindowOperator;

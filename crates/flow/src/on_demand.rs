@@ -13,7 +13,8 @@ use crate::app_stores::AppStores;
 use crate::batch::{Batch, EventKind};
 use crate::catalog::Attributes;
 use crate::column::Column;
-use crate::expr::{Compiler, EvalContext, EvalError, Expr, Frame, NoContext, StoreRef};
+use crate::eval_error::EvalError;
+use crate::expr::{Compiler, EvalContext, Expr, Frame, NoContext, StoreRef};
 use crate::plan::{AppPlan, selection};
 use crate::registry::Registry;
 use crate::scope::StreamScope;
@@ -47,7 +48,7 @@ enum OnDemandSource {
 pub fn compile(text: &str, plan: &AppPlan, registry: &Registry) -> Result<OnDemandPlan, EvalError> {
     let mut sources = Sources::default();
     sources.add("query", text);
-    let rendered = |d: &[Diagnostic]| EvalError(tidemill_lang::render_all(d, &sources));
+    let rendered = |d: &[Diagnostic]| EvalError::request(tidemill_lang::render_all(d, &sources));
     let file = SourceFile::new(FileId(0), "query", text);
     let query = tidemill_lang::siddhi::parse_on_demand(&file).map_err(|d| rendered(&d))?;
     let compiled = match &query {

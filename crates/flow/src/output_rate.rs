@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::batch::{Batch, EventKind};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::limits::Limits;
 use crate::window::TimerQueue;
 use pending::PendingOutput;
@@ -147,7 +147,7 @@ impl OutputRateLimiter {
             OutputRatePlan::Time(RateSelection::First, _) | OutputRatePlan::Events(..) => 0,
         };
         match more > 0 && kept + more > self.rows_max {
-            true => Err(EvalError(format!("output rate limiter full: limit of {} rows", self.rows_max))),
+            true => Err(EvalError::limit("output rate limiter", self.rows_max, "rows")),
             false => Ok(()),
         }
     }

@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, EventKind};
+use crate::eval_error::EvalError;
 use crate::explain::{InputStats, QueryText};
-use crate::expr::{EvalContext, EvalError, Expr, Frame, Node};
+use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::join::{Join, JoinMatches, JoinPlan};
 use crate::limits::Limits;
 use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
@@ -410,12 +411,12 @@ impl Query {
         }
         for handlers in [&mut self.before, &mut self.after].into_iter().filter(|h| h.have_state()) {
             let state = from.json()?;
-            handlers.restore(&state).map_err(|e| from.damaged(e.0))?;
+            handlers.restore(&state).map_err(|e| from.damaged(e.to_string()))?;
         }
         self.window.iter_mut().try_for_each(|held| held.restore(from))?;
         self.join.iter_mut().try_for_each(|join| join.restore(from))?;
         let state = from.json()?;
-        self.selector.restore(&state).map_err(|e| from.damaged(e.0))?;
+        self.selector.restore(&state).map_err(|e| from.damaged(e.to_string()))?;
         self.rate.iter_mut().try_for_each(|rate| rate.restore(from))
     }
 
@@ -442,7 +443,7 @@ pub(crate) fn apply_handlers<'b>(
                 Cow::Owned(call_stream_function(function.as_ref(), args, added, &now, host)?)
             }
             Handler::Stateful(_) => {
-                return Err(EvalError("a handler with a state cannot run here".into()));
+                return Err(EvalError::internal("a handler with a state cannot run here"));
             }
         };
     }

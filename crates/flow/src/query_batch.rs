@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use crate::batch::{Batch, EventKind};
+use crate::eval_error::EvalError;
 use crate::expr::vector::{self, BatchRows, FailedRows};
-use crate::expr::{EvalContext, EvalError, Expr};
+use crate::expr::{EvalContext, Expr};
 use crate::join::SideSource;
 use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
 use crate::partition;

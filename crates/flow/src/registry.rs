@@ -9,7 +9,8 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use crate::batch::EventKind;
 use crate::column::{Column, Data};
-use crate::expr::{EvalContext, EvalError};
+use crate::eval_error::EvalError;
+use crate::expr::EvalContext;
 use crate::pattern::PatternLimits;
 use crate::value::Value;
 use crate::window::{Parameter, WindowConstructor, WindowInput};

@@ -13,7 +13,7 @@ use tidemill_types::FieldType;
 
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::late::{AppRunner, LateEvent, RetractionHandler};
 use crate::plan::{self, AppPlan};
 use crate::registry::Registry;
@@ -227,7 +227,7 @@ impl<'s> Replay<'s> {
         let done = self.apply(input).and_then(|()| self.app.apply_corrections(&mut self.recorder));
         self.recorder.lost.end_call();
         let Err(failure) = done else { return true };
-        let what = OutputKind::Failure { failure: failure.0 };
+        let what = OutputKind::Failure { failure: failure.to_string() };
         self.recorder.out.push(Output { input: self.recorder.input, what });
         false
     }
@@ -267,13 +267,14 @@ impl<'s> Replay<'s> {
 
     fn send(&mut self, stream: &str, events: &[Event]) -> Result<(), EvalError> {
         let catalog = &self.app.app().plan().catalog;
-        let number =
-            catalog.find(stream).ok_or_else(|| EvalError(format!("there is no stream `{stream}`")))?;
+        let number = catalog
+            .find(stream)
+            .ok_or_else(|| EvalError::request(format!("there is no stream `{stream}`")))?;
         let attributes = &catalog.streams()[number].attributes;
         let mut columns: Vec<Column> = attributes.iter().map(|(_, ty)| Column::new(*ty)).collect();
         for event in events {
             if event.data.len() != columns.len() {
-                return Err(EvalError(format!(
+                return Err(EvalError::request(format!(
                     "`{stream}` has {} attributes, the event has {}",
                     columns.len(),
                     event.data.len()

@@ -17,7 +17,7 @@ use crate::aggregation::Aggregation;
 use crate::app_stores::{AppStores, DeterministicRng};
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::io::{DistributionStrategy, LogSink};
 use crate::named_window::NamedWindow;
 use crate::on_demand;
@@ -340,21 +340,24 @@ impl AppRuntime {
     /// Checks that these columns can be events of the stream: `rows` rows of its attributes, in order.
     pub(crate) fn check(&self, stream: usize, columns: &[Column], rows: usize) -> Result<(), EvalError> {
         let defined = self.plan.catalog.streams().get(stream);
-        let defined = defined.ok_or_else(|| EvalError(format!("there is no stream {stream}")))?;
+        let defined = defined.ok_or_else(|| EvalError::request(format!("there is no stream {stream}")))?;
         let mut pairs = columns.iter().zip(&defined.attributes);
         let fits = columns.len() == defined.attributes.len()
             && pairs.all(|(c, (_, ty))| c.len() == rows && c.ty() == *ty);
         if !fits {
-            return Err(EvalError(format!("the columns do not match the attributes of `{}`", defined.name)));
+            return Err(EvalError::request(format!(
+                "the columns do not match the attributes of `{}`",
+                defined.name
+            )));
         }
         if self.plan.catalog.window(stream).is_some() {
-            return Err(EvalError(format!(
+            return Err(EvalError::request(format!(
                 "`{}` is a window: only queries can insert into it",
                 defined.name
             )));
         }
         if self.plan.catalog.is_inner(stream) {
-            return Err(EvalError(format!(
+            return Err(EvalError::request(format!(
                 "`{}` is an inner stream: only queries can insert into it",
                 defined.name
             )));
@@ -379,7 +382,7 @@ impl AppRuntime {
             let message = format!(
                 "more than {DEPTH_MAX} levels of events caused by one event: do the queries insert for each other in a loop?"
             );
-            return sink.failure(&self.plan.catalog.streams()[stream].name, &EvalError(message));
+            return sink.failure(&self.plan.catalog.streams()[stream].name, &EvalError::request(message));
         }
         if let Some(failure) = self.aggregate(stream, events, sink) {
             self.send_to_fault_stream(stream, events, &failure, depth, sink);
@@ -477,7 +480,10 @@ impl AppRuntime {
                             "events of topic `{}` do not match the attributes of the stream",
                             source.topic
                         );
-                        sink.failure(&plan.catalog.streams()[source.stream].name, &EvalError(message));
+                        sink.failure(
+                            &plan.catalog.streams()[source.stream].name,
+                            &EvalError::request(message),
+                        );
                     }
                 }
             }
@@ -500,7 +506,7 @@ impl AppRuntime {
         let Some(fault) = fault else { return };
         let mut failed = events.clone();
         let mut reason = Column::new(FieldType::Object);
-        events.times.iter().for_each(|_| reason.push(Value::text(&failure.0)));
+        events.times.iter().for_each(|_| reason.push(Value::text(&failure.to_string())));
         failed.columns.push(reason);
         self.deliver(fault, &failed, depth + 1, sink);
     }

@@ -12,7 +12,8 @@
 
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::{EvalError, Expr, Node};
+use crate::eval_error::EvalError;
+use crate::expr::{Expr, Node};
 use crate::partition::{ChunkRun, PartitionPlan};
 use crate::plan::{AppPlan, PlanElement};
 use crate::query::{Handler, QueryPlan, Target};
@@ -351,14 +352,19 @@ pub(crate) fn checked_order(parts: &[StreamBatch], order: Option<&[u16]>) -> Res
     for part in order {
         let count = counts.get_mut(*part as usize);
         *count.ok_or_else(|| {
-            EvalError(format!("the order refers to part {part}, but there are {} parts", parts.len()))
+            EvalError::request(format!(
+                "the order refers to part {part}, but there are {} parts",
+                parts.len()
+            ))
         })? += 1;
     }
     match counts.iter().zip(parts).position(|(count, part)| *count != part.times.len()) {
         None => Ok(order.to_vec()),
         Some(part) => {
             let (told, has) = (counts[part], parts[part].times.len());
-            Err(EvalError(format!("the order names part {part} {told} times, but the part has {has} events")))
+            Err(EvalError::request(format!(
+                "the order names part {part} {told} times, but the part has {has} events"
+            )))
         }
     }
 }

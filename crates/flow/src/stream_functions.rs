@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use crate::catalog::Attributes;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{ArgumentType, Registry, StreamFunction};
 use crate::value::Value;
 pub(crate) use log::Priority;
@@ -43,7 +43,7 @@ impl StreamFunction for Cartesian {
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
         let number = |i: usize, what: &str| {
             let number = args.get(i).and_then(Value::as_f64);
-            number.ok_or_else(|| EvalError(format!("pol2Cart: `{what}` is null")))
+            number.ok_or_else(|| EvalError::null(format!("pol2Cart: `{what}`")))
         };
         let (theta, rho) = (number(0, "theta")?.to_radians(), number(1, "rho")?);
         let mut added = vec![Value::Double(rho * theta.cos()), Value::Double(rho * theta.sin())];

@@ -7,7 +7,7 @@ use tidemill_types::FieldType;
 
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::limits::Limits;
 use crate::select::EventRow;
 use crate::snapshot::{Error, Reader, Writer};
@@ -389,6 +389,6 @@ impl WindowOperator {
 fn check_capacity(kept: u64, more: usize, rows_max: usize) -> Result<(), EvalError> {
     match kept + more as u64 > rows_max as u64 {
         false => Ok(()),
-        true => Err(EvalError(format!("window full: limit of {rows_max} rows"))),
+        true => Err(EvalError::limit("window", rows_max, "rows")),
     }
 }

@@ -106,7 +106,7 @@ fn run(
     let mut watch = Watch::new(out);
     app.start(0, &mut watch);
     for part in mails {
-        app.send_batch(vec![part?], None, &mut watch).map_err(|failure| anyhow!(failure.0))?;
+        app.send_batch(vec![part?], None, &mut watch).map_err(|failure| anyhow!(failure))?;
     }
     match watch.failure {
         None => Ok(watch.totals),

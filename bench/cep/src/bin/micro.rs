@@ -8,8 +8,8 @@ use anyhow::{anyhow, ensure};
 use clap::Parser;
 use tidemill_bench_cep::measure::{Rates, shown, timed};
 use tidemill_bench_cep::trades::{BENCHES, Bench, Checksum};
+use tidemill_flow::EvalError;
 use tidemill_flow::batch::Batch;
-use tidemill_flow::expr::EvalError;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::stream_batch::StreamBatch;
@@ -90,7 +90,7 @@ fn run(
             .map(|i| Send::of(bench, &streams, i..to, args))
             .collect();
         let (sent, took) = timed(|| sends.into_iter().try_for_each(|send| send.to(&mut app, &mut watch)));
-        sent.map_err(|failure| anyhow!(failure.0))?;
+        sent.map_err(|failure| anyhow!(failure))?;
         time += took;
     }
     if bench.table {
@@ -155,6 +155,6 @@ impl OutputHandler for Watch {
     fn emission(&mut self, _: &str, _: &Batch) {}
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        self.failure.get_or_insert_with(|| format!("{query}: {}", failure.0));
+        self.failure.get_or_insert_with(|| format!("{query}: {}", failure));
     }
 }

@@ -136,7 +136,7 @@ impl Cascade<'_> {
             Err(failure) => {
                 for stream in streams {
                     let name = &plan.plan.catalog.streams()[stream].name;
-                    flow.count_failure(&queries.files[plan.file].name, name, &failure.0);
+                    flow.count_failure(&queries.files[plan.file].name, name, &failure.to_string());
                 }
             }
         }

@@ -340,7 +340,7 @@ impl<'t> Cascade<'t> {
         if let Err(failure) = flow.send(queries, unit, stream, event, time, &mut out) {
             let plan = &queries.units[unit];
             let name = &plan.plan.catalog.streams()[stream].name;
-            flow.count_failure(&queries.files[plan.file].name, name, &failure.0);
+            flow.count_failure(&queries.files[plan.file].name, name, &failure.to_string());
         }
         self.propagate(unit, out, depth + 1)
     }

@@ -58,11 +58,12 @@ pub fn open(
     }
 }
 
-/// Returns whether records have equal effects under both apps. They may differ in settings, sources,
+/// Returns whether records have equal effects under both apps. They may differ in most settings, sources,
 /// documents and summary.
 fn is_equivalent(old: &App, new: &App) -> bool {
     let vars = new.queries.is_empty() || old.vars == new.vars;
-    old.rules == new.rules && old.queries == new.queries && vars
+    let limits = new.queries.is_empty() || old.settings.query_rows == new.settings.query_rows;
+    old.rules == new.rules && old.queries == new.queries && vars && limits
 }
 
 fn replace_app(

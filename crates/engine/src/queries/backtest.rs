@@ -105,7 +105,7 @@ impl<'c> Backtest<'c> {
                 flow.start(queries, unit, time, &mut out);
             }
             if let Err(failure) = flow.send(queries, unit, input.stream, event, time, &mut out) {
-                tracing::debug!(file = queries.file_name(unit), "{}", failure.0);
+                tracing::debug!(file = queries.file_name(unit), "{}", failure);
             }
             flow.apply_corrections(queries, unit, &mut out);
             self.propagate(unit, out, now, depth + 1)?;

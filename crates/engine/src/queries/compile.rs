@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidemill_flow::io::file::is_file;
+use tidemill_flow::limits::Limits;
 use tidemill_flow::plan::{self, AppPlan};
 use tidemill_flow::query::Target;
 use tidemill_flow::{Registry, catalog};
@@ -19,8 +20,8 @@ use super::{
     InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit, late_policy,
     retraction_streams, stream_compat, unit_split,
 };
-use crate::App;
 use crate::app::AppFile;
+use crate::{App, Settings};
 
 /// A file that was read and makes sense by itself.
 struct ParsedFile {
@@ -55,7 +56,19 @@ pub fn compile_app(app: &App) -> Result<CompiledApp> {
 /// The same for a data directory that has so many partitions.
 pub fn compile_app_for(app: &App, partitions: u32) -> Result<CompiledApp> {
     let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
-    compile(&app.rules, &app.queries, partitions, &app.registry(), &variable)
+    compile(&app.rules, &app.queries, partitions, &app.registry(), limits(&app.settings), &variable)
+}
+
+/// Limits on the state of each unit.
+fn limits(settings: &Settings) -> Limits {
+    let rows = settings.query_rows;
+    Limits {
+        table_rows: rows,
+        window_rows: rows,
+        aggregation_rows: rows,
+        rate_rows: rows,
+        ..Limits::default()
+    }
 }
 
 /// Where an app says what a stream or an entity is.
@@ -107,6 +120,7 @@ pub fn compile(
     queries: &[AppFile],
     partitions: u32,
     registry: &Registry,
+    limits: Limits,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<CompiledApp> {
     let mut sources = Sources::default();
@@ -174,6 +188,7 @@ pub fn compile(
                     number,
                     everywhere,
                     registry,
+                    limits,
                     &program,
                 )?);
             }
@@ -249,6 +264,7 @@ fn compile_unit(
     number: usize,
     everywhere: bool,
     registry: &Registry,
+    limits: Limits,
     program: &Program,
 ) -> Result<Unit> {
     let plan = plan::compile(part, registry).map_err(|wrong| {
@@ -286,7 +302,7 @@ fn compile_unit(
     let of = |name: &str| [outputs.get(name), retractions.get(name)].into_iter().flatten();
     let writes = written_streams(&plan).flat_map(of).map(|output| output.stream).collect();
     let identity = identity(part);
-    let plan = Arc::new(plan);
+    let plan = Arc::new(plan.with_limits(limits));
     Ok(Unit { file: number, partitioned: everywhere, plan, identity, inputs, outputs, retractions, writes })
 }
 

@@ -5,8 +5,8 @@ use std::io::Read;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tidemill_flow::EvalError;
 use tidemill_flow::explain::QueryReport;
-use tidemill_flow::expr::EvalError;
 use tidemill_flow::io::LogSink;
 use tidemill_flow::late::{AppRunner, LateEvent, RetractionHandler};
 use tidemill_flow::runtime::OutputHandler;
@@ -190,7 +190,9 @@ impl QueryRuntimes {
         match running.app.send(stream, columns, vec![time], &mut outlet)?.first() {
             None => Ok(()),
             // who hands events in has looked before
-            Some(late) => Err(EvalError(format!("an event came {} ms behind the clock", late.behind))),
+            Some(late) => {
+                Err(EvalError::request(format!("an event came {} ms behind the clock", late.behind)))
+            }
         }
     }
 
@@ -217,7 +219,7 @@ impl QueryRuntimes {
         let settled =
             running.app.apply_corrections(&mut OutputCollector::new(queries, plan, &mut self.counts, out));
         if let Err(failure) = settled {
-            self.count_failure(&queries.files[plan.file].name, "late events", &failure.0);
+            self.count_failure(&queries.files[plan.file].name, "late events", &failure.to_string());
         }
     }
 
@@ -228,7 +230,7 @@ impl QueryRuntimes {
         let Some(Some(running)) = self.units.get_mut(unit) else {
             return Err(Error::internal("a query for a unit that runs elsewhere"));
         };
-        running.app.on_demand(text).map_err(|failure| Error::invalid(failure.0))
+        running.app.on_demand(text).map_err(Error::from)
     }
 
     /// Why a query of a unit puts nothing out; `None` for a unit that runs elsewhere.
@@ -354,7 +356,7 @@ impl OutputHandler for OutputCollector<'_> {
     fn failure(&mut self, query: &str, failure: &EvalError) {
         update_counts(self.counts, self.file, query, |counts| {
             counts.errors += 1;
-            counts.last_error = Some(failure.0.clone());
+            counts.last_error = Some(failure.to_string());
         });
         query.clone_into(&mut self.failed);
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tidemill_engine::{App, BodyFormat, Engine, ManualClock, SendOptions};
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::registry::{Function, FunctionContext};
 use tidemill_flow::{FieldType, Registry, Value};
 use tidemill_types::{ErrorKind, Timestamp, event_json};
 
-use crate::{ledger, quiet, rows};
+use crate::{ledger, open_app, quiet, rows};
 
 /// Windows, a pattern, a table and a partition, with rules over their output and queries over what rules
 /// emit.
@@ -623,4 +623,37 @@ fn events_that_a_failing_query_loses_are_a_problem() {
     let expected = "queries: events are lost in `length` of s.siddhi; system.queries shows how many and why";
     assert_eq!(engine.health().problems, [expected]);
     assert!(engine.health().ready, "the engine goes on");
+}
+
+#[test]
+fn insert_into_a_full_table_is_refused_as_a_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let queries = "define stream In (k string); define table T (k string); from In insert into T;";
+    let app_dir = dir.path().join("app");
+    std::fs::create_dir(&app_dir).unwrap();
+    std::fs::write(app_dir.join("t.siddhi"), queries).unwrap();
+    let open = |query_rows: usize| {
+        std::fs::write(app_dir.join("app.toml"), format!("[settings]\nquery_rows = {query_rows}\n")).unwrap();
+        open_app(dir.path(), &app_dir)
+    };
+    let engine = open(2);
+    let insert =
+        |engine: &Engine, k: &str| engine.query_on_demand(None, &format!("select '{k}' as k insert into T"));
+    insert(&engine, "a").unwrap();
+    insert(&engine, "b").unwrap();
+    let full = insert(&engine, "c").map(|_| ()).unwrap_err();
+    assert_eq!(
+        (full.kind(), full.to_string().as_str()),
+        (ErrorKind::LimitReached, "table `T` full: limit of 2 rows")
+    );
+    engine.stop().unwrap();
+    drop(engine);
+    let engine = open(3);
+    insert(&engine, "c").unwrap();
+    engine.abandon();
+    drop(engine);
+    // what a former limit allowed stays, even without a checkpoint
+    let engine = open(2);
+    assert_eq!(engine.query_on_demand(None, "from T select k").unwrap().len(), 3);
+    insert(&engine, "d").map(|_| ()).unwrap_err();
 }

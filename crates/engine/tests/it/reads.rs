@@ -8,7 +8,7 @@ use bson::{doc, rawdoc};
 use parking_lot::Mutex;
 use tidemill_docs::{Command, FindOptions};
 use tidemill_engine::{App, BodyFormat, Engine, SYSTEM_TABLES, SendOptions};
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::registry::{Function, FunctionContext};
 use tidemill_flow::{FieldType, Registry, Value};
 

@@ -30,7 +30,8 @@ use std::sync::Arc;
 
 use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data};
-use crate::expr::{EvalError, Frame, NoContext, Node};
+use crate::eval_error::EvalError;
+use crate::expr::{Frame, NoContext, Node};
 use crate::limits::Limits;
 use bucket::BucketEvents;
 use granularity::{BucketInput, GranularityBuckets};
@@ -115,14 +116,15 @@ impl Aggregation {
         let full = self.len() >= self.rows_max;
         let groups =
             self.group_ids(&plan, &events, full).filter(|groups| !full || self.has_rows(&times, groups));
-        let groups = groups.ok_or_else(|| {
-            EvalError(format!("aggregation `{}` full: limit of {} rows", plan.name, self.rows_max))
-        })?;
+        let groups = groups
+            .ok_or_else(|| EvalError::limit(format!("aggregation `{}`", plan.name), self.rows_max, "rows"))?;
         let mut from = 0;
         while from < times.len() {
             let bucket = match self.levels[0].open_range().filter(|open| open.contains(&times[from])) {
                 Some(open) => open,
-                None => calendar::bucket_range(self.levels[0].unit, times[from]).map_err(EvalError)?,
+                None => {
+                    calendar::bucket_range(self.levels[0].unit, times[from]).map_err(EvalError::argument)?
+                }
             };
             let together = times[from..].iter().take_while(|time| bucket.contains(time)).count();
             let run = from..from + together;
@@ -133,7 +135,7 @@ impl Aggregation {
                 first_arg_row: from,
             };
             granularity::merge_into(&plan, &mut self.levels, bucket.start, &BucketInput::Events(&input))
-                .map_err(EvalError)?;
+                .map_err(EvalError::argument)?;
             from = run.end;
         }
         Ok(())
@@ -216,7 +218,7 @@ fn event_times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, 
         },
     };
     for time in times.iter() {
-        calendar::check_time(*time).map_err(EvalError)?;
+        calendar::check_time(*time).map_err(EvalError::argument)?;
     }
     Ok(times)
 }
@@ -224,14 +226,14 @@ fn event_times<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Cow<'e, 
 fn event_time(plan: &AggregationPlan, column: &Column, row: usize) -> Result<i64, EvalError> {
     match column.data() {
         _ if column.is_null(row) => {
-            Err(EvalError(format!("the time attribute of aggregation `{}` is null", plan.name)))
+            Err(EvalError::null(format!("the time attribute of aggregation `{}`", plan.name)))
         }
         Data::Long(times) => Ok(times[row]),
         Data::Str(texts) => calendar::parse_instant(texts.get(row)).ok_or_else(|| {
             let text = texts.get(row);
-            EvalError(format!("`{text}` is not a time: expected {}", calendar::INSTANT_FORMAT))
+            EvalError::argument(format!("`{text}` is not a time: expected {}", calendar::INSTANT_FORMAT))
         }),
-        _ => Err(EvalError(format!(
+        _ => Err(EvalError::argument(format!(
             "internal error: the time attribute of aggregation `{}` is neither a long nor a string",
             plan.name
         ))),

@@ -11,7 +11,8 @@ use super::groups::write_value;
 use super::plan::ROW;
 use super::{Aggregation, BucketQuery, calendar};
 use crate::column::Column;
-use crate::expr::{EvalError, Expr, Frame, NoContext, Node, RowRef};
+use crate::eval_error::EvalError;
+use crate::expr::{Expr, Frame, NoContext, Node, RowRef};
 use crate::table::equal_to;
 use crate::value::Value;
 
@@ -42,7 +43,7 @@ impl Aggregation {
         let unit = self.levels[level].unit;
         // from coarse to fine: the finer bucket has the later events, which decide `last` among equal times
         for (start, bucket) in self.levels[..=level].iter().rev().filter_map(|finer| finer.open()) {
-            let start = calendar::bucket_range(unit, start).map_err(EvalError)?.start;
+            let start = calendar::bucket_range(unit, start).map_err(EvalError::argument)?.start;
             if range.contains(&start) {
                 found.entry(start).or_default().push(bucket);
             }

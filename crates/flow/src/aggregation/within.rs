@@ -8,7 +8,8 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use super::calendar;
 use super::plan::AggregationPlan;
-use crate::expr::{Compiler, EvalError, Expr, Frame, Node, Scope};
+use crate::eval_error::EvalError;
+use crate::expr::{Compiler, Expr, Frame, Node, Scope};
 use crate::registry::Registry;
 use crate::value::Value;
 
@@ -157,15 +158,18 @@ impl BucketQuery {
     ) -> Result<(Range<i64>, usize), EvalError> {
         let range = match &self.within {
             QueriedRange::Known(from, to) => *from..*to,
-            QueriedRange::Pattern(text) => to_time_range(&text.eval(frame)?).map_err(EvalError)?,
+            QueriedRange::Pattern(text) => to_time_range(&text.eval(frame)?).map_err(EvalError::argument)?,
             QueriedRange::Between(from, to) => {
                 let (from, to) = (to_instant(&from.eval(frame)?), to_instant(&to.eval(frame)?));
-                between(from.map_err(EvalError)?, to.map_err(EvalError)?).map_err(EvalError)?
+                between(from.map_err(EvalError::argument)?, to.map_err(EvalError::argument)?)
+                    .map_err(EvalError::argument)?
             }
         };
         let level = match &self.per {
             QueriedGranularity::Known(level) => *level,
-            QueriedGranularity::Name(name) => granularity_index(&name.eval(frame)?, of).map_err(EvalError)?,
+            QueriedGranularity::Name(name) => {
+                granularity_index(&name.eval(frame)?, of).map_err(EvalError::argument)?
+            }
         };
         Ok((range, level))
     }

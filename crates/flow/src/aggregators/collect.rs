@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::counted_multiset::CountedMultiset;
 use super::state::{decode, encode};
 use super::{VALUES_MAX, add, check_capacity, cloning_constructor, flag, foreign_state};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::functions::object::{check_depth, equal, list, map};
 use crate::registry::{Aggregator, Registry};
 use crate::value::{Key, Object, Value};
@@ -108,10 +108,10 @@ struct CollectList<I> {
 impl<I: ItemCollection> CollectList<I> {
     fn each(&self, args: &[Value]) -> Result<Vec<Value>, EvalError> {
         if !self.merge {
-            check_depth(&args[0]).map_err(|e| EvalError(format!("list:collect: {e}")))?;
+            check_depth(&args[0]).map_err(|e| EvalError::argument(format!("list:collect: {e}")))?;
             return Ok(vec![args[0].clone()]);
         }
-        let list = list(args, 0).map_err(|e| EvalError(format!("list:merge: {e}")))?;
+        let list = list(args, 0).map_err(|e| EvalError::argument(format!("list:merge: {e}")))?;
         let items = list.lock().clone();
         Ok(items)
     }
@@ -155,10 +155,12 @@ struct CollectMap {
 impl CollectMap {
     fn each(&self, args: &[Value]) -> Result<Vec<(Key, Value)>, EvalError> {
         if !self.merge {
-            args.iter().try_for_each(check_depth).map_err(|e| EvalError(format!("map:collect: {e}")))?;
+            args.iter()
+                .try_for_each(check_depth)
+                .map_err(|e| EvalError::argument(format!("map:collect: {e}")))?;
             return Ok(vec![(Key(args[0].clone()), args[1].clone())]);
         }
-        let map = map(args, 0).map_err(|e| EvalError(format!("map:merge: {e}")))?;
+        let map = map(args, 0).map_err(|e| EvalError::argument(format!("map:merge: {e}")))?;
         let entries = map.lock().clone();
         Ok(entries.into_iter().collect())
     }

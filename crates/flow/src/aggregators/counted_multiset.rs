@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::state::{decode, encode};
 use super::{VALUES_MAX, check_capacity};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::value::Key;
 
 /// Multiset that keeps a value at the position of its first arrival until its last occurrence is removed.

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::counted_multiset::CountedMultiset;
 use super::{add, cloning_constructor, flag, foreign_state};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::functions::library::constant_text;
 use crate::registry::{Aggregator, Registry};
 use crate::value::{Key, Value};

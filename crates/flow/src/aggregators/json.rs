@@ -7,7 +7,7 @@ use tidemill_types::FieldType;
 
 use super::counted_multiset::CountedMultiset;
 use super::{add, cloning_constructor, flag, foreign_state};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::functions::json_text::{from_json, json_of};
 use crate::functions::library::constant_text;
 use crate::registry::{Aggregator, Registry};
@@ -55,7 +55,7 @@ impl GroupJson {
             *enclosing = name.clone();
         }
         let name = if self.as_object { "json:groupAsObject" } else { "json:group" };
-        let json = json_of(&args[0]).map_err(|e| EvalError(format!("{name}: {e}")))?;
+        let json = json_of(&args[0]).map_err(|e| EvalError::argument(format!("{name}: {e}")))?;
         Ok(Key(Value::text(&json.to_string())))
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{add, cloning_constructor, foreign_state};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, Registry};
 use crate::value::Value;
 
@@ -29,7 +29,7 @@ impl Aggregator for BoolAggregate {
     fn add(&mut self, args: &[Value]) -> Result<(), EvalError> {
         match args[0] {
             Value::Bool(b) => self.counts[usize::from(b)] += 1,
-            _ => return Err(EvalError(format!("{}: `x` is null", if self.all { "and" } else { "or" }))),
+            _ => return Err(EvalError::null(format!("{}: `x`", if self.all { "and" } else { "or" }))),
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::state::{decode, encode};
 use super::{VALUES_MAX, add, check_capacity, cloning_constructor, foreign_state};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, BuiltinAggregate, Registry};
 use crate::value::{Key, Value};
 
@@ -134,7 +134,7 @@ mod tests {
             least.add(&[Value::Int(n)]).expect("room for two different values");
         }
         let why = least.add(&[Value::Int(1)]).expect_err("a third");
-        assert_eq!(why.0, "aggregate full: limit of 2 stored values");
+        assert_eq!(why.to_string(), "aggregate full: limit of 2 stored values");
         assert_eq!(least.value().as_i64(), Some(3));
         least.remove(&[Value::Int(3)]).expect("it is held");
         least.add(&[Value::Int(1)]).expect("room again");

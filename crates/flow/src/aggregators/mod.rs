@@ -18,7 +18,7 @@ mod sums;
 
 use std::sync::Arc;
 
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::functions::signature::Signature;
 use crate::registry::{Aggregator, AggregatorConstructor, ArgumentType, Registry};
 
@@ -68,11 +68,11 @@ const VALUES_MAX: usize = 50_000_000;
 fn check_capacity(values: usize, most: usize) -> Result<(), EvalError> {
     match values < most {
         true => Ok(()),
-        false => Err(EvalError(format!("aggregate full: limit of {values} stored values"))),
+        false => Err(EvalError::limit("aggregate", most, "stored values")),
     }
 }
 
 /// Returns the error for state that another aggregate saved.
 fn foreign_state() -> EvalError {
-    EvalError("the saved state does not match this aggregate".into())
+    EvalError::state("the saved state does not match this aggregate")
 }

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::counted_multiset::CountedMultiset;
 use super::{add, cloning_constructor, foreign_state};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, Registry};
 use crate::value::{Key, Object, Value};
 
@@ -58,7 +58,7 @@ impl UnionSet {
         match set {
             Value::Null => Ok(()),
             Value::Object(Object::Set(set)) => set.lock().keys().try_for_each(&mut take),
-            other => Err(EvalError(format!("unionSet: `{other}` is not a set"))),
+            other => Err(EvalError::argument(format!("unionSet: `{other}` is not a set"))),
         }
     }
 }

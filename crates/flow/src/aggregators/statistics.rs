@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{VALUES_MAX, add, check_capacity, cloning_constructor, foreign_state};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, Registry};
 use crate::value::Value;
 

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
 use super::{add, cloning_constructor, foreign_state};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, BuiltinAggregate, Registry};
 use crate::value::Value;
 

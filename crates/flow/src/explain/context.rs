@@ -2,7 +2,8 @@
 
 use crate::aggregation::BucketQuery;
 use crate::column::Column;
-use crate::expr::{EvalContext, EvalError, Expr, Frame, StoreRef};
+use crate::eval_error::EvalError;
+use crate::expr::{EvalContext, Expr, Frame, StoreRef};
 use crate::table::TableSearch;
 
 /// Read-only evaluation context. Delegates to the app except for random values: drawing one advances the

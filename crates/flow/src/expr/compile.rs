@@ -7,9 +7,10 @@ use tidemill_lang::siddhi::ast::{self, Args, BinaryOp, ExprKind, Literal, NullOp
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::{Arithmetic, Comparison, EvalError, Expr, Node};
+use super::{Arithmetic, Comparison, Expr, Node};
 use crate::catalog::Table;
 use crate::column::{Column, Data};
+use crate::eval_error::EvalError;
 use crate::registry::{
     AggregatorConstructor, ArgumentType, ColumnarValue, Function, FunctionContext, Registry,
 };

@@ -14,13 +14,10 @@ pub(crate) use ops::{arithmetic, compare};
 
 use crate::aggregation::BucketQuery;
 use crate::column::{Column, Data};
+use crate::eval_error::EvalError;
 use crate::registry::{Function, FunctionContext};
 use crate::table::TableSearch;
 use crate::value::Value;
-
-/// Failure to process an event, with the reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EvalError(pub String);
 
 /// A compiled expression.
 #[derive(Debug, Clone)]

@@ -6,8 +6,9 @@ use std::cmp::Ordering;
 
 use tidemill_types::FieldType;
 
-use super::{Arithmetic, Comparison, EvalContext, EvalError, Expr, Frame, Node, RowRef};
+use super::{Arithmetic, Comparison, EvalContext, Expr, Frame, Node, RowRef};
 use crate::column::{Column, Data, StringColumn};
+use crate::eval_error::EvalError;
 use crate::registry::{ColumnarValue, FunctionContext};
 use crate::value::Value;
 

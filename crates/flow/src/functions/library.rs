@@ -7,7 +7,7 @@ use tidemill_types::FieldType;
 
 use super::signature::{Overload, Signature};
 use crate::column::Column;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext, Registry};
 use crate::value::Value;
 
@@ -149,10 +149,10 @@ impl Function for NativeFunction {
         {
             return match self.nulls {
                 NullPolicy::Null => Ok(Value::Null),
-                _ => Err(EvalError(format!("{}: `{}` is null", self.name, self.form.name(null)))),
+                _ => Err(EvalError::null(format!("{}: `{}`", self.name, self.form.name(null)))),
             };
         }
-        (self.compute)(args, state).map_err(|why| EvalError(format!("{}: {why}", self.name)))
+        (self.compute)(args, state).map_err(|why| EvalError::argument(format!("{}: {why}", self.name)))
     }
 
     fn call_batch(&self, args: &[ColumnarValue<'_>], rows: usize) -> Option<Column> {

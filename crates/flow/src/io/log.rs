@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::Registry;
     use crate::column::Column;
-    use crate::expr::EvalError;
+    use crate::eval_error::EvalError;
     use crate::replay;
     use crate::runtime::{AppRuntime, OutputHandler};
 
@@ -174,7 +174,7 @@ mod tests {
         fn emission(&mut self, _: &str, _: &Batch) {}
 
         fn failure(&mut self, query: &str, failure: &EvalError) {
-            panic!("{query}: {}", failure.0);
+            panic!("{query}: {}", failure);
         }
 
         fn logged(&mut self, log: &LogSink, events: &Batch) {

@@ -5,7 +5,8 @@ use tidemill_types::FieldType;
 use super::RowView;
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::{EvalContext, EvalError};
+use crate::eval_error::EvalError;
+use crate::expr::EvalContext;
 use crate::select::{COLUMNAR_ROWS_MIN, SelectPlan, Selector};
 use crate::store::RowStore;
 

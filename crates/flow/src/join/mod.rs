@@ -16,7 +16,8 @@ use tidemill_types::FieldType;
 use crate::aggregation::BucketQuery;
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::{EvalContext, EvalError, Expr};
+use crate::eval_error::EvalError;
+use crate::expr::{EvalContext, Expr};
 use crate::processor::HandlerChain;
 use crate::query::Handler;
 use crate::snapshot::{Error, Reader, Writer};
@@ -176,7 +177,7 @@ impl Join {
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         for handlers in self.handlers.iter_mut().filter(|h| h.have_state()) {
             let state = from.json()?;
-            handlers.restore(&state).map_err(|e| from.damaged(e.0))?;
+            handlers.restore(&state).map_err(|e| from.damaged(e.to_string()))?;
         }
         self.windows().try_for_each(|held| held.restore(from))?;
         (0..2).for_each(|side| self.rebuild_index(side));

@@ -5,7 +5,8 @@ use super::matches::{JoinMatches, NO_ROW, RowPosition};
 use super::{Join, JoinPlan, RowView, SideSource};
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::{EvalContext, EvalError, Frame, RowRef, StoreRef};
+use crate::eval_error::EvalError;
+use crate::expr::{EvalContext, Frame, RowRef, StoreRef};
 use crate::window::{RowChanges, RowQueue};
 use crate::window_operator::WindowOperator;
 

@@ -5,7 +5,8 @@ use super::Join;
 use super::matches::{JoinMatches, NO_ROW};
 use super::search::ProbeEvent;
 use crate::batch::{Batch, EventKind};
-use crate::expr::{EvalContext, EvalError};
+use crate::eval_error::EvalError;
+use crate::expr::EvalContext;
 use crate::store::RowId;
 use crate::window_operator::SlidingEvictions;
 
@@ -45,8 +46,7 @@ impl Join {
             let slid = self.operators[side]
                 .as_mut()
                 .and_then(|held| held.process_sliding(input, first, &input.chunk_clocks));
-            let slid =
-                slid.ok_or_else(|| EvalError("internal error: a sliding join needs a FIFO window".into()))?;
+            let slid = slid.ok_or_else(|| EvalError::internal("a sliding join needs a FIFO window"))?;
             let oldest = slid.oldest;
             Ok(SideWindow { input, first, evictions: slid, oldest })
         };

@@ -35,8 +35,8 @@ use tidemill_lang::{FileId, SourceFile, siddhi};
 
 use crate::batch::Batch;
 use crate::column::Column;
+use crate::eval_error::EvalError;
 use crate::explain::QueryReport;
-use crate::expr::EvalError;
 use crate::plan::AppPlan;
 use crate::runtime::{AppRuntime, OutputHandler};
 use crate::snapshot::RestoreMode;
@@ -250,12 +250,13 @@ impl CorrectingRuntime {
         if self.rows() + events <= most {
             return Ok(());
         }
-        Err(EvalError(format!(
-            "`@late(policy='correct')` full: {} events and emitted rows may still change, limit of {most} rows; \
-             a shorter time than allowed='{} millisec' needs fewer",
-            self.rows(),
-            self.allowed_lateness
-        )))
+        let remedy = format!("a shorter time than allowed='{} millisec' needs fewer", self.allowed_lateness);
+        let full = EvalError::limit(
+            "`@late(policy='correct')`",
+            most,
+            "events and emitted rows that may still change",
+        );
+        Err(full.with_remedy(remedy))
     }
 
     /// Lets the committed app process the input before `horizon`, if there are at least `least` entries.
@@ -340,8 +341,8 @@ impl CorrectingRuntime {
     /// Errors: those of [`AppRuntime::on_demand`]; corrections are pending (see [`Self::apply_corrections`]).
     pub fn on_demand(&mut self, query: &str) -> Result<Batch, EvalError> {
         if self.corrections_pending {
-            return Err(EvalError(
-                "cannot run the query: late events are pending (call `apply_corrections` first)".into(),
+            return Err(EvalError::request(
+                "cannot run the query: late events are pending (call `apply_corrections` first)",
             ));
         }
         let read = siddhi::parse_on_demand(&SourceFile::new(FileId(0), "query", query));

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::batch::{Batch, EventKind};
 use crate::catalog::Catalog;
 use crate::column::{Column, Data};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::runtime::OutputHandler;
 use crate::value::{Key, Object, Value};
 
@@ -84,7 +84,7 @@ impl EmittedRows {
     }
 
     fn record_failure(&mut self, query: &str, failure: &EvalError) {
-        *self.failures.entry((query.to_owned(), failure.0.clone())).or_default() += 1;
+        *self.failures.entry((query.to_owned(), failure.to_string())).or_default() += 1;
     }
 
     /// Computes the retractions, insertions and failure reports that turn the emitted output `self` into
@@ -106,7 +106,8 @@ impl EmittedRows {
         {
             let more =
                 (of(&wanted.failures, which) + of(failed, which)).saturating_sub(of(&self.failures, which));
-            let failure = || (which.0.clone(), EvalError(which.1.clone()));
+            // counts keep messages only
+            let failure = || (which.0.clone(), EvalError::argument(which.1.as_str()));
             difference.failures.extend((0..more).map(|_| failure()));
         }
         difference
@@ -308,7 +309,7 @@ impl OutputHandler for ConfirmingOutput<'_> {
     fn emission(&mut self, _query: &str, _emission: &Batch) {}
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        let key = (query.to_owned(), failure.0.clone());
+        let key = (query.to_owned(), failure.to_string());
         match self.emitted.failures.get_mut(&key) {
             Some(1) => drop(self.emitted.failures.remove(&key)),
             Some(count) => *count -= 1,

@@ -3,7 +3,6 @@
 use tidemill_types::FieldType;
 
 use crate::column::Column;
-use crate::expr::EvalError;
 use crate::runtime::{AppRuntime, OutputHandler};
 use crate::stream_batch::StreamBatch;
 
@@ -71,9 +70,9 @@ impl InputRun {
         let (parts, order) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.order));
         let stream = parts[0].stream;
         // the events were checked when they arrived
-        if let Err(EvalError(why)) = app.send_batch(parts, Some(&order), sink) {
+        if let Err(why) = app.send_batch(parts, Some(&order), sink) {
             let name = app.plan().catalog.streams()[stream].name.clone();
-            sink.failure(&name, &EvalError(why));
+            sink.failure(&name, &why);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::column::Column;
+use crate::eval_error::EvalError;
 use crate::explain::QueryReport;
-use crate::expr::EvalError;
 use crate::plan::AppPlan;
 use crate::runtime::AppRuntime;
 use crate::snapshot::{self, RestoreMode};

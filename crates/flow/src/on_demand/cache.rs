@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{OnDemandPlan, compile};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::plan::AppPlan;
 
 /// Maximum number of cached queries.

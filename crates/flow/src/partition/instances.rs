@@ -9,8 +9,9 @@ use std::hash::BuildHasher as _;
 use super::keys::Route;
 use super::plan::{IdleKeyPurge, PartitionPlan};
 use crate::batch::Batch;
+use crate::eval_error::EvalError;
 use crate::explain::EventSamples;
-use crate::expr::{EvalContext, EvalError};
+use crate::expr::EvalContext;
 use crate::query::{Query, QueryPlan, Scheduler};
 
 /// Handle of a key of a partition. Invalid after the key was purged.
@@ -162,7 +163,7 @@ impl Partition {
             Some(at) => at,
             None => {
                 let at = u32::try_from(self.instances.len());
-                let at = at.map_err(|_| EvalError("partition full: limit of 4294967296 keys".into()))?;
+                let at = at.map_err(|_| EvalError::limit("partition", u32::MAX as usize, "keys"))?;
                 self.instances.push(None);
                 at
             }

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use super::plan::{KeyPart, PartitionPlan};
 use crate::batch::Batch;
 use crate::column::{Column, Data};
-use crate::expr::{EvalContext, EvalError, Expr, Frame, Node};
+use crate::eval_error::EvalError;
+use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::select;
 
 /// Destination of the events of a stream.
@@ -108,7 +109,6 @@ fn write_value(key: &Expr, frame: &Frame<'_>, text: &mut String) -> Result<bool,
     if value.is_null() {
         return Ok(false);
     }
-    write!(text, "{value}")
-        .map_err(|_| EvalError("internal error: the partition key cannot be formatted".into()))?;
+    write!(text, "{value}").map_err(|_| EvalError::internal("the partition key cannot be formatted"))?;
     Ok(true)
 }

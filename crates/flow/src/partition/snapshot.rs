@@ -58,7 +58,7 @@ impl Partition {
                 queries: queries.into(),
                 next_due: heads,
             };
-            self.insert(instance).map_err(|e| from.damaged(e.0))?;
+            self.insert(instance).map_err(|e| from.damaged(e.to_string()))?;
         }
         Ok(())
     }

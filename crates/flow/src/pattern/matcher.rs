@@ -8,7 +8,8 @@ use super::matches::PatternMatches;
 use super::nfa::NfaMatcher;
 use super::plan::PatternPlan;
 use crate::batch::Batch;
-use crate::expr::{EvalContext, EvalError};
+use crate::eval_error::EvalError;
+use crate::expr::EvalContext;
 use crate::snapshot::{Error, Reader, Writer};
 
 /// Runtime of a pattern or a sequence.

@@ -4,7 +4,8 @@ use tidemill_types::FieldType;
 
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::{EvalContext, EvalError, Node};
+use crate::eval_error::EvalError;
+use crate::expr::{EvalContext, Node};
 use crate::select::{self, Selector};
 
 /// Completed matches, in order of completion, in groups that are emitted as one chunk each.

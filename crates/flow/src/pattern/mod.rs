@@ -32,9 +32,9 @@ pub use plan::{
 pub use scope::{PatternScope, StepNames};
 pub(crate) use why::why;
 
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 
-fn too_many(held: usize, limits: &PatternLimits) -> EvalError {
-    let most = limits.partial_matches_max;
-    EvalError(format!("pattern full: {held} partial matches, limit of {most}; bound them with `within`"))
+fn too_many(limits: &PatternLimits) -> EvalError {
+    let full = EvalError::limit("pattern", limits.partial_matches_max, "partial matches");
+    full.with_remedy("bound them with `within`")
 }

@@ -12,7 +12,8 @@ use super::plan::{MatchReference, PatternPlan, StepKind};
 use super::too_many;
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::{EvalContext, EvalError, Frame};
+use crate::eval_error::EvalError;
+use crate::expr::{EvalContext, Frame};
 use crate::window::TimerQueue;
 
 /// Matcher for every form of pattern and sequence.
@@ -163,7 +164,7 @@ impl NfaMatcher {
         }
         let held: usize = self.steps.iter().map(|s| s.new_matches.len() + s.waiting.len()).sum();
         if held >= self.plan.limits.partial_matches_max {
-            return Err(too_many(held, &self.plan.limits));
+            return Err(too_many(&self.plan.limits));
         }
         if self.plan.sequence {
             self.steps.iter_mut().for_each(|step| step.broken_match = None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::nfa::{CandidateEvent, NfaMatcher};
 use super::partial_match::SharedMatch;
 use super::plan::{LogicalStepSide, StepKind};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 
 impl NfaMatcher {
     /// Offers an event to the matches that wait at step `i`, in order.
@@ -97,7 +97,7 @@ impl NfaMatcher {
             }
             let most = self.plan.limits.collected_max;
             if inner.slots[i].len() >= most {
-                return Err(EvalError(format!("pattern step full: limit of {most} collected events")));
+                return Err(EvalError::limit("pattern step", most, "collected events"));
             }
             inner.slots[i].push(offer.share());
         }

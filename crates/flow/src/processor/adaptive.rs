@@ -13,7 +13,8 @@ use serde_json::{Value as Json, json};
 
 use super::reorder::{constant_bool, constant_long, is_long, sorted_by};
 use super::reorder_buffer::{ReorderBuffer, SavedReorderBuffer};
-use crate::expr::{EvalError, compile::rank};
+use crate::eval_error::EvalError;
+use crate::expr::compile::rank;
 use crate::registry::{ArgumentType, BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
@@ -132,7 +133,7 @@ impl StreamProcessor for AdaptiveReorder {
     ) -> Result<(), EvalError> {
         let ts = sorted_by(args, "reorder:akslack")?;
         let field = args.get(1).and_then(Value::as_f64);
-        let field = field.ok_or_else(|| EvalError("reorder:akslack: `field` is null".into()))?;
+        let field = field.ok_or_else(|| EvalError::null("reorder:akslack: `field`"))?;
         let Self { settings, waiting, now: state } = self;
         state.arrivals.push_back(ts);
         if state.arrivals.len() > ARRIVALS_MAX {
@@ -180,7 +181,7 @@ impl StreamProcessor for AdaptiveReorder {
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let wrong = |e: &dyn std::fmt::Display| {
-            EvalError(format!("the saved state does not match reorder:akslack: {e}"))
+            EvalError::state(format!("the saved state does not match reorder:akslack: {e}"))
         };
         let saved = SavedReorderBuffer::deserialize(&state["waiting"]).map_err(|e| wrong(&e))?;
         self.waiting.restore(&saved).ok_or_else(|| wrong(&"cannot read the buffered events"))?;

@@ -7,7 +7,8 @@ use serde_json::Value as Json;
 
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::{AggregateCall, EvalContext, EvalError, Expr, Frame};
+use crate::eval_error::EvalError;
+use crate::expr::{AggregateCall, EvalContext, Expr, Frame};
 use crate::registry::Aggregator;
 use crate::select::INPUT;
 
@@ -96,7 +97,7 @@ impl AggregateFilterState {
 
     pub(crate) fn restore(&mut self, saved: &Json) -> Result<(), EvalError> {
         let saved = saved.as_array().filter(|saved| saved.len() == self.states.len());
-        let saved = saved.ok_or_else(|| EvalError("the saved state does not match this filter".into()))?;
+        let saved = saved.ok_or_else(|| EvalError::state("the saved state does not match this filter"))?;
         self.states.iter_mut().zip(saved).try_for_each(|(state, saved)| state.restore(saved))
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{ArgumentType, BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
@@ -50,7 +50,7 @@ impl StreamProcessor for Deduplicate {
         out: &mut Vec<ProcessorEvent>,
     ) -> Result<(), EvalError> {
         let key = match args.first() {
-            None | Some(Value::Null) => return Err(EvalError("unique:deduplicate: the key is null".into())),
+            None | Some(Value::Null) => return Err(EvalError::null("unique:deduplicate: the key")),
             Some(key) => key.to_string(),
         };
         let is_over = |passed: i64| event.time.saturating_sub(passed) > self.interval;
@@ -70,8 +70,9 @@ impl StreamProcessor for Deduplicate {
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let order = VecDeque::<(i64, String)>::deserialize(state);
-        let order = order
-            .map_err(|e| EvalError(format!("the saved state does not match unique:deduplicate: {e}")))?;
+        let order = order.map_err(|e| {
+            EvalError::state(format!("the saved state does not match unique:deduplicate: {e}"))
+        })?;
         self.passed = DeduplicateState { keys: order.iter().map(|(_, key)| key.clone()).collect(), order };
         Ok(())
     }

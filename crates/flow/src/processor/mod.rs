@@ -16,7 +16,8 @@ pub use aggregate_filter::AggregateFilter;
 
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
-use crate::expr::{EvalContext, EvalError, Expr, Frame};
+use crate::eval_error::EvalError;
+use crate::expr::{EvalContext, Expr, Frame};
 use crate::query::{Handler, apply_handlers};
 use crate::registry::{ProcessorEvent, Registry, StreamProcessor, StreamProcessorConstructor};
 
@@ -175,7 +176,7 @@ impl HandlerChain {
     pub(crate) fn restore(&mut self, saved: &Json) -> Result<(), EvalError> {
         let states: Vec<&mut HandlerState> = self.states.iter_mut().flatten().collect();
         let saved = saved.as_array().filter(|saved| saved.len() == states.len());
-        let saved = saved.ok_or_else(|| EvalError("the saved state does not match these handlers".into()))?;
+        let saved = saved.ok_or_else(|| EvalError::state("the saved state does not match these handlers"))?;
         for (state, saved) in states.into_iter().zip(saved) {
             match state {
                 HandlerState::Filter(running) => running.restore(saved)?,

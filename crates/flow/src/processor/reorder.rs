@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
 use super::reorder_buffer::{ReorderBuffer, SavedReorderBuffer};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{ArgumentType, BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
@@ -53,7 +53,7 @@ pub(super) fn constant_bool(arg: &ArgumentType, form: &str) -> Result<bool, Stri
 /// Returns the timestamp by which an event is sorted. Errors: it is null.
 pub(super) fn sorted_by(args: &[Value], name: &str) -> Result<i64, EvalError> {
     let ts = args.first().and_then(Value::as_i64);
-    ts.ok_or_else(|| EvalError(format!("{name}: `ts` is null")))
+    ts.ok_or_else(|| EvalError::null(format!("{name}: `ts`")))
 }
 
 #[derive(Default)]
@@ -124,7 +124,7 @@ impl StreamProcessor for SlackReorder {
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let wrong = |e: &dyn std::fmt::Display| {
-            EvalError(format!("the saved state does not match reorder:kslack: {e}"))
+            EvalError::state(format!("the saved state does not match reorder:kslack: {e}"))
         };
         let saved = SavedReorderBuffer::deserialize(&state["waiting"]).map_err(|e| wrong(&e))?;
         self.waiting.restore(&saved).ok_or_else(|| wrong(&"cannot read the buffered events"))?;

@@ -3,7 +3,8 @@
 
 use super::{Handler, Query, QueryPlan};
 use crate::batch::Batch;
-use crate::expr::{EvalContext, EvalError};
+use crate::eval_error::EvalError;
+use crate::expr::EvalContext;
 use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
 use crate::pattern::PatternPlan;
 use crate::processor::StatefulHandler;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::{Case, Output, OutputKind, Replay, compile};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::Registry;
 
 /// Runs a case. Returns the differences of its output from the expected one; empty if there are none.
@@ -41,9 +41,9 @@ pub fn check_interrupted(
     let mut replay = Replay::new(plan, case.start, &watches, &watches_query);
     for (i, input) in case.inputs.iter().enumerate() {
         if before(i) {
-            let plan = compile("app.siddhi", &case.app, registry, &|_| None).map_err(EvalError);
+            let plan = compile("app.siddhi", &case.app, registry, &|_| None).map_err(EvalError::request);
             let reloaded = plan.and_then(|plan| replay.reload(plan));
-            differences.extend(reloaded.err().map(|e| format!("before input {i}: {}", e.0)));
+            differences.extend(reloaded.err().map(|e| format!("before input {i}: {}", e)));
         }
         replay.input(input);
     }

@@ -1,7 +1,7 @@
 //! Losses: events of failed queries whose stream has no fault stream, counted with an example.
 
 use crate::batch::Batch;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::replay::json_of;
 
 /// Loss of one query.
@@ -58,7 +58,13 @@ impl LossCounter {
                 lost.events += events;
                 lost.example = lost.example.take().or(example);
             }
-            None => self.by_query.push(QueryLoss { query, times: 1, events, reason: failure.0, example }),
+            None => self.by_query.push(QueryLoss {
+                query,
+                times: 1,
+                events,
+                reason: failure.to_string(),
+                example,
+            }),
         }
     }
 

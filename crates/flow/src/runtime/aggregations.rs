@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{AppRuntime, OutputHandler};
 use crate::batch::Batch;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::query::apply_handlers;
 use crate::select::FailedChunks;
 

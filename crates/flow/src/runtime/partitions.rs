@@ -2,7 +2,7 @@
 
 use super::{AppRuntime, DEPTH_MAX, Emitter, OutputHandler};
 use crate::batch::Batch;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::partition::{KeyId, Route};
 
 impl AppRuntime {
@@ -63,7 +63,7 @@ impl AppRuntime {
             let message = format!(
                 "more than {DEPTH_MAX} levels of events caused by one event: do the queries insert for each other in a loop?"
             );
-            let failure = EvalError(message);
+            let failure = EvalError::argument(message);
             sink.failure(&self.plan.catalog.streams()[stream].name, &failure);
             return None;
         }

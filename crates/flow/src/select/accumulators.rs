@@ -13,7 +13,8 @@ use super::sums::{
 };
 use crate::batch::EventKind;
 use crate::column::{Column, Data};
-use crate::expr::{AggregateCall, EvalError};
+use crate::eval_error::EvalError;
+use crate::expr::AggregateCall;
 use crate::registry::{Aggregator, AggregatorConstructor, BuiltinAggregate};
 use crate::u64_map::prefetch_all;
 use crate::value::Value;
@@ -340,7 +341,7 @@ impl GroupAccumulators {
 
     /// Restores the saved state of a group.
     pub(super) fn restore(&mut self, group: usize, state: &Json) -> Result<(), EvalError> {
-        let wrong = || EvalError("the saved state does not match this aggregate".into());
+        let wrong = || EvalError::state("the saved state does not match this aggregate");
         let pair = || Some((state.get(0)?, state.get(1)?.as_i64()?));
         match self {
             Self::IntegerSum(sums) => {

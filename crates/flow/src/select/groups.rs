@@ -11,7 +11,7 @@ use tidemill_types::FieldType;
 
 use crate::batch::EventKind;
 use crate::column::{Column, Data, StringColumn};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::u64_map::U64IndexMap;
 use crate::value::Value;
 
@@ -149,7 +149,7 @@ impl GroupValues {
 
     /// Reads saved keys.
     pub(super) fn restored(state: &Json) -> Result<Self, EvalError> {
-        let wrong = || EvalError("cannot read the saved groups".into());
+        let wrong = || EvalError::state("cannot read the saved groups");
         let mut groups = Self::default();
         for (number, key) in state.as_array().ok_or_else(wrong)?.iter().enumerate() {
             let key = key.as_str().and_then(|key| BASE64.decode(key).ok()).ok_or_else(wrong)?;

@@ -32,7 +32,8 @@ pub(crate) use input::{InputRows, SelectorInput};
 
 use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data};
-use crate::expr::{AggregateCall, EvalContext, EvalError, Expr, Frame, Node};
+use crate::eval_error::EvalError;
+use crate::expr::{AggregateCall, EvalContext, Expr, Frame, Node};
 use crate::value::{self, Value};
 
 /// Slot of the input row in the expressions of a selection.
@@ -410,7 +411,7 @@ impl Selector {
 
     /// Restores saved groups and states.
     pub fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
-        let wrong = || EvalError("the saved selector state does not match this query".into());
+        let wrong = || EvalError::state("the saved selector state does not match this query");
         self.groups = GroupValues::restored(&state["groups"])?;
         let groups = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
         let totals =

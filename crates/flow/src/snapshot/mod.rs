@@ -16,7 +16,7 @@ pub use read::Reader;
 pub(crate) use values::RowLocation;
 pub use write::Writer;
 
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 
 /// First bytes of a state; the last of them is the format version.
 const MAGIC: [u8; 8] = *b"TMFLOW\0\x01";
@@ -97,6 +97,6 @@ fn of_section(section: &str) -> String {
 
 impl From<Error> for EvalError {
     fn from(error: Error) -> Self {
-        Self(error.to_string())
+        Self::state(error.to_string())
     }
 }

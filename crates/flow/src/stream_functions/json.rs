@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::functions::compile_cache::CompileCache;
 use crate::functions::json_path::CompiledPath;
 use crate::functions::json_text::{from_json, json_of};
@@ -63,7 +63,7 @@ impl TokenizeJson {
 
 impl StreamFunction for TokenizeJson {
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
-        let wrong = |why: String| EvalError(format!("{}: {why}", self.name));
+        let wrong = |why: String| EvalError::argument(format!("{}: {why}", self.name));
         let (Some(json), Some(path)) = (args.first(), args.get(1).and_then(Value::as_str)) else {
             return Err(wrong("the path is null".into()));
         };

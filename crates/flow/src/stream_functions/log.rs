@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidemill_types::{FieldType, did_you_mean};
 
 use crate::column::Column;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::registry::{ArgumentType, BoundStreamFunction, EventRef, StreamFunction};
 use crate::value::Value;
 

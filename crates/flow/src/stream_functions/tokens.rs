@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tidemill_types::FieldType;
 
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::functions::compile_cache::CompileCache;
 use crate::functions::java_regex::{JavaRegex, MatchMode, patterns};
 use crate::functions::object;
@@ -61,7 +61,7 @@ impl fmt::Debug for TokenizeText {
 
 impl StreamFunction for TokenizeText {
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
-        let wrong = |why: String| EvalError(format!("str:tokenize: {why}"));
+        let wrong = |why: String| EvalError::argument(format!("str:tokenize: {why}"));
         let (Some(text), Some(pattern)) = (args[0].as_str(), args[1].as_str()) else {
             return Err(wrong(format!("`{}` is null", if args[0].is_null() { "text" } else { "regex" })));
         };
@@ -88,7 +88,7 @@ struct TokenizeLists;
 
 impl StreamFunction for TokenizeLists {
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
-        let wrong = |why: String| EvalError(format!("list:tokenize: {why}"));
+        let wrong = |why: String| EvalError::argument(format!("list:tokenize: {why}"));
         let lists = (0..args.len()).map(|i| Ok(object::list(args, i)?.lock().clone()));
         let lists: Vec<Vec<Value>> = lists.collect::<Result<_, String>>().map_err(wrong)?;
         let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
@@ -103,7 +103,7 @@ struct TokenizeMaps;
 
 impl StreamFunction for TokenizeMaps {
     fn call(&self, args: &[Value]) -> Result<Vec<Vec<Value>>, EvalError> {
-        let wrong = |why: String| EvalError(format!("map:tokenize: {why}"));
+        let wrong = |why: String| EvalError::argument(format!("map:tokenize: {why}"));
         let maps = (0..args.len()).map(|i| Ok(object::map(args, i)?.lock().clone()));
         let maps: Vec<_> = maps.collect::<Result<_, String>>().map_err(wrong)?;
         let mut keys: Vec<&Key> = maps.iter().flat_map(|map| map.keys()).collect();

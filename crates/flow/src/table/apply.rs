@@ -8,7 +8,8 @@ use super::rows::RowIndex;
 use super::{EVENT, ROW, Table, TableAction, TableSearch, cast};
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::{EvalError, Expr, Frame, NoContext, Node};
+use crate::eval_error::EvalError;
+use crate::expr::{Expr, Frame, NoContext, Node};
 use crate::value::Value;
 
 /// Assigned columns of a row with their new values.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-use crate::expr::{EvalError, Expr, Node};
+use crate::eval_error::EvalError;
+use crate::expr::{Expr, Node};
 use crate::registry::{Function, FunctionContext};
 use crate::value::Value;
 

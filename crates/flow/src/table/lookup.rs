@@ -12,7 +12,8 @@ use super::key::{CellRef, PrimaryKey};
 use super::rows::RowIndex;
 use super::search::{AccessPath, ColumnBounds, TableSearch};
 use crate::column::Column;
-use crate::expr::{EvalError, Expr, Frame, Node, RowRef};
+use crate::eval_error::EvalError;
+use crate::expr::{Expr, Frame, Node, RowRef};
 use crate::value::Value;
 
 /// An index is used only if at most one row in this many is a candidate.

@@ -18,7 +18,8 @@ use tidemill_types::FieldType;
 use crate::batch::{Batch, EventKind};
 use crate::catalog;
 use crate::column::Column;
-use crate::expr::{EvalError, Expr, Frame, NoContext};
+use crate::eval_error::EvalError;
+use crate::expr::{Expr, Frame, NoContext};
 use crate::limits::Limits;
 use crate::value::Value;
 use index::SecondaryIndex;
@@ -124,7 +125,10 @@ impl Table {
         let mut code = None;
         if let Some(key) = &self.key {
             if !key.may_hold(&cell) {
-                return Err(EvalError(format!("the primary key of `{}` cannot be null", self.plan.name)));
+                return Err(EvalError::argument(format!(
+                    "the primary key of `{}` cannot be null",
+                    self.plan.name
+                )));
             }
             let of_key = key.probe(&cell);
             if key.find(of_key, &self.rows, &cell).is_some() {
@@ -133,10 +137,7 @@ impl Table {
             code = Some(of_key);
         }
         if self.len() >= self.rows_max {
-            return Err(EvalError(format!(
-                "table `{}` full: limit of {} rows",
-                self.plan.name, self.rows_max
-            )));
+            return Err(EvalError::limit(format!("table `{}`", self.plan.name), self.rows_max, "rows"));
         }
         let place = self.rows.push(|columns| {
             for (i, column) in columns.iter_mut().enumerate() {

@@ -18,22 +18,22 @@ impl Table {
         if rows.is_empty() { Ok(()) } else { out.rows(self.rows.types(), &rows) }
     }
 
-    /// Replaces the rows by saved ones; unchanged on error.
+    /// Replaces the rows by saved ones, even if they are more than the limit; unchanged on error.
     pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
-        let mut table = Self::new(self.plan.clone()).with_rows_max(self.rows_max);
+        let mut table = Self::new(self.plan.clone()).with_rows_max(usize::MAX);
         let mut left = from.number()?;
         while left > 0 {
             let count = left.min(CHUNK_ROWS as u64) as usize;
             let columns = from.rows(table.rows.types(), count)?;
             for row in 0..count {
                 let added = table.insert_cells(|column| (&columns[column], row));
-                if !added.map_err(|e| from.damaged(e.0))? {
+                if !added.map_err(|e| from.damaged(e.to_string()))? {
                     return Err(from.damaged("two rows have the same key"));
                 }
             }
             left -= count as u64;
         }
-        *self = table;
+        *self = table.with_rows_max(self.rows_max);
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ fn a_full_table_says_so() {
     let mut table = table(vec![], vec![]).with_rows_max(2);
     assert_eq!(table.insert(row(1, 1.0)), Ok(true));
     assert_eq!(table.insert(row(1, 1.0)), Ok(true));
-    assert_eq!(table.insert(row(2, 1.0)), Err(EvalError("table `T` full: limit of 2 rows".into())));
+    assert_eq!(table.insert(row(2, 1.0)), Err(EvalError::limit("table `T`", 2, "rows")));
 }
 
 #[test]

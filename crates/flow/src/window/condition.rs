@@ -12,7 +12,8 @@ use tidemill_types::FieldType;
 
 use super::{Attribute, WindowInput};
 use crate::column::Column;
-use crate::expr::{AggregateCall, ColumnRef, Compiler, EvalError, Expr, Frame, NoContext, Scope};
+use crate::eval_error::EvalError;
+use crate::expr::{AggregateCall, ColumnRef, Compiler, Expr, Frame, NoContext, Scope};
 use crate::registry::{Aggregator, Registry};
 use crate::store::{RowId, RowStore};
 use crate::value::Value;
@@ -245,7 +246,7 @@ impl Evaluator {
     pub(super) fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
         let saved = state.as_array().filter(|saved| saved.len() == self.aggregates.len());
         let saved = saved.ok_or_else(|| {
-            EvalError("the saved state does not match the aggregates of this condition".into())
+            EvalError::state("the saved state does not match the aggregates of this condition")
         })?;
         self.aggregates.iter_mut().zip(saved).try_for_each(|(aggregate, saved)| aggregate.restore(saved))
     }

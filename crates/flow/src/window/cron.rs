@@ -13,7 +13,7 @@ use super::{
     WindowStatus,
 };
 use crate::cron::Cron;
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 

@@ -6,7 +6,7 @@ use tidemill_types::FieldType;
 
 use super::condition::{Condition, ConditionCompiler, Evaluator};
 use super::{Parameter, WindowInput};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::store::{RowId, RowStore};
 
 /// Source of a condition.
@@ -46,12 +46,12 @@ impl ConditionSource {
     ) -> Result<Option<Evaluator>, EvalError> {
         let Self::Column(column, conditions) = self else { return Ok(None) };
         let Some(text) = rows.text(seq, *column) else {
-            return Err(EvalError("the condition of the expression window is null".into()));
+            return Err(EvalError::null("the condition of the expression window"));
         };
         if before.is_some_and(|before| before.text() == text) {
             return Ok(None);
         }
-        Ok(Some(Evaluator::new(conditions.compile(text).map_err(EvalError)?)))
+        Ok(Some(Evaluator::new(conditions.compile(text).map_err(EvalError::argument)?)))
     }
 
     /// Restores a saved evaluator.
@@ -59,7 +59,7 @@ impl ConditionSource {
         let Some((text, aggregates)) = saved else { return Ok(None) };
         let condition = match self {
             Self::Fixed(condition) => Arc::clone(condition),
-            Self::Column(_, conditions) => conditions.compile(text).map_err(EvalError)?,
+            Self::Column(_, conditions) => conditions.compile(text).map_err(EvalError::argument)?,
         };
         let mut evaluator = Evaluator::new(condition);
         evaluator.restore(aggregates)?;

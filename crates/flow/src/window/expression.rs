@@ -12,7 +12,7 @@ use super::{
     Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
     WindowStatus,
 };
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 
@@ -114,7 +114,7 @@ impl Window for Expression {
 
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
         let (evaluator, held): (SavedEvaluator, RowQueue) = from.state()?;
-        self.evaluator = self.origin.restore(&evaluator).map_err(|e| from.damaged(e.0))?;
+        self.evaluator = self.origin.restore(&evaluator).map_err(|e| from.damaged(e.to_string()))?;
         self.held = held;
         Ok(())
     }

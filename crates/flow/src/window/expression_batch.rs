@@ -15,7 +15,8 @@ use super::{
     Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
     WindowStatus,
 };
-use crate::expr::{EvalError, Expr};
+use crate::eval_error::EvalError;
+use crate::expr::Expr;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 
@@ -194,7 +195,7 @@ impl Window for ExpressionBatch {
 
     fn restore(&mut self, from: &mut Reader<'_>, _: &RowStore) -> Result<(), Error> {
         let (evaluator, current, before): (SavedEvaluator, RowQueue, RowQueue) = from.state()?;
-        self.evaluator = self.origin.restore(&evaluator).map_err(|e| from.damaged(e.0))?;
+        self.evaluator = self.origin.restore(&evaluator).map_err(|e| from.damaged(e.to_string()))?;
         (self.current, self.before) = (current, before);
         Ok(())
     }

@@ -12,8 +12,8 @@ use super::{
     EvictionCounts, Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext,
     WindowInput, WindowStatus,
 };
+use crate::eval_error::EvalError;
 use crate::explain::format_time;
-use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 
@@ -51,7 +51,7 @@ pub(super) fn require_times(rows: Range<RowId>, column: usize, store: &RowStore)
 }
 
 fn null() -> EvalError {
-    EvalError("the time attribute of the window is null".into())
+    EvalError::null("the time attribute of the window")
 }
 
 impl ExternalTime {

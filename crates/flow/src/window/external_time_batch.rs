@@ -17,8 +17,9 @@ use super::{
     Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
     WindowStatus,
 };
+use crate::eval_error::EvalError;
 use crate::explain::format_time;
-use crate::expr::{EvalError, Node};
+use crate::expr::Node;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use tidemill_types::FieldType;
 
 use super::{Parameter, WindowContext, WindowInput};
-use crate::expr::{EvalError, Expr, Node};
+use crate::eval_error::EvalError;
+use crate::expr::{Expr, Node};
 use crate::store::RowId;
 
 /// Computes keys. Reuses one buffer for all events, so that looking up a known key allocates nothing.

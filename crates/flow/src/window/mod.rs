@@ -40,7 +40,8 @@ pub use row_changes::{RowChange, RowChanges, Savepoint};
 pub use row_queue::RowQueue;
 pub use status::{StatusContext, WindowStatus};
 
-use crate::expr::{EvalError, Expr, Frame, NoContext};
+use crate::eval_error::EvalError;
+use crate::expr::{Expr, Frame, NoContext};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore, SEGMENT_ROWS};
 use crate::value::Value;

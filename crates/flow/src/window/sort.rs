@@ -15,7 +15,7 @@ use super::{
     Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
     WindowStatus,
 };
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 use crate::value::{Value, order};
@@ -133,7 +133,7 @@ impl SortWindow {
         for SortColumn { column, descending } in &self.order {
             let value = rows.value(seq, *column);
             if value.is_null() {
-                return Err(EvalError("the attribute that the sort window sorts by is null".into()));
+                return Err(EvalError::null("the attribute that the sort window sorts by"));
             }
             key.push(SortValue { value, descending: *descending });
         }
@@ -203,7 +203,7 @@ impl Window for SortWindow {
         self.entries.clear();
         for rows_of_piece in state.rows.chunks(piece) {
             let entries = rows_of_piece.iter().map(|seq| self.entry(*seq, rows)).collect::<Result<_, _>>();
-            let mut entries: BTreeSet<SortEntry> = entries.map_err(|e| from.damaged(e.0))?;
+            let mut entries: BTreeSet<SortEntry> = entries.map_err(|e| from.damaged(e.to_string()))?;
             self.entries.append(&mut entries);
         }
         self.overflowed = state.overflowed;

@@ -11,7 +11,7 @@ use super::{
     EvictionCounts, Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext,
     WindowInput, WindowStatus,
 };
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 

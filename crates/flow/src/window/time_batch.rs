@@ -13,7 +13,7 @@ use super::{
     Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
     WindowStatus,
 };
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use super::WindowOperator;
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::{EvalError, Expr, Frame, RowRef};
+use crate::eval_error::EvalError;
+use crate::expr::{Expr, Frame, RowRef};
 use crate::store::{RowId, RowStore};
 use crate::window::{self, RetainedRows, RowChanges, RowQueue, Window, WindowContext};
 

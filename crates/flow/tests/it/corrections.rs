@@ -117,13 +117,14 @@ fn no_more_is_kept_than_the_limit_says() {
     let mut send = |app: &mut CorrectingRuntime, n: i32, time: i64| {
         let sent = app.send_batch(event(n, time), None, &mut net).map(|_| ());
         app.apply_corrections(&mut net).expect("settled");
-        sent.map_err(|failure| failure.0)
+        sent
     };
     // each event is buffered together with its output
     (0..4).for_each(|n| send(&mut app, n, 100).expect("there is room"));
     send(&mut app, 4, 101).expect("the last one");
     let why = send(&mut app, 5, 500).expect_err("there is no room");
-    assert!(why.contains("limit of 9 rows") && why.contains("allowed='1000 millisec'"), "{why}");
+    let tidemill_flow::EvalError::Limit(limit) = why else { panic!("{why}") };
+    assert_eq!((limit.max, limit.remedy.is_some_and(|r| r.contains("allowed='1000 millisec'"))), (9, true));
     // final events are evicted
     send(&mut app, 6, 1101).expect("the clock went on");
     assert_eq!(app.rows(), 4);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::snapshot::{Error, Reader, RestoreMode, Writer};
@@ -83,7 +83,7 @@ impl OutputHandler for Lines {
     fn emission(&mut self, _: &str, _: &Batch) {}
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        self.0.push(format!("{query}: {}", failure.0));
+        self.0.push(format!("{query}: {}", failure));
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{env, fs};
 
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::replay::{Case, Input, compile, value_of};
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::stream_batch::StreamBatch;
@@ -35,7 +35,7 @@ impl OutputHandler for Told {
     }
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        self.0.entry(format!("failure of {query}")).or_default().push(failure.0.clone());
+        self.0.entry(format!("failure of {query}")).or_default().push(failure.to_string());
     }
 }
 

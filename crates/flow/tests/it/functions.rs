@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
+use tidemill_flow::EvalError;
 use tidemill_flow::app_stores::AppStores;
 use tidemill_flow::column::Column;
-use tidemill_flow::expr::{AggregateCall, ColumnRef, Compiler, EvalError, Expr, Frame, NoContext, Scope};
+use tidemill_flow::expr::{AggregateCall, ColumnRef, Compiler, Expr, Frame, NoContext, Scope};
 use tidemill_flow::registry::{Aggregator, ArgumentType, FunctionContext};
 use tidemill_flow::value::Key;
 use tidemill_flow::{Object, Registry, Value};
@@ -139,7 +140,7 @@ fn outcome(text: &str, row: &mut Row) -> String {
             assert!(fits, "{text}: {value:?} is not of type {}", expr.ty.name());
             format!(" = {} : {}", show(&value), expr.ty.name())
         }
-        Err(EvalError(why)) => format!(" fails: {why}"),
+        Err(why) => format!(" fails: {why}"),
     }
 }
 
@@ -182,7 +183,7 @@ impl Trial {
             }
             let args: Vec<Value> = self.call.args.iter().map(|a| self.row.eval(a).expect(line)).collect();
             let done = if action == "+" { self.state.add(&args) } else { self.state.remove(&args) };
-            if let Err(EvalError(why)) = done {
+            if let Err(why) = done {
                 return format!(" fails: {why}");
             }
         }

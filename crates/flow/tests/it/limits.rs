@@ -1,6 +1,6 @@
 //! Exceeding a limit of an app fails with a message.
 
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::limits::Limits;
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
@@ -14,7 +14,7 @@ impl OutputHandler for Failures {
     fn events(&mut self, _: &str, _: &Batch) {}
     fn emission(&mut self, _: &str, _: &Batch) {}
     fn failure(&mut self, of: &str, failure: &EvalError) {
-        self.0.push(format!("{of}: {}", failure.0));
+        self.0.push(format!("{of}: {}", failure));
     }
 }
 

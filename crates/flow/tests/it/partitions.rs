@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use tidemill_flow::EvalError;
 use tidemill_flow::column::Column;
-use tidemill_flow::expr::EvalError;
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Registry, Value};

@@ -40,7 +40,7 @@ fn outputs(
     let mut out = replay.take_outputs();
     for input in inputs {
         if interrupted() {
-            replay.reload(plan.clone()).map_err(|e| format!("its state is not taken back: {}", e.0))?;
+            replay.reload(plan.clone()).map_err(|e| format!("its state is not taken back: {e}"))?;
         }
         replay.input(input);
         out.append(&mut replay.take_outputs());

@@ -1,6 +1,6 @@
 //! Triggers after a period in which the app did not run.
 
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::{Batch, Registry};
@@ -21,7 +21,7 @@ impl OutputHandler for Fired {
     }
     fn emission(&mut self, _: &str, _: &Batch) {}
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        panic!("{query}: {}", failure.0);
+        panic!("{query}: {}", failure);
     }
 }
 

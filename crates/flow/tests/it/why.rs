@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::replay::{compile, value_of};
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
 use tidemill_flow::snapshot::RestoreMode;
@@ -22,7 +22,7 @@ impl OutputHandler for Nothing {
     fn events(&mut self, _: &str, _: &Batch) {}
     fn emission(&mut self, _: &str, _: &Batch) {}
     fn failure(&mut self, query: &str, failure: &EvalError) {
-        panic!("{query}: {}", failure.0);
+        panic!("{query}: {}", failure);
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use tidemill_files::{Codec, Format, ReadOptions, Reader, WriteOptions, Writer};
+use tidemill_flow::EvalError;
 use tidemill_flow::batch::Batch;
 use tidemill_flow::catalog::{Attributes, Stream};
 use tidemill_flow::column::Data;
-use tidemill_flow::expr::EvalError;
 use tidemill_flow::io::file::{FileMapper, FileSource};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::LossCounter;
@@ -53,7 +53,7 @@ pub fn run(mut plan: AppPlan, dir: &Path) -> anyhow::Result<bool> {
         }
         let Some((time, i)) = next else { break };
         let (stream, event) = feeds[i].take_event();
-        app.send(stream, event, vec![time], &mut sinks).map_err(|failure| anyhow!(failure.0))?;
+        app.send(stream, event, vec![time], &mut sinks).map_err(|failure| anyhow!(failure))?;
         sinks.lost.end_call();
         for lost in &sinks.lost.by_query()[told..] {
             eprintln!("{}: {}", feeds[i].source.path, first_failure(lost));

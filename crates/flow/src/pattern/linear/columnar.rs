@@ -13,7 +13,8 @@ use super::run::{CurrentEvent, EventRun, all_nulls_mask, push_captures, push_wai
 use super::{LinearState, NewMatches};
 use crate::batch::EventKind;
 use crate::column::{Column, Data};
-use crate::expr::{Comparison, EvalError};
+use crate::eval_error::EvalError;
+use crate::expr::Comparison;
 use crate::pattern::conditions::{ComparisonDomain, holds};
 use crate::pattern::plan::ReferenceKind;
 

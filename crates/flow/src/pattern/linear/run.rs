@@ -11,7 +11,8 @@ use super::value_arena::{ValueArena, double, float, long, text, word_double, wor
 use super::{LinearState, NEVER};
 use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data};
-use crate::expr::{Comparison, EvalContext, EvalError, Expr, Frame, NoContext, RowRef};
+use crate::eval_error::EvalError;
+use crate::expr::{Comparison, EvalContext, Expr, Frame, NoContext, RowRef};
 use crate::pattern::conditions::{ComparisonDomain, holds};
 use crate::pattern::matches::group_ends;
 use crate::pattern::plan::{PatternPlan, ReferenceKind};
@@ -124,7 +125,7 @@ impl EventRun<'_> {
         }
         let held = self.state.match_count();
         if held >= self.plan.limits.partial_matches_max {
-            return Err(too_many(held, &self.plan.limits));
+            return Err(too_many(&self.plan.limits));
         }
         for i in (first..layout.steps.len()).rev() {
             if layout.steps[i].stream == self.port && self.state.waiting[i].len() > 0 {

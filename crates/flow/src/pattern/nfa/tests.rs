@@ -92,7 +92,7 @@ fn waiting_matches_are_bounded() {
     machine.start(0);
     assert_eq!(send(&mut machine, 0, 1, 1), Ok(0));
     let failed = (2..100).find_map(|_| send(&mut machine, 0, 5, 1).err());
-    assert!(failed.is_some_and(|failure| failure.0.contains("`within`")));
+    assert!(failed.is_some_and(|failure| failure.to_string().contains("`within`")));
     // once the matches expired, new ones are accepted
     assert_eq!(send(&mut machine, 0, 20, 1), Ok(0));
     assert!(send(&mut machine, 1, 21, 1).is_ok_and(|matches| matches > 0));

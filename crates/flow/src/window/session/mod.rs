@@ -15,8 +15,8 @@ use super::{
     Parameter, RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowInput,
     WindowStatus,
 };
+use crate::eval_error::EvalError;
 use crate::explain::format_time;
-use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 
@@ -125,7 +125,7 @@ impl Window for SessionWindow {
         if let Some(column) = self.key
             && rows.clone().any(|seq| context.rows.text(seq, column).is_none())
         {
-            return Err(EvalError("the key of the session is null".into()));
+            return Err(EvalError::null("the key of the session"));
         }
         let mut behind = vec![];
         for seq in rows {

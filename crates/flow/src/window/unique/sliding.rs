@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::super::key::KeyEncoder;
 use super::super::{RetainedRows, StatusContext, Window, WindowContext, WindowStatus};
-use crate::expr::EvalError;
+use crate::eval_error::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 

@@ -10,8 +10,8 @@ use super::super::status::more;
 use super::super::time_batch::TimeSpans;
 use super::super::{RetainedRows, StatusContext, Window, WindowContext, WindowStatus};
 use super::UniqueBatch;
+use crate::eval_error::EvalError;
 use crate::explain::format_time;
-use crate::expr::EvalError;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::Rng;
 use rand::rngs::StdRng;
 use serde_json::Value as Json;
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::late::{CorrectingRuntime, RetractionHandler};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::{Input, compile};
@@ -122,9 +122,9 @@ fn run_in_order(plan: &Arc<AppPlan>, inputs: &[(i64, Input)]) -> Result<(Net, Ap
                 let one: [One<'_>; 1] = [(stream, *timestamp, data)];
                 let (parts, _) = parts(&app, &one).ok_or("an event does not fit its stream")?;
                 let part = parts.into_iter().next().ok_or("no event")?;
-                app.send(part.stream, part.columns, part.times, &mut net).map_err(|f| f.0)?;
+                app.send(part.stream, part.columns, part.times, &mut net).map_err(|f| f.to_string())?;
             }
-            Input::OnDemand { on_demand } => drop(app.on_demand(on_demand).map_err(|f| f.0)?),
+            Input::OnDemand { on_demand } => drop(app.on_demand(on_demand).map_err(|f| f.to_string())?),
             _ => app.advance(*time, &mut net),
         }
     }
@@ -193,11 +193,11 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
             app.advance(time_of(input), &mut net);
         }
         hand_in(&mut app, &mut group, &mut net)?;
-        app.apply_corrections(&mut net).map_err(|f| f.0)?;
+        app.apply_corrections(&mut net).map_err(|f| f.to_string())?;
         seen.extend_from_slice(&inputs[at..at + count]);
         at += count;
         if rng.random_bool(0.05) {
-            app.on_demand(CHANGE).map_err(|f| f.0)?;
+            app.on_demand(CHANGE).map_err(|f| f.to_string())?;
             seen.push(Input::OnDemand { on_demand: CHANGE.to_owned() });
         }
         if net.put_out > OUTPUTS_MAX {
@@ -215,7 +215,7 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
             }
             for asked in ASKED {
                 let [was, is] = [last.on_demand(asked), app.on_demand(asked)].map(|rows| {
-                    let rows = rows.map_err(|f| f.0)?;
+                    let rows = rows.map_err(|f| f.to_string())?;
                     let mut found = Net::default();
                     found.events("rows", &rows);
                     Ok::<_, String>(found)
@@ -234,7 +234,7 @@ fn hand_in(app: &mut CorrectingRuntime, group: &mut Vec<One<'_>>, net: &mut Net)
         return Ok(());
     }
     let (parts, order) = parts(app.app(), group).ok_or("an event does not fit its stream")?;
-    app.send_batch(parts, Some(&order), net).map_err(|failure| failure.0)?;
+    app.send_batch(parts, Some(&order), net).map_err(|f| f.to_string())?;
     group.clear();
     Ok(())
 }

@@ -81,7 +81,7 @@ fn run(
             app.advance((*timestamp).max(app.now()), &mut told);
         } else {
             let (parts, order) = parts(&app, &calls).ok_or("an event does not fit its stream")?;
-            app.send_batch(parts, Some(&order), &mut told).map_err(|failure| failure.0)?;
+            app.send_batch(parts, Some(&order), &mut told).map_err(|f| f.to_string())?;
         }
         rest = &rest[calls.len().max(1)..];
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidemill_flow::expr::EvalError;
+use tidemill_flow::EvalError;
 use tidemill_flow::registry::{Aggregator, AggregatorConstructor};
 use tidemill_flow::{Registry, Value};
 use tidemill_types::FieldType;
@@ -60,7 +60,7 @@ impl Aggregator for Total {
 
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), EvalError> {
         let saved: (i64, i64) =
-            serde_json::from_value(state.clone()).map_err(|e| EvalError(e.to_string()))?;
+            serde_json::from_value(state.clone()).map_err(|e| EvalError::argument(e.to_string()))?;
         (self.events, self.total) = saved;
         Ok(())
     }

@@ -211,7 +211,7 @@ impl Driver {
     fn call(
         &mut self,
         now: i64,
-        what: impl FnOnce(&mut dyn Window, &mut WindowContext<'_>) -> Result<(), tidemill_flow::expr::EvalError>,
+        what: impl FnOnce(&mut dyn Window, &mut WindowContext<'_>) -> Result<(), tidemill_flow::EvalError>,
     ) -> Vec<String> {
         let mark = self.out.mark();
         let result = what(
@@ -227,7 +227,7 @@ impl Driver {
         );
         if let Err(failure) = result {
             self.out.rewind(mark);
-            return vec![format!("failure: {}", failure.0)];
+            return vec![format!("failure: {}", failure)];
         }
         let out = std::mem::take(&mut self.out);
         assert_eq!(out.ends.last().copied().unwrap_or(0), out.items.len(), "a chunk is not ended");
