@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tidemill::flow::EvalError;
-use tidemill::flow::registry::{Aggregator, ArgumentType, Function, FunctionContext};
+use tidemill::flow::registry::{Aggregator, ArgumentType, Function, FunctionContext, Parameter, WindowInput};
 use tidemill::flow::snapshot::{Error, Reader, Writer};
 use tidemill::flow::store::{RowId, RowStore};
-use tidemill::flow::window::{
-    Parameter, RetainedRows, Window, WindowConstructor, WindowContext, WindowInput,
-};
+use tidemill::flow::window::{RetainedRows, Window, WindowConstructor, WindowContext};
 use tidemill::flow::{FieldType, Registry, Value};
 use tidemill::output::{Format, Writer as TableWriter};
 use tidemill::{App, Tidemill};

@@ -12,8 +12,7 @@ use tidemill_flow::batch::Batch;
 use tidemill_flow::column::{Data, StringColumn};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::registry::{ArgumentType, ColumnarValue, Function, FunctionContext};
-use tidemill_flow::runtime::OutputHandler;
-use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::runtime::{OutputHandler, StreamBatch};
 use tidemill_flow::{Column, Registry, Value, arrow, replay};
 use tidemill_types::{Field, FieldType, StreamSchema};
 

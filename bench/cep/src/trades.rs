@@ -2,7 +2,7 @@
 
 use tidemill_flow::Column;
 use tidemill_flow::column::{Data, StringColumn};
-use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::runtime::StreamBatch;
 
 use crate::random::{at, fnv1a, mix};
 

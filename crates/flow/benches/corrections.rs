@@ -11,8 +11,7 @@ use std::time::Duration;
 use tidemill_flow::EvalError;
 use tidemill_flow::late::{CorrectingRuntime, RetractionHandler};
 use tidemill_flow::replay::compile;
-use tidemill_flow::runtime::{AppRuntime, OutputHandler};
-use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler, StreamBatch};
 use tidemill_flow::{Batch, Column, Registry, Value};
 use tidemill_types::FieldType;
 

@@ -1,7 +1,7 @@
 //! Validation of annotations.
 
-use tidemill_lang::Diagnostic;
-use tidemill_lang::siddhi::ast::{Annotation, AppAnnotation};
+use tidemill_lang::siddhi::ast::{Annotation, AppAnnotation, Element, ExprKind};
+use tidemill_lang::{Diagnostic, FileId, SourceFile, siddhi};
 
 use crate::io::one_of;
 
@@ -39,7 +39,9 @@ fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
                 .expected(["idle.time", "increment"]),
         );
     }
-    if let Some(wrong) = annotation.elements.iter().find_map(|element| crate::plan::time(element).err()) {
+    if let Some(wrong) =
+        annotation.elements.iter().find_map(|element| crate::annotations::time(element).err())
+    {
         return Some(wrong);
     }
     let both = annotation.element("idle.time").is_some() == annotation.element("increment").is_some();
@@ -103,4 +105,15 @@ pub fn check_stream(annotations: &[Annotation]) -> Result<(), Diagnostic> {
         }
     }
     Ok(())
+}
+
+/// Parses a duration in an annotation; returns milliseconds, above 0.
+pub(crate) fn time(element: &Element) -> Result<i64, Diagnostic> {
+    let text = &element.value.value;
+    let read = siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text));
+    match read.map(|expr| expr.kind) {
+        Ok(ExprKind::Time(time)) if time.ms > 0 => Ok(time.ms),
+        _ => Err(Diagnostic::error("F1006", element.span, format!("`{text}` is not a duration above 0"))
+            .help("write a duration such as '10 sec' or '1 hour 30 min'")),
+    }
 }

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::aggregation::{Aggregation, BucketQuery};
+use crate::aggregation::Aggregation;
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::{EvalContext, Expr, Frame, StoreRef};
+use crate::expr::{BucketQuery, EvalContext, Expr, Frame, StoreRef, TableSearch};
 use crate::named_window::NamedWindow;
-use crate::table::{Table, TableSearch};
+use crate::table::Table;
 
 /// Tables, named windows and aggregations of an app, by index.
 #[derive(Default)]

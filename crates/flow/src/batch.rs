@@ -1,9 +1,10 @@
 //! Batches of events: rows in columns, each with a timestamp and a kind, grouped into chunks.
 
+use std::borrow::Cow;
+
 use tidemill_types::FieldType;
 
 use crate::column::Column;
-use crate::select::EventRow;
 
 /// Kind of an event inside a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,4 +107,39 @@ impl Batch {
     pub fn group(&self, i: usize) -> &str {
         self.groups.get(i).map_or("", String::as_str)
     }
+}
+
+/// An input event of a selection.
+#[derive(Clone, Copy)]
+pub(crate) struct EventRow<'r> {
+    pub(crate) kind: EventKind,
+    pub(crate) time: i64,
+    /// The columns that contain the event; meaningless for a reset.
+    pub(crate) columns: &'r [Column],
+    /// Row index in `columns`.
+    pub(crate) row: usize,
+}
+
+/// Returns the events with a key, in chunks that end wherever the key changes.
+pub(crate) fn split_by_key(events: &Batch, column: usize) -> Cow<'_, Batch> {
+    let key = &events.columns[column];
+    let has_nulls = key.nulls().contains(&true);
+    if !has_nulls && events.chunk_ends.len() == events.len() {
+        return Cow::Borrowed(events);
+    }
+    let mut out = Batch::new(events.columns.iter().map(Column::ty));
+    for (rows, clock) in events.chunks() {
+        let mut before = None;
+        for row in rows.filter(|row| !key.is_null(*row)) {
+            let same =
+                before.is_none_or(|before: usize| key.get(before).to_string() == key.get(row).to_string());
+            if !same {
+                out.end_chunk(clock);
+            }
+            out.push_row(events, row, events.kinds[row], events.times[row]);
+            before = Some(row);
+        }
+        out.end_chunk(clock);
+    }
+    Cow::Owned(out)
 }

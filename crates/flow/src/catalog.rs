@@ -1,12 +1,15 @@
 //! Catalog of an app: streams, tables, named windows and aggregations.
 
+mod aggregation;
+
 use std::sync::Arc;
 
 use tidemill_lang::siddhi::ast::{Attribute, Scope, StreamRef};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
-use crate::aggregation::AggregationPlan;
+pub(crate) use aggregation::{AGG_TIMESTAMP, ROW};
+pub use aggregation::{AccumulatorKind, AccumulatorSpec, AggregationPlan, RetentionPolicy};
 
 /// Name and type of each attribute, in order.
 pub type Attributes = Vec<(String, FieldType)>;

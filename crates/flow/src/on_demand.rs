@@ -8,13 +8,14 @@ use tidemill_lang::siddhi::ast::{self, OnDemandQuery};
 use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources};
 use tidemill_types::did_you_mean;
 
-use crate::aggregation::{self, BucketQuery};
+use crate::aggregation::{self};
 use crate::app_stores::AppStores;
 use crate::batch::{Batch, EventKind};
 use crate::catalog::Attributes;
 use crate::column::Column;
+use crate::compiler::Compiler;
 use crate::eval_error::EvalError;
-use crate::expr::{Compiler, EvalContext, Expr, Frame, NoContext, StoreRef};
+use crate::expr::{BucketQuery, EvalContext, Expr, Frame, NoContext, StoreRef};
 use crate::plan::{AppPlan, selection};
 use crate::registry::Registry;
 use crate::scope::StreamScope;
@@ -105,7 +106,7 @@ fn compile_aggregation_find(
     };
     let attributes = of.attributes();
     let mut scope = StreamScope { stream: &of.name, attributes: &attributes, tables: &[] };
-    let read = aggregation::compile_bucket_query(within, of, select::INPUT, &mut scope, registry)?;
+    let read = aggregation::compile_bucket_query(within, of, crate::expr::INPUT, &mut scope, registry)?;
     let (on, select) = clauses(find, &attributes, plan.catalog.tables(), registry)?;
     Ok(OnDemandPlan {
         select,
@@ -176,10 +177,10 @@ impl OnDemandPlan {
                 let on = on.as_ref();
                 match store {
                     OnDemandSource::Rows(place) => {
-                        shared.search(*place, select::INPUT, on, &frame, &mut add)?
+                        shared.search(*place, crate::expr::INPUT, on, &frame, &mut add)?
                     }
                     OnDemandSource::Aggregation(number, read) => {
-                        shared.buckets(*number, read, select::INPUT, on, &frame, &mut add)?;
+                        shared.buckets(*number, read, crate::expr::INPUT, on, &frame, &mut add)?;
                     }
                 }
                 rows.end_chunk(now);

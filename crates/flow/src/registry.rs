@@ -5,97 +5,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use tidemill_lang::Span;
 use tidemill_types::{FieldType, did_you_mean};
 
+pub use crate::expr::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext};
+
 use crate::batch::EventKind;
-use crate::column::{Column, Data};
+use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::EvalContext;
-use crate::pattern::PatternLimits;
+use crate::expr::{Expr, Node};
+use crate::limits::PatternLimits;
 use crate::value::Value;
-use crate::window::{Parameter, WindowConstructor, WindowInput};
-
-/// Argument at compile time.
-#[derive(Debug, Clone)]
-pub struct ArgumentType {
-    /// Type of the argument.
-    pub ty: FieldType,
-    /// Value of the argument, if it is constant.
-    pub constant: Option<Value>,
-}
-
-/// Context of a function call.
-#[derive(Clone, Copy)]
-pub struct FunctionContext<'a> {
-    /// Current time of the app, in milliseconds since 1970.
-    pub now: i64,
-    /// Timestamp of the event, in milliseconds since 1970.
-    pub time: i64,
-    /// Access to the app.
-    pub host: &'a dyn EvalContext,
-}
-
-impl FunctionContext<'_> {
-    /// Returns 64 random bits; they differ between calls, and replaying the input yields them again.
-    pub fn random(&self) -> u64 {
-        self.host.random_u64(self.time)
-    }
-}
-
-/// Argument of a batched function call.
-#[derive(Debug, Clone, Copy)]
-pub enum ColumnarValue<'a> {
-    /// One value per row.
-    Array(&'a Column),
-    /// One value for all rows.
-    Scalar(&'a Value),
-}
-
-impl<'a> ColumnarValue<'a> {
-    /// Returns the value of `row` as a string; `None` if it is null or not a string.
-    #[inline]
-    pub fn text(self, row: usize) -> Option<&'a str> {
-        match self {
-            Self::Scalar(value) => value.as_str(),
-            Self::Array(column) if column.is_null(row) => None,
-            Self::Array(column) => match column.data() {
-                Data::Str(texts) => Some(texts.get(row)),
-                _ => None,
-            },
-        }
-    }
-
-    /// Returns whether no value is null.
-    pub fn has_no_nulls(self) -> bool {
-        match self {
-            Self::Scalar(value) => !value.is_null(),
-            Self::Array(column) => !column.nulls().contains(&true),
-        }
-    }
-}
-
-/// Scalar function.
-pub trait Function: fmt::Debug + Send + Sync {
-    /// Evaluates the function for one row. Errors: the event cannot be processed.
-    fn call(&self, args: &[Value], state: &FunctionContext<'_>) -> Result<Value, EvalError>;
-
-    /// Evaluates the function for `rows` rows, with the results of [`Function::call`] for each. `None` if
-    /// these arguments are not supported or some row fails; the caller then falls back to row at a time.
-    ///
-    /// Worth implementing if it avoids [`Value`]s, for example by reading a string column in place.
-    fn call_batch(&self, _args: &[ColumnarValue<'_>], _rows: usize) -> Option<Column> {
-        None
-    }
-
-    /// Returns whether results depend on the order of all calls, as those of random functions do. An app then
-    /// processes events row at a time.
-    fn depends_on_order(&self) -> bool {
-        false
-    }
-}
-
-/// Function bound to a call site, and the type of its result.
-pub type BoundFunction = (Arc<dyn Function>, FieldType);
+use crate::window::WindowConstructor;
 
 /// Checks the arguments of a function and binds it. Errors: the arguments are invalid.
 pub type FunctionFactory = dyn Fn(&[ArgumentType]) -> Result<BoundFunction, String> + Send + Sync;
@@ -270,17 +191,6 @@ impl Registry {
         self.limits = limits;
     }
 
-    /// Creates a registry with all built-in extensions.
-    pub fn standard() -> Self {
-        let mut registry = Self::default();
-        crate::functions::register(&mut registry);
-        crate::aggregators::register(&mut registry);
-        crate::stream_functions::register(&mut registry);
-        crate::processor::register(&mut registry);
-        crate::window::register(&mut registry);
-        registry
-    }
-
     /// Registers a function, `name` or `namespace:name`, replacing one of that name.
     pub fn function(
         &mut self,
@@ -382,4 +292,136 @@ impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry").finish_non_exhaustive()
     }
+}
+
+/// A parameter of a window.
+#[derive(Debug, Clone)]
+pub struct Parameter {
+    /// Expression evaluated on a row, which is slot 0.
+    pub expr: Expr,
+    /// Attribute name if the parameter is a plain attribute.
+    pub attribute: Option<String>,
+    /// Source text, for errors.
+    pub text: String,
+}
+
+impl Parameter {
+    fn wrong<T>(&self, what: &str, wanted: &str) -> Result<T, String> {
+        Err(format!("{what} must be {wanted}, found `{}`", self.text))
+    }
+
+    /// Returns a constant int or long of at least 0: a time span in milliseconds.
+    pub fn span(&self, what: &str) -> Result<i64, String> {
+        match self.expr.as_const().and_then(Value::as_i64) {
+            Some(span) if span >= 0 => Ok(span),
+            _ => self.wrong(what, "a constant time or number of milliseconds, 0 or more"),
+        }
+    }
+
+    /// Returns a span as [`Self::span`] does; `None` for 0 and -1. Errors: other negative values.
+    pub fn span_or_none(&self, what: &str) -> Result<Option<i64>, String> {
+        match self.expr.as_const().and_then(Value::as_i64) {
+            Some(0 | -1) => Ok(None),
+            Some(span) if span > 0 => Ok(Some(span)),
+            _ => self.wrong(what, "a constant time or number of milliseconds above 0, or -1 for none"),
+        }
+    }
+
+    /// Returns a span greater than 0, for spans that repeat.
+    pub fn period(&self, what: &str) -> Result<i64, String> {
+        match self.span(what)? {
+            0 => self.wrong(what, "a constant time or number of milliseconds above 0"),
+            span => Ok(span),
+        }
+    }
+
+    /// Returns a constant int of at least 0.
+    pub fn count(&self, what: &str) -> Result<u64, String> {
+        match self.expr.as_const() {
+            Some(Value::Int(n)) if *n >= 0 => Ok(u64::from(n.unsigned_abs())),
+            _ => self.wrong(what, "a constant int, 0 or more"),
+        }
+    }
+
+    /// Returns a constant int or long as an instant.
+    pub fn instant(&self, what: &str) -> Result<i64, String> {
+        match self.expr.as_const().and_then(Value::as_i64) {
+            Some(instant) => Ok(instant),
+            None => self.wrong(what, "a constant number of milliseconds"),
+        }
+    }
+
+    /// Returns a constant bool.
+    pub fn flag(&self, what: &str) -> Result<bool, String> {
+        match self.expr.as_const() {
+            Some(Value::Bool(flag)) => Ok(*flag),
+            _ => self.wrong(what, "a constant, true or false"),
+        }
+    }
+
+    /// Returns a constant double from 0 to 1.
+    pub fn share(&self, what: &str) -> Result<f64, String> {
+        match self.expr.as_const() {
+            Some(Value::Double(share)) if (0.0..=1.0).contains(share) => Ok(*share),
+            _ => self.wrong(what, "a constant double from 0.0 to 1.0"),
+        }
+    }
+
+    /// Returns a constant string.
+    pub fn constant_text(&self, what: &str) -> Result<&str, String> {
+        match self.expr.as_const().and_then(Value::as_str) {
+            Some(text) => Ok(text),
+            None => self.wrong(what, "a constant string"),
+        }
+    }
+
+    /// Returns the column of an attribute that has one of these types.
+    pub fn column(&self, what: &str, types: &[FieldType]) -> Result<usize, String> {
+        match self.expr.node {
+            Node::Column { slot: 0, column } if types.contains(&self.expr.ty) => Ok(column),
+            _ => {
+                let names: Vec<&str> = types.iter().map(|ty| ty.name()).collect();
+                self.wrong(what, &format!("an attribute of type {}", names.join(" or ")))
+            }
+        }
+    }
+}
+
+/// An attribute of a window's input rows.
+#[derive(Debug, Clone)]
+pub struct Attribute {
+    /// Attribute name.
+    pub name: String,
+    /// Attribute type.
+    pub ty: FieldType,
+    /// Column index in the [`RowStore`](crate::store::RowStore).
+    pub column: usize,
+}
+
+/// Description of a window's input, for the construction of the window.
+#[derive(Clone, Copy)]
+pub struct WindowInput<'a> {
+    /// Names that may qualify an attribute: the stream's name and its alias.
+    pub names: &'a [&'a str],
+    /// Attributes in order.
+    pub attributes: &'a [Attribute],
+    /// Columns that the query selects as plain attributes; `None` if it selects all.
+    pub selected: Option<&'a [usize]>,
+    /// Functions and aggregates that conditions may call.
+    pub registry: &'a Registry,
+}
+
+/// Aggregate call in an expression; computed separately and read as a column.
+#[derive(Clone)]
+pub struct AggregateCall {
+    /// Name of the aggregate: `name` or `namespace:name`.
+    pub name: String,
+    /// Creates the accumulator.
+    pub make: AggregatorConstructor,
+    /// Arguments, evaluated on each input event.
+    pub args: Vec<Expr>,
+    /// Type of the value.
+    pub ty: FieldType,
+    /// Source range of the call.
+    pub span: Span,
 }

@@ -7,19 +7,20 @@ mod losses;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use tidemill_lang::{FileId, SourceFile, Sources, siddhi};
 use tidemill_types::FieldType;
 
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::eval_error::EvalError;
+use crate::functions::json_text::tagged_json;
 use crate::late::{AppRunner, LateEvent, RetractionHandler};
 use crate::plan::{self, AppPlan};
 use crate::registry::Registry;
 use crate::runtime::{AppRuntime, OutputHandler};
 use crate::snapshot::RestoreMode;
-use crate::value::{Object, Value};
+use crate::value::Value;
 
 pub use check::{check, check_interrupted};
 pub use losses::{LossCounter, QueryLoss};
@@ -245,7 +246,7 @@ impl<'s> Replay<'s> {
             Input::Events { stream, events } => self.send(stream, events),
             Input::OnDemand { on_demand } => {
                 let found = self.app.on_demand(on_demand)?;
-                let row = |i| found.columns.iter().map(|c| json_of(&c.get(i))).collect();
+                let row = |i| found.columns.iter().map(|c| tagged_json(&c.get(i))).collect();
                 let what = OutputKind::Rows { rows: (0..found.len()).map(row).collect() };
                 self.recorder.out.push(Output { input: self.recorder.input, what });
                 Ok(())
@@ -329,7 +330,7 @@ impl OutputHandler for Recorder<'_> {
             return;
         }
         for row in 0..events.len() {
-            let data = events.columns.iter().map(|c| json_of(&c.get(row))).collect();
+            let data = events.columns.iter().map(|c| tagged_json(&c.get(row))).collect();
             let what = OutputKind::Stream { stream: stream.to_owned(), timestamp: events.times[row], data };
             self.out.push(Output { input: self.input, what });
         }
@@ -343,7 +344,7 @@ impl OutputHandler for Recorder<'_> {
             let timestamp = emission.times[rows.start];
             let of = |kind: EventKind| -> Vec<Vec<Json>> {
                 let rows = rows.clone().filter(|r| emission.kinds[*r] == kind);
-                rows.map(|r| emission.columns.iter().map(|c| json_of(&c.get(r))).collect()).collect()
+                rows.map(|r| emission.columns.iter().map(|c| tagged_json(&c.get(r))).collect()).collect()
             };
             let (current, expired) = (of(EventKind::Current), of(EventKind::Expired));
             let what = OutputKind::Query { query: query.to_owned(), timestamp, current, expired };
@@ -366,7 +367,7 @@ impl RetractionHandler for Recorder<'_> {
             return;
         }
         for row in 0..events.len() {
-            let data = events.columns.iter().map(|c| json_of(&c.get(row))).collect();
+            let data = events.columns.iter().map(|c| tagged_json(&c.get(row))).collect();
             let what =
                 OutputKind::Retracted { retracted: stream.to_owned(), timestamp: events.times[row], data };
             self.out.push(Output { input: self.input, what });
@@ -393,38 +394,5 @@ pub fn value_of(json: &Json, ty: FieldType) -> Value {
             None => n.as_f64().map_or(Value::Null, Value::Double),
         },
         _ => Value::Null,
-    }
-}
-
-/// Converts a value to JSON as recorded runs represent it.
-pub fn json_of(value: &Value) -> Json {
-    let decimal = |n: f64| match n {
-        n if n.is_nan() => json!("NaN"),
-        n if n.is_infinite() => json!(if n > 0.0 { "Infinity" } else { "-Infinity" }),
-        n => json!(n),
-    };
-    match value {
-        Value::Null => Json::Null,
-        Value::Bool(b) => json!(b),
-        Value::Int(n) => json!(n),
-        Value::Long(n) => json!(n),
-        // by way of its text, because the `f64` nearest to 0.1f is not 0.1
-        Value::Float(n) => n.to_string().parse().map_or(Json::Null, decimal),
-        Value::Double(n) => decimal(*n),
-        Value::Str(s) => json!(s.as_ref()),
-        Value::Object(Object::List(list)) => {
-            json!({ "list": list.lock().iter().map(json_of).collect::<Vec<_>>() })
-        }
-        Value::Object(Object::Map(map)) => {
-            let map = map.lock();
-            let entries = map.iter().map(|(k, v)| (k.0.to_string(), json_of(v)));
-            json!({ "map": entries.collect::<serde_json::Map<_, _>>() })
-        }
-        Value::Object(Object::Set(set)) => {
-            let mut items: Vec<Json> = set.lock().keys().map(|k| json_of(&k.0)).collect();
-            items.sort_by_key(Json::to_string);
-            json!({ "set": items })
-        }
-        Value::Object(Object::Json(json)) => json.as_ref().clone(),
     }
 }

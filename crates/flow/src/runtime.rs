@@ -1,6 +1,7 @@
 //! Runtime of an app: its clock, streams and queries.
 
 mod aggregations;
+mod batch;
 mod partitions;
 mod snapshot;
 mod triggers;
@@ -13,6 +14,9 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
+pub use batch::StreamBatch;
+pub(crate) use batch::checked_order;
+
 use crate::aggregation::Aggregation;
 use crate::app_stores::{AppStores, DeterministicRng};
 use crate::batch::{Batch, EventKind};
@@ -21,8 +25,8 @@ use crate::eval_error::EvalError;
 use crate::io::{DistributionStrategy, LogSink};
 use crate::named_window::NamedWindow;
 use crate::on_demand;
-use crate::partition::{self, KeyId, Partition};
-use crate::plan::{AppPlan, PlanElement, Trigger};
+use crate::partition::{KeyId, Partition};
+use crate::plan::{self, AppPlan, PlanElement, Trigger};
 use crate::query::{Query, QueryPlan, Target};
 use crate::table::Table;
 use crate::value::Value;
@@ -123,7 +127,7 @@ impl Emitter {
 impl AppRuntime {
     /// Creates an app that has not started.
     pub fn new(plan: Arc<AppPlan>) -> Self {
-        let plan = partition::rewrite_as_group_by(plan);
+        let plan = plan::rewrite_as_group_by(plan);
         let streams = plan.catalog.streams();
         let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
         let partitions = plan.partitions.iter().cloned().map(Partition::new).collect();
@@ -152,7 +156,7 @@ impl AppRuntime {
             rng: DeterministicRng::seeded(plan.name.as_deref().unwrap_or_default()),
         };
         let triggers = vec![None; plan.triggers.len()];
-        let one_by_one = crate::stream_batch::row_at_a_time_reason(&plan);
+        let one_by_one = batch::row_at_a_time_reason(&plan);
         let (turns, asked) = (BTreeMap::new(), on_demand::Cache::default());
         let is_clocked = |element: &PlanElement| match *element {
             PlanElement::Query(i) => !plan.queries[i].schedulers().is_empty(),

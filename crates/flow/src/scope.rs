@@ -5,8 +5,7 @@ use tidemill_lang::siddhi::ast::{AttributeRef, Ident, SourceRef};
 use tidemill_types::did_you_mean;
 
 use crate::catalog::{Attributes, Table};
-use crate::expr::{ColumnRef, Scope, StepTime};
-use crate::select;
+use crate::compiler::{ColumnRef, Scope, StepTime};
 
 /// Scope of a query that reads one stream: `a`, `S.a`.
 pub struct StreamScope<'a> {
@@ -40,7 +39,7 @@ impl Scope for StreamScope<'_> {
         }
         let name = &attribute.name.name;
         match self.attributes.iter().position(|(known, _)| known == name) {
-            Some(column) => Ok(ColumnRef { slot: select::INPUT, column, ty: self.attributes[column].1 }),
+            Some(column) => Ok(ColumnRef { slot: crate::expr::INPUT, column, ty: self.attributes[column].1 }),
             None => Err(unknown(attribute, &format!("`{}`", self.stream), self.attributes)),
         }
     }
@@ -107,7 +106,7 @@ impl Scope for HavingScope<'_> {
         if attribute.source.is_none()
             && let Some(column) = self.output.iter().position(|(known, _)| known == name)
         {
-            return Ok(ColumnRef { slot: select::OUTPUT, column, ty: self.output[column].1 });
+            return Ok(ColumnRef { slot: crate::expr::OUTPUT, column, ty: self.output[column].1 });
         }
         if let (false, Some(source)) = (self.sees_input, &attribute.source) {
             let message = "`having` reads the output columns, by their names without a source";

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use tidemill_types::FieldType;
 
 use cursor::ColumnCursor;
+
 pub(crate) use cursor::I64Cursor;
 
 use crate::batch::{Batch, EventKind};
@@ -411,5 +412,26 @@ mod tests {
         );
         store.evict_below(19_000);
         assert_eq!(store.rows(), 20_000 - 16_384);
+    }
+}
+
+/// The rows that a window still needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetainedRows {
+    /// None of the rows that arrived so far.
+    Nothing,
+    /// This row and all later ones.
+    From(RowId),
+    /// Number of rows, not contiguous; [`Window::sparse_rows`] lists them.
+    Sparse(usize),
+}
+
+impl RetainedRows {
+    pub(crate) fn from_oldest(oldest: Option<RowId>) -> Self {
+        oldest.map_or(Self::Nothing, Self::From)
+    }
+
+    pub(crate) fn sparse(rows: usize) -> Self {
+        if rows == 0 { Self::Nothing } else { Self::Sparse(rows) }
     }
 }

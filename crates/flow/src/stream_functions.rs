@@ -10,8 +10,10 @@ use tidemill_types::FieldType;
 
 use crate::catalog::Attributes;
 use crate::eval_error::EvalError;
-use crate::registry::{ArgumentType, Registry, StreamFunction};
+use crate::expr::ArgumentType;
+use crate::registry::{Registry, StreamFunction};
 use crate::value::Value;
+
 pub(crate) use log::Priority;
 
 /// Registers all built-in stream functions.

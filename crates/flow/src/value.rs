@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidemill_types::FieldType;
+use tidemill_types::{FieldType, Timestamp};
 
 /// A value of SiddhiQL.
 #[derive(Debug, Clone, Default)]
@@ -265,6 +265,28 @@ fn decimal(n: f64, shortest: &str) -> String {
         let _ = write!(out, "{}.{rest}E{exponent}", &digits[..1]);
     }
     out
+}
+
+/// Minimum number of milliseconds that is shown as a date, in 1973. Recorded runs often count from 0.
+const DATES_MIN_MS: i64 = 100_000_000_000;
+
+/// Formats an instant: milliseconds, or a date in UTC.
+pub fn format_time(ms: i64) -> String {
+    match ms.checked_mul(1000).filter(|_| ms >= DATES_MIN_MS) {
+        Some(micros) => Timestamp(micros).to_string(),
+        None => ms.to_string(),
+    }
+}
+
+/// Returns the widening rank of a numeric type, or `None` for other types.
+pub(crate) fn numeric_rank(ty: FieldType) -> Option<u8> {
+    Some(match ty {
+        FieldType::Int => 0,
+        FieldType::Long => 1,
+        FieldType::Float => 2,
+        FieldType::Double => 3,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

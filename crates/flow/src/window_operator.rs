@@ -5,11 +5,10 @@ mod why;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, EventKind};
+use crate::batch::{Batch, EventKind, EventRow};
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::limits::Limits;
-use crate::select::EventRow;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 use crate::window::{
@@ -343,7 +342,7 @@ impl WindowOperator {
 
     /// Saves the state to a checkpoint.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
-        self.rows.save(self.window.as_ref(), out)?;
+        self.rows.save(self.window.retained_rows(), || self.window.sparse_rows(), out)?;
         self.timers.save(out)?;
         self.window.save(out)
     }

@@ -15,8 +15,7 @@ use tidemill_files::{Codec, Format, WriteOptions, Writer};
 use tidemill_flow::arrow;
 use tidemill_flow::batch::Batch;
 use tidemill_flow::plan::AppPlan;
-use tidemill_flow::runtime::AppRuntime;
-use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::runtime::{AppRuntime, StreamBatch};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

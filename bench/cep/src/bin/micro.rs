@@ -11,8 +11,7 @@ use tidemill_bench_cep::trades::{BENCHES, Bench, Checksum};
 use tidemill_flow::EvalError;
 use tidemill_flow::batch::Batch;
 use tidemill_flow::plan::AppPlan;
-use tidemill_flow::runtime::{AppRuntime, OutputHandler};
-use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler, StreamBatch};
 use tidemill_flow::{Registry, replay};
 
 #[global_allocator]
@@ -94,7 +93,7 @@ fn run(
         time += took;
     }
     if bench.table {
-        let content = app.on_demand("from Tab select symbol, price, volume;").map_err(|f| anyhow!(f.0))?;
+        let content = app.on_demand("from Tab select symbol, price, volume;").map_err(|f| anyhow!(f))?;
         watch.out.add(&content.columns);
     }
     match watch.failure {

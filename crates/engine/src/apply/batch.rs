@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
 use tidemill_flow::late::LateEvent;
-use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::runtime::StreamBatch;
 use tidemill_types::Result;
 
 use super::cascade::Cascade;

@@ -6,8 +6,7 @@ use tidemill_types::{Error, Result};
 use tidemill_zones::Zones;
 
 use crate::datadir::{DataDir, DeploymentRecord};
-use crate::queries::compile::CompiledApp;
-use crate::queries::compile::compile_app_for;
+use crate::queries::compile::{CompiledApp, compile_app_for};
 use crate::{App, Settings};
 
 /// Describes the differences in settings and sources. Changes nothing.

@@ -9,9 +9,8 @@ use tidemill_flow::EvalError;
 use tidemill_flow::explain::QueryReport;
 use tidemill_flow::io::LogSink;
 use tidemill_flow::late::{AppRunner, LateEvent, RetractionHandler};
-use tidemill_flow::runtime::OutputHandler;
+use tidemill_flow::runtime::{OutputHandler, StreamBatch};
 use tidemill_flow::snapshot::RestoreMode;
-use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Batch, Column};
 use tidemill_types::{Error, PartitionId, Result};
 

@@ -4,30 +4,10 @@ use std::collections::BTreeSet;
 
 use tidemill_types::FieldType;
 
+use crate::catalog::AccumulatorKind;
 use crate::column::{Column, Data};
 use crate::select::compare;
 use crate::value::{Key, Value};
-
-/// Kind of accumulator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccumulatorKind {
-    /// Number of events, including nulls.
-    Count,
-    /// Sum of whole numbers; wraps around.
-    IntegerSum,
-    /// Sum of numbers as doubles.
-    FloatSum,
-    /// Mean of numbers as doubles.
-    Avg,
-    /// Least number.
-    Min,
-    /// Greatest number.
-    Max,
-    /// Number of distinct values, including null.
-    DistinctCount,
-    /// Value of the latest event.
-    Last,
-}
 
 /// Column of a bucket with one accumulator per row.
 pub(super) enum AccumulatorColumn {

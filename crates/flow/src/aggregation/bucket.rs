@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::accumulators::AccumulatorColumn;
-use super::plan::AccumulatorSpec;
+use crate::catalog::AccumulatorSpec;
 use crate::column::Column;
 
 /// Rows of a bucket, in the order in which their groups first occurred.

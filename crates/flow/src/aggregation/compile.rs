@@ -6,16 +6,14 @@ use tidemill_lang::siddhi::ast::{
 };
 use tidemill_types::FieldType;
 
-use super::accumulators::{AccumulatorKind, type_of};
-use super::plan::{AGG_TIMESTAMP, AccumulatorSpec, AggregationPlan, ROW};
+use super::accumulators::type_of;
 use super::purge;
-use crate::catalog::Catalog;
-use crate::expr::compile::call_name;
-use crate::expr::{AggregateCall, Compiler, Expr, Node, Scope};
-use crate::plan::stateless_handlers;
-use crate::registry::Registry;
+use crate::catalog::{AGG_TIMESTAMP, AccumulatorKind, AccumulatorSpec, AggregationPlan, Catalog, ROW};
+use crate::compiler::{Compiler, Scope, call_name};
+use crate::expr::{AGGREGATES, Expr, INPUT, Node};
+use crate::query_input::stateless_handlers;
+use crate::registry::{AggregateCall, Registry};
 use crate::scope::StreamScope;
-use crate::select::{AGGREGATES, INPUT};
 
 /// Aggregates that have a mergeable accumulator.
 const INCREMENTAL_AGGREGATES: [&str; 6] = ["sum", "avg", "count", "min", "max", "distinctCount"];

@@ -7,7 +7,7 @@ use tidemill_lang::siddhi::ast::PeriodUnit;
 
 use super::bucket::{Bucket, BucketEvents};
 use super::calendar;
-use super::plan::AggregationPlan;
+use crate::catalog::AggregationPlan;
 
 /// Buckets of one granularity.
 pub(super) struct GranularityBuckets {

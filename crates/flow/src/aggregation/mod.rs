@@ -19,7 +19,6 @@ mod calendar;
 mod compile;
 mod granularity;
 mod groups;
-mod plan;
 mod purge;
 mod search;
 mod snapshot;
@@ -29,6 +28,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::batch::{Batch, EventKind};
+use crate::catalog::AggregationPlan;
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
 use crate::expr::{Frame, NoContext, Node};
@@ -38,8 +38,6 @@ use granularity::{BucketInput, GranularityBuckets};
 use groups::GroupTable;
 
 pub(crate) use compile::compile_definition;
-pub use plan::AggregationPlan;
-pub use within::BucketQuery;
 pub(crate) use within::{compile_bucket_query, missing_within};
 
 /// State of a running aggregation.

@@ -5,20 +5,12 @@ use tidemill_lang::{Diagnostic, FileId, SourceFile};
 use tidemill_types::did_you_mean;
 
 use super::within;
+use crate::catalog::RetentionPolicy;
 
 const SECOND_MS: i64 = 1000;
 const MINUTE_MS: i64 = 60 * SECOND_MS;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
-
-/// Schedule and age limits for the eviction of rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RetentionPolicy {
-    /// Interval between purges, in milliseconds; the first one is due an interval after the start.
-    pub interval_ms: i64,
-    /// Retention of buckets from their start, in milliseconds, for each granularity; `None` is forever.
-    pub retention_ms: Vec<Option<i64>>,
-}
 
 /// Parses the `@purge` annotation of an aggregation with granularities `units`; `None` if purging is
 /// disabled.

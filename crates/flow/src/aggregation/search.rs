@@ -8,11 +8,11 @@ use tidemill_types::FieldType;
 
 use super::bucket::Bucket;
 use super::groups::write_value;
-use super::plan::ROW;
-use super::{Aggregation, BucketQuery, calendar};
+use super::{Aggregation, calendar};
+use crate::catalog::ROW;
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::{Expr, Frame, NoContext, Node, RowRef};
+use crate::expr::{BucketQuery, Expr, Frame, NoContext, Node, RowRef};
 use crate::table::equal_to;
 use crate::value::Value;
 

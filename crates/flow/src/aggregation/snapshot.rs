@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Aggregation;
-use super::accumulators::{AccumulatorColumn, AccumulatorKind};
+use super::accumulators::AccumulatorColumn;
 use super::bucket::Bucket;
 use super::granularity::GranularityBuckets;
 use super::groups::GroupTable;
-use super::plan::AccumulatorSpec;
+use crate::catalog::{AccumulatorKind, AccumulatorSpec};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::value::{Key, Value};
 

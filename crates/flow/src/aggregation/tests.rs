@@ -11,7 +11,7 @@ use super::*;
 use crate::scope::StreamScope;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::value::Value;
-use crate::{Registry, replay, select};
+use crate::{Registry, replay};
 
 const UNITS: [&str; 6] = ["sec", "min", "hour", "day", "month", "year"];
 
@@ -76,7 +76,7 @@ fn rows(aggregation: &Aggregation, query: &str) -> Vec<String> {
     let attributes = plan.attributes();
     let mut scope = StreamScope { stream: &plan.name, attributes: &attributes, tables: &[] };
     let within = find.within.as_ref().expect("`within`");
-    let read = compile_bucket_query(within, plan, select::INPUT, &mut scope, &Registry::standard())
+    let read = compile_bucket_query(within, plan, crate::expr::INPUT, &mut scope, &Registry::standard())
         .expect("a clause");
     let frame = Frame { rows: &[], time: 0, now: 0, host: &NoContext };
     let mut rows = Vec::new();

@@ -7,9 +7,10 @@ use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
 use super::calendar;
-use super::plan::AggregationPlan;
+use crate::catalog::AggregationPlan;
+use crate::compiler::{Compiler, Scope};
 use crate::eval_error::EvalError;
-use crate::expr::{Compiler, Expr, Frame, Node, Scope};
+use crate::expr::{BucketQuery, Expr, Frame, Node, QueriedGranularity, QueriedRange};
 use crate::registry::Registry;
 use crate::value::Value;
 
@@ -22,31 +23,6 @@ const UNITS: [(PeriodUnit, [&str; 3]); 6] = [
     (PeriodUnit::Month, ["month", "months", "month"]),
     (PeriodUnit::Year, ["year", "years", "year"]),
 ];
-
-/// Selection of buckets: time range and granularity.
-#[derive(Debug, Clone)]
-pub struct BucketQuery {
-    within: QueriedRange,
-    per: QueriedGranularity,
-}
-
-#[derive(Debug, Clone)]
-enum QueriedRange {
-    /// Constant range of bucket starts: from the first instant to before the second.
-    Known(i64, i64),
-    /// Expression for a string that names a time range.
-    Pattern(Expr),
-    /// Expressions for the two instants.
-    Between(Expr, Expr),
-}
-
-#[derive(Debug, Clone)]
-enum QueriedGranularity {
-    /// Index among the granularities of the aggregation.
-    Known(usize),
-    /// Expression for the name of a granularity.
-    Name(Expr),
-}
 
 /// Compiles `within … per …` in `scope`. `slot` is the slot of the aggregation's row, which the clause cannot
 /// read because it is evaluated before the rows are found.

@@ -19,8 +19,9 @@ mod sums;
 use std::sync::Arc;
 
 use crate::eval_error::EvalError;
+use crate::expr::ArgumentType;
 use crate::functions::signature::Signature;
-use crate::registry::{Aggregator, AggregatorConstructor, ArgumentType, Registry};
+use crate::registry::{Aggregator, AggregatorConstructor, Registry};
 
 /// Registers all built-in aggregates.
 pub fn register(registry: &mut Registry) {

@@ -1,10 +1,8 @@
 //! Evaluation context for conditions that a report evaluates again.
 
-use crate::aggregation::BucketQuery;
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::{EvalContext, Expr, Frame, StoreRef};
-use crate::table::TableSearch;
+use crate::expr::{BucketQuery, EvalContext, Expr, Frame, StoreRef, TableSearch};
 
 /// Read-only evaluation context. Delegates to the app except for random values: drawing one advances the
 /// generator, and a report must not change later output.

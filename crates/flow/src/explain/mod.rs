@@ -19,31 +19,22 @@ mod stats;
 mod text;
 
 use serde::{Deserialize, Serialize};
-use tidemill_types::Timestamp;
 
 use crate::functions::json_text::to_json;
-use crate::pattern;
 use crate::value::Value;
 use crate::window::WindowStatus;
 
+pub use crate::value::format_time;
 pub(crate) use context::ReadOnlyContext;
 pub(crate) use source_text::conjuncts;
 pub use source_text::{InputText, QueryText};
-pub(crate) use stats::{EventSamples, InputStats, SampledEvent, first_failed_condition, named_values};
-
-/// Minimum number of milliseconds that is shown as a date, in 1973. Recorded runs often count from 0.
-const DATES_MIN_MS: i64 = 100_000_000_000;
+pub(crate) use stats::{
+    EventSamples, InputStats, SampledEvent, first_failed_condition, leading_filters, named_values,
+    referenced_columns,
+};
 
 /// Maximum number of keys or groups that a report names.
 pub(crate) const LISTED_MAX: usize = 10;
-
-/// Formats an instant: milliseconds, or a date in UTC.
-pub fn format_time(ms: i64) -> String {
-    match ms.checked_mul(1000).filter(|_| ms >= DATES_MIN_MS) {
-        Some(micros) => Timestamp(micros).to_string(),
-        None => ms.to_string(),
-    }
-}
 
 /// Report on why a query emits nothing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -260,12 +251,5 @@ impl NamedValue {
 
     pub(crate) fn all(values: &[(String, Value)]) -> Vec<Self> {
         values.iter().map(|(name, value)| Self::new(name, value)).collect()
-    }
-}
-
-impl From<pattern::FailedCondition> for FailedConditionReport {
-    fn from(refused: pattern::FailedCondition) -> Self {
-        let pattern::FailedCondition { time, condition, values } = refused;
-        Self { time, key: None, condition, values: NamedValue::all(&values) }
     }
 }

@@ -1,15 +1,10 @@
 //! Input statistics of a query: counts, and sampled events for reports.
 
 use super::{FailedConditionReport, InputText, NamedValue};
-use crate::batch::{Batch, EventKind};
+use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::{EvalContext, Expr, Frame, Node};
-use crate::pattern::conjuncts;
-use crate::query::{Handler, QueryPlan};
-
-/// Number of events of a batch that are searched for one that did not pass. A longer search is expensive if
-/// nearly all pass.
-const LOOKBACK_MAX: usize = 16;
+use crate::expr::{EvalContext, Expr, Frame, Node, conjuncts};
+use crate::processor::Handler;
 
 /// Statistics of the input and output of a query.
 #[derive(Default)]
@@ -53,7 +48,13 @@ impl SampledEvent {
         !self.columns.is_empty()
     }
 
-    fn store(&mut self, input: &Batch, row: usize, key: (u32, u64), looks_at: impl FnOnce() -> Vec<usize>) {
+    pub(crate) fn store(
+        &mut self,
+        input: &Batch,
+        row: usize,
+        key: (u32, u64),
+        looks_at: impl FnOnce() -> Vec<usize>,
+    ) {
         if self.columns.len() != input.columns.len() {
             self.columns = input.columns.iter().map(|c| Column::new(c.ty())).collect();
             self.used_columns = looks_at();
@@ -72,7 +73,7 @@ impl SampledEvent {
 }
 
 /// Returns the columns of slot `slot` that these expressions read.
-fn referenced_columns<'e>(all: impl Iterator<Item = &'e Expr>, slot: usize) -> Vec<usize> {
+pub(crate) fn referenced_columns<'e>(all: impl Iterator<Item = &'e Expr>, slot: usize) -> Vec<usize> {
     let mut columns = Vec::new();
     for expr in all {
         expr.walk(&mut |x| match x.node {
@@ -86,94 +87,11 @@ fn referenced_columns<'e>(all: impl Iterator<Item = &'e Expr>, slot: usize) -> V
 }
 
 /// Returns the filters before any other handler, which can be evaluated again on a sampled event.
-fn leading_filters(handlers: &[Handler]) -> impl Iterator<Item = &Expr> {
+pub(crate) fn leading_filters(handlers: &[Handler]) -> impl Iterator<Item = &Expr> {
     handlers.iter().map_while(|handler| match handler {
         Handler::Filter(condition) => Some(condition),
         Handler::Function(..) | Handler::Stateful(_) => None,
     })
-}
-
-impl InputStats {
-    /// Records arriving events.
-    #[inline]
-    pub fn record_input(&mut self, plan: &QueryPlan, port: usize, input: &Batch) {
-        self.arrived += input.len() as u64;
-        if plan.join.is_some() && !input.is_empty() {
-            self.record_side_input(plan, port, input);
-        }
-    }
-
-    fn record_side_input(&mut self, plan: &QueryPlan, side: usize, input: &Batch) {
-        let Some(join) = &plan.join else { return };
-        let notes = self.samples.get_or_insert_default();
-        let key = notes.key;
-        let Some((arrived, kept)) = notes.sides.get_mut(side) else { return };
-        *arrived += input.len() as u64;
-        let looks_at = || {
-            let mut columns = referenced_columns(leading_filters(&join.sides[side].handlers), 0);
-            columns.extend(referenced_columns(join.on.iter(), side));
-            columns
-        };
-        kept.store(input, input.len() - 1, key, looks_at);
-    }
-
-    /// Records that `left` of the events in `input` passed the handlers before the window.
-    #[inline]
-    pub fn record_passed(&mut self, plan: &QueryPlan, input: &Batch, left: usize, host: &dyn EvalContext) {
-        self.passed += left as u64;
-        if left < input.len() {
-            self.sample_rejected(plan, input, host);
-        }
-    }
-
-    /// Records events as [`Self::record_passed`] does, for events that are a chunk each. `last_out` returns
-    /// the last row that did not pass.
-    pub fn record_passed_singly(
-        &mut self,
-        plan: &QueryPlan,
-        input: &Batch,
-        left: usize,
-        last_out: impl FnOnce() -> Option<usize>,
-    ) {
-        self.passed += left as u64;
-        if left < input.len()
-            && let Some(row) = last_out()
-        {
-            self.sample(plan, input, row);
-        }
-    }
-
-    fn sample(&mut self, plan: &QueryPlan, input: &Batch, row: usize) {
-        let notes = self.samples.get_or_insert_default();
-        let key = notes.key;
-        notes.rejected.store(input, row, key, || referenced_columns(leading_filters(&plan.before), 0));
-    }
-
-    #[cold]
-    fn sample_rejected(&mut self, plan: &QueryPlan, input: &Batch, host: &dyn EvalContext) {
-        let row = match input.len() {
-            1 => Some(0),
-            len => (len.saturating_sub(LOOKBACK_MAX)..len).rev().find(|row| {
-                let rows = [Some((input.columns.as_slice(), *row))];
-                let chunk = input.chunk_ends.partition_point(|end| *end as usize <= *row);
-                let now = input.chunk_clocks.get(chunk).copied().unwrap_or_default();
-                let frame =
-                    Frame { rows: &rows, time: input.times[*row], now, host: &super::ReadOnlyContext(host) };
-                input.kinds[*row] != EventKind::Reset
-                    && leading_filters(&plan.before).any(|filter| !matches!(filter.is_true(&frame), Ok(true)))
-            }),
-        };
-        if let Some(row) = row {
-            self.sample(plan, input, row);
-        }
-    }
-
-    /// Records output.
-    #[inline]
-    pub fn record_output(&mut self, out: &Batch) {
-        self.emitted += out.len() as u64;
-        self.emitted_at = out.chunk_clocks.last().copied().unwrap_or(self.emitted_at);
-    }
 }
 
 /// Returns the first condition of the leading filters that an event does not satisfy.

@@ -1,6 +1,7 @@
 //! Expressions: compiled from the syntax tree with type checks, then evaluated row at a time or in batches.
 
-pub(crate) mod compile;
+mod access;
+mod function;
 mod ops;
 pub mod vector;
 
@@ -9,15 +10,21 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use compile::{AggregateCall, ColumnRef, Compiler, Scope, StepTime};
+pub(crate) use access::{AccessPath, ColumnBounds, QueriedGranularity, QueriedRange};
+pub use access::{BucketQuery, TableSearch};
+pub use function::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext};
 pub(crate) use ops::{arithmetic, compare};
 
-use crate::aggregation::BucketQuery;
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
-use crate::registry::{Function, FunctionContext};
-use crate::table::TableSearch;
 use crate::value::Value;
+
+/// Slot of the input row in the expressions of a query.
+pub const INPUT: usize = 0;
+/// Slot of the aggregate values in the expressions of a selection.
+pub const AGGREGATES: usize = 1;
+/// Slot of the output row, in `having`.
+pub const OUTPUT: usize = 2;
 
 /// A compiled expression.
 #[derive(Debug, Clone)]
@@ -309,5 +316,16 @@ impl Expr {
             Node::In { condition, .. } => condition.walk_mut(change),
         }
         change(self);
+    }
+}
+
+/// Appends the operands of nested `and`s to `all`, in order.
+pub(crate) fn conjuncts<'e>(expr: &'e Expr, all: &mut Vec<&'e Expr>) {
+    match &expr.node {
+        Node::And(a, b) => {
+            conjuncts(a, all);
+            conjuncts(b, all);
+        }
+        _ => all.push(expr),
     }
 }

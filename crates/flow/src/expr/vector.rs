@@ -9,7 +9,7 @@ use tidemill_types::FieldType;
 use super::{Arithmetic, Comparison, EvalContext, Expr, Frame, Node, RowRef};
 use crate::column::{Column, Data, StringColumn};
 use crate::eval_error::EvalError;
-use crate::registry::{ColumnarValue, FunctionContext};
+use crate::expr::{ColumnarValue, FunctionContext};
 use crate::value::Value;
 
 /// Number of slots of a row: input, aggregates, output.

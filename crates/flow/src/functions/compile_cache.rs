@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::library::constant_text;
-use crate::registry::ArgumentType;
+use crate::expr::ArgumentType;
 
 /// Upper bound of cached values per call site of a non-constant argument; the cache is cleared when it is
 /// reached.

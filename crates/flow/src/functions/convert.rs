@@ -4,7 +4,7 @@ use tidemill_types::FieldType;
 
 use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, constant_text};
 use super::number::{parse_double, parse_float, parse_whole};
-use crate::registry::ArgumentType;
+use crate::expr::ArgumentType;
 use crate::value::Value;
 
 /// Target types of a conversion.

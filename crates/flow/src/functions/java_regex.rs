@@ -5,7 +5,7 @@ use fancy_regex::Regex;
 use super::compile_cache::CompileCache;
 use super::java_regex_syntax::rewrite;
 use super::literal_pattern::LiteralPattern;
-use crate::registry::ArgumentType;
+use crate::expr::ArgumentType;
 
 /// Backtracking steps after which a match attempt fails.
 const STEPS_MAX: usize = 1_000_000;

@@ -8,7 +8,7 @@ use super::json_text::{from_json, json_of, read_json, to_json};
 use super::library::{NamespaceRegistrar, NullPolicy, ScalarFn, text};
 use super::number::{parse_double, parse_float, parse_int, parse_whole};
 use super::object::check_depth;
-use crate::registry::ArgumentType;
+use crate::expr::ArgumentType;
 use crate::value::Value;
 
 pub(super) fn register(json: &mut NamespaceRegistrar<'_>) {

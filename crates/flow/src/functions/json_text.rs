@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::object::DEPTH_MAX;
 use crate::value::{Key, Object, Value};
@@ -161,4 +161,37 @@ pub(crate) fn json_of(value: &Value) -> Result<Arc<Json>, String> {
         Value::Object(Object::Json(json)) => json.clone(),
         other => Arc::new(to_json(other)),
     })
+}
+
+/// Converts a value to JSON as recorded runs represent it: lists, maps and sets are objects with their kind as the key.
+pub fn tagged_json(value: &Value) -> Json {
+    let decimal = |n: f64| match n {
+        n if n.is_nan() => json!("NaN"),
+        n if n.is_infinite() => json!(if n > 0.0 { "Infinity" } else { "-Infinity" }),
+        n => json!(n),
+    };
+    match value {
+        Value::Null => Json::Null,
+        Value::Bool(b) => json!(b),
+        Value::Int(n) => json!(n),
+        Value::Long(n) => json!(n),
+        // by way of its text, because the `f64` nearest to 0.1f is not 0.1
+        Value::Float(n) => n.to_string().parse().map_or(Json::Null, decimal),
+        Value::Double(n) => decimal(*n),
+        Value::Str(s) => json!(s.as_ref()),
+        Value::Object(Object::List(list)) => {
+            json!({ "list": list.lock().iter().map(tagged_json).collect::<Vec<_>>() })
+        }
+        Value::Object(Object::Map(map)) => {
+            let map = map.lock();
+            let entries = map.iter().map(|(k, v)| (k.0.to_string(), tagged_json(v)));
+            json!({ "map": entries.collect::<serde_json::Map<_, _>>() })
+        }
+        Value::Object(Object::Set(set)) => {
+            let mut items: Vec<Json> = set.lock().keys().map(|k| tagged_json(&k.0)).collect();
+            items.sort_by_key(Json::to_string);
+            json!({ "set": items })
+        }
+        Value::Object(Object::Json(json)) => json.as_ref().clone(),
+    }
 }

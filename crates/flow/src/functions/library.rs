@@ -8,7 +8,8 @@ use tidemill_types::FieldType;
 use super::signature::{Overload, Signature};
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::registry::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext, Registry};
+use crate::expr::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext};
+use crate::registry::Registry;
 use crate::value::Value;
 
 /// Result of a function for one row: a value or an error message.

@@ -9,7 +9,7 @@ use super::json_text::{parse_lenient, plain_json};
 use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, constant_text, text};
 use super::object::{Map, check_insertable, equal, is_map, map, new_map};
 use super::xml;
-use crate::registry::ArgumentType;
+use crate::expr::ArgumentType;
 use crate::value::{Key, Object, Value};
 
 pub(super) fn register(maps: &mut NamespaceRegistrar<'_>) {

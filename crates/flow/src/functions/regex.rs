@@ -8,7 +8,7 @@ use super::java_regex::{JavaRegex, MatchMode, patterns};
 use super::library::{BatchScalarFn, NamespaceRegistrar, NullPolicy, ScalarFn, int, text};
 use super::str::byte_of_unit;
 use crate::column::{Column, Data};
-use crate::registry::{ArgumentType, ColumnarValue};
+use crate::expr::{ArgumentType, ColumnarValue};
 use crate::value::Value;
 
 pub(super) fn register(regex: &mut NamespaceRegistrar<'_>) {

@@ -10,7 +10,7 @@ use std::fmt;
 
 use tidemill_types::FieldType;
 
-use crate::registry::ArgumentType;
+use crate::expr::ArgumentType;
 
 /// A set of types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

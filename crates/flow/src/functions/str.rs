@@ -6,7 +6,7 @@ use super::compile_cache::CompileCache;
 use super::java_regex::{JavaRegex, MatchMode, patterns};
 use super::library::{BatchScalarFn, NamespaceRegistrar, NullPolicy, ScalarFn, ScalarResult, int, text};
 use crate::column::{Column, Data, StringColumn};
-use crate::registry::{ArgumentType, ColumnarValue};
+use crate::expr::{ArgumentType, ColumnarValue};
 use crate::value::{Key, Object, Value};
 
 /// Maximum length of the result of `repeat`, in bytes.

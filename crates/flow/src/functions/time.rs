@@ -12,7 +12,7 @@ use super::library::{NamespaceRegistrar, NullPolicy, ScalarFn, constant_text, in
 use super::time_format::{DAYS, DateFormat, zoned};
 use super::time_week::WeekRule;
 use super::time_zone;
-use crate::registry::ArgumentType;
+use crate::expr::ArgumentType;
 use crate::value::Value;
 
 const DEFAULT: &str = "yyyy-MM-dd HH:mm:ss.SSS";

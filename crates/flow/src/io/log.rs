@@ -9,7 +9,7 @@ use tidemill_lang::siddhi::ast::Annotation;
 use super::topic::TopicTemplate;
 use crate::batch::Batch;
 use crate::catalog::Attributes;
-use crate::replay::json_of;
+use crate::functions::json_text::tagged_json;
 use crate::stream_functions::Priority;
 use crate::value::Value;
 
@@ -84,8 +84,8 @@ impl LogSink {
             LogMapper::Json => {
                 // a `serde_json` map would sort the fields
                 let fields = self.attributes.iter().zip(values);
-                let fields =
-                    fields.map(|(name, value)| format!("{}:{}", Json::from(name.as_str()), json_of(&value)));
+                let fields = fields
+                    .map(|(name, value)| format!("{}:{}", Json::from(name.as_str()), tagged_json(&value)));
                 write!(line, "{{\"event\":{{{}}}}}", fields.collect::<Vec<_>>().join(","))
             }
             LogMapper::Text => {

@@ -6,16 +6,16 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use super::keys::JoinKeys;
 use super::{JoinPlan, SidePlan, SideSource};
-use crate::aggregation::{self, BucketQuery};
+use crate::aggregation::{self};
 use crate::catalog::{Attributes, Catalog, Table, full_name};
+use crate::compiler::{ColumnRef, Compiler, Scope, StepTime};
 use crate::explain::InputText;
-use crate::expr::{ColumnRef, Compiler, Node, Scope, StepTime};
-use crate::plan::{handlers, make_window, stateless_handlers};
-use crate::query::Handler;
+use crate::expr::{BucketQuery, Node, TableSearch};
+use crate::processor::Handler;
+use crate::query_input::{handlers, make_window, stateless_handlers};
 use crate::registry::Registry;
 use crate::scope::StreamScope;
 use crate::select;
-use crate::table::TableSearch;
 
 /// Name resolution in a join: `Side.a`, or `a` if only one side has it.
 pub(crate) struct JoinScope<'a> {
@@ -33,7 +33,7 @@ impl JoinScope<'_> {
     /// Returns the column with the time of a side's event, which is null if the side has none.
     fn time(&self, side: usize) -> ColumnRef {
         let width: usize = self.attributes.iter().map(|of| of.len()).sum();
-        ColumnRef { slot: select::INPUT, column: width + side, ty: FieldType::Long }
+        ColumnRef { slot: crate::expr::INPUT, column: width + side, ty: FieldType::Long }
     }
 
     /// Returns the side of that name in a selection, unless an attribute has the name.
@@ -93,8 +93,10 @@ impl Scope for JoinScope<'_> {
         let ty = self.attributes[side][column].1;
         Ok(match (self.is_joined_row, side) {
             (false, _) => ColumnRef { slot: side, column, ty },
-            (true, 0) => ColumnRef { slot: select::INPUT, column, ty },
-            (true, _) => ColumnRef { slot: select::INPUT, column: self.attributes[0].len() + column, ty },
+            (true, 0) => ColumnRef { slot: crate::expr::INPUT, column, ty },
+            (true, _) => {
+                ColumnRef { slot: crate::expr::INPUT, column: self.attributes[0].len() + column, ty }
+            }
         })
     }
 
@@ -178,7 +180,7 @@ fn visit_input_columns(select: &mut select::SelectPlan, see: &mut dyn FnMut(&mut
     let args = select.aggregates.iter_mut().flat_map(|call| &mut call.args);
     for expr in items.chain(args).chain(&mut select.group_by).chain(&mut select.having) {
         expr.walk_mut(&mut |part| {
-            if let Node::Column { slot: select::INPUT, column } = &mut part.node {
+            if let Node::Column { slot: crate::expr::INPUT, column } = &mut part.node {
                 see(column);
             }
         });

@@ -13,16 +13,13 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-use crate::aggregation::BucketQuery;
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::{EvalContext, Expr};
-use crate::processor::HandlerChain;
-use crate::query::Handler;
+use crate::expr::{BucketQuery, EvalContext, Expr, TableSearch};
+use crate::processor::{Handler, HandlerChain};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::RowId;
-use crate::table::TableSearch;
 use crate::window::{RowChanges, WindowConstructor};
 use crate::window_operator::WindowOperator;
 use index::JoinIndex;

@@ -6,7 +6,7 @@ use crate::explain::{
     first_failed_condition, named_values,
 };
 use crate::expr::{EvalContext, Frame, RowRef, StoreRef};
-use crate::query::Handler;
+use crate::processor::Handler;
 
 impl Join {
     /// Reports on the sides, left first.

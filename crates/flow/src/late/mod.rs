@@ -38,9 +38,8 @@ use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::explain::QueryReport;
 use crate::plan::AppPlan;
-use crate::runtime::{AppRuntime, OutputHandler};
+use crate::runtime::{self, AppRuntime, OutputHandler, StreamBatch};
 use crate::snapshot::RestoreMode;
-use crate::stream_batch::{self, StreamBatch};
 use buffer::InputBuffer;
 use outputs::{ConfirmingOutput, EmittedRows, RecordingOutput};
 
@@ -180,7 +179,7 @@ impl CorrectingRuntime {
         for part in &parts {
             self.speculative.check(part.stream, &part.columns, part.times.len())?;
         }
-        let order = stream_batch::checked_order(&parts, order)?;
+        let order = runtime::checked_order(&parts, order)?;
         let sorted = self.classify(&parts, &order);
         let Some((clock, earliest)) = sorted.span else { return Ok(sorted.late) };
         let first = sorted.accepted[0];

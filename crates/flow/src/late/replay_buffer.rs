@@ -2,12 +2,10 @@
 
 use tidemill_types::FieldType;
 
-use crate::column::Column;
-use crate::runtime::{AppRuntime, OutputHandler};
-use crate::stream_batch::StreamBatch;
-
 use super::buffer::{CHUNK_ROWS, InputBuffer, InputKind};
 use super::outputs::deep_copy;
+use crate::column::Column;
+use crate::runtime::{AppRuntime, OutputHandler, StreamBatch};
 
 impl InputBuffer {
     /// Lets an app process the first `count` entries in order, each event as a chunk of its own.

@@ -3,16 +3,14 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+use super::{CorrectingRuntime, LateEvent, RetractionHandler};
 use crate::batch::Batch;
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::explain::QueryReport;
 use crate::plan::AppPlan;
-use crate::runtime::AppRuntime;
+use crate::runtime::{AppRuntime, StreamBatch};
 use crate::snapshot::{self, RestoreMode};
-use crate::stream_batch::StreamBatch;
-
-use super::{CorrectingRuntime, LateEvent, RetractionHandler};
 
 /// An app runtime, with corrections if the app asks for them.
 pub enum AppRunner {

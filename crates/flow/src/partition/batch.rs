@@ -13,8 +13,8 @@ use crate::column::Column;
 use crate::explain::EventSamples;
 use crate::expr::vector::is_plain;
 use crate::expr::{EvalContext, Frame};
-use crate::query::{Handler, QueryPlan, Target};
-use crate::query_batch::BatchOutput;
+use crate::processor::Handler;
+use crate::query::{BatchOutput, QueryPlan, Target};
 use crate::select::FailedChunks;
 
 /// Consecutive events of one key within a chunk.

@@ -10,7 +10,6 @@ use crate::batch::Batch;
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Frame, Node};
-use crate::select;
 
 /// Destination of the events of a stream.
 pub enum Route {
@@ -95,7 +94,7 @@ impl KeyPart {
 /// Appends the text of a value. Returns false for null.
 fn write_value(key: &Expr, frame: &Frame<'_>, text: &mut String) -> Result<bool, EvalError> {
     // most keys are string columns
-    if let Node::Column { slot: select::INPUT, column } = key.node
+    if let Node::Column { slot: crate::expr::INPUT, column } = key.node
         && let Some(Some((columns, row))) = frame.rows.first()
         && let Data::Str(texts) = columns[column].data()
     {

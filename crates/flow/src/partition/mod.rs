@@ -9,7 +9,6 @@ mod batch;
 mod instances;
 mod keys;
 mod plan;
-mod rewrite;
 mod snapshot;
 mod why;
 
@@ -17,7 +16,6 @@ pub(crate) use batch::ChunkRun;
 pub use instances::{KeyId, Partition};
 pub use keys::Route;
 pub use plan::{IdleKeyPurge, KeyPart, PartitionPlan, StreamKeys};
-pub(crate) use rewrite::{rewrite_as_group_by, split_by_key};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::expr::Expr;
 use crate::output_rate::OutputRatePlan;
-use crate::query::{Handler, QueryPlan, Scheduler, Target};
+use crate::processor::Handler;
+use crate::query::{QueryPlan, Scheduler, Target};
 
 /// A compiled partition.
 #[derive(Clone)]
@@ -33,7 +34,7 @@ pub struct StreamKeys {
     pub parts: Vec<KeyPart>,
 }
 
-/// A key expression; the event is slot [`INPUT`](crate::select::INPUT).
+/// A key expression; the event is slot [`INPUT`](crate::expr::INPUT).
 #[derive(Debug, Clone)]
 pub enum KeyPart {
     /// The text of the value is the key; null yields none.
@@ -102,7 +103,7 @@ impl PartitionPlan {
     /// It is equivalent if there is one value key; all queries read the stream of that key or inner streams;
     /// none of them has a window, a pattern, a join, a stateful handler or a rate limiter by time, so that no
     /// key acts without an event of its own; and no key is purged. The key reads the event as slot
-    /// [`INPUT`](crate::select::INPUT), as `group by` does.
+    /// [`INPUT`](crate::expr::INPUT), as `group by` does.
     ///
     /// The caller must ensure that chunks are split wherever the key changes; that an event passes all
     /// queries, depth first, before the next chunk; that rate limiters count events per key; and that an

@@ -8,8 +8,8 @@ use tidemill_lang::siddhi::ast::{
 use super::plan::{LogicalStepSide, PatternPlan, StepKind, StepPlan};
 use super::scope::{PatternScope, StepNames};
 use crate::catalog::Catalog;
-use crate::expr::compile::{call_name, describe};
-use crate::expr::{Compiler, Expr};
+use crate::compiler::{Compiler, call_name, describe};
+use crate::expr::Expr;
 use crate::registry::Registry;
 use crate::scope::TableScope;
 

@@ -4,7 +4,7 @@
 use tidemill_types::FieldType;
 
 use super::mask;
-use crate::expr::{Comparison, Expr, Node};
+use crate::expr::{Comparison, Expr, Node, conjuncts};
 
 /// Slot of the event in filters.
 pub(super) const EVENT: usize = 0;
@@ -44,17 +44,6 @@ impl FilterConditions {
             list.push(condition.clone());
         }
         found
-    }
-}
-
-/// Appends the operands of nested `and`s to `all`, in order.
-pub(crate) fn conjuncts<'e>(expr: &'e Expr, all: &mut Vec<&'e Expr>) {
-    match &expr.node {
-        Node::And(a, b) => {
-            conjuncts(a, all);
-            conjuncts(b, all);
-        }
-        _ => all.push(expr),
     }
 }
 

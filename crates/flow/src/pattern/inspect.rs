@@ -1,13 +1,13 @@
 //! Reports why a pattern does not match: the partial matches at its steps, and the condition that the last
 //! event did not satisfy.
 
-use super::conditions::{EVENT, MATCH, conjuncts};
+use super::conditions::{EVENT, MATCH};
 use super::nfa::NfaMatcher;
 use super::partial_match::PartialMatch;
 use super::plan::{EventSelector, MatchReference, PatternPlan, ReferenceKind};
 use crate::batch::Batch;
 use crate::column::Column;
-use crate::expr::{EvalContext, Expr, Frame, Node};
+use crate::expr::{EvalContext, Expr, Frame, Node, conjuncts};
 use crate::value::Value;
 
 /// Status of a step.

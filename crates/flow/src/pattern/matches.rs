@@ -89,7 +89,7 @@ pub(super) fn group_ends(before: u32, end: u32, together: bool) -> impl Iterator
 
 /// Returns whether the selection only reorders columns.
 fn is_projection(plan: &select::SelectPlan) -> bool {
-    let column = |node: &Node| matches!(node, Node::Column { slot: select::INPUT, .. });
+    let column = |node: &Node| matches!(node, Node::Column { slot: crate::expr::INPUT, .. });
     plan.aggregates.is_empty() && plan.group_by.is_empty() && plan.items.iter().all(|(_, x)| column(&x.node))
 }
 

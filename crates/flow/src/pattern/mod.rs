@@ -21,18 +21,17 @@ mod scope;
 mod why;
 
 pub use compile::compile;
-pub(crate) use conditions::conjuncts;
 pub use inspect::{FailedCondition, PartialMatchStatus, StepStatus};
 pub use matcher::PatternMatcher;
 pub use matches::PatternMatches;
 pub use plan::{
-    EventSelector, LogicalStepSide, MatchReference, PatternLimits, PatternPlan, ReferenceKind, StepKind,
-    StepPlan,
+    EventSelector, LogicalStepSide, MatchReference, PatternPlan, ReferenceKind, StepKind, StepPlan,
 };
 pub use scope::{PatternScope, StepNames};
 pub(crate) use why::why;
 
 use crate::eval_error::EvalError;
+use crate::limits::PatternLimits;
 
 fn too_many(limits: &PatternLimits) -> EvalError {
     let full = EvalError::limit("pattern", limits.partial_matches_max, "partial matches");

@@ -7,21 +7,7 @@ use tidemill_types::FieldType;
 use super::linear::LinearPlan;
 use super::scope::StepNames;
 use crate::expr::Expr;
-
-/// Memory limits of one pattern. An event that would exceed them fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PatternLimits {
-    /// Maximum number of partial matches.
-    pub partial_matches_max: usize,
-    /// Maximum number of events that a counted step of one match collects.
-    pub collected_max: usize,
-}
-
-impl Default for PatternLimits {
-    fn default() -> Self {
-        Self { partial_matches_max: 1_000_000, collected_max: 100_000 }
-    }
-}
+use crate::limits::PatternLimits;
 
 /// A compiled pattern or sequence.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,7 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use super::plan::{EventSelector, MatchReference, ReferenceKind};
 use crate::catalog::{self, Attributes};
-use crate::expr::{ColumnRef, Scope, StepTime};
+use crate::compiler::{ColumnRef, Scope, StepTime};
 
 /// Names of a step.
 #[derive(Debug, Clone)]

@@ -1,10 +1,11 @@
 //! Report on what a pattern waits for.
 
-use super::inspect::{PartialMatchStatus, StepStatus};
+use super::inspect::{FailedCondition, PartialMatchStatus, StepStatus};
 use super::matcher::PatternMatcher;
 use super::plan::{PatternPlan, StepKind};
-use crate::explain::{NamedValue, PartialMatchReport, PatternReport, StepReport, format_time};
+use crate::explain::{FailedConditionReport, NamedValue, PartialMatchReport, PatternReport, StepReport};
 use crate::expr::EvalContext;
+use crate::value::format_time;
 
 /// Reports what each step of a pattern waits for.
 pub(crate) fn why(machine: &PatternMatcher, plan: &PatternPlan, host: &dyn EvalContext) -> PatternReport {
@@ -69,5 +70,12 @@ fn waits_for(plan: &PatternPlan, i: usize, due: Option<i64>, newest: Option<&Par
             format!("{event}, {} what `{partner}` waits for", if side.and { "and" } else { "or" })
         }
         _ => event,
+    }
+}
+
+impl From<FailedCondition> for FailedConditionReport {
+    fn from(refused: FailedCondition) -> Self {
+        let FailedCondition { time, condition, values } = refused;
+        Self { time, key: None, condition, values: NamedValue::all(&values) }
     }
 }

@@ -5,7 +5,7 @@ use tidemill_lang::siddhi::ast::{self, Definition, EventKind};
 use tidemill_types::FieldType;
 
 use super::selection::output_events;
-use super::{Planner, Trigger, make_window};
+use super::{Planner, Trigger};
 use crate::aggregation;
 use crate::annotations;
 use crate::catalog::{self, Stream};
@@ -13,6 +13,7 @@ use crate::cron::Cron;
 use crate::explain::InputText;
 use crate::io;
 use crate::named_window::NamedWindowPlan;
+use crate::query_input::make_window;
 use crate::scope::StreamScope;
 use crate::table;
 

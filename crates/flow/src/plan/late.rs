@@ -3,10 +3,11 @@
 //! The annotation of a stream applies to the whole app, because its queries share a clock and state. The
 //! engine implements the other policies.
 
+use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{Annotation, App, Definition, StreamDefinition};
-use tidemill_lang::{Diagnostic, Span};
 
-use super::time;
+use crate::annotations::time;
+use crate::compiler::not_repeatable;
 
 /// Source and sink type that only connects streams within an app.
 const INSIDE: &str = "inMemory";
@@ -96,11 +97,4 @@ fn connections(app: &App) -> impl Iterator<Item = Diagnostic> + '_ {
         let what = format!("a {kind} of type `{}` cannot process events again", ty.value.value);
         Some(not_repeatable(annotation.span, &what))
     })
-}
-
-/// Builds the error for an element that cannot process events again.
-pub(crate) fn not_repeatable(span: Span, what: &str) -> Diagnostic {
-    Diagnostic::error("F0510", span, what)
-        .note("with `@late(policy='correct')` the app processes events again when late ones arrive")
-        .help("move this to another file, which reads the output of this one")
 }

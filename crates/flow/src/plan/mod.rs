@@ -2,8 +2,7 @@
 //! once.
 
 mod definitions;
-mod handlers;
-mod input;
+mod group_by;
 mod late;
 mod partitions;
 mod queries;
@@ -25,10 +24,7 @@ use crate::partition::PartitionPlan;
 use crate::query::QueryPlan;
 use crate::registry::Registry;
 
-pub(crate) use handlers::{compile as handlers, stateless as stateless_handlers};
-pub(crate) use input::make_window;
-pub(crate) use late::not_repeatable;
-pub(crate) use partitions::time;
+pub(crate) use group_by::rewrite_as_group_by;
 pub(crate) use selection::selection;
 
 /// Compiled app.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tidemill_lang::siddhi::ast::{self, Annotation, Element, ExprKind, PartitionKeyKind};
-use tidemill_lang::{Diagnostic, FileId, SourceFile, siddhi};
+use tidemill_lang::Diagnostic;
+use tidemill_lang::siddhi::ast::{self, Annotation, PartitionKeyKind};
 use tidemill_types::did_you_mean;
 
 use super::Planner;
 use crate::annotations;
-use crate::expr::Compiler;
+use crate::annotations::time;
+use crate::compiler::Compiler;
 use crate::partition::{IdleKeyPurge, KeyPart, PartitionPlan, StreamKeys};
 use crate::scope::StreamScope;
 
@@ -113,15 +114,4 @@ fn purge(annotation: &Annotation) -> Result<Option<IdleKeyPurge>, Diagnostic> {
     let idle = time(annotation.element("idle.period").ok_or_else(|| missing("idle.period"))?)?;
     let interval = annotation.element("interval").map(time).transpose()?.unwrap_or(PURGE_INTERVAL_MS);
     Ok(Some(IdleKeyPurge { interval, idle }))
-}
-
-/// Parses a duration in an annotation; returns milliseconds, above 0.
-pub(crate) fn time(element: &Element) -> Result<i64, Diagnostic> {
-    let text = &element.value.value;
-    let read = siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text));
-    match read.map(|expr| expr.kind) {
-        Ok(ExprKind::Time(time)) if time.ms > 0 => Ok(time.ms),
-        _ => Err(Diagnostic::error("F1006", element.span, format!("`{text}` is not a duration above 0"))
-            .help("write a duration such as '10 sec' or '1 hour 30 min'")),
-    }
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, Annotation, Input, OutputAction, SelectItems};
 
+use super::Planner;
 use super::selection::{rate, selection};
-use super::{Planner, handlers, make_window};
 use crate::annotations;
 use crate::catalog::{Attributes, Stream};
 use crate::explain::{InputText, QueryText};
 use crate::join;
 use crate::pattern::{self, PatternScope};
 use crate::query::{QueryPlan, Target};
+use crate::query_input::{handlers, make_window};
 use crate::scope::{StreamScope, TableScope};
 use crate::select;
 use crate::table;
@@ -37,7 +38,7 @@ impl Planner<'_> {
         let registry = self.registry;
         let tables = self.plan.catalog.tables();
         let read = attributes.iter().map(|(_, ty)| *ty).collect();
-        let before = handlers::compile(&input.handlers, &name, &mut attributes, tables, registry)?;
+        let before = handlers(&input.handlers, &name, &mut attributes, tables, registry)?;
         let columns = attributes.iter().map(|(_, ty)| *ty).collect();
         let side = InputText::of(input, &name, &attributes);
         let selected = selected_columns(query, &name, &attributes);
@@ -57,7 +58,7 @@ impl Planner<'_> {
             }
             None => None,
         };
-        let after = handlers::compile(&input.after, &name, &mut attributes, tables, registry)?;
+        let after = handlers(&input.after, &name, &mut attributes, tables, registry)?;
         let mut scope = StreamScope { stream: &name, attributes: &attributes, tables };
         let select = selection(query, &attributes, &mut scope, false, registry)?;
         let reads_window = self.plan.catalog.window(stream).is_some();

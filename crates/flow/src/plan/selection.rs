@@ -5,9 +5,10 @@ use tidemill_lang::siddhi::ast::{self, EventKind, ExprKind, SelectItems};
 use tidemill_types::did_you_mean;
 
 use crate::catalog::Attributes;
-use crate::expr::{AggregateCall, Compiler, Expr, Node, Scope};
+use crate::compiler::{Compiler, Scope};
+use crate::expr::{Expr, Node};
 use crate::output_rate::{OutputRatePlan, RateSelection, SnapshotPlan};
-use crate::registry::Registry;
+use crate::registry::{AggregateCall, Registry};
 use crate::scope::HavingScope;
 use crate::select::{self, OutputEvents};
 use crate::value::Value;
@@ -26,7 +27,7 @@ pub(crate) fn selection(
     match clause.map(|c| &c.items) {
         None | Some(SelectItems::All(_)) => {
             let all = input.iter().enumerate();
-            items.extend(all.map(|(i, (name, ty))| (name.clone(), Expr::column(select::INPUT, i, *ty))));
+            items.extend(all.map(|(i, (name, ty))| (name.clone(), Expr::column(crate::expr::INPUT, i, *ty))));
         }
         Some(SelectItems::List(list)) => {
             for item in list {
@@ -37,7 +38,7 @@ pub(crate) fn selection(
                     let message = format!("duplicate column `{}`", name.name);
                     return Err(Diagnostic::error("F0409", name.span, message));
                 }
-                let aggregates = Some((&mut aggregates, select::AGGREGATES));
+                let aggregates = Some((&mut aggregates, crate::expr::AGGREGATES));
                 let mut compiler = Compiler { scope: &mut *scope, registry, aggregates };
                 items.push((name.name.clone(), compiler.compile(&item.expr)?));
             }
@@ -67,7 +68,7 @@ pub(crate) fn selection(
             let mut compiler = Compiler {
                 scope: &mut scope,
                 registry,
-                aggregates: Some((&mut aggregates, select::AGGREGATES)),
+                aggregates: Some((&mut aggregates, crate::expr::AGGREGATES)),
             };
             plan.having = Some(compiler.condition(having, "`having`")?);
             for call in &mut aggregates[selected..] {
@@ -118,10 +119,10 @@ fn expand_output_columns(call: &mut AggregateCall, items: &[(String, Expr)]) -> 
     let mut total = None;
     for arg in &mut call.args {
         arg.walk_mut(&mut |part| {
-            if let Node::Column { slot: select::OUTPUT, column } = part.node {
+            if let Node::Column { slot: crate::expr::OUTPUT, column } = part.node {
                 let (name, value) = &items[column];
                 value.walk(&mut |x| {
-                    if matches!(x.node, Node::Column { slot: select::AGGREGATES, .. }) {
+                    if matches!(x.node, Node::Column { slot: crate::expr::AGGREGATES, .. }) {
                         total = Some(name);
                     }
                 });
@@ -172,7 +173,7 @@ pub(super) fn rate(
             }
             select.every_event = true;
             let aggregates = select.outputs().iter().map(|(_, expr)| {
-                matches!(expr.node, crate::expr::Node::Column { slot: select::AGGREGATES, .. })
+                matches!(expr.node, crate::expr::Node::Column { slot: crate::expr::AGGREGATES, .. })
             });
             let snapshot = SnapshotPlan {
                 window,

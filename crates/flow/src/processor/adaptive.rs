@@ -14,9 +14,9 @@ use serde_json::{Value as Json, json};
 use super::reorder::{constant_bool, constant_long, is_long, sorted_by};
 use super::reorder_buffer::{ReorderBuffer, SavedReorderBuffer};
 use crate::eval_error::EvalError;
-use crate::expr::compile::rank;
-use crate::registry::{ArgumentType, BoundStreamProcessor, ProcessorEvent, StreamProcessor};
-use crate::value::Value;
+use crate::expr::ArgumentType;
+use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
+use crate::value::{Value, numeric_rank};
 
 const FORM: &str = "reorder:akslack(ts, field [, batch.size [, timeout [, max.k [, discard.late \
                     [, error, confidence]]]]])";
@@ -29,7 +29,7 @@ const WINDOW_MS: i64 = 10_000_000_000;
 const GAIN: (f64, f64) = (0.5, 0.8);
 
 pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {
-    let fits = matches!(args.len(), 2..=6 | 8) && is_long(&args[0]) && rank(args[1].ty).is_some();
+    let fits = matches!(args.len(), 2..=6 | 8) && is_long(&args[0]) && numeric_rank(args[1].ty).is_some();
     if !fits {
         return Err(format!("expected {FORM}, where `ts` is a long attribute and `field` a number"));
     }

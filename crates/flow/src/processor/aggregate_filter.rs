@@ -8,9 +8,8 @@ use serde_json::Value as Json;
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::{AggregateCall, EvalContext, Expr, Frame};
-use crate::registry::Aggregator;
-use crate::select::INPUT;
+use crate::expr::{EvalContext, Expr, Frame, INPUT};
+use crate::registry::{AggregateCall, Aggregator};
 
 /// A compiled filter. The event is slot 0 of the condition, the values of the aggregates are slot 1.
 #[derive(Clone)]

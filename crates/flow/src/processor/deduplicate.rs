@@ -9,7 +9,8 @@ use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
 use crate::eval_error::EvalError;
-use crate::registry::{ArgumentType, BoundStreamProcessor, ProcessorEvent, StreamProcessor};
+use crate::expr::ArgumentType;
+use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
 pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {

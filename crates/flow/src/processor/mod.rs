@@ -3,6 +3,7 @@
 mod adaptive;
 mod aggregate_filter;
 mod deduplicate;
+mod handler;
 mod reorder;
 mod reorder_buffer;
 
@@ -18,8 +19,9 @@ use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Frame};
-use crate::query::{Handler, apply_handlers};
 use crate::registry::{ProcessorEvent, Registry, StreamProcessor, StreamProcessorConstructor};
+pub use handler::Handler;
+pub(crate) use handler::apply_handlers;
 
 /// Registers the built-in stream processors.
 pub(crate) fn register(registry: &mut Registry) {

@@ -9,7 +9,8 @@ use tidemill_types::FieldType;
 
 use super::reorder_buffer::{ReorderBuffer, SavedReorderBuffer};
 use crate::eval_error::EvalError;
-use crate::registry::{ArgumentType, BoundStreamProcessor, ProcessorEvent, StreamProcessor};
+use crate::expr::ArgumentType;
+use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
 pub(super) const FORM: &str = "reorder:kslack(ts [, timeout [, max.k]] [, discard.late])";

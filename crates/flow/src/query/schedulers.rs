@@ -1,13 +1,13 @@
 //! The schedulers of a query. If many copies of a query run, each scheduler serves all copies before the next
 //! scheduler does.
 
-use super::{Handler, Query, QueryPlan};
+use super::{Query, QueryPlan};
 use crate::batch::Batch;
 use crate::eval_error::EvalError;
 use crate::expr::EvalContext;
 use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
 use crate::pattern::PatternPlan;
-use crate::processor::StatefulHandler;
+use crate::processor::{Handler, StatefulHandler};
 use crate::window::WindowConstructor;
 use crate::window_operator::WindowOperator;
 

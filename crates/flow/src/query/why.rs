@@ -1,9 +1,10 @@
 //! Status report of a query.
 
-use super::{Handler, Query};
+use super::Query;
 use crate::explain::{HavingReport, QueryReport, ReadOnlyContext, first_failed_condition};
 use crate::expr::EvalContext;
 use crate::pattern::why as pattern;
+use crate::processor::Handler;
 
 impl Query {
     /// Reports why the query emits nothing, with the clock at `now`.

@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::eval_error::EvalError;
-use crate::replay::json_of;
+use crate::functions::json_text::tagged_json;
 
 /// Loss of one query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl LossCounter {
     pub fn failed_events(&mut self, stream: &str, events: &Batch, kept: bool) {
         let Some((query, failure)) = self.pending.take().filter(|_| !kept) else { return };
         let first = (!events.is_empty()).then(|| {
-            let values: Vec<_> = events.columns.iter().map(|column| json_of(&column.get(0))).collect();
+            let values: Vec<_> = events.columns.iter().map(|column| tagged_json(&column.get(0))).collect();
             format!("{stream} at {}: {}", events.times[0], serde_json::Value::from(values))
         });
         self.add(query, failure, events.len() as u64, first);

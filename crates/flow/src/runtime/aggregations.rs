@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{AppRuntime, OutputHandler};
 use crate::batch::Batch;
 use crate::eval_error::EvalError;
-use crate::query::apply_handlers;
+use crate::processor::apply_handlers;
 use crate::select::FailedChunks;
 
 impl AppRuntime {

@@ -14,8 +14,7 @@ use super::sums::{
 use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
-use crate::expr::AggregateCall;
-use crate::registry::{Aggregator, AggregatorConstructor, BuiltinAggregate};
+use crate::registry::{AggregateCall, Aggregator, AggregatorConstructor, BuiltinAggregate};
 use crate::u64_map::prefetch_all;
 use crate::value::Value;
 use crate::window::EvictionCounts;

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use super::input::{SelectorInput, gather, group_ids_in, is_strictly_ascending, pick};
-use super::{EventRow, OUTPUT, SelectPlan, Selector, order};
-use crate::batch::{Batch, EventKind};
+use super::{SelectPlan, Selector, order};
+use crate::batch::{Batch, EventKind, EventRow};
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::vector::{self, BatchRows, FailedRows, inputs};
-use crate::expr::{EvalContext, Expr, Node};
+use crate::expr::{EvalContext, Expr, Node, OUTPUT};
 use crate::select::sums::GroupIds;
 
 /// Minimum number of rows for columnar evaluation; fewer rows cost less row at a time.

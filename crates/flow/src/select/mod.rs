@@ -26,22 +26,17 @@ use tidemill_types::FieldType;
 
 use accumulators::GroupAccumulators;
 use columns::ReferencedColumns;
+
 pub(crate) use columns::{COLUMNAR_ROWS_MIN, FailedChunks};
 use groups::GroupValues;
 pub(crate) use input::{InputRows, SelectorInput};
 
-use crate::batch::{Batch, EventKind};
+use crate::batch::{Batch, EventKind, EventRow};
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
-use crate::expr::{AggregateCall, EvalContext, Expr, Frame, Node};
+use crate::expr::{EvalContext, Expr, Frame, Node};
+use crate::registry::AggregateCall;
 use crate::value::{self, Value};
-
-/// Slot of the input row in the expressions of a selection.
-pub const INPUT: usize = 0;
-/// Slot of the aggregate values.
-pub const AGGREGATES: usize = 1;
-/// Slot of the output row, in `having`.
-pub const OUTPUT: usize = 2;
 
 /// Event kinds that a query emits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,17 +122,6 @@ pub struct Selector {
     group_column: Option<usize>,
     /// An earlier output batch, kept to reuse its memory.
     spare: Option<Batch>,
-}
-
-/// An input event of a selection.
-#[derive(Clone, Copy)]
-pub(crate) struct EventRow<'r> {
-    pub(crate) kind: EventKind,
-    pub(crate) time: i64,
-    /// The columns that contain the event; meaningless for a reset.
-    pub(crate) columns: &'r [Column],
-    /// Row index in `columns`.
-    pub(crate) row: usize,
 }
 
 /// A candidate for the output of a chunk.

@@ -1,10 +1,10 @@
 //! Report of the groups that `having` rejects.
 
 use super::groups::decode;
-use super::{INPUT, OUTPUT, SelectPlan, Selector, one_row};
+use super::{SelectPlan, Selector, one_row};
 use crate::column::Column;
 use crate::explain::{HavingReport, LISTED_MAX, NamedValue};
-use crate::expr::{EvalContext, Expr, Frame, Node};
+use crate::expr::{EvalContext, Expr, Frame, INPUT, Node, OUTPUT};
 use crate::value::Value;
 
 /// Maximum number of groups that a report checks, the newest first, so that it does not delay processing.

@@ -1,14 +1,18 @@
 //! Checkpointing of row stores, in chunks of rows.
 
-use super::{RowId, RowStore, Segment};
+use super::{RetainedRows, RowId, RowStore, Segment};
 use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
-use crate::window::{RetainedRows, Window};
 
 impl RowStore {
-    /// Saves the rows that a window needs.
-    pub(crate) fn save(&self, window: &dyn Window, out: &mut Writer<'_>) -> Result<(), Error> {
+    /// Saves the rows that a window needs; `sparse` lists them if they are [`RetainedRows::Sparse`].
+    pub(crate) fn save(
+        &self,
+        needed: RetainedRows,
+        sparse: impl FnOnce() -> Vec<RowId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Error> {
         let (mut picked, mut from) = (Vec::new(), self.next);
-        match window.retained_rows() {
+        match needed {
             RetainedRows::Nothing => {}
             RetainedRows::From(oldest) => {
                 let old = self.retained.partition_point(|seq| *seq < oldest);
@@ -16,7 +20,7 @@ impl RowStore {
                 from = self.base.max(oldest).min(self.next);
             }
             RetainedRows::Sparse(_) => {
-                picked = window.sparse_rows();
+                picked = sparse();
                 picked.sort_unstable();
             }
         }

@@ -6,7 +6,8 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::registry::{ArgumentType, BoundStreamFunction, EventRef, StreamFunction};
+use crate::expr::ArgumentType;
+use crate::registry::{BoundStreamFunction, EventRef, StreamFunction};
 use crate::value::Value;
 
 const FORM: &str = "log([priority,] [message] [, with.event])";

@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use tidemill_types::FieldType;
 
 use crate::eval_error::EvalError;
+use crate::expr::ArgumentType;
 use crate::functions::compile_cache::CompileCache;
 use crate::functions::java_regex::{JavaRegex, MatchMode, patterns};
 use crate::functions::object;
-use crate::registry::{ArgumentType, BoundStreamFunction, StreamFunction};
+use crate::registry::{BoundStreamFunction, StreamFunction};
 use crate::value::{Key, Object, Value};
 
 pub(super) fn text(args: &[ArgumentType]) -> Result<BoundStreamFunction, String> {

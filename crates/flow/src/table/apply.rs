@@ -5,11 +5,11 @@ use smallvec::SmallVec;
 
 use super::key::{CellRef, KeyProbe};
 use super::rows::RowIndex;
-use super::{EVENT, ROW, Table, TableAction, TableSearch, cast};
+use super::{EVENT, ROW, Table, TableAction, cast};
 use crate::batch::Batch;
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::{Expr, Frame, NoContext, Node};
+use crate::expr::{Expr, Frame, NoContext, Node, TableSearch};
 use crate::value::Value;
 
 /// Assigned columns of a row with their new values.

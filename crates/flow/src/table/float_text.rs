@@ -7,8 +7,7 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use crate::eval_error::EvalError;
-use crate::expr::{Expr, Node};
-use crate::registry::{Function, FunctionContext};
+use crate::expr::{Expr, Function, FunctionContext, Node};
 use crate::value::Value;
 
 /// Returns the double with the shortest decimal form of a float.

@@ -10,10 +10,9 @@ use super::float_text;
 use super::index;
 use super::key::{CellRef, PrimaryKey};
 use super::rows::RowIndex;
-use super::search::{AccessPath, ColumnBounds, TableSearch};
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::{Expr, Frame, Node, RowRef};
+use crate::expr::{AccessPath, ColumnBounds, Expr, Frame, Node, RowRef, TableSearch};
 use crate::value::Value;
 
 /// An index is used only if at most one row in this many is a candidate.

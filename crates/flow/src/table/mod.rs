@@ -19,7 +19,7 @@ use crate::batch::{Batch, EventKind};
 use crate::catalog;
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::{Expr, Frame, NoContext};
+use crate::expr::{Expr, Frame, NoContext, TableSearch};
 use crate::limits::Limits;
 use crate::value::Value;
 use index::SecondaryIndex;
@@ -27,7 +27,6 @@ use key::{CellRef, PrimaryKey};
 use rows::{RowIndex, TableRows};
 
 pub(crate) use plan::{compile_action, compile_definition};
-pub use search::TableSearch;
 pub(crate) use search::equal_to;
 
 /// Slot of the event in the expressions of a [`TableAction`].

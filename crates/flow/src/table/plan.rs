@@ -4,9 +4,10 @@ use tidemill_lang::siddhi::ast::{self, Annotation, AttributeRef, OutputAction, T
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::{EVENT, ROW, TableAction, TableSearch, index};
+use super::{EVENT, ROW, TableAction, index};
 use crate::catalog::{self, Attributes, list_attributes};
-use crate::expr::{ColumnRef, Compiler, Expr, Scope};
+use crate::compiler::{ColumnRef, Compiler, Scope};
+use crate::expr::{Expr, TableSearch};
 use crate::registry::Registry;
 
 /// Compiles a definition.

@@ -6,36 +6,7 @@ use super::float_text;
 use super::index::is_number;
 use crate::catalog;
 use crate::equality::CompareType;
-use crate::expr::{Comparison, Expr, Node};
-
-/// Compiled search of a table.
-#[derive(Debug, Clone)]
-pub struct TableSearch {
-    pub(super) condition: Option<Expr>,
-    pub(super) slot: usize,
-    pub(super) access: AccessPath,
-}
-
-/// Access path to the rows that may satisfy a condition.
-#[derive(Debug, Clone)]
-pub(super) enum AccessPath {
-    /// All rows.
-    Scan,
-    /// Rows with these key values. `exact` if this is the whole condition, so that it need not be checked
-    /// again.
-    Key { values: Vec<Expr>, exact: bool },
-    /// Rows whose single numeric key is within bounds.
-    KeyRange(ColumnBounds),
-    /// Rows whose indexed column is within bounds.
-    Index(usize, ColumnBounds),
-}
-
-/// Values with which a column is compared.
-#[derive(Debug, Clone)]
-pub(super) enum ColumnBounds {
-    Equal(Expr),
-    Range { low: Option<Expr>, high: Option<Expr> },
-}
+use crate::expr::{AccessPath, ColumnBounds, Comparison, Expr, Node, TableSearch};
 
 /// Conjunct of a condition: `T.column op value`, where `value` does not depend on the row.
 struct Predicate<'e> {

@@ -3,30 +3,9 @@
 //! A window refers to rows by their ids in a [`RowStore`] and reports its output as [`RowChanges`]; the
 //! caller materializes the rows. The output is a function of the window's state, the chunks and the clock.
 
-mod batch;
-mod build;
-mod condition;
-mod cron;
-mod dynamic_condition;
-mod expression;
-mod expression_batch;
-mod external_time;
-mod external_time_batch;
-mod frequent;
-mod key;
-mod length;
-mod length_batch;
-mod lossy_frequent;
 mod row_changes;
 mod row_queue;
-mod session;
-mod sort;
 mod status;
-mod time;
-mod time_batch;
-mod time_eviction;
-mod time_length;
-mod unique;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,10 +13,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use build::register;
-pub use build::{Attribute, Parameter, WindowInput};
+pub use crate::store::RetainedRows;
 pub use row_changes::{RowChange, RowChanges, Savepoint};
 pub use row_queue::RowQueue;
+pub(crate) use status::more;
 pub use status::{StatusContext, WindowStatus};
 
 use crate::eval_error::EvalError;
@@ -109,7 +88,7 @@ impl WindowContext<'_> {
     }
 
     /// Returns whether a batch that was emitted is still needed.
-    fn retains_sent_batches(&self) -> bool {
+    pub(crate) fn retains_sent_batches(&self) -> bool {
         self.wants_expired || self.searched
     }
 }
@@ -130,27 +109,6 @@ pub struct CompletedBatch {
     pub completing_row: u32,
     /// Rows of the batch.
     pub rows: Range<RowId>,
-}
-
-/// The rows that a window still needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RetainedRows {
-    /// None of the rows that arrived so far.
-    Nothing,
-    /// This row and all later ones.
-    From(RowId),
-    /// Number of rows, not contiguous; [`Window::sparse_rows`] lists them.
-    Sparse(usize),
-}
-
-impl RetainedRows {
-    fn from_oldest(oldest: Option<RowId>) -> Self {
-        oldest.map_or(Self::Nothing, Self::From)
-    }
-
-    fn sparse(rows: usize) -> Self {
-        if rows == 0 { Self::Nothing } else { Self::Sparse(rows) }
-    }
 }
 
 /// A window. It stores row ids; rows arrive with ascending ids, which may have gaps.

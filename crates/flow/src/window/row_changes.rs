@@ -81,12 +81,12 @@ impl RowChanges {
     }
 
     /// Records that all of `rows` left; `time` becomes their timestamp.
-    pub(super) fn all_expired(&mut self, rows: &RowQueue, time: i64) {
+    pub(crate) fn all_expired(&mut self, rows: &RowQueue, time: i64) {
         self.items.extend(rows.iter().map(|seq| RowChange { kind: EventKind::Expired, seq, time }));
     }
 
     /// Records the arrival of all of `rows`, which keep their timestamps.
-    pub(super) fn all_current(&mut self, rows: &RowQueue, store: &RowStore) {
+    pub(crate) fn all_current(&mut self, rows: &RowQueue, store: &RowStore) {
         self.items.extend(rows.iter().map(|seq| RowChange {
             kind: EventKind::Current,
             seq,

@@ -20,12 +20,12 @@ pub struct RowQueue {
 
 impl RowQueue {
     #[inline]
-    pub(super) fn push(&mut self, seq: RowId) {
+    pub(crate) fn push(&mut self, seq: RowId) {
         self.push_all(seq..seq + 1);
     }
 
     #[inline]
-    pub(super) fn push_all(&mut self, rows: Range<RowId>) {
+    pub(crate) fn push_all(&mut self, rows: Range<RowId>) {
         let last = self.later.back_mut().unwrap_or(&mut self.first);
         self.len += rows.end - rows.start;
         if last.end == rows.start {
@@ -53,7 +53,7 @@ impl RowQueue {
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<RowId> {
+    pub(crate) fn pop(&mut self) -> Option<RowId> {
         let seq = self.front()?;
         self.first.start += 1;
         self.len -= 1;
@@ -66,7 +66,7 @@ impl RowQueue {
     }
 
     /// Removes the oldest `count` rows. The queue must not have gaps.
-    pub(super) fn pop_all(&mut self, count: u64) {
+    pub(crate) fn pop_all(&mut self, count: u64) {
         debug_assert!(self.later.is_empty() && count <= self.len);
         self.first.start += count;
         self.len -= count;
@@ -78,7 +78,7 @@ impl RowQueue {
     }
 
     /// Removes the row that was pushed last.
-    pub(super) fn pop_back(&mut self) {
+    pub(crate) fn pop_back(&mut self) {
         if self.is_empty() {
             return;
         }
@@ -106,11 +106,11 @@ impl RowQueue {
     }
 
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.first = 0..0;
         self.later.clear();
         self.len = 0;

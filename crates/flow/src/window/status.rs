@@ -2,8 +2,38 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::explain::format_time;
 use crate::store::{RowId, RowStore};
+use crate::value::format_time;
+
+/// Access to rows and column names for building a [`WindowStatus`].
+pub struct StatusContext<'a> {
+    /// Row store of the window.
+    pub rows: &'a RowStore,
+    /// Names of the columns; empty if they are unknown.
+    pub names: &'a [String],
+}
+
+impl StatusContext<'_> {
+    /// Returns the name of a column for messages.
+    pub(crate) fn name(&self, column: usize) -> String {
+        self.names.get(column).map_or_else(|| format!("attribute {}", column + 1), |name| format!("`{name}`"))
+    }
+
+    /// Returns the oldest and the newest timestamp of these rows.
+    pub(crate) fn time_range(&self, rows: impl Iterator<Item = RowId>) -> Option<(i64, i64)> {
+        let times = rows.map(|seq| self.rows.time(seq));
+        times.fold(None, |found, time| match found {
+            None => Some((time, time)),
+            Some((oldest, newest)) => Some((time.min(oldest), time.max(newest))),
+        })
+    }
+
+    /// Returns the oldest and the newest timestamp of rows in order of arrival, taken from the first and the
+    /// last row.
+    pub(crate) fn time_range_of_ends(&self, first: Option<RowId>, last: Option<RowId>) -> Option<(i64, i64)> {
+        Some((self.rows.time(first?), self.rows.time(last?)))
+    }
+}
 
 /// Number of rows that a window buffers, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,68 +53,30 @@ pub struct WindowStatus {
     pub waits_for: String,
 }
 
-/// Formats a count as `1 more event` or `3 more events`.
-pub(super) fn more(n: u64, things: &str) -> String {
-    match n {
-        1 => format!("1 more {}", things.trim_end_matches('s')),
-        n => format!("{n} more {things}"),
-    }
-}
-
-/// Access to rows and column names for building a [`WindowStatus`].
-pub struct StatusContext<'a> {
-    /// Row store of the window.
-    pub rows: &'a RowStore,
-    /// Names of the columns; empty if they are unknown.
-    pub names: &'a [String],
-}
-
-impl StatusContext<'_> {
-    /// Returns the name of a column for messages.
-    pub(super) fn name(&self, column: usize) -> String {
-        self.names.get(column).map_or_else(|| format!("attribute {}", column + 1), |name| format!("`{name}`"))
-    }
-
-    /// Returns the oldest and the newest timestamp of these rows.
-    pub(super) fn time_range(&self, rows: impl Iterator<Item = RowId>) -> Option<(i64, i64)> {
-        let times = rows.map(|seq| self.rows.time(seq));
-        times.fold(None, |found, time| match found {
-            None => Some((time, time)),
-            Some((oldest, newest)) => Some((time.min(oldest), time.max(newest))),
-        })
-    }
-
-    /// Returns the oldest and the newest timestamp of rows in order of arrival, taken from the first and the
-    /// last row.
-    pub(super) fn time_range_of_ends(&self, first: Option<RowId>, last: Option<RowId>) -> Option<(i64, i64)> {
-        Some((self.rows.time(first?), self.rows.time(last?)))
-    }
-}
-
 impl WindowStatus {
     /// Creates a status without a target count and due time.
-    pub(super) fn new(held: u64, between: Option<(i64, i64)>, waits_for: impl Into<String>) -> Self {
+    pub(crate) fn new(held: u64, between: Option<(i64, i64)>, waits_for: impl Into<String>) -> Self {
         Self { held, of: None, between, due: None, waits_for: waits_for.into() }
     }
 
     /// Sets the number of rows that make the window full.
-    pub(super) fn of(self, of: u64) -> Self {
+    pub(crate) fn of(self, of: u64) -> Self {
         Self { of: Some(of), ..self }
     }
 
     /// Sets the time of the next change.
-    pub(super) fn due(self, due: Option<i64>) -> Self {
+    pub(crate) fn due(self, due: Option<i64>) -> Self {
         Self { due, ..self }
     }
 
     /// Creates the status of a batch that is complete with `of` `things`.
-    pub(super) fn filling(held: u64, of: u64, things: &str, between: Option<(i64, i64)>) -> Self {
+    pub(crate) fn filling(held: u64, of: u64, things: &str, between: Option<(i64, i64)>) -> Self {
         let more = more(of.saturating_sub(held), things);
         Self::new(held, between, format!("{more} before the batch is emitted")).of(of)
     }
 
     /// Creates the status of a window of up to `of` `things`, whose oldest is evicted when another arrives.
-    pub(super) fn sliding(held: u64, of: u64, things: &str, between: Option<(i64, i64)>) -> Self {
+    pub(crate) fn sliding(held: u64, of: u64, things: &str, between: Option<(i64, i64)>) -> Self {
         let waits_for = match of.saturating_sub(held) {
             0 => format!("more {things}: it is full, and with the next the oldest leaves"),
             n => format!("{} until it is full; nothing leaves before", more(n, things)),
@@ -93,7 +85,7 @@ impl WindowStatus {
     }
 
     /// Creates the status of rows that leave at an age; `due` is the time for the oldest.
-    pub(super) fn time_eviction(
+    pub(crate) fn time_eviction(
         held: u64,
         between: Option<(i64, i64)>,
         due: Option<i64>,
@@ -108,11 +100,19 @@ impl WindowStatus {
 
     /// Creates the status of a batch that is emitted when the clock reaches `end`; `None` if the next event
     /// begins it.
-    pub(super) fn spanning(held: u64, between: Option<(i64, i64)>, end: Option<i64>) -> Self {
+    pub(crate) fn spanning(held: u64, between: Option<(i64, i64)>, end: Option<i64>) -> Self {
         let waits_for = match end {
             Some(end) => format!("the clock: the batch ends at {}", format_time(end)),
             None => "an event, with which the first batch begins".into(),
         };
         Self::new(held, between, waits_for).due(end)
+    }
+}
+
+/// Formats a count as `1 more event` or `3 more events`.
+pub(crate) fn more(n: u64, things: &str) -> String {
+    match n {
+        1 => format!("1 more {}", things.trim_end_matches('s')),
+        n => format!("{n} more {things}"),
     }
 }

@@ -1,7 +1,8 @@
 //! Status report of a window.
 
 use super::WindowOperator;
-use crate::explain::{InputText, WindowReport, format_time};
+use crate::explain::{InputText, WindowReport};
+use crate::value::format_time;
 use crate::window::StatusContext;
 
 impl WindowOperator {

@@ -16,8 +16,7 @@ use tidemill_flow::Registry;
 use tidemill_flow::late::CorrectingRuntime;
 use tidemill_flow::limits::Limits;
 use tidemill_flow::replay::{Input, OutputKind, Replay, compile};
-use tidemill_flow::runtime::AppRuntime;
-use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::runtime::{AppRuntime, StreamBatch};
 use tidemill_flow::{Column, Value};
 use tidemill_types::FieldType;
 

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tidemill_flow::EvalError;
+use tidemill_flow::registry::{Parameter, WindowInput};
 use tidemill_flow::replay::compile;
-use tidemill_flow::runtime::{AppRuntime, OutputHandler};
+use tidemill_flow::runtime::{AppRuntime, OutputHandler, StreamBatch};
 use tidemill_flow::snapshot::{Error, Reader, RestoreMode, Writer};
 use tidemill_flow::store::{RowId, RowStore};
-use tidemill_flow::stream_batch::StreamBatch;
-use tidemill_flow::window::{Parameter, RetainedRows, Window, WindowConstructor, WindowContext, WindowInput};
+use tidemill_flow::window::{RetainedRows, Window, WindowConstructor, WindowContext};
 use tidemill_flow::{Batch, Column, FieldType, Registry, Value};
 
 /// `own:run(attribute)`: buffers events while the attribute keeps its value; then all of them expire.

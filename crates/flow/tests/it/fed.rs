@@ -7,8 +7,7 @@ use std::{env, fs};
 
 use tidemill_flow::EvalError;
 use tidemill_flow::replay::{Case, Input, compile, value_of};
-use tidemill_flow::runtime::{AppRuntime, OutputHandler};
-use tidemill_flow::stream_batch::StreamBatch;
+use tidemill_flow::runtime::{AppRuntime, OutputHandler, StreamBatch};
 use tidemill_flow::{Batch, Column, Registry};
 
 /// Events per stream and output per query, in order.

@@ -11,9 +11,8 @@ use std::{env, fs};
 
 use tidemill_flow::EvalError;
 use tidemill_flow::replay::{compile, value_of};
-use tidemill_flow::runtime::{AppRuntime, OutputHandler};
+use tidemill_flow::runtime::{AppRuntime, OutputHandler, StreamBatch};
 use tidemill_flow::snapshot::RestoreMode;
-use tidemill_flow::stream_batch::StreamBatch;
 use tidemill_flow::{Batch, Column, Registry};
 
 struct Nothing;

@@ -1,9 +1,11 @@
+use tidemill_types::FieldType;
+
 use super::*;
 use crate::expr::NoContext;
-use crate::pattern::{EventSelector, PatternLimits, ReferenceKind, StepKind, StepPlan};
+use crate::limits::PatternLimits;
+use crate::pattern::{EventSelector, ReferenceKind, StepKind, StepPlan};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::value::Value;
-use tidemill_types::FieldType;
 
 /// Creates a matcher of `every a=0<min:> -> b=1`, selecting `a[0]` and `b`.
 fn machine(min: usize, within: Option<i64>) -> NfaMatcher {

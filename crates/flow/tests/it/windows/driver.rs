@@ -1,12 +1,11 @@
 //! Runs a single window as the app runtime does.
 
 use tidemill_flow::batch::{Batch, EventKind};
-use tidemill_flow::expr::{ColumnRef, Compiler, Scope};
+use tidemill_flow::compiler::{ColumnRef, Compiler, Scope};
+use tidemill_flow::registry::{Attribute, Parameter, WindowInput};
 use tidemill_flow::snapshot::{Reader, Writer};
 use tidemill_flow::store::{RowId, RowStore};
-use tidemill_flow::window::{
-    self, Parameter, RowChanges, TimerQueue, Window, WindowConstructor, WindowContext, WindowInput,
-};
+use tidemill_flow::window::{self, RowChanges, TimerQueue, Window, WindowConstructor, WindowContext};
 use tidemill_flow::{Registry, Value};
 use tidemill_lang::siddhi::ast::{self, AttributeRef, Definition, ExprKind};
 use tidemill_lang::{Diagnostic, FileId, SourceFile, siddhi};
@@ -266,7 +265,7 @@ fn flag<'t>(text: &'t str, flag: &str) -> (&'t str, bool) {
     text.strip_suffix(flag).map_or((text, false), |rest| (rest, true))
 }
 
-struct Columns<'a>(&'a [window::Attribute]);
+struct Columns<'a>(&'a [Attribute]);
 
 impl Scope for Columns<'_> {
     fn all_names(&self) -> Vec<String> {
@@ -283,11 +282,11 @@ impl Scope for Columns<'_> {
 
 fn make(definition: &ast::WindowDefinition) -> Result<WindowConstructor, String> {
     let registry: Registry = aggregates::registry();
-    let attributes: Vec<window::Attribute> = definition
+    let attributes: Vec<Attribute> = definition
         .attributes
         .iter()
         .enumerate()
-        .map(|(column, a)| window::Attribute { name: a.name.name.clone(), ty: a.ty.ty, column })
+        .map(|(column, a)| Attribute { name: a.name.name.clone(), ty: a.ty.ty, column })
         .collect();
     let call = &definition.window;
     let name = match &call.namespace {
