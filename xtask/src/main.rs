@@ -25,6 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sql", &["types", "docs", "zones"]),
     ("engine", &["types", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
     ("server", &["types", "docs", "rules", "engine"]),
+    ("mongo", &["types", "log", "docs", "engine"]),
     (
         "tidemill",
         &[
@@ -40,6 +41,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sql",
             "engine",
             "server",
+            "mongo",
         ],
     ),
 ];

@@ -122,6 +122,6 @@ impl DocsError {
 
 impl From<DocsError> for Error {
     fn from(e: DocsError) -> Self {
-        Error::new(e.kind(), e.message)
+        Error::new(e.kind(), e.message).with_document_code(e.code as i32)
     }
 }

@@ -72,7 +72,7 @@ impl Collection {
         self.find_slots(filter, &options)
     }
 
-    fn find_slots(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<RowIndex>> {
+    pub(crate) fn find_slots(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<RowIndex>> {
         let plan = plan(self, filter, &options.sort);
         let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
         let limit = options.limit.map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));

@@ -32,7 +32,7 @@ mod update;
 mod validate;
 
 pub use collection::Collection;
-pub use command::{Command, CommandOutcome, DocumentError};
+pub use command::{Command, CommandOutcome, DocumentError, Modification};
 pub use error::{DocsError, ErrorCode, Result};
 pub use filter::Filter;
 pub use find::FindOptions;

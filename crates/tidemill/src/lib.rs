@@ -36,6 +36,7 @@ pub use tidemill_engine::{
     Settings, StreamInfo, SystemClock,
 };
 pub use tidemill_flow as flow;
+pub use tidemill_mongo as mongo;
 pub use tidemill_rules::Explanation;
 pub use tidemill_server as server;
 pub use tidemill_sql::{QueryResult, QueryRows, output};

@@ -62,19 +62,32 @@ impl ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    /// MongoDB's code of an error of a document operation.
+    document_code: Option<i32>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
     /// Creates an error without a cause.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), document_code: None, source: None }
     }
 
     /// Adds the lower-level error that caused it.
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// Adds MongoDB's code of an error of a document operation, for callers that speak its protocol.
+    pub fn with_document_code(mut self, code: i32) -> Self {
+        self.document_code = Some(code);
+        self
+    }
+
+    /// Returns MongoDB's code if the error is that of a document operation.
+    pub fn document_code(&self) -> Option<i32> {
+        self.document_code
     }
 
     /// Prepends `context: ` to the message.

@@ -13,7 +13,7 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::raw::{OwnedRawValue, RawValue, close_document, elements, le_i32, put_element, tag};
 
-use super::Command;
+use super::{Command, Modification};
 
 /// Limit on the bytes of a command: room for a request of many documents.
 pub(crate) const COMMAND_BYTES_MAX: usize = 512 << 20;
@@ -47,6 +47,19 @@ impl Command {
                 out.head("delete", collection);
                 out.doc("filter", filter)?;
                 out.flag("multi", *multi);
+            }
+            Self::FindAndModify { collection, filter, sort, change, upsert, upsert_id } => {
+                out.head("find_and_modify", collection);
+                out.doc("filter", filter)?;
+                if let Some(sort) = sort {
+                    out.doc("sort", sort)?;
+                }
+                match change {
+                    Modification::Update(update) => out.doc("update", update)?,
+                    Modification::Replace(doc) => out.doc("doc", doc)?,
+                    Modification::Remove => {}
+                }
+                out.upsert(*upsert, *upsert_id);
             }
             Self::CreateIndex { collection, index } => {
                 out.head("create_index", collection);
@@ -108,6 +121,21 @@ impl Command {
             "delete" => {
                 Self::Delete { collection, filter: fields.doc("filter")?, multi: fields.flag("multi")? }
             }
+            "find_and_modify" => Self::FindAndModify {
+                collection,
+                filter: fields.doc("filter")?,
+                sort: fields.optional_doc("sort")?,
+                change: match (fields.optional_doc("update")?, fields.optional_doc("doc")?) {
+                    (Some(update), None) => Modification::Update(update),
+                    (None, Some(doc)) => Modification::Replace(doc),
+                    (None, None) => Modification::Remove,
+                    (Some(_), Some(_)) => {
+                        return Err(DocsError::parse("document command find_and_modify: two changes"));
+                    }
+                },
+                upsert: fields.flag("upsert")?,
+                upsert_id: fields.upsert_id()?,
+            },
             "create_index" => Self::CreateIndex { collection, index: fields.deserialized("index")? },
             "drop_index" => Self::DropIndex { collection, name: fields.text("name")? },
             "create" => Self::CreateCollection(fields.deserialized("spec")?),
@@ -218,6 +246,10 @@ impl<'b> CommandFields<'b> {
     fn doc(&mut self, name: &str) -> Result<DocBytes> {
         let value = self.require(name, tag::DOCUMENT)?;
         Ok(self.bytes.slice_ref(value.bytes))
+    }
+
+    fn optional_doc(&mut self, name: &str) -> Result<Option<DocBytes>> {
+        Ok(self.take(name, tag::DOCUMENT)?.map(|value| self.bytes.slice_ref(value.bytes)))
     }
 
     fn docs(&mut self) -> Result<Vec<DocBytes>> {

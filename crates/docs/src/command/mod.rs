@@ -10,8 +10,11 @@ use crate::DocBytes;
 use crate::collection::{Collection, with_id_first};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
+use crate::find::FindOptions;
+use crate::path::get_path;
 use crate::raw::{OwnedRawValue, close_document, elements, field, put_element};
 use crate::rows::RowIndex;
+use crate::sort::SortOrder;
 use crate::spec::{CollectionSpec, IndexSpec};
 use crate::store::Store;
 use crate::update::Update;
@@ -66,6 +69,21 @@ pub enum Command {
         /// Whether to delete all documents that match, or only the first.
         multi: bool,
     },
+    /// Changes the first document that matches, and returns it: MongoDB's `findAndModify`.
+    FindAndModify {
+        /// Name of the collection.
+        collection: String,
+        /// Filter of the document.
+        filter: DocBytes,
+        /// Order that decides which document is the first; that of the plan if `None`.
+        sort: Option<DocBytes>,
+        /// The change.
+        change: Modification,
+        /// Whether to insert a document if none matches. A removal inserts none.
+        upsert: bool,
+        /// `_id` of an inserted document if neither filter nor change has one.
+        upsert_id: Option<ObjectId>,
+    },
     /// Creates an index over the existing documents.
     CreateIndex {
         /// Name of the collection.
@@ -89,6 +107,17 @@ pub enum Command {
     },
 }
 
+/// Change of a [`Command::FindAndModify`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Modification {
+    /// Applies update operators.
+    Update(DocBytes),
+    /// Replaces the document; its `_id` stays.
+    Replace(DocBytes),
+    /// Deletes the document.
+    Remove,
+}
+
 /// Result of a command.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CommandOutcome {
@@ -102,6 +131,10 @@ pub struct CommandOutcome {
     pub deleted: u64,
     /// `_id` of the document that an upsert inserted.
     pub upserted_id: Option<bson::Bson>,
+    /// The document that a [`Command::FindAndModify`] found, as it was before.
+    pub before: Option<DocBytes>,
+    /// The document that a [`Command::FindAndModify`] changed or inserted, as it is now.
+    pub after: Option<DocBytes>,
     /// Errors of rejected documents; the counts cover the others.
     pub errors: Vec<DocumentError>,
 }
@@ -158,6 +191,18 @@ impl Store {
                 let filter = Filter::parse(document("filter", filter)?)?;
                 outcome.deleted = delete(collection, &filter, *multi)?;
                 outcome.matched = outcome.deleted;
+            }
+            Command::FindAndModify { collection, filter, sort, change, upsert, upsert_id } => {
+                let collection = self.require(collection)?;
+                let filter = Filter::parse(document("filter", filter)?)?;
+                let sort = match sort {
+                    Some(sort) => SortOrder::parse(document("sort", sort)?)?,
+                    None => SortOrder::default(),
+                };
+                let first = FindOptions { sort, limit: Some(1), ..FindOptions::default() };
+                let slot = collection.find_slots(&filter, &first)?.first().copied();
+                let upsert_id = upsert.then_some(*upsert_id);
+                find_and_modify(collection, &filter, slot, change, upsert_id, now, &mut outcome)?;
             }
             Command::CreateIndex { collection, index } => {
                 self.require(collection)?.create_index(index.clone())?
@@ -272,17 +317,7 @@ fn replace(
     }
     let own_id = field(doc, b"_id");
     if let Some(slot) = collection.matching(filter, 1)?.first() {
-        outcome.matched = 1;
-        let old_id =
-            collection.doc_at(*slot).and_then(|d| field(d, b"_id")).map(|e| OwnedRawValue::of(e.value));
-        let new = match (&own_id, old_id) {
-            (None, Some(id)) => with_id_first(doc, id.as_raw()).into(),
-            _ => doc.clone(),
-        };
-        match collection.replace_slot(*slot, &new) {
-            Ok(changed) => outcome.modified = u64::from(changed.is_modified()),
-            Err(error) => outcome.errors.push(DocumentError { index: 0, error }),
-        }
+        replace_slot(collection, *slot, doc, outcome);
     } else if upsert {
         let result = (|| {
             let new = if own_id.is_some() {
@@ -301,6 +336,81 @@ fn replace(
         finish_upsert(result, outcome);
     }
     Ok(())
+}
+
+/// Replaces the document of a slot; the new one gets its `_id` if it has none.
+fn replace_slot(collection: &mut Collection, slot: RowIndex, doc: &DocBytes, outcome: &mut CommandOutcome) {
+    outcome.matched = 1;
+    let old_id = collection.doc_at(slot).and_then(|d| field(d, b"_id")).map(|e| OwnedRawValue::of(e.value));
+    let new = match (field(doc, b"_id"), old_id) {
+        (None, Some(id)) => with_id_first(doc, id.as_raw()).into(),
+        _ => doc.clone(),
+    };
+    match collection.replace_slot(slot, &new) {
+        Ok(changed) => outcome.modified = u64::from(changed.is_modified()),
+        Err(error) => outcome.errors.push(DocumentError { index: 0, error }),
+    }
+}
+
+/// Changes the document of `slot`; without one it inserts a document if `upsert_id` is present, which then may have the
+/// `_id` to use.
+fn find_and_modify(
+    collection: &mut Collection,
+    filter: &Filter,
+    slot: Option<RowIndex>,
+    change: &Modification,
+    upsert_id: Option<Option<ObjectId>>,
+    now: Timestamp,
+    outcome: &mut CommandOutcome,
+) -> Result<()> {
+    if let Modification::Replace(doc) = change {
+        document("replacement", doc)?;
+        if elements(doc).next().is_some_and(|e| e.name.starts_with(b"$")) {
+            return Err(DocsError::parse(
+                "the replacement starts with an operator: use update to apply operators",
+            ));
+        }
+    }
+    let Some(slot) = slot else {
+        match (change, upsert_id) {
+            (Modification::Update(update), Some(id)) => {
+                let update = Update::parse(document("update", update)?)?;
+                upsert_updated(collection, filter, &update, id, now, outcome);
+            }
+            (Modification::Replace(doc), Some(id)) => replace(collection, filter, doc, true, id, outcome)?,
+            (_, None) | (Modification::Remove, _) => {}
+        }
+        outcome.after = match &outcome.upserted_id {
+            Some(id) => by_id(collection, id)?,
+            None => None,
+        };
+        return Ok(());
+    };
+    outcome.before = collection.doc_at(slot).cloned();
+    match change {
+        Modification::Update(update) => {
+            let update = Update::parse(document("update", update)?)?;
+            update_slots(collection, &[slot], &update, now, outcome);
+        }
+        Modification::Replace(doc) => replace_slot(collection, slot, doc, outcome),
+        Modification::Remove => {
+            outcome.deleted = collection.delete_slots(&[slot])?;
+            outcome.matched = outcome.deleted;
+            return Ok(());
+        }
+    }
+    outcome.after = collection.doc_at(slot).cloned();
+    Ok(())
+}
+
+fn by_id(collection: &Collection, id: &bson::Bson) -> Result<Option<DocBytes>> {
+    let id = OwnedRawValue::from_bson(id).map_err(DocsError::bad_value)?;
+    let mut wrapped = vec![0; 4];
+    put_element(&mut wrapped, b"_id", id.as_raw());
+    close_document(&mut wrapped, 0);
+    let wrapped = RawDocument::from_bytes(&wrapped)
+        .map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?;
+    Ok(collection.get(&get_path(wrapped, "_id")).cloned())
 }
 
 /// Deletes the documents that match and returns their number.

@@ -3,7 +3,9 @@
 use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
 use bytes::Bytes;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, get_path};
+use tidemill_docs::{
+    CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, SortOrder, get_path,
+};
 use tidemill_log::Durability;
 use tidemill_types::{PartitionId, Result, Value};
 
@@ -38,6 +40,13 @@ impl Engine {
             }
         }
         all.into_values().collect()
+    }
+
+    /// Returns the definition of a collection, with its indexes.
+    ///
+    /// Errors: `NotFound` for an unknown collection.
+    pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
+        self.core.collection_spec(name)
     }
 
     /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is
@@ -153,6 +162,8 @@ impl Engine {
                 total.modified += outcome.modified;
                 total.deleted += outcome.deleted;
                 total.upserted_id = total.upserted_id.or(outcome.upserted_id);
+                total.before = total.before.or(outcome.before);
+                total.after = total.after.or(outcome.after);
                 total.errors.extend(outcome.errors);
             }
         }
@@ -195,6 +206,7 @@ fn collection_of(command: &Command) -> &str {
         | Command::Update { collection, .. }
         | Command::Replace { collection, .. }
         | Command::Delete { collection, .. }
+        | Command::FindAndModify { collection, .. }
         | Command::CreateIndex { collection, .. }
         | Command::DropIndex { collection, .. }
         | Command::Drop { collection } => collection,
@@ -220,9 +232,9 @@ fn route(core: &Core, command: Command) -> Result<Vec<RoutedCommand>> {
             let command = Command::Replace { collection, filter, doc, upsert, upsert_id };
             route_single(core, &spec, command, home)
         }
-        Command::Update { multi: false, .. } | Command::Delete { multi: false, .. } => {
-            route_single(core, &spec, command, None)
-        }
+        Command::Update { multi: false, .. }
+        | Command::Delete { multi: false, .. }
+        | Command::FindAndModify { .. } => route_single(core, &spec, command, None),
         other => Ok(route_to_all(core, &other)),
     }
 }
@@ -259,7 +271,7 @@ fn route_insert(
 }
 
 /// Routes a command on one document: to every partition of a replicated collection, else to the partition
-/// that the filter determines, else to the first that has a match, else to `home`, else to the first.
+/// that the filter determines, else to the one with the first match in the command's order, else to `home`, else to the first.
 fn route_single(
     core: &Core,
     spec: &CollectionSpec,
@@ -270,10 +282,12 @@ fn route_single(
     if spec.replicated {
         return Ok(route_to_all(core, &command));
     }
-    let (Command::Update { filter, .. } | Command::Replace { filter, .. } | Command::Delete { filter, .. }) =
-        &command
-    else {
-        return Ok(route_to_all(core, &command));
+    let (filter, sort) = match &command {
+        Command::Update { filter, .. } | Command::Replace { filter, .. } | Command::Delete { filter, .. } => {
+            (filter, None)
+        }
+        Command::FindAndModify { filter, sort, .. } => (filter, sort.as_ref()),
+        _ => return Ok(route_to_all(core, &command)),
     };
     let raw = RawDocument::from_bytes(filter).map_err(bad_bson)?;
     let shard_value = raw.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();
@@ -283,15 +297,25 @@ fn route_single(
         return to(core.partition_of_value(&Value::from_bson(value)), command);
     }
     let parsed = Filter::parse(raw)?;
-    let options = FindOptions { limit: Some(1), ..FindOptions::default() };
+    let sort = match sort {
+        Some(sort) => SortOrder::parse(RawDocument::from_bytes(sort).map_err(bad_bson)?)?,
+        None => SortOrder::default(),
+    };
+    let options = FindOptions { sort, limit: Some(1), ..FindOptions::default() };
+    let mut first = None;
     for partition in core.partitions() {
         let view = partition.view();
         let Some(collection) = view.documents.collection(&spec.name) else { continue };
-        if !collection.find(&parsed, &options)?.is_empty() {
+        let Some(found) = collection.find(&parsed, &options)?.into_iter().next() else { continue };
+        if options.sort.is_empty() {
             return to(partition.id, command);
         }
+        let key = options.sort.key(&found);
+        if first.as_ref().is_none_or(|(least, _)| key < *least) {
+            first = Some((key, partition.id));
+        }
     }
-    to(home.unwrap_or(PartitionId(0)), command)
+    to(first.map(|(_, id)| id).or(home).unwrap_or(PartitionId(0)), command)
 }
 
 /// Returns the definition of the collection of a command; `None` if the command creates it.

@@ -71,7 +71,8 @@ pub(crate) fn json_of(id: &Bson) -> Result<Box<RawValue>, ApiError> {
 /// Converts the outcome of a write into its reply and status: 207 when some documents were rejected, the
 /// status of the first error when nothing was done.
 pub(crate) fn into_reply(outcome: CommandOutcome) -> Result<(StatusCode, WriteReply), ApiError> {
-    let CommandOutcome { inserted, matched, modified, deleted, upserted_id, errors } = outcome;
+    let CommandOutcome { inserted, matched, modified, deleted, upserted_id, errors, before: _, after: _ } =
+        outcome;
     let upserted_id = upserted_id.as_ref().map(json_of).transpose()?;
     let done = inserted + modified + deleted > 0 || upserted_id.is_some();
     let (status, error) = match errors.first() {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tidemill::mongo::{MongoOptions, MongoServer};
 use tidemill::server::{ServerOptions, Token};
 use tidemill::{App, Tidemill};
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,9 +40,8 @@ pub struct RunArgs {
     until_idle: bool,
     #[command(flatten)]
     vars: VarArgs,
-    /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700. With --until-idle there is one only when this is given.
-    #[arg(long, env = "TIDEMILL_LISTEN", value_name = "HOST:PORT", value_parser = address)]
-    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    listeners: ListenerArgs,
 }
 
 /// Serves a data directory with the app that was deployed in it.
@@ -50,9 +50,37 @@ pub struct RunArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700.
+    #[command(flatten)]
+    listeners: ListenerArgs,
+}
+
+/// Addresses at which callers reach the program. With --until-idle there are only those that are given.
+#[derive(clap::Args)]
+struct ListenerArgs {
+    /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700. With --until-idle there is one only when this is given.
     #[arg(long, env = "TIDEMILL_LISTEN", value_name = "HOST:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
+    /// Address for MongoDB drivers, such as 127.0.0.1:27017 (the default, unless that port is taken), or `off`. With --until-idle there is one only when this is given.
+    #[arg(long, env = "TIDEMILL_MONGO", value_name = "HOST:PORT|off", value_parser = mongo_address)]
+    mongo: Option<MongoAddress>,
+}
+
+/// Where MongoDB drivers connect.
+#[derive(Clone, Copy)]
+enum MongoAddress {
+    Off,
+    At(SocketAddr),
+}
+
+fn mongo_address(text: &str) -> Result<MongoAddress, String> {
+    match text {
+        "off" => Ok(MongoAddress::Off),
+        text => address(text).map(MongoAddress::At).map_err(|e| format!("{e}, or `off`")),
+    }
+}
+
+fn default_mongo_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 27017))
 }
 
 fn default_address() -> SocketAddr {
@@ -62,12 +90,17 @@ fn default_address() -> SocketAddr {
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let app = App::read(&args.app, &args.vars.set)?;
     let tidemill = Tidemill::start(args.data.builder()?.app(app))?;
-    run_until_stopped(tidemill, &args.data.data, args.listen, RunMode::Run { until_idle: args.until_idle })
+    run_until_stopped(
+        tidemill,
+        &args.data.data,
+        &args.listeners,
+        RunMode::Run { until_idle: args.until_idle },
+    )
 }
 
 pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let tidemill = Tidemill::start(args.data.builder()?)?;
-    run_until_stopped(tidemill, &args.data.data, args.listen, RunMode::Serve)
+    run_until_stopped(tidemill, &args.data.data, &args.listeners, RunMode::Serve)
 }
 
 /// Mode of the process, in addition to reading sources and serving requests.
@@ -82,13 +115,13 @@ enum RunMode {
 fn run_until_stopped(
     tidemill: Tidemill,
     data: &Path,
-    listen: Option<SocketAddr>,
+    listeners: &ListenerArgs,
     mode: RunMode,
 ) -> anyhow::Result<ExitCode> {
     stdio::continue_when_closed();
     let sinks = LogSinks::start(tidemill.engine()).context("the thread that prints lines of sinks")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = runtime.block_on(run_until_stopped_async(&tidemill, data, listen, mode))?;
+    let code = runtime.block_on(run_until_stopped_async(&tidemill, data, listeners, mode))?;
     let closed = tidemill.close();
     sinks.finish();
     closed?;
@@ -98,7 +131,7 @@ fn run_until_stopped(
 async fn run_until_stopped_async(
     tidemill: &Tidemill,
     data: &Path,
-    listen: Option<SocketAddr>,
+    listeners: &ListenerArgs,
     mode: RunMode,
 ) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -107,10 +140,11 @@ async fn run_until_stopped_async(
     for change in &tidemill.engine().recovery.changes {
         eprintln!("deployed: {change}");
     }
-    let server = match listen.or_else(|| (!until_idle).then(default_address)) {
+    let server = match listeners.listen.or_else(|| (!until_idle).then(default_address)) {
         Some(address) => Some(start_server(tidemill, data, address).await?),
         None => None,
     };
+    let mongo = start_mongo(tidemill, data, listeners.mongo, until_idle).await?;
     if mode == RunMode::Serve {
         let app = &tidemill.engine().app().name;
         let recovery = &tidemill.engine().recovery;
@@ -169,6 +203,9 @@ async fn run_until_stopped_async(
             code = ExitCode::SUCCESS;
         }
     }
+    if let Some(mongo) = mongo {
+        mongo.shutdown(SHUTDOWN_GRACE).await;
+    }
     if let Some(server) = server {
         let _ = std::fs::remove_file(server_file(data));
         server.shutdown(SHUTDOWN_GRACE).await;
@@ -193,6 +230,33 @@ async fn start_server(
         .with_context(|| path.display().to_string())?;
     println!("Listening on http://{}", server.addr());
     Ok(server)
+}
+
+/// Lets MongoDB drivers connect. A default address that is taken is said and not fatal; one that the user gives is.
+async fn start_mongo(
+    tidemill: &Tidemill,
+    data: &Path,
+    asked: Option<MongoAddress>,
+    until_idle: bool,
+) -> anyhow::Result<Option<MongoServer>> {
+    let address = match asked {
+        Some(MongoAddress::Off) => return Ok(None),
+        Some(MongoAddress::At(address)) => address,
+        None if until_idle => return Ok(None),
+        None => default_mongo_address(),
+    };
+    let options = MongoOptions { password: Some(token(data)?), ..MongoOptions::default() };
+    match tidemill::mongo::serve(address, tidemill.engine().clone(), options).await {
+        Ok(server) => {
+            println!("MongoDB drivers: mongodb://admin@{} (the password is the token)", server.addr());
+            Ok(Some(server))
+        }
+        Err(e) if asked.is_none() => {
+            eprintln!("MongoDB drivers cannot connect: {e} (another address: --mongo 127.0.0.1:PORT)");
+            Ok(None)
+        }
+        Err(e) => Err(e.context("MongoDB drivers (another address: --mongo 127.0.0.1:PORT)").into()),
+    }
 }
 
 /// Returns the data directory's token, creating it at the first start. Only the owner can read it.

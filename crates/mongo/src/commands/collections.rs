@@ -1,0 +1,198 @@
+//! Collections and databases: create, drop, list, sizes.
+
+use std::collections::BTreeMap;
+
+use bson::cstr;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use tidemill_docs::{CollectionSpec, Command, DocBytes, Filter};
+use tidemill_engine::CollectionInfo;
+use tidemill_types::ErrorKind;
+
+use super::write;
+use crate::connection::Session;
+use crate::error::{Code, CommandError, Result};
+use crate::fields::{Call, whole_number};
+use crate::namespace::{DEFAULT_DATABASE, SYSTEM_DATABASES, check_database, split_stored_name};
+use crate::reply::{first_batch, ok};
+use crate::server::Shared;
+
+pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    const OPTIONS: [&str; 13] = [
+        "capped",
+        "timeseries",
+        "expireAfterSeconds",
+        "clusteredIndex",
+        "changeStreamPreAndPostImages",
+        "size",
+        "max",
+        "storageEngine",
+        "validator",
+        "validationLevel",
+        "validationAction",
+        "viewOn",
+        "pipeline",
+    ];
+    call.allow(
+        &[
+            OPTIONS.as_slice(),
+            &["autoIndexId", "idIndex", "indexOptionDefaults", "collation", "encryptedFields"],
+        ]
+        .concat(),
+    )?;
+    for option in OPTIONS {
+        call.refuse(option)?;
+    }
+    call.refuse_collation()?;
+    let collection = call.collection()?;
+    if shared.engine.collection_spec(&collection).is_ok() {
+        let message = format!("Collection {} already exists.", call.namespace());
+        return Err(CommandError::new(Code::NamespaceExists, message));
+    }
+    let command = Command::CreateCollection(CollectionSpec::new(collection));
+    shared.engine.write_documents(command, write::durability(call)?)?;
+    Ok(ok(RawDocumentBuf::new()))
+}
+
+pub(super) fn drop(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&[])?;
+    let command = Command::Drop { collection: call.collection()? };
+    match shared.engine.write_documents(command, write::durability(call)?) {
+        // as MongoDB since 7.0: nothing to drop is no error
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("ns"), call.namespace());
+    Ok(ok(reply))
+}
+
+pub(super) fn drop_database(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&[])?;
+    let durability = write::durability(call)?;
+    for info in of_database(shared, call.database)? {
+        shared.engine.write_documents(Command::Drop { collection: info.name }, durability)?;
+    }
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("dropped"), call.database);
+    Ok(ok(reply))
+}
+
+fn of_database(shared: &Shared, database: &str) -> Result<Vec<CollectionInfo>> {
+    check_database(database)?;
+    let mut collections = shared.engine.collections();
+    collections.retain(|info| split_stored_name(&info.name).0 == database);
+    Ok(collections)
+}
+
+pub(super) fn list_collections(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["filter", "nameOnly", "authorizedCollections", "cursor"])?;
+    let names_only = call.flag("nameOnly", false)?;
+    let filter = call.document("filter")?.map(Filter::parse).transpose()?;
+    let mut listed: Vec<DocBytes> = Vec::new();
+    for info in of_database(shared, call.database)? {
+        let mut one = RawDocumentBuf::new();
+        one.append(cstr!("name"), split_stored_name(&info.name).1);
+        one.append(cstr!("type"), "collection");
+        if !names_only {
+            one.append(cstr!("options"), RawDocumentBuf::new());
+            let mut about = RawDocumentBuf::new();
+            about.append(cstr!("readOnly"), false);
+            one.append(cstr!("info"), about);
+            one.append(cstr!("idIndex"), super::indexes::id_index());
+        }
+        if filter.as_ref().is_none_or(|filter| filter.matches(&one)) {
+            listed.push(one.into_bytes().into());
+        }
+    }
+    let namespace = format!("{}.$cmd.listCollections", call.database);
+    first_batch(&shared.cursors, namespace, listed, batch_size(call)?, false)
+}
+
+/// Returns the batch size of a `cursor` field.
+pub(super) fn batch_size(call: &Call<'_>) -> Result<Option<u64>> {
+    let Some(cursor) = call.document("cursor")? else { return Ok(None) };
+    Ok(cursor.get("batchSize")?.and_then(whole_number).and_then(|n| u64::try_from(n).ok()))
+}
+
+pub(super) fn list_databases(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["filter", "nameOnly", "authorizedDatabases"])?;
+    let names_only = call.flag("nameOnly", false)?;
+    let filter = call.document("filter")?.map(Filter::parse).transpose()?;
+    let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
+    for database in SYSTEM_DATABASES.into_iter().chain([DEFAULT_DATABASE]) {
+        sizes.insert(database.to_owned(), 0);
+    }
+    for info in shared.engine.collections() {
+        *sizes.entry(split_stored_name(&info.name).0.to_owned()).or_default() += info.bytes;
+    }
+    let mut databases = bson::raw::RawArrayBuf::new();
+    let mut total = 0;
+    for (name, bytes) in sizes {
+        let mut one = RawDocumentBuf::new();
+        one.append(cstr!("name"), name);
+        if !names_only {
+            one.append(cstr!("sizeOnDisk"), bytes.cast_signed());
+            one.append(cstr!("empty"), bytes == 0);
+        }
+        if filter.as_ref().is_none_or(|filter| filter.matches(&one)) {
+            total += bytes;
+            databases.push(one);
+        }
+    }
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("databases"), databases);
+    if !names_only {
+        reply.append(cstr!("totalSize"), total.cast_signed());
+    }
+    Ok(ok(reply))
+}
+
+pub(super) fn coll_stats(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["scale"])?;
+    let collection = call.collection()?;
+    let scale = call.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1);
+    let info = shared.engine.collections().into_iter().find(|info| info.name == collection);
+    let indexes = shared.engine.collection_spec(&collection).map_or(0, |spec| spec.indexes.len() + 1);
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("ns"), call.namespace());
+    append_sizes(
+        &mut reply,
+        info.as_ref().map_or(0, |i| i.documents),
+        info.as_ref().map_or(0, |i| i.bytes),
+        scale,
+    );
+    reply.append(cstr!("nindexes"), indexes as i32);
+    Ok(ok(reply))
+}
+
+pub(super) fn db_stats(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["scale", "freeStorage"])?;
+    let scale = call.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1);
+    let collections = of_database(shared, call.database)?;
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("db"), call.database);
+    reply.append(cstr!("collections"), collections.len() as i64);
+    let documents = collections.iter().map(|info| info.documents).sum();
+    append_sizes(&mut reply, documents, collections.iter().map(|info| info.bytes).sum(), scale);
+    Ok(ok(reply))
+}
+
+fn append_sizes(reply: &mut RawDocumentBuf, documents: u64, bytes: u64, scale: u64) {
+    reply.append(cstr!("objects"), documents.cast_signed());
+    reply.append(cstr!("count"), documents.cast_signed());
+    reply.append(cstr!("avgObjSize"), bytes as f64 / documents.max(1) as f64);
+    reply.append(cstr!("size"), (bytes / scale).cast_signed());
+    reply.append(cstr!("dataSize"), (bytes / scale).cast_signed());
+    reply.append(cstr!("storageSize"), (bytes / scale).cast_signed());
+    reply.append(cstr!("scaleFactor"), scale.cast_signed());
+}
+
+/// Returns the error for a collection that does not exist.
+pub(super) fn no_collection(call: &Call<'_>) -> CommandError {
+    CommandError::new(Code::NamespaceNotFound, format!("ns does not exist: {}", call.namespace()))
+}
+
+/// Checks that a document of a command is one.
+pub(super) fn raw(bytes: &bytes::Bytes) -> Result<&RawDocument> {
+    Ok(RawDocument::from_bytes(bytes)?)
+}

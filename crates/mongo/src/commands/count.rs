@@ -1,0 +1,39 @@
+//! `count`.
+
+use bson::cstr;
+use bson::raw::RawDocumentBuf;
+use tidemill_docs::FindOptions;
+
+use super::find;
+use crate::connection::Session;
+use crate::error::Result;
+use crate::fields::Call;
+use crate::reply::ok;
+use crate::server::Shared;
+
+pub(super) fn count(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["query", "limit", "skip", "hint", "collation", "fields"])?;
+    call.refuse_collation()?;
+    let collection = call.collection()?;
+    let filter = call.document("query")?.unwrap_or_else(|| find::empty());
+    let skip = call.count("skip")?.unwrap_or(0);
+    let limit = call.count("limit")?.filter(|limit| *limit > 0);
+    let found = if filter.is_empty() {
+        stored_count(shared, &collection)
+    } else {
+        find::find_documents(shared, &collection, filter, &FindOptions::default())?.len() as u64
+    };
+    let counted = found.saturating_sub(skip).min(limit.unwrap_or(u64::MAX));
+    let mut reply = RawDocumentBuf::new();
+    match i32::try_from(counted) {
+        Ok(counted) => reply.append(cstr!("n"), counted),
+        Err(_) => reply.append(cstr!("n"), counted.cast_signed()),
+    }
+    Ok(ok(reply))
+}
+
+/// Returns the number of documents of a collection, which is kept.
+pub(super) fn stored_count(shared: &Shared, collection: &str) -> u64 {
+    let all = shared.engine.collections();
+    all.iter().find(|info| info.name == collection).map_or(0, |info| info.documents)
+}

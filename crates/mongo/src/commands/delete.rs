@@ -1,0 +1,66 @@
+//! `delete`.
+
+use bson::cstr;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bytes::Bytes;
+use tidemill_docs::Command;
+use tidemill_log::Durability;
+use tidemill_types::ErrorKind;
+
+use super::write::{self, WriteErrors};
+use crate::connection::Session;
+use crate::error::{Code, CommandError, Result};
+use crate::fields::{Call, refuse_collation, whole_number};
+use crate::reply::ok;
+use crate::server::Shared;
+
+pub(super) fn delete(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["deletes", "ordered", "let"])?;
+    call.refuse("let")?;
+    let collection = call.collection()?;
+    let ordered = call.flag("ordered", true)?;
+    let durability = write::durability(call)?;
+    let mut deleted = 0;
+    let mut errors = WriteErrors::default();
+    for (index, statement) in call.documents("deletes")?.iter().enumerate() {
+        match run(shared, &collection, statement, durability) {
+            Ok(count) => deleted += count,
+            Err(error) => errors.push(index, error),
+        }
+        if ordered && !errors.is_empty() {
+            break;
+        }
+    }
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("n"), deleted as i32);
+    errors.append_to(&mut reply);
+    Ok(ok(reply))
+}
+
+fn run(shared: &Shared, collection: &str, statement: &Bytes, durability: Option<Durability>) -> Result<u64> {
+    let bytes = tidemill_docs::validate(statement.clone())?;
+    let statement = RawDocument::from_bytes(&bytes)?;
+    let Some(RawBsonRef::Document(filter)) = statement.get("q")? else {
+        return Err(CommandError::new(
+            Code::MissingField,
+            "BSON field 'delete.deletes.q' is missing but a required field",
+        ));
+    };
+    if let Some(RawBsonRef::Document(collation)) = statement.get("collation")? {
+        refuse_collation(collation)?;
+    }
+    let multi = match statement.get("limit")?.and_then(whole_number) {
+        Some(0) => true,
+        Some(1) => false,
+        _ => {
+            let message = "The limit field in delete objects must be 0 or 1.";
+            return Err(CommandError::new(Code::FailedToParse, message));
+        }
+    };
+    let filter = Bytes::copy_from_slice(filter.as_bytes());
+    let command = Command::Delete { collection: collection.to_owned(), filter, multi };
+    match shared.engine.write_documents(command, durability) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+        outcome => Ok(outcome?.deleted),
+    }
+}

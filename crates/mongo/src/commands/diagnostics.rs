@@ -1,0 +1,131 @@
+//! What clients ask about the server itself.
+
+use bson::DateTime;
+use bson::cstr;
+use bson::raw::{RawArrayBuf, RawDocumentBuf};
+
+use crate::auth::USER;
+use crate::connection::Session;
+use crate::error::Result;
+use crate::fields::Call;
+use crate::reply::ok;
+use crate::server::Shared;
+
+/// Version of MongoDB whose behaviour this server follows; drivers and shells read it.
+const VERSION: [i32; 4] = [7, 0, 0, 0];
+
+fn version() -> String {
+    VERSION[..3].iter().map(ToString::to_string).collect::<Vec<_>>().join(".")
+}
+
+pub(super) fn ping(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+    Ok(ok(RawDocumentBuf::new()))
+}
+
+pub(super) fn build_info(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("version"), version());
+    reply.append(cstr!("tidemill"), env!("CARGO_PKG_VERSION"));
+    reply.append(cstr!("gitVersion"), "");
+    reply.append(cstr!("modules"), RawArrayBuf::new());
+    let mut numbers = RawArrayBuf::new();
+    VERSION.into_iter().for_each(|number| numbers.push(number));
+    reply.append(cstr!("versionArray"), numbers);
+    reply.append(cstr!("bits"), 64);
+    reply.append(cstr!("debug"), cfg!(debug_assertions));
+    reply.append(cstr!("maxBsonObjectSize"), 16 << 20);
+    reply.append(cstr!("storageEngines"), RawArrayBuf::new());
+    Ok(ok(reply))
+}
+
+pub(super) fn whats_my_uri(_: &Shared, session: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("you"), session.peer.to_string());
+    Ok(ok(reply))
+}
+
+pub(super) fn connection_status(
+    shared: &Shared,
+    session: &mut Session,
+    _: &Call<'_>,
+) -> Result<RawDocumentBuf> {
+    let mut users = RawArrayBuf::new();
+    if shared.credentials.is_some() && session.is_authenticated() {
+        let mut user = RawDocumentBuf::new();
+        user.append(cstr!("user"), USER);
+        user.append(cstr!("db"), "admin");
+        users.push(user);
+    }
+    let mut info = RawDocumentBuf::new();
+    info.append(cstr!("authenticatedUsers"), users);
+    info.append(cstr!("authenticatedUserRoles"), RawArrayBuf::new());
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("authInfo"), info);
+    Ok(ok(reply))
+}
+
+pub(super) fn host_info(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut system = RawDocumentBuf::new();
+    system.append(cstr!("currentTime"), DateTime::now());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    system.append(cstr!("numCores"), cores as i32);
+    system.append(cstr!("cpuArch"), std::env::consts::ARCH);
+    let mut os = RawDocumentBuf::new();
+    os.append(cstr!("type"), std::env::consts::OS);
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("system"), system);
+    reply.append(cstr!("os"), os);
+    reply.append(cstr!("extra"), RawDocumentBuf::new());
+    Ok(ok(reply))
+}
+
+pub(super) fn server_status(shared: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("version"), version());
+    reply.append(cstr!("process"), "tidemill");
+    reply.append(cstr!("pid"), i64::from(std::process::id()));
+    let uptime = shared.started.elapsed();
+    reply.append(cstr!("uptime"), uptime.as_secs_f64());
+    reply.append(cstr!("uptimeMillis"), uptime.as_millis() as i64);
+    reply.append(cstr!("localTime"), DateTime::now());
+    let mut connections = RawDocumentBuf::new();
+    connections.append(cstr!("current"), shared.connections() as i32);
+    connections.append(
+        cstr!("available"),
+        shared.options.connections_max.saturating_sub(shared.connections()) as i32,
+    );
+    reply.append(cstr!("connections"), connections);
+    let mut open = RawDocumentBuf::new();
+    open.append(cstr!("total"), shared.cursors.len() as i64);
+    let mut cursor = RawDocumentBuf::new();
+    cursor.append(cstr!("open"), open);
+    let mut metrics = RawDocumentBuf::new();
+    metrics.append(cstr!("cursor"), cursor);
+    reply.append(cstr!("metrics"), metrics);
+    Ok(ok(reply))
+}
+
+pub(super) fn get_parameter(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut reply = RawDocumentBuf::new();
+    let asks_all = call.get(call.name).and_then(|value| value.as_str()) == Some("*");
+    if asks_all || call.get("featureCompatibilityVersion").is_some() {
+        let mut compatibility = RawDocumentBuf::new();
+        compatibility.append(cstr!("version"), "7.0");
+        reply.append(cstr!("featureCompatibilityVersion"), compatibility);
+    }
+    Ok(ok(reply))
+}
+
+pub(super) fn get_cmd_line_opts(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("argv"), RawArrayBuf::new());
+    reply.append(cstr!("parsed"), RawDocumentBuf::new());
+    Ok(ok(reply))
+}
+
+pub(super) fn get_log(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("totalLinesWritten"), 0);
+    reply.append(cstr!("log"), RawArrayBuf::new());
+    Ok(ok(reply))
+}

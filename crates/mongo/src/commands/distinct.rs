@@ -1,0 +1,74 @@
+//! `distinct`.
+
+use std::collections::BTreeMap;
+
+use bson::cstr;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+use tidemill_docs::{FindOptions, Key};
+use tidemill_types::Value;
+
+use super::find;
+use crate::connection::Session;
+use crate::error::{Code, CommandError, Result};
+use crate::fields::Call;
+use crate::reply::ok;
+use crate::server::Shared;
+
+pub(super) fn distinct(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["key", "query", "collation", "hint"])?;
+    call.refuse_collation()?;
+    let collection = call.collection()?;
+    let Some(key) = call.text("key")? else {
+        return Err(CommandError::new(
+            Code::MissingField,
+            "BSON field 'distinct.key' is missing but a required field",
+        ));
+    };
+    let filter = call.document("query")?.unwrap_or_else(|| find::empty());
+    let found = find::find_documents(shared, &collection, filter, &FindOptions::default())?;
+    let mut values = BTreeMap::new();
+    for document in &found {
+        visit(RawBsonRef::Document(RawDocument::from_bytes(document)?), key, &mut |value| {
+            values.entry(Key::of(&Value::from_bson(value))).or_insert(value);
+        })?;
+    }
+    let mut array = RawArrayBuf::new();
+    values.into_values().for_each(|value| array.push(value));
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("values"), array);
+    Ok(ok(reply))
+}
+
+/// Visits the values at a dotted path: in documents of arrays, too, and the elements of an array at its end.
+fn visit<'d>(value: RawBsonRef<'d>, path: &str, found: &mut dyn FnMut(RawBsonRef<'d>)) -> Result<()> {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    match value {
+        RawBsonRef::Document(document) => {
+            let Some(inner) = document.get(name)? else { return Ok(()) };
+            match (rest, inner) {
+                (Some(rest), inner) => visit(inner, rest, found)?,
+                (None, RawBsonRef::Array(array)) => {
+                    for element in array {
+                        found(element?);
+                    }
+                }
+                (None, inner) => found(inner),
+            }
+        }
+        RawBsonRef::Array(array) => {
+            for (index, element) in array.into_iter().enumerate() {
+                let element = element?;
+                if name.parse() == Ok(index) {
+                    match rest {
+                        Some(rest) => visit(element, rest, found)?,
+                        None => found(element),
+                    }
+                } else if matches!(element, RawBsonRef::Document(_)) {
+                    visit(element, path, found)?;
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}

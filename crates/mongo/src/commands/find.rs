@@ -1,0 +1,147 @@
+//! `find`, `getMore`, `killCursors`.
+
+use bson::cstr;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+use tidemill_docs::{DocBytes, FindOptions, Projection, SortOrder};
+use tidemill_types::ErrorKind;
+
+use crate::connection::Session;
+use crate::error::{Code, CommandError, Result};
+use crate::fields::Call;
+use crate::reply::{first_batch, next_batch, ok};
+use crate::server::Shared;
+
+const FIELDS: [&str; 22] = [
+    "filter",
+    "sort",
+    "projection",
+    "hint",
+    "skip",
+    "limit",
+    "batchSize",
+    "singleBatch",
+    "max",
+    "min",
+    "returnKey",
+    "showRecordId",
+    "tailable",
+    "oplogReplay",
+    "noCursorTimeout",
+    "awaitData",
+    "allowPartialResults",
+    "collation",
+    "allowDiskUse",
+    "let",
+    "term",
+    "runtimeConstants",
+];
+
+pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&FIELDS)?;
+    for field in ["max", "min", "returnKey", "showRecordId", "tailable", "awaitData", "let"] {
+        call.refuse(field)?;
+    }
+    call.refuse_collation()?;
+    let collection = call.collection()?;
+    let filter = call.document("filter")?.unwrap_or_else(|| empty());
+    let options = FindOptions {
+        sort: sort(call, "sort")?,
+        projection: projection(call, "projection")?,
+        skip: call.count("skip")?.unwrap_or(0),
+        limit: call.count("limit")?.filter(|limit| *limit > 0),
+    };
+    let found = find_documents(shared, &collection, filter, &options)?;
+    first_batch(
+        &shared.cursors,
+        call.namespace(),
+        found,
+        call.count("batchSize")?,
+        call.flag("singleBatch", false)?,
+    )
+}
+
+/// Returns the documents that match; none if there is no such collection.
+pub(super) fn find_documents(
+    shared: &Shared,
+    collection: &str,
+    filter: &RawDocument,
+    options: &FindOptions,
+) -> Result<Vec<DocBytes>> {
+    match shared.engine.find_documents(collection, filter, options) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // the filter of a collection that does not exist may be wrong, too
+            tidemill_docs::Filter::parse(filter)?;
+            Ok(Vec::new())
+        }
+        found => Ok(found?),
+    }
+}
+
+/// Returns whether a filter asks for one document by its `_id`.
+pub(super) fn is_by_id(filter: &RawDocument) -> bool {
+    let mut elements = filter.into_iter();
+    let by_id = elements.next().is_some_and(|element| {
+        element.is_ok_and(|(name, value)| {
+            name.as_str() == "_id"
+                && !matches!(value, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_))
+        })
+    });
+    by_id && elements.next().is_none()
+}
+
+pub(super) fn sort(call: &Call<'_>, field: &str) -> Result<SortOrder> {
+    Ok(call.document(field)?.map(SortOrder::parse).transpose()?.unwrap_or_default())
+}
+
+pub(super) fn projection(call: &Call<'_>, field: &str) -> Result<Option<Projection>> {
+    Ok(call.document(field)?.filter(|p| !p.is_empty()).map(Projection::parse).transpose()?)
+}
+
+/// Returns a document without fields.
+pub(super) fn empty() -> &'static RawDocument {
+    RawDocument::from_bytes(&[5, 0, 0, 0, 0]).unwrap_or_else(|_| unreachable!("a document without fields"))
+}
+
+pub(super) fn get_more(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["collection", "batchSize", "term", "lastKnownCommittedOpTime"])?;
+    let Some(RawBsonRef::Int64(id)) = call.get(call.name) else {
+        return Err(CommandError::new(
+            Code::TypeMismatch,
+            "`getMore` expects the number of a cursor, a long",
+        ));
+    };
+    let Some(collection) = call.text("collection")? else {
+        return Err(CommandError::new(
+            Code::MissingField,
+            "BSON field 'getMore.collection' is missing but a required field",
+        ));
+    };
+    let namespace = format!("{}.{collection}", call.database);
+    next_batch(&shared.cursors, id, &namespace, call.count("batchSize")?)
+}
+
+pub(super) fn kill_cursors(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["cursors"])?;
+    let Some(RawBsonRef::Array(cursors)) = call.get("cursors") else {
+        return Err(CommandError::new(
+            Code::MissingField,
+            "BSON field 'killCursors.cursors' is missing but a required field",
+        ));
+    };
+    let (mut killed, mut missing) = (RawArrayBuf::new(), RawArrayBuf::new());
+    for id in cursors {
+        let RawBsonRef::Int64(id) = id? else {
+            return Err(CommandError::new(
+                Code::TypeMismatch,
+                "`killCursors.cursors` expects numbers of cursors, longs",
+            ));
+        };
+        if shared.cursors.close(id) { killed.push(id) } else { missing.push(id) }
+    }
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("cursorsKilled"), killed);
+    reply.append(cstr!("cursorsNotFound"), missing);
+    reply.append(cstr!("cursorsAlive"), RawArrayBuf::new());
+    reply.append(cstr!("cursorsUnknown"), RawArrayBuf::new());
+    Ok(ok(reply))
+}

@@ -1,0 +1,179 @@
+//! Commands, one file each or one for a few that belong together.
+
+mod aggregate;
+mod collections;
+mod count;
+mod delete;
+mod diagnostics;
+mod distinct;
+mod find;
+mod find_and_modify;
+mod hello;
+mod indexes;
+mod insert;
+mod sasl;
+mod sessions;
+mod update;
+mod write;
+
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+
+use crate::connection::Session;
+use crate::error::{Code, CommandError, Result};
+use crate::fields::Call;
+use crate::server::Shared;
+
+/// Runs a command. The session changes by logins only.
+type Handler = fn(&Shared, &mut Session, &Call<'_>) -> Result<RawDocumentBuf>;
+
+/// A command.
+struct Command {
+    name: &'static str,
+    help: &'static str,
+    handler: Handler,
+    access: Access,
+}
+
+/// Who may call a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Anyone,
+    Authenticated,
+}
+
+macro_rules! commands {
+    ($($access:ident $name:literal => $handler:path, $help:literal;)*) => {
+        const COMMANDS: &[Command] =
+            &[$(Command { name: $name, help: $help, handler: $handler, access: Access::$access }),*];
+    };
+}
+
+commands! {
+    Anyone "hello" => hello::hello, "says what the server is";
+    Anyone "isMaster" => hello::hello, "hello, by its former name";
+    Anyone "ismaster" => hello::hello, "hello, by its former name";
+    Anyone "ping" => diagnostics::ping, "answers";
+    Anyone "buildInfo" => diagnostics::build_info, "version of the server";
+    Anyone "buildinfo" => diagnostics::build_info, "version of the server";
+    Anyone "whatsmyuri" => diagnostics::whats_my_uri, "address of the client";
+    Anyone "connectionStatus" => diagnostics::connection_status, "who is logged in";
+    Anyone "saslStart" => sasl::start, "begins a login";
+    Anyone "saslContinue" => sasl::proceed, "goes on with a login";
+    Anyone "logout" => sasl::logout, "ends a login";
+    Anyone "endSessions" => sessions::end, "ends sessions";
+    Authenticated "startSession" => sessions::start, "begins a session";
+    Authenticated "refreshSessions" => sessions::accept, "keeps sessions open";
+    Authenticated "killSessions" => sessions::accept, "ends sessions";
+    Authenticated "insert" => insert::insert, "inserts documents";
+    Authenticated "find" => find::find, "finds documents";
+    Authenticated "getMore" => find::get_more, "reads on from a cursor";
+    Authenticated "killCursors" => find::kill_cursors, "closes cursors";
+    Authenticated "update" => update::update, "updates or replaces documents";
+    Authenticated "delete" => delete::delete, "deletes documents";
+    Authenticated "findAndModify" => find_and_modify::find_and_modify, "changes one document and returns it";
+    Authenticated "findandmodify" => find_and_modify::find_and_modify, "changes one document and returns it";
+    Authenticated "count" => count::count, "counts documents";
+    Authenticated "distinct" => distinct::distinct, "distinct values of a field";
+    Authenticated "aggregate" => aggregate::aggregate, "runs a pipeline";
+    Authenticated "create" => collections::create, "creates a collection";
+    Authenticated "drop" => collections::drop, "drops a collection";
+    Authenticated "dropDatabase" => collections::drop_database, "drops the collections of a database";
+    Authenticated "listCollections" => collections::list_collections, "collections of a database";
+    Authenticated "listDatabases" => collections::list_databases, "databases";
+    Authenticated "collStats" => collections::coll_stats, "size of a collection";
+    Authenticated "dbStats" => collections::db_stats, "size of a database";
+    Authenticated "createIndexes" => indexes::create, "creates indexes";
+    Authenticated "listIndexes" => indexes::list, "indexes of a collection";
+    Authenticated "dropIndexes" => indexes::drop, "drops indexes";
+    Authenticated "listCommands" => list_commands, "the commands of this server";
+    Authenticated "hostInfo" => diagnostics::host_info, "the machine";
+    Authenticated "serverStatus" => diagnostics::server_status, "connections and cursors";
+    Authenticated "getParameter" => diagnostics::get_parameter, "parameters of the server";
+    Authenticated "getCmdLineOpts" => diagnostics::get_cmd_line_opts, "how the server was started";
+    Authenticated "getLog" => diagnostics::get_log, "warnings of the start";
+}
+
+/// Names of commands that MongoDB has and this server does not have yet, so that they are told from misspelt ones.
+const MISSING: &[&str] = &[
+    "abortTransaction",
+    "bulkWrite",
+    "collMod",
+    "commitTransaction",
+    "convertToCapped",
+    "createRole",
+    "createUser",
+    "currentOp",
+    "dbHash",
+    "dropRole",
+    "dropUser",
+    "explain",
+    "fsync",
+    "grantRolesToUser",
+    "killOp",
+    "mapReduce",
+    "profile",
+    "reIndex",
+    "renameCollection",
+    "replSetGetStatus",
+    "rolesInfo",
+    "setParameter",
+    "shutdown",
+    "top",
+    "updateUser",
+    "usersInfo",
+    "validate",
+];
+
+/// Runs the command of a request.
+pub(crate) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    let Some(command) = COMMANDS.iter().find(|command| command.name == call.name) else {
+        if MISSING.contains(&call.name) {
+            return Err(CommandError {
+                code: Code::CommandNotFound as i32,
+                message: format!(
+                    "no such command: '{}' (MongoDB has it; this server does not have it yet)",
+                    call.name
+                ),
+            });
+        }
+        return Err(CommandError::new(Code::CommandNotFound, format!("no such command: '{}'", call.name)));
+    };
+    if command.access == Access::Authenticated && !session.is_authenticated() {
+        let message = format!("Command {} requires authentication", call.name);
+        return Err(CommandError::new(Code::Unauthorized, message));
+    }
+    if call.get("txnNumber").is_some() || call.get("startTransaction").is_some() {
+        let message = "Transaction numbers are only allowed on a replica set member or mongos";
+        return Err(CommandError::new(Code::IllegalOperation, message));
+    }
+    if let Some(level) = call.document("readConcern")?.and_then(|concern| concern.get("level").ok().flatten())
+        && level == RawBsonRef::String("snapshot")
+    {
+        return Err(CommandError::not_supported("read concern `snapshot`"));
+    }
+    (command.handler)(shared, session, call)
+}
+
+/// Returns whether the command takes so little time that the thread of the connections may run it.
+pub(crate) fn is_quick(call: &Call<'_>) -> bool {
+    match call.name {
+        "find" => call.document("filter").ok().flatten().is_some_and(find::is_by_id),
+        "hello" | "ping" | "isMaster" | "ismaster" => true,
+        _ => false,
+    }
+}
+
+fn list_commands(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+    use bson::cstr;
+    let mut commands = RawDocumentBuf::new();
+    for command in COMMANDS {
+        let mut one = RawDocumentBuf::new();
+        one.append(cstr!("help"), command.help);
+        one.append(cstr!("requiresAuth"), command.access == Access::Authenticated);
+        let name = bson::raw::CString::try_from(command.name.to_owned())?;
+        commands.append(name, one);
+    }
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("commands"), commands);
+    Ok(crate::reply::ok(reply))
+}

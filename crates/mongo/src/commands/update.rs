@@ -1,0 +1,159 @@
+//! `update`: update operators and replacements.
+
+use bson::cstr;
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bytes::Bytes;
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome};
+use tidemill_log::Durability;
+use tidemill_types::ErrorKind;
+
+use super::write::{self, WriteErrors};
+use crate::connection::Session;
+use crate::error::{Code, CommandError, Result};
+use crate::fields::{Call, refuse_collation, type_name};
+use crate::reply::ok;
+use crate::server::Shared;
+
+pub(super) fn update(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    call.allow(&["updates", "ordered", "bypassDocumentValidation", "let"])?;
+    call.refuse("let")?;
+    let collection = call.collection()?;
+    let ordered = call.flag("ordered", true)?;
+    let durability = write::durability(call)?;
+    let (mut matched, mut modified) = (0, 0);
+    let mut upserted = RawArrayBuf::new();
+    let mut errors = WriteErrors::default();
+    for (index, statement) in call.documents("updates")?.iter().enumerate() {
+        match run(shared, &collection, statement, durability) {
+            Ok(outcome) => {
+                matched += outcome.matched;
+                modified += outcome.modified;
+                if let Some(id) = outcome.upserted_id {
+                    matched += 1;
+                    let mut one = RawDocumentBuf::new();
+                    one.append(cstr!("index"), index as i32);
+                    one.append(cstr!("_id"), RawBson::try_from(id)?);
+                    upserted.push(one);
+                }
+                outcome.errors.into_iter().for_each(|failed| errors.push(index, failed.error));
+            }
+            Err(error) => errors.push(index, error),
+        }
+        if ordered && !errors.is_empty() {
+            break;
+        }
+    }
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("n"), matched as i32);
+    reply.append(cstr!("nModified"), modified as i32);
+    if !upserted.is_empty() {
+        reply.append(cstr!("upserted"), upserted);
+    }
+    errors.append_to(&mut reply);
+    Ok(ok(reply))
+}
+
+fn run(
+    shared: &Shared,
+    collection: &str,
+    statement: &Bytes,
+    durability: Option<Durability>,
+) -> Result<CommandOutcome> {
+    let statement_bytes = tidemill_docs::validate(statement.clone())?;
+    let statement = RawDocument::from_bytes(&statement_bytes)?;
+    for element in statement {
+        let name = element?.0.as_str();
+        if !["q", "u", "c", "multi", "upsert", "collation", "arrayFilters", "hint", "sort"].contains(&name) {
+            let message = format!("BSON field 'update.updates.{name}' is an unknown field.");
+            return Err(CommandError { code: 40415, message });
+        }
+    }
+    if let Some(RawBsonRef::Array(filters)) = statement.get("arrayFilters")?
+        && !filters.is_empty()
+    {
+        return Err(CommandError::not_supported("`arrayFilters`"));
+    }
+    if let Some(RawBsonRef::Document(collation)) = statement.get("collation")? {
+        refuse_collation(collation)?;
+    }
+    let flag = |name: &str| -> Result<bool> { Ok(statement.get(name)? == Some(RawBsonRef::Boolean(true))) };
+    let Some(RawBsonRef::Document(filter)) = statement.get("q")? else {
+        return Err(CommandError::new(
+            Code::MissingField,
+            "BSON field 'update.updates.q' is missing but a required field",
+        ));
+    };
+    let filter = Bytes::copy_from_slice(filter.as_bytes());
+    let change = change_of("update.updates.u", statement.get("u")?)?;
+    let (multi, upsert) = (flag("multi")?, flag("upsert")?);
+    if multi && statement.get("sort")?.is_some() {
+        return Err(CommandError::new(Code::FailedToParse, "Cannot specify sort with multi=true"));
+    }
+    if upsert {
+        require_collection(shared, collection, durability)?;
+    }
+    let upsert_id = upsert.then(ObjectId::new);
+    let collection = collection.to_owned();
+    let command = match change {
+        Change::Operators(update) => Command::Update { collection, filter, update, multi, upsert, upsert_id },
+        Change::Replacement(_) if multi => {
+            return Err(CommandError::new(
+                Code::FailedToParse,
+                "multi update is not supported for replacement-style update",
+            ));
+        }
+        Change::Replacement(doc) => Command::Replace { collection, filter, doc, upsert, upsert_id },
+    };
+    match shared.engine.write_documents(command, durability) {
+        // nothing to update
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(CommandOutcome::default()),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// What an update does.
+pub(super) enum Change {
+    Operators(Bytes),
+    Replacement(Bytes),
+}
+
+/// Reads an update: a document whose first field is an operator, or a new document.
+pub(super) fn change_of(field: &str, update: Option<RawBsonRef<'_>>) -> Result<Change> {
+    match update {
+        Some(RawBsonRef::Document(document)) => {
+            let bytes = Bytes::copy_from_slice(document.as_bytes());
+            let first = document.into_iter().next().transpose()?;
+            Ok(match first.is_some_and(|(name, _)| name.as_str().starts_with('$')) {
+                true => Change::Operators(bytes),
+                false => Change::Replacement(bytes),
+            })
+        }
+        Some(RawBsonRef::Array(_)) => Err(CommandError::not_supported("an update by a pipeline")),
+        Some(other) => Err(CommandError::new(
+            Code::FailedToParse,
+            format!("`{field}` is {}: expected an object", type_name(other)),
+        )),
+        None => Err(CommandError::new(
+            Code::MissingField,
+            format!("BSON field '{field}' is missing but a required field"),
+        )),
+    }
+}
+
+/// Creates the collection if there is none.
+pub(super) fn require_collection(
+    shared: &Shared,
+    collection: &str,
+    durability: Option<Durability>,
+) -> Result<()> {
+    if shared.engine.collection_spec(collection).is_ok() {
+        return Ok(());
+    }
+    let command = Command::CreateCollection(CollectionSpec::new(collection));
+    match shared.engine.write_documents(command, durability) {
+        // another connection was faster
+        Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+        outcome => outcome.map(|_| ()).map_err(Into::into),
+    }
+}

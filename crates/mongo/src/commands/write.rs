@@ -1,0 +1,49 @@
+//! What the commands that write share: durability, and errors of single documents.
+
+use bson::cstr;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
+use tidemill_log::Durability;
+
+use crate::error::{CommandError, Result};
+use crate::fields::Call;
+
+/// Fields that every write has.
+pub(super) const FIELDS: [&str; 4] = ["ordered", "bypassDocumentValidation", "let", "documents"];
+
+/// Returns the durability that the write concern asks for; `None` for that of the deployment.
+///
+/// `j: true` waits for the disk. `w` of any number, or `majority`, is met by this one server.
+pub(super) fn durability(call: &Call<'_>) -> Result<Option<Durability>> {
+    let Some(concern) = call.document("writeConcern")? else { return Ok(None) };
+    Ok((concern.get("j")? == Some(RawBsonRef::Boolean(true))).then_some(Durability::Fsync))
+}
+
+/// Errors of the statements of one write.
+#[derive(Default)]
+pub(super) struct WriteErrors(Vec<(usize, CommandError)>);
+
+impl WriteErrors {
+    pub fn push(&mut self, index: usize, error: impl Into<CommandError>) {
+        self.0.push((index, error.into()));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Appends `writeErrors` to a reply, if there are some.
+    pub fn append_to(self, reply: &mut RawDocumentBuf) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut errors = RawArrayBuf::new();
+        for (index, error) in self.0 {
+            let mut one = RawDocumentBuf::new();
+            one.append(cstr!("index"), index as i32);
+            one.append(cstr!("code"), error.code);
+            one.append(cstr!("errmsg"), error.message);
+            errors.push(one);
+        }
+        reply.append(cstr!("writeErrors"), errors);
+    }
+}

@@ -1,0 +1,91 @@
+//! Cursors: results of which the client has read a part.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tidemill_docs::DocBytes;
+
+use crate::error::{Code, CommandError, Result};
+
+/// All open cursors. Their documents are handles of one moment; writers go on meanwhile.
+pub(crate) struct Cursors {
+    open: Mutex<HashMap<i64, OpenCursor>>,
+    most: usize,
+    timeout: Duration,
+}
+
+/// The documents of a cursor that have not been read.
+pub(crate) struct OpenCursor {
+    namespace: String,
+    pub documents: std::vec::IntoIter<DocBytes>,
+    used: Instant,
+}
+
+impl Cursors {
+    pub fn new(most: usize, timeout: Duration) -> Self {
+        Self { open: Mutex::default(), most, timeout }
+    }
+
+    /// Opens a cursor. Returns its number. Errors: there are too many.
+    pub fn open(&self, namespace: String, documents: std::vec::IntoIter<DocBytes>) -> Result<i64> {
+        let mut open = self.open.lock();
+        if open.len() >= self.most {
+            self.close_unused(&mut open);
+        }
+        if open.len() >= self.most {
+            let message = format!(
+                "{} cursors are open, which is the limit: read them to the end or close them",
+                self.most
+            );
+            return Err(CommandError::new(Code::ExceededMemoryLimit, message));
+        }
+        let id = loop {
+            let id = (rand::random::<u64>() >> 1).cast_signed();
+            if id != 0 && !open.contains_key(&id) {
+                break id;
+            }
+        };
+        open.insert(id, OpenCursor { namespace, documents, used: Instant::now() });
+        Ok(id)
+    }
+
+    /// Takes a cursor out, to read from it. Errors: there is none, or it belongs to another collection.
+    pub fn take(&self, id: i64, namespace: &str) -> Result<OpenCursor> {
+        let mut open = self.open.lock();
+        match open.get(&id) {
+            None => Err(CommandError::new(Code::CursorNotFound, format!("cursor id {id} not found"))),
+            Some(cursor) if cursor.namespace != namespace => {
+                let message = format!(
+                    "cursor {id} belongs to namespace '{}', but '{namespace}' was asked for",
+                    cursor.namespace
+                );
+                Err(CommandError::new(Code::Unauthorized, message))
+            }
+            Some(_) => Ok(open.remove(&id).unwrap_or_else(|| unreachable!("found above"))),
+        }
+    }
+
+    pub fn put_back(&self, id: i64, mut cursor: OpenCursor) {
+        cursor.used = Instant::now();
+        self.open.lock().insert(id, cursor);
+    }
+
+    /// Closes a cursor. Returns whether there was one.
+    pub fn close(&self, id: i64) -> bool {
+        self.open.lock().remove(&id).is_some()
+    }
+
+    /// Closes the cursors that nobody has read for the timeout.
+    pub fn close_idle(&self) {
+        self.close_unused(&mut self.open.lock());
+    }
+
+    pub fn len(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    fn close_unused(&self, open: &mut HashMap<i64, OpenCursor>) {
+        open.retain(|_, cursor| cursor.used.elapsed() < self.timeout);
+    }
+}

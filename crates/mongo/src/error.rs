@@ -1,0 +1,132 @@
+//! Errors of commands, as drivers expect them.
+
+use bson::RawDocumentBuf;
+use bson::cstr;
+use tidemill_docs::DocsError;
+use tidemill_types::{Error, ErrorKind};
+
+/// Result of a command.
+pub(crate) type Result<T, E = CommandError> = std::result::Result<T, E>;
+
+/// An error reply: MongoDB's code and a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandError {
+    pub code: i32,
+    pub message: String,
+}
+
+impl CommandError {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code: code as i32, message: message.into() }
+    }
+
+    /// Creates the error for a field whose value has the wrong type.
+    pub fn wrong_type(command: &str, field: &str, found: &str, expected: &str) -> Self {
+        let message = format!("`{command}.{field}` is {found}: expected {expected}");
+        Self::new(Code::TypeMismatch, message)
+    }
+
+    /// Creates the error for something that MongoDB has and this server does not have yet.
+    pub fn not_supported(what: impl std::fmt::Display) -> Self {
+        Self::new(Code::NotImplemented, format!("{what} is not supported yet"))
+    }
+
+    /// Returns the reply `{ok: 0, errmsg, code, codeName}`.
+    pub fn reply(&self) -> RawDocumentBuf {
+        let mut reply = RawDocumentBuf::new();
+        reply.append(cstr!("ok"), 0.0);
+        reply.append(cstr!("errmsg"), self.message.as_str());
+        reply.append(cstr!("code"), self.code);
+        reply.append(cstr!("codeName"), code_name(self.code));
+        reply
+    }
+}
+
+impl From<DocsError> for CommandError {
+    fn from(error: DocsError) -> Self {
+        Self { code: error.code(), message: error.message().to_owned() }
+    }
+}
+
+impl From<Error> for CommandError {
+    fn from(error: Error) -> Self {
+        let code = error.document_code().unwrap_or(match error.kind() {
+            ErrorKind::Invalid => Code::BadValue as i32,
+            ErrorKind::NotFound => Code::NamespaceNotFound as i32,
+            ErrorKind::Conflict => Code::WriteConflict as i32,
+            ErrorKind::LimitReached => Code::ExceededMemoryLimit as i32,
+            ErrorKind::Unavailable => Code::HostUnreachable as i32,
+            ErrorKind::Corrupt | ErrorKind::Internal => Code::InternalError as i32,
+        });
+        Self { code, message: error.to_string() }
+    }
+}
+
+impl From<bson::error::Error> for CommandError {
+    fn from(error: bson::error::Error) -> Self {
+        Self::new(Code::InvalidBson, error.to_string())
+    }
+}
+
+macro_rules! codes {
+    ($($name:ident = $code:literal,)*) => {
+        /// MongoDB's codes that this crate uses itself; those of document operations are in `tidemill_docs`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Code {
+            $($name = $code,)*
+        }
+
+        const NAMES: &[(i32, &str)] = &[$(($code, stringify!($name)),)*];
+    };
+}
+
+codes! {
+    InternalError = 1,
+    BadValue = 2,
+    HostUnreachable = 6,
+    FailedToParse = 9,
+    Unauthorized = 13,
+    TypeMismatch = 14,
+    ProtocolError = 17,
+    AuthenticationFailed = 18,
+    IllegalOperation = 20,
+    InvalidBson = 22,
+    NamespaceNotFound = 26,
+    IndexNotFound = 27,
+    CursorNotFound = 43,
+    NamespaceExists = 48,
+    CommandNotFound = 59,
+    CannotCreateIndex = 67,
+    InvalidOptions = 72,
+    InvalidNamespace = 73,
+    WriteConflict = 112,
+    ExceededMemoryLimit = 146,
+    NotImplemented = 238,
+    UnrecognizedStage = 40324,
+    MissingField = 40414,
+}
+
+/// Names of codes that document operations use in addition.
+const DOCUMENT_NAMES: &[(i32, &str)] = &[
+    (15, "Overflow"),
+    (28, "PathNotViable"),
+    (40, "ConflictingUpdateOperators"),
+    (56, "EmptyFieldName"),
+    (66, "ImmutableField"),
+    (85, "IndexOptionsConflict"),
+    (96, "OperationFailed"),
+    (171, "CannotIndexParallelArrays"),
+    (292, "QueryExceededMemoryLimitNoDiskUseAllowed"),
+    (10334, "BSONObjectTooLarge"),
+    (11000, "DuplicateKey"),
+];
+
+fn code_name(code: i32) -> String {
+    let names = NAMES.iter().chain(DOCUMENT_NAMES);
+    let name = names.into_iter().find(|(known, _)| *known == code).map(|(_, name)| *name);
+    match (name, Code::InvalidBson as i32) {
+        (Some(_), invalid) if invalid == code => "InvalidBSON".to_owned(),
+        (Some(name), _) => name.to_owned(),
+        (None, _) => format!("Location{code}"),
+    }
+}

@@ -1,0 +1,145 @@
+//! Listener and what all connections share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tidemill_engine::Engine;
+use tidemill_types::{Error, Result};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::auth::Credentials;
+use crate::connection;
+use crate::cursors::Cursors;
+use crate::options::MongoOptions;
+
+/// Pause after accept fails, such as when no file handles are left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often idle cursors are looked for.
+const CURSOR_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub engine: Arc<Engine>,
+    pub options: MongoOptions,
+    /// `None` if nobody has to log in.
+    pub credentials: Option<Credentials>,
+    pub cursors: Cursors,
+    pub started: Instant,
+    connections: AtomicUsize,
+    next_connection: AtomicI32,
+}
+
+impl Shared {
+    /// Returns the number of open connections.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// Running listener. Dropping it without [`MongoServer::shutdown`] closes all connections at once.
+#[derive(Debug)]
+pub struct MongoServer {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// Starts serving the documents of `engine` at `address`; port 0 selects a free one ([`MongoServer::addr`]).
+///
+/// Must be called inside a multi-threaded tokio runtime with time and I/O enabled.
+/// Errors: `Invalid` for an address that other machines can reach without a password; `Conflict` when the port is taken;
+/// `Unavailable` when the address cannot be bound for another reason.
+pub async fn serve(address: SocketAddr, engine: Arc<Engine>, options: MongoOptions) -> Result<MongoServer> {
+    if options.password.is_none() && !address.ip().to_canonical().is_loopback() {
+        return Err(Error::invalid(format!(
+            "address {address} can be reached from other machines, but there is no password"
+        )));
+    }
+    let cannot_bind = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::AddrInUse => Error::conflict(format!(
+            "port {} of {} is taken by another process",
+            address.port(),
+            address.ip()
+        )),
+        _ => Error::unavailable(format!("cannot listen on {address}")).with_source(e),
+    };
+    let listener = TcpListener::bind(address).await.map_err(cannot_bind)?;
+    let address = listener.local_addr().map_err(cannot_bind)?;
+    let shared = Arc::new(Shared {
+        credentials: options.password.as_deref().map(Credentials::new),
+        cursors: Cursors::new(options.cursors_max, options.cursor_timeout),
+        engine,
+        options,
+        started: Instant::now(),
+        connections: AtomicUsize::new(0),
+        next_connection: AtomicI32::new(1),
+    });
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(run(listener, shared, stopped));
+    tracing::info!(%address, "MongoDB drivers can connect");
+    Ok(MongoServer { address, stop, task })
+}
+
+impl MongoServer {
+    /// Returns the address on which the server listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts no more connections, waits at most `grace` for commands in progress, and closes all connections.
+    pub async fn shutdown(self, grace: Duration) {
+        // sending fails only if the task has ended, and then there is nothing to stop
+        let _ = self.stop.send(());
+        let _ = tokio::time::timeout(grace, self.task).await;
+    }
+}
+
+async fn run(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
+    let places = Arc::new(Semaphore::new(shared.options.connections_max.min(Semaphore::MAX_PERMITS)));
+    let mut tasks = JoinSet::new();
+    let mut cursor_check = tokio::time::interval(CURSOR_CHECK_INTERVAL);
+    let (stop, stopping) = watch::channel(false);
+    loop {
+        let place = tokio::select! {
+            _ = &mut stopped => break,
+            Some(_) = tasks.join_next() => continue,
+            _ = cursor_check.tick() => {
+                shared.cursors.close_idle();
+                continue;
+            }
+            place = places.clone().acquire_owned() => place.expect("the semaphore is never closed"),
+        };
+        let accepted = tokio::select! {
+            _ = &mut stopped => break,
+            accepted = listener.accept() => accepted,
+            _ = cursor_check.tick() => {
+                shared.cursors.close_idle();
+                continue;
+            }
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let shared = shared.clone();
+                let stopping = stopping.clone();
+                shared.connections.fetch_add(1, Ordering::Relaxed);
+                tasks.spawn(async move {
+                    let id = shared.next_connection.fetch_add(1, Ordering::Relaxed);
+                    connection::serve(stream, peer, id, &shared, stopping).await;
+                    shared.connections.fetch_sub(1, Ordering::Relaxed);
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    // connections end after the command in progress
+    let _ = stop.send(true);
+    while tasks.join_next().await.is_some() {}
+}
