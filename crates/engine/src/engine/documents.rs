@@ -4,10 +4,10 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
 use bytes::Bytes;
 use tidemill_docs::{
-    CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, SortOrder, get_path,
+    CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Key, SortOrder, get_path,
 };
 use tidemill_log::Durability;
-use tidemill_types::{PartitionId, Result, Value};
+use tidemill_types::{Error, PartitionId, Result, Value};
 
 use super::Engine;
 use crate::CollectionInfo;
@@ -78,6 +78,26 @@ impl Engine {
         Ok(found)
     }
 
+    /// Returns the position of the first document whose `_id` is stored already, or is that of an earlier one. Documents
+    /// without `_id`, and a collection that does not exist, have none.
+    ///
+    /// Errors: `Invalid` for bytes that are no document.
+    pub fn first_duplicate(&self, collection: &str, documents: &[DocBytes]) -> Result<Option<usize>> {
+        let views: Vec<_> = self.core.partitions().iter().map(|partition| partition.view()).collect();
+        let stored: Vec<_> = views.iter().filter_map(|view| view.documents.collection(collection)).collect();
+        let mut seen = std::collections::HashSet::new();
+        for (at, document) in documents.iter().enumerate() {
+            let id = get_path(RawDocument::from_bytes(document).map_err(bad_bson)?, "_id");
+            if id.is_absent() {
+                continue;
+            }
+            if stored.iter().any(|stored| stored.get(&id).is_some()) || !seen.insert(Key::of(&id)) {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the documents that match `filter`, over all partitions.
     ///
     /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter, sort or projection.
@@ -133,8 +153,21 @@ impl Engine {
             self.run_commands(route_to_all(core, &Command::CreateCollection(spec)), true, durability)?;
         }
         let replicated = collection_spec_of(core, &command)?.is_some_and(|s| s.replicated);
-        let commands = route(core, command)?;
-        self.run_commands(commands, replicated, durability)
+        let filter = searched_filter(&command).cloned();
+        for _ in 0..SEARCH_ATTEMPTS_MAX {
+            let outcome = self.run_commands(route(core, command.clone())?, replicated, durability)?;
+            // the document that was found may have been changed by another writer before this command
+            let missed = outcome.matched == 0 && outcome.errors.is_empty();
+            let Some(filter) = filter.as_ref().filter(|_| missed) else { return Ok(outcome) };
+            let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
+            let first = FindOptions { limit: Some(1), ..FindOptions::default() };
+            if self.find_documents(collection_of(&command), filter, &first)?.is_empty() {
+                return Ok(outcome);
+            }
+        }
+        Err(Error::conflict(format!(
+            "other writers changed every document that was found, {SEARCH_ATTEMPTS_MAX} times: try again"
+        )))
     }
 
     /// Runs routed commands and merges their outcomes. With `same`, every partition does the same work, so
@@ -169,6 +202,20 @@ impl Engine {
         }
         total.errors.sort_by_key(|e| e.index);
         Ok(total)
+    }
+}
+
+/// How often a command on one document looks for another one when it comes too late for the one that it found.
+const SEARCH_ATTEMPTS_MAX: usize = 100;
+
+/// Returns the filter of a command on one document that inserts none.
+fn searched_filter(command: &Command) -> Option<&DocBytes> {
+    match command {
+        Command::Update { filter, multi: false, upsert: false, .. }
+        | Command::Delete { filter, multi: false, .. }
+        | Command::Replace { filter, upsert: false, .. }
+        | Command::FindAndModify { filter, upsert: false, .. } => Some(filter),
+        _ => None,
     }
 }
 

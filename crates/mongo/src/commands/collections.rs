@@ -39,15 +39,15 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         ]
         .concat(),
     )?;
-    for option in OPTIONS {
-        call.refuse(option)?;
-    }
-    call.refuse_collation()?;
     let collection = call.collection()?;
     if shared.engine.collection_spec(&collection).is_ok() {
         let message = format!("Collection {} already exists.", call.namespace());
         return Err(CommandError::new(Code::NamespaceExists, message));
     }
+    for option in OPTIONS {
+        call.refuse(option)?;
+    }
+    call.refuse_collation()?;
     let command = Command::CreateCollection(CollectionSpec::new(collection));
     shared.engine.write_documents(command, write::durability(call)?)?;
     Ok(ok(RawDocumentBuf::new()))

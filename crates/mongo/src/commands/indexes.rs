@@ -23,9 +23,25 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     let indexes: Vec<IndexSpec> =
         call.documents("indexes")?.iter().map(|index| parse(raw(index)?)).collect::<Result<_>>()?;
     let created = shared.engine.collection_spec(&collection).is_err();
+    let partitions = shared.engine.app().settings.partitions;
+    if let Some(index) =
+        indexes.iter().find(|index| index.unique && partitions > 1 && index.fields[0].0 != "_id")
+    {
+        let message = format!(
+            "cannot create the unique index `{}`: documents are spread over {partitions} partitions by `_id`, and each keeps its \
+             own indexes. Set `partitions = 1` for a new data directory, or put the values into `_id`",
+            index.name
+        );
+        return Err(CommandError::new(Code::CannotCreateIndex, message));
+    }
     require_collection(shared, &collection, durability)?;
     let before = shared.engine.collection_spec(&collection)?;
     for index in indexes {
+        before
+            .indexes
+            .iter()
+            .filter(|other| **other != index)
+            .try_for_each(|other| check_conflict(other, &index))?;
         // the index on _id is there; one that is the same is, too
         let is_id = index.fields.len() == 1 && index.fields[0].0 == "_id";
         if !is_id && !before.indexes.contains(&index) {
@@ -42,6 +58,19 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         reply.append(cstr!("note"), "all indexes already exist");
     }
     Ok(ok(reply))
+}
+
+/// Refuses an index with the name or with the keys of another one.
+fn check_conflict(other: &IndexSpec, index: &IndexSpec) -> Result<()> {
+    if other.name == index.name {
+        let message = format!("An existing index has the same name as the requested index: `{}`", index.name);
+        return Err(CommandError::new(Code::IndexKeySpecsConflict, message));
+    }
+    if other.fields == index.fields {
+        let message = format!("Index already exists with a different name: {}", other.name);
+        return Err(CommandError::new(Code::IndexOptionsConflict, message));
+    }
+    Ok(())
 }
 
 fn parse(index: &RawDocument) -> Result<IndexSpec> {

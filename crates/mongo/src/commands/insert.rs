@@ -1,14 +1,12 @@
 //! `insert`.
 
-use std::collections::HashSet;
-
 use bson::cstr;
 use bson::raw::{RawDocument, RawDocumentBuf};
-use tidemill_docs::{Command, DocBytes, get_path};
+use tidemill_docs::{Command, DocBytes};
 
 use super::write::{self, WriteErrors};
 use crate::connection::Session;
-use crate::error::{CommandError, Result};
+use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::ok;
 use crate::server::Shared;
@@ -22,7 +20,12 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     let mut documents = Vec::new();
     // position of each document in the request
     let mut indexes = Vec::new();
-    for (index, document) in call.documents("documents")?.into_iter().enumerate() {
+    let sent = call.documents("documents")?;
+    if sent.is_empty() {
+        let message = "Write batch sizes must be between 1 and 100000. Got 0 operations.";
+        return Err(CommandError::new(Code::InvalidLength, message));
+    }
+    for (index, document) in sent.into_iter().enumerate() {
         match tidemill_docs::validate(document) {
             Ok(document) => {
                 documents.push(document);
@@ -34,7 +37,8 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
             break;
         }
     }
-    if ordered && let Some(at) = first_duplicate(shared, &collection, &documents)? {
+    // partitions insert side by side and do not know of each other's errors, but an ordered insert ends at its first one
+    if ordered && let Some(at) = shared.engine.first_duplicate(&collection, &documents)? {
         let error = duplicate(call, &documents[at])?;
         errors = WriteErrors::default();
         errors.push(indexes[at], error);
@@ -54,25 +58,6 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     reply.append(cstr!("n"), inserted as i32);
     errors.append_to(&mut reply);
     Ok(ok(reply))
-}
-
-/// Returns the first document whose `_id` exists already or is that of an earlier one. An ordered insert ends there, and
-/// partitions, which insert side by side, do not know of each other's errors.
-fn first_duplicate(shared: &Shared, collection: &str, documents: &[DocBytes]) -> Result<Option<usize>> {
-    let mut seen = HashSet::new();
-    for (at, document) in documents.iter().enumerate() {
-        let raw = RawDocument::from_bytes(document)?;
-        let Some(id) = raw.get("_id")? else { continue };
-        let id = bson::Bson::try_from(id)?;
-        let key = tidemill_docs::Key::of(&get_path(raw, "_id"));
-        if !seen.insert(key) {
-            return Ok(Some(at));
-        }
-        if matches!(shared.engine.get_document(collection, &id), Ok(Some(_))) {
-            return Ok(Some(at));
-        }
-    }
-    Ok(None)
 }
 
 fn duplicate(call: &Call<'_>, document: &DocBytes) -> Result<CommandError> {

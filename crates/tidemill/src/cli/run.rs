@@ -63,6 +63,9 @@ struct ListenerArgs {
     /// Address for MongoDB drivers, such as 127.0.0.1:27017 (the default, unless that port is taken), or `off`. With --until-idle there is one only when this is given.
     #[arg(long, env = "TIDEMILL_MONGO", value_name = "HOST:PORT|off", value_parser = mongo_address)]
     mongo: Option<MongoAddress>,
+    /// Let MongoDB drivers in without user and password, on a loopback address only: any program on this machine can then read and change documents.
+    #[arg(long)]
+    mongo_without_login: bool,
 }
 
 /// Where MongoDB drivers connect.
@@ -144,7 +147,7 @@ async fn run_until_stopped_async(
         Some(address) => Some(start_server(tidemill, data, address).await?),
         None => None,
     };
-    let mongo = start_mongo(tidemill, data, listeners.mongo, until_idle).await?;
+    let mongo = start_mongo(tidemill, data, listeners, until_idle).await?;
     if mode == RunMode::Serve {
         let app = &tidemill.engine().app().name;
         let recovery = &tidemill.engine().recovery;
@@ -236,19 +239,27 @@ async fn start_server(
 async fn start_mongo(
     tidemill: &Tidemill,
     data: &Path,
-    asked: Option<MongoAddress>,
+    listeners: &ListenerArgs,
     until_idle: bool,
 ) -> anyhow::Result<Option<MongoServer>> {
+    let asked = listeners.mongo;
     let address = match asked {
         Some(MongoAddress::Off) => return Ok(None),
         Some(MongoAddress::At(address)) => address,
         None if until_idle => return Ok(None),
         None => default_mongo_address(),
     };
-    let options = MongoOptions { password: Some(token(data)?), ..MongoOptions::default() };
+    let password = if listeners.mongo_without_login { None } else { Some(token(data)?) };
+    let has_password = password.is_some();
+    let options = MongoOptions { password, ..MongoOptions::default() };
     match tidemill::mongo::serve(address, tidemill.engine().clone(), options).await {
         Ok(server) => {
-            println!("MongoDB drivers: mongodb://admin@{} (the password is the token)", server.addr());
+            match has_password {
+                true => {
+                    println!("MongoDB drivers: mongodb://admin@{} (the password is the token)", server.addr())
+                }
+                false => println!("MongoDB drivers: mongodb://{} (without login)", server.addr()),
+            }
             Ok(Some(server))
         }
         Err(e) if asked.is_none() => {
