@@ -9,12 +9,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::auth::Login;
 use crate::commands;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::{HEADER_BYTES, Header, Request};
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 /// Maximum bytes of a message before the login.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -23,25 +23,6 @@ const RESERVED_BYTES_MAX: usize = 1 << 20;
 /// Time in which a reply must be taken, and a message must arrive once it has begun.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_BUFFER_BYTES: usize = 16 << 10;
-
-/// State of a connection.
-pub(crate) struct Session {
-    pub connection_id: i32,
-    pub peer: SocketAddr,
-    /// Whether nobody has to log in.
-    pub open: bool,
-    pub authenticated: bool,
-    /// The login in progress, and whether it ends without an empty message.
-    pub login: Option<(Login, bool)>,
-    /// Whether a client that has logged in may send the empty message that ends the exchange.
-    pub awaits_empty_message: bool,
-}
-
-impl Session {
-    pub fn is_authenticated(&self) -> bool {
-        self.authenticated
-    }
-}
 
 /// Serves a connection until the client closes it, or the server stops.
 pub(crate) async fn serve(

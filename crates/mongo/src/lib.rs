@@ -16,6 +16,8 @@ mod namespace;
 mod options;
 mod reply;
 mod server;
+mod session;
+mod shared;
 
 pub use options::MongoOptions;
 pub use server::{MongoServer, serve};

@@ -1,9 +1,8 @@
-//! Listener and what all connections share.
+//! The listener.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidemill_engine::Engine;
 use tidemill_types::{Error, Result};
@@ -11,34 +10,14 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::auth::Credentials;
 use crate::connection;
-use crate::cursors::Cursors;
 use crate::options::MongoOptions;
+use crate::shared::Shared;
 
 /// Pause after accept fails, such as when no file handles are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often idle cursors are looked for.
 const CURSOR_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-
-/// What all connections share.
-pub(crate) struct Shared {
-    pub engine: Arc<Engine>,
-    pub options: MongoOptions,
-    /// `None` if nobody has to log in.
-    pub credentials: Option<Credentials>,
-    pub cursors: Cursors,
-    pub started: Instant,
-    connections: AtomicUsize,
-    next_connection: AtomicI32,
-}
-
-impl Shared {
-    /// Returns the number of open connections.
-    pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
-    }
-}
 
 /// Running listener. Dropping it without [`MongoServer::shutdown`] closes all connections at once.
 #[derive(Debug)]
@@ -69,15 +48,7 @@ pub async fn serve(address: SocketAddr, engine: Arc<Engine>, options: MongoOptio
     };
     let listener = TcpListener::bind(address).await.map_err(cannot_bind)?;
     let address = listener.local_addr().map_err(cannot_bind)?;
-    let shared = Arc::new(Shared {
-        credentials: options.password.as_deref().map(Credentials::new),
-        cursors: Cursors::new(options.cursors_max, options.cursor_timeout),
-        engine,
-        options,
-        started: Instant::now(),
-        connections: AtomicUsize::new(0),
-        next_connection: AtomicI32::new(1),
-    });
+    let shared = Arc::new(Shared::new(engine, options));
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(run(listener, shared, stopped));
     tracing::info!(%address, "MongoDB drivers can connect");
@@ -125,11 +96,10 @@ async fn run(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::R
             Ok((stream, peer)) => {
                 let shared = shared.clone();
                 let stopping = stopping.clone();
-                shared.connections.fetch_add(1, Ordering::Relaxed);
+                let id = shared.open_connection();
                 tasks.spawn(async move {
-                    let id = shared.next_connection.fetch_add(1, Ordering::Relaxed);
                     connection::serve(stream, peer, id, &shared, stopping).await;
-                    shared.connections.fetch_sub(1, Ordering::Relaxed);
+                    shared.close_connection();
                     drop(place);
                 });
             }

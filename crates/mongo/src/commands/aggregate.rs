@@ -7,11 +7,11 @@ use bson::{Bson, cstr};
 use tidemill_docs::{DocBytes, Filter, FindOptions, Projection, SortOrder};
 
 use super::find;
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, type_name, whole_number};
 use crate::reply::first_batch;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 /// Stages that MongoDB has and this server does not have yet.
 const MISSING: &[&str] = &[

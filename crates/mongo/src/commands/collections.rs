@@ -9,12 +9,12 @@ use tidemill_engine::CollectionInfo;
 use tidemill_types::ErrorKind;
 
 use super::write;
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
 use crate::namespace::{DEFAULT_DATABASE, SYSTEM_DATABASES, check_database, split_stored_name};
 use crate::reply::{first_batch, ok};
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     const OPTIONS: [&str; 13] = [

@@ -5,11 +5,11 @@ use bson::raw::RawDocumentBuf;
 use tidemill_docs::FindOptions;
 
 use super::find;
-use crate::connection::Session;
 use crate::error::Result;
 use crate::fields::Call;
 use crate::reply::ok;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 pub(super) fn count(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["query", "limit", "skip", "hint", "collation", "fields"])?;

@@ -5,11 +5,11 @@ use bson::cstr;
 use bson::raw::{RawArrayBuf, RawDocumentBuf};
 
 use crate::auth::USER;
-use crate::connection::Session;
 use crate::error::Result;
 use crate::fields::Call;
 use crate::reply::ok;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 /// Version of MongoDB whose behaviour this server follows; drivers and shells read it.
 const VERSION: [i32; 4] = [7, 0, 0, 0];

@@ -8,11 +8,11 @@ use tidemill_docs::{FindOptions, Key};
 use tidemill_types::Value;
 
 use super::find;
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::ok;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 pub(super) fn distinct(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["key", "query", "collation", "hint"])?;

@@ -5,11 +5,11 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{DocBytes, FindOptions, Projection, SortOrder};
 use tidemill_types::ErrorKind;
 
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::{first_batch, next_batch, ok};
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 const FIELDS: [&str; 22] = [
     "filter",

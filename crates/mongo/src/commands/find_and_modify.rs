@@ -9,11 +9,11 @@ use tidemill_types::ErrorKind;
 
 use super::update::{Change, change_of, require_collection};
 use super::{find, write};
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::ok;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 const FIELDS: [&str; 14] = [
     "query",

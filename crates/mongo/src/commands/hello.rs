@@ -5,12 +5,12 @@ use bson::{DateTime, cstr};
 
 use super::sasl;
 use crate::auth::MECHANISM;
-use crate::connection::Session;
 use crate::error::Result;
 use crate::fields::Call;
 use crate::frame::{Compressor, MESSAGE_BYTES_MAX};
 use crate::reply::ok;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 /// Version of the wire protocol: that of MongoDB 7.0.
 const WIRE_VERSION: i32 = 21;

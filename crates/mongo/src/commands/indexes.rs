@@ -7,11 +7,11 @@ use tidemill_docs::{CollectionSpec, Command, Direction, DocBytes, IndexSpec};
 use super::collections::{batch_size, no_collection, raw};
 use super::update::require_collection;
 use super::write;
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, type_name, whole_number};
 use crate::reply::{first_batch, ok};
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 /// Name of the index that every collection has.
 const ID_INDEX: &str = "_id_";

@@ -5,11 +5,11 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use tidemill_docs::{Command, DocBytes};
 
 use super::write::{self, WriteErrors};
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::ok;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&write::FIELDS)?;

@@ -18,10 +18,10 @@ mod write;
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 /// Runs a command. The session changes by logins only.
 type Handler = fn(&Shared, &mut Session, &Call<'_>) -> Result<RawDocumentBuf>;

@@ -5,11 +5,11 @@ use bson::raw::{RawBinaryRef, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 
 use crate::auth::MECHANISM;
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::ok;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 /// Number of the conversation; there is one at a time on a connection.
 const CONVERSATION: i32 = 1;

@@ -4,11 +4,11 @@ use bson::raw::RawDocumentBuf;
 use bson::spec::BinarySubtype;
 use bson::{Binary, cstr};
 
-use crate::connection::Session;
 use crate::error::Result;
 use crate::fields::Call;
 use crate::reply::ok;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 pub(super) fn start(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
     let bytes: [u8; 16] = rand::random();

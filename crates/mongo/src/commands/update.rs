@@ -9,11 +9,11 @@ use tidemill_log::Durability;
 use tidemill_types::ErrorKind;
 
 use super::write::{self, WriteErrors};
-use crate::connection::Session;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, refuse_collation, type_name};
 use crate::reply::ok;
-use crate::server::Shared;
+use crate::session::Session;
+use crate::shared::Shared;
 
 pub(super) fn update(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["updates", "ordered", "bypassDocumentValidation", "let"])?;

@@ -1,0 +1,24 @@
+//! State of a connection between its commands.
+
+use std::net::SocketAddr;
+
+use crate::auth::Login;
+
+/// State of a connection.
+pub(crate) struct Session {
+    pub connection_id: i32,
+    pub peer: SocketAddr,
+    /// Whether nobody has to log in.
+    pub open: bool,
+    pub authenticated: bool,
+    /// The login in progress, and whether it ends without an empty message.
+    pub login: Option<(Login, bool)>,
+    /// Whether a client that has logged in may send the empty message that ends the exchange.
+    pub awaits_empty_message: bool,
+}
+
+impl Session {
+    pub fn is_authenticated(&self) -> bool {
+        self.authenticated
+    }
+}
