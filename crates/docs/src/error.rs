@@ -25,6 +25,20 @@ pub enum ErrorCode {
     TypeMismatch = 14,
     /// Nested deeper than the limit.
     Overflow = 15,
+    /// A variable that an expression does not have.
+    UndefinedVariable = 17276,
+    /// An operator of expressions that does not exist, or not yet.
+    InvalidPipelineOperator = 168,
+    /// A conversion that is not possible.
+    ConversionFailure = 241,
+    /// An object that is neither an expression nor a literal.
+    ExpressionFields = 15983,
+    /// A wrong number of arguments of an expression.
+    ExpressionArity = 16020,
+    /// A division with remainder by zero.
+    ModuloByZero = 16610,
+    /// A `$switch` without a branch for a value.
+    NoSwitchBranch = 40066,
     /// Bytes that are not BSON.
     InvalidBson = 22,
     /// No such collection.

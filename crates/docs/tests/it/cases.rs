@@ -8,6 +8,8 @@
 //! - `ids FILTER [OPTIONS]` their ids in one line
 //! - `update FILTER UPDATE [OPTIONS]` the outcome, and the documents that matched before as they are now
 //! - `replace FILTER DOCUMENT [OPTIONS]` likewise; `insert DOCUMENT`, `delete FILTER [OPTIONS]` the outcome
+//! - `modify FILTER CHANGE [OPTIONS]` the document before and after; `CHANGE` may be `"remove"`, options are `sort`, `upsert`
+//! - `eval EXPRESSION` its value on each document, one in a line; `-` for no value
 //! - `index SPEC`, `drop_index NAME` `ok` or the error
 //! - `explain FILTER [SORT]` the plan
 //! - `all` every document
@@ -22,8 +24,8 @@ use std::path::Path;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use bytes::Bytes;
 use tidemill_docs::{
-    CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, Filter, FindOptions, IndexSpec, Limits,
-    Projection, SortOrder, Store,
+    CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, Expression, Filter, FindOptions, IndexSpec,
+    Limits, Modification, Projection, SortOrder, Store,
 };
 use tidemill_types::Timestamp;
 
@@ -151,6 +153,54 @@ impl Runner {
                 let ordered = args.last() != Some(&Bson::String("unordered".into()));
                 let docs = args.iter().filter(|a| a.as_document().is_some()).map(bytes).collect();
                 self.apply(&Command::Insert { collection, docs, ordered })
+            }
+            "modify" => {
+                let o = options(2);
+                let change = match arg(1) {
+                    Bson::Document(change)
+                        if change.keys().next().is_some_and(|name| name.starts_with('$')) =>
+                    {
+                        Modification::Update(bytes(arg(1)))
+                    }
+                    Bson::Document(_) => Modification::Replace(bytes(arg(1))),
+                    _ => Modification::Remove,
+                };
+                let command = Command::FindAndModify {
+                    collection,
+                    filter: bytes(arg(0)),
+                    sort: o.get("sort").map(bytes),
+                    change,
+                    upsert: o.get_bool("upsert").unwrap_or(false),
+                    upsert_id: None,
+                };
+                let outcome = self.store.apply(&Command::from_bytes(&command.to_bytes()?)?, NOW)?;
+                let shown = |document: Option<DocBytes>| match document {
+                    Some(document) => lines(&[document]),
+                    None => "-\n".to_owned(),
+                };
+                Ok(shown(outcome.before) + &shown(outcome.after))
+            }
+            "eval" => {
+                let wrapped = RawDocumentBuf::try_from(&doc! { "e": arg(0).clone() }).unwrap();
+                let expression = Expression::parse(wrapped.get("e").unwrap().unwrap())?;
+                let mut text = String::new();
+                for document in self.store.collection("c").unwrap().documents() {
+                    match expression.eval(bson::RawDocument::from_bytes(&document).unwrap()) {
+                        Ok(None) => text.push_str("-\n"),
+                        Ok(Some(value)) => {
+                            // shown as a field, so that all values look as they do in documents
+                            let line = lines(&[bytes(&Bson::Document(doc! { "v": value }))]);
+                            let line = line
+                                .trim()
+                                .strip_prefix("{\"v\":")
+                                .and_then(|line| line.strip_suffix('}'))
+                                .unwrap();
+                            writeln!(text, "{}", line.trim()).unwrap();
+                        }
+                        Err(e) => writeln!(text, "{}", error(&e)).unwrap(),
+                    }
+                }
+                Ok(text)
             }
             "delete" => {
                 let multi = options(1).get_bool("multi").unwrap_or(false);

@@ -3,7 +3,7 @@
 use bson::oid::ObjectId;
 use bson::{doc, rawdoc};
 use bytes::Bytes;
-use tidemill_docs::{CollectionSpec, Command, DocBytes, IndexSpec, Limits, Store};
+use tidemill_docs::{CollectionSpec, Command, DocBytes, IndexSpec, Limits, Modification, Store};
 use tidemill_types::{ErrorKind, Timestamp};
 
 fn bytes(doc: bson::Document) -> DocBytes {
@@ -36,6 +36,30 @@ fn all() -> Vec<Command> {
             collection: collection.clone(),
             filter: bytes(doc! {}),
             doc: bytes(doc! { "x": 1 }),
+            upsert: false,
+            upsert_id: None,
+        },
+        Command::FindAndModify {
+            collection: collection.clone(),
+            filter: bytes(doc! { "x": 1 }),
+            sort: Some(bytes(doc! { "x": -1 })),
+            change: Modification::Update(bytes(doc! { "$inc": { "x": 1 } })),
+            upsert: true,
+            upsert_id: Some(ObjectId::from_bytes([8; 12])),
+        },
+        Command::FindAndModify {
+            collection: collection.clone(),
+            filter: bytes(doc! { "x": 9 }),
+            sort: None,
+            change: Modification::Replace(bytes(doc! { "y": 1 })),
+            upsert: false,
+            upsert_id: None,
+        },
+        Command::FindAndModify {
+            collection: collection.clone(),
+            filter: bytes(doc! {}),
+            sort: None,
+            change: Modification::Remove,
             upsert: false,
             upsert_id: None,
         },

@@ -1,10 +1,11 @@
 //! `aggregate`: pipelines of the stages that counting, paging and grouping need.
 
 mod group;
+mod reshape;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, cstr};
-use tidemill_docs::{DocBytes, Filter, FindOptions, Projection, SortOrder};
+use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, SortOrder};
 
 use super::find;
 use crate::error::{Code, CommandError, Result};
@@ -15,7 +16,6 @@ use crate::shared::Shared;
 
 /// Stages that MongoDB has and this server does not have yet.
 const MISSING: &[&str] = &[
-    "$addFields",
     "$bucket",
     "$bucketAuto",
     "$changeStream",
@@ -33,15 +33,10 @@ const MISSING: &[&str] = &[
     "$merge",
     "$out",
     "$redact",
-    "$replaceRoot",
-    "$replaceWith",
     "$sample",
     "$search",
-    "$set",
     "$setWindowFields",
-    "$sortByCount",
     "$unionWith",
-    "$unwind",
 ];
 
 pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
@@ -94,6 +89,10 @@ enum Stage<'p> {
     Skip(u64),
     Limit(u64),
     Project(Projection),
+    Compute(reshape::ComputedProjection),
+    AddFields(reshape::ComputedFields),
+    ReplaceRoot(Expression),
+    Unwind(reshape::Unwind),
     Count(&'p str),
     Group(group::Group),
 }
@@ -102,16 +101,21 @@ fn stages<'r>(call: &Call<'r>) -> Result<Vec<Stage<'r>>> {
     let Some(RawBsonRef::Array(pipeline)) = call.get("pipeline") else {
         return Err(CommandError::new(Code::TypeMismatch, "'pipeline' option must be specified as an array"));
     };
-    pipeline
-        .into_iter()
-        .map(|stage| match stage? {
-            RawBsonRef::Document(stage) => Stage::parse(stage),
-            _ => Err(CommandError::new(
-                Code::TypeMismatch,
-                "Each element of the 'pipeline' array must be an object",
-            )),
-        })
-        .collect()
+    let mut stages = Vec::new();
+    for stage in pipeline {
+        let RawBsonRef::Document(stage) = stage? else {
+            let message = "Each element of the 'pipeline' array must be an object";
+            return Err(CommandError::new(Code::TypeMismatch, message));
+        };
+        match stage.get("$sortByCount")? {
+            Some(by) => {
+                stages.push(Stage::Group(group::Group::counting(by)?));
+                stages.push(Stage::Sort(SortOrder::parse(&bson::rawdoc! { "count": -1 })?));
+            }
+            None => stages.push(Stage::parse(stage)?),
+        }
+    }
+    Ok(stages)
 }
 
 impl<'p> Stage<'p> {
@@ -144,7 +148,22 @@ impl<'p> Stage<'p> {
                 }
                 limit => Self::Limit(limit),
             },
+            "$project" if reshape::has_expressions(document()?) => {
+                Self::Compute(reshape::ComputedProjection::parse(document()?)?)
+            }
             "$project" => Self::Project(Projection::parse(document()?)?),
+            "$addFields" | "$set" => Self::AddFields(reshape::ComputedFields::parse(document()?)?),
+            "$replaceWith" => Self::ReplaceRoot(Expression::parse(value)?),
+            "$replaceRoot" => match document()?.get("newRoot")? {
+                Some(root) => Self::ReplaceRoot(Expression::parse(root)?),
+                None => {
+                    return Err(CommandError {
+                        code: 40231,
+                        message: "no newRoot specified for the $replaceRoot stage".into(),
+                    });
+                }
+            },
+            "$unwind" => Self::Unwind(reshape::Unwind::parse(value)?),
             "$unset" => Self::Project(Projection::parse(&excluded(value)?)?),
             "$count" => match value {
                 RawBsonRef::String(name) if !name.is_empty() && !name.contains(['$', '.', '\0']) => {
@@ -185,6 +204,26 @@ impl<'p> Stage<'p> {
                     *document = projected.into_bytes().into();
                 }
             }
+            Self::Compute(projection) => {
+                for document in &mut documents {
+                    *document = projection.apply(document)?;
+                }
+            }
+            Self::AddFields(fields) => {
+                for document in &mut documents {
+                    *document = fields.add_to(document)?;
+                }
+            }
+            Self::ReplaceRoot(root) => {
+                for document in &mut documents {
+                    *document = reshape::replaced(root, document)?;
+                }
+            }
+            Self::Unwind(unwind) => {
+                let mut unwound = Vec::new();
+                documents.iter().try_for_each(|document| unwind.apply(document, &mut unwound))?;
+                documents = unwound;
+            }
             Self::Count(name) => {
                 let counted = documents.len();
                 documents.clear();
@@ -224,11 +263,6 @@ fn excluded(value: RawBsonRef<'_>) -> Result<RawDocumentBuf> {
         other => exclude(other)?,
     }
     Ok(projection)
-}
-
-/// Returns a value as BSON that owns its bytes.
-fn owned(value: RawBsonRef<'_>) -> Result<Bson> {
-    Ok(Bson::try_from(value)?)
 }
 
 /// Returns a document `{_id: id}`, to which fields are appended.

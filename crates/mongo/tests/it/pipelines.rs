@@ -39,6 +39,56 @@ fn documents_are_grouped_sorted_and_cut() {
 }
 
 #[test]
+fn documents_are_reshaped_by_expressions() {
+    let server = TestServer::start(1);
+    let orders = server.collection("orders");
+    orders.insert_many([
+        doc! { "_id": 1, "items": [{ "n": 2, "price": 3 }, { "n": 1, "price": 5 }], "who": { "name": "a" } },
+        doc! { "_id": 2, "items": [], "who": { "name": "b" } },
+        doc! { "_id": 3, "who": { "name": "a" } },
+    ]).run().unwrap();
+    let run = |pipeline: Vec<Document>| -> Vec<Document> {
+        orders.aggregate(pipeline).run().unwrap().map(Result::unwrap).collect()
+    };
+    let total = doc! { "$sum": { "$map": { "input": "$items", "in": { "$multiply": ["$$this.n", "$$this.price"] } } } };
+    assert_eq!(
+        run(vec![doc! { "$project": { "who.name": 1, "total": total.clone() } }, doc! { "$limit": 1 }]),
+        [doc! { "_id": 1, "who": { "name": "a" }, "total": 11 }]
+    );
+    assert_eq!(
+        run(vec![doc! { "$match": { "_id": 2 } }, doc! { "$set": { "who.age": 5, "items": "$$REMOVE" } }]),
+        [doc! { "_id": 2, "who": { "name": "b", "age": 5 } }]
+    );
+    assert_eq!(
+        run(vec![
+            doc! { "$unwind": { "path": "$items", "includeArrayIndex": "at" } },
+            doc! { "$project": { "_id": 0, "at": 1, "items.n": 1 } }
+        ]),
+        [doc! { "items": { "n": 2 }, "at": 0_i64 }, doc! { "items": { "n": 1 }, "at": 1_i64 }]
+    );
+    let kept = run(vec![
+        doc! { "$unwind": { "path": "$items", "preserveNullAndEmptyArrays": true } },
+        doc! { "$count": "n" },
+    ]);
+    assert_eq!(kept, [doc! { "n": 4 }]);
+    assert_eq!(
+        run(vec![doc! { "$sortByCount": "$who.name" }]),
+        [doc! { "_id": "a", "count": 2 }, doc! { "_id": "b", "count": 1 }]
+    );
+    assert_eq!(
+        run(vec![doc! { "$match": { "_id": 3 } }, doc! { "$replaceRoot": { "newRoot": "$who" } }]),
+        [doc! { "name": "a" }]
+    );
+    let grouped = doc! { "$group": { "_id": { "$toUpper": "$who.name" }, "most": { "$max": total } } };
+    assert_eq!(
+        run(vec![grouped, doc! { "$sort": { "_id": 1 } }]),
+        [doc! { "_id": "A", "most": 11 }, doc! { "_id": "B", "most": 0 }]
+    );
+    let wrong = orders.aggregate([doc! { "$replaceWith": "$who.name" }]).run().unwrap_err();
+    assert_eq!(code(&wrong), 40228);
+}
+
+#[test]
 fn stages_are_told_from_misspelt_ones() {
     let server = TestServer::start(1);
     let fails = |stage| {

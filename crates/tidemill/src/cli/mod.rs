@@ -49,7 +49,7 @@ use tidemill_types::nearest;
 use tracing_subscriber::EnvFilter;
 
 /// Environment variables that are read, in addition to settings and `RUST_LOG`.
-const VARIABLES: [&str; 3] = ["TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_LOG"];
+const VARIABLES: [&str; 4] = ["TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_LOG", "TIDEMILL_MONGO"];
 
 /// Acts on events within milliseconds and keeps every one of them queryable.
 #[derive(Parser)]
@@ -248,15 +248,20 @@ mod tests {
 
     #[test]
     fn variables_that_look_like_ours_are_told() {
-        for known in
-            ["HOME", "TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_LOG", "TIDEMILL_SETTINGS__FLUSH_INTERVAL"]
-        {
+        for known in [
+            "HOME",
+            "TIDEMILL_DATA",
+            "TIDEMILL_LISTEN",
+            "TIDEMILL_LOG",
+            "TIDEMILL_MONGO",
+            "TIDEMILL_SETTINGS__FLUSH_INTERVAL",
+        ] {
             assert_eq!(unknown_variable(known), None);
         }
         for (name, hint) in [
             ("TIDEMILL_SETTING__FLUSH_INTERVAL", "did you mean TIDEMILL_SETTINGS__FLUSH_INTERVAL?"),
             ("TIDEMILL_DAT", "did you mean TIDEMILL_DATA?"),
-            ("TIDEMILL_COMPRESSION", "known: TIDEMILL_DATA, TIDEMILL_LISTEN, TIDEMILL_LOG"),
+            ("TIDEMILL_COMPRESSION", "known: TIDEMILL_DATA, TIDEMILL_LISTEN, TIDEMILL_LOG, TIDEMILL_MONGO"),
         ] {
             let warning = unknown_variable(name).unwrap();
             assert!(warning.contains(name) && warning.contains(hint), "{warning}");

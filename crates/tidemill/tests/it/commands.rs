@@ -1,8 +1,10 @@
 //! Exit codes and messages of commands.
 
+use std::process::Stdio;
+
 use serde_json::json;
 
-use crate::{run, sql, tidemill};
+use crate::{interrupt, run, sql, tidemill};
 
 #[test]
 fn good_apps_check_and_test() {
@@ -175,4 +177,30 @@ fn tests_of_an_app_end_with_the_right_code() {
     std::fs::write(dir.path().join("torn.test"), "tset x\n").unwrap();
     let (_, err) = run(&["test", app, "silence"], 1);
     assert!(err.contains("torn.test:1: expected `test NAME` first"), "{err}");
+}
+
+#[test]
+fn mongodb_drivers_connect_where_the_command_line_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, app) = (dir.path().join("data"), dir.path().join("app.rules"));
+    std::fs::write(&app, "entity Customer key id;\n").unwrap();
+    run(&["run", app.to_str().unwrap(), "--data", data.to_str().unwrap(), "--until-idle"], 0);
+    let serve = |mongo: &str| {
+        tidemill(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0", "--mongo", mongo])
+    };
+    let mut serving = serve("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(serving.stdout.take().unwrap()));
+    let line = lines.map_while(Result::ok).find(|line| line.starts_with("MongoDB drivers: ")).unwrap();
+    let address = line.split(['@', ' ']).find(|part| part.starts_with("127.0.0.1:")).unwrap().to_owned();
+    assert_eq!(line, format!("MongoDB drivers: mongodb://admin@{address} (the password is the token)"));
+    std::net::TcpStream::connect(&address).unwrap();
+    interrupt(serving.id());
+    assert_eq!(serving.wait().unwrap().code(), Some(0));
+    // an address that was asked for must be free
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let failed = serve(&taken.local_addr().unwrap().to_string()).output().unwrap();
+    let error = String::from_utf8_lossy(&failed.stderr);
+    assert!(!failed.status.success() && error.contains("is taken by another process"), "{error}");
+    let wrong = serve("nowhere").output().unwrap();
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("or `off`"), "{wrong:?}");
 }

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use tidemill::{App, Tidemill, output};
 
-use crate::{run, sql, tidemill};
+use crate::{interrupt, run, sql, tidemill};
 
 const RULES: &str =
     "event E { a: string, b: double } key a id a;\nentity M key id;\nevent Gone { a: string } key a;";
@@ -164,11 +164,6 @@ fn a_failing_summary_is_told_and_ends_nothing() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(lines.next().map(Result::unwrap), None, "two lines");
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn interrupt(pid: u32) {
-    let killed = std::process::Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap();
-    assert!(killed.success());
 }
 
 /// `TIDEMILL_DEPLOY_KILLS` sets the number of kills (default 6), `TIDEMILL_DEPLOY_SEED` their seed.

@@ -21,6 +21,8 @@ use std::process::{Child, Command, Output, Stdio};
 fn tidemill(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
     command.args(args).current_dir(root()).env_remove("RUST_LOG");
+    // servers run side by side, and the default port of MongoDB is one
+    command.env("TIDEMILL_MONGO", "off");
     command
 }
 
@@ -94,6 +96,11 @@ fn served(mut command: Command, data: &Path) -> Serving {
     let token = std::fs::read_to_string(data.join("token")).unwrap();
     serving.token = token.trim().to_owned();
     serving
+}
+
+fn interrupt(pid: u32) {
+    let killed = std::process::Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap();
+    assert!(killed.success());
 }
 
 /// Copies a directory recursively.

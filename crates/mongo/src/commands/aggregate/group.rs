@@ -2,24 +2,17 @@
 
 use std::collections::HashMap;
 
+use bson::Bson;
 use bson::raw::{CString, RawBson, RawBsonRef, RawDocument};
-use bson::{Bson, Document};
-use tidemill_docs::{DocBytes, Key, get_path};
+use tidemill_docs::{DocBytes, Expression, Key, get_path};
 
-use super::{owned, with_id};
+use super::with_id;
 use crate::error::{CommandError, Result};
 
 /// A compiled `$group`.
 pub(super) struct Group {
-    id: Operand,
-    fields: Vec<(CString, Accumulator, Operand)>,
-}
-
-/// Expression of a key or an argument: paths, constants, and objects of them.
-enum Operand {
-    Path(String),
-    Constant(Bson),
-    Object(Vec<(String, Self)>),
+    id: Expression,
+    fields: Vec<(CString, Accumulator, Expression)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +46,7 @@ impl Group {
         for element in stage {
             let (name, value) = element?;
             if name.as_str() == "_id" {
-                id = Some(Operand::parse(value)?);
+                id = Some(Expression::parse(value)?);
                 continue;
             }
             let RawBsonRef::Document(accumulator) = value else {
@@ -66,15 +59,15 @@ impl Group {
                 return Err(CommandError { code: 40238, message });
             };
             let (accumulator, operand) = match operator.0.as_str() {
-                "$sum" => (Accumulator::Sum, Operand::parse(operator.1)?),
-                "$count" => (Accumulator::Sum, Operand::Constant(Bson::Int32(1))),
-                "$avg" => (Accumulator::Avg, Operand::parse(operator.1)?),
-                "$min" => (Accumulator::Min, Operand::parse(operator.1)?),
-                "$max" => (Accumulator::Max, Operand::parse(operator.1)?),
-                "$first" => (Accumulator::First, Operand::parse(operator.1)?),
-                "$last" => (Accumulator::Last, Operand::parse(operator.1)?),
-                "$push" => (Accumulator::Push, Operand::parse(operator.1)?),
-                "$addToSet" => (Accumulator::AddToSet, Operand::parse(operator.1)?),
+                "$sum" => (Accumulator::Sum, Expression::parse(operator.1)?),
+                "$count" => (Accumulator::Sum, Expression::parse(RawBsonRef::Int32(1))?),
+                "$avg" => (Accumulator::Avg, Expression::parse(operator.1)?),
+                "$min" => (Accumulator::Min, Expression::parse(operator.1)?),
+                "$max" => (Accumulator::Max, Expression::parse(operator.1)?),
+                "$first" => (Accumulator::First, Expression::parse(operator.1)?),
+                "$last" => (Accumulator::Last, Expression::parse(operator.1)?),
+                "$push" => (Accumulator::Push, Expression::parse(operator.1)?),
+                "$addToSet" => (Accumulator::AddToSet, Expression::parse(operator.1)?),
                 other => return Err(CommandError::not_supported(format!("the accumulator `{other}`"))),
             };
             fields.push((CString::try_from(name.as_str().to_owned())?, accumulator, operand));
@@ -84,6 +77,13 @@ impl Group {
             message: "a group specification must include an _id".into(),
         })?;
         Ok(Self { id, fields })
+    }
+
+    /// Returns the stage that counts the documents by an expression.
+    pub fn counting(by: RawBsonRef<'_>) -> Result<Self> {
+        let one = Expression::parse(RawBsonRef::Int32(1))?;
+        let name = CString::try_from("count".to_owned())?;
+        Ok(Self { id: Expression::parse(by)?, fields: vec![(name, Accumulator::Sum, one)] })
     }
 
     /// Returns a document for each group, in the order in which the groups begin.
@@ -110,72 +110,6 @@ impl Group {
             out.push(document.into_bytes().into());
         }
         Ok(out)
-    }
-}
-
-impl Operand {
-    fn parse(value: RawBsonRef<'_>) -> Result<Self> {
-        match value {
-            RawBsonRef::String(text) if text.starts_with("$$") => {
-                Err(CommandError::not_supported(format!("the variable `{text}`")))
-            }
-            RawBsonRef::String(text) if text.starts_with('$') => Ok(Self::Path(text[1..].to_owned())),
-            RawBsonRef::Document(document) => {
-                let mut fields = Vec::new();
-                for element in document {
-                    let (name, value) = element?;
-                    match name.as_str() {
-                        "$literal" => return Ok(Self::Constant(owned(value)?)),
-                        operator if operator.starts_with('$') => {
-                            return Err(CommandError::not_supported(format!(
-                                "the expression `{operator}` in `$group`"
-                            )));
-                        }
-                        name => fields.push((name.to_owned(), Self::parse(value)?)),
-                    }
-                }
-                Ok(Self::Object(fields))
-            }
-            RawBsonRef::Array(_) => Err(CommandError::not_supported("an array as an expression in `$group`")),
-            other => Ok(Self::Constant(owned(other)?)),
-        }
-    }
-
-    /// Evaluates the expression; `None` for a missing field.
-    fn eval(&self, document: &RawDocument) -> Result<Option<Bson>> {
-        Ok(match self {
-            Self::Constant(value) => Some(value.clone()),
-            Self::Path(path) => at_path(RawBsonRef::Document(document), path)?,
-            Self::Object(fields) => {
-                let mut object = Document::new();
-                for (name, operand) in fields {
-                    if let Some(value) = operand.eval(document)? {
-                        object.insert(name, value);
-                    }
-                }
-                Some(Bson::Document(object))
-            }
-        })
-    }
-}
-
-/// Returns the value at a path; of an array on the way, those of its documents.
-fn at_path(value: RawBsonRef<'_>, path: &str) -> Result<Option<Bson>> {
-    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
-    match value {
-        RawBsonRef::Document(document) => match (document.get(name)?, rest) {
-            (None, _) => Ok(None),
-            (Some(inner), None) => owned(inner).map(Some),
-            (Some(inner), Some(rest)) => at_path(inner, rest),
-        },
-        RawBsonRef::Array(array) => {
-            let mut values = Vec::new();
-            for element in array {
-                values.extend(at_path(element?, path)?);
-            }
-            Ok(Some(Bson::Array(values)))
-        }
-        _ => Ok(None),
     }
 }
 

@@ -1,0 +1,283 @@
+//! Arithmetic over ints, longs and doubles; sums and differences of dates. A result has the wider type of its operands; an int that
+//! overflows becomes a long, and a long a double.
+
+use bson::{Bson, DateTime};
+
+use super::compare::values;
+use super::{EvalValue, is_nullish, wrong_type};
+use crate::error::{DocsError, ErrorCode, Result};
+
+#[derive(Debug, Clone, Copy)]
+enum Number {
+    Int(i32),
+    Long(i64),
+    Double(f64),
+}
+
+impl Number {
+    fn of(name: &str, value: &EvalValue) -> Result<Self> {
+        match value {
+            Some(Bson::Int32(n)) => Ok(Self::Int(*n)),
+            Some(Bson::Int64(n)) => Ok(Self::Long(*n)),
+            Some(Bson::Double(n)) => Ok(Self::Double(*n)),
+            Some(Bson::Decimal128(_)) => {
+                Err(DocsError::bad_value(format!("{name} does not support decimals yet")))
+            }
+            other => Err(wrong_type(name, "numbers", other)),
+        }
+    }
+
+    fn double(self) -> f64 {
+        match self {
+            Self::Int(n) => n.into(),
+            Self::Long(n) => n as f64,
+            Self::Double(n) => n,
+        }
+    }
+
+    fn whole(self) -> Option<i64> {
+        match self {
+            Self::Int(n) => Some(n.into()),
+            Self::Long(n) => Some(n),
+            Self::Double(_) => None,
+        }
+    }
+
+    fn bson(self) -> Bson {
+        match self {
+            Self::Int(n) => Bson::Int32(n),
+            Self::Long(n) => Bson::Int64(n),
+            Self::Double(n) => Bson::Double(n),
+        }
+    }
+
+    /// Combines two numbers, as whole ones if both are and the result fits.
+    fn combine(self, other: Self, whole: fn(i64, i64) -> Option<i64>, double: fn(f64, f64) -> f64) -> Self {
+        let is_int = matches!((self, other), (Self::Int(_), Self::Int(_)));
+        match self.whole().zip(other.whole()).map(|(a, b)| whole(a, b)) {
+            Some(Some(n)) => match i32::try_from(n) {
+                Ok(n) if is_int => Self::Int(n),
+                _ => Self::Long(n),
+            },
+            _ => Self::Double(double(self.double(), other.double())),
+        }
+    }
+}
+
+fn null() -> Result<EvalValue> {
+    Ok(Some(Bson::Null))
+}
+
+pub(super) fn add(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    if arguments.iter().any(is_nullish) {
+        return null();
+    }
+    let (mut sum, mut date) = (Number::Int(0), None);
+    for argument in arguments {
+        if let Some(Bson::DateTime(at)) = argument {
+            if date.replace(*at).is_some() {
+                return Err(DocsError::type_mismatch("only one date allowed in an $add expression"));
+            }
+            continue;
+        }
+        sum = sum.combine(Number::of(name, argument)?, i64::checked_add, |a, b| a + b);
+    }
+    Ok(Some(match date {
+        Some(at) => Bson::DateTime(DateTime::from_millis(at.timestamp_millis().saturating_add(millis(sum)))),
+        None => sum.bson(),
+    }))
+}
+
+fn millis(number: Number) -> i64 {
+    number.whole().unwrap_or_else(|| number.double().round() as i64)
+}
+
+pub(super) fn subtract(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let [a, b] = arguments else { return null() };
+    if is_nullish(a) || is_nullish(b) {
+        return null();
+    }
+    Ok(Some(match (a, b) {
+        (Some(Bson::DateTime(a)), Some(Bson::DateTime(b))) => {
+            Bson::Int64(a.timestamp_millis().saturating_sub(b.timestamp_millis()))
+        }
+        (Some(Bson::DateTime(a)), b) => {
+            let left = a.timestamp_millis().saturating_sub(millis(Number::of(name, b)?));
+            Bson::DateTime(DateTime::from_millis(left))
+        }
+        (a, b) => Number::of(name, a)?.combine(Number::of(name, b)?, i64::checked_sub, |a, b| a - b).bson(),
+    }))
+}
+
+pub(super) fn multiply(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    if arguments.iter().any(is_nullish) {
+        return null();
+    }
+    let mut product = Number::Int(1);
+    for argument in arguments {
+        product = product.combine(Number::of(name, argument)?, i64::checked_mul, |a, b| a * b);
+    }
+    Ok(Some(product.bson()))
+}
+
+pub(super) fn divide(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let Some((a, b)) = pair(name, arguments)? else { return null() };
+    match b.double() == 0.0 {
+        true => Err(DocsError::new(ErrorCode::BadValue, "can't $divide by zero")),
+        false => Ok(Some(Bson::Double(a.double() / b.double()))),
+    }
+}
+
+pub(super) fn modulo(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let Some((a, b)) = pair(name, arguments)? else { return null() };
+    if b.double() == 0.0 {
+        return Err(DocsError::new(ErrorCode::ModuloByZero, "can't $mod by zero"));
+    }
+    Ok(Some(a.combine(b, i64::checked_rem, |a, b| a % b).bson()))
+}
+
+pub(super) fn pow(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let Some((a, b)) = pair(name, arguments)? else { return null() };
+    if a.double() == 0.0 && b.double() < 0.0 {
+        return Err(DocsError::bad_value("$pow cannot take a base of 0 and a negative exponent"));
+    }
+    let whole = |a: i64, b: i64| u32::try_from(b).ok().and_then(|b| a.checked_pow(b));
+    Ok(Some(a.combine(b, whole, f64::powf).bson()))
+}
+
+/// Returns two numbers; `None` if one is null.
+fn pair(name: &str, arguments: &[EvalValue]) -> Result<Option<(Number, Number)>> {
+    match arguments {
+        [a, b] if !is_nullish(a) && !is_nullish(b) => Ok(Some((Number::of(name, a)?, Number::of(name, b)?))),
+        _ => Ok(None),
+    }
+}
+
+pub(super) fn abs(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let Some(number) = single(name, arguments)? else { return null() };
+    Ok(Some(match number {
+        Number::Int(n) => n.checked_abs().map_or(Bson::Int64(i64::from(n).abs()), Bson::Int32),
+        Number::Long(n) => Bson::Int64(
+            n.checked_abs().ok_or_else(|| DocsError::bad_value("can't take $abs of long long min"))?,
+        ),
+        Number::Double(n) => Bson::Double(n.abs()),
+    }))
+}
+
+fn single(name: &str, arguments: &[EvalValue]) -> Result<Option<Number>> {
+    match arguments.first() {
+        Some(value) if !is_nullish(value) => Number::of(name, value).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Applies a function to a double; whole numbers stay.
+fn rounded(name: &str, arguments: &[EvalValue], function: fn(f64) -> f64) -> Result<EvalValue> {
+    let Some(number) = single(name, arguments)? else { return null() };
+    Ok(Some(match number {
+        Number::Double(n) => Bson::Double(function(n)),
+        whole => whole.bson(),
+    }))
+}
+
+pub(super) fn ceil(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    rounded(name, arguments, f64::ceil)
+}
+
+pub(super) fn floor(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    rounded(name, arguments, f64::floor)
+}
+
+pub(super) fn round(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    to_place(name, arguments, f64::round_ties_even)
+}
+
+pub(super) fn trunc(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    to_place(name, arguments, f64::trunc)
+}
+
+/// Rounds to a number of decimal places, -20 to 100.
+fn to_place(name: &str, arguments: &[EvalValue], function: fn(f64) -> f64) -> Result<EvalValue> {
+    let Some(number) = single(name, arguments)? else { return null() };
+    let place = match arguments.get(1) {
+        None => 0,
+        Some(place) if is_nullish(place) => return null(),
+        Some(place) => {
+            Number::of(name, place)?.whole().filter(|place| (-20..=100).contains(place)).ok_or_else(|| {
+                DocsError::bad_value(format!("{name} expects a whole number of places from -20 to 100"))
+            })?
+        }
+    };
+    let scale = 10_f64.powi(place.unsigned_abs() as i32);
+    let at = |n: f64| if place >= 0 { function(n * scale) / scale } else { function(n / scale) * scale };
+    Ok(Some(match number {
+        Number::Double(n) if n.is_finite() && (n * scale).is_finite() => Bson::Double(at(n)),
+        Number::Int(n) if place < 0 => {
+            let whole = at(n.into()) as i64;
+            i32::try_from(whole).map_or(Bson::Int64(whole), Bson::Int32)
+        }
+        Number::Long(n) if place < 0 => Bson::Int64(at(n as f64) as i64),
+        number => number.bson(),
+    }))
+}
+
+/// Applies a function whose result is a double.
+fn real(
+    name: &str,
+    arguments: &[EvalValue],
+    allowed: fn(f64) -> bool,
+    function: fn(f64) -> f64,
+) -> Result<EvalValue> {
+    let Some(number) = single(name, arguments)? else { return null() };
+    let n = number.double();
+    match allowed(n) || n.is_nan() {
+        true => Ok(Some(Bson::Double(function(n)))),
+        false => Err(DocsError::bad_value(format!("{name} is not defined for {n}"))),
+    }
+}
+
+pub(super) fn sqrt(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    real(name, arguments, |n| n >= 0.0, f64::sqrt)
+}
+
+pub(super) fn exp(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    real(name, arguments, |_| true, f64::exp)
+}
+
+pub(super) fn ln(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    real(name, arguments, |n| n > 0.0, f64::ln)
+}
+
+pub(super) fn log10(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    real(name, arguments, |n| n > 0.0, f64::log10)
+}
+
+pub(super) fn log(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let Some((number, base)) = pair(name, arguments)? else { return null() };
+    let (number, base) = (number.double(), base.double());
+    match number > 0.0 && base > 0.0 && base != 1.0 {
+        true => Ok(Some(Bson::Double(number.ln() / base.ln()))),
+        false => Err(DocsError::bad_value(format!("{name} is not defined for {number} to the base {base}"))),
+    }
+}
+
+/// Adds the numbers; other values do not count.
+pub(super) fn sum(_: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    Ok(Some(total(arguments).0.bson()))
+}
+
+pub(super) fn avg(_: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let (total, count) = total(arguments);
+    Ok(Some(if count == 0 { Bson::Null } else { Bson::Double(total.double() / f64::from(count)) }))
+}
+
+fn total(arguments: &[EvalValue]) -> (Number, u32) {
+    let (mut total, mut count) = (Number::Int(0), 0);
+    for value in values(arguments) {
+        if let Ok(number) = Number::of("", &Some(value.clone())) {
+            total = total.combine(number, i64::checked_add, |a, b| a + b);
+            count += 1;
+        }
+    }
+    (total, count)
+}
