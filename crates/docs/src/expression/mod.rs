@@ -42,7 +42,8 @@ enum Node {
     Switch(Vec<(Self, Self)>, Option<Box<Self>>),
     Let(Vec<(String, Self)>, Box<Self>),
     Map(Box<Self>, String, Box<Self>),
-    Filter(Box<Self>, String, Box<Self>),
+    /// Input, variable, condition, and the number of elements to keep.
+    Filter(Box<Self>, String, Box<Self>, Option<Box<Self>>),
     Reduce(Box<[Self; 3]>),
 }
 
@@ -180,18 +181,23 @@ impl Parser {
             "$let" => return self.bind(object(name, value)?),
             "$map" => {
                 let options = object(name, value)?;
+                known_options(options, &["input", "as", "in"], name)?;
                 let (input, variable) = self.input(options, name)?;
                 let body = self.scoped(&[&variable], options, "in", name)?;
                 return Ok(Node::Map(Box::new(input), variable, Box::new(body)));
             }
             "$filter" => {
                 let options = object(name, value)?;
+                known_options(options, &["input", "as", "cond", "limit"], name)?;
                 let (input, variable) = self.input(options, name)?;
+                let limit = options.get("limit").map_err(invalid)?;
+                let limit = limit.map(|limit| self.parse(limit).map(Box::new)).transpose()?;
                 let condition = self.scoped(&[&variable], options, "cond", name)?;
-                return Ok(Node::Filter(Box::new(input), variable, Box::new(condition)));
+                return Ok(Node::Filter(Box::new(input), variable, Box::new(condition), limit));
             }
             "$reduce" => {
                 let options = object(name, value)?;
+                known_options(options, &["input", "initialValue", "in"], name)?;
                 let input = self.parse(option(options, "input", name)?)?;
                 let start = self.parse(option(options, "initialValue", name)?)?;
                 let body = self.scoped(&["this", "value"], options, "in", name)?;
@@ -209,13 +215,9 @@ impl Parser {
             ([], value) => self.arguments(value)?,
             // named arguments, in the operator's order
             (names, RawBsonRef::Document(options)) => {
-                let known = |name: &str| names.iter().any(|known| known.trim_end_matches('?') == name);
-                for field in options {
-                    let field = field.map_err(invalid)?.0.as_str();
-                    if !known(field) {
-                        return Err(DocsError::parse(format!("{name} found an unknown argument: {field}")));
-                    }
-                }
+                let names_without_marks: Vec<&str> =
+                    names.iter().map(|name| name.trim_end_matches('?')).collect();
+                known_options(options, &names_without_marks, name)?;
                 let mut arguments = Vec::new();
                 for argument in names {
                     arguments.push(match argument.strip_suffix('?') {
@@ -253,6 +255,7 @@ impl Parser {
     fn cond(&mut self, value: RawBsonRef<'_>) -> Result<Node> {
         let [condition, yes, no] = match value {
             RawBsonRef::Document(options) => {
+                known_options(options, &["if", "then", "else"], "$cond")?;
                 let mut branch = |name| self.parse(option(options, name, "$cond")?);
                 [branch("if")?, branch("then")?, branch("else")?]
             }
@@ -266,6 +269,7 @@ impl Parser {
     }
 
     fn switch(&mut self, options: &RawDocument) -> Result<Node> {
+        known_options(options, &["branches", "default"], "$switch")?;
         let RawBsonRef::Array(array) = option(options, "branches", "$switch")? else {
             return Err(DocsError::parse("$switch expects an array of branches"));
         };
@@ -280,6 +284,7 @@ impl Parser {
     }
 
     fn bind(&mut self, options: &RawDocument) -> Result<Node> {
+        known_options(options, &["vars", "in"], "$let")?;
         let mut bound = Vec::new();
         for variable in object("$let", option(options, "vars", "$let")?)? {
             let (name, value) = variable.map_err(invalid)?;
@@ -400,15 +405,22 @@ impl Node {
                 });
                 Some(Bson::Array(mapped.collect::<Result<_>>()?))
             }
-            Self::Filter(input, variable, condition) => {
+            Self::Filter(input, variable, condition, limit) => {
                 let Some(elements) = elements("$filter", input.eval(scope)?)? else {
                     return Ok(Some(Bson::Null));
+                };
+                let most = match limit.as_ref().map(|limit| limit.eval(scope)).transpose()? {
+                    Some(limit) if !is_nullish(&limit) => positive("$filter", &limit)?,
+                    _ => usize::MAX,
                 };
                 let mut kept = Vec::new();
                 for element in elements {
                     let bound = vec![(variable.clone(), Some(element.clone()))];
                     if Expression::is_true(&scope.within(bound, |scope| condition.eval(scope))?) {
                         kept.push(element);
+                    }
+                    if kept.len() == most {
+                        break;
                     }
                 }
                 Some(Bson::Array(kept))
@@ -504,6 +516,31 @@ fn object<'v>(name: &str, value: RawBsonRef<'v>) -> Result<&'v RawDocument> {
 fn option<'v>(options: &'v RawDocument, field: &str, name: &str) -> Result<RawBsonRef<'v>> {
     let value = options.get(field).map_err(invalid)?;
     value.ok_or_else(|| DocsError::parse(format!("Missing '{field}' parameter to {name}")))
+}
+
+/// Refuses options that an operator does not have.
+fn known_options(options: &RawDocument, known: &[&str], name: &str) -> Result<()> {
+    for field in options {
+        let field = field.map_err(invalid)?.0.as_str();
+        if !known.contains(&field) {
+            return Err(DocsError::parse(format!(
+                "{name} has no argument `{field}`: expected {}",
+                known.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Returns a limit, which must be above 0.
+fn positive(name: &str, value: &EvalValue) -> Result<usize> {
+    let number = match value {
+        Some(Bson::Int32(n)) => Some(i64::from(*n)),
+        Some(Bson::Int64(n)) => Some(*n),
+        _ => None,
+    };
+    let number = number.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    number.ok_or_else(|| wrong_type(name, "a limit of 1 or more", value))
 }
 
 fn arity(name: &str, expected: &str, found: usize) -> DocsError {

@@ -28,7 +28,7 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     for (index, document) in sent.into_iter().enumerate() {
         match tidemill_docs::validate(document) {
             Ok(document) => {
-                documents.push(document);
+                documents.push(with_id_first(document)?);
                 indexes.push(index);
             }
             Err(error) => errors.push(index, error),
@@ -58,6 +58,26 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     reply.append(cstr!("n"), inserted as i32);
     errors.append_to(&mut reply);
     Ok(ok(reply))
+}
+
+/// Moves `_id` to the front, where MongoDB keeps it.
+fn with_id_first(document: DocBytes) -> Result<DocBytes> {
+    let raw = RawDocument::from_bytes(&document)?;
+    let at = raw.into_iter().position(|element| element.is_ok_and(|(name, _)| name.as_str() == "_id"));
+    if at.is_none_or(|at| at == 0) {
+        return Ok(document);
+    }
+    let mut moved = RawDocumentBuf::new();
+    if let Some(id) = raw.get("_id")? {
+        moved.append(cstr!("_id"), id);
+    }
+    for element in raw {
+        let (name, value) = element?;
+        if name.as_str() != "_id" {
+            moved.append(name, value);
+        }
+    }
+    Ok(moved.into_bytes().into())
 }
 
 fn duplicate(call: &Call<'_>, document: &DocBytes) -> Result<CommandError> {

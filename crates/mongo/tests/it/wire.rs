@@ -188,3 +188,17 @@ fn unknown_fields_and_commands_have_their_codes() {
         assert_eq!(document.get_i32("code").unwrap(), code, "{document}");
     }
 }
+
+#[test]
+fn the_id_is_kept_in_front() {
+    let server = open_server();
+    let mut stream = connect(&server);
+    let insert = rawdoc! { "insert": "things", "documents": [{ "a": 1, "_id": 5 }], "$db": "docs" };
+    stream.write_all(&message(OP_MSG, &body(0, &insert))).unwrap();
+    assert_eq!(reply(&mut stream, 5).unwrap().1, bson::doc! { "n": 1, "ok": 1.0 });
+    stream.write_all(&message(OP_MSG, &body(0, &rawdoc! { "find": "things", "$db": "docs" }))).unwrap();
+    let found = reply(&mut stream, 5).unwrap().1;
+    let first =
+        found.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].as_document().unwrap();
+    assert_eq!(first.keys().collect::<Vec<_>>(), ["_id", "a"]);
+}
