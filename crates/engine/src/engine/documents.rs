@@ -42,6 +42,11 @@ impl Engine {
         all.into_values().collect()
     }
 
+    /// Returns the number of partitions of the data directory, over which documents are spread.
+    pub fn partitions(&self) -> usize {
+        self.core.partitions().len()
+    }
+
     /// Returns the definition of a collection, with its indexes.
     ///
     /// Errors: `NotFound` for an unknown collection.

@@ -23,7 +23,7 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     let indexes: Vec<IndexSpec> =
         call.documents("indexes")?.iter().map(|index| parse(raw(index)?)).collect::<Result<_>>()?;
     let created = shared.engine.collection_spec(&collection).is_err();
-    let partitions = shared.engine.app().settings.partitions;
+    let partitions = shared.engine.partitions();
     if let Some(index) =
         indexes.iter().find(|index| index.unique && partitions > 1 && index.fields[0].0 != "_id")
     {
