@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use tidemill_types::Value;
 
 use crate::decimal;
+use crate::error::{DocsError, ErrorCode, Result};
 use crate::raw::{OwnedRawValue, RawValue, elements, le_i32, tag};
 
 /// Buffer of a [`Key`]; up to 24 bytes are inline.
@@ -33,6 +34,13 @@ impl Clone for Key {
 }
 
 impl Key {
+    /// Returns the key of a value that owns its bytes. Errors: it cannot be encoded as BSON.
+    pub fn of_bson(value: &bson::Bson) -> Result<Self> {
+        let raw = bson::RawBson::try_from(value.clone())
+            .map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?;
+        Ok(Self::of(&Value::from_bson(raw.as_raw_bson_ref())))
+    }
+
     /// Returns the key of a value; a missing value has the key of null.
     pub fn of(value: &Value<'_>) -> Self {
         let mut buf = KeyBuf::new();

@@ -16,9 +16,3 @@ pub(crate) struct Session {
     /// Whether a client that has logged in may send the empty message that ends the exchange.
     pub awaits_empty_message: bool,
 }
-
-impl Session {
-    pub fn is_authenticated(&self) -> bool {
-        self.authenticated
-    }
-}

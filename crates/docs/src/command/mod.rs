@@ -11,7 +11,7 @@ use crate::collection::{Collection, with_id_first};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::find::FindOptions;
-use crate::path::get_path;
+use crate::key::Key;
 use crate::raw::{OwnedRawValue, close_document, elements, field, put_element};
 use crate::rows::RowIndex;
 use crate::sort::SortOrder;
@@ -381,7 +381,7 @@ fn find_and_modify(
             (_, None) | (Modification::Remove, _) => {}
         }
         outcome.after = match &outcome.upserted_id {
-            Some(id) => by_id(collection, id)?,
+            Some(id) => collection.get_key(&Key::of_bson(id)?).cloned(),
             None => None,
         };
         return Ok(());
@@ -401,16 +401,6 @@ fn find_and_modify(
     }
     outcome.after = collection.doc_at(slot).cloned();
     Ok(())
-}
-
-fn by_id(collection: &Collection, id: &bson::Bson) -> Result<Option<DocBytes>> {
-    let id = OwnedRawValue::from_bson(id).map_err(DocsError::bad_value)?;
-    let mut wrapped = vec![0; 4];
-    put_element(&mut wrapped, b"_id", id.as_raw());
-    close_document(&mut wrapped, 0);
-    let wrapped = RawDocument::from_bytes(&wrapped)
-        .map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?;
-    Ok(collection.get(&get_path(wrapped, "_id")).cloned())
 }
 
 /// Deletes the documents that match and returns their number.

@@ -3,18 +3,15 @@
 use std::cmp::Ordering;
 
 use bson::Bson;
-use bson::raw::RawBson;
 use tidemill_types::Value;
 
-use super::{EvalValue, Expression, invalid};
+use super::{EvalValue, Expression};
 use crate::error::Result;
 use crate::key::Key;
 
 /// Returns the key by which a value is ordered; no value comes first.
 pub(super) fn key(value: &EvalValue) -> Result<Key> {
-    let Some(value) = value else { return Ok(Key::of(&Value::Missing)) };
-    let raw = RawBson::try_from(value.clone()).map_err(invalid)?;
-    Ok(Key::of(&Value::from_bson(raw.as_raw_bson_ref())))
+    value.as_ref().map_or_else(|| Ok(Key::of(&Value::Missing)), Key::of_bson)
 }
 
 fn order(arguments: &[EvalValue]) -> Result<Ordering> {

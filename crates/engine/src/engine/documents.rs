@@ -139,6 +139,23 @@ impl Engine {
         merge(documents, options)
     }
 
+    /// Returns the number of documents that match `filter`, over all partitions. Without conditions it is kept, not found.
+    ///
+    /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter.
+    pub fn count_documents(&self, collection: &str, filter: &RawDocument) -> Result<u64> {
+        let spec = self.core.collection_spec(collection)?;
+        let filter = Filter::parse(filter)?;
+        let take = if spec.replicated { 1 } else { self.core.partitions().len() };
+        let counts = self.core.partitions().iter().take(take).map(|partition| {
+            partition
+                .view()
+                .documents
+                .collection(collection)
+                .map_or(0, |collection| collection.count(&filter))
+        });
+        Ok(counts.sum())
+    }
+
     /// Runs a document command and waits for its outcome.
     ///
     /// A command whose filter does not determine a partition goes to all of them (`multi`), or to the first
@@ -158,13 +175,16 @@ impl Engine {
             self.run_commands(route_to_all(core, &Command::CreateCollection(spec)), true, durability)?;
         }
         let replicated = collection_spec_of(core, &command)?.is_some_and(|s| s.replicated);
-        let filter = searched_filter(&command).cloned();
+        let Some(filter) = searched_filter(&command).cloned() else {
+            return self.run_commands(route(core, command)?, replicated, durability);
+        };
         for _ in 0..SEARCH_ATTEMPTS_MAX {
             let outcome = self.run_commands(route(core, command.clone())?, replicated, durability)?;
             // the document that was found may have been changed by another writer before this command
-            let missed = outcome.matched == 0 && outcome.errors.is_empty();
-            let Some(filter) = filter.as_ref().filter(|_| missed) else { return Ok(outcome) };
-            let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
+            if outcome.matched > 0 || !outcome.errors.is_empty() {
+                return Ok(outcome);
+            }
+            let filter = RawDocument::from_bytes(&filter).map_err(bad_bson)?;
             let first = FindOptions { limit: Some(1), ..FindOptions::default() };
             if self.find_documents(collection_of(&command), filter, &first)?.is_empty() {
                 return Ok(outcome);

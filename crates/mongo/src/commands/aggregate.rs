@@ -7,6 +7,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, cstr};
 use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, SortOrder};
 
+use super::collections::batch_size;
 use super::find;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, type_name, whole_number};
@@ -59,13 +60,11 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
     }
     let collection = call.collection()?;
     let stages = stages(call)?;
-    let batch_size = match call.document("cursor")? {
-        None => {
-            let message = "The 'cursor' option is required, except for aggregate with the explain argument";
-            return Err(CommandError::new(Code::FailedToParse, message));
-        }
-        Some(cursor) => cursor.get("batchSize")?.and_then(whole_number).and_then(|n| u64::try_from(n).ok()),
-    };
+    if call.document("cursor")?.is_none() {
+        let message = "The 'cursor' option is required, except for aggregate with the explain argument";
+        return Err(CommandError::new(Code::FailedToParse, message));
+    }
+    let batch_size = batch_size(call)?;
     let mut rest = stages.as_slice();
     // a leading $match is answered by indexes
     let filter = match rest {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bson::cstr;
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::RawDocumentBuf;
 use tidemill_docs::{CollectionSpec, Command, DocBytes, Filter};
 use tidemill_engine::CollectionInfo;
 use tidemill_types::ErrorKind;
@@ -190,9 +190,4 @@ fn append_sizes(reply: &mut RawDocumentBuf, documents: u64, bytes: u64, scale: u
 /// Returns the error for a collection that does not exist.
 pub(super) fn no_collection(call: &Call<'_>) -> CommandError {
     CommandError::new(Code::NamespaceNotFound, format!("ns does not exist: {}", call.namespace()))
-}
-
-/// Checks that a document of a command is one.
-pub(super) fn raw(bytes: &bytes::Bytes) -> Result<&RawDocument> {
-    Ok(RawDocument::from_bytes(bytes)?)
 }

@@ -2,7 +2,8 @@
 
 use bson::cstr;
 use bson::raw::RawDocumentBuf;
-use tidemill_docs::FindOptions;
+use tidemill_docs::Filter;
+use tidemill_types::ErrorKind;
 
 use super::find;
 use crate::error::Result;
@@ -18,10 +19,13 @@ pub(super) fn count(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result
     let filter = call.document("query")?.unwrap_or_else(|| find::empty());
     let skip = call.count("skip")?.unwrap_or(0);
     let limit = call.count("limit")?.filter(|limit| *limit > 0);
-    let found = if filter.is_empty() {
-        stored_count(shared, &collection)
-    } else {
-        find::find_documents(shared, &collection, filter, &FindOptions::default())?.len() as u64
+    let found = match shared.engine.count_documents(&collection, filter) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // the filter of a collection that does not exist may be wrong, too
+            Filter::parse(filter)?;
+            0
+        }
+        found => found?,
     };
     let counted = found.saturating_sub(skip).min(limit.unwrap_or(u64::MAX));
     let mut reply = RawDocumentBuf::new();
@@ -30,10 +34,4 @@ pub(super) fn count(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result
         Err(_) => reply.append(cstr!("n"), counted.cast_signed()),
     }
     Ok(ok(reply))
-}
-
-/// Returns the number of documents of a collection, which is kept.
-pub(super) fn stored_count(shared: &Shared, collection: &str) -> u64 {
-    let all = shared.engine.collections();
-    all.iter().find(|info| info.name == collection).map_or(0, |info| info.documents)
 }

@@ -50,7 +50,7 @@ pub(super) fn connection_status(
     _: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
     let mut users = RawArrayBuf::new();
-    if shared.credentials.is_some() && session.is_authenticated() {
+    if shared.credentials.is_some() && session.authenticated {
         let mut user = RawDocumentBuf::new();
         user.append(cstr!("user"), USER);
         user.append(cstr!("db"), "admin");

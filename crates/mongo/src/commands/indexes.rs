@@ -4,7 +4,7 @@ use bson::cstr;
 use bson::raw::{CString, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{CollectionSpec, Command, Direction, DocBytes, IndexSpec};
 
-use super::collections::{batch_size, no_collection, raw};
+use super::collections::{batch_size, no_collection};
 use super::update::require_collection;
 use super::write;
 use crate::error::{Code, CommandError, Result};
@@ -20,8 +20,11 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     call.allow(&["indexes", "commitQuorum"])?;
     let collection = call.collection()?;
     let durability = write::durability(call)?;
-    let indexes: Vec<IndexSpec> =
-        call.documents("indexes")?.iter().map(|index| parse(raw(index)?)).collect::<Result<_>>()?;
+    let indexes: Vec<IndexSpec> = call
+        .documents("indexes")?
+        .iter()
+        .map(|index| parse(RawDocument::from_bytes(index)?))
+        .collect::<Result<_>>()?;
     let created = shared.engine.collection_spec(&collection).is_err();
     let partitions = shared.engine.partitions();
     if let Some(index) =

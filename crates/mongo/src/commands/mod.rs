@@ -60,7 +60,7 @@ commands! {
     Anyone "saslStart" => sasl::start, "begins a login";
     Anyone "saslContinue" => sasl::proceed, "goes on with a login";
     Anyone "logout" => sasl::logout, "ends a login";
-    Anyone "endSessions" => sessions::end, "ends sessions";
+    Anyone "endSessions" => sessions::accept, "ends sessions";
     Authenticated "startSession" => sessions::start, "begins a session";
     Authenticated "refreshSessions" => sessions::accept, "keeps sessions open";
     Authenticated "killSessions" => sessions::accept, "ends sessions";
@@ -138,7 +138,7 @@ pub(crate) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Re
         }
         return Err(CommandError::new(Code::CommandNotFound, format!("no such command: '{}'", call.name)));
     };
-    if command.access == Access::Authenticated && !session.is_authenticated() {
+    if command.access == Access::Authenticated && !session.authenticated {
         let message = format!("Command {} requires authentication", call.name);
         return Err(CommandError::new(Code::Unauthorized, message));
     }

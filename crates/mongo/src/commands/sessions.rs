@@ -23,10 +23,6 @@ pub(super) fn start(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocu
     Ok(ok(reply))
 }
 
-pub(super) fn end(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
-    Ok(ok(RawDocumentBuf::new()))
-}
-
 pub(super) fn accept(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
     Ok(ok(RawDocumentBuf::new()))
 }

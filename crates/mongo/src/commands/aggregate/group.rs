@@ -1,10 +1,10 @@
 //! `$group`: accumulators by key.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bson::Bson;
 use bson::raw::{CString, RawBson, RawBsonRef, RawDocument};
-use tidemill_docs::{DocBytes, Expression, Key, get_path};
+use tidemill_docs::{DocBytes, Expression, Key};
 
 use super::with_id;
 use crate::error::{CommandError, Result};
@@ -37,7 +37,7 @@ struct State {
     count: i64,
     value: Option<Bson>,
     values: Vec<Bson>,
-    seen: HashMap<Key, ()>,
+    seen: HashSet<Key>,
 }
 
 impl Group {
@@ -93,7 +93,7 @@ impl Group {
         for document in documents {
             let raw = RawDocument::from_bytes(document)?;
             let id = self.id.eval(raw)?.unwrap_or(Bson::Null);
-            let at = *index.entry(key_of(&id)?).or_insert_with(|| {
+            let at = *index.entry(Key::of_bson(&id)?).or_insert_with(|| {
                 groups.push((id, self.fields.iter().map(|_| State::default()).collect()));
                 groups.len() - 1
             });
@@ -113,12 +113,6 @@ impl Group {
     }
 }
 
-/// Returns the key by which values are compared: 1, 1.0 and 1 as a long are one.
-fn key_of(value: &Bson) -> Result<Key> {
-    let wrapped = with_id(value)?;
-    Ok(Key::of(&get_path(&wrapped, "_id")))
-}
-
 impl State {
     fn add(&mut self, accumulator: Accumulator, value: Option<Bson>) -> Result<()> {
         match accumulator {
@@ -128,7 +122,7 @@ impl State {
                 let better = match &self.value {
                     None => true,
                     Some(best) => {
-                        let (new, best) = (key_of(&value)?, key_of(best)?);
+                        let (new, best) = (Key::of_bson(&value)?, Key::of_bson(best)?);
                         if accumulator == Accumulator::Min { new < best } else { new > best }
                     }
                 };
@@ -146,7 +140,7 @@ impl State {
             Accumulator::Push => self.values.extend(value),
             Accumulator::AddToSet => {
                 if let Some(value) = value
-                    && self.seen.insert(key_of(&value)?, ()).is_none()
+                    && self.seen.insert(Key::of_bson(&value)?)
                 {
                     self.values.push(value);
                 }
