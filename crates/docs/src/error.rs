@@ -73,6 +73,8 @@ pub enum ErrorCode {
     InclusionInExclusion = 31253,
     /// An exclusion in an inclusion projection.
     ExclusionInInclusion = 31254,
+    /// A document that a transaction writes has been changed by another writer.
+    WriteConflict = 112,
     /// A value that exists already under a unique key.
     DuplicateKey = 11000,
     /// A damaged checkpoint.
@@ -86,7 +88,9 @@ impl ErrorCode {
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::NamespaceNotFound | Self::IndexNotFound => ErrorKind::NotFound,
-            Self::DuplicateKey | Self::NamespaceExists | Self::IndexOptionsConflict => ErrorKind::Conflict,
+            Self::DuplicateKey | Self::NamespaceExists | Self::IndexOptionsConflict | Self::WriteConflict => {
+                ErrorKind::Conflict
+            }
             Self::SortMemoryExceeded | Self::StoreFull | Self::DocumentTooLarge => ErrorKind::LimitReached,
             Self::DataCorruption => ErrorKind::Corrupt,
             Self::Io => ErrorKind::Unavailable,

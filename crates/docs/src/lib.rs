@@ -5,6 +5,7 @@
 //! clock, no disk, no async. The owner of the partition writes commands to its log and applies them with
 //! [`Store::apply`]; a rule that the owner runs uses a [`Collection`] directly.
 
+mod changes;
 mod checkpoint;
 mod collection;
 mod command;
@@ -29,9 +30,11 @@ mod rows;
 mod sort;
 mod spec;
 mod store;
+mod transaction;
 mod update;
 mod validate;
 
+pub use changes::{DocumentChange, WriteTimes};
 pub use collection::Collection;
 pub use command::{Command, CommandOutcome, DocumentError, Modification};
 pub use error::{DocsError, ErrorCode, Result};
@@ -46,6 +49,7 @@ pub use projection::Projection;
 pub use sort::SortOrder;
 pub use spec::{CollectionSpec, Direction, IndexSpec};
 pub use store::{Store, StoreSnapshot};
+pub use transaction::{Savepoint, TransactionWrites, write_conflict};
 pub use update::{Update, UpdateOutcome};
 pub use validate::validate;
 

@@ -6,21 +6,23 @@ use std::sync::atomic::Ordering;
 use imbl::OrdMap;
 use tidemill_types::did_you_mean;
 
+use crate::changes::{ChangeRecorder, DocumentChange, WriteTimes};
 use crate::collection::{Collection, MemoryUsage};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::spec::CollectionSpec;
 
 /// Collections by name. A clone shares all of them.
-type Collections = OrdMap<Arc<str>, Arc<Collection>>;
+pub(crate) type Collections = OrdMap<Arc<str>, Arc<Collection>>;
 
 /// The documents of one partition. It has one writer and does no I/O. Other threads read its
 /// [`StoreSnapshot`]s.
 #[derive(Debug)]
 pub struct Store {
-    collections: Collections,
+    pub(crate) collections: Collections,
     limits: Arc<Limits>,
     usage: Arc<MemoryUsage>,
+    pub(crate) changes: Arc<ChangeRecorder>,
 }
 
 /// The documents of a store at one point in time, for readers of any thread. The store goes on meanwhile.
@@ -30,6 +32,7 @@ pub struct Store {
 #[derive(Debug, Clone)]
 pub struct StoreSnapshot {
     collections: Collections,
+    limits: Arc<Limits>,
     bytes: u64,
     usage: Arc<MemoryUsage>,
     /// [`MemoryUsage::superseded`] when the snapshot was taken.
@@ -78,13 +81,68 @@ impl StoreSnapshot {
 impl Store {
     /// Creates an empty store.
     pub fn new(limits: Limits) -> Self {
-        Self { collections: OrdMap::new(), limits: Arc::new(limits), usage: Arc::default() }
+        let changes = ChangeRecorder::new();
+        changes.set_collecting(false);
+        Self {
+            collections: OrdMap::new(),
+            limits: Arc::new(limits),
+            usage: Arc::default(),
+            changes: Arc::new(changes),
+        }
+    }
+
+    /// Creates a store for one transaction: it begins with the documents of a snapshot, and what it changes is its own. It
+    /// collects its changes.
+    pub fn fork(snapshot: &StoreSnapshot) -> Self {
+        let usage = MemoryUsage::default();
+        usage.bytes.store(snapshot.bytes, Ordering::Relaxed);
+        Self {
+            collections: snapshot.collections.clone(),
+            limits: snapshot.limits.clone(),
+            usage: Arc::new(usage),
+            changes: Arc::new(ChangeRecorder::collecting()),
+        }
+    }
+
+    /// Says which record of the log makes the changes that follow.
+    pub fn set_record(&mut self, record: u64) {
+        self.changes.set_record(record);
+    }
+
+    /// Sets whether changes are collected for [`Self::take_changes`].
+    pub fn collect_changes(&mut self, on: bool) {
+        self.changes.set_collecting(on);
+    }
+
+    /// Takes the changes collected so far, in the order in which they were made.
+    pub fn take_changes(&mut self) -> Vec<DocumentChange> {
+        self.changes.take()
+    }
+
+    /// Returns which records changed documents last, for a checkpoint.
+    pub fn write_times(&self) -> WriteTimes {
+        self.changes.write_times()
+    }
+
+    /// Restores what [`Self::write_times`] returned.
+    pub fn restore_write_times(&mut self, times: &WriteTimes) {
+        self.changes.restore(times);
+    }
+
+    pub(crate) fn superseded(&self) -> u64 {
+        self.usage.superseded.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_usage(&mut self, bytes: u64, superseded: u64) {
+        self.usage.bytes.store(bytes, Ordering::Relaxed);
+        self.usage.superseded.store(superseded, Ordering::Relaxed);
     }
 
     /// Returns the current state for readers, in constant time.
     pub fn snapshot(&self) -> StoreSnapshot {
         StoreSnapshot {
             collections: self.collections.clone(),
+            limits: self.limits.clone(),
             bytes: self.bytes(),
             usage: self.usage.clone(),
             superseded: self.usage.superseded.load(Ordering::Relaxed),
@@ -115,7 +173,8 @@ impl Store {
             ));
         }
         let bare = CollectionSpec { indexes: Vec::new(), ..spec.clone() };
-        let mut collection = Collection::new(bare, self.limits.clone(), self.usage.clone());
+        let mut collection =
+            Collection::new(bare, self.limits.clone(), self.usage.clone(), self.changes.clone());
         for index in &spec.indexes {
             collection.create_index(index.clone())?;
         }
@@ -152,9 +211,12 @@ impl Store {
 
     /// Drops a collection with its documents. Returns whether there was one.
     pub fn drop_collection(&mut self, name: &str) -> bool {
+        // as a change of this store, if it is a fork
+        self.collection_mut(name);
         let Some(gone) = self.collections.remove(name) else {
             return false;
         };
+        gone.note_dropped();
         gone.release_all();
         true
     }
@@ -166,7 +228,13 @@ impl Store {
 
     /// Returns the collection `name` mutably.
     pub fn collection_mut(&mut self, name: &str) -> Option<&mut Collection> {
-        self.collections.get_mut(name).map(Arc::make_mut)
+        let collection = self.collections.get_mut(name).map(Arc::make_mut)?;
+        // the collection of a fork still belongs to the store of the snapshot
+        if !Arc::ptr_eq(&collection.changes, &self.changes) {
+            collection.changes = self.changes.clone();
+            collection.usage = self.usage.clone();
+        }
+        Some(collection)
     }
 
     /// Returns the collection `name` mutably. Errors: `NamespaceNotFound`, with the name that may have been

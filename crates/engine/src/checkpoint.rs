@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tidemill_docs::{Store, StoreSnapshot};
+use tidemill_docs::{Store, StoreSnapshot, WriteTimes};
 use tidemill_log::disk::{Disk, FileReader, FileWriter};
 use tidemill_rules::{Counters, Executor, Program, TraceImage};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
+use crate::commit::{Decision, Decisions, TransactionId};
 use crate::dedupe::Dedupe;
 use crate::deployment::Deployment;
 use crate::entry::{self, Emission, Encoder, Entry, Streams};
@@ -33,6 +34,7 @@ pub struct StateImage {
     ids: Vec<(String, IdQueue)>,
     query_state: Vec<u8>,
     outbox: Vec<u8>,
+    write_times: Vec<u8>,
     store: StoreSnapshot,
     trace: TraceImage,
 }
@@ -56,6 +58,12 @@ struct CheckpointMeta {
     /// Emissions in the section behind the states of queries: the partition that each belongs to, and its bytes.
     #[serde(default)]
     outbox: Vec<(u32, u64)>,
+    /// Bytes of the section behind the emissions: which records changed documents last.
+    #[serde(default)]
+    write_times: u64,
+    /// Decisions on transactions of several partitions, by their ids.
+    #[serde(default)]
+    decisions: Vec<(String, Decision)>,
     /// `None` in a checkpoint of a version that did not count.
     #[serde(default)]
     transfers: Option<TransferCounts>,
@@ -78,6 +86,7 @@ impl StateImage {
             .filter(|_| !is_planted(PlantedBug::CheckpointWithoutIds))
             .map(|(stream, d)| (stream.clone(), d.ids()))
             .collect();
+        let write_times = encode_write_times(&state.store.write_times());
         let (units, flow) = state.query_state.with_runtimes(|flow| flow.save(queries))?;
         Ok(Self {
             meta: CheckpointMeta {
@@ -91,15 +100,31 @@ impl StateImage {
                 rules: state.executor.counters().clone(),
                 ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
                 outbox: entries.iter().map(|(target, entry)| (*target, entry.len() as u64)).collect(),
+                write_times: write_times.len() as u64,
+                decisions: state.decisions.iter().map(|(id, d)| (id.to_hex(), d.clone())).collect(),
                 transfers: Some(TransferCounts::clone(&state.transfers)),
                 id_fields: state.id_fields.clone(),
             },
             ids,
             query_state: flow,
             outbox: entries.into_iter().flat_map(|(_, entry)| entry).collect(),
+            write_times,
             store: state.store.snapshot(),
             trace: state.trace.image(),
         })
+    }
+
+    /// The last record of each other partition that belongs to a transaction which is in the image, by partition. The logs must have them
+    /// on the disk before the checkpoint counts, or a crash could take a part of a committed transaction.
+    pub fn last_commits(&self) -> BTreeMap<u32, Offset> {
+        let mut last = BTreeMap::new();
+        for (_, decision) in self.meta.decisions.iter().filter(|(_, decision)| decision.committed) {
+            for (partition, offset) in &decision.offsets {
+                let known = last.entry(*partition).or_insert(*offset);
+                *known = (*known).max(*offset);
+            }
+        }
+        last
     }
 
     /// The offset up to which records are in it.
@@ -113,7 +138,8 @@ impl StateImage {
     /// Format: magic, `u32` length and CRC32C of a JSON section, that section, `u32` CRC32C of the ids, the ids
     /// (16 bytes each, little-endian); where the first section names units of queries the same of their states
     /// (`docs/formats/flow-state.md`), one after another; where it names emissions the same of their log entries
-    /// (`docs/formats/entries.md`); then the documents as in `docs/formats/checkpoint-docs.md`.
+    /// (`docs/formats/entries.md`); where it has bytes of write times the same of them: a `u64` for whole collections, then `u16` and
+    /// `u64` for each bucket; then the documents as in `docs/formats/checkpoint-docs.md`.
     pub fn save(&self, disk: &dyn Disk, dir: &Path, copy: bool) -> Result<PathBuf> {
         let name = if copy { copy_name(self.meta.next) } else { file_name(self.meta.next) };
         let path = dir.join(name);
@@ -177,6 +203,10 @@ impl StateImage {
         if !self.meta.outbox.is_empty() {
             out.write_all(&crc32c::crc32c(&self.outbox).to_le_bytes())?;
             out.write_all(&self.outbox)?;
+        }
+        if !self.write_times.is_empty() {
+            out.write_all(&crc32c::crc32c(&self.write_times).to_le_bytes())?;
+            out.write_all(&self.write_times)?;
         }
         self.store.write_to(out).map_err(std::io::Error::other)
     }
@@ -373,7 +403,19 @@ fn read(
         }
     }
     let counts_transfers = meta.transfers.is_some();
-    let store = Store::read_from(input, store_limits(settings))?;
+    let mut write_times = WriteTimes::default();
+    if meta.write_times > 0 {
+        let bytes = read_section(input, std::iter::once(meta.write_times), "the times of writes")?;
+        write_times = decode_write_times(&bytes)?;
+    }
+    let mut decisions = Decisions::new();
+    for (id, decision) in meta.decisions {
+        let id = TransactionId::parse_str(&id);
+        let id = id.map_err(|e| Error::corrupt("the id of a transaction cannot be read").with_source(e))?;
+        decisions.insert(id, decision);
+    }
+    let mut store = Store::read_from(input, store_limits(settings))?;
+    store.restore_write_times(&write_times);
     let state = PartitionState {
         partition,
         store,
@@ -387,6 +429,7 @@ fn read(
         ledger: meta.ledger.into_iter().map(|(stream, counts)| (Arc::from(stream), counts)).collect(),
         executor: Executor::with_counters(program, &meta.rules),
         trace: new_trace(settings),
+        decisions,
         next: meta.next,
     }
     .prepare_for_app(program, settings)?;
@@ -404,6 +447,30 @@ fn read_section(input: &mut impl Read, lengths: impl Iterator<Item = u64>, what:
         return Err(Error::corrupt(format!("{what} do not match their checksum")));
     }
     Ok(bytes)
+}
+
+fn encode_write_times(times: &WriteTimes) -> Vec<u8> {
+    if *times == WriteTimes::default() {
+        return Vec::new();
+    }
+    let mut out = times.all.to_le_bytes().to_vec();
+    for (bucket, last) in &times.buckets {
+        out.extend(bucket.to_le_bytes());
+        out.extend(last.to_le_bytes());
+    }
+    out
+}
+
+fn decode_write_times(bytes: &[u8]) -> Result<WriteTimes> {
+    let damaged = || Error::corrupt("the times of writes end in the middle of one");
+    let (all, buckets) = bytes.split_first_chunk().ok_or_else(damaged)?;
+    let mut times = WriteTimes { all: u64::from_le_bytes(*all), buckets: Vec::new() };
+    for entry in buckets.chunks(10) {
+        let (bucket, last) = entry.split_first_chunk().ok_or_else(damaged)?;
+        let last = last.try_into().map_err(|_| damaged())?;
+        times.buckets.push((u16::from_le_bytes(*bucket), u64::from_le_bytes(last)));
+    }
+    Ok(times)
 }
 
 /// Emissions as log entries, with the partition that each belongs to.

@@ -3,10 +3,11 @@
 use bson::raw::{RawDocument, RawDocumentBuf};
 use tidemill_docs::{CollectionSpec, get_path};
 use tidemill_log::Durability;
-use tidemill_types::{Error, PartitionId, Result, Value, did_you_mean, partition_of_key};
+use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
 
 use crate::apply::ApplyReply;
 use crate::core::Core;
+use crate::document_snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 use crate::ingest::key_text;
 
@@ -39,13 +40,7 @@ impl Core {
 
     /// Returns the definition of a collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
-        let documents = &self.partitions()[0].view().documents;
-        documents.collection(name).map(|c| c.spec().clone()).ok_or_else(|| {
-            Error::not_found(format!(
-                "no collection `{name}`{}",
-                did_you_mean(name, documents.collection_names())
-            ))
-        })
+        DocumentSnapshot::now(self).spec(name).cloned()
     }
 
     /// Returns the partition of a document, or `None` if every partition has it.

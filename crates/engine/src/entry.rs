@@ -9,9 +9,12 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use bson::oid::ObjectId;
 use bytes::Bytes;
 use tidemill_types::ipc::{BatchEncoder, decode_batch};
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
+
+use crate::commit::{SessionWrite, TransactionPart};
 
 const EVENTS: u8 = 1;
 const COMMAND: u8 = 2;
@@ -19,6 +22,7 @@ const PUT: u8 = 3;
 const TICK: u8 = 4;
 const FORWARDED: u8 = 5;
 const ON_DEMAND: u8 = 6;
+const TRANSACTION: u8 = 7;
 
 /// Name of a source, and the position from which it continues.
 pub type SourcePosition = (String, u64);
@@ -55,6 +59,8 @@ pub enum Entry {
         /// Text of the query.
         text: String,
     },
+    /// The writes of a transaction to the documents of this partition.
+    Transaction(TransactionPart),
 }
 
 /// Events of one or several streams, in order of arrival.
@@ -152,6 +158,10 @@ impl Encoder {
                 write_bytes(&mut out, file.as_bytes());
                 write_bytes(&mut out, text.as_bytes());
             }
+            Entry::Transaction(part) => {
+                out.push(TRANSACTION);
+                write_transaction(&mut out, part);
+            }
         }
         Ok(out)
     }
@@ -222,6 +232,7 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
         TICK => Entry::Tick { jumps: input.jumps()? },
         ON_DEMAND => Entry::OnDemand { file: input.text()?, text: input.text()? },
         COMMAND => Entry::Command(input.blob()?),
+        TRANSACTION => Entry::Transaction(input.transaction()?),
         PUT => Entry::LoadDocuments {
             source: input.source()?,
             collection: input.text()?,
@@ -244,6 +255,22 @@ fn write_source(out: &mut Vec<u8>, source: Option<&SourcePosition>) {
         }
         None => out.push(0),
     }
+}
+
+fn write_transaction(out: &mut Vec<u8>, part: &TransactionPart) {
+    out.extend(part.id.bytes());
+    write_u32(out, part.participants.len());
+    part.participants.iter().for_each(|p| out.extend(p.0.to_le_bytes()));
+    out.extend(part.since.0.to_le_bytes());
+    match &part.session {
+        Some(SessionWrite { session, number }) => {
+            out.push(1);
+            write_bytes(out, session);
+            out.extend(number.to_le_bytes());
+        }
+        None => out.push(0),
+    }
+    write_bytes(out, &part.writes);
 }
 
 fn write_u32(out: &mut Vec<u8>, n: usize) {
@@ -330,6 +357,22 @@ impl EntryReader<'_> {
 
     fn provenance(&mut self) -> Result<Option<(PartitionId, Offset)>> {
         Ok(if self.u8()? == 1 { Some((PartitionId(self.u32()?), Offset(self.u64()?))) } else { None })
+    }
+
+    fn session(&mut self) -> Result<Option<SessionWrite>> {
+        Ok(match self.u8()? {
+            1 => Some(SessionWrite { session: self.blob()?, number: i64::from_le_bytes(self.array()?) }),
+            _ => None,
+        })
+    }
+
+    fn transaction(&mut self) -> Result<TransactionPart> {
+        let id = ObjectId::from_bytes(self.array()?);
+        let n = self.count()?;
+        let participants = (0..n).map(|_| Ok(PartitionId(self.u32()?))).collect::<Result<_>>()?;
+        let since = Offset(self.u64()?);
+        let session = self.session()?;
+        Ok(TransactionPart { id, participants, since, session, writes: self.blob()? })
     }
 
     fn jumps(&mut self) -> Result<Vec<(String, i64)>> {

@@ -1,5 +1,6 @@
 //! A partition: its place in the log, its state, and the threads' loops that own it.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,11 +11,13 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex, RwLock};
+use tidemill_docs::TransactionWrites;
 use tidemill_log::{ConsumedRecord, Content, Durability, NewRecord, Subscription, Ticket};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::apply::{self, Applied, ApplyReply, LogEntry};
 use crate::backlog::{Backlog, BacklogPermit};
+use crate::commit::{Decision, TransactionId, TransactionPart};
 use crate::deployment::TableRef;
 use crate::entry::{self, Emission, Encoder, Entry};
 use crate::outbox::{Outbox, Replies};
@@ -45,7 +48,9 @@ pub struct Partition {
     /// State. Only the owner writes it, and holds the lock while it applies a batch: [`Self::view`] is for readers that
     /// must not wait.
     pub state: RwLock<PartitionState>,
-    view: ArcSwap<PartitionView>,
+    view: Arc<ArcSwap<PartitionView>>,
+    /// Records that are durable and wait for the votes on a transaction before them. Only the owner uses them.
+    waiting: Mutex<Waiting>,
     /// Counters of rules and queries after the last applied batch.
     pub counters: PublishedCounters,
     /// Offset after the last applied record.
@@ -77,6 +82,44 @@ struct PendingRecord {
     permit: Option<BacklogPermit>,
 }
 
+/// Records that wait for the votes on the transaction that is the first of them.
+#[derive(Default)]
+struct Waiting {
+    records: VecDeque<PendingRecord>,
+    /// Whether this partition has voted.
+    voted: bool,
+    /// The committed transaction that this partition has applied and some other participant has not.
+    applied: Option<SharedCommit>,
+}
+
+impl Waiting {
+    fn is_some(&self) -> bool {
+        self.applied.is_some() || !self.records.is_empty()
+    }
+}
+
+/// A transaction of several partitions.
+#[derive(Clone)]
+struct SharedCommit {
+    id: TransactionId,
+    participants: Vec<PartitionId>,
+}
+
+impl PendingRecord {
+    fn part(&self) -> Option<&TransactionPart> {
+        match &self.record.entry {
+            Entry::Transaction(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Returns the transaction of several partitions that the record is a part of.
+    fn shared_commit(&self) -> Option<SharedCommit> {
+        let part = self.part().filter(|part| part.participants.len() > 1)?;
+        Some(SharedCommit { id: part.id, participants: part.participants.clone() })
+    }
+}
+
 /// Effects of a batch of records that outlast the lock on the state.
 #[derive(Default)]
 struct BatchEffects {
@@ -97,7 +140,8 @@ impl Partition {
             backlog: Backlog::new(queue_bytes),
             outbox: Outbox::new(queue_bytes),
             apply_lock: Mutex::new(()),
-            view: ArcSwap::from_pointee(PartitionView::new(&state)),
+            view: Arc::new(ArcSwap::from_pointee(PartitionView::new(&state))),
+            waiting: Mutex::default(),
             counters: PublishedCounters::of(&state),
             applied: AtomicU64::new(state.next.0),
             state: RwLock::new(state),
@@ -119,9 +163,21 @@ impl Partition {
     }
 
     /// Shows the present state to readers of [`Self::view`]. It must be one after a whole record.
-    pub fn publish(&self) {
+    pub fn publish(&self, services: &Services) {
         let state = self.state.read();
-        self.view.store(Arc::new(PartitionView::new(&state)));
+        let view = Arc::new(PartitionView::new(&state));
+        {
+            let _one_moment = services.commits.lock_views();
+            self.view.store(view);
+        }
+        self.counters.publish(&state);
+    }
+
+    /// Shows the present state, which is the one after a committed transaction, once all its participants have come as far.
+    fn publish_together(&self, services: &Services, commit: &SharedCommit) {
+        let state = self.state.read();
+        let view = Arc::new(PartitionView::new(&state));
+        services.commits.applied(commit.id, commit.participants.len(), self.view.clone(), view);
         self.counters.publish(&state);
     }
 
@@ -199,10 +255,15 @@ impl Partition {
     pub fn replay(
         &self,
         services: &Services,
-        record: LogEntry,
+        mut record: LogEntry,
         is_missing: &dyn Fn(&Emission) -> bool,
     ) -> Result<()> {
         let next = record.offset.next();
+        if let Entry::Transaction(part) = &record.entry
+            && part.participants.len() > 1
+        {
+            record.decision = Some(self.replayed_decision(services, part, record.offset));
+        }
         let mut effects = BatchEffects::default();
         self.apply_record(services, &mut self.state.write(), record, None, &mut effects)?;
         services.sinks.set_applied(self.id, next);
@@ -210,6 +271,22 @@ impl Partition {
         effects.emissions.retain(is_missing);
         self.enqueue_emissions(services, effects.emissions, Replies::new());
         Ok(())
+    }
+
+    /// Votes again on a transaction of several partitions, and waits until the others have come as far in their logs.
+    fn replayed_decision(&self, services: &Services, part: &TransactionPart, offset: Offset) -> Decision {
+        let commits = &services.commits;
+        if let Some(decision) = commits.decision(part.id, &part.participants) {
+            return decision;
+        }
+        self.vote(services, part, offset);
+        loop {
+            let seen = commits.changes();
+            if let Some(decision) = commits.decision(part.id, &part.participants) {
+                return decision;
+            }
+            commits.wait_after(seen, RETRY_INTERVAL);
+        }
     }
 
     /// Hands emissions to the forwarder, with the replies that wait until the emissions are forwarded.
@@ -240,9 +317,21 @@ impl Partition {
         }) {
             let Some(records) = consumed.take() else { break };
             self.process(services, records);
+            self.wait_for_votes(services);
         }
         // nobody takes attachments any more
         subscription.close();
+        *self.waiting.lock() = Waiting::default();
+    }
+
+    /// Applies the records behind a transaction of several partitions, once its votes are there. Returns early when the engine stops.
+    fn wait_for_votes(&self, services: &Services) {
+        while self.waiting.lock().is_some() && !services.is_stopping() {
+            let seen = services.commits.changes();
+            if !self.apply_waiting(services) {
+                services.commits.wait_after(seen, RETRY_INTERVAL);
+            }
+        }
     }
 
     /// Applies records that wait in the log and forwards what they emit to `targets`, all partitions by id, on the caller's thread,
@@ -255,6 +344,9 @@ impl Partition {
 
     /// Applies a batch of the records that wait in the log, on the caller's thread. Returns false if there were none.
     pub fn apply_queued(&self, services: &Services) -> bool {
+        if self.waiting.lock().is_some() {
+            return self.apply_waiting(services);
+        }
         let records = self.subscription.get().map_or(Ok(Vec::new()), |s| s.poll(RECORDS_PER_BATCH));
         match records {
             Ok(records) if records.is_empty() => false,
@@ -277,18 +369,88 @@ impl Partition {
     fn process(&self, services: &Services, records: Vec<ConsumedRecord>) {
         let next = records.first().map_or(Offset(0), |r| r.offset);
         let pending: Result<Vec<_>> = records.into_iter().map(|r| self.pending(services, r)).collect();
-        let mut records = match pending {
+        let records = match pending {
             Ok(records) => records,
             Err(e) => return self.fail(services, next, &e),
         };
-        // the records count as waiting until their emissions are in the outbox
-        let _permits: Vec<_> = records.iter_mut().filter_map(|r| r.permit.take()).collect();
         if self.wait_durable(services, &records) {
             services.wait_for_tails();
             services.wait_for_sinks();
             self.outbox.wait_for_room(|| services.is_stopping());
-            self.apply_batch(services, records);
+            self.waiting.lock().records.extend(records);
+            self.apply_waiting(services);
         }
+    }
+
+    /// Applies the waiting records up to a transaction whose votes are not all there. Returns whether it did anything.
+    fn apply_waiting(&self, services: &Services) -> bool {
+        let mut worked = false;
+        loop {
+            let mut waiting = self.waiting.lock();
+            let records = &waiting.records;
+            let alone = records.iter().position(|r| r.shared_commit().is_some()).unwrap_or(records.len());
+            let alone = if waiting.applied.is_some() { 0 } else { alone };
+            let batch: Vec<_> = waiting.records.drain(..alone).collect();
+            drop(waiting);
+            if !batch.is_empty() {
+                self.apply_batch(services, batch, None);
+                worked = true;
+            }
+            match self.step_commit(services) {
+                Some(true) => worked = true,
+                Some(false) | None => return worked,
+            }
+        }
+    }
+
+    /// Goes on with the transaction of several partitions that waits first: votes, applies it when it is decided, lets go of it when all
+    /// have applied it. Returns whether it went on, or `None` if none waits.
+    fn step_commit(&self, services: &Services) -> Option<bool> {
+        let mut waiting = self.waiting.lock();
+        if let Some(commit) = &waiting.applied {
+            if !services.commits.is_shown(commit.id) {
+                return Some(false);
+            }
+            services.commits.leave(commit.id, commit.participants.len());
+            waiting.applied = None;
+            return Some(true);
+        }
+        let first = waiting.records.front()?;
+        let commit = first.shared_commit()?;
+        if self.failed.load(Ordering::Acquire) {
+            waiting.records.clear();
+            return None;
+        }
+        if !waiting.voted {
+            let offset = first.record.offset;
+            let part = first.part()?.clone();
+            waiting.voted = true;
+            drop(waiting);
+            self.vote(services, &part, offset);
+            return Some(true);
+        }
+        let Some(decision) = services.commits.decision(commit.id, &commit.participants) else {
+            return Some(false);
+        };
+        waiting.voted = false;
+        let committed = decision.committed;
+        let mut record = waiting.records.pop_front()?;
+        record.record.decision = Some(decision);
+        match committed {
+            true => waiting.applied = Some(commit.clone()),
+            false => services.commits.leave(commit.id, commit.participants.len()),
+        }
+        drop(waiting);
+        self.apply_batch(services, vec![record], committed.then_some(&commit));
+        Some(true)
+    }
+
+    /// Votes on a transaction of several partitions.
+    fn vote(&self, services: &Services, part: &TransactionPart, offset: Offset) {
+        let _applying = self.apply_lock.lock();
+        let yes = TransactionWrites::from_bytes(&part.writes)
+            .and_then(|writes| self.state.write().store.check_commit(&writes, part.since.0));
+        services.commits.vote(part.id, self.id, offset, yes.is_ok());
     }
 
     /// Decodes a record, unless this process appended it and handed the entry over.
@@ -298,7 +460,7 @@ impl Partition {
             if matches!(entry, Entry::Events(_)) {
                 self.last_event_time.store(time.0, Ordering::Release);
             }
-            LogEntry { offset, time, entry }
+            LogEntry { offset, time, entry, decision: None }
         };
         match content {
             Content::Attachment(attachment) => {
@@ -338,7 +500,15 @@ impl Partition {
         durable
     }
 
-    fn apply_batch(&self, services: &Services, records: Vec<PendingRecord>) {
+    /// Applies records, and publishes their effects: together with the other participants if the record is that of `commit`.
+    fn apply_batch(
+        &self,
+        services: &Services,
+        mut records: Vec<PendingRecord>,
+        commit: Option<&SharedCommit>,
+    ) {
+        // the records count as waiting until their emissions are in the outbox
+        let _permits: Vec<_> = records.iter_mut().filter_map(|r| r.permit.take()).collect();
         let _applying = self.apply_lock.lock();
         if self.failed.load(Ordering::Acquire) {
             // dropping the records drops their reply channels, so their callers learn that there is no answer
@@ -349,7 +519,10 @@ impl Partition {
         let result = catch_unwind(AssertUnwindSafe(|| self.apply_records(services, records)));
         match result.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
             Ok(effects) => {
-                self.publish();
+                match commit {
+                    None => self.publish(services),
+                    Some(commit) => self.publish_together(services, commit),
+                }
                 self.refresh_next_timer(services);
                 services.sinks.set_applied(self.id, next);
                 self.set_applied(next);

@@ -73,7 +73,10 @@ pub fn open(
         outbox.retain(|emission| arrived.is_missing(partition.id, emission));
         partition.enqueue_emissions(&core, outbox, Vec::new());
     }
+    let decisions: Vec<_> = core.partitions().iter().map(|p| p.state.read().decisions.clone()).collect();
+    core.commits.begin_recovery(&decisions);
     report.records = replay_all(&core, &log_ends(&core), &arrived)?;
+    core.commits.end_recovery();
     if counts_transfers {
         report.warnings.extend(transfers::check(&core));
     } else {
@@ -262,7 +265,12 @@ fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &ArrivedEmissions) -> 
             .partitions()
             .iter()
             .zip(ends)
-            .map(|(partition, end)| scope.spawn(move || replay(core, partition, *end, arrived)))
+            .map(|(partition, end)| {
+                scope.spawn(move || {
+                    let _ended = EndOfReplay(core, partition.id);
+                    replay(core, partition, *end, arrived)
+                })
+            })
             .collect();
         threads
             .into_iter()
@@ -270,6 +278,15 @@ fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &ArrivedEmissions) -> 
             .collect()
     });
     results.into_iter().sum()
+}
+
+/// Tells the other partitions, also after a failure, that one has no more records of transactions that they wait for.
+struct EndOfReplay<'c>(&'c Core, PartitionId);
+
+impl Drop for EndOfReplay<'_> {
+    fn drop(&mut self) {
+        self.0.commits.end_replay(self.1);
+    }
 }
 
 /// Refuses a log that does not join the checkpoint, which is at offset `from`.
@@ -306,12 +323,12 @@ fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &ArrivedEmis
             let entry = entry::decode(&record.payload, &core.deployment.streams)
                 .map_err(|e| e.context(format!("partition {}, offset {}", partition.id, record.offset)))?;
             from = record.offset.next();
-            let record = LogEntry { offset: record.offset, time: record.time, entry };
+            let record = LogEntry { offset: record.offset, time: record.time, entry, decision: None };
             partition.replay(core, record, &missing)?;
             records += 1;
         }
     }
-    partition.publish();
+    partition.publish(core);
     Ok(records)
 }
 

@@ -14,6 +14,7 @@ use tidemill_types::Result;
 use crate::Analytics;
 use crate::backlog::InFlight;
 use crate::clock::Clock;
+use crate::commit::{CommitBoard, WriteLocks};
 use crate::counters::{AggregateCounts, EngineCounters};
 use crate::deployment::Deployment;
 use crate::disk_space::DiskSpace;
@@ -43,6 +44,10 @@ pub struct Services {
     pub tables: TableSet,
     /// Sinks; none for an engine in memory.
     pub sinks: SinkSet,
+    /// Commits of transactions of several partitions.
+    pub commits: CommitBoard,
+    /// Documents that open transactions have written.
+    pub write_locks: WriteLocks,
     /// Records written but not applied.
     pub in_flight: InFlight,
     /// Free space on the disk of the data directory.
@@ -87,6 +92,8 @@ impl Services {
             log,
             tables,
             sinks: SinkSet::default(),
+            commits: CommitBoard::default(),
+            write_locks: WriteLocks::default(),
             in_flight: InFlight::default(),
             subscribers: Subscribers::default(),
             analytics: OnceLock::new(),

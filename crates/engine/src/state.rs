@@ -9,6 +9,7 @@ use tidemill_docs::{Limits, Store};
 use tidemill_rules::{Executor, Program, Trace, TraceLimits};
 use tidemill_types::{Offset, PartitionId, Result};
 
+use crate::commit::Decisions;
 use crate::dedupe::Dedupe;
 use crate::deployment::Deployment;
 use crate::queries::runtime::QueryState;
@@ -40,6 +41,8 @@ pub struct PartitionState {
     pub executor: Executor,
     /// What `why` can explain.
     pub trace: Trace,
+    /// Decisions on transactions of several partitions.
+    pub decisions: Decisions,
     /// The next record to apply.
     pub next: Offset,
 }
@@ -71,6 +74,7 @@ impl PartitionState {
             ledger: OrdMap::new(),
             executor: Executor::new(program),
             trace: new_trace(settings),
+            decisions: Decisions::new(),
             next: Offset(0),
         }
         .prepare_for_app(program, settings)

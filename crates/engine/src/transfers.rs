@@ -85,13 +85,13 @@ pub fn check(core: &Core) -> Vec<String> {
 pub fn reset_counts(core: &Core) {
     for partition in core.partitions() {
         Arc::make_mut(&mut partition.state.write().transfers).received.clear();
-        partition.publish();
+        partition.publish(core);
     }
     for transfer in list(core) {
         let received = transfer.sent.saturating_sub(pending_rows(core, &transfer));
         if let Some(target) = core.partitions().get(transfer.to.0 as usize) {
             Arc::make_mut(&mut target.state.write().transfers).received.insert(transfer.from.0, received);
-            target.publish();
+            target.publish(core);
         }
     }
 }

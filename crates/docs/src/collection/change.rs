@@ -147,6 +147,9 @@ impl Collection {
         self.bytes = self.bytes - before.len() as u64 + after.len() as u64;
         self.supersede(before.len() as u64);
         self.rows.replace(slot, after.clone());
+        if let Some(row) = self.rows.get(slot) {
+            self.note(&row.key, Some(&before), Some(&after));
+        }
         Ok(UpdateOutcome { before: Some(before), after: Some(after) })
     }
 

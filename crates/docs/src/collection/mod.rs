@@ -18,6 +18,7 @@ use bytes::Bytes;
 use tidemill_types::Value;
 
 use crate::DocBytes;
+use crate::changes::{ChangeRecorder, DocumentChange};
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::index::{Index, IndexKeys, duplicate_key};
@@ -56,14 +57,20 @@ pub struct Collection {
     /// Bytes of the documents, without rows and indexes.
     bytes: u64,
     pub(crate) limits: Arc<Limits>,
-    usage: Arc<MemoryUsage>,
+    pub(crate) usage: Arc<MemoryUsage>,
+    pub(crate) changes: Arc<ChangeRecorder>,
 }
 
 impl Collection {
-    pub(crate) fn new(spec: CollectionSpec, limits: Arc<Limits>, usage: Arc<MemoryUsage>) -> Self {
+    pub(crate) fn new(
+        spec: CollectionSpec,
+        limits: Arc<Limits>,
+        usage: Arc<MemoryUsage>,
+        changes: Arc<ChangeRecorder>,
+    ) -> Self {
         let indexes = spec.indexes.iter().cloned().map(Index::new).collect();
         let shard_key = spec.shard_key.as_deref().filter(|k| *k != "_id").map(|k| Arc::new(Path::new(k)));
-        Self { spec: Arc::new(spec), shard_key, rows: Rows::new(), indexes, bytes: 0, limits, usage }
+        Self { spec: Arc::new(spec), shard_key, rows: Rows::new(), indexes, bytes: 0, limits, usage, changes }
     }
 
     /// Returns the definition, including indexes.
@@ -138,8 +145,10 @@ impl Collection {
         for (index, keys) in self.indexes.iter_mut().zip(keys) {
             index.add(keys, slot);
         }
-        self.rows.push(key.clone(), Bytes::copy_from_slice(doc));
+        let doc = Bytes::copy_from_slice(doc);
         self.bytes += doc.len() as u64;
+        self.note(&key, None, Some(&doc));
+        self.rows.push(key.clone(), doc);
         Ok(key)
     }
 
@@ -151,9 +160,39 @@ impl Collection {
         }
     }
 
+    /// Deletes the document whose `_id` has this key, if there is one.
+    pub(crate) fn delete_by_key(&mut self, key: &Key) -> Result<()> {
+        match self.slot(key) {
+            Some(slot) => self.delete_slot(slot).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the change of a document.
+    #[inline]
+    fn note(&self, key: &Key, before: Option<&DocBytes>, after: Option<&DocBytes>) {
+        self.changes.note(&self.spec.name, key);
+        if self.changes.is_collecting() {
+            let collection = self.spec.name.as_str().into();
+            let (before, after) = (before.cloned(), after.cloned());
+            self.changes.collect(DocumentChange { collection, key: key.clone(), before, after });
+        }
+    }
+
+    /// Notes that all documents are deleted.
+    pub(crate) fn note_dropped(&self) {
+        self.changes.note_all();
+        if self.changes.is_collecting() {
+            for (_, row) in self.rows.iter() {
+                self.note(&row.key, Some(&row.doc), None);
+            }
+        }
+    }
+
     /// Deletes all documents and returns their number.
     pub(crate) fn clear(&mut self) -> u64 {
         let gone = self.len() as u64;
+        self.note_dropped();
         self.release_all();
         self.rows = Rows::new();
         self.bytes = 0;
@@ -187,7 +226,9 @@ impl Collection {
         for (index, keys) in self.indexes.iter_mut().zip(keys) {
             index.remove(keys, slot);
         }
+        let key = row.key.clone();
         let doc = self.rows.take(slot);
+        self.note(&key, doc.as_ref(), None);
         let bytes = doc.as_ref().map_or(0, |d| d.len() as u64);
         self.bytes -= bytes;
         self.release(freed);

@@ -12,6 +12,7 @@ mod late_events;
 mod outbound;
 mod rejected;
 mod rule_context;
+mod transaction;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use tidemill_docs::{Command, CommandOutcome};
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
+use crate::commit::Decision;
 use crate::dedupe::row_id;
 use crate::deployment::{Deployment, TableRef};
 use crate::entry::{Emission, Entry, Events};
@@ -39,6 +41,8 @@ pub struct LogEntry {
     pub time: Timestamp,
     /// Decoded payload.
     pub entry: Entry,
+    /// The decision on a transaction of several partitions.
+    pub decision: Option<Decision>,
 }
 
 /// Effects of a record besides the changed state.
@@ -81,7 +85,8 @@ pub fn apply(
     record: LogEntry,
     wants_reply: bool,
 ) -> Result<Applied> {
-    let LogEntry { offset, time, entry } = record;
+    let LogEntry { offset, time, entry, decision } = record;
+    state.store.set_record(offset.0);
     let id = state.partition;
     let mut applier =
         RecordApplier { deployment, id, offset, time, wants_reply, applied: Applied::default() };
@@ -96,6 +101,7 @@ pub fn apply(
         }
         Entry::Tick { jumps } => Ok(applier.tick(state, &jumps)?),
         Entry::OnDemand { file, text } => applier.on_demand(state, &file, &text),
+        Entry::Transaction(part) => applier.transaction(state, &part, decision)?,
     };
     state.next = offset.next();
     Ok(Applied { reply: wants_reply.then_some(reply), ..applier.applied })

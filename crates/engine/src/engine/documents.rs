@@ -1,17 +1,18 @@
 //! Document reads and writes of callers: ids, routing to partitions, and merging of replies.
 
-use bson::raw::{RawDocument, RawDocumentBuf};
-use bson::{Bson, RawBsonRef};
-use bytes::Bytes;
-use tidemill_docs::{
-    CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Key, SortOrder, get_path,
-};
+use bson::Bson;
+use bson::raw::RawDocument;
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, Key, get_path};
 use tidemill_log::Durability;
-use tidemill_types::{Error, PartitionId, Result, Value};
+use tidemill_types::{Error, Result};
 
 use super::Engine;
 use crate::CollectionInfo;
-use crate::core::Core;
+use crate::commit::Transaction;
+use crate::document_routing::{
+    RoutedCommand, collection_of, collection_spec_of, merge_outcomes, route, route_to_all,
+};
+use crate::document_snapshot::DocumentSnapshot;
 use crate::documents::bad_bson;
 use crate::entry::Entry;
 
@@ -103,6 +104,16 @@ impl Engine {
         Ok(None)
     }
 
+    /// Returns the documents of all collections at this moment, for several reads.
+    pub fn document_snapshot(&self) -> DocumentSnapshot {
+        DocumentSnapshot::now(&self.core)
+    }
+
+    /// Begins a transaction on documents.
+    pub fn begin_transaction(&self) -> Transaction {
+        Transaction::new(self.core.clone())
+    }
+
     /// Returns the documents that match `filter`, over all partitions.
     ///
     /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter, sort or projection.
@@ -112,48 +123,14 @@ impl Engine {
         filter: &RawDocument,
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
-        let spec = self.core.collection_spec(collection)?;
-        let filter = Filter::parse(filter)?;
-        let take = if spec.replicated { 1 } else { self.core.partitions().len() };
-        if take == 1 {
-            let view = self.core.partitions()[0].view();
-            return Ok(view
-                .documents
-                .collection(collection)
-                .map_or(Ok(Vec::new()), |c| c.find(&filter, options))?);
-        }
-        // every partition returns its first skip + limit documents; the merged result is sorted and cut again
-        let wide = FindOptions {
-            sort: options.sort.clone(),
-            projection: None,
-            skip: 0,
-            limit: options.limit.map(|l| l.saturating_add(options.skip)),
-        };
-        let mut documents = Vec::new();
-        for partition in self.core.partitions() {
-            let view = partition.view();
-            if let Some(collection) = view.documents.collection(collection) {
-                documents.extend(collection.find(&filter, &wide)?);
-            }
-        }
-        merge(documents, options)
+        self.document_snapshot().find(collection, filter, options)
     }
 
     /// Returns the number of documents that match `filter`, over all partitions. Without conditions it is kept, not found.
     ///
     /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter.
     pub fn count_documents(&self, collection: &str, filter: &RawDocument) -> Result<u64> {
-        let spec = self.core.collection_spec(collection)?;
-        let filter = Filter::parse(filter)?;
-        let take = if spec.replicated { 1 } else { self.core.partitions().len() };
-        let counts = self.core.partitions().iter().take(take).map(|partition| {
-            partition
-                .view()
-                .documents
-                .collection(collection)
-                .map_or(0, |collection| collection.count(&filter))
-        });
-        Ok(counts.sum())
+        self.document_snapshot().count(collection, filter)
     }
 
     /// Runs a document command and waits for its outcome.
@@ -174,12 +151,14 @@ impl Engine {
             let spec = CollectionSpec::new(collection.clone());
             self.run_commands(route_to_all(core, &Command::CreateCollection(spec)), true, durability)?;
         }
-        let replicated = collection_spec_of(core, &command)?.is_some_and(|s| s.replicated);
+        let documents = self.document_snapshot();
+        let replicated = collection_spec_of(&documents, &command)?.is_some_and(|s| s.replicated);
         let Some(filter) = searched_filter(&command).cloned() else {
-            return self.run_commands(route(core, command)?, replicated, durability);
+            return self.run_commands(route(core, &documents, command)?, replicated, durability);
         };
         for _ in 0..SEARCH_ATTEMPTS_MAX {
-            let outcome = self.run_commands(route(core, command.clone())?, replicated, durability)?;
+            let routed = route(core, &self.document_snapshot(), command.clone())?;
+            let outcome = self.run_commands(routed, replicated, durability)?;
             // the document that was found may have been changed by another writer before this command
             if outcome.matched > 0 || !outcome.errors.is_empty() {
                 return Ok(outcome);
@@ -208,25 +187,8 @@ impl Engine {
             .map(|r| Ok((r.partition, Entry::Command(r.command.to_bytes()?))))
             .collect::<Result<_>>()?;
         let replies = self.core.write_and_wait(entries, durability)?;
-        let mut total = CommandOutcome::default();
-        for (i, (routed, reply)) in commands.iter().zip(replies).enumerate() {
-            let Some(mut outcome) = reply.outcome else { continue };
-            for error in &mut outcome.errors {
-                error.index = routed.request_indexes.get(error.index).copied().unwrap_or(error.index);
-            }
-            if !same || i == 0 {
-                total.inserted += outcome.inserted;
-                total.matched += outcome.matched;
-                total.modified += outcome.modified;
-                total.deleted += outcome.deleted;
-                total.upserted_id = total.upserted_id.or(outcome.upserted_id);
-                total.before = total.before.or(outcome.before);
-                total.after = total.after.or(outcome.after);
-                total.errors.extend(outcome.errors);
-            }
-        }
-        total.errors.sort_by_key(|e| e.index);
-        Ok(total)
+        let outcomes = replies.into_iter().map(|reply| reply.outcome.unwrap_or_default());
+        Ok(merge_outcomes(&commands, outcomes, same))
     }
 }
 
@@ -241,183 +203,5 @@ fn searched_filter(command: &Command) -> Option<&DocBytes> {
         | Command::Replace { filter, upsert: false, .. }
         | Command::FindAndModify { filter, upsert: false, .. } => Some(filter),
         _ => None,
-    }
-}
-
-/// Command for one partition.
-struct RoutedCommand {
-    partition: PartitionId,
-    command: Command,
-    /// For inserts: the position of each document in the request.
-    request_indexes: Vec<usize>,
-}
-
-/// Sorts, cuts and projects the documents found in several partitions.
-fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
-    if !options.sort.is_empty() {
-        documents.sort_by_cached_key(|doc| options.sort.key(doc));
-    }
-    let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
-    let limit = options.limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(usize::MAX);
-    let page = documents.into_iter().skip(skip).take(limit);
-    match &options.projection {
-        None => Ok(page.collect()),
-        Some(projection) => page
-            .map(|doc| {
-                let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
-                Ok(projection.apply(raw)?.into_bytes().into())
-            })
-            .collect(),
-    }
-}
-
-/// Returns the collection of a command.
-fn collection_of(command: &Command) -> &str {
-    match command {
-        Command::Insert { collection, .. }
-        | Command::Update { collection, .. }
-        | Command::Replace { collection, .. }
-        | Command::Delete { collection, .. }
-        | Command::FindAndModify { collection, .. }
-        | Command::CreateIndex { collection, .. }
-        | Command::DropIndex { collection, .. }
-        | Command::Drop { collection } => collection,
-        Command::CreateCollection(spec) => &spec.name,
-    }
-}
-
-fn route_to_all(core: &Core, command: &Command) -> Vec<RoutedCommand> {
-    let to = |partition| RoutedCommand { partition, command: command.clone(), request_indexes: Vec::new() };
-    core.partitions().iter().map(|p| to(p.id)).collect()
-}
-
-/// Routes a command to its partitions.
-fn route(core: &Core, command: Command) -> Result<Vec<RoutedCommand>> {
-    let Some(spec) = collection_spec_of(core, &command)? else { return Ok(route_to_all(core, &command)) };
-    match command {
-        Command::Insert { collection, docs, ordered } => {
-            route_insert(core, &spec, &collection, &docs, ordered)
-        }
-        Command::Replace { collection, filter, doc, upsert, upsert_id } => {
-            let doc = if upsert { with_id_of_filter(core, &collection, &filter, &doc)? } else { doc };
-            let home = RawDocument::from_bytes(&doc).ok().and_then(|d| core.partition_of_document(&spec, d));
-            let command = Command::Replace { collection, filter, doc, upsert, upsert_id };
-            route_single(core, &spec, command, home)
-        }
-        Command::Update { multi: false, .. }
-        | Command::Delete { multi: false, .. }
-        | Command::FindAndModify { .. } => route_single(core, &spec, command, None),
-        other => Ok(route_to_all(core, &other)),
-    }
-}
-
-fn route_insert(
-    core: &Core,
-    spec: &CollectionSpec,
-    collection: &str,
-    docs: &[DocBytes],
-    ordered: bool,
-) -> Result<Vec<RoutedCommand>> {
-    let mut by_partition: Vec<(Vec<DocBytes>, Vec<usize>)> =
-        vec![Default::default(); core.partitions().len()];
-    for (place, doc) in docs.iter().enumerate() {
-        let raw = RawDocument::from_bytes(doc).map_err(bad_bson)?;
-        let doc: Bytes = core.with_id(collection, raw)?.into_bytes().into();
-        let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
-        let home = core.partition_of_document(spec, raw).map(|p| p.0 as usize);
-        for (_, (docs, places)) in
-            by_partition.iter_mut().enumerate().filter(|(p, _)| home.is_none_or(|h| h == *p))
-        {
-            docs.push(doc.clone());
-            places.push(place);
-        }
-    }
-    let routed = by_partition.into_iter().enumerate().filter(|(_, (docs, _))| !docs.is_empty());
-    Ok(routed
-        .map(|(p, (docs, places))| RoutedCommand {
-            partition: PartitionId(p as u32),
-            command: Command::Insert { collection: collection.to_owned(), docs, ordered },
-            request_indexes: places,
-        })
-        .collect())
-}
-
-/// Routes a command on one document: to every partition of a replicated collection, else to the partition
-/// that the filter determines, else to the one with the first match in the command's order, else to `home`, else to the first.
-fn route_single(
-    core: &Core,
-    spec: &CollectionSpec,
-    command: Command,
-    home: Option<PartitionId>,
-) -> Result<Vec<RoutedCommand>> {
-    let to = |partition, command| Ok(vec![RoutedCommand { partition, command, request_indexes: Vec::new() }]);
-    if spec.replicated {
-        return Ok(route_to_all(core, &command));
-    }
-    let (filter, sort) = match &command {
-        Command::Update { filter, .. } | Command::Replace { filter, .. } | Command::Delete { filter, .. } => {
-            (filter, None)
-        }
-        Command::FindAndModify { filter, sort, .. } => (filter, sort.as_ref()),
-        _ => return Ok(route_to_all(core, &command)),
-    };
-    let raw = RawDocument::from_bytes(filter).map_err(bad_bson)?;
-    let shard_value = raw.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();
-    if let Some(value) =
-        shard_value.filter(|v| !matches!(v, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_)))
-    {
-        return to(core.partition_of_value(&Value::from_bson(value)), command);
-    }
-    let parsed = Filter::parse(raw)?;
-    let sort = match sort {
-        Some(sort) => SortOrder::parse(RawDocument::from_bytes(sort).map_err(bad_bson)?)?,
-        None => SortOrder::default(),
-    };
-    let options = FindOptions { sort, limit: Some(1), ..FindOptions::default() };
-    let mut first = None;
-    for partition in core.partitions() {
-        let view = partition.view();
-        let Some(collection) = view.documents.collection(&spec.name) else { continue };
-        let Some(found) = collection.find(&parsed, &options)?.into_iter().next() else { continue };
-        if options.sort.is_empty() {
-            return to(partition.id, command);
-        }
-        let key = options.sort.key(&found);
-        if first.as_ref().is_none_or(|(least, _)| key < *least) {
-            first = Some((key, partition.id));
-        }
-    }
-    to(first.map(|(_, id)| id).or(home).unwrap_or(PartitionId(0)), command)
-}
-
-/// Returns the definition of the collection of a command; `None` if the command creates it.
-fn collection_spec_of(core: &Core, command: &Command) -> Result<Option<CollectionSpec>> {
-    match command {
-        Command::CreateCollection(_) => Ok(None),
-        other => core.collection_spec(collection_of(other)).map(Some),
-    }
-}
-
-/// Returns the replacement with its own `_id`, else that of the filter, else as [`Core::with_id`] adds
-/// one.
-fn with_id_of_filter(core: &Core, collection: &str, filter: &DocBytes, doc: &DocBytes) -> Result<DocBytes> {
-    let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
-    let doc = RawDocument::from_bytes(doc).map_err(bad_bson)?;
-    // update operators are not a replacement: they must stay first, so that the store rejects them
-    if doc.into_iter().next().is_some_and(|e| e.is_ok_and(|(name, _)| name.as_str().starts_with('$'))) {
-        return Ok(Bytes::copy_from_slice(doc.as_bytes()));
-    }
-    let id = filter.get("_id").ok().flatten().filter(|v| !matches!(v, RawBsonRef::Document(_)));
-    match (get_path(doc, "_id"), id) {
-        (Value::Missing, Some(id)) => {
-            let mut with_id = RawDocumentBuf::new();
-            with_id.append(bson::cstr!("_id"), id);
-            for element in doc {
-                let (name, value) = element.map_err(bad_bson)?;
-                with_id.append(name, value);
-            }
-            Ok(with_id.into_bytes().into())
-        }
-        _ => Ok(core.with_id(collection, doc)?.into_bytes().into()),
     }
 }

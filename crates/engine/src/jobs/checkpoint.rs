@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use tidemill_types::{Error, PartitionId, Result};
+use tidemill_log::Durability;
+use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use super::flush::flush;
 use super::sinks;
 use crate::checkpoint::{self, StateImage};
 use crate::core::Core;
+use crate::partition::Partition;
 
 /// Checkpoints kept per partition: the last, and one to fall back to when it is damaged.
 const CHECKPOINTS_KEPT: usize = 2;
@@ -34,6 +36,7 @@ pub fn checkpoint(core: &Core) -> Result<()> {
         let dir = checkpoint::checkpoint_dir(&core.dir, partition.id);
         let last = checkpoint::list(&*core.disk, &dir)?.last().map(|(offset, _)| *offset);
         let _round = partition.apply_lock.lock();
+        forget_decisions(core, partition);
         let state = partition.state.read();
         if last != Some(state.next) {
             let outbox = partition.outbox.unconfirmed(&*core.log);
@@ -52,10 +55,22 @@ pub fn checkpoint(core: &Core) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
+/// Forgets decisions on transactions whose records no other partition can replay any more.
+fn forget_decisions(core: &Core, partition: &Partition) {
+    let mut state = partition.state.write();
+    let is_needed = |other: &u32, offset: &Offset| core.log.start(PartitionId(*other)) <= *offset;
+    state.decisions.retain(|_, decision| {
+        decision.offsets.iter().any(|(other, offset)| *other != partition.id.0 && is_needed(other, offset))
+    });
+}
+
 /// Writes a partition's checkpoint, if everything below it is where it must be, and drops the log below.
 fn publish_checkpoint(core: &Core, id: PartitionId, image: &StateImage) -> Result<()> {
     if !core.checkpoints_allowed() {
         return Err(Error::unavailable("a partition stopped applying its log; no checkpoint is taken"));
+    }
+    for (other, offset) in image.last_commits() {
+        core.log.sync(PartitionId(other), offset, Durability::Fsync)?;
     }
     let durable = core.log.durable(id);
     if durable < image.next() {

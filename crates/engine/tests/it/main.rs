@@ -16,6 +16,7 @@ mod sinks;
 mod sources;
 mod testing;
 mod together;
+mod transactions;
 
 use std::path::Path;
 

@@ -1,0 +1,149 @@
+//! What a store notes of each change of a document: which record made it, and, if asked to, both versions.
+//!
+//! Transactions of several clients compare the first, change streams and transactions of one client read the second.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::DocBytes;
+use crate::key::Key;
+
+/// Buckets of [`WriteTimes`]. Two documents share a bucket with a probability of one in this many, and then a transaction
+/// sees a conflict that there is not.
+const BUCKETS: usize = 1 << 16;
+
+/// A change of one document.
+#[derive(Debug, Clone)]
+pub struct DocumentChange {
+    /// Name of the collection.
+    pub collection: Arc<str>,
+    /// Key of its `_id`.
+    pub key: Key,
+    /// The document before; `None` if it was inserted.
+    pub before: Option<DocBytes>,
+    /// The document after; `None` if it was deleted.
+    pub after: Option<DocBytes>,
+}
+
+/// For each bucket of documents, the last record that changed one of them. Part of a checkpoint, because whether a
+/// transaction conflicts must not depend on when the engine was restarted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WriteTimes {
+    /// Buckets that are not 0: their number, and 1 + the number of the record.
+    pub buckets: Vec<(u16, u64)>,
+    /// 1 + the number of the last record that deleted all documents of a collection at once.
+    pub all: u64,
+}
+
+/// Notes of the changes of one store. It has one writer.
+#[derive(Debug)]
+pub(crate) struct ChangeRecorder {
+    /// 1 + the number of the record whose changes are noted.
+    record: AtomicU64,
+    /// As in [`WriteTimes`]; empty for a store whose changes nobody compares.
+    buckets: Box<[AtomicU64]>,
+    all: AtomicU64,
+    collecting: AtomicBool,
+    collected: Mutex<Vec<DocumentChange>>,
+}
+
+impl ChangeRecorder {
+    /// Creates the recorder of a store that applies the records of a log.
+    pub fn new() -> Self {
+        Self { buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(), ..Self::collecting() }
+    }
+
+    /// Creates the recorder of a store of one transaction, which collects its changes.
+    pub fn collecting() -> Self {
+        Self {
+            record: AtomicU64::new(0),
+            buckets: Box::default(),
+            all: AtomicU64::new(0),
+            collecting: AtomicBool::new(true),
+            collected: Mutex::default(),
+        }
+    }
+
+    pub fn set_collecting(&self, on: bool) {
+        self.collecting.store(on, Ordering::Relaxed);
+    }
+
+    /// Returns whether both versions of a changed document are wanted.
+    #[inline]
+    pub fn is_collecting(&self) -> bool {
+        self.collecting.load(Ordering::Relaxed)
+    }
+
+    pub fn set_record(&self, record: u64) {
+        self.record.store(record + 1, Ordering::Relaxed);
+    }
+
+    /// Notes that a document was changed by the present record.
+    #[inline]
+    pub fn note(&self, collection: &str, key: &Key) {
+        if let Some(bucket) = self.buckets.get(bucket(collection, key)) {
+            bucket.store(self.record.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the present record deleted all documents of a collection.
+    pub fn note_all(&self) {
+        self.all.store(self.record.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Returns 1 + the number of the last record that may have changed a document.
+    pub fn last(&self, collection: &str, key: &Key) -> u64 {
+        let own = self.buckets.get(bucket(collection, key)).map_or(0, |b| b.load(Ordering::Relaxed));
+        own.max(self.all.load(Ordering::Relaxed))
+    }
+
+    /// Takes back what was noted for a document, given what [`Self::last`] was before.
+    pub fn set_last(&self, collection: &str, key: &Key, last: u64) {
+        if let Some(bucket) = self.buckets.get(bucket(collection, key)) {
+            bucket.store(last, Ordering::Relaxed);
+        }
+    }
+
+    pub fn collect(&self, change: DocumentChange) {
+        self.collected.lock().unwrap_or_else(PoisonError::into_inner).push(change);
+    }
+
+    /// Takes the changes collected so far.
+    pub fn take(&self) -> Vec<DocumentChange> {
+        std::mem::take(&mut self.collected.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the number of changes collected so far.
+    pub fn collected(&self) -> usize {
+        self.collected.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Forgets the changes collected after the first `count`.
+    pub fn truncate(&self, count: usize) {
+        self.collected.lock().unwrap_or_else(PoisonError::into_inner).truncate(count);
+    }
+
+    pub fn write_times(&self) -> WriteTimes {
+        let buckets = self.buckets.iter().enumerate();
+        let used = buckets.map(|(at, bucket)| (at as u16, bucket.load(Ordering::Relaxed)));
+        WriteTimes {
+            buckets: used.filter(|(_, last)| *last > 0).collect(),
+            all: self.all.load(Ordering::Relaxed),
+        }
+    }
+
+    pub fn restore(&self, times: &WriteTimes) {
+        for (at, last) in &times.buckets {
+            if let Some(bucket) = self.buckets.get(usize::from(*at)) {
+                bucket.store(*last, Ordering::Relaxed);
+            }
+        }
+        self.all.store(times.all, Ordering::Relaxed);
+    }
+}
+
+/// Returns the bucket of a document. Checkpoints contain buckets, so this must stay as it is.
+fn bucket(collection: &str, key: &Key) -> usize {
+    crc32c::crc32c_append(crc32c::crc32c(collection.as_bytes()), key.as_bytes()) as usize % BUCKETS
+}

@@ -1,0 +1,197 @@
+//! Votes of the owners of partitions on the transactions that they take part in.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use serde::{Deserialize, Serialize};
+use tidemill_types::{Offset, PartitionId};
+
+use super::TransactionId;
+use crate::view::PartitionView;
+
+/// Whether a transaction was committed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Whether all voted yes.
+    pub committed: bool,
+    /// Offsets of its records, by partition; those that had no record are missing.
+    pub offsets: BTreeMap<u32, Offset>,
+}
+
+/// Decisions of a partition by transaction. They are kept, also in its checkpoints, as long as the log of another participant has
+/// its record, because that one may have to apply it again and needs the vote of this one.
+pub type Decisions = BTreeMap<TransactionId, Decision>;
+
+/// Votes and decisions of the transactions of several partitions.
+#[derive(Default)]
+pub struct CommitBoard {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    order: Mutex<()>,
+    published: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Inner {
+    open: HashMap<TransactionId, OpenCommit>,
+    /// Decisions that checkpoints have, during recovery.
+    known: HashMap<TransactionId, Decision>,
+    /// Partitions that have replayed their whole log, during recovery: a record that has not come by then does not exist.
+    replayed: Option<BTreeSet<PartitionId>>,
+    /// Number of changes, so that nobody waits for one that has happened.
+    changes: u64,
+}
+
+/// A transaction that some participants have reached.
+#[derive(Default)]
+struct OpenCommit {
+    votes: BTreeMap<PartitionId, Vote>,
+    /// The views of those that have applied it; they are shown together.
+    applied: Vec<(Arc<ArcSwap<PartitionView>>, Arc<PartitionView>)>,
+    shown: bool,
+    /// Participants that have nothing more to ask.
+    left: usize,
+}
+
+enum Vote {
+    Yes(Offset),
+    No(Offset),
+    /// The log has no record of the transaction.
+    Absent,
+}
+
+impl CommitBoard {
+    /// Begins a recovery: `known` are the decisions in the checkpoints.
+    pub fn begin_recovery<'d>(&self, known: impl IntoIterator<Item = &'d Decisions>) {
+        let mut inner = self.inner.lock();
+        inner.known = known.into_iter().flatten().map(|(id, decision)| (*id, decision.clone())).collect();
+        inner.replayed = Some(BTreeSet::new());
+    }
+
+    /// Says that a partition has replayed its log, or cannot.
+    pub fn end_replay(&self, partition: PartitionId) {
+        let mut inner = self.inner.lock();
+        if let Some(replayed) = &mut inner.replayed {
+            replayed.insert(partition);
+        }
+        self.notify(inner);
+    }
+
+    /// Ends the recovery.
+    pub fn end_recovery(&self) {
+        let mut inner = self.inner.lock();
+        inner.replayed = None;
+        inner.known.clear();
+        inner.open.clear();
+    }
+
+    /// Locks the order of commits: their records must have the same order in all logs.
+    pub fn order(&self) -> MutexGuard<'_, ()> {
+        self.order.lock()
+    }
+
+    /// Locks what readers see: while it is held, no partition publishes a view.
+    pub fn lock_views(&self) -> MutexGuard<'_, ()> {
+        self.published.lock()
+    }
+
+    /// Votes for a partition that has reached its record at `offset`.
+    pub fn vote(&self, id: TransactionId, partition: PartitionId, offset: Offset, yes: bool) {
+        let vote = if yes { Vote::Yes(offset) } else { Vote::No(offset) };
+        let mut inner = self.inner.lock();
+        inner.open.entry(id).or_default().votes.insert(partition, vote);
+        self.notify(inner);
+    }
+
+    /// Votes for a partition whose log did not take the record.
+    pub fn vote_absent(&self, id: TransactionId, partition: PartitionId) {
+        let mut inner = self.inner.lock();
+        let commit = inner.open.entry(id).or_default();
+        commit.votes.insert(partition, Vote::Absent);
+        commit.left += 1;
+        self.notify(inner);
+    }
+
+    /// Returns the decision, if it is known by now.
+    pub fn decision(&self, id: TransactionId, participants: &[PartitionId]) -> Option<Decision> {
+        let inner = self.inner.lock();
+        if let Some(known) = inner.known.get(&id) {
+            return Some(known.clone());
+        }
+        let votes = inner.open.get(&id).map(|commit| &commit.votes)?;
+        let replayed = |partition| inner.replayed.as_ref().is_some_and(|all| all.contains(partition));
+        let mut decision = Decision { committed: true, offsets: BTreeMap::new() };
+        for partition in participants {
+            match votes.get(partition) {
+                Some(Vote::Yes(offset)) => drop(decision.offsets.insert(partition.0, *offset)),
+                Some(Vote::No(offset)) => {
+                    decision.offsets.insert(partition.0, *offset);
+                    decision.committed = false;
+                }
+                Some(Vote::Absent) => decision.committed = false,
+                None if replayed(partition) => decision.committed = false,
+                None => return None,
+            }
+        }
+        Some(decision)
+    }
+
+    /// Takes the view of a partition that has applied a committed transaction, and shows the views of all participants once all have
+    /// applied it.
+    pub fn applied(
+        &self,
+        id: TransactionId,
+        participants: usize,
+        place: Arc<ArcSwap<PartitionView>>,
+        view: Arc<PartitionView>,
+    ) {
+        let mut inner = self.inner.lock();
+        let commit = inner.open.entry(id).or_default();
+        commit.applied.push((place, view));
+        if commit.applied.len() == participants {
+            let _shown_together = self.published.lock();
+            for (place, view) in commit.applied.drain(..) {
+                place.store(view);
+            }
+            commit.shown = true;
+        }
+        self.notify(inner);
+    }
+
+    /// Returns whether the views of all participants are shown.
+    pub fn is_shown(&self, id: TransactionId) -> bool {
+        self.inner.lock().open.get(&id).is_none_or(|commit| commit.shown)
+    }
+
+    /// Says that a participant has nothing more to ask.
+    pub fn leave(&self, id: TransactionId, participants: usize) {
+        let mut inner = self.inner.lock();
+        if let Some(commit) = inner.open.get_mut(&id) {
+            commit.left += 1;
+            if commit.left >= participants {
+                inner.open.remove(&id);
+            }
+        }
+    }
+
+    /// Returns the number of changes so far, for [`Self::wait_after`].
+    pub fn changes(&self) -> u64 {
+        self.inner.lock().changes
+    }
+
+    /// Waits until there are more than `seen` changes, at most `most`.
+    pub fn wait_after(&self, seen: u64, most: Duration) {
+        let mut inner = self.inner.lock();
+        if inner.changes == seen {
+            self.changed.wait_for(&mut inner, most);
+        }
+    }
+
+    fn notify(&self, mut inner: MutexGuard<'_, Inner>) {
+        inner.changes += 1;
+        self.changed.notify_all();
+    }
+}

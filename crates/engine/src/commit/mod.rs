@@ -1,0 +1,50 @@
+//! Commits of transactions on documents of several partitions.
+//!
+//! A transaction reads a [`crate::DocumentSnapshot`] and collects its writes in [`transaction::Transaction`]. Its commit is one record in the
+//! log of each partition that it writes to, all with the same id. The owner of each partition votes when it reaches its
+//! record: yes, if none of the documents has been changed since the snapshot. The transaction is committed if all of
+//! them vote yes. An owner applies nothing after its record until the votes of the others are there, and shows nothing of a
+//! committed transaction before all of them have applied it. A vote depends on the log only, so a replay repeats it.
+//!
+//! The logs have the records of two transactions in the same order ([`CommitBoard::order`]), so owners never wait for each other in a
+//! circle. What happens when some of the records are missing after a crash is in `docs/rfcs/0009-transactions.md`.
+
+mod board;
+mod locks;
+mod transaction;
+
+pub use board::{CommitBoard, Decision, Decisions};
+pub use locks::WriteLocks;
+pub use transaction::Transaction;
+
+use bson::oid::ObjectId;
+use bytes::Bytes;
+use tidemill_types::{Offset, PartitionId};
+
+/// Id of a transaction.
+pub type TransactionId = ObjectId;
+
+/// What the log of one partition has of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransactionPart {
+    /// Id of the transaction.
+    pub id: TransactionId,
+    /// All partitions that it writes to, in ascending order.
+    pub participants: Vec<PartitionId>,
+    /// Offset of the snapshot in this partition: the transaction has read what the records below it have made.
+    pub since: Offset,
+    /// The writes of this partition: `tidemill_docs::TransactionWrites`, encoded.
+    pub writes: Bytes,
+    /// The client session that commits it.
+    pub session: Option<SessionWrite>,
+}
+
+/// Number of a write or a transaction within a client session (`lsid` and `txnNumber` of MongoDB's protocol), by which a repetition is
+/// recognised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionWrite {
+    /// Id of the session.
+    pub session: Bytes,
+    /// Number of the write; it increases within a session.
+    pub number: i64,
+}

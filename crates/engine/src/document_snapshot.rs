@@ -1,0 +1,138 @@
+//! Documents of all partitions at one moment.
+
+use bson::raw::RawDocument;
+use tidemill_docs::{Collection, CollectionSpec, DocBytes, Filter, FindOptions, Key, StoreSnapshot};
+use tidemill_types::{Error, Offset, Result, Value, did_you_mean};
+
+use crate::core::Core;
+use crate::documents::bad_bson;
+
+/// The documents of all partitions at one moment: with every write that was answered before, and with all or nothing of a
+/// transaction. Taking one takes constant time and copies nothing; writers go on meanwhile.
+#[derive(Clone)]
+pub struct DocumentSnapshot {
+    /// Documents by partition, and the offset after the last record that made them.
+    partitions: Vec<(StoreSnapshot, Offset)>,
+}
+
+impl DocumentSnapshot {
+    /// Returns the present moment.
+    pub(crate) fn now(core: &Core) -> Self {
+        // one partition shows whole records anyway
+        let _one_moment = (core.partitions().len() > 1).then(|| core.commits.lock_views());
+        let views = core.partitions().iter().map(|partition| partition.view());
+        Self { partitions: views.map(|view| (view.documents.clone(), view.next)).collect() }
+    }
+
+    pub(crate) fn store(&self, partition: usize) -> &StoreSnapshot {
+        &self.partitions[partition].0
+    }
+
+    /// Returns the offset after the last record of a partition that is in the snapshot.
+    pub(crate) fn next(&self, partition: usize) -> Offset {
+        self.partitions[partition].1
+    }
+
+    /// Replaces the documents of a partition, for the own writes of a transaction.
+    pub(crate) fn set_store(&mut self, partition: usize, documents: StoreSnapshot) {
+        self.partitions[partition].0 = documents;
+    }
+
+    /// Returns the parts of a collection by partition.
+    pub(crate) fn parts(&self, collection: &str) -> impl Iterator<Item = (usize, &Collection)> {
+        self.partitions
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, (store, _))| store.collection(collection).map(|part| (at, part)))
+    }
+
+    /// Returns the definition of a collection.
+    ///
+    /// Errors: `NotFound` for an unknown collection.
+    pub fn spec(&self, name: &str) -> Result<&CollectionSpec> {
+        let documents = self.store(0);
+        documents.collection(name).map(Collection::spec).ok_or_else(|| {
+            Error::not_found(format!(
+                "no collection `{name}`{}",
+                did_you_mean(name, documents.collection_names())
+            ))
+        })
+    }
+
+    /// Returns how many partitions have documents of their own of a collection.
+    fn places(&self, spec: &CollectionSpec) -> usize {
+        if spec.replicated { 1 } else { self.partitions.len() }
+    }
+
+    /// Returns the document with that `_id`.
+    pub fn get(&self, collection: &str, id: &Value<'_>) -> Option<&DocBytes> {
+        let key = Key::of(id);
+        self.parts(collection).find_map(|(_, part)| part.get_key(&key))
+    }
+
+    /// Returns the number of documents of a collection; `None` if it does not exist.
+    pub fn len(&self, collection: &str) -> Option<u64> {
+        let spec = self.spec(collection).ok()?;
+        Some(self.parts(collection).take(self.places(spec)).map(|(_, part)| part.len() as u64).sum())
+    }
+
+    /// Returns the documents that match `filter`, over all partitions.
+    ///
+    /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter, sort or projection.
+    pub fn find(
+        &self,
+        collection: &str,
+        filter: &RawDocument,
+        options: &FindOptions,
+    ) -> Result<Vec<DocBytes>> {
+        let places = self.places(self.spec(collection)?);
+        let filter = Filter::parse(filter)?;
+        if places == 1 {
+            return Ok(self
+                .store(0)
+                .collection(collection)
+                .map_or(Ok(Vec::new()), |c| c.find(&filter, options))?);
+        }
+        // every partition returns its first skip + limit documents; the merged result is sorted and cut again
+        let wide = FindOptions {
+            sort: options.sort.clone(),
+            projection: None,
+            skip: 0,
+            limit: options.limit.map(|l| l.saturating_add(options.skip)),
+        };
+        let mut documents = Vec::new();
+        for (_, part) in self.parts(collection) {
+            documents.extend(part.find(&filter, &wide)?);
+        }
+        merge(documents, options)
+    }
+
+    /// Returns the number of documents that match `filter`, over all partitions. Without conditions it is kept, not found.
+    ///
+    /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter.
+    pub fn count(&self, collection: &str, filter: &RawDocument) -> Result<u64> {
+        let places = self.places(self.spec(collection)?);
+        let filter = Filter::parse(filter)?;
+        let counts = self.parts(collection).take(places).map(|(_, part)| part.count(&filter));
+        Ok(counts.sum())
+    }
+}
+
+/// Sorts, cuts and projects the documents found in several partitions.
+fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
+    if !options.sort.is_empty() {
+        documents.sort_by_cached_key(|doc| options.sort.key(doc));
+    }
+    let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
+    let limit = options.limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(usize::MAX);
+    let page = documents.into_iter().skip(skip).take(limit);
+    match &options.projection {
+        None => Ok(page.collect()),
+        Some(projection) => page
+            .map(|doc| {
+                let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
+                Ok(projection.apply(raw)?.into_bytes().into())
+            })
+            .collect(),
+    }
+}

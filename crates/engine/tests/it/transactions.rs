@@ -1,0 +1,249 @@
+//! Transactions on documents: what they see, what they write, and what a restart leaves of them.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bson::raw::RawDocument;
+use bson::{doc, rawdoc};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tidemill_docs::{Command, FindOptions, IndexSpec};
+use tidemill_engine::{App, DocumentSnapshot, Engine, Transaction};
+use tidemill_types::{Result, Value};
+
+use crate::quiet;
+
+const ACCOUNTS: i32 = 12;
+const BALANCE: i32 = 100;
+
+fn open(dir: &Path, partitions: u32) -> Engine {
+    let mut app = quiet(App::from_rules("bank", "entity Account key id; entity Transfer key id;"));
+    app.settings.partitions = partitions;
+    Engine::open(dir, Some(app)).unwrap()
+}
+
+fn bytes(doc: &bson::Document) -> bytes::Bytes {
+    bson::RawDocumentBuf::try_from(doc).unwrap().into_bytes().into()
+}
+
+fn insert(collection: &str, docs: &[bson::Document]) -> Command {
+    let docs = docs.iter().map(bytes).collect();
+    Command::Insert { collection: collection.into(), docs, ordered: true }
+}
+
+fn add(id: i32, amount: i32) -> Command {
+    Command::Update {
+        collection: "Account".into(),
+        filter: bytes(&doc! { "_id": id }),
+        update: bytes(&doc! { "$inc": { "balance": amount } }),
+        multi: false,
+        upsert: false,
+        upsert_id: None,
+    }
+}
+
+fn delete(id: i32) -> Command {
+    Command::Delete { collection: "Account".into(), filter: bytes(&doc! { "_id": id }), multi: false }
+}
+
+fn open_accounts(engine: &Engine) {
+    let accounts: Vec<_> = (0..ACCOUNTS).map(|id| doc! { "_id": id, "balance": BALANCE }).collect();
+    engine.write_documents(insert("Account", &accounts), None).unwrap();
+}
+
+fn balance(documents: &DocumentSnapshot, id: i32) -> Option<i32> {
+    let found = documents.get("Account", &Value::Int(id.into()))?;
+    Some(RawDocument::from_bytes(found).unwrap().get_i32("balance").unwrap())
+}
+
+fn total(documents: &DocumentSnapshot) -> i32 {
+    (0..ACCOUNTS).filter_map(|id| balance(documents, id)).sum()
+}
+
+/// Moves an amount between two accounts, and writes down that it did.
+fn transfer(engine: &Engine, id: &str, from: i32, to: i32, amount: i32) -> Result<()> {
+    let mut transaction = engine.begin_transaction();
+    transaction.write(add(from, -amount))?;
+    transaction.write(add(to, amount))?;
+    transaction.write(insert("Transfer", &[doc! { "_id": id }]))?;
+    transaction.commit(None, None)
+}
+
+#[test]
+fn a_transaction_reads_its_snapshot_and_its_own_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), 3);
+    open_accounts(&engine);
+    let mut transaction = engine.begin_transaction();
+    engine.write_documents(add(1, 50), None).unwrap();
+    assert_eq!(balance(transaction.documents(), 1), Some(100), "as it was at the start");
+    transaction.write(add(2, 7)).unwrap();
+    transaction.write(insert("Account", &[doc! { "_id": 100, "balance": 1 }])).unwrap();
+    transaction.write(delete(3)).unwrap();
+    let seen = |documents: &DocumentSnapshot| [2, 3, 100].map(|id| balance(documents, id));
+    assert_eq!(seen(transaction.documents()), [Some(107), None, Some(1)]);
+    let rich = rawdoc! { "balance": { "$gt": 100 } };
+    let found = transaction.documents().find("Account", &rich, &FindOptions::default()).unwrap();
+    assert_eq!(found.len(), 1, "account 2, and not account 1, which another writer has changed");
+    assert_eq!(seen(&engine.document_snapshot()), [Some(100), Some(100), None], "nobody else sees it");
+    transaction.commit(None, None).unwrap();
+    assert_eq!(seen(&engine.document_snapshot()), [Some(107), None, Some(1)]);
+    assert_eq!(engine.count_documents("Account", &rawdoc! {}).unwrap(), 12);
+}
+
+#[test]
+fn a_dropped_transaction_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), 2);
+    open_accounts(&engine);
+    let mut dropped = engine.begin_transaction();
+    dropped.write(add(1, 5)).unwrap();
+    drop(dropped);
+    assert_eq!(balance(&engine.document_snapshot(), 1), Some(100));
+    transfer(&engine, "t", 1, 2, 5).expect("the lock on account 1 is released");
+}
+
+/// Returns MongoDB's code of the error of a conflict.
+fn conflict(done: Result<impl Sized>) -> Option<i32> {
+    done.err().and_then(|e| e.document_code())
+}
+
+#[test]
+fn the_second_writer_of_a_document_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), 2);
+    open_accounts(&engine);
+    let mut first = engine.begin_transaction();
+    let mut second = engine.begin_transaction();
+    first.write(add(1, 1)).unwrap();
+    assert_eq!(conflict(second.write(add(1, 2))), Some(112), "another transaction is about to write it");
+    assert!(second.commit(None, None).is_err(), "a transaction that failed cannot be committed");
+    let mut third = engine.begin_transaction();
+    first.commit(None, None).unwrap();
+    assert_eq!(conflict(third.write(add(1, 2))), Some(112), "it has been changed since the third began");
+    // a write outside of a transaction goes first
+    let writes: [fn(&mut Transaction); 3] = [
+        |t| drop(t.write(add(4, 1)).unwrap()),
+        |t| drop(t.write(delete(4)).unwrap()),
+        |t| {
+            t.write(delete(4)).unwrap();
+            t.write(insert("Account", &[doc! { "_id": 4, "balance": 9 }])).unwrap();
+        },
+    ];
+    for write in writes {
+        for partitions in [&[4][..], &[4, 5, 6, 7]] {
+            let mut late = engine.begin_transaction();
+            write(&mut late);
+            for other in &partitions[1..] {
+                late.write(add(*other, 1)).unwrap();
+            }
+            engine.write_documents(add(4, 1), None).unwrap();
+            assert_eq!(conflict(late.commit(None, None)), Some(112));
+        }
+    }
+    let documents = engine.document_snapshot();
+    assert_eq!((balance(&documents, 1), balance(&documents, 4)), (Some(101), Some(106)));
+    assert_eq!([5, 6, 7].map(|id| balance(&documents, id)), [Some(100); 3], "all or nothing");
+}
+
+#[test]
+fn a_document_that_came_and_went_is_a_conflict() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), 1);
+    open_accounts(&engine);
+    let mut late = engine.begin_transaction();
+    engine.write_documents(insert("Account", &[doc! { "_id": 50 }]), None).unwrap();
+    engine.write_documents(delete(50), None).unwrap();
+    let done = late.write(insert("Account", &[doc! { "_id": 50 }])).and_then(|_| late.commit(None, None));
+    assert_eq!(conflict(done), Some(112));
+}
+
+#[test]
+fn a_unique_value_moves_between_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), 1);
+    let index = IndexSpec { unique: true, ..IndexSpec::ascending("seat") };
+    engine.write_documents(Command::CreateIndex { collection: "Account".into(), index }, None).unwrap();
+    let seats = [doc! { "_id": 1, "seat": "a" }, doc! { "_id": 2, "seat": "b" }];
+    engine.write_documents(insert("Account", &seats), None).unwrap();
+    let sit = |id: i32, seat: &str| Command::Update {
+        collection: "Account".into(),
+        filter: bytes(&doc! { "_id": id }),
+        update: bytes(&doc! { "$set": { "seat": seat } }),
+        multi: false,
+        upsert: false,
+        upsert_id: None,
+    };
+    let mut swap = engine.begin_transaction();
+    for (id, seat) in [(1, "aisle"), (2, "a"), (1, "b")] {
+        let done = swap.write(sit(id, seat)).unwrap();
+        assert!(done.errors.is_empty());
+    }
+    swap.commit(None, None).unwrap();
+    let documents = engine.document_snapshot();
+    let seat = |id: i64| {
+        let found = documents.get("Account", &Value::Int(id)).unwrap();
+        RawDocument::from_bytes(found).unwrap().get_str("seat").unwrap().to_owned()
+    };
+    assert_eq!((seat(1), seat(2)), ("b".to_owned(), "a".to_owned()));
+    // a seat that somebody else has taken meanwhile
+    let mut late = engine.begin_transaction();
+    late.write(sit(1, "window")).unwrap();
+    engine.write_documents(sit(2, "window"), None).unwrap();
+    assert_eq!(conflict(late.commit(None, None)), Some(11000));
+}
+
+/// Clients move money between accounts while others add it up, and the engine is stopped without warning again and again.
+#[test]
+fn money_is_neither_lost_nor_made() {
+    let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().unwrap());
+    println!("SEED={seed}");
+    for partitions in [1, 4] {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = open(dir.path(), partitions);
+        open_accounts(&engine);
+        drop(engine);
+        let (done, unknown) = (AtomicU64::new(0), AtomicU64::new(0));
+        for round in 0..4 {
+            let engine = open(dir.path(), partitions);
+            assert_eq!(total(&engine.document_snapshot()), ACCOUNTS * BALANCE);
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for client in 0..3 {
+                    let (engine, stop, done, unknown) = (&engine, &stop, &done, &unknown);
+                    scope.spawn(move || {
+                        let mut rng = StdRng::seed_from_u64(seed * 1000 + round * 10 + client);
+                        for n in 0..200 {
+                            let (from, to) = (rng.random_range(0..ACCOUNTS), rng.random_range(0..ACCOUNTS));
+                            let id = format!("{round}-{client}-{n}");
+                            match transfer(engine, &id, from, to, rng.random_range(1..20)) {
+                                Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                                Err(e) if e.document_code() == Some(112) => {}
+                                Err(_) => drop(unknown.fetch_add(1, Ordering::Relaxed)),
+                            }
+                            if client == 0 && n == 60 {
+                                engine.checkpoint().unwrap();
+                            }
+                            if client == 0 && n == 150 {
+                                engine.abandon();
+                            }
+                        }
+                        stop.store(true, Ordering::Relaxed);
+                    });
+                }
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(total(&engine.document_snapshot()), ACCOUNTS * BALANCE);
+                }
+            });
+        }
+        let engine = open(dir.path(), partitions);
+        let documents = engine.document_snapshot();
+        assert_eq!(total(&documents), ACCOUNTS * BALANCE);
+        let transfers = documents.len("Transfer").unwrap();
+        let (done, unknown) = (done.into_inner(), unknown.into_inner());
+        println!(
+            "{partitions} partitions: {done} transfers, {unknown} with unknown outcome, {transfers} stored"
+        );
+        assert!(done > 100 && (done..=done + unknown).contains(&transfers));
+    }
+}
