@@ -75,6 +75,8 @@ pub enum ErrorCode {
     ExclusionInInclusion = 31254,
     /// A document that a transaction writes has been changed by another writer.
     WriteConflict = 112,
+    /// A write of a client session that has gone on to a later one.
+    TransactionTooOld = 225,
     /// A value that exists already under a unique key.
     DuplicateKey = 11000,
     /// A damaged checkpoint.
@@ -88,9 +90,11 @@ impl ErrorCode {
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::NamespaceNotFound | Self::IndexNotFound => ErrorKind::NotFound,
-            Self::DuplicateKey | Self::NamespaceExists | Self::IndexOptionsConflict | Self::WriteConflict => {
-                ErrorKind::Conflict
-            }
+            Self::DuplicateKey
+            | Self::NamespaceExists
+            | Self::IndexOptionsConflict
+            | Self::WriteConflict
+            | Self::TransactionTooOld => ErrorKind::Conflict,
             Self::SortMemoryExceeded | Self::StoreFull | Self::DocumentTooLarge => ErrorKind::LimitReached,
             Self::DataCorruption => ErrorKind::Corrupt,
             Self::Io => ErrorKind::Unavailable,

@@ -12,7 +12,7 @@ use tidemill_log::disk::{Disk, FileReader, FileWriter};
 use tidemill_rules::{Counters, Executor, Program, TraceImage};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
-use crate::commit::{Decision, Decisions, TransactionId};
+use crate::commit::{Decision, Decisions, SessionWrites, TransactionId};
 use crate::dedupe::Dedupe;
 use crate::deployment::Deployment;
 use crate::entry::{self, Emission, Encoder, Entry, Streams};
@@ -35,6 +35,7 @@ pub struct StateImage {
     query_state: Vec<u8>,
     outbox: Vec<u8>,
     write_times: Vec<u8>,
+    sessions: Vec<u8>,
     store: StoreSnapshot,
     trace: TraceImage,
 }
@@ -61,6 +62,9 @@ struct CheckpointMeta {
     /// Bytes of the section behind the emissions: which records changed documents last.
     #[serde(default)]
     write_times: u64,
+    /// Bytes of the section behind the times of writes: the last writes of client sessions.
+    #[serde(default)]
+    sessions: u64,
     /// Decisions on transactions of several partitions, by their ids.
     #[serde(default)]
     decisions: Vec<(String, Decision)>,
@@ -87,6 +91,7 @@ impl StateImage {
             .map(|(stream, d)| (stream.clone(), d.ids()))
             .collect();
         let write_times = encode_write_times(&state.store.write_times());
+        let sessions = state.sessions.to_bytes();
         let (units, flow) = state.query_state.with_runtimes(|flow| flow.save(queries))?;
         Ok(Self {
             meta: CheckpointMeta {
@@ -101,6 +106,7 @@ impl StateImage {
                 ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
                 outbox: entries.iter().map(|(target, entry)| (*target, entry.len() as u64)).collect(),
                 write_times: write_times.len() as u64,
+                sessions: sessions.len() as u64,
                 decisions: state.decisions.iter().map(|(id, d)| (id.to_hex(), d.clone())).collect(),
                 transfers: Some(TransferCounts::clone(&state.transfers)),
                 id_fields: state.id_fields.clone(),
@@ -109,6 +115,7 @@ impl StateImage {
             query_state: flow,
             outbox: entries.into_iter().flat_map(|(_, entry)| entry).collect(),
             write_times,
+            sessions,
             store: state.store.snapshot(),
             trace: state.trace.image(),
         })
@@ -139,7 +146,7 @@ impl StateImage {
     /// (16 bytes each, little-endian); where the first section names units of queries the same of their states
     /// (`docs/formats/flow-state.md`), one after another; where it names emissions the same of their log entries
     /// (`docs/formats/entries.md`); where it has bytes of write times the same of them: a `u64` for whole collections, then `u16` and
-    /// `u64` for each bucket; then the documents as in `docs/formats/checkpoint-docs.md`.
+    /// `u64` for each bucket; where it has bytes of sessions the same of a BSON document with them; then the documents as in `docs/formats/checkpoint-docs.md`.
     pub fn save(&self, disk: &dyn Disk, dir: &Path, copy: bool) -> Result<PathBuf> {
         let name = if copy { copy_name(self.meta.next) } else { file_name(self.meta.next) };
         let path = dir.join(name);
@@ -208,6 +215,8 @@ impl StateImage {
             out.write_all(&crc32c::crc32c(&self.write_times).to_le_bytes())?;
             out.write_all(&self.write_times)?;
         }
+        out.write_all(&crc32c::crc32c(&self.sessions).to_le_bytes())?;
+        out.write_all(&self.sessions)?;
         self.store.write_to(out).map_err(std::io::Error::other)
     }
 }
@@ -408,6 +417,11 @@ fn read(
         let bytes = read_section(input, std::iter::once(meta.write_times), "the times of writes")?;
         write_times = decode_write_times(&bytes)?;
     }
+    let mut sessions = SessionWrites::default();
+    if meta.sessions > 0 {
+        let bytes = read_section(input, std::iter::once(meta.sessions), "the sessions")?;
+        sessions = SessionWrites::from_bytes(&bytes)?;
+    }
     let mut decisions = Decisions::new();
     for (id, decision) in meta.decisions {
         let id = TransactionId::parse_str(&id);
@@ -430,6 +444,7 @@ fn read(
         executor: Executor::with_counters(program, &meta.rules),
         trace: new_trace(settings),
         decisions,
+        sessions,
         next: meta.next,
     }
     .prepare_for_app(program, settings)?;

@@ -23,6 +23,7 @@ const TICK: u8 = 4;
 const FORWARDED: u8 = 5;
 const ON_DEMAND: u8 = 6;
 const TRANSACTION: u8 = 7;
+const SESSION_COMMAND: u8 = 8;
 
 /// Name of a source, and the position from which it continues.
 pub type SourcePosition = (String, u64);
@@ -58,6 +59,13 @@ pub enum Entry {
         file: String,
         /// Text of the query.
         text: String,
+    },
+    /// A document command of a client session, which is executed once although it may be sent again.
+    SessionCommand {
+        /// The session.
+        session: SessionWrite,
+        /// The command, as [`Entry::Command`] has it.
+        command: Bytes,
     },
     /// The writes of a transaction to the documents of this partition.
     Transaction(TransactionPart),
@@ -158,6 +166,11 @@ impl Encoder {
                 write_bytes(&mut out, file.as_bytes());
                 write_bytes(&mut out, text.as_bytes());
             }
+            Entry::SessionCommand { session, command } => {
+                out.push(SESSION_COMMAND);
+                write_session(&mut out, session);
+                write_bytes(&mut out, command);
+            }
             Entry::Transaction(part) => {
                 out.push(TRANSACTION);
                 write_transaction(&mut out, part);
@@ -232,6 +245,7 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
         TICK => Entry::Tick { jumps: input.jumps()? },
         ON_DEMAND => Entry::OnDemand { file: input.text()?, text: input.text()? },
         COMMAND => Entry::Command(input.blob()?),
+        SESSION_COMMAND => Entry::SessionCommand { session: input.session()?, command: input.blob()? },
         TRANSACTION => Entry::Transaction(input.transaction()?),
         PUT => Entry::LoadDocuments {
             source: input.source()?,
@@ -257,16 +271,21 @@ fn write_source(out: &mut Vec<u8>, source: Option<&SourcePosition>) {
     }
 }
 
+fn write_session(out: &mut Vec<u8>, session: &SessionWrite) {
+    write_bytes(out, &session.session);
+    out.extend(session.number.to_le_bytes());
+    out.extend(session.statement.to_le_bytes());
+}
+
 fn write_transaction(out: &mut Vec<u8>, part: &TransactionPart) {
     out.extend(part.id.bytes());
     write_u32(out, part.participants.len());
     part.participants.iter().for_each(|p| out.extend(p.0.to_le_bytes()));
     out.extend(part.since.0.to_le_bytes());
     match &part.session {
-        Some(SessionWrite { session, number }) => {
+        Some(session) => {
             out.push(1);
-            write_bytes(out, session);
-            out.extend(number.to_le_bytes());
+            write_session(out, session);
         }
         None => out.push(0),
     }
@@ -359,10 +378,11 @@ impl EntryReader<'_> {
         Ok(if self.u8()? == 1 { Some((PartitionId(self.u32()?), Offset(self.u64()?))) } else { None })
     }
 
-    fn session(&mut self) -> Result<Option<SessionWrite>> {
-        Ok(match self.u8()? {
-            1 => Some(SessionWrite { session: self.blob()?, number: i64::from_le_bytes(self.array()?) }),
-            _ => None,
+    fn session(&mut self) -> Result<SessionWrite> {
+        Ok(SessionWrite {
+            session: self.blob()?,
+            number: i64::from_le_bytes(self.array()?),
+            statement: i32::from_le_bytes(self.array()?),
         })
     }
 
@@ -371,7 +391,7 @@ impl EntryReader<'_> {
         let n = self.count()?;
         let participants = (0..n).map(|_| Ok(PartitionId(self.u32()?))).collect::<Result<_>>()?;
         let since = Offset(self.u64()?);
-        let session = self.session()?;
+        let session = if self.u8()? == 1 { Some(self.session()?) } else { None };
         Ok(TransactionPart { id, participants, since, session, writes: self.blob()? })
     }
 

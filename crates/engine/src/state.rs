@@ -9,7 +9,7 @@ use tidemill_docs::{Limits, Store};
 use tidemill_rules::{Executor, Program, Trace, TraceLimits};
 use tidemill_types::{Offset, PartitionId, Result};
 
-use crate::commit::Decisions;
+use crate::commit::{Decisions, SessionWrites};
 use crate::dedupe::Dedupe;
 use crate::deployment::Deployment;
 use crate::queries::runtime::QueryState;
@@ -43,6 +43,8 @@ pub struct PartitionState {
     pub trace: Trace,
     /// Decisions on transactions of several partitions.
     pub decisions: Decisions,
+    /// The last writes of client sessions.
+    pub sessions: SessionWrites,
     /// The next record to apply.
     pub next: Offset,
 }
@@ -75,6 +77,7 @@ impl PartitionState {
             executor: Executor::new(program),
             trace: new_trace(settings),
             decisions: Decisions::new(),
+            sessions: SessionWrites::default(),
             next: Offset(0),
         }
         .prepare_for_app(program, settings)

@@ -10,6 +10,7 @@ use tidemill_rules::Counters;
 use tidemill_types::Offset;
 
 use crate::LedgerCounts;
+use crate::commit::SessionWrites;
 use crate::queries::runtime::{QueryCountsByFile, copy_counts};
 use crate::state::{PartitionState, TransferCounts};
 
@@ -22,6 +23,8 @@ pub struct PartitionView {
     pub next: Offset,
     /// Documents.
     pub documents: StoreSnapshot,
+    /// The last writes of client sessions.
+    pub sessions: SessionWrites,
     /// Next position of each source.
     pub sources: Arc<BTreeMap<String, u64>>,
     /// Rows received and stored, by stream.
@@ -36,6 +39,7 @@ impl PartitionView {
         Self {
             next: state.next,
             documents: state.store.snapshot(),
+            sessions: state.sessions.clone(),
             sources: state.sources.clone(),
             ledger: state.ledger.clone(),
             transfers: state.transfers.clone(),

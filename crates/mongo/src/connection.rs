@@ -2,19 +2,21 @@
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bson::RawDocumentBuf;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawDocumentBuf, Timestamp, cstr};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::commands;
+use crate::commands::{self, hello};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::{HEADER_BYTES, Header, Request};
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::shared::ServerState;
 
 /// Maximum bytes of a message before the login.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -29,16 +31,24 @@ pub(crate) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     connection_id: i32,
-    shared: &Shared,
+    shared: &Arc<ServerState>,
     mut stopping: watch::Receiver<bool>,
 ) {
     // replies are small, and the client waits for each
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
+    let Ok(local) = stream.local_addr() else { return };
     let open = shared.credentials.is_none();
-    let mut session =
-        Session { connection_id, peer, open, authenticated: open, login: None, awaits_empty_message: false };
+    let mut session = Session {
+        connection_id,
+        peer,
+        local,
+        open,
+        authenticated: open,
+        login: None,
+        awaits_empty_message: false,
+    };
     let mut stream = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
     loop {
         let next = tokio::select! {
@@ -53,23 +63,55 @@ pub(crate) async fn serve(
                 return;
             }
         };
-        let reply = run(shared, &mut session, &request).unwrap_or_else(|error| error.reply());
-        if !request.wants_reply {
-            continue;
+        if !answer(&mut stream, shared, &mut session, &request, &mut stopping).await {
+            return;
         }
-        let bytes = match request.encode_reply(&reply) {
+    }
+}
+
+/// Runs the command of a request and writes the reply, or several of a `hello` that goes on telling. Returns whether the connection
+/// goes on.
+async fn answer(
+    stream: &mut BufReader<TcpStream>,
+    shared: &Arc<ServerState>,
+    session: &mut Session,
+    request: &Request,
+    stopping: &mut watch::Receiver<bool>,
+) -> bool {
+    loop {
+        let wait = Call::of(request).ok().and_then(|call| hello::await_time(shared, &call));
+        let mut more = request.exhaust_allowed && wait.is_some();
+        if let Some(wait) = wait {
+            tokio::select! {
+                _ = stopping.changed() => return false,
+                () = tokio::time::sleep(wait) => {}
+                sent = stream.fill_buf() => match sent {
+                    // the client wants to say something else
+                    Ok(sent) if !sent.is_empty() => more = false,
+                    _ => return false,
+                },
+            }
+        }
+        let mut reply = run(shared, session, request).unwrap_or_else(|error| error.reply());
+        if session.authenticated {
+            append_times(&mut reply, shared.cluster_time());
+        }
+        if !request.wants_reply {
+            return true;
+        }
+        let bytes = match request.encode_reply(&reply, more) {
             Ok(bytes) => bytes,
             Err(error) => {
-                tracing::warn!(%peer, "{}", error.message);
-                return;
+                tracing::warn!(peer = %session.peer, "{}", error.message);
+                return false;
             }
         };
         match tokio::time::timeout(TRANSFER_TIMEOUT, stream.get_mut().write_all(&bytes)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return,
+            Ok(Ok(())) if more => {}
+            Ok(written) => return written.is_ok(),
             Err(_) => {
-                tracing::debug!(%peer, "the client does not take its reply: the connection is closed");
-                return;
+                tracing::debug!(peer = %session.peer, "the client does not take its reply: the connection is closed");
+                return false;
             }
         }
     }
@@ -78,7 +120,7 @@ pub(crate) async fn serve(
 /// Reads a request; `None` when the client has closed the connection.
 async fn read(
     stream: &mut BufReader<TcpStream>,
-    shared: &Shared,
+    shared: &ServerState,
     session: &Session,
 ) -> Result<Option<Request>> {
     let failed = |e: std::io::Error| CommandError::new(Code::HostUnreachable, e.to_string());
@@ -113,7 +155,7 @@ async fn read(
 }
 
 /// Runs the command of a request.
-fn run(shared: &Shared, session: &mut Session, request: &Request) -> Result<RawDocumentBuf> {
+fn run(shared: &Arc<ServerState>, session: &mut Session, request: &Request) -> Result<RawDocumentBuf> {
     let call = Call::of(request)?;
     let mut command = || {
         catch_unwind(AssertUnwindSafe(|| commands::run(shared, session, &call))).unwrap_or_else(|_| {
@@ -129,4 +171,16 @@ fn run(shared: &Shared, session: &mut Session, request: &Request) -> Result<RawD
         // commands that write wait for the disk
         false => tokio::task::block_in_place(command),
     }
+}
+
+/// Appends the time of the log, which drivers send back, so that what they read next is not older.
+fn append_times(reply: &mut RawDocumentBuf, now: Timestamp) {
+    let mut signature = RawDocumentBuf::new();
+    signature.append(cstr!("hash"), Binary { subtype: BinarySubtype::Generic, bytes: vec![0; 20] });
+    signature.append(cstr!("keyId"), 0_i64);
+    let mut cluster_time = RawDocumentBuf::new();
+    cluster_time.append(cstr!("clusterTime"), now);
+    cluster_time.append(cstr!("signature"), signature);
+    reply.append(cstr!("$clusterTime"), cluster_time);
+    reply.append(cstr!("operationTime"), now);
 }

@@ -90,7 +90,6 @@ codes! {
     InvalidLength = 16,
     ProtocolError = 17,
     AuthenticationFailed = 18,
-    IllegalOperation = 20,
     InvalidBson = 22,
     NamespaceNotFound = 26,
     IndexNotFound = 27,

@@ -25,6 +25,7 @@ const OP_MSG: i32 = 2013;
 
 const CHECKSUM_PRESENT: u32 = 1;
 const MORE_TO_COME: u32 = 1 << 1;
+const EXHAUST_ALLOWED: u32 = 1 << 16;
 /// Flags below this bit must be known.
 const REQUIRED_FLAGS: u32 = 0xFFFF;
 
@@ -66,6 +67,8 @@ pub(crate) struct Request {
     pub sequences: Vec<(String, Vec<Bytes>)>,
     /// Whether the client waits for a reply.
     pub wants_reply: bool,
+    /// Whether the client takes several replies to this one request.
+    pub exhaust_allowed: bool,
     /// How the request was compressed, and so its reply.
     pub compressor: Compressor,
     /// Whether it came as `OP_QUERY` and is answered by `OP_REPLY`.
@@ -161,7 +164,8 @@ impl Request {
         }
         let body = body.ok_or_else(|| malformed("no body"))?;
         let wants_reply = flags & MORE_TO_COME == 0;
-        Ok(Self { id, body, sequences, wants_reply, compressor, legacy: false })
+        let exhaust_allowed = flags & EXHAUST_ALLOWED != 0;
+        Ok(Self { id, body, sequences, wants_reply, exhaust_allowed, compressor, legacy: false })
     }
 
     fn query(id: i32, content: &Bytes) -> Result<Self> {
@@ -180,13 +184,14 @@ impl Request {
             body,
             sequences: vec![],
             wants_reply: true,
+            exhaust_allowed: false,
             compressor: Compressor::None,
             legacy: true,
         })
     }
 
-    /// Encodes the reply as a message.
-    pub fn encode_reply(&self, reply: &RawDocument) -> Result<Vec<u8>> {
+    /// Encodes the reply as a message. `more` says that another one follows without a request.
+    pub fn encode_reply(&self, reply: &RawDocument, more: bool) -> Result<Vec<u8>> {
         let document = reply.as_bytes();
         let mut content = Vec::with_capacity(document.len() + 64);
         if self.legacy {
@@ -198,7 +203,8 @@ impl Request {
             content.extend_from_slice(document);
             return Ok(self.framed(OP_REPLY, &content));
         }
-        content.extend_from_slice(&0_u32.to_le_bytes());
+        let flags = if more { MORE_TO_COME } else { 0 };
+        content.extend_from_slice(&flags.to_le_bytes());
         content.push(0);
         content.extend_from_slice(document);
         if self.compressor == Compressor::None {

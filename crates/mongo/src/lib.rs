@@ -3,12 +3,14 @@
 //! A connection is a task that reads one message after the other ([`frame`]), runs its command ([`commands`]) against the
 //! engine and writes the reply. Bytes of documents pass through in both directions: they are validated, not decoded.
 //!
-//! The server calls itself a standalone server: it has no transactions and change streams yet, and drivers then do not offer them.
+//! The server calls itself the primary of a replica set of one member, so that drivers offer transactions, writes that they may
+//! send again, and change streams.
 
 mod auth;
 mod commands;
 mod connection;
 mod cursors;
+mod documents;
 mod error;
 mod fields;
 mod frame;
@@ -17,7 +19,9 @@ mod options;
 mod reply;
 mod server;
 mod session;
+mod sessions;
 mod shared;
+mod transactions;
 
 pub use options::MongoOptions;
 pub use server::{MongoServer, serve};

@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::connection;
 use crate::options::MongoOptions;
-use crate::shared::Shared;
+use crate::shared::ServerState;
 
 /// Pause after accept fails, such as when no file handles are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ pub async fn serve(address: SocketAddr, engine: Arc<Engine>, options: MongoOptio
     };
     let listener = TcpListener::bind(address).await.map_err(cannot_bind)?;
     let address = listener.local_addr().map_err(cannot_bind)?;
-    let shared = Arc::new(Shared::new(engine, options));
+    let shared = Arc::new(ServerState::new(engine, options));
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(run(listener, shared, stopped));
     tracing::info!(%address, "MongoDB drivers can connect");
@@ -69,7 +69,7 @@ impl MongoServer {
     }
 }
 
-async fn run(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
+async fn run(listener: TcpListener, shared: Arc<ServerState>, mut stopped: oneshot::Receiver<()>) {
     let places = Arc::new(Semaphore::new(shared.options.connections_max.min(Semaphore::MAX_PERMITS)));
     let mut tasks = JoinSet::new();
     let mut cursor_check = tokio::time::interval(CURSOR_CHECK_INTERVAL);
@@ -79,7 +79,7 @@ async fn run(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::R
             _ = &mut stopped => break,
             Some(_) = tasks.join_next() => continue,
             _ = cursor_check.tick() => {
-                shared.cursors.close_idle();
+                shared.close_idle();
                 continue;
             }
             place = places.clone().acquire_owned() => place.expect("the semaphore is never closed"),
@@ -88,7 +88,7 @@ async fn run(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::R
             _ = &mut stopped => break,
             accepted = listener.accept() => accepted,
             _ = cursor_check.tick() => {
-                shared.cursors.close_idle();
+                shared.close_idle();
                 continue;
             }
         };

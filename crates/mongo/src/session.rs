@@ -8,6 +8,8 @@ use crate::auth::Login;
 pub(crate) struct Session {
     pub connection_id: i32,
     pub peer: SocketAddr,
+    /// Address that the client has reached.
+    pub local: SocketAddr,
     /// Whether nobody has to log in.
     pub open: bool,
     pub authenticated: bool,

@@ -1,38 +1,89 @@
-//! What all connections share.
+//! What all connections share, and what a command gets of it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use bson::Timestamp;
+use bson::oid::ObjectId;
+use parking_lot::Mutex;
 use tidemill_engine::Engine;
 
 use crate::auth::Credentials;
 use crate::cursors::Cursors;
+use crate::documents::Documents;
 use crate::options::MongoOptions;
+use crate::sessions::ClientSessions;
 
 /// What all connections share.
-pub(crate) struct Shared {
-    pub engine: Arc<Engine>,
+pub(crate) struct ServerState {
+    /// The engine itself. Commands read and write through [`Shared::engine`].
+    pub whole_engine: Arc<Engine>,
     pub options: MongoOptions,
     /// `None` if nobody has to log in.
     pub credentials: Option<Credentials>,
     pub cursors: Cursors,
+    pub sessions: ClientSessions,
+    /// Id of this process in `topologyVersion`.
+    pub process: ObjectId,
     pub started: Instant,
+    cluster_time: Mutex<Timestamp>,
     connections: AtomicUsize,
     next_connection: AtomicI32,
 }
 
+/// What a command works with.
+pub(crate) struct Shared {
+    server: Arc<ServerState>,
+    /// The documents that it reads and writes.
+    pub engine: Documents,
+}
+
 impl Shared {
+    pub fn new(server: Arc<ServerState>, engine: Documents) -> Self {
+        Self { server, engine }
+    }
+}
+
+impl Deref for Shared {
+    type Target = ServerState;
+
+    fn deref(&self) -> &ServerState {
+        &self.server
+    }
+}
+
+impl ServerState {
     pub fn new(engine: Arc<Engine>, options: MongoOptions) -> Self {
         Self {
             credentials: options.password.as_deref().map(Credentials::new),
             cursors: Cursors::new(options.cursors_max, options.cursor_timeout),
-            engine,
+            sessions: ClientSessions::default(),
+            process: ObjectId::new(),
+            whole_engine: engine,
             options,
             started: Instant::now(),
+            cluster_time: Mutex::new(Timestamp { time: 0, increment: 0 }),
             connections: AtomicUsize::new(0),
             next_connection: AtomicI32::new(1),
         }
+    }
+
+    /// Returns the present time of the log: every change that was answered has an earlier one or the same.
+    pub fn cluster_time(&self) -> Timestamp {
+        let now = timestamp(self.whole_engine.now());
+        let mut last = self.cluster_time.lock();
+        if (now.time, now.increment) > (last.time, last.increment) {
+            *last = now;
+        }
+        *last
+    }
+
+    /// Closes the cursors and sessions that nobody uses.
+    pub fn close_idle(&self) {
+        self.cursors.close_idle();
+        self.sessions.close_idle();
     }
 
     /// Counts a new connection. Returns its number.
@@ -49,4 +100,10 @@ impl Shared {
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
+}
+
+/// Returns a time of the log as drivers know it: seconds, and microseconds as the increment.
+pub(crate) fn timestamp(time: tidemill_types::Timestamp) -> Timestamp {
+    let seconds = u32::try_from(time.0.div_euclid(1_000_000)).unwrap_or(0);
+    Timestamp { time: seconds, increment: u32::try_from(time.0.rem_euclid(1_000_000)).unwrap_or(0) }
 }

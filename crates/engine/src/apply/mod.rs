@@ -93,6 +93,7 @@ pub fn apply(
     let reply = match entry {
         Entry::Events(events) => Ok(applier.events(state, events)?),
         Entry::Command(command) => applier.command(state, &command),
+        Entry::SessionCommand { session, command } => applier.session_command(state, &session, &command),
         Entry::LoadDocuments { source, collection, documents } => {
             if let Some((name, position)) = source {
                 advance_source(state, name, position);
@@ -122,7 +123,7 @@ struct RecordApplier<'d> {
 }
 
 impl<'d> RecordApplier<'d> {
-    fn command(&mut self, state: &mut PartitionState, command: &Bytes) -> Result<ApplyReply> {
+    fn command(&self, state: &mut PartitionState, command: &Bytes) -> Result<ApplyReply> {
         let command = Command::from_bytes(command)?;
         let outcome = state.store.apply(&command, self.time)?;
         Ok(ApplyReply { outcome: Some(outcome), ..ApplyReply::default() })

@@ -1,10 +1,11 @@
 //! Application of transactions on documents.
 
+use bytes::Bytes;
 use tidemill_docs::{CommandOutcome, DocsError, ErrorCode, TransactionWrites};
 use tidemill_types::{Error, Result};
 
 use super::{ApplyReply, RecordApplier};
-use crate::commit::{Decision, TransactionPart};
+use crate::commit::{Decision, SessionWrite, TransactionPart};
 use crate::state::PartitionState;
 
 impl RecordApplier<'_> {
@@ -18,10 +19,23 @@ impl RecordApplier<'_> {
         part: &TransactionPart,
         decision: Option<Decision>,
     ) -> Result<Result<ApplyReply>> {
-        let reply = ApplyReply { outcome: Some(CommandOutcome::default()), ..ApplyReply::default() };
+        let outcome = || ApplyReply { outcome: Some(CommandOutcome::default()), ..ApplyReply::default() };
+        if let Some(session) = &part.session
+            && decision.is_none()
+        {
+            match state.sessions.outcome(session) {
+                Ok(None) => {}
+                Ok(Some(_)) => return Ok(Ok(outcome())),
+                Err(e) => return Ok(Err(e.into())),
+            }
+        }
         let writes = TransactionWrites::from_bytes(&part.writes)?;
         let Some(decision) = decision else {
-            return Ok(state.store.commit(&writes, part.since.0).map(|()| reply).map_err(Error::from));
+            let done = state.store.commit(&writes, part.since.0).map_err(Error::from);
+            return Ok(done.map(|()| {
+                self.remember(state, part.session.as_ref(), CommandOutcome::default());
+                outcome()
+            }));
         };
         let committed = decision.committed;
         state.decisions.insert(part.id, decision);
@@ -30,7 +44,29 @@ impl RecordApplier<'_> {
         }
         let done = state.store.commit(&writes, part.since.0);
         done.map_err(|e| Error::internal(format!("a transaction that is decided cannot be committed: {e}")))?;
-        Ok(Ok(reply))
+        self.remember(state, part.session.as_ref(), CommandOutcome::default());
+        Ok(Ok(outcome()))
+    }
+
+    /// Runs a document command of a client session, unless the session has sent it before: then the outcome is the one that it had.
+    pub(super) fn session_command(
+        &self,
+        state: &mut PartitionState,
+        session: &SessionWrite,
+        command: &Bytes,
+    ) -> Result<ApplyReply> {
+        if let Some(known) = state.sessions.outcome(session)? {
+            return Ok(ApplyReply { outcome: Some(known.clone()), ..ApplyReply::default() });
+        }
+        let reply = self.command(state, command)?;
+        self.remember(state, Some(session), reply.outcome.clone().unwrap_or_default());
+        Ok(reply)
+    }
+
+    fn remember(&self, state: &mut PartitionState, session: Option<&SessionWrite>, outcome: CommandOutcome) {
+        if let Some(session) = session {
+            state.sessions.remember(session, self.offset, outcome);
+        }
     }
 }
 

@@ -11,10 +11,12 @@
 
 mod board;
 mod locks;
+mod sessions;
 mod transaction;
 
 pub use board::{CommitBoard, Decision, Decisions};
 pub use locks::WriteLocks;
+pub use sessions::SessionWrites;
 pub use transaction::Transaction;
 
 use bson::oid::ObjectId;
@@ -47,4 +49,6 @@ pub struct SessionWrite {
     pub session: Bytes,
     /// Number of the write; it increases within a session.
     pub number: i64,
+    /// Number of the statement within the write.
+    pub statement: i32,
 }

@@ -4,14 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tidemill_docs::{
-    Command, CommandOutcome, DocBytes, DocumentChange, Key, Store, TransactionWrites, write_conflict,
+    CollectionSpec, Command, CommandOutcome, DocBytes, DocumentChange, Key, Store, TransactionWrites,
+    write_conflict,
 };
 use tidemill_log::Durability;
 use tidemill_types::{Error, PartitionId, Result};
 
 use super::{SessionWrite, TransactionId, TransactionPart};
 use crate::core::Core;
-use crate::document_routing::{collection_spec_of, merge_outcomes, route};
+use crate::document_routing::{collection_spec_of, merge_outcomes, route, route_to_all};
 use crate::document_snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 
@@ -29,7 +30,7 @@ pub struct Transaction {
     changes: Vec<Vec<DocumentChange>>,
     locked: HashSet<(Arc<str>, Key)>,
     /// Why it can only be taken back.
-    failed: Option<String>,
+    failed: Option<(Option<i32>, String)>,
 }
 
 impl Transaction {
@@ -60,16 +61,23 @@ impl Transaction {
         self.check_not_failed()?;
         let outcome = self.apply(command);
         self.failed = match &outcome {
-            Err(e) => Some(e.to_string()),
-            Ok(outcome) => outcome.errors.first().map(|e| e.error.to_string()),
+            Err(e) => Some((e.document_code(), e.to_string())),
+            Ok(outcome) => outcome.errors.first().map(|e| (Some(e.error.code()), e.error.to_string())),
         };
         outcome
+    }
+
+    /// Returns why the transaction can only be taken back: MongoDB's code, if there is one, and the message.
+    pub fn failure(&self) -> Option<(Option<i32>, String)> {
+        self.failed.clone()
     }
 
     fn check_not_failed(&self) -> Result<()> {
         match &self.failed {
             None => Ok(()),
-            Some(e) => Err(Error::conflict(format!("the transaction has failed before: {e}; take it back"))),
+            Some((_, e)) => {
+                Err(Error::conflict(format!("the transaction has failed before: {e}; take it back")))
+            }
         }
     }
 
@@ -84,6 +92,11 @@ impl Transaction {
             return Err(Error::invalid(
                 "collections and indexes cannot be created or dropped in a transaction: do it before",
             ));
+        }
+        if let Command::Insert { collection, .. } = &command
+            && self.documents.spec(collection).is_err()
+        {
+            self.create_collection(collection)?;
         }
         let same = collection_spec_of(&self.documents, &command)?.is_some_and(|spec| spec.replicated);
         let routed = route(&self.core, &self.documents, command)?;
@@ -102,6 +115,21 @@ impl Transaction {
             self.documents.set_store(p, changed);
         }
         Ok(merge_outcomes(&routed, outcomes, same))
+    }
+
+    /// Creates a collection, at once and for everybody, as an insert outside of a transaction does.
+    fn create_collection(&mut self, name: &str) -> Result<()> {
+        let spec = CollectionSpec::new(name);
+        let command = Command::CreateCollection(spec.clone());
+        let entries = route_to_all(&self.core, &command).into_iter();
+        let entries = entries.map(|r| Ok((r.partition, Entry::Command(r.command.to_bytes()?))));
+        self.core.write_and_wait(entries.collect::<Result<_>>()?, None)?;
+        for (p, store) in self.stores.iter_mut().enumerate() {
+            let store = store.get_or_insert_with(|| Store::fork(self.documents.store(p)));
+            store.create_collection(&spec)?;
+            self.documents.set_store(p, store.snapshot());
+        }
+        Ok(())
     }
 
     /// Sees to it that no other open transaction writes a document that this one has written.

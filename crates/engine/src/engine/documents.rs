@@ -2,13 +2,13 @@
 
 use bson::Bson;
 use bson::raw::RawDocument;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, Key, get_path};
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, get_path};
 use tidemill_log::Durability;
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, Timestamp};
 
 use super::Engine;
 use crate::CollectionInfo;
-use crate::commit::Transaction;
+use crate::commit::{SessionWrite, Transaction};
 use crate::document_routing::{
     RoutedCommand, collection_of, collection_spec_of, merge_outcomes, route, route_to_all,
 };
@@ -84,24 +84,9 @@ impl Engine {
         Ok(found)
     }
 
-    /// Returns the position of the first document whose `_id` is stored already, or is that of an earlier one. Documents
-    /// without `_id`, and a collection that does not exist, have none.
-    ///
-    /// Errors: `Invalid` for bytes that are no document.
-    pub fn first_duplicate(&self, collection: &str, documents: &[DocBytes]) -> Result<Option<usize>> {
-        let views: Vec<_> = self.core.partitions().iter().map(|partition| partition.view()).collect();
-        let stored: Vec<_> = views.iter().filter_map(|view| view.documents.collection(collection)).collect();
-        let mut seen = std::collections::HashSet::new();
-        for (at, document) in documents.iter().enumerate() {
-            let id = get_path(RawDocument::from_bytes(document).map_err(bad_bson)?, "_id");
-            if id.is_absent() {
-                continue;
-            }
-            if stored.iter().any(|stored| stored.get(&id).is_some()) || !seen.insert(Key::of(&id)) {
-                return Ok(Some(at));
-            }
-        }
-        Ok(None)
+    /// Returns the present time of the engine's clock, which records of the log get.
+    pub fn now(&self) -> Timestamp {
+        self.core.clock.now()
     }
 
     /// Returns the documents of all collections at this moment, for several reads.
@@ -144,21 +129,53 @@ impl Engine {
         command: Command,
         durability: Option<Durability>,
     ) -> Result<CommandOutcome> {
+        self.write_session_documents(command, durability, None)
+    }
+
+    /// Returns the outcome of a statement of a client session, if it was executed before, in all partitions or in some.
+    ///
+    /// Errors: `Conflict` if the session has gone on to a later write.
+    pub fn session_outcome(&self, session: &SessionWrite) -> Result<Option<CommandOutcome>> {
+        for partition in self.core.partitions() {
+            if let Some(outcome) = partition.view().sessions.outcome(session)? {
+                return Ok(Some(outcome.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs a document command as [`Self::write_documents`] does, but only once although it may be sent again: a repetition has
+    /// the outcome of the first execution, also after a restart. Each partition remembers the last write of 10,000
+    /// sessions.
+    ///
+    /// Errors: as [`Self::write_documents`]; `Conflict` if the session has gone on to a later write.
+    pub fn write_session_documents(
+        &self,
+        command: Command,
+        durability: Option<Durability>,
+        session: Option<&SessionWrite>,
+    ) -> Result<CommandOutcome> {
         let core = &self.core;
         if let Command::Insert { collection, .. } = &command
             && core.collection_spec(collection).is_err()
         {
             let spec = CollectionSpec::new(collection.clone());
-            self.run_commands(route_to_all(core, &Command::CreateCollection(spec)), true, durability)?;
+            self.run_commands(route_to_all(core, &Command::CreateCollection(spec)), true, durability, None)?;
         }
         let documents = self.document_snapshot();
         let replicated = collection_spec_of(&documents, &command)?.is_some_and(|s| s.replicated);
         let Some(filter) = searched_filter(&command).cloned() else {
-            return self.run_commands(route(core, &documents, command)?, replicated, durability);
+            return self.run_commands(route(core, &documents, command)?, replicated, durability, session);
         };
+        // the document may have another partition by now
+        if let Some(session) = session
+            && let Some(outcome) = self.session_outcome(session)?
+        {
+            return Ok(outcome);
+        }
         for _ in 0..SEARCH_ATTEMPTS_MAX {
             let routed = route(core, &self.document_snapshot(), command.clone())?;
-            let outcome = self.run_commands(routed, replicated, durability)?;
+            let outcome = self.run_commands(routed, replicated, durability, session)?;
             // the document that was found may have been changed by another writer before this command
             if outcome.matched > 0 || !outcome.errors.is_empty() {
                 return Ok(outcome);
@@ -181,10 +198,18 @@ impl Engine {
         commands: Vec<RoutedCommand>,
         same: bool,
         durability: Option<Durability>,
+        session: Option<&SessionWrite>,
     ) -> Result<CommandOutcome> {
         let entries: Vec<_> = commands
             .iter()
-            .map(|r| Ok((r.partition, Entry::Command(r.command.to_bytes()?))))
+            .map(|r| {
+                let command = r.command.to_bytes()?;
+                let entry = match session {
+                    Some(session) => Entry::SessionCommand { session: session.clone(), command },
+                    None => Entry::Command(command),
+                };
+                Ok((r.partition, entry))
+            })
             .collect::<Result<_>>()?;
         let replies = self.core.write_and_wait(entries, durability)?;
         let outcomes = replies.into_iter().map(|reply| reply.outcome.unwrap_or_default());

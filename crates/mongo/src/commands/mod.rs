@@ -8,7 +8,7 @@ mod diagnostics;
 mod distinct;
 mod find;
 mod find_and_modify;
-mod hello;
+pub(crate) mod hello;
 mod indexes;
 mod insert;
 mod sasl;
@@ -16,12 +16,15 @@ mod sessions;
 mod update;
 mod write;
 
-use bson::raw::{RawBsonRef, RawDocumentBuf};
+use std::sync::Arc;
+
+use bson::raw::RawDocumentBuf;
 
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::shared::{ServerState, Shared};
+use crate::transactions;
 
 /// Runs a command. The session changes by logins only.
 type Handler = fn(&Shared, &mut Session, &Call<'_>) -> Result<RawDocumentBuf>;
@@ -60,10 +63,12 @@ commands! {
     Anyone "saslStart" => sasl::start, "begins a login";
     Anyone "saslContinue" => sasl::proceed, "goes on with a login";
     Anyone "logout" => sasl::logout, "ends a login";
-    Anyone "endSessions" => sessions::accept, "ends sessions";
+    Anyone "endSessions" => sessions::end, "ends sessions";
     Authenticated "startSession" => sessions::start, "begins a session";
-    Authenticated "refreshSessions" => sessions::accept, "keeps sessions open";
-    Authenticated "killSessions" => sessions::accept, "ends sessions";
+    Authenticated "refreshSessions" => sessions::refresh, "keeps sessions open";
+    Authenticated "killSessions" => sessions::end, "ends sessions";
+    Authenticated "commitTransaction" => sessions::without_transaction, "commits a transaction";
+    Authenticated "abortTransaction" => sessions::without_transaction, "takes a transaction back";
     Authenticated "insert" => insert::insert, "inserts documents";
     Authenticated "find" => find::find, "finds documents";
     Authenticated "getMore" => find::get_more, "reads on from a cursor";
@@ -95,10 +100,8 @@ commands! {
 
 /// Names of commands that MongoDB has and this server does not have yet, so that they are told from misspelt ones.
 const MISSING: &[&str] = &[
-    "abortTransaction",
     "bulkWrite",
     "collMod",
-    "commitTransaction",
     "convertToCapped",
     "createRole",
     "createUser",
@@ -125,7 +128,11 @@ const MISSING: &[&str] = &[
 ];
 
 /// Runs the command of a request.
-pub(crate) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+pub(crate) fn run(
+    server: &Arc<ServerState>,
+    session: &mut Session,
+    call: &Call<'_>,
+) -> Result<RawDocumentBuf> {
     let Some(command) = COMMANDS.iter().find(|command| command.name == call.name) else {
         if MISSING.contains(&call.name) {
             return Err(CommandError {
@@ -142,16 +149,7 @@ pub(crate) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Re
         let message = format!("Command {} requires authentication", call.name);
         return Err(CommandError::new(Code::Unauthorized, message));
     }
-    if call.get("txnNumber").is_some() || call.get("startTransaction").is_some() {
-        let message = "Transaction numbers are only allowed on a replica set member or mongos";
-        return Err(CommandError::new(Code::IllegalOperation, message));
-    }
-    if let Some(level) = call.document("readConcern")?.and_then(|concern| concern.get("level").ok().flatten())
-        && level == RawBsonRef::String("snapshot")
-    {
-        return Err(CommandError::not_supported("read concern `snapshot`"));
-    }
-    (command.handler)(shared, session, call)
+    transactions::run(server, call, &mut |shared| (command.handler)(shared, session, call))
 }
 
 /// Returns whether the command takes so little time that the thread of the connections may run it.

@@ -1,14 +1,15 @@
-//! Sessions: accepted, as drivers use them for every command. They hold nothing yet.
+//! Sessions: drivers open one for each sequence of commands.
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 use bson::{Binary, cstr};
 
-use crate::error::Result;
+use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::transactions;
 
 pub(super) fn start(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
     let bytes: [u8; 16] = rand::random();
@@ -23,6 +24,25 @@ pub(super) fn start(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocu
     Ok(ok(reply))
 }
 
-pub(super) fn accept(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+/// `refreshSessions`: a session that has no transaction holds nothing, so it need not be refreshed.
+pub(super) fn refresh(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
     Ok(ok(RawDocumentBuf::new()))
+}
+
+/// `endSessions` and `killSessions`: takes back their open transactions.
+pub(super) fn end(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    if let Some(RawBsonRef::Array(ids)) = call.get(call.name) {
+        for id in ids {
+            if let RawBsonRef::Document(id) = id? {
+                transactions::end(shared, id)?;
+            }
+        }
+    }
+    Ok(ok(RawDocumentBuf::new()))
+}
+
+/// `commitTransaction` and `abortTransaction` without a transaction. With one, [`crate::transactions`] answers them.
+pub(super) fn without_transaction(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    let message = format!("`{}` needs `lsid`, `txnNumber` and `autocommit: false`", call.name);
+    Err(CommandError::new(Code::InvalidOptions, message))
 }

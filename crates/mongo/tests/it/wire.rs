@@ -14,13 +14,13 @@ const OP_QUERY: i32 = 2004;
 const CHECKSUM_PRESENT: u32 = 1;
 const MORE_TO_COME: u32 = 2;
 
-fn connect(server: &TestServer) -> TcpStream {
+pub fn connect(server: &TestServer) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
 }
 
-fn message(op: i32, content: &[u8]) -> Vec<u8> {
+pub fn message(op: i32, content: &[u8]) -> Vec<u8> {
     let mut message = Vec::new();
     for number in [16 + content.len() as i32, 7, 0, op] {
         message.extend_from_slice(&number.to_le_bytes());
@@ -29,25 +29,29 @@ fn message(op: i32, content: &[u8]) -> Vec<u8> {
     message
 }
 
-fn body(flags: u32, document: &RawDocumentBuf) -> Vec<u8> {
+pub fn body(flags: u32, document: &RawDocumentBuf) -> Vec<u8> {
     let mut content = flags.to_le_bytes().to_vec();
     content.push(0);
     content.extend_from_slice(document.as_bytes());
     content
 }
 
-/// Reads a reply. Returns its operation, and its document, which begins `skip` bytes after the header.
-fn reply(stream: &mut TcpStream, skip: usize) -> Option<(i32, bson::Document)> {
+/// Reads a reply. Returns its operation, and its document, which begins `skip` bytes after the header, without the times of the log.
+pub fn reply(stream: &mut TcpStream, skip: usize) -> Option<(i32, bson::Document)> {
     let mut head = [0; 16];
     stream.read_exact(&mut head).ok()?;
     let number = |at: usize| i32::from_le_bytes(head[at..at + 4].try_into().unwrap());
     assert_eq!(number(8), 7, "the reply names the request");
     let mut content = vec![0; number(0) as usize - 16];
     stream.read_exact(&mut content).unwrap();
-    Some((number(12), bson::deserialize_from_slice(&content[skip..]).unwrap()))
+    let mut document: bson::Document = bson::deserialize_from_slice(&content[skip..]).unwrap();
+    let time = document.remove("operationTime").expect("each reply has the time");
+    let cluster_time = document.remove("$clusterTime").unwrap();
+    assert_eq!(cluster_time.as_document().unwrap().get("clusterTime"), Some(&time));
+    Some((number(12), document))
 }
 
-fn open_server() -> TestServer {
+pub fn open_server() -> TestServer {
     TestServer::start_with(MongoOptions::default())
 }
 
@@ -180,7 +184,7 @@ fn unknown_fields_and_commands_have_their_codes() {
         (rawdoc! { "insert": "a/b", "documents": [{}], "$db": "docs" }, 73),
         (rawdoc! { "insert": "a", "documents": [{}], "$db": "a.b" }, 73),
         (rawdoc! { "getMore": 77_i64, "collection": "things", "$db": "docs" }, 43),
-        (rawdoc! { "insert": "things", "documents": [{}], "txnNumber": 1_i64, "$db": "docs" }, 20),
+        (rawdoc! { "insert": "things", "documents": [{}], "txnNumber": 1_i64, "$db": "docs" }, 72),
         (rawdoc! { "aggregate": "things", "pipeline": [], "$db": "docs" }, 9),
     ] {
         stream.write_all(&message(OP_MSG, &body(0, &command))).unwrap();

@@ -1,0 +1,111 @@
+//! The documents as a command sees them: those of its transaction, or the present ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use bson::RawDocument;
+use parking_lot::Mutex;
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions};
+use tidemill_engine::{CollectionInfo, DocumentSnapshot, Durability, Engine, SessionWrite, Transaction};
+use tidemill_types::Result;
+
+/// The documents that one command reads and writes.
+pub(crate) struct Documents {
+    engine: Arc<Engine>,
+    /// The transaction that the command belongs to.
+    transaction: Option<Mutex<Transaction>>,
+    /// The write of a client session that may be sent again.
+    write: Option<SessionWrite>,
+    /// Number of the next statement of that write.
+    statement: AtomicI32,
+}
+
+impl Documents {
+    /// Returns the present documents. `write` is the write of a client session that the command is.
+    pub fn present(engine: Arc<Engine>, write: Option<SessionWrite>) -> Self {
+        Self { engine, transaction: None, write, statement: AtomicI32::new(0) }
+    }
+
+    /// Returns the documents of a transaction.
+    pub fn of_transaction(engine: Arc<Engine>, transaction: Transaction) -> Self {
+        Self { transaction: Some(Mutex::new(transaction)), ..Self::present(engine, None) }
+    }
+
+    /// Returns the transaction.
+    pub fn into_transaction(self) -> Option<Transaction> {
+        self.transaction.map(Mutex::into_inner)
+    }
+
+    /// Returns the documents of this moment, or those that the transaction sees.
+    pub fn snapshot(&self) -> DocumentSnapshot {
+        match &self.transaction {
+            Some(transaction) => transaction.lock().documents().clone(),
+            None => self.engine.document_snapshot(),
+        }
+    }
+
+    pub fn find_documents(
+        &self,
+        collection: &str,
+        filter: &RawDocument,
+        options: &FindOptions,
+    ) -> Result<Vec<DocBytes>> {
+        self.snapshot().find(collection, filter, options)
+    }
+
+    pub fn count_documents(&self, collection: &str, filter: &RawDocument) -> Result<u64> {
+        self.snapshot().count(collection, filter)
+    }
+
+    /// Returns the definition of a collection, also of one that was created after the transaction began.
+    pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
+        self.engine.collection_spec(name)
+    }
+
+    pub fn collections(&self) -> Vec<CollectionInfo> {
+        self.engine.collections()
+    }
+
+    pub fn partitions(&self) -> usize {
+        self.engine.partitions()
+    }
+
+    /// Returns the position of the first document of an insert that exists already, unless the insert was executed before.
+    pub fn first_duplicate(&self, collection: &str, documents: &[DocBytes]) -> Result<Option<usize>> {
+        let repeated = match self.session_write(self.statement.load(Ordering::Relaxed)) {
+            Some(write) => self.engine.session_outcome(&write)?.is_some(),
+            None => false,
+        };
+        match repeated {
+            true => Ok(None),
+            false => self.snapshot().first_duplicate(collection, documents),
+        }
+    }
+
+    pub fn write_documents(
+        &self,
+        command: Command,
+        durability: Option<Durability>,
+    ) -> Result<CommandOutcome> {
+        let of_documents = matches!(
+            command,
+            Command::Insert { .. }
+                | Command::Update { .. }
+                | Command::Replace { .. }
+                | Command::Delete { .. }
+                | Command::FindAndModify { .. }
+        );
+        match &self.transaction {
+            Some(transaction) if of_documents => transaction.lock().write(command),
+            _ if of_documents => {
+                let write = self.session_write(self.statement.fetch_add(1, Ordering::Relaxed));
+                self.engine.write_session_documents(command, durability, write.as_ref())
+            }
+            _ => self.engine.write_documents(command, durability),
+        }
+    }
+
+    fn session_write(&self, statement: i32) -> Option<SessionWrite> {
+        Some(SessionWrite { statement, ..self.write.clone()? })
+    }
+}

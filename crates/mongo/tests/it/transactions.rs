@@ -1,0 +1,126 @@
+//! Transactions and repeated writes, as drivers send them.
+
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawDocumentBuf, doc, rawdoc};
+use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
+use mongodb::sync::ClientSession;
+
+use crate::wire::{body, connect, message, open_server, reply};
+use crate::{TestServer, code};
+
+fn session(server: &TestServer) -> ClientSession {
+    server.client().start_session().run().unwrap()
+}
+
+#[test]
+fn a_transaction_is_committed_or_taken_back() {
+    for partitions in [1, 3] {
+        let server = TestServer::start(partitions);
+        let accounts = server.collection("account");
+        accounts.insert_many((0..9).map(|id| doc! { "_id": id, "n": 10 })).run().unwrap();
+        let mut session = session(&server);
+        let accounts_of_session = session.client().database("docs").collection::<bson::Document>("account");
+        session.start_transaction().run().unwrap();
+        for id in 0..9 {
+            let amount = doc! { "$inc": { "n": id - 4 } };
+            accounts_of_session.update_one(doc! { "_id": id }, amount).session(&mut session).run().unwrap();
+        }
+        accounts_of_session.insert_one(doc! { "_id": "new" }).session(&mut session).run().unwrap();
+        let own = accounts_of_session.find_one(doc! { "_id": 8 }).session(&mut session).run().unwrap();
+        assert_eq!(own, Some(doc! { "_id": 8, "n": 14 }), "the transaction sees its own writes");
+        assert_eq!(accounts.find_one(doc! { "n": { "$ne": 10 } }).run().unwrap(), None, "nobody else does");
+        let total = [doc! { "$group": { "_id": bson::Bson::Null, "n": { "$sum": "$n" } } }];
+        let mut found = accounts_of_session.aggregate(total).session(&mut session).run().unwrap();
+        assert_eq!(found.next(&mut session).unwrap().unwrap().get_i32("n").unwrap(), 90);
+        session.commit_transaction().run().unwrap();
+        session.commit_transaction().run().expect("a commit may be sent again");
+        assert_eq!(accounts.count_documents(doc! { "n": { "$ne": 10 } }).run().unwrap(), 9);
+
+        session.start_transaction().run().unwrap();
+        accounts_of_session.delete_many(doc! {}).session(&mut session).run().unwrap();
+        assert_eq!(accounts_of_session.count_documents(doc! {}).session(&mut session).run().unwrap(), 0);
+        session.abort_transaction().run().unwrap();
+        let server = server.restart();
+        assert_eq!(server.collection("account").count_documents(doc! {}).run().unwrap(), 10);
+    }
+}
+
+#[test]
+fn the_second_writer_is_told_to_begin_again() {
+    let server = TestServer::start(2);
+    server.collection("account").insert_one(doc! { "_id": 1, "n": 1 }).run().unwrap();
+    let (mut first, mut second) = (session(&server), session(&server));
+    first.start_transaction().run().unwrap();
+    second.start_transaction().run().unwrap();
+    let update = |session: &mut ClientSession| {
+        let accounts = session.client().database("docs").collection::<bson::Document>("account");
+        accounts.update_one(doc! { "_id": 1 }, doc! { "$inc": { "n": 1 } }).session(session).run()
+    };
+    update(&mut first).unwrap();
+    let error = update(&mut second).unwrap_err();
+    assert_eq!(code(&error), 112);
+    assert!(error.contains_label(TRANSIENT_TRANSACTION_ERROR));
+    first.commit_transaction().run().unwrap();
+    let error = second.commit_transaction().run().unwrap_err();
+    assert_eq!(code(&error), 251, "it has been taken back");
+    assert!(!error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT));
+    second.start_transaction().and_run(|session| update(session).map(|_| ())).unwrap();
+    assert_eq!(
+        server.collection("account").find_one(doc! {}).run().unwrap().unwrap().get_i32("n").unwrap(),
+        3
+    );
+}
+
+#[test]
+fn an_insert_creates_its_collection_in_a_transaction() {
+    let server = TestServer::start(2);
+    let mut session = session(&server);
+    let new = session.client().database("docs").collection::<bson::Document>("new");
+    session.start_transaction().run().unwrap();
+    new.insert_many((0..4).map(|id| doc! { "_id": id })).session(&mut session).run().unwrap();
+    assert_eq!(server.collection("new").count_documents(doc! {}).run().unwrap(), 0);
+    session.commit_transaction().run().unwrap();
+    assert_eq!(server.collection("new").count_documents(doc! {}).run().unwrap(), 4);
+    session.start_transaction().run().unwrap();
+    let error = new.insert_one(doc! { "_id": 1 }).session(&mut session).run().unwrap_err();
+    assert_eq!(code(&error), 11000);
+    assert_eq!(code(&session.commit_transaction().run().unwrap_err()), 251, "an error takes all back");
+}
+
+fn lsid(n: u8) -> RawDocumentBuf {
+    rawdoc! { "id": Binary { subtype: BinarySubtype::Uuid, bytes: vec![n; 16] } }
+}
+
+#[test]
+fn a_write_that_is_sent_again_is_executed_once() {
+    let server = open_server();
+    let mut stream = connect(&server);
+    let mut run = |command: RawDocumentBuf| {
+        std::io::Write::write_all(&mut stream, &message(2013, &body(0, &command))).unwrap();
+        reply(&mut stream, 5).unwrap().1
+    };
+    let writes = [
+        rawdoc! { "insert": "w", "documents": [{ "_id": 1, "n": 0 }, { "_id": 2, "n": 0 }], "lsid": lsid(1), "txnNumber": 1_i64, "$db": "docs" },
+        rawdoc! { "update": "w", "updates": [{ "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } } }, { "q": { "n": 0 }, "u": { "$inc": { "n": 5 } } }], "lsid": lsid(1), "txnNumber": 2_i64, "$db": "docs" },
+        rawdoc! { "findAndModify": "w", "query": { "_id": 2 }, "update": { "$inc": { "n": 1 } }, "new": true, "lsid": lsid(1), "txnNumber": 3_i64, "$db": "docs" },
+        rawdoc! { "delete": "w", "deletes": [{ "q": { "n": { "$gt": 5 } }, "limit": 1 }], "lsid": lsid(2), "txnNumber": 1_i64, "$db": "docs" },
+    ];
+    for write in &writes {
+        let first = run(write.clone());
+        assert_eq!(first.get_f64("ok").unwrap(), 1.0, "{first}");
+        assert_eq!(run(write.clone()), first);
+    }
+    let left = run(rawdoc! { "find": "w", "$db": "docs" });
+    assert_eq!(left.get_document("cursor").unwrap().get_array("firstBatch").unwrap().len(), 1);
+    let old =
+        run(rawdoc! { "insert": "w", "documents": [{}], "lsid": lsid(1), "txnNumber": 2_i64, "$db": "docs" });
+    assert_eq!(old.get_i32("code").unwrap(), 225, "the session has gone on");
+    let read = run(rawdoc! { "find": "w", "lsid": lsid(1), "txnNumber": 9_i64, "$db": "docs" });
+    assert_eq!(read.get_i32("code").unwrap(), 50768);
+    let nothing = run(
+        rawdoc! { "commitTransaction": 1, "lsid": lsid(3), "txnNumber": 1_i64, "autocommit": false, "$db": "admin" },
+    );
+    assert_eq!(nothing.get_i32("code").unwrap(), 251);
+    let ping = rawdoc! { "ping": 1, "lsid": lsid(4), "txnNumber": 1_i64, "startTransaction": true, "autocommit": false, "$db": "admin" };
+    assert_eq!(run(ping).get_i32("code").unwrap(), 263);
+}
