@@ -13,9 +13,26 @@ use crate::key::Key;
 /// sees a conflict that there is not.
 const BUCKETS: usize = 1 << 16;
 
+/// How a document was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new.
+    Insert,
+    /// Some of its fields were changed.
+    Update,
+    /// It was replaced by a new version.
+    Replace,
+    /// It is gone.
+    Delete,
+    /// Its whole collection is gone: the change has no key and no versions.
+    Drop,
+}
+
 /// A change of one document.
 #[derive(Debug, Clone)]
 pub struct DocumentChange {
+    /// How it was changed.
+    pub kind: ChangeKind,
     /// Name of the collection.
     pub collection: Arc<str>,
     /// Key of its `_id`.

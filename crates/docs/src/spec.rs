@@ -20,6 +20,9 @@ pub struct CollectionSpec {
     /// Indexes besides the one on `_id`.
     #[serde(default)]
     pub indexes: Vec<IndexSpec>,
+    /// Whether change streams keep both versions of a document that is updated, and the last version of one that is deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub change_images: bool,
 }
 
 /// Definition of an index.
@@ -66,7 +69,13 @@ impl Direction {
 impl CollectionSpec {
     /// Creates the definition of a collection sharded by `_id`, without indexes.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), shard_key: None, replicated: false, indexes: Vec::new() }
+        Self {
+            name: name.into(),
+            shard_key: None,
+            replicated: false,
+            indexes: Vec::new(),
+            change_images: false,
+        }
     }
 
     /// Describes for users where the documents are stored: `replicated`, or `spread by FIELD`.

@@ -114,6 +114,11 @@ impl Store {
         self.changes.set_collecting(on);
     }
 
+    /// Returns whether changes are collected.
+    pub fn collects_changes(&self) -> bool {
+        self.changes.is_collecting()
+    }
+
     /// Takes the changes collected so far, in the order in which they were made.
     pub fn take_changes(&mut self) -> Vec<DocumentChange> {
         self.changes.take()

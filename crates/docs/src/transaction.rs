@@ -4,8 +4,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;
 
 use crate::DocBytes;
-use crate::changes::DocumentChange;
-use crate::collection::Collection;
+use crate::changes::{ChangeKind, DocumentChange};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::key::Key;
 use crate::raw::{RawValue, close_document, elements, field, put_element, tag};
@@ -21,7 +20,7 @@ struct DocumentWrite {
     key: Key,
     /// The new version, or `{ _id: … }` of a document that is deleted.
     document: DocBytes,
-    deleted: bool,
+    kind: ChangeKind,
 }
 
 impl TransactionWrites {
@@ -30,11 +29,16 @@ impl TransactionWrites {
         let mut writes: Vec<DocumentWrite> = Vec::new();
         let mut places = std::collections::HashMap::new();
         for change in changes {
-            let DocumentChange { collection, key, before, after } = change;
-            let deleted = after.is_none();
+            let DocumentChange { mut kind, collection, key, before, after } = change;
             let Some(document) = after.or_else(|| before.as_deref().map(only_id)) else { continue };
             let place = *places.entry((collection.clone(), key.clone())).or_insert(writes.len());
-            let write = DocumentWrite { collection: collection.to_string(), key, document, deleted };
+            kind = match (writes.get(place).map(|earlier| earlier.kind), kind) {
+                (None | Some(ChangeKind::Update), kind) | (_, kind @ ChangeKind::Delete) => kind,
+                (Some(ChangeKind::Insert), _) => ChangeKind::Insert,
+                // a document that was deleted and inserted again, or replaced and updated
+                _ => ChangeKind::Replace,
+            };
+            let write = DocumentWrite { collection: collection.to_string(), key, document, kind };
             match writes.get_mut(place) {
                 Some(earlier) => *earlier = write,
                 None => writes.push(write),
@@ -48,7 +52,8 @@ impl TransactionWrites {
         self.0.is_empty()
     }
 
-    /// Encodes the writes as an array of `{ c: COLLECTION, put: {…} }` and `{ c: COLLECTION, delete: { _id: … } }`.
+    /// Encodes the writes as an array of `{ c: COLLECTION, KIND: {…} }` with the kinds `insert`, `update`, `replace` and `delete`, the last with
+    /// `{ _id: … }`.
     pub fn to_bytes(&self) -> Bytes {
         let mut out = vec![0; 4];
         for (at, write) in self.0.iter().enumerate() {
@@ -59,8 +64,11 @@ impl TransactionWrites {
             out.extend_from_slice(&[0; 4]);
             let name = crate::raw::OwnedRawValue::string(&write.collection);
             put_element(&mut out, b"c", name.as_raw());
-            let kind: &[u8] = if write.deleted { b"delete" } else { b"put" };
-            put_element(&mut out, kind, RawValue { tag: tag::DOCUMENT, bytes: &write.document });
+            put_element(
+                &mut out,
+                kind_name(write.kind),
+                RawValue { tag: tag::DOCUMENT, bytes: &write.document },
+            );
             close_document(&mut out, inner);
         }
         close_document(&mut out, 0);
@@ -84,22 +92,26 @@ impl TransactionWrites {
             let inner = element.value.bytes;
             let collection = field(inner, b"c").and_then(|e| e.value.text());
             let collection = collection.ok_or_else(|| damaged("a write has no collection"))?.to_owned();
-            let (deleted, document) = match (field(inner, b"put"), field(inner, b"delete")) {
-                (Some(document), None) => (false, document.value),
-                (None, Some(document)) => (true, document.value),
-                _ => return Err(damaged("expected `put` or `delete`")),
-            };
+            let found = KINDS.iter().find_map(|kind| Some((*kind, field(inner, kind_name(*kind))?.value)));
+            let (kind, document) = found.ok_or_else(|| damaged("a write of unknown kind"))?;
             let id = (document.tag == tag::DOCUMENT).then(|| field(document.bytes, b"_id")).flatten();
             let id = id.ok_or_else(|| damaged("a document has no _id"))?;
             let key = Key::of_raw(id.value);
-            writes.push(DocumentWrite {
-                collection,
-                key,
-                document: bytes.slice_ref(document.bytes),
-                deleted,
-            });
+            writes.push(DocumentWrite { collection, key, document: bytes.slice_ref(document.bytes), kind });
         }
         Ok(Self(writes))
+    }
+}
+
+const KINDS: [ChangeKind; 4] =
+    [ChangeKind::Insert, ChangeKind::Update, ChangeKind::Replace, ChangeKind::Delete];
+
+fn kind_name(kind: ChangeKind) -> &'static [u8] {
+    match kind {
+        ChangeKind::Insert => b"insert",
+        ChangeKind::Update => b"update",
+        ChangeKind::Replace => b"replace",
+        ChangeKind::Delete | ChangeKind::Drop => b"delete",
     }
 }
 
@@ -191,9 +203,9 @@ impl Store {
     fn apply_writes(&mut self, writes: &TransactionWrites) -> Result<()> {
         for write in &writes.0 {
             let collection = self.require(&write.collection)?;
-            match write.deleted {
-                true => collection.delete_by_key(&write.key)?,
-                false => put(collection, &write.document)?,
+            match write.kind {
+                ChangeKind::Delete => collection.delete_by_key(&write.key)?,
+                kind => collection.put(&write.document, kind)?,
             }
         }
         Ok(())
@@ -204,18 +216,10 @@ impl Store {
         for write in &writes.0 {
             self.require(&write.collection)?.delete_by_key(&write.key)?;
         }
-        for write in writes.0.iter().filter(|write| !write.deleted) {
-            put(self.require(&write.collection)?, &write.document)?;
+        for write in writes.0.iter().filter(|write| write.kind != ChangeKind::Delete) {
+            self.require(&write.collection)?.put(&write.document, write.kind)?;
         }
         Ok(())
-    }
-}
-
-/// Inserts a document, or replaces the one with its `_id`.
-fn put(collection: &mut Collection, document: &DocBytes) -> Result<()> {
-    match collection.replace(document.clone())?.before {
-        Some(_) => Ok(()),
-        None => collection.insert(document.clone()).map(|_| ()),
     }
 }
 

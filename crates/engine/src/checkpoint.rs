@@ -65,6 +65,9 @@ struct CheckpointMeta {
     /// Bytes of the section behind the times of writes: the last writes of client sessions.
     #[serde(default)]
     sessions: u64,
+    /// Whether changes of documents are kept.
+    #[serde(default)]
+    collects_changes: bool,
     /// Decisions on transactions of several partitions, by their ids.
     #[serde(default)]
     decisions: Vec<(String, Decision)>,
@@ -106,6 +109,7 @@ impl StateImage {
                 ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
                 outbox: entries.iter().map(|(target, entry)| (*target, entry.len() as u64)).collect(),
                 write_times: write_times.len() as u64,
+                collects_changes: state.store.collects_changes(),
                 sessions: sessions.len() as u64,
                 decisions: state.decisions.iter().map(|(id, d)| (id.to_hex(), d.clone())).collect(),
                 transfers: Some(TransferCounts::clone(&state.transfers)),
@@ -430,6 +434,7 @@ fn read(
     }
     let mut store = Store::read_from(input, store_limits(settings))?;
     store.restore_write_times(&write_times);
+    store.collect_changes(meta.collects_changes);
     let state = PartitionState {
         partition,
         store,

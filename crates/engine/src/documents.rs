@@ -38,6 +38,22 @@ impl Core {
             .collect()
     }
 
+    /// Makes all partitions keep the changes of documents from now on.
+    ///
+    /// Errors: `Unavailable` when the change log cannot be opened.
+    pub fn enable_changes(&self) -> Result<()> {
+        if self.changes.is_enabled() {
+            return Ok(());
+        }
+        for warning in self.changes.open()? {
+            tracing::warn!("{warning}");
+        }
+        let entries = self.partitions().iter().map(|p| (p.id, Entry::CollectChanges));
+        self.write_and_wait(entries.collect(), Some(Durability::Fsync))?;
+        self.changes.set_enabled();
+        Ok(())
+    }
+
     /// Returns the definition of a collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
         DocumentSnapshot::now(self).spec(name).cloned()

@@ -24,6 +24,7 @@ const FORWARDED: u8 = 5;
 const ON_DEMAND: u8 = 6;
 const TRANSACTION: u8 = 7;
 const SESSION_COMMAND: u8 = 8;
+const COLLECT_CHANGES: u8 = 9;
 
 /// Name of a source, and the position from which it continues.
 pub type SourcePosition = (String, u64);
@@ -67,6 +68,8 @@ pub enum Entry {
         /// The command, as [`Entry::Command`] has it.
         command: Bytes,
     },
+    /// From here on the changes of documents are kept for those who follow them.
+    CollectChanges,
     /// The writes of a transaction to the documents of this partition.
     Transaction(TransactionPart),
 }
@@ -171,6 +174,7 @@ impl Encoder {
                 write_session(&mut out, session);
                 write_bytes(&mut out, command);
             }
+            Entry::CollectChanges => out.push(COLLECT_CHANGES),
             Entry::Transaction(part) => {
                 out.push(TRANSACTION);
                 write_transaction(&mut out, part);
@@ -246,6 +250,7 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
         ON_DEMAND => Entry::OnDemand { file: input.text()?, text: input.text()? },
         COMMAND => Entry::Command(input.blob()?),
         SESSION_COMMAND => Entry::SessionCommand { session: input.session()?, command: input.blob()? },
+        COLLECT_CHANGES => Entry::CollectChanges,
         TRANSACTION => Entry::Transaction(input.transaction()?),
         PUT => Entry::LoadDocuments {
             source: input.source()?,

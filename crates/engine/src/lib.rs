@@ -7,6 +7,7 @@ mod api;
 mod app;
 mod apply;
 mod backlog;
+mod changes;
 mod checkpoint;
 mod clock;
 mod commit;
@@ -62,6 +63,7 @@ pub use api::{
     MetricKind, RowError, RuleInfo, SendOptions, SendReply, StreamInfo,
 };
 pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceKind, SummaryConfig};
+pub use changes::{ChangeEvent, ChangePosition, ChangeScope, ChangeStart, ChangeStream};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use commit::{SessionWrite, Transaction};
 pub use datadir::deployed_app;

@@ -17,6 +17,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::apply::{self, Applied, ApplyReply, LogEntry};
 use crate::backlog::{Backlog, BacklogPermit};
+use crate::changes::RecordChanges;
 use crate::commit::{Decision, TransactionId, TransactionPart};
 use crate::deployment::TableRef;
 use crate::entry::{self, Emission, Encoder, Entry};
@@ -126,6 +127,8 @@ struct BatchEffects {
     emissions: Vec<Emission>,
     /// Stored rows that subscribers want, by stream.
     published: Vec<(String, RecordBatch)>,
+    /// Changes of documents that are kept.
+    changes: Vec<RecordChanges>,
     replies: Replies,
 }
 
@@ -140,7 +143,7 @@ impl Partition {
             backlog: Backlog::new(queue_bytes),
             outbox: Outbox::new(queue_bytes),
             apply_lock: Mutex::new(()),
-            view: Arc::new(ArcSwap::from_pointee(PartitionView::new(&state))),
+            view: Arc::new(ArcSwap::from_pointee(PartitionView::new(&state, Offset(0)))),
             waiting: Mutex::default(),
             counters: PublishedCounters::of(&state),
             applied: AtomicU64::new(state.next.0),
@@ -165,19 +168,21 @@ impl Partition {
     /// Shows the present state to readers of [`Self::view`]. It must be one after a whole record.
     pub fn publish(&self, services: &Services) {
         let state = self.state.read();
-        let view = Arc::new(PartitionView::new(&state));
+        let view = Arc::new(PartitionView::new(&state, services.changes.end(self.id)));
         {
             let _one_moment = services.commits.lock_views();
             self.view.store(view);
         }
+        services.changes.notify();
         self.counters.publish(&state);
     }
 
     /// Shows the present state, which is the one after a committed transaction, once all its participants have come as far.
     fn publish_together(&self, services: &Services, commit: &SharedCommit) {
         let state = self.state.read();
-        let view = Arc::new(PartitionView::new(&state));
+        let view = Arc::new(PartitionView::new(&state, services.changes.end(self.id)));
         services.commits.applied(commit.id, commit.participants.len(), self.view.clone(), view);
+        services.changes.notify();
         self.counters.publish(&state);
     }
 
@@ -266,6 +271,9 @@ impl Partition {
         }
         let mut effects = BatchEffects::default();
         self.apply_record(services, &mut self.state.write(), record, None, &mut effects)?;
+        for changes in &effects.changes {
+            services.changes.append(self.id, changes)?;
+        }
         services.sinks.set_applied(self.id, next);
         self.set_applied(next);
         effects.emissions.retain(is_missing);
@@ -518,7 +526,8 @@ impl Partition {
         // a panic, as of a function that a program has registered, leaves the state half changed, as an error does
         let result = catch_unwind(AssertUnwindSafe(|| self.apply_records(services, records)));
         match result.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
-            Ok(effects) => {
+            Ok(mut effects) => {
+                self.append_changes(services, std::mem::take(&mut effects.changes));
                 match commit {
                     None => self.publish(services),
                     Some(commit) => self.publish_together(services, commit),
@@ -532,6 +541,13 @@ impl Partition {
                 self.enqueue_emissions(services, effects.emissions, effects.replies);
             }
             Err(e) => self.fail(services, next, &e),
+        }
+    }
+
+    /// Appends changes to the change log. What a stopping engine cannot append its restart does.
+    fn append_changes(&self, services: &Services, changes: Vec<RecordChanges>) {
+        for changes in changes {
+            retry_until_stopped(services, self.id, || services.changes.append(self.id, &changes));
         }
     }
 
@@ -564,7 +580,8 @@ impl Partition {
         reply: Option<Sender<Result<ApplyReply>>>,
         effects: &mut BatchEffects,
     ) -> Result<()> {
-        let offset = record.offset;
+        let (offset, time) = (record.offset, record.time);
+        let begins_history = matches!(record.entry, Entry::CollectChanges);
         let applied = apply::apply(&services.deployment, state, record, reply.is_some())?;
         let Applied { rows, emissions, events, document_error, reply: outcome } = applied;
         for (table, batch) in rows {
@@ -576,6 +593,10 @@ impl Partition {
         if let Some((collection, error)) = document_error {
             services.health.report_source_problem(&collection, &error);
         }
+        if begins_history {
+            effects.changes.extend(services.changes.begin(self.id, offset, time));
+        }
+        effects.changes.extend(services.changes.encode(self.id, offset, time, &mut state.store)?);
         effects.replies.extend(reply.zip(outcome));
         Ok(())
     }

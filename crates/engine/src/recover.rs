@@ -73,10 +73,15 @@ pub fn open(
         outbox.retain(|emission| arrived.is_missing(partition.id, emission));
         partition.enqueue_emissions(&core, outbox, Vec::new());
     }
+    report.warnings.extend(core.changes.open_existing()?);
+    core.partitions().iter().for_each(|p| core.changes.cut(p.id, core.log.end(p.id)));
     let decisions: Vec<_> = core.partitions().iter().map(|p| p.state.read().decisions.clone()).collect();
     core.commits.begin_recovery(&decisions);
     report.records = replay_all(&core, &log_ends(&core), &arrived)?;
     core.commits.end_recovery();
+    if core.partitions().iter().all(|p| p.state.read().store.collects_changes()) {
+        core.changes.set_enabled();
+    }
     if counts_transfers {
         report.warnings.extend(transfers::check(&core));
     } else {

@@ -13,6 +13,7 @@ use tidemill_types::Result;
 
 use crate::Analytics;
 use crate::backlog::InFlight;
+use crate::changes::ChangeLog;
 use crate::clock::Clock;
 use crate::commit::{CommitBoard, WriteLocks};
 use crate::counters::{AggregateCounts, EngineCounters};
@@ -46,6 +47,8 @@ pub struct Services {
     pub sinks: SinkSet,
     /// Commits of transactions of several partitions.
     pub commits: CommitBoard,
+    /// Changes of documents for those who follow them.
+    pub changes: ChangeLog,
     /// Documents that open transactions have written.
     pub write_locks: WriteLocks,
     /// Records written but not applied.
@@ -85,6 +88,7 @@ impl Services {
     ) -> Self {
         Self {
             disk_space: DiskSpace::new(&dir, deployment.settings.reserve_bytes),
+            changes: ChangeLog::new(disk.clone(), &dir, log.partitions(), deployment.settings.segment_bytes),
             dir,
             disk,
             deployment,

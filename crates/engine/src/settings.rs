@@ -55,6 +55,9 @@ pub struct Settings {
     /// Maximum memory for documents, per partition.
     #[serde(deserialize_with = "bytes")]
     pub documents_bytes: u64,
+    /// Bytes of changes per partition that change streams can go back to.
+    #[serde(deserialize_with = "bytes")]
+    pub change_stream_bytes: u64,
     /// Size of a log segment file, in bytes.
     #[serde(deserialize_with = "bytes")]
     pub segment_bytes: u64,
@@ -96,6 +99,7 @@ impl Default for Settings {
             dedupe_ids: 1_000_000,
             why_events: 10_000,
             documents_bytes: 4 << 30,
+            change_stream_bytes: 1 << 30,
             segment_bytes: 64 << 20,
             reserve_bytes: 64 << 20,
             query_rows: 50_000_000,

@@ -77,6 +77,7 @@ impl EngineThreads {
         let taken =
             jobs::checkpoint::checkpoint(core).and_then(|()| jobs::checkpoint::truncate_idle_logs(core));
         core.sinks.all().iter().for_each(StreamSink::close);
+        core.changes.close();
         taken.and(core.log.close())
     }
 

@@ -25,6 +25,8 @@ pub struct PartitionView {
     pub documents: StoreSnapshot,
     /// The last writes of client sessions.
     pub sessions: SessionWrites,
+    /// Offset after the last change that is in the change log.
+    pub changes_end: Offset,
     /// Next position of each source.
     pub sources: Arc<BTreeMap<String, u64>>,
     /// Rows received and stored, by stream.
@@ -34,12 +36,13 @@ pub struct PartitionView {
 }
 
 impl PartitionView {
-    /// Returns the present moment of `state`.
-    pub fn new(state: &PartitionState) -> Self {
+    /// Returns the present moment of `state`, with the end of its changes.
+    pub fn new(state: &PartitionState, changes_end: Offset) -> Self {
         Self {
             next: state.next,
             documents: state.store.snapshot(),
             sessions: state.sessions.clone(),
+            changes_end,
             sources: state.sources.clone(),
             ledger: state.ledger.clone(),
             transfers: state.transfers.clone(),

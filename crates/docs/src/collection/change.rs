@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tidemill_types::{Timestamp, Value};
 
 use crate::DocBytes;
+use crate::changes::ChangeKind;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::index::{Index, IndexKeys};
 use crate::key::Key;
@@ -38,15 +39,24 @@ impl Collection {
         check(&doc, &self.limits)?;
         let key = Key::of_raw(id_of(&doc)?);
         match self.slot(&key) {
-            Some(slot) => self.replace_row(slot, &doc, |_| true),
+            Some(slot) => self.replace_row(slot, &doc, ChangeKind::Replace, |_| true),
             None => Ok(UpdateOutcome::default()),
+        }
+    }
+
+    /// Inserts a document, or replaces the one with its `_id`, as a change of this kind.
+    pub(crate) fn put(&mut self, doc: &DocBytes, kind: ChangeKind) -> Result<()> {
+        check(doc, &self.limits)?;
+        match self.slot(&Key::of_raw(id_of(doc)?)) {
+            Some(slot) => self.replace_row(slot, doc, kind, |_| true).map(|_| ()),
+            None => self.insert(doc.clone()).map(|_| ()),
         }
     }
 
     /// Replaces the document in this row with `doc`; the `_id` must be equal.
     pub(crate) fn replace_slot(&mut self, slot: RowIndex, doc: &[u8]) -> Result<UpdateOutcome> {
         check(doc, &self.limits)?;
-        self.replace_row(slot, doc, |_| true)
+        self.replace_row(slot, doc, ChangeKind::Replace, |_| true)
     }
 
     /// Applies `update` to the document with this `_id`. If there is none, nothing changes and both sides are
@@ -110,7 +120,7 @@ impl Collection {
             if update.may_exceed(self.limits.depth_max) {
                 check(out, &self.limits)?;
             }
-            self.replace_row(slot, out, |top| update.touches(top))
+            self.replace_row(slot, out, ChangeKind::Update, |top| update.touches(top))
         })
     }
 
@@ -119,6 +129,7 @@ impl Collection {
         &mut self,
         slot: RowIndex,
         doc: &[u8],
+        kind: ChangeKind,
         touches: impl Fn(&[u8]) -> bool,
     ) -> Result<UpdateOutcome> {
         let Some(before) = self.doc_at(slot).cloned() else {
@@ -148,7 +159,7 @@ impl Collection {
         self.supersede(before.len() as u64);
         self.rows.replace(slot, after.clone());
         if let Some(row) = self.rows.get(slot) {
-            self.note(&row.key, Some(&before), Some(&after));
+            self.note(kind, &row.key, Some(&before), Some(&after));
         }
         Ok(UpdateOutcome { before: Some(before), after: Some(after) })
     }

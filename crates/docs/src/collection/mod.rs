@@ -18,7 +18,7 @@ use bytes::Bytes;
 use tidemill_types::Value;
 
 use crate::DocBytes;
-use crate::changes::{ChangeRecorder, DocumentChange};
+use crate::changes::{ChangeKind, ChangeRecorder, DocumentChange};
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::index::{Index, IndexKeys, duplicate_key};
@@ -147,7 +147,7 @@ impl Collection {
         }
         let doc = Bytes::copy_from_slice(doc);
         self.bytes += doc.len() as u64;
-        self.note(&key, None, Some(&doc));
+        self.note(ChangeKind::Insert, &key, None, Some(&doc));
         self.rows.push(key.clone(), doc);
         Ok(key)
     }
@@ -170,29 +170,44 @@ impl Collection {
 
     /// Notes the change of a document.
     #[inline]
-    fn note(&self, key: &Key, before: Option<&DocBytes>, after: Option<&DocBytes>) {
+    fn note(&self, kind: ChangeKind, key: &Key, before: Option<&DocBytes>, after: Option<&DocBytes>) {
         self.changes.note(&self.spec.name, key);
         if self.changes.is_collecting() {
             let collection = self.spec.name.as_str().into();
             let (before, after) = (before.cloned(), after.cloned());
-            self.changes.collect(DocumentChange { collection, key: key.clone(), before, after });
+            self.changes.collect(DocumentChange { kind, collection, key: key.clone(), before, after });
         }
     }
 
     /// Notes that all documents are deleted.
-    pub(crate) fn note_dropped(&self) {
+    fn note_cleared(&self) {
         self.changes.note_all();
         if self.changes.is_collecting() {
             for (_, row) in self.rows.iter() {
-                self.note(&row.key, Some(&row.doc), None);
+                self.note(ChangeKind::Delete, &row.key, Some(&row.doc), None);
             }
+        }
+    }
+
+    /// Notes that the collection is dropped.
+    pub(crate) fn note_dropped(&self) {
+        self.changes.note_all();
+        if self.changes.is_collecting() {
+            let (kind, collection) = (ChangeKind::Drop, self.spec.name.as_str().into());
+            self.changes.collect(DocumentChange {
+                kind,
+                collection,
+                key: Key::default(),
+                before: None,
+                after: None,
+            });
         }
     }
 
     /// Deletes all documents and returns their number.
     pub(crate) fn clear(&mut self) -> u64 {
         let gone = self.len() as u64;
-        self.note_dropped();
+        self.note_cleared();
         self.release_all();
         self.rows = Rows::new();
         self.bytes = 0;
@@ -228,7 +243,7 @@ impl Collection {
         }
         let key = row.key.clone();
         let doc = self.rows.take(slot);
-        self.note(&key, doc.as_ref(), None);
+        self.note(ChangeKind::Delete, &key, doc.as_ref(), None);
         let bytes = doc.as_ref().map_or(0, |d| d.len() as u64);
         self.bytes -= bytes;
         self.release(freed);

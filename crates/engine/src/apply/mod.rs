@@ -102,6 +102,10 @@ pub fn apply(
         }
         Entry::Tick { jumps } => Ok(applier.tick(state, &jumps)?),
         Entry::OnDemand { file, text } => applier.on_demand(state, &file, &text),
+        Entry::CollectChanges => {
+            state.store.collect_changes(true);
+            Ok(ApplyReply::default())
+        }
         Entry::Transaction(part) => applier.transaction(state, &part, decision)?,
     };
     state.next = offset.next();

@@ -8,6 +8,7 @@ use tidemill_types::{Error, Result, Timestamp};
 
 use super::Engine;
 use crate::CollectionInfo;
+use crate::changes::{ChangeScope, ChangeStart, ChangeStream};
 use crate::commit::{SessionWrite, Transaction};
 use crate::document_routing::{
     RoutedCommand, collection_of, collection_spec_of, merge_outcomes, route, route_to_all,
@@ -92,6 +93,19 @@ impl Engine {
     /// Returns the documents of all collections at this moment, for several reads.
     pub fn document_snapshot(&self) -> DocumentSnapshot {
         DocumentSnapshot::now(&self.core)
+    }
+
+    /// Follows the changes of documents. The first call makes the engine keep changes from then on, as many bytes as the setting
+    /// `change_stream_bytes` says.
+    ///
+    /// Errors: `NotFound` if changes after `start` are not kept; `Invalid` for a position of another data directory.
+    pub fn watch(&self, scope: ChangeScope, start: ChangeStart) -> Result<ChangeStream> {
+        ChangeStream::new(self.core.clone(), scope, start)
+    }
+
+    /// Returns a receiver that hears when there may be new changes for those who follow them.
+    pub fn changes_published(&self) -> tokio::sync::watch::Receiver<()> {
+        self.core.changes.subscribe()
     }
 
     /// Begins a transaction on documents.

@@ -198,6 +198,7 @@ impl Engine {
             self.core.disable_checkpoints();
             // the log's own writers may still bring records to the disk; it makes no difference to what was promised
             let _ = self.core.log.close();
+            self.core.changes.close();
             self.data.lock().take();
         }
     }

@@ -52,6 +52,9 @@ pub fn checkpoint(core: &Core) -> Result<()> {
             failed.get_or_insert(e);
         }
     }
+    if let Err(e) = core.changes.truncate(core.deployment.settings.change_stream_bytes) {
+        failed.get_or_insert(e);
+    }
     failed.map_or(Ok(()), Err)
 }
 
@@ -72,6 +75,7 @@ fn publish_checkpoint(core: &Core, id: PartitionId, image: &StateImage) -> Resul
     for (other, offset) in image.last_commits() {
         core.log.sync(PartitionId(other), offset, Durability::Fsync)?;
     }
+    core.changes.sync(id)?;
     let durable = core.log.durable(id);
     if durable < image.next() {
         return Err(Error::unavailable(format!(

@@ -239,6 +239,7 @@ impl World {
             let stopped = jobs::checkpoint::checkpoint(core)
                 .and_then(|()| jobs::checkpoint::truncate_idle_logs(core))
                 .and(core.log.close());
+            core.changes.close();
             // a stop that fails loses nothing; the next start replays the log
             if let Err(e) = stopped {
                 tracing::debug!(error = %e, "the last checkpoint failed");

@@ -1,0 +1,173 @@
+//! What an update changed: the difference of two versions of a document.
+
+use bson::RawArrayBuf;
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::raw::{RawElement, RawValue, close_document, elements, field, put_element, tag};
+
+/// The difference of two versions of a document, as change streams tell it: paths with dots, and elements of arrays by number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpdateDescription {
+    /// New values by path.
+    pub updated: RawDocumentBuf,
+    /// Paths that are gone.
+    pub removed: Vec<String>,
+    /// Arrays that became shorter: path, and new length.
+    pub truncated: Vec<(String, u32)>,
+}
+
+impl UpdateDescription {
+    /// Compares two versions of a document.
+    ///
+    /// Errors: bytes that are no document.
+    pub fn between(before: &[u8], after: &[u8]) -> Result<Self> {
+        let mut comparison = Comparison {
+            updated: vec![0; 4],
+            removed: Vec::new(),
+            truncated: Vec::new(),
+            path: String::new(),
+        };
+        comparison.documents(before, after);
+        close_document(&mut comparison.updated, 0);
+        let updated = RawDocument::from_bytes(&comparison.updated)
+            .map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?
+            .to_owned();
+        Ok(Self { updated, removed: comparison.removed, truncated: comparison.truncated })
+    }
+
+    /// Returns `{ updatedFields, removedFields, truncatedArrays }`.
+    pub fn to_document(&self) -> RawDocumentBuf {
+        let mut removed = RawArrayBuf::new();
+        self.removed.iter().for_each(|path| removed.push(path.as_str()));
+        let mut truncated = RawArrayBuf::new();
+        for (path, length) in &self.truncated {
+            truncated.push(bson::rawdoc! { "field": path.as_str(), "newSize": *length as i32 });
+        }
+        let mut description = RawDocumentBuf::new();
+        description.append(bson::cstr!("updatedFields"), self.updated.clone());
+        description.append(bson::cstr!("removedFields"), removed);
+        description.append(bson::cstr!("truncatedArrays"), truncated);
+        description
+    }
+}
+
+struct Comparison {
+    updated: Vec<u8>,
+    removed: Vec<String>,
+    truncated: Vec<(String, u32)>,
+    /// Path of the documents that are compared, with a dot at its end unless it is empty.
+    path: String,
+}
+
+impl Comparison {
+    fn documents(&mut self, before: &[u8], after: &[u8]) {
+        for old in elements(before).filter(|old| field(after, old.name).is_none()) {
+            self.removed.push(format!("{}{}", self.path, String::from_utf8_lossy(old.name)));
+        }
+        for new in elements(after) {
+            self.element(field(before, new.name), &new);
+        }
+    }
+
+    fn element(&mut self, old: Option<RawElement<'_>>, new: &RawElement<'_>) {
+        let Some(old) = old else { return self.put(new) };
+        if old.value.tag == new.value.tag && old.value.bytes == new.value.bytes {
+            return;
+        }
+        match (old.value.tag, new.value.tag) {
+            (tag::DOCUMENT, tag::DOCUMENT) => {
+                self.inside(new.name, |inner| inner.documents(old.value.bytes, new.value.bytes));
+            }
+            (tag::ARRAY, tag::ARRAY) => self.arrays(new, old.value, new.value),
+            // values of other types may be equal, as 1 and 1.0, but the document has changed
+            _ => self.put(new),
+        }
+    }
+
+    /// Compares arrays element by element, unless more of them differ than not: then the whole array is the new value.
+    fn arrays(&mut self, element: &RawElement<'_>, old: RawValue<'_>, new: RawValue<'_>) {
+        let (old_len, new_len) = (elements(old.bytes).count(), elements(new.bytes).count());
+        let same = elements(old.bytes)
+            .zip(elements(new.bytes))
+            .filter(|(a, b)| a.value.tag == b.value.tag && a.value.bytes == b.value.bytes)
+            .count();
+        if same * 2 < new_len.min(old_len) || new_len == 0 {
+            return self.put(element);
+        }
+        if new_len < old_len {
+            let path = format!("{}{}", self.path, String::from_utf8_lossy(element.name));
+            self.truncated.push((path, new_len as u32));
+        }
+        self.inside(element.name, |inner| {
+            let mut old = elements(old.bytes);
+            for new in elements(new.bytes) {
+                inner.element(old.next(), &new);
+            }
+        });
+    }
+
+    fn inside(&mut self, name: &[u8], compare: impl FnOnce(&mut Self)) {
+        let outer = self.path.len();
+        self.path.push_str(&String::from_utf8_lossy(name));
+        self.path.push('.');
+        compare(self);
+        self.path.truncate(outer);
+    }
+
+    fn put(&mut self, element: &RawElement<'_>) {
+        let mut path = self.path.clone().into_bytes();
+        path.extend_from_slice(element.name);
+        put_element(&mut self.updated, &path, element.value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(before: bson::Document, after: bson::Document) -> String {
+        let bytes = |d: &bson::Document| RawDocumentBuf::try_from(d).unwrap().into_bytes();
+        let description = UpdateDescription::between(&bytes(&before), &bytes(&after)).unwrap();
+        bson::Document::try_from(description.to_document()).unwrap().to_string()
+    }
+
+    #[test]
+    fn names_what_changed() {
+        use bson::doc;
+        for (before, after, expected) in [
+            (
+                doc! { "a": 1 },
+                doc! { "a": 1 },
+                r#"{ "updatedFields": {}, "removedFields": [], "truncatedArrays": [] }"#,
+            ),
+            (
+                doc! { "a": 1, "b": 1, "c": 1 },
+                doc! { "a": 2, "c": 1, "d": "x" },
+                r#"{ "updatedFields": { "a": 2, "d": "x" }, "removedFields": ["b"], "truncatedArrays": [] }"#,
+            ),
+            (
+                doc! { "a": { "b": { "c": 1, "d": 2 }, "e": 3 } },
+                doc! { "a": { "b": { "c": 1, "d": 4 } } },
+                r#"{ "updatedFields": { "a.b.d": 4 }, "removedFields": ["a.e"], "truncatedArrays": [] }"#,
+            ),
+            (
+                doc! { "a": [1, 2, 3] },
+                doc! { "a": [1, 5, 3, 4] },
+                r#"{ "updatedFields": { "a.1": 5, "a.3": 4 }, "removedFields": [], "truncatedArrays": [] }"#,
+            ),
+            (
+                doc! { "a": [1, 2, 3] },
+                doc! { "a": [1, 2] },
+                r#"{ "updatedFields": {}, "removedFields": [], "truncatedArrays": [{ "field": "a", "newSize": 2 }] }"#,
+            ),
+            (
+                doc! { "a": [1, 2, 3], "n": 1 },
+                doc! { "a": [7], "n": 1.0 },
+                r#"{ "updatedFields": { "a": [7], "n": 1 }, "removedFields": [], "truncatedArrays": [] }"#,
+            ),
+        ] {
+            assert_eq!(described(before, after), expected);
+        }
+    }
+}

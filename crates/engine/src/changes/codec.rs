@@ -1,0 +1,151 @@
+//! Encoding of changes (`docs/formats/changes.md`).
+
+use bson::cstr;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use bytes::Bytes;
+use tidemill_docs::{ChangeKind, DocBytes, DocumentChange, UpdateDescription};
+use tidemill_types::{Error, Offset, Result, Timestamp};
+
+/// Bytes before the changes of a record: offset and time of the record that made them.
+const HEAD_BYTES: usize = 16;
+
+/// A change of a document as followers see it.
+#[derive(Debug, Clone)]
+pub struct ChangeEvent {
+    /// How it was changed.
+    pub kind: ChangeKind,
+    /// Name of the collection in the store.
+    pub collection: String,
+    /// `{ _id: … }` of the document; `None` if the collection was dropped.
+    pub id: Option<DocBytes>,
+    /// The new version of an inserted or replaced document, and of an updated one if the collection keeps images.
+    pub document: Option<DocBytes>,
+    /// What an update changed, as [`UpdateDescription::to_document`] returns it.
+    pub update: Option<DocBytes>,
+    /// The version before, if the collection keeps images.
+    pub before: Option<DocBytes>,
+    /// Time of the record that made the change.
+    pub time: Timestamp,
+}
+
+/// Encodes changes into payloads of about `bytes_max`. `images` says whether to keep both versions of an updated document.
+pub fn encode(
+    offset: Offset,
+    time: Timestamp,
+    changes: &[DocumentChange],
+    images: impl Fn(&DocumentChange) -> bool,
+    bytes_max: usize,
+) -> Result<Vec<Bytes>> {
+    let mut payloads = Vec::new();
+    let mut payload = head(offset, time);
+    for change in changes {
+        if payload.len() > bytes_max {
+            payloads.push(std::mem::replace(&mut payload, head(offset, time)).into());
+        }
+        payload.extend_from_slice(encode_change(change, images(change))?.as_bytes());
+    }
+    payloads.push(payload.into());
+    Ok(payloads)
+}
+
+/// Returns a payload without changes.
+pub fn mark(offset: Offset, time: Timestamp) -> Bytes {
+    head(offset, time).into()
+}
+
+fn head(offset: Offset, time: Timestamp) -> Vec<u8> {
+    let mut head = Vec::with_capacity(256);
+    head.extend(offset.0.to_le_bytes());
+    head.extend(time.0.to_le_bytes());
+    head
+}
+
+fn encode_change(change: &DocumentChange, images: bool) -> Result<RawDocumentBuf> {
+    let mut out = RawDocumentBuf::new();
+    out.append(cstr!("kind"), kind_name(change.kind));
+    out.append(cstr!("c"), &*change.collection);
+    let (before, after) = (change.before.as_deref(), change.after.as_deref());
+    if let Some(document) = after.or(before) {
+        let id = raw(document)?.get("_id").map_err(|e| damaged(&e.to_string()))?;
+        let mut key = RawDocumentBuf::new();
+        if let Some(id) = id {
+            key.append(cstr!("_id"), id);
+        }
+        out.append(cstr!("id"), key);
+    }
+    if let (ChangeKind::Update, Some(before), Some(after)) = (change.kind, before, after) {
+        out.append(cstr!("update"), UpdateDescription::between(before, after)?.to_document());
+    }
+    if let Some(after) = after.filter(|_| images || change.kind != ChangeKind::Update) {
+        out.append(cstr!("after"), raw(after)?);
+    }
+    if let Some(before) = before.filter(|_| images) {
+        out.append(cstr!("before"), raw(before)?);
+    }
+    Ok(out)
+}
+
+fn raw(document: &[u8]) -> Result<&RawDocument> {
+    RawDocument::from_bytes(document).map_err(|e| damaged(&e.to_string()))
+}
+
+const KINDS: [ChangeKind; 5] =
+    [ChangeKind::Insert, ChangeKind::Update, ChangeKind::Replace, ChangeKind::Delete, ChangeKind::Drop];
+
+fn kind_name(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Insert => "insert",
+        ChangeKind::Update => "update",
+        ChangeKind::Replace => "replace",
+        ChangeKind::Delete => "delete",
+        ChangeKind::Drop => "drop",
+    }
+}
+
+/// Returns offset and time of the record that made the changes of a payload.
+///
+/// Errors: `Corrupt` for bytes that are none.
+pub fn source(payload: &[u8]) -> Result<(Offset, Timestamp)> {
+    let head = payload.first_chunk::<HEAD_BYTES>().ok_or_else(|| damaged("a record without a head"))?;
+    let [offset, time] =
+        [&head[..8], &head[8..]].map(|half| u64::from_le_bytes(half.try_into().unwrap_or([0; 8])));
+    Ok((Offset(offset), Timestamp(time.cast_signed())))
+}
+
+/// Decodes the changes of a payload; documents share its memory.
+///
+/// Errors: `Corrupt` for bytes that are none.
+pub fn decode(payload: &Bytes) -> Result<Vec<ChangeEvent>> {
+    let (_, time) = source(payload)?;
+    let mut changes = Vec::new();
+    let mut at = HEAD_BYTES;
+    while at < payload.len() {
+        let length = payload.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+        let end = at + (length as usize).max(5);
+        let change = payload.get(at..end).ok_or_else(|| damaged("a change is cut off"))?;
+        changes.push(decode_change(payload, raw(change)?, time)?);
+        at = end;
+    }
+    Ok(changes)
+}
+
+fn decode_change(payload: &Bytes, change: &RawDocument, time: Timestamp) -> Result<ChangeEvent> {
+    let text = |field: &str| change.get_str(field).map_err(|e| damaged(&e.to_string()));
+    let document =
+        |field: &str| change.get_document(field).ok().map(|document| payload.slice_ref(document.as_bytes()));
+    let kind = text("kind")?;
+    let kind = KINDS.into_iter().find(|known| kind_name(*known) == kind);
+    Ok(ChangeEvent {
+        kind: kind.ok_or_else(|| damaged("a change of unknown kind"))?,
+        collection: text("c")?.to_owned(),
+        id: document("id"),
+        document: document("after"),
+        update: document("update"),
+        before: document("before"),
+        time,
+    })
+}
+
+fn damaged(why: &str) -> Error {
+    Error::corrupt(format!("change log: {why}"))
+}

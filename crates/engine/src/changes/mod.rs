@@ -1,0 +1,237 @@
+//! Changes of documents, kept in their order so that clients can follow them: the history behind change streams.
+//!
+//! The owner of a partition appends what each record changed to a log of its own, the *change log*, before anybody sees the change.
+//! It need not be durable: a restart applies the records after the last checkpoint again and appends what is missing, and a
+//! checkpoint counts only when the change log is on the disk up to it. Changes are kept from the first
+//! change stream on. `docs/rfcs/0010-change-streams.md` has the reasons.
+
+mod codec;
+mod position;
+mod stream;
+
+pub use codec::ChangeEvent;
+pub use position::ChangePosition;
+pub use stream::{ChangeScope, ChangeStart, ChangeStream};
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tidemill_docs::{DocumentChange, Store};
+use tidemill_log::disk::Disk;
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogOptions, Record};
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
+use tokio::sync::watch;
+
+/// Name of the directory in the data directory.
+pub const CHANGES_DIR: &str = "changes";
+/// Bytes of changes of one record of the change log; one change may exceed it.
+const RECORD_BYTES: usize = 4 << 20;
+
+/// The change log.
+pub struct ChangeLog {
+    dir: PathBuf,
+    disk: Arc<dyn Disk>,
+    segment_bytes: u64,
+    /// Opened by the first change stream, or at the start if there was one.
+    log: OnceLock<LocalLog>,
+    opening: Mutex<()>,
+    /// Per partition 1 + the offset of the last record whose changes are in the change log.
+    written: Vec<AtomicU64>,
+    /// Whether all partitions collect their changes.
+    enabled: AtomicBool,
+    published: watch::Sender<()>,
+}
+
+/// The encoded changes of a record of the log.
+pub struct RecordChanges {
+    offset: Offset,
+    time: Timestamp,
+    payloads: Vec<Bytes>,
+}
+
+impl ChangeLog {
+    /// Creates the change log of a data directory. It touches no file.
+    pub fn new(disk: Arc<dyn Disk>, data_dir: &Path, partitions: u32, segment_bytes: u64) -> Self {
+        Self {
+            dir: data_dir.join(CHANGES_DIR),
+            disk,
+            segment_bytes,
+            log: OnceLock::new(),
+            opening: Mutex::new(()),
+            written: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
+            enabled: AtomicBool::new(false),
+            published: watch::Sender::new(()),
+        }
+    }
+
+    /// Opens the files, if a change stream has made some before.
+    ///
+    /// Errors: those of [`LocalLog::open_on`].
+    pub fn open_existing(&self) -> Result<Vec<String>> {
+        match self.disk.list(&self.dir) {
+            Ok(_) => self.open(),
+            Err(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Opens the files, and makes them if there are none. Returns what opening them repaired.
+    ///
+    /// Errors: those of [`LocalLog::open_on`].
+    pub fn open(&self) -> Result<Vec<String>> {
+        let _opening = self.opening.lock();
+        if self.log.get().is_some() {
+            return Ok(Vec::new());
+        }
+        if self.dir == Path::new(CHANGES_DIR) {
+            return Err(Error::invalid("an engine without a data directory keeps no changes"));
+        }
+        // what is lost at the end is written again, and what is damaged before it only shortens the history
+        let options = LogOptions {
+            segment_bytes: self.segment_bytes,
+            repair: true,
+            ..LogOptions::new(self.written.len() as u32)
+        };
+        let (log, reports) = LocalLog::open_on(self.disk.clone(), &self.dir, options)?;
+        for (partition, written) in self.written.iter().enumerate() {
+            let last = last_record(&log, PartitionId(partition as u32))?;
+            let next =
+                last.map_or(Ok(0), |record| codec::source(&record.payload).map(|(offset, _)| offset.0 + 1))?;
+            written.store(next, Ordering::Release);
+        }
+        let lost = reports.iter().filter(|report| report.cut.is_some()).map(|r| format!("changes: {r}"));
+        let warnings = lost.collect();
+        self.log.get_or_init(|| log);
+        Ok(warnings)
+    }
+
+    fn log(&self) -> Result<&LocalLog> {
+        self.log.get().ok_or_else(|| Error::internal("the change log is not open"))
+    }
+
+    /// Returns whether all partitions collect their changes.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Acquire)
+    }
+
+    pub fn set_enabled(&self) {
+        self.enabled.store(true, Ordering::Release);
+    }
+
+    /// Forgets records that the log does not have any more: those after it get their offsets.
+    pub fn cut(&self, partition: PartitionId, log_end: Offset) {
+        if let Some(written) = self.written.get(partition.0 as usize) {
+            written.fetch_min(log_end.0, Ordering::AcqRel);
+        }
+    }
+
+    /// Returns the changes that a record made in `store`, for [`Self::append`]; `None` if it made none or nobody wants them.
+    ///
+    /// Errors: a document that is none.
+    pub fn encode(
+        &self,
+        partition: PartitionId,
+        offset: Offset,
+        time: Timestamp,
+        store: &mut Store,
+    ) -> Result<Option<RecordChanges>> {
+        if !store.collects_changes() {
+            return Ok(None);
+        }
+        let changes = store.take_changes();
+        if changes.is_empty() || self.is_written(partition, offset) {
+            return Ok(None);
+        }
+        let images = |change: &DocumentChange| {
+            store.collection(&change.collection).is_some_and(|collection| collection.spec().change_images)
+        };
+        let payloads = codec::encode(offset, time, &changes, images, RECORD_BYTES)?;
+        Ok(Some(RecordChanges { offset, time, payloads }))
+    }
+
+    /// Returns a mark without changes, with which the history of a partition begins.
+    pub fn begin(&self, partition: PartitionId, offset: Offset, time: Timestamp) -> Option<RecordChanges> {
+        let mark = || RecordChanges { offset, time, payloads: vec![codec::mark(offset, time)] };
+        (!self.is_written(partition, offset)).then(mark)
+    }
+
+    fn is_written(&self, partition: PartitionId, offset: Offset) -> bool {
+        self.written.get(partition.0 as usize).is_some_and(|next| offset.0 < next.load(Ordering::Acquire))
+    }
+
+    /// Appends the changes of a record.
+    ///
+    /// Errors: `Unavailable` and `LimitReached` while the disk does not take them; nothing is appended then.
+    pub fn append(&self, partition: PartitionId, changes: &RecordChanges) -> Result<()> {
+        self.log()?.write_owned(partition, changes.time, changes.payloads.clone())?;
+        if let Some(written) = self.written.get(partition.0 as usize) {
+            written.store(changes.offset.0 + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Returns the offset after the last change of a partition.
+    pub fn end(&self, partition: PartitionId) -> Offset {
+        self.log.get().map_or(Offset(0), |log| log.end(partition))
+    }
+
+    /// Makes everything appended so far durable.
+    ///
+    /// Errors: `Unavailable` when the disk fails.
+    pub fn sync(&self, partition: PartitionId) -> Result<()> {
+        let Some(log) = self.log.get() else { return Ok(()) };
+        match log.end(partition).0.checked_sub(1) {
+            Some(last) => log.sync(partition, Offset(last), Durability::Fsync),
+            None => Ok(()),
+        }
+    }
+
+    /// Drops the oldest changes of partitions that have more than `bytes_max` bytes of them.
+    ///
+    /// Errors: `Unavailable` when files cannot be removed.
+    pub fn truncate(&self, bytes_max: u64) -> Result<()> {
+        let Some(log) = self.log.get() else { return Ok(()) };
+        for partition in (0..log.partitions()).map(PartitionId) {
+            let bytes = log.bytes(partition);
+            if bytes > bytes_max {
+                let (start, end) = (log.start(partition).0, log.end(partition).0);
+                // records are about equally large; whole segments go only, so rather too few than too many
+                let surplus = (end - start) as f64 * ((bytes - bytes_max) as f64 / bytes as f64);
+                log.truncate(partition, Offset(start + surplus as u64))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells followers that there are new changes to see.
+    pub fn notify(&self) {
+        if self.is_enabled() {
+            self.published.send_replace(());
+        }
+    }
+
+    /// Returns a receiver that hears of new changes.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.published.subscribe()
+    }
+
+    /// Closes the files.
+    pub fn close(&self) {
+        if let Some(log) = self.log.get() {
+            // what is not on the disk is written again
+            let _ = log.close();
+        }
+    }
+}
+
+/// Returns the last record of a partition.
+fn last_record(log: &LocalLog, partition: PartitionId) -> Result<Option<Record>> {
+    match log.end(partition).0.checked_sub(1) {
+        Some(last) if Offset(last) >= log.start(partition) => {
+            Ok(log.read(partition, Offset(last), 1)?.into_iter().next())
+        }
+        _ => Ok(None),
+    }
+}

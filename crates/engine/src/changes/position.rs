@@ -1,0 +1,58 @@
+//! Positions in the changes of all partitions.
+
+use tidemill_types::{Error, Offset, Result};
+
+/// A position in the changes of all partitions: after some changes and before all others. Valid as long as the changes after it are kept, also
+/// over restarts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangePosition {
+    /// For each partition the record of the change log, and the number of the change in it, at which to go on.
+    pub(super) partitions: Vec<(Offset, u32)>,
+}
+
+/// Version of the encoding.
+const VERSION: u8 = 1;
+
+impl ChangePosition {
+    /// Encodes the position.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        for (offset, change) in &self.partitions {
+            out.extend(offset.0.to_be_bytes());
+            out.extend(change.to_be_bytes());
+        }
+        out
+    }
+
+    /// Decodes what [`Self::to_bytes`] encoded.
+    ///
+    /// Errors: `Invalid` for other bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let foreign = || Error::invalid("this is not the position of a change in this data directory");
+        let (version, rest) = bytes.split_first().ok_or_else(foreign)?;
+        if *version != VERSION || !rest.len().is_multiple_of(12) {
+            return Err(foreign());
+        }
+        let number = |chunk: &[u8]| {
+            let (offset, change) = chunk.split_first_chunk()?;
+            Some((Offset(u64::from_be_bytes(*offset)), u32::from_be_bytes(change.try_into().ok()?)))
+        };
+        let partitions = rest.chunks(12).map(number).collect::<Option<_>>().ok_or_else(foreign)?;
+        Ok(Self { partitions })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_round_trip_and_other_bytes_are_refused() {
+        let position = ChangePosition { partitions: vec![(Offset(7), 0), (Offset(u64::MAX), 3)] };
+        let bytes = position.to_bytes();
+        assert_eq!(ChangePosition::from_bytes(&bytes).unwrap(), position);
+        for other in [&[][..], &[2], &bytes[..20]] {
+            assert!(ChangePosition::from_bytes(other).is_err());
+        }
+    }
+}
