@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::commands::{self, hello};
+use crate::commands::{self, change_stream, find, hello};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::{HEADER_BYTES, Header, Request};
@@ -92,7 +92,7 @@ async fn answer(
                 },
             }
         }
-        let mut reply = run(shared, session, request).unwrap_or_else(|error| error.reply());
+        let Some(mut reply) = run_awaiting(shared, session, request, stopping).await else { return false };
         if session.authenticated {
             append_times(&mut reply, shared.cluster_time());
         }
@@ -112,6 +112,36 @@ async fn answer(
             Err(_) => {
                 tracing::debug!(peer = %session.peer, "the client does not take its reply: the connection is closed");
                 return false;
+            }
+        }
+    }
+}
+
+/// Runs the command of a request; one that reads changes waits until there are some. Returns nothing if the server stops.
+async fn run_awaiting(
+    shared: &Arc<ServerState>,
+    session: &mut Session,
+    request: &Request,
+    stopping: &mut watch::Receiver<bool>,
+) -> Option<RawDocumentBuf> {
+    let awaited = Call::of(request).ok().and_then(|call| find::await_changes(shared, &call));
+    let Some((cursor, wait)) = awaited else {
+        return Some(run(shared, session, request).unwrap_or_else(|error| error.reply()));
+    };
+    let deadline = tokio::time::Instant::now() + wait;
+    let mut published = shared.whole_engine.changes_published();
+    loop {
+        published.mark_unchanged();
+        let reply = run(shared, session, request).unwrap_or_else(|error| error.reply());
+        if !change_stream::is_empty_batch(&reply) || tokio::time::Instant::now() >= deadline {
+            return Some(reply);
+        }
+        // a cursor that has read only changes of others goes on at once
+        if shared.cursors.awaits_changes(cursor) == Some(true) {
+            tokio::select! {
+                _ = stopping.changed() => return None,
+                _ = published.changed() => {}
+                () = tokio::time::sleep_until(deadline) => {}
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tidemill_docs::DocBytes;
 
+use crate::commands::change_stream::ChangeCursor;
 use crate::error::{Code, CommandError, Result};
 
 /// All open cursors. Their documents are handles of one moment; writers go on meanwhile.
@@ -15,11 +16,19 @@ pub(crate) struct Cursors {
     timeout: Duration,
 }
 
-/// The documents of a cursor that have not been read.
+/// A cursor.
 pub(crate) struct OpenCursor {
     namespace: String,
-    pub documents: std::vec::IntoIter<DocBytes>,
+    pub source: CursorSource,
     used: Instant,
+}
+
+/// What a cursor has to give.
+pub(crate) enum CursorSource {
+    /// Documents that have not been read.
+    Documents(std::vec::IntoIter<DocBytes>),
+    /// Changes as they come.
+    Changes(Box<ChangeCursor>),
 }
 
 impl Cursors {
@@ -29,6 +38,15 @@ impl Cursors {
 
     /// Opens a cursor. Returns its number. Errors: there are too many.
     pub fn open(&self, namespace: String, documents: std::vec::IntoIter<DocBytes>) -> Result<i64> {
+        self.add(namespace, CursorSource::Documents(documents))
+    }
+
+    /// Opens a cursor over changes. Returns its number. Errors: there are too many.
+    pub fn open_changes(&self, namespace: String, changes: ChangeCursor) -> Result<i64> {
+        self.add(namespace, CursorSource::Changes(Box::new(changes)))
+    }
+
+    fn add(&self, namespace: String, source: CursorSource) -> Result<i64> {
         let mut open = self.open.lock();
         if open.len() >= self.most {
             self.close_unused(&mut open);
@@ -46,8 +64,16 @@ impl Cursors {
                 break id;
             }
         };
-        open.insert(id, OpenCursor { namespace, documents, used: Instant::now() });
+        open.insert(id, OpenCursor { namespace, source, used: Instant::now() });
         Ok(id)
+    }
+
+    /// Returns whether a cursor over changes has none to give by now; `None` for another cursor.
+    pub fn awaits_changes(&self, id: i64) -> Option<bool> {
+        match &self.open.lock().get(&id)?.source {
+            CursorSource::Changes(changes) => Some(changes.is_at_end()),
+            CursorSource::Documents(_) => None,
+        }
     }
 
     /// Takes a cursor out, to read from it. Errors: there is none, or it belongs to another collection.

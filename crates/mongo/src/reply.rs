@@ -4,13 +4,16 @@ use bson::cstr;
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use tidemill_docs::DocBytes;
 
-use crate::cursors::Cursors;
+use crate::cursors::{CursorSource, Cursors};
 use crate::error::Result;
+use crate::shared::Shared;
 
 /// Documents of a first batch if the command does not say.
-const FIRST_BATCH: usize = 101;
+pub(crate) const FIRST_BATCH: usize = 101;
 /// Bytes of documents after which a batch ends.
-const BATCH_BYTES_MAX: usize = 16 << 20;
+pub(crate) const BATCH_BYTES_MAX: usize = 16 << 20;
+/// Changes of a batch, which is limited by number as a change is small.
+const CHANGES_BATCH_MAX: usize = 1000;
 
 /// Returns `{…, ok: 1}`.
 pub(crate) fn ok(mut reply: RawDocumentBuf) -> RawDocumentBuf {
@@ -42,15 +45,27 @@ pub(crate) fn first_batch(
 ///
 /// Errors: there is no such cursor.
 pub(crate) fn next_batch(
-    cursors: &Cursors,
+    shared: &Shared,
     id: i64,
     namespace: &str,
     batch_size: Option<u64>,
 ) -> Result<RawDocumentBuf> {
+    let cursors = &shared.cursors;
     let mut cursor = cursors.take(id, namespace)?;
     let size = batch_size.filter(|n| *n > 0).map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    let batch = take_batch(&mut cursor.documents, size)?;
-    let left = if cursor.documents.len() == 0 { 0 } else { id };
+    let documents = match &mut cursor.source {
+        CursorSource::Documents(documents) => documents,
+        CursorSource::Changes(changes) => {
+            let (batch, token) = changes.next(&shared.whole_engine, size.min(CHANGES_BATCH_MAX))?;
+            let left = if changes.ended { 0 } else { id };
+            if left != 0 {
+                cursors.put_back(id, cursor);
+            }
+            return change_batch("nextBatch", batch, left, namespace, token);
+        }
+    };
+    let batch = take_batch(documents, size)?;
+    let left = if documents.len() == 0 { 0 } else { id };
     if left != 0 {
         cursors.put_back(id, cursor);
     }
@@ -71,7 +86,32 @@ fn take_batch(documents: &mut std::vec::IntoIter<DocBytes>, size: usize) -> Resu
     Ok(batch)
 }
 
+/// Returns the reply with a batch of changes, and the token with which to go on after it.
+pub(crate) fn change_batch(
+    batch_name: &str,
+    batch: Vec<DocBytes>,
+    id: i64,
+    namespace: &str,
+    token: RawDocumentBuf,
+) -> Result<RawDocumentBuf> {
+    let mut documents = RawArrayBuf::new();
+    for document in &batch {
+        documents.push(RawDocument::from_bytes(document)?);
+    }
+    let mut cursor = cursor_document(batch_name, documents, id, namespace);
+    cursor.append(cstr!("postBatchResumeToken"), token);
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("cursor"), cursor);
+    Ok(ok(reply))
+}
+
 fn cursor_reply(batch_name: &str, batch: RawArrayBuf, id: i64, namespace: &str) -> RawDocumentBuf {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("cursor"), cursor_document(batch_name, batch, id, namespace));
+    ok(reply)
+}
+
+fn cursor_document(batch_name: &str, batch: RawArrayBuf, id: i64, namespace: &str) -> RawDocumentBuf {
     let mut cursor = RawDocumentBuf::new();
     match batch_name {
         "firstBatch" => cursor.append(cstr!("firstBatch"), batch),
@@ -79,7 +119,5 @@ fn cursor_reply(batch_name: &str, batch: RawArrayBuf, id: i64, namespace: &str) 
     }
     cursor.append(cstr!("id"), id);
     cursor.append(cstr!("ns"), namespace);
-    let mut reply = RawDocumentBuf::new();
-    reply.append(cstr!("cursor"), cursor);
-    ok(reply)
+    cursor
 }

@@ -28,6 +28,17 @@ pub struct ChangeEvent {
     pub time: Timestamp,
 }
 
+impl ChangeEvent {
+    /// Returns the bytes of its documents.
+    pub fn bytes(&self) -> usize {
+        [&self.document, &self.update, &self.before]
+            .into_iter()
+            .flatten()
+            .map(|document| document.len())
+            .sum()
+    }
+}
+
 /// Encodes changes into payloads of about `bytes_max`. `images` says whether to keep both versions of an updated document.
 pub fn encode(
     offset: Offset,

@@ -107,15 +107,15 @@ impl ChangeStream {
         &self.position
     }
 
-    /// Returns at most `most` next changes that readers can see by now, each with the position after it. It looks at 100,000 changes at
+    /// Returns at most `most` next changes of about `bytes_max` bytes that readers can see by now, each with the position after it. It looks at 100,000 changes at
     /// most, so that there may be more although it returns none: [`Self::is_at_end`] tells.
     ///
     /// Errors: `NotFound` if the changes are not kept any more, because nobody has asked for too long.
-    pub fn next(&mut self, most: usize) -> Result<Vec<(ChangeEvent, ChangePosition)>> {
+    pub fn next(&mut self, most: usize, bytes_max: usize) -> Result<Vec<(ChangeEvent, ChangePosition)>> {
         let ends = ends(&self.core);
-        let mut changes = Vec::new();
+        let (mut changes, mut bytes) = (Vec::new(), 0);
         for _ in 0..CHANGES_SCANNED_MAX {
-            if changes.len() >= most {
+            if changes.len() >= most || bytes >= bytes_max {
                 break;
             }
             let mut first: Option<(Timestamp, usize)> = None;
@@ -131,6 +131,7 @@ impl ChangeStream {
             let Some((change, after)) = self.read[p].pop_front() else { break };
             self.position.partitions[p] = after;
             if self.scope.includes(&change.collection) {
+                bytes += change.bytes();
                 changes.push((change, self.position.clone()));
             }
         }

@@ -109,7 +109,8 @@ fn every_kind_of_change_is_told() {
     transaction.commit(None, None).unwrap();
     engine.write_documents(delete(0), None).unwrap();
     engine.write_documents(Command::Drop { collection: "Other".into() }, None).unwrap();
-    let told: Vec<_> = stream.next(100).unwrap().iter().map(|(change, _)| describe(change)).collect();
+    let told: Vec<_> =
+        stream.next(100, usize::MAX).unwrap().iter().map(|(change, _)| describe(change)).collect();
     assert_eq!(
         told,
         [
@@ -124,10 +125,10 @@ fn every_kind_of_change_is_told() {
             r#"Drop Other "#,
         ]
     );
-    assert_eq!(only.next(100).unwrap().len(), 2);
-    assert!(only.is_at_end() && only.next(100).unwrap().is_empty());
+    assert_eq!(only.next(100, usize::MAX).unwrap().len(), 2);
+    assert!(only.is_at_end() && only.next(100, usize::MAX).unwrap().is_empty());
     let mut since = engine.watch(all(), ChangeStart::At(engine.now())).unwrap();
-    assert!(since.next(1).unwrap().is_empty());
+    assert!(since.next(1, usize::MAX).unwrap().is_empty());
     let too_early = engine.watch(all(), ChangeStart::At(before)).err().unwrap();
     assert_eq!(too_early.kind(), ErrorKind::NotFound, "no changes were kept at that time");
 }
@@ -157,7 +158,7 @@ fn a_stream_goes_on_after_a_restart_with_each_change_once() {
             if rng.random_bool(0.1) {
                 // a consumer that has taken only some of a batch, and is then killed
                 let before = stream.position().clone();
-                let changes = stream.next(rng.random_range(1..40)).unwrap();
+                let changes = stream.next(rng.random_range(1..40), usize::MAX).unwrap();
                 let taken = rng.random_range(0..=changes.len());
                 for (change, _) in &changes[..taken] {
                     follow(&mut known, change);
@@ -173,7 +174,7 @@ fn a_stream_goes_on_after_a_restart_with_each_change_once() {
         }
         if round == 7 {
             while !stream.is_at_end() {
-                for (change, _) in stream.next(1000).unwrap() {
+                for (change, _) in stream.next(1000, usize::MAX).unwrap() {
                     follow(&mut known, &change);
                 }
             }
@@ -229,7 +230,7 @@ fn images_are_kept_where_they_are_wanted_and_old_changes_go() {
         };
         engine.write_documents(command, None).unwrap();
     }
-    let told = stream.next(9).unwrap();
+    let told = stream.next(9, usize::MAX).unwrap();
     assert_eq!(
         describe(&told[2].0),
         r#"Update Imaged 1 to { "_id": 1, "a": 2, "b": 1 } by { "updatedFields": { "b": 1 }, "removedFields": [], "truncatedArrays": [] } from { "_id": 1, "a": 2 }"#
@@ -239,5 +240,9 @@ fn images_are_kept_where_they_are_wanted_and_old_changes_go() {
     }
     engine.checkpoint().unwrap();
     assert_eq!(engine.watch(all(), ChangeStart::After(start)).err().unwrap().kind(), ErrorKind::NotFound);
-    assert_eq!(stream.next(1000).unwrap_err().kind(), ErrorKind::NotFound, "the reader was too slow");
+    assert_eq!(
+        stream.next(1000, usize::MAX).unwrap_err().kind(),
+        ErrorKind::NotFound,
+        "the reader was too slow"
+    );
 }

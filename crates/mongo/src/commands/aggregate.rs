@@ -8,7 +8,7 @@ use bson::{Bson, cstr};
 use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, SortOrder};
 
 use super::collections::batch_size;
-use super::find;
+use super::{change_stream, find};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, type_name, whole_number};
 use crate::reply::first_batch;
@@ -19,7 +19,6 @@ use crate::shared::Shared;
 const MISSING: &[&str] = &[
     "$bucket",
     "$bucketAuto",
-    "$changeStream",
     "$collStats",
     "$currentOp",
     "$densify",
@@ -55,6 +54,11 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
         call.refuse(field)?;
     }
     call.refuse_collation()?;
+    if let Some(RawBsonRef::Array(pipeline)) = call.get("pipeline")
+        && change_stream::is_change_stream(pipeline)
+    {
+        return change_stream::open(shared, call, pipeline);
+    }
     if call.get(call.name).and_then(whole_number) == Some(1) {
         return Err(CommandError::not_supported("a pipeline on a database"));
     }
@@ -82,7 +86,7 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
 }
 
 /// A stage of a pipeline.
-enum Stage<'p> {
+pub(super) enum Stage<'p> {
     Match(&'p RawDocument),
     Sort(SortOrder),
     Skip(u64),
@@ -118,7 +122,8 @@ fn stages<'r>(call: &Call<'r>) -> Result<Vec<Stage<'r>>> {
 }
 
 impl<'p> Stage<'p> {
-    fn parse(stage: &'p RawDocument) -> Result<Self> {
+    /// Parses a stage. Errors: it is not one, or its argument is wrong.
+    pub fn parse(stage: &'p RawDocument) -> Result<Self> {
         let mut fields = stage.into_iter();
         let (Some(first), None) = (fields.next().transpose()?, fields.next()) else {
             let message = "A pipeline stage specification object must contain exactly one field.";
@@ -184,7 +189,8 @@ impl<'p> Stage<'p> {
         })
     }
 
-    fn apply(&self, mut documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+    /// Applies the stage to documents.
+    pub fn apply(&self, mut documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         match self {
             Self::Match(filter) => {

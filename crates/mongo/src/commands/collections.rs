@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bson::cstr;
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 use tidemill_docs::{CollectionSpec, Command, DocBytes, Filter};
 use tidemill_engine::CollectionInfo;
 use tidemill_types::ErrorKind;
@@ -17,12 +17,11 @@ use crate::session::Session;
 use crate::shared::Shared;
 
 pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
-    const OPTIONS: [&str; 13] = [
+    const OPTIONS: [&str; 12] = [
         "capped",
         "timeseries",
         "expireAfterSeconds",
         "clusteredIndex",
-        "changeStreamPreAndPostImages",
         "size",
         "max",
         "storageEngine",
@@ -35,7 +34,14 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     call.allow(
         &[
             OPTIONS.as_slice(),
-            &["autoIndexId", "idIndex", "indexOptionDefaults", "collation", "encryptedFields"],
+            &[
+                "changeStreamPreAndPostImages",
+                "autoIndexId",
+                "idIndex",
+                "indexOptionDefaults",
+                "collation",
+                "encryptedFields",
+            ],
         ]
         .concat(),
     )?;
@@ -48,7 +54,10 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         call.refuse(option)?;
     }
     call.refuse_collation()?;
-    let command = Command::CreateCollection(CollectionSpec::new(collection));
+    let images = call.document("changeStreamPreAndPostImages")?.map(|images| images.get("enabled"));
+    let change_images = images.transpose()?.flatten() == Some(RawBsonRef::Boolean(true));
+    let spec = CollectionSpec { change_images, ..CollectionSpec::new(collection) };
+    let command = Command::CreateCollection(spec);
     shared.engine.write_documents(command, write::durability(call)?)?;
     Ok(ok(RawDocumentBuf::new()))
 }

@@ -1,5 +1,7 @@
 //! `find`, `getMore`, `killCursors`.
 
+use std::time::Duration;
+
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{DocBytes, FindOptions, Projection, SortOrder};
@@ -9,7 +11,12 @@ use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::{first_batch, next_batch, ok};
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::shared::{ServerState, Shared};
+
+/// How long a `getMore` waits for changes if it does not say.
+const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
+/// How long it waits at most.
+const AWAIT_MAX: Duration = Duration::from_secs(600);
 
 const FIELDS: [&str; 22] = [
     "filter",
@@ -117,7 +124,18 @@ pub(super) fn get_more(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
         ));
     };
     let namespace = format!("{}.{collection}", call.database);
-    next_batch(&shared.cursors, id, &namespace, call.count("batchSize")?)
+    next_batch(shared, id, &namespace, call.count("batchSize")?)
+}
+
+/// Returns the cursor over changes that a `getMore` reads, and how long it waits for some.
+pub(crate) fn await_changes(shared: &ServerState, call: &Call<'_>) -> Option<(i64, Duration)> {
+    if call.name != "getMore" {
+        return None;
+    }
+    let id = call.get("getMore")?.as_i64()?;
+    shared.cursors.awaits_changes(id)?;
+    let wait = call.count("maxTimeMS").ok()?.map_or(AWAIT_DEFAULT, Duration::from_millis);
+    Some((id, wait.min(AWAIT_MAX)))
 }
 
 pub(super) fn kill_cursors(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {

@@ -1,12 +1,13 @@
 //! Commands, one file each or one for a few that belong together.
 
 mod aggregate;
+pub(crate) mod change_stream;
 mod collections;
 mod count;
 mod delete;
 mod diagnostics;
 mod distinct;
-mod find;
+pub(crate) mod find;
 mod find_and_modify;
 pub(crate) mod hello;
 mod indexes;

@@ -10,7 +10,7 @@ use super::with_id;
 use crate::error::{CommandError, Result};
 
 /// A compiled `$group`.
-pub(super) struct Group {
+pub(in crate::commands) struct Group {
     id: Expression,
     fields: Vec<(CString, Accumulator, Expression)>,
 }

@@ -8,17 +8,17 @@ use crate::error::{Code, CommandError, Result};
 use crate::fields::{type_name, whole_number};
 
 /// Fields with their expressions, by dotted path.
-pub(super) struct ComputedFields(Vec<(String, Expression)>);
+pub(in crate::commands) struct ComputedFields(Vec<(String, Expression)>);
 
 /// `$project` with expressions.
-pub(super) struct ComputedProjection {
+pub(in crate::commands) struct ComputedProjection {
     /// The fields that are kept as they are; `None` for no field at all.
     kept: Option<Projection>,
     computed: ComputedFields,
 }
 
 /// `$unwind`
-pub(super) struct Unwind {
+pub(in crate::commands) struct Unwind {
     path: Vec<String>,
     index: Option<String>,
     keeps_empty: bool,

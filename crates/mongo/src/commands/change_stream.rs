@@ -1,0 +1,358 @@
+//! `$changeStream`: follows the changes of a collection, a database or all of them.
+
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{DateTime, Timestamp, cstr};
+use tidemill_docs::DocBytes;
+use tidemill_engine::{ChangeEvent, ChangePosition, ChangeScope, ChangeStart, ChangeStream, Engine};
+use tidemill_types::ErrorKind;
+
+use super::aggregate::Stage;
+use super::collections::batch_size;
+use crate::error::{Code, CommandError, Result};
+use crate::fields::{Call, whole_number};
+use crate::namespace::{DEFAULT_DATABASE, check_database, split_stored_name};
+use crate::reply::{self, BATCH_BYTES_MAX, FIRST_BATCH};
+use crate::shared::{Shared, timestamp};
+
+/// Stages that may follow, because each makes one change of one change, or drops it.
+const STAGES: [&str; 9] = [
+    "$match",
+    "$project",
+    "$addFields",
+    "$set",
+    "$unset",
+    "$replaceRoot",
+    "$replaceWith",
+    "$redact",
+    "$changeStreamSplitLargeEvent",
+];
+
+/// A cursor over changes.
+pub(crate) struct ChangeCursor {
+    stream: ChangeStream,
+    /// The collection that is followed, by its name in the store; none for a database or all of them.
+    collection: Option<String>,
+    full_document: FullDocument,
+    before: Image,
+    /// The stages after `$changeStream`.
+    pipeline: Vec<RawDocumentBuf>,
+    /// Whether the collection was dropped.
+    pub ended: bool,
+}
+
+/// What an update is shown with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FullDocument {
+    /// With nothing but what it changed.
+    Default,
+    /// With the present version of the document.
+    Lookup,
+    Stored(Image),
+}
+
+/// Whether a stored version of a document is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Image {
+    Off,
+    WhenAvailable,
+    Required,
+}
+
+/// Returns whether a pipeline follows changes.
+pub(super) fn is_change_stream(pipeline: &RawArray) -> bool {
+    let first = pipeline.into_iter().next().and_then(Result::ok);
+    first.and_then(|stage| stage.as_document()?.get("$changeStream").ok()?).is_some()
+}
+
+/// Opens a change stream and returns its first batch.
+pub(super) fn open(shared: &Shared, call: &Call<'_>, pipeline: &RawArray) -> Result<RawDocumentBuf> {
+    let mut stages = pipeline.into_iter();
+    let first = stages.next().transpose()?;
+    let options = match first.and_then(|stage| stage.as_document()?.get("$changeStream").ok()?) {
+        Some(RawBsonRef::Document(options)) => options,
+        _ => {
+            return Err(CommandError::new(
+                Code::TypeMismatch,
+                "`$changeStream` expects an object with its options",
+            ));
+        }
+    };
+    let mut rest = Vec::new();
+    for stage in stages {
+        let stage = stage?;
+        let stage = stage.as_document().ok_or_else(|| {
+            CommandError::new(Code::TypeMismatch, "Each element of the 'pipeline' array must be an object")
+        })?;
+        let name = stage.into_iter().next().transpose()?.map_or("", |(name, _)| name.as_str());
+        if !STAGES.contains(&name) {
+            let message =
+                format!("`{name}` is not allowed after $changeStream: expected one of {}", STAGES.join(", "));
+            return Err(CommandError { code: 20, message });
+        }
+        Stage::parse(stage)?;
+        rest.push(stage.to_owned());
+    }
+    let (scope, collection, namespace) = scope(call, options)?;
+    let (full_document, before, start) = parse_options(options)?;
+    let stream = shared.whole_engine.watch(scope, start).map_err(history_lost)?;
+    let mut cursor = ChangeCursor { stream, collection, full_document, before, pipeline: rest, ended: false };
+    let size = batch_size(call)?.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let (batch, token) = cursor.next(&shared.whole_engine, size)?;
+    let id = shared.cursors.open_changes(namespace.clone(), cursor)?;
+    reply::change_batch("firstBatch", batch, id, &namespace, token)
+}
+
+/// Returns what is followed: the scope, the collection if it is one, and the name of the cursor's namespace.
+fn scope(call: &Call<'_>, options: &RawDocument) -> Result<(ChangeScope, Option<String>, String)> {
+    let all = options.get("allChangesForCluster")? == Some(RawBsonRef::Boolean(true));
+    let database = call.database;
+    if !all && call.get(call.name).and_then(whole_number) != Some(1) {
+        let collection = call.collection()?;
+        return Ok((ChangeScope::Collection(collection.clone()), Some(collection), call.namespace()));
+    }
+    let namespace = format!("{database}.$cmd.aggregate");
+    match (database, all) {
+        ("admin", true) => Ok((ChangeScope::All, None, namespace)),
+        (_, true) => Err(CommandError::new(
+            Code::InvalidOptions,
+            "A $changeStream with 'allChangesForCluster' may only be opened on the 'admin' database",
+        )),
+        (DEFAULT_DATABASE, false) => Ok((ChangeScope::Prefix(String::new()), None, namespace)),
+        (database, false) => {
+            check_database(database)?;
+            Ok((ChangeScope::Prefix(format!("{database}/")), None, namespace))
+        }
+    }
+}
+
+fn parse_options(options: &RawDocument) -> Result<(FullDocument, Image, ChangeStart)> {
+    let (mut full_document, mut before) = (FullDocument::Default, Image::Off);
+    let mut start = None;
+    for option in options {
+        let (name, value) = option?;
+        match (name.as_str(), value) {
+            ("fullDocument", RawBsonRef::String(mode)) => {
+                full_document = match mode {
+                    "default" => FullDocument::Default,
+                    "updateLookup" => FullDocument::Lookup,
+                    mode => FullDocument::Stored(image("fullDocument", mode)?),
+                }
+            }
+            ("fullDocumentBeforeChange", RawBsonRef::String("off")) => before = Image::Off,
+            ("fullDocumentBeforeChange", RawBsonRef::String(mode)) => {
+                before = image("fullDocumentBeforeChange", mode)?;
+            }
+            ("resumeAfter" | "startAfter", RawBsonRef::Document(token)) => {
+                set_start(&mut start, ChangeStart::After(position(token)?))?;
+            }
+            ("startAtOperationTime", RawBsonRef::Timestamp(time)) => {
+                set_start(&mut start, ChangeStart::At(log_time(time)))?;
+            }
+            ("allChangesForCluster" | "showExpandedEvents", RawBsonRef::Boolean(_))
+            | (_, RawBsonRef::Null) => {}
+            (name, value) => {
+                let message = format!("`$changeStream.{name}` cannot be {value:?}");
+                return Err(CommandError::new(Code::BadValue, message));
+            }
+        }
+    }
+    Ok((full_document, before, start.unwrap_or(ChangeStart::Now)))
+}
+
+fn set_start(start: &mut Option<ChangeStart>, to: ChangeStart) -> Result<()> {
+    match start.replace(to) {
+        None => Ok(()),
+        Some(_) => {
+            Err(CommandError { code: 40674, message: "Only one type of resume option is allowed".into() })
+        }
+    }
+}
+
+fn image(option: &str, mode: &str) -> Result<Image> {
+    match mode {
+        "whenAvailable" => Ok(Image::WhenAvailable),
+        "required" => Ok(Image::Required),
+        mode => {
+            let message = format!(
+                "`$changeStream.{option}` cannot be \"{mode}\": expected default, updateLookup, whenAvailable or required"
+            );
+            Err(CommandError::new(Code::BadValue, message))
+        }
+    }
+}
+
+/// Returns the time of the log that drivers know as a timestamp.
+fn log_time(time: Timestamp) -> tidemill_types::Timestamp {
+    tidemill_types::Timestamp(i64::from(time.time) * 1_000_000 + i64::from(time.increment))
+}
+
+/// Returns the position that a resume token stands for.
+fn position(token: &RawDocument) -> Result<ChangePosition> {
+    let damaged = || CommandError { code: 260, message: "the resume token is not one of this server".into() };
+    let Some(RawBsonRef::String(data)) = token.get("_data")? else { return Err(damaged()) };
+    ChangePosition::from_bytes(&hex(data).ok_or_else(damaged)?).map_err(|_| damaged())
+}
+
+fn hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| match pair {
+            [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Returns the resume token of a position.
+fn token(position: &ChangePosition) -> RawDocumentBuf {
+    let data: String = position.to_bytes().iter().map(|byte| format!("{byte:02X}")).collect();
+    let mut token = RawDocumentBuf::new();
+    token.append(cstr!("_data"), data);
+    token
+}
+
+/// Returns the error of a position whose changes are gone, with MongoDB's code.
+fn history_lost(error: tidemill_types::Error) -> CommandError {
+    match error.kind() {
+        ErrorKind::NotFound => CommandError { code: 286, message: error.to_string() },
+        ErrorKind::Invalid => CommandError { code: 260, message: error.to_string() },
+        _ => error.into(),
+    }
+}
+
+impl ChangeCursor {
+    /// Returns the next changes, at most `most`, and the token with which to go on after them.
+    pub fn next(&mut self, engine: &Engine, most: usize) -> Result<(Vec<DocBytes>, RawDocumentBuf)> {
+        let (mut documents, mut bytes) = (Vec::<DocBytes>::new(), 0);
+        // a document that is looked up may be large although its change is small
+        let at_once = if self.full_document == FullDocument::Lookup { 1 } else { most };
+        while documents.len() < most && bytes < BATCH_BYTES_MAX && !self.ended {
+            let changes = self.stream.next(at_once, BATCH_BYTES_MAX).map_err(history_lost)?;
+            for (change, after) in &changes {
+                let event = self.event(engine, change, after)?.into_bytes();
+                bytes += event.len();
+                documents.push(event.into());
+                if self.collection.is_some() && change.kind == tidemill_docs::ChangeKind::Drop {
+                    documents.push(invalidate(change, after).into_bytes().into());
+                    self.ended = true;
+                    break;
+                }
+            }
+            if at_once > 1 || changes.is_empty() {
+                break;
+            }
+        }
+        for stage in &self.pipeline {
+            documents = Stage::parse(stage)?.apply(documents)?;
+        }
+        for document in &documents {
+            if RawDocument::from_bytes(document)?.get("_id")?.is_none() {
+                let message = "the pipeline removes `_id`, the resume token, from a change: keep it";
+                return Err(CommandError { code: 280, message: message.into() });
+            }
+        }
+        Ok((documents, token(self.stream.position())))
+    }
+
+    /// Returns whether readers can see no more changes by now.
+    pub fn is_at_end(&self) -> bool {
+        self.stream.is_at_end()
+    }
+
+    fn event(&self, engine: &Engine, change: &ChangeEvent, after: &ChangePosition) -> Result<RawDocumentBuf> {
+        use tidemill_docs::ChangeKind;
+        let operation = match change.kind {
+            ChangeKind::Insert => "insert",
+            ChangeKind::Update => "update",
+            ChangeKind::Replace => "replace",
+            ChangeKind::Delete => "delete",
+            ChangeKind::Drop => "drop",
+        };
+        let mut event = head(operation, change, after);
+        if matches!(change.kind, ChangeKind::Insert | ChangeKind::Replace)
+            && let Some(document) = &change.document
+        {
+            event.append(cstr!("fullDocument"), RawDocument::from_bytes(document)?);
+        }
+        if change.kind == ChangeKind::Update {
+            self.append_full_document(engine, change, &mut event)?;
+        }
+        let (database, collection) = split_stored_name(&change.collection);
+        event.append(cstr!("ns"), bson::rawdoc! { "db": database, "coll": collection });
+        if let Some(id) = &change.id {
+            event.append(cstr!("documentKey"), RawDocument::from_bytes(id)?);
+        }
+        if let Some(update) = &change.update {
+            event.append(cstr!("updateDescription"), RawDocument::from_bytes(update)?);
+        }
+        if self.before != Image::Off && change.kind != ChangeKind::Drop && change.kind != ChangeKind::Insert {
+            append_image(&mut event, "fullDocumentBeforeChange", change.before.as_ref(), self.before)?;
+        }
+        Ok(event)
+    }
+
+    /// Appends the document that an update changed.
+    fn append_full_document(
+        &self,
+        engine: &Engine,
+        change: &ChangeEvent,
+        event: &mut RawDocumentBuf,
+    ) -> Result<()> {
+        match self.full_document {
+            FullDocument::Default => Ok(()),
+            FullDocument::Stored(image) => {
+                append_image(event, "fullDocument", change.document.as_ref(), image)
+            }
+            FullDocument::Lookup => {
+                let id = change.id.as_deref().map(RawDocument::from_bytes).transpose()?;
+                let id = id.map(|id| id.get("_id")).transpose()?.flatten();
+                let documents = engine.document_snapshot();
+                let id = id.map(tidemill_types::Value::from_bson);
+                let found = id.and_then(|id| documents.get(&change.collection, &id));
+                append_image(event, "fullDocument", found, Image::WhenAvailable)
+            }
+        }
+    }
+}
+
+/// Returns the fields with which each event begins.
+fn head(operation: &str, change: &ChangeEvent, after: &ChangePosition) -> RawDocumentBuf {
+    let mut event = RawDocumentBuf::new();
+    event.append(cstr!("_id"), token(after));
+    event.append(cstr!("operationType"), operation);
+    event.append(cstr!("clusterTime"), timestamp(change.time));
+    event.append(cstr!("wallTime"), DateTime::from_millis(change.time.0.div_euclid(1000)));
+    event
+}
+
+/// Returns the event with which the stream of a dropped collection ends.
+fn invalidate(change: &ChangeEvent, after: &ChangePosition) -> RawDocumentBuf {
+    head("invalidate", change, after)
+}
+
+fn append_image(
+    event: &mut RawDocumentBuf,
+    field: &str,
+    document: Option<&DocBytes>,
+    image: Image,
+) -> Result<()> {
+    let name = bson::raw::CString::try_from(field.to_owned())?;
+    match document {
+        Some(document) => event.append(name, RawDocument::from_bytes(document)?),
+        None if image == Image::Required => {
+            let message = format!(
+                "a change has no `{field}`: create the collection with changeStreamPreAndPostImages: {{enabled: true}}"
+            );
+            return Err(CommandError { code: 51770, message });
+        }
+        None => event.append(name, bson::RawBson::Null),
+    }
+    Ok(())
+}
+
+/// Returns whether a reply has a batch without changes, so that it may wait for some.
+pub(crate) fn is_empty_batch(reply: &RawDocument) -> bool {
+    let batch = || reply.get_document("cursor").ok()?.get_array("nextBatch").ok();
+    batch().is_some_and(RawArray::is_empty)
+}

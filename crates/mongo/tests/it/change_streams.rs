@@ -1,0 +1,137 @@
+//! Change streams, as the Rust driver follows them.
+
+use std::time::Duration;
+
+use bson::{Document, doc};
+use mongodb::change_stream::event::{ChangeStreamEvent, OperationType};
+use mongodb::options::{ChangeStreamPreAndPostImages, FullDocumentBeforeChangeType, FullDocumentType};
+use mongodb::sync::Collection;
+
+use crate::{TestServer, code};
+
+type Stream = mongodb::sync::ChangeStream<ChangeStreamEvent<Document>>;
+
+fn follow(collection: &Collection<Document>) -> Stream {
+    collection.watch().max_await_time(Duration::from_millis(50)).run().unwrap()
+}
+
+/// Returns the next event; a stream that has none by now waits in the server.
+fn next(stream: &mut Stream) -> ChangeStreamEvent<Document> {
+    loop {
+        if let Some(event) = stream.next_if_any().unwrap() {
+            return event;
+        }
+    }
+}
+
+#[test]
+fn changes_are_followed_and_resumed_after_a_restart() {
+    let server = TestServer::start(3);
+    let jobs = server.collection("job");
+    jobs.insert_one(doc! { "_id": 0 }).run().unwrap();
+    let mut stream = follow(&jobs);
+    assert!(stream.next_if_any().unwrap().is_none());
+    jobs.insert_one(doc! { "_id": 1, "n": 1 }).run().unwrap();
+    jobs.update_one(doc! { "_id": 1 }, doc! { "$set": { "n": 2, "to": { "x": 1 } } }).run().unwrap();
+    let event = next(&mut stream);
+    assert_eq!(event.operation_type, OperationType::Insert);
+    assert_eq!(event.full_document, Some(doc! { "_id": 1, "n": 1 }));
+    assert_eq!(event.document_key, Some(doc! { "_id": 1 }));
+    let namespace = event.ns.unwrap();
+    assert_eq!((namespace.db.as_str(), namespace.coll.as_deref()), ("docs", Some("job")));
+    let event = next(&mut stream);
+    let update = event.update_description.unwrap();
+    assert_eq!(update.updated_fields, doc! { "n": 2, "to": { "x": 1 } });
+    assert_eq!(event.full_document, None);
+    let token = event.id;
+    jobs.delete_one(doc! { "_id": 1 }).run().unwrap();
+    for other in 0..50 {
+        server.collection("other").insert_one(doc! { "_id": other }).run().unwrap();
+    }
+    let server = server.restart();
+    let jobs = server.collection("job");
+    let mut stream =
+        jobs.watch().resume_after(token).max_await_time(Duration::from_millis(50)).run().unwrap();
+    assert_eq!(next(&mut stream).operation_type, OperationType::Delete);
+    assert!(stream.next_if_any().unwrap().is_none());
+    let quiet = stream.resume_token().unwrap();
+    jobs.replace_one(doc! { "_id": 0 }, doc! { "n": 5 }).run().unwrap();
+    let mut resumed = jobs.watch().start_after(quiet).run().unwrap();
+    assert_eq!(resumed.next().unwrap().unwrap().full_document, Some(doc! { "_id": 0, "n": 5 }));
+    jobs.drop().run().unwrap();
+    assert_eq!(next(&mut stream).operation_type, OperationType::Replace);
+    assert_eq!(next(&mut stream).operation_type, OperationType::Drop);
+    assert_eq!(next(&mut stream).operation_type, OperationType::Invalidate);
+    assert!(!stream.is_alive());
+}
+
+#[test]
+fn a_waiting_stream_hears_of_a_change_at_once() {
+    let server = TestServer::start(2);
+    let jobs = server.collection("job");
+    let mut stream = jobs.watch().max_await_time(Duration::from_secs(60)).run().unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || stream.next().unwrap().unwrap().operation_type);
+        // the change may come before or while the stream waits
+        jobs.insert_one(doc! { "_id": 1 }).run().unwrap();
+        assert_eq!(waiting.join().unwrap(), OperationType::Insert);
+    });
+}
+
+#[test]
+fn databases_pipelines_images_and_transactions() {
+    let server = TestServer::start(2);
+    let client = server.client();
+    let shop = client.database("shop");
+    shop.create_collection("order")
+        .change_stream_pre_and_post_images(ChangeStreamPreAndPostImages::builder().enabled(true).build())
+        .run()
+        .unwrap();
+    let orders = shop.collection::<Document>("order");
+    let big =
+        [doc! { "$match": { "fullDocument.amount": { "$gt": 10 } } }, doc! { "$set": { "seen": true } }];
+    let mut stream = shop
+        .watch()
+        .pipeline(big)
+        .full_document(FullDocumentType::UpdateLookup)
+        .full_document_before_change(FullDocumentBeforeChangeType::WhenAvailable)
+        .run()
+        .unwrap();
+    let mut everything = client.watch().run().unwrap();
+    let mut session = client.start_session().run().unwrap();
+    session.start_transaction().run().unwrap();
+    for (id, amount) in [(1, 5), (2, 50), (3, 500)] {
+        orders.insert_one(doc! { "_id": id, "amount": amount }).session(&mut session).run().unwrap();
+    }
+    server.collection("elsewhere").insert_one(doc! { "_id": 0, "amount": 99 }).run().unwrap();
+    session.commit_transaction().run().unwrap();
+    orders.update_one(doc! { "_id": 1 }, doc! { "$inc": { "amount": 20 } }).run().unwrap();
+    let mut seen = |n: usize| -> Vec<_> { (0..n).map(|_| stream.next().unwrap().unwrap()).collect() };
+    let mut inserted: Vec<_> =
+        seen(2).into_iter().map(|e| e.full_document.unwrap().get_i32("_id").unwrap()).collect();
+    inserted.sort_unstable();
+    assert_eq!(inserted, [2, 3]);
+    let updated = seen(1).remove(0);
+    assert_eq!(updated.full_document, Some(doc! { "_id": 1, "amount": 25 }));
+    assert_eq!(updated.full_document_before_change, Some(doc! { "_id": 1, "amount": 5 }));
+    let all: Vec<_> = (0..5).map(|_| everything.next().unwrap().unwrap().ns.unwrap().db).collect();
+    assert_eq!(all.iter().filter(|db| *db == "docs").count(), 1);
+    assert_eq!(all[0], "docs", "a transaction is told when it is committed");
+}
+
+#[test]
+fn bad_options_and_tokens_have_their_codes() {
+    let server = TestServer::start(1);
+    let jobs = server.collection("job");
+    let aggregate = |stage: Document, rest: Vec<Document>| {
+        let pipeline = [vec![doc! { "$changeStream": stage }], rest].concat();
+        code(&jobs.aggregate(pipeline).run().map(|_| ()).unwrap_err())
+    };
+    assert_eq!(aggregate(doc! { "resumeAfter": { "_data": "xyz" } }, vec![]), 260);
+    assert_eq!(aggregate(doc! { "resumeAfter": { "_data": "01FF" } }, vec![]), 260);
+    assert_eq!(aggregate(doc! { "fullDocument": "sometimes" }, vec![]), 2);
+    assert_eq!(aggregate(doc! { "allChangesForCluster": true }, vec![]), 72);
+    assert_eq!(aggregate(doc! {}, vec![doc! { "$sort": { "a": 1 } }]), 20);
+    let early = bson::Timestamp { time: 1_000_000_000, increment: 1 };
+    assert_eq!(aggregate(doc! { "startAtOperationTime": early }, vec![]), 286, "no changes were kept then");
+}
