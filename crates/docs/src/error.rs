@@ -39,6 +39,10 @@ pub enum ErrorCode {
     ModuloByZero = 16610,
     /// A `$switch` without a branch for a value.
     NoSwitchBranch = 40066,
+    /// A time zone that does not exist.
+    UnknownTimeZone = 40485,
+    /// A format of dates with an unknown specifier.
+    BadDateFormat = 18536,
     /// Bytes that are not BSON.
     InvalidBson = 22,
     /// No such collection.

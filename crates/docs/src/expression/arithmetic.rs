@@ -1,10 +1,11 @@
-//! Arithmetic over ints, longs and doubles; sums and differences of dates. A result has the wider type of its operands; an int that
-//! overflows becomes a long, and a long a double.
+//! Arithmetic over ints, longs, doubles and decimals; sums and differences of dates. A result has the wider type of its operands; an
+//! int that overflows becomes a long, and a long a double.
 
-use bson::{Bson, DateTime};
+use bson::{Bson, DateTime, Decimal128};
 
 use super::compare::values;
 use super::{EvalValue, is_nullish, wrong_type};
+use crate::decimal_math::{self, Rounding};
 use crate::error::{DocsError, ErrorCode, Result};
 
 #[derive(Debug, Clone, Copy)]
@@ -12,7 +13,24 @@ enum Number {
     Int(i32),
     Long(i64),
     Double(f64),
+    Decimal(Decimal128),
 }
+
+/// An operation on two numbers, by their types.
+struct Operation {
+    whole: fn(i64, i64) -> Option<i64>,
+    double: fn(f64, f64) -> f64,
+    decimal: fn(Decimal128, Decimal128) -> Decimal128,
+}
+
+const ADD: Operation =
+    Operation { whole: i64::checked_add, double: |a, b| a + b, decimal: decimal_math::add };
+const SUBTRACT: Operation =
+    Operation { whole: i64::checked_sub, double: |a, b| a - b, decimal: decimal_math::subtract };
+const MULTIPLY: Operation =
+    Operation { whole: i64::checked_mul, double: |a, b| a * b, decimal: decimal_math::multiply };
+const REMAINDER: Operation =
+    Operation { whole: i64::checked_rem, double: |a, b| a % b, decimal: decimal_math::remainder };
 
 impl Number {
     fn of(name: &str, value: &EvalValue) -> Result<Self> {
@@ -20,9 +38,7 @@ impl Number {
             Some(Bson::Int32(n)) => Ok(Self::Int(*n)),
             Some(Bson::Int64(n)) => Ok(Self::Long(*n)),
             Some(Bson::Double(n)) => Ok(Self::Double(*n)),
-            Some(Bson::Decimal128(_)) => {
-                Err(DocsError::bad_value(format!("{name} does not support decimals yet")))
-            }
+            Some(Bson::Decimal128(n)) => Ok(Self::Decimal(*n)),
             other => Err(wrong_type(name, "numbers", other)),
         }
     }
@@ -32,14 +48,28 @@ impl Number {
             Self::Int(n) => n.into(),
             Self::Long(n) => n as f64,
             Self::Double(n) => n,
+            Self::Decimal(n) => decimal_math::to_double(n),
         }
+    }
+
+    fn decimal(self) -> Decimal128 {
+        match self {
+            Self::Int(n) => decimal_math::of_whole(n.into()),
+            Self::Long(n) => decimal_math::of_whole(n),
+            Self::Double(n) => decimal_math::of_double(n),
+            Self::Decimal(n) => n,
+        }
+    }
+
+    fn is_decimal(self) -> bool {
+        matches!(self, Self::Decimal(_))
     }
 
     fn whole(self) -> Option<i64> {
         match self {
             Self::Int(n) => Some(n.into()),
             Self::Long(n) => Some(n),
-            Self::Double(_) => None,
+            Self::Double(_) | Self::Decimal(_) => None,
         }
     }
 
@@ -48,18 +78,22 @@ impl Number {
             Self::Int(n) => Bson::Int32(n),
             Self::Long(n) => Bson::Int64(n),
             Self::Double(n) => Bson::Double(n),
+            Self::Decimal(n) => Bson::Decimal128(n),
         }
     }
 
-    /// Combines two numbers, as whole ones if both are and the result fits.
-    fn combine(self, other: Self, whole: fn(i64, i64) -> Option<i64>, double: fn(f64, f64) -> f64) -> Self {
+    /// Combines two numbers: as decimals if one is, as whole ones if both are and the result fits.
+    fn combine(self, other: Self, operation: &Operation) -> Self {
+        if self.is_decimal() || other.is_decimal() {
+            return Self::Decimal((operation.decimal)(self.decimal(), other.decimal()));
+        }
         let is_int = matches!((self, other), (Self::Int(_), Self::Int(_)));
-        match self.whole().zip(other.whole()).map(|(a, b)| whole(a, b)) {
+        match self.whole().zip(other.whole()).map(|(a, b)| (operation.whole)(a, b)) {
             Some(Some(n)) => match i32::try_from(n) {
                 Ok(n) if is_int => Self::Int(n),
                 _ => Self::Long(n),
             },
-            _ => Self::Double(double(self.double(), other.double())),
+            _ => Self::Double((operation.double)(self.double(), other.double())),
         }
     }
 }
@@ -80,7 +114,7 @@ pub(super) fn add(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
             }
             continue;
         }
-        sum = sum.combine(Number::of(name, argument)?, i64::checked_add, |a, b| a + b);
+        sum = sum.combine(Number::of(name, argument)?, &ADD);
     }
     Ok(Some(match date {
         Some(at) => Bson::DateTime(DateTime::from_millis(at.timestamp_millis().saturating_add(millis(sum)))),
@@ -105,7 +139,7 @@ pub(super) fn subtract(name: &str, arguments: &[EvalValue]) -> Result<EvalValue>
             let left = a.timestamp_millis().saturating_sub(millis(Number::of(name, b)?));
             Bson::DateTime(DateTime::from_millis(left))
         }
-        (a, b) => Number::of(name, a)?.combine(Number::of(name, b)?, i64::checked_sub, |a, b| a - b).bson(),
+        (a, b) => Number::of(name, a)?.combine(Number::of(name, b)?, &SUBTRACT).bson(),
     }))
 }
 
@@ -115,7 +149,7 @@ pub(super) fn multiply(name: &str, arguments: &[EvalValue]) -> Result<EvalValue>
     }
     let mut product = Number::Int(1);
     for argument in arguments {
-        product = product.combine(Number::of(name, argument)?, i64::checked_mul, |a, b| a * b);
+        product = product.combine(Number::of(name, argument)?, &MULTIPLY);
     }
     Ok(Some(product.bson()))
 }
@@ -124,6 +158,9 @@ pub(super) fn divide(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let Some((a, b)) = pair(name, arguments)? else { return null() };
     match b.double() == 0.0 {
         true => Err(DocsError::new(ErrorCode::BadValue, "can't $divide by zero")),
+        false if a.is_decimal() || b.is_decimal() => {
+            Ok(Some(Bson::Decimal128(decimal_math::divide(a.decimal(), b.decimal()))))
+        }
         false => Ok(Some(Bson::Double(a.double() / b.double()))),
     }
 }
@@ -133,7 +170,7 @@ pub(super) fn modulo(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     if b.double() == 0.0 {
         return Err(DocsError::new(ErrorCode::ModuloByZero, "can't $mod by zero"));
     }
-    Ok(Some(a.combine(b, i64::checked_rem, |a, b| a % b).bson()))
+    Ok(Some(a.combine(b, &REMAINDER).bson()))
 }
 
 pub(super) fn pow(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
@@ -141,8 +178,12 @@ pub(super) fn pow(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     if a.double() == 0.0 && b.double() < 0.0 {
         return Err(DocsError::bad_value("$pow cannot take a base of 0 and a negative exponent"));
     }
-    let whole = |a: i64, b: i64| u32::try_from(b).ok().and_then(|b| a.checked_pow(b));
-    Ok(Some(a.combine(b, whole, f64::powf).bson()))
+    let operation = Operation {
+        whole: |a, b| u32::try_from(b).ok().and_then(|b| a.checked_pow(b)),
+        double: f64::powf,
+        decimal: |a, b| decimal_math::of_double(decimal_math::to_double(a).powf(decimal_math::to_double(b))),
+    };
+    Ok(Some(a.combine(b, &operation).bson()))
 }
 
 /// Returns two numbers; `None` if one is null.
@@ -161,6 +202,7 @@ pub(super) fn abs(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
             n.checked_abs().ok_or_else(|| DocsError::bad_value("can't take $abs of long long min"))?,
         ),
         Number::Double(n) => Bson::Double(n.abs()),
+        Number::Decimal(n) => Bson::Decimal128(decimal_math::abs(n)),
     }))
 }
 
@@ -172,32 +214,43 @@ fn single(name: &str, arguments: &[EvalValue]) -> Result<Option<Number>> {
 }
 
 /// Applies a function to a double; whole numbers stay.
-fn rounded(name: &str, arguments: &[EvalValue], function: fn(f64) -> f64) -> Result<EvalValue> {
+fn rounded(
+    name: &str,
+    arguments: &[EvalValue],
+    function: fn(f64) -> f64,
+    decimal: Rounding,
+) -> Result<EvalValue> {
     let Some(number) = single(name, arguments)? else { return null() };
     Ok(Some(match number {
         Number::Double(n) => Bson::Double(function(n)),
+        Number::Decimal(n) => Bson::Decimal128(decimal_math::round_to(n, 0, decimal)),
         whole => whole.bson(),
     }))
 }
 
 pub(super) fn ceil(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    rounded(name, arguments, f64::ceil)
+    rounded(name, arguments, f64::ceil, Rounding::Up)
 }
 
 pub(super) fn floor(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    rounded(name, arguments, f64::floor)
+    rounded(name, arguments, f64::floor, Rounding::Down)
 }
 
 pub(super) fn round(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    to_place(name, arguments, f64::round_ties_even)
+    to_place(name, arguments, f64::round_ties_even, Rounding::HalfEven)
 }
 
 pub(super) fn trunc(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    to_place(name, arguments, f64::trunc)
+    to_place(name, arguments, f64::trunc, Rounding::TowardsZero)
 }
 
 /// Rounds to a number of decimal places, -20 to 100.
-fn to_place(name: &str, arguments: &[EvalValue], function: fn(f64) -> f64) -> Result<EvalValue> {
+fn to_place(
+    name: &str,
+    arguments: &[EvalValue],
+    function: fn(f64) -> f64,
+    decimal: Rounding,
+) -> Result<EvalValue> {
     let Some(number) = single(name, arguments)? else { return null() };
     let place = match arguments.get(1) {
         None => 0,
@@ -212,6 +265,7 @@ fn to_place(name: &str, arguments: &[EvalValue], function: fn(f64) -> f64) -> Re
     let at = |n: f64| if place >= 0 { function(n * scale) / scale } else { function(n / scale) * scale };
     Ok(Some(match number {
         Number::Double(n) if n.is_finite() && (n * scale).is_finite() => Bson::Double(at(n)),
+        Number::Decimal(n) => Bson::Decimal128(decimal_math::round_to(n, place as i32, decimal)),
         Number::Int(n) if place < 0 => {
             let whole = at(n.into()) as i64;
             i32::try_from(whole).map_or(Bson::Int64(whole), Bson::Int32)
@@ -231,6 +285,7 @@ fn real(
     let Some(number) = single(name, arguments)? else { return null() };
     let n = number.double();
     match allowed(n) || n.is_nan() {
+        true if number.is_decimal() => Ok(Some(Bson::Decimal128(decimal_math::of_double(function(n))))),
         true => Ok(Some(Bson::Double(function(n)))),
         false => Err(DocsError::bad_value(format!("{name} is not defined for {n}"))),
     }
@@ -268,16 +323,54 @@ pub(super) fn sum(_: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
 
 pub(super) fn avg(_: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let (total, count) = total(arguments);
-    Ok(Some(if count == 0 { Bson::Null } else { Bson::Double(total.double() / f64::from(count)) }))
+    Ok(Some(match total {
+        _ if count == 0 => Bson::Null,
+        Number::Decimal(n) => Bson::Decimal128(decimal_math::divide(n, decimal_math::of_whole(count.into()))),
+        total => Bson::Double(total.double() / f64::from(count)),
+    }))
 }
 
 fn total(arguments: &[EvalValue]) -> (Number, u32) {
     let (mut total, mut count) = (Number::Int(0), 0);
     for value in values(arguments) {
         if let Ok(number) = Number::of("", &Some(value.clone())) {
-            total = total.combine(number, i64::checked_add, |a, b| a + b);
+            total = total.combine(number, &ADD);
             count += 1;
         }
     }
     (total, count)
+}
+
+macro_rules! reals {
+    ($($function:ident => $allowed:expr, $of:expr;)*) => {
+        $(pub(super) fn $function(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+            real(name, arguments, $allowed, $of)
+        })*
+    };
+}
+
+reals! {
+    sin => f64::is_finite, f64::sin;
+    cos => f64::is_finite, f64::cos;
+    tan => f64::is_finite, f64::tan;
+    asin => |n| n.abs() <= 1.0, f64::asin;
+    acos => |n| n.abs() <= 1.0, f64::acos;
+    atan => |_| true, f64::atan;
+    sinh => |_| true, f64::sinh;
+    cosh => |_| true, f64::cosh;
+    tanh => |_| true, f64::tanh;
+    asinh => |_| true, f64::asinh;
+    acosh => |n| n >= 1.0, f64::acosh;
+    atanh => |n| n.abs() <= 1.0, f64::atanh;
+    to_radians => |_| true, f64::to_radians;
+    to_degrees => |_| true, f64::to_degrees;
+}
+
+pub(super) fn atan2(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let Some((y, x)) = pair(name, arguments)? else { return null() };
+    let angle = y.double().atan2(x.double());
+    Ok(Some(match y.is_decimal() || x.is_decimal() {
+        true => Bson::Decimal128(decimal_math::of_double(angle)),
+        false => Bson::Double(angle),
+    }))
 }

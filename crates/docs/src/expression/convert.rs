@@ -1,8 +1,12 @@
 //! Types and conversions.
 
-use bson::Bson;
+use bson::oid::ObjectId;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, DateTime, Uuid};
+use jiff::tz::TimeZone;
 
 use super::{EvalValue, Expression, is_nullish};
+use crate::decimal_math;
 use crate::error::{DocsError, ErrorCode, Result};
 
 /// Returns the name of a value's type, as `$type` gives it.
@@ -71,6 +75,7 @@ pub(super) fn to_double(name: &str, arguments: &[EvalValue]) -> Result<EvalValue
             Bson::Int64(n) => *n as f64,
             Bson::Boolean(flag) => f64::from(u8::from(*flag)),
             Bson::DateTime(at) => at.timestamp_millis() as f64,
+            Bson::Decimal128(n) => decimal_math::to_double(*n),
             Bson::String(text) => text.parse().ok()?,
             _ => return None,
         }))
@@ -85,6 +90,7 @@ fn whole(value: &Bson) -> Option<i64> {
         Bson::Double(n) => (n.is_finite() && n.abs() < 9.2e18).then_some(*n as i64),
         Bson::Boolean(flag) => Some((*flag).into()),
         Bson::DateTime(at) => Some(at.timestamp_millis()),
+        Bson::Decimal128(n) => decimal_math::to_whole(*n),
         Bson::String(text) => text.parse().ok(),
         _ => None,
     }
@@ -124,4 +130,99 @@ pub(super) fn to_string(name: &str, arguments: &[EvalValue]) -> Result<EvalValue
             _ => return None,
         }))
     })
+}
+
+pub(super) fn to_decimal(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    converted(name, arguments, |value| {
+        Some(Bson::Decimal128(match value {
+            Bson::Decimal128(n) => *n,
+            Bson::Double(n) => decimal_math::of_double(*n),
+            Bson::String(text) => text.parse().ok()?,
+            value => decimal_math::of_whole(whole(value)?),
+        }))
+    })
+}
+
+pub(super) fn to_date(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    converted(name, arguments, |value| match value {
+        Bson::DateTime(_) => Some(value.clone()),
+        Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_) => {
+            Some(Bson::DateTime(DateTime::from_millis(whole(value)?)))
+        }
+        Bson::ObjectId(id) => Some(Bson::DateTime(id.timestamp())),
+        Bson::Timestamp(at) => Some(Bson::DateTime(DateTime::from_millis(i64::from(at.time) * 1000))),
+        Bson::String(text) => {
+            super::date_format::iso(text, &TimeZone::UTC, false).map(|at| super::dates::date(&at))
+        }
+        _ => None,
+    })
+}
+
+pub(super) fn to_object_id(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    converted(name, arguments, |value| match value {
+        Bson::ObjectId(_) => Some(value.clone()),
+        Bson::String(text) => ObjectId::parse_str(text).ok().map(Bson::ObjectId),
+        _ => None,
+    })
+}
+
+pub(super) fn to_uuid(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    converted(name, arguments, |value| match value {
+        Bson::Binary(binary) if binary.subtype == BinarySubtype::Uuid => Some(value.clone()),
+        Bson::String(text) => {
+            let bytes = Uuid::parse_str(text).ok()?.bytes().to_vec();
+            Some(Bson::Binary(Binary { subtype: BinarySubtype::Uuid, bytes }))
+        }
+        _ => None,
+    })
+}
+
+/// `$convert`: input, to, onError, onNull.
+pub(super) fn convert(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let target = match arguments.get(1) {
+        Some(Some(Bson::Document(options))) => options.get("type").cloned(),
+        target => target.cloned().flatten(),
+    };
+    let to = match &target {
+        Some(Bson::String(to)) => to.as_str(),
+        Some(Bson::Int32(number)) => match number {
+            1 => "double",
+            2 => "string",
+            5 => "binData",
+            7 => "objectId",
+            8 => "bool",
+            9 => "date",
+            16 => "int",
+            18 => "long",
+            19 => "decimal",
+            _ => "",
+        },
+        None | Some(Bson::Null) => return Ok(Some(Bson::Null)),
+        Some(_) => "",
+    };
+    let function = match to {
+        "double" => to_double,
+        "string" => to_string,
+        "objectId" => to_object_id,
+        "bool" => to_bool,
+        "date" => to_date,
+        "int" => to_int,
+        "long" => to_long,
+        "decimal" => to_decimal,
+        "binData" => to_uuid,
+        _ => {
+            let target = target.map_or_else(String::new, |target| target.to_string());
+            return Err(DocsError::bad_value(format!(
+                "{name}: {target} is not a type that values convert to"
+            )));
+        }
+    };
+    let input = arguments.first().cloned().flatten();
+    if is_nullish(&input) {
+        return Ok(arguments.get(3).cloned().flatten().or(Some(Bson::Null)));
+    }
+    match (function(name, &[input]), arguments.get(2).cloned().flatten()) {
+        (Err(_), Some(value)) => Ok(Some(value)),
+        (converted, _) => converted,
+    }
 }

@@ -6,7 +6,12 @@ mod arithmetic;
 mod arrays;
 mod compare;
 mod convert;
+mod date_format;
+mod dates;
+mod objects;
 mod operators;
+mod patterns;
+mod selections;
 mod strings;
 
 use bson::raw::{RawBsonRef, RawDocument};
@@ -58,8 +63,14 @@ impl Expression {
     ///
     /// Errors: an unknown operator, a wrong number of arguments, an unknown variable, or deeper than 100 levels.
     pub fn parse(value: RawBsonRef<'_>) -> Result<Self> {
-        let mut parser = Parser { variables: Vec::new(), depth: 0 };
-        parser.parse(value).map(Self)
+        Self::parse_with(value, &Variables::default())
+    }
+
+    /// Compiles an expression in which these variables have their values.
+    ///
+    /// Errors: as [`Self::parse`].
+    pub fn parse_with(value: RawBsonRef<'_>, variables: &Variables) -> Result<Self> {
+        Parser { variables: Vec::new(), given: variables, depth: 0 }.parse(value).map(Self)
     }
 
     /// Evaluates the expression on a document.
@@ -76,17 +87,29 @@ impl Expression {
             Some(Bson::Int32(n)) => *n != 0,
             Some(Bson::Int64(n)) => *n != 0,
             Some(Bson::Double(n)) => *n != 0.0,
+            Some(Bson::Decimal128(n)) => crate::decimal_math::to_double(*n) != 0.0,
             Some(_) => true,
         }
     }
 }
 
-struct Parser {
+/// Variables that have their values before an expression is evaluated: `$$NOW`, and those of `let`.
+#[derive(Debug, Clone, Default)]
+pub struct Variables {
+    /// The time of the command; without it `$$NOW` is refused.
+    pub now: Option<bson::DateTime>,
+    /// Further variables; a value may be missing.
+    pub values: Vec<(String, EvalValue)>,
+}
+
+struct Parser<'v> {
+    /// Variables that the expression itself binds.
     variables: Vec<String>,
+    given: &'v Variables,
     depth: usize,
 }
 
-impl Parser {
+impl Parser<'_> {
     fn parse(&mut self, value: RawBsonRef<'_>) -> Result<Node> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -127,10 +150,17 @@ impl Parser {
             name if self.variables.iter().any(|known| known == name) => {
                 Ok(Node::Path(Some(name.to_owned()), rest))
             }
-            name => Err(DocsError::new(
-                ErrorCode::UndefinedVariable,
-                format!("Use of undefined variable: {name}"),
-            )),
+            "NOW" => match self.given.now {
+                Some(now) => Ok(constant(Some(Bson::DateTime(now)), &rest)),
+                None => Err(DocsError::bad_value("$$NOW has no value here")),
+            },
+            name => match self.given.values.iter().rev().find(|(given, _)| given == name) {
+                Some((_, value)) => Ok(constant(value.clone(), &rest)),
+                None => Err(DocsError::new(
+                    ErrorCode::UndefinedVariable,
+                    format!("Use of undefined variable: {name}"),
+                )),
+            },
         }
     }
 
@@ -205,16 +235,19 @@ impl Parser {
             }
             _ => {}
         }
+        if matches!(name, "$function" | "$accumulator" | "$meta" | "$rand") {
+            return Err(DocsError::bad_value(format!("{name} is not supported")));
+        }
         let Some(operator) = operators::find(name) else {
             return Err(DocsError::new(
                 ErrorCode::InvalidPipelineOperator,
                 format!("Unrecognized expression '{name}'"),
             ));
         };
-        let arguments = match (operator.options, value) {
+        let mut arguments = match (operator.options, value) {
             ([], value) => self.arguments(value)?,
             // named arguments, in the operator's order
-            (names, RawBsonRef::Document(options)) => {
+            (names, RawBsonRef::Document(options)) if operator.takes_options(options) => {
                 let names_without_marks: Vec<&str> =
                     names.iter().map(|name| name.trim_end_matches('?')).collect();
                 known_options(options, &names_without_marks, name)?;
@@ -230,10 +263,16 @@ impl Parser {
                 }
                 arguments
             }
+            (_, value) if operator.single => self.arguments(value)?,
             (names, _) => {
                 return Err(DocsError::parse(format!("{name} expects an object with {}", names.join(", "))));
             }
         };
+        // without an input it is the document
+        if name == "$getField" && matches!(arguments.get(1), None | Some(Node::Remove)) {
+            arguments.truncate(1);
+            arguments.push(Node::Path(None, Vec::new()));
+        }
         if !operator.arity.contains(&arguments.len()) {
             let (least, most) = (operator.arity.start(), operator.arity.end());
             let expected = if least == most { least.to_string() } else { format!("{least} to {most}") };
@@ -313,6 +352,11 @@ impl Parser {
         self.variables.truncate(outer);
         node
     }
+}
+
+/// Returns the node of a value that is known, at a path inside.
+fn constant(value: EvalValue, path: &[String]) -> Node {
+    value.as_ref().and_then(|value| value_at(value, path)).map_or(Node::Remove, Node::Constant)
 }
 
 impl Node {

@@ -151,3 +151,42 @@ pub(super) fn replace(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> 
     }
     string(input.replacen(find, replacement, count))
 }
+
+/// Returns the bytes from an index on; a length below 0 means all of them.
+pub(super) fn substring_bytes(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let [value, from, count] = arguments else { return null() };
+    let text = match value {
+        Some(Bson::String(text)) => text.clone(),
+        value if is_nullish(value) => String::new(),
+        value => match super::convert::to_string(name, std::slice::from_ref(value))? {
+            Some(Bson::String(text)) => text,
+            _ => String::new(),
+        },
+    };
+    let (from, count) = (whole(name, Some(from))?.unwrap_or(0), whole(name, Some(count))?.unwrap_or(0));
+    let from = usize::try_from(from);
+    let from = from.map_err(|_| DocsError::bad_value(format!("{name} expects an index of 0 or more")))?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let (from, end) = (from.min(text.len()), from.saturating_add(count).min(text.len()));
+    let part = text.get(from..end.max(from));
+    let part =
+        part.ok_or_else(|| DocsError::bad_value(format!("{name}: a bound lies inside a character")))?;
+    string(part.to_owned())
+}
+
+pub(super) fn index_of_bytes(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    let [value, part, bounds @ ..] = arguments else { return null() };
+    let Some(text) = text(name, value)? else { return null() };
+    let Some(Bson::String(part)) = part else { return Err(wrong_type(name, "a string to look for", part)) };
+    let bound = |at: usize, default: usize| -> Result<usize> {
+        let number = whole(name, bounds.get(at))?.map(usize::try_from).transpose();
+        number
+            .map(|number| number.unwrap_or(default))
+            .map_err(|_| DocsError::bad_value(format!("{name} expects indexes of 0 or more")))
+    };
+    let (from, end) = (bound(0, 0)?, bound(1, text.len())?.min(text.len()));
+    let bytes = text.as_bytes().get(from..end).unwrap_or_default();
+    let at = memchr::memmem::find(bytes, part.as_bytes()).map(|at| at + from);
+    let inside = from <= end && (from < end || part.is_empty());
+    Ok(Some(Bson::Int32(at.filter(|_| inside).map_or(-1, |at| at as i32))))
+}

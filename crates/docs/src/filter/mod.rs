@@ -19,7 +19,7 @@ use crate::order::{compare, equal};
 use crate::path::Path;
 use crate::path_values::{LeafArray, any_value};
 use crate::raw::{OwnedRawValue, RawValue, elements, tag};
-pub(crate) use parse::{conditions_on_value, is_operators};
+pub(crate) use parse::{compiled_regex, conditions_on_value, is_operators};
 
 /// A parsed filter.
 #[derive(Debug, Clone)]

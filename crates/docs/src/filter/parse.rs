@@ -1,6 +1,6 @@
 //! Parser for MongoDB's filter documents.
 
-use regex::RegexBuilder;
+use regex::{Regex, RegexBuilder};
 use tidemill_types::did_you_mean;
 
 use crate::display::display;
@@ -394,6 +394,17 @@ fn regex_operator(v: RawValue<'_>, beside: &[u8]) -> Result<RegexPattern> {
 }
 
 fn build_regex(pattern: &str, options: &str) -> Result<RegexPattern> {
+    let regex = compiled_regex(pattern, options)?;
+    let mut source = Vec::with_capacity(pattern.len() + options.len() + 2);
+    source.extend_from_slice(pattern.as_bytes());
+    source.push(0);
+    source.extend_from_slice(options.as_bytes());
+    source.push(0);
+    Ok(RegexPattern { regex, source: OwnedRawValue::of(RawValue { tag: tag::REGEX, bytes: &source }) })
+}
+
+/// Compiles a regular expression with MongoDB's options. Errors: it is invalid or too large, or an option is unknown.
+pub(crate) fn compiled_regex(pattern: &str, options: &str) -> Result<Regex> {
     let mut builder = RegexBuilder::new(pattern);
     builder.size_limit(REGEX_BYTES_MAX).dfa_size_limit(REGEX_BYTES_MAX);
     for option in options.chars() {
@@ -411,15 +422,9 @@ fn build_regex(pattern: &str, options: &str) -> Result<RegexPattern> {
             }
         };
     }
-    let regex = builder.build().map_err(|e| {
+    builder.build().map_err(|e| {
         let why = e.to_string();
         let last = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         DocsError::bad_value(format!("Regular expression is invalid: {pattern:?}: {last}"))
-    })?;
-    let mut source = Vec::with_capacity(pattern.len() + options.len() + 2);
-    source.extend_from_slice(pattern.as_bytes());
-    source.push(0);
-    source.extend_from_slice(options.as_bytes());
-    source.push(0);
-    Ok(RegexPattern { regex, source: OwnedRawValue::of(RawValue { tag: tag::REGEX, bytes: &source }) })
+    })
 }
