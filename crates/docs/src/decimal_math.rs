@@ -153,12 +153,12 @@ fn half_even(odd: bool, half: std::cmp::Ordering, _: bool) -> bool {
 }
 
 /// Returns a whole number as a decimal.
-pub(crate) fn of_whole(n: i64) -> Decimal128 {
+pub fn of_whole(n: i64) -> Decimal128 {
     Finite { negative: n < 0, coefficient: n.unsigned_abs().into(), exponent: 0 }.encode()
 }
 
 /// Returns a double with 15 digits, as MongoDB converts it.
-pub(crate) fn of_double(x: f64) -> Decimal128 {
+pub fn of_double(x: f64) -> Decimal128 {
     if x.is_nan() {
         return nan();
     }
@@ -182,7 +182,7 @@ fn shortened(number: Decimal128) -> Decimal128 {
 }
 
 /// Returns the nearest double.
-pub(crate) fn to_double(number: Decimal128) -> f64 {
+pub fn to_double(number: Decimal128) -> f64 {
     match decode(number) {
         Number::Nan => f64::NAN,
         Number::Infinite(negative) => {
@@ -200,7 +200,7 @@ pub(crate) fn to_double(number: Decimal128) -> f64 {
 }
 
 /// Returns the whole part, if it fits.
-pub(crate) fn to_whole(number: Decimal128) -> Option<i64> {
+pub fn to_whole(number: Decimal128) -> Option<i64> {
     let Number::Finite(finite) = decode(round_to(number, 0, Rounding::TowardsZero)) else { return None };
     let exponent = u32::try_from(finite.exponent).ok().filter(|e| *e < 20)?;
     let magnitude = i128::try_from(finite.coefficient * power_of_ten(exponent)).ok()?;
@@ -211,7 +211,8 @@ fn is_zero(number: &Number) -> bool {
     matches!(number, Number::Finite(finite) if finite.is_zero())
 }
 
-pub(crate) fn add(a: Decimal128, b: Decimal128) -> Decimal128 {
+/// Returns the sum.
+pub fn add(a: Decimal128, b: Decimal128) -> Decimal128 {
     match (decode(a), decode(b)) {
         (Number::Finite(a), Number::Finite(b)) => a.plus(&b).encode(),
         (Number::Nan, _) | (_, Number::Nan) => nan(),
@@ -220,7 +221,8 @@ pub(crate) fn add(a: Decimal128, b: Decimal128) -> Decimal128 {
     }
 }
 
-pub(crate) fn subtract(a: Decimal128, b: Decimal128) -> Decimal128 {
+/// Returns the difference.
+pub fn subtract(a: Decimal128, b: Decimal128) -> Decimal128 {
     let negated = match decode(b) {
         Number::Finite(finite) => finite.negated().encode(),
         Number::Infinite(negative) => infinite(!negative),
@@ -229,7 +231,8 @@ pub(crate) fn subtract(a: Decimal128, b: Decimal128) -> Decimal128 {
     add(a, negated)
 }
 
-pub(crate) fn multiply(a: Decimal128, b: Decimal128) -> Decimal128 {
+/// Returns the product.
+pub fn multiply(a: Decimal128, b: Decimal128) -> Decimal128 {
     match (decode(a), decode(b)) {
         (Number::Finite(a), Number::Finite(b)) => Finite {
             negative: a.negative != b.negative,
@@ -252,7 +255,7 @@ fn is_negative(number: &Number) -> bool {
 }
 
 /// Divides; a division by zero is infinite, or not a number.
-pub(crate) fn divide(a: Decimal128, b: Decimal128) -> Decimal128 {
+pub fn divide(a: Decimal128, b: Decimal128) -> Decimal128 {
     let (a, b) = (decode(a), decode(b));
     let negative = is_negative(&a) != is_negative(&b);
     match (&a, &b) {
@@ -293,7 +296,7 @@ pub(crate) fn divide(a: Decimal128, b: Decimal128) -> Decimal128 {
 }
 
 /// Returns the remainder of a division, with the sign of the dividend.
-pub(crate) fn remainder(a: Decimal128, b: Decimal128) -> Decimal128 {
+pub fn remainder(a: Decimal128, b: Decimal128) -> Decimal128 {
     match (decode(a), decode(b)) {
         (Number::Finite(x), Number::Finite(y)) if !y.is_zero() && (x.exponent - y.exponent).abs() < 200 => {
             let exponent = x.exponent.min(y.exponent);
@@ -305,21 +308,26 @@ pub(crate) fn remainder(a: Decimal128, b: Decimal128) -> Decimal128 {
     }
 }
 
-pub(crate) fn abs(number: Decimal128) -> Decimal128 {
+/// Returns the number without its sign.
+pub fn abs(number: Decimal128) -> Decimal128 {
     special(u128::from_le_bytes(number.bytes()) & !(1 << 127))
 }
 
 /// How to round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rounding {
+pub enum Rounding {
+    /// To the nearest one, and to an even digit in the middle.
     HalfEven,
+    /// Towards zero.
     TowardsZero,
+    /// To the larger one.
     Up,
+    /// To the smaller one.
     Down,
 }
 
 /// Rounds to a number of decimal places.
-pub(crate) fn round_to(number: Decimal128, places: i32, rounding: Rounding) -> Decimal128 {
+pub fn round_to(number: Decimal128, places: i32, rounding: Rounding) -> Decimal128 {
     let Number::Finite(mut finite) = decode(number) else { return number };
     let Ok(count) = u32::try_from((-places).saturating_sub(finite.exponent)) else { return number };
     let negative = finite.negative;

@@ -43,6 +43,18 @@ pub enum ErrorCode {
     UnknownTimeZone = 40485,
     /// A format of dates with an unknown specifier.
     BadDateFormat = 18536,
+    /// A `$replaceRoot` without a new root.
+    NoNewRoot = 40231,
+    /// A new root that is no object.
+    NewRootNotObject = 40228,
+    /// A `$project` without fields.
+    EmptyProject = 51272,
+    /// An `$elemMatch` of a projection that is no object.
+    ElemMatchNotObject = 31274,
+    /// A positional projection of a document whose arrays the filter did not match.
+    NoMatchedElement = 51246,
+    /// A `$slice` of no elements.
+    SliceCount = 28724,
     /// Bytes that are not BSON.
     InvalidBson = 22,
     /// No such collection.
@@ -59,6 +71,10 @@ pub enum ErrorCode {
     EmptyFieldName = 56,
     /// A change to `_id` or to the shard key.
     ImmutableField = 66,
+    /// An option that does not fit.
+    InvalidOptions = 72,
+    /// A stage of a pipeline that does not have exactly one field.
+    NotOneStage = 40323,
     /// An index definition that cannot be used.
     CannotCreateIndex = 67,
     /// An index of that name exists already, with other keys.

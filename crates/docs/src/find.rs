@@ -44,21 +44,24 @@ impl Collection {
         let docs = slots.into_iter().filter_map(|slot| self.doc_at(slot));
         Ok(match &options.projection {
             None => docs.cloned().collect(),
-            Some(projection) => docs.map(|doc| projection.apply_bytes(doc)).collect(),
+            Some(projection) => docs.map(|doc| projection.apply_bytes(doc)).collect::<Result<_>>()?,
         })
     }
 
     /// Returns the number of documents that match.
-    pub fn count(&self, filter: &Filter) -> u64 {
+    ///
+    /// Errors: those of expressions in the filter.
+    pub fn count(&self, filter: &Filter) -> Result<u64> {
         if filter.is_all() {
-            return self.len() as u64;
+            return Ok(self.len() as u64);
         }
         let mut count = 0;
         self.visit(&plan(self, filter, &SortOrder::default()), filter, |_, _| {
             count += 1;
             ControlFlow::Continue(())
         });
-        count
+        filter.check()?;
+        Ok(count)
     }
 
     /// Returns the plan that [`Self::find`] would use.
@@ -80,7 +83,9 @@ impl Collection {
             return Ok(Vec::new());
         }
         if !plan.sorted {
-            return self.find_sorted(&plan, filter, &options.sort, skip, limit);
+            let found = self.find_sorted(&plan, filter, &options.sort, skip, limit);
+            filter.check()?;
+            return found;
         }
         let (mut passed, mut slots) = (0, Vec::new());
         self.visit(&plan, filter, |slot, _| {
@@ -90,6 +95,7 @@ impl Collection {
             }
             if slots.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
+        filter.check()?;
         Ok(slots)
     }
 

@@ -28,6 +28,16 @@ pub(crate) fn any_value<'a>(
     in_document(doc, &path.parts, leaf, test)
 }
 
+/// As [`any_value`], for the rest of a path.
+pub(crate) fn any_value_below<'a>(
+    doc: &'a [u8],
+    rest: &[PathSegment],
+    leaf: LeafArray,
+    test: &mut dyn FnMut(Option<RawValue<'a>>) -> bool,
+) -> bool {
+    in_document(doc, rest, leaf, test)
+}
+
 type ValuePredicate<'a, 't> = &'t mut dyn FnMut(Option<RawValue<'a>>) -> bool;
 
 fn in_document<'a>(

@@ -1,159 +1,223 @@
 //! Projections: the fields of a document that a query returns.
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+mod elements;
+mod fields;
+
+use bson::Document;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::DocBytes;
-use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::limits::CLAUSES_MAX;
-use crate::raw::{RawValue, close_document, elements, put_element, tag};
+use crate::expression::Variables;
+use crate::filter::Filter;
+use crate::reshape::{ComputedFields, encoded};
+use elements::ElementSelection;
+use fields::FieldTree;
 
-/// A parsed projection: fields to include, or fields to exclude. Fields keep the order of the document.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A parsed projection: fields to include, or fields to exclude; elements of arrays; computed fields. Fields keep the order of the
+/// document, and computed ones follow.
+#[derive(Debug, Clone)]
 pub struct Projection {
     include: bool,
     root: FieldTree,
+    selections: Vec<ElementSelection>,
+    computed: ComputedFields,
 }
 
-/// Field names on one level; a name without fields below it stands for the whole field.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct FieldTree(Vec<(Box<[u8]>, FieldTree)>);
+/// What a projection says of one path.
+enum Clause<'v> {
+    Flag(bool),
+    Selection(ElementSelection),
+    Computed(RawBsonRef<'v>),
+}
 
 impl Projection {
-    /// Parses a MongoDB projection: `{ a: 1, b.c: 1, _id: 0 }` or `{ a: 0 }`.
+    /// Parses the projection of a query: `{ a: 1, b.c: 1, _id: 0 }`, `{ a: 0 }`, with `$slice`, `$elemMatch` and expressions. The
+    /// positional operator `a.$` needs the query's filter: [`Self::parse_for`].
     ///
-    /// Errors: inclusion together with exclusion, paths inside one another, operators such as `$slice`.
+    /// Errors: inclusion together with exclusion, paths inside one another, wrong operands.
     pub fn parse(projection: &RawDocument) -> Result<Self> {
-        let mut include: Option<bool> = None;
-        let mut id: Option<bool> = None;
+        Self::parse_clauses(projection, None, true, &Variables::default())
+    }
+
+    /// Parses the projection of a query with this filter.
+    ///
+    /// Errors: as [`Self::parse`].
+    pub fn parse_for(projection: &RawDocument, filter: &Filter, variables: &Variables) -> Result<Self> {
+        Self::parse_clauses(projection, Some(filter), true, variables)
+    }
+
+    /// Parses the projection of a `$project` stage, in which `$slice` is an expression.
+    ///
+    /// Errors: as [`Self::parse`].
+    pub fn parse_stage(projection: &RawDocument, variables: &Variables) -> Result<Self> {
+        if projection.is_empty() {
+            let message =
+                "Invalid $project :: caused by :: projection specification must have at least one field";
+            return Err(DocsError::new(ErrorCode::EmptyProject, message));
+        }
+        Self::parse_clauses(projection, None, false, variables)
+    }
+
+    /// Parses the paths of an `$unset` stage: one, or an array of them.
+    ///
+    /// Errors: other values.
+    pub fn excluding(paths: RawBsonRef<'_>) -> Result<Self> {
+        let wrong = || DocsError::type_mismatch("$unset expects a string or an array of strings");
         let mut root = FieldTree::default();
-        for e in elements(projection.as_bytes()) {
-            let name = std::str::from_utf8(e.name).unwrap_or_default();
-            let give = flag(name, e.value)?;
-            if name == "_id" {
-                id = Some(give);
-                continue;
+        match paths {
+            RawBsonRef::String(path) => root.add(path)?,
+            RawBsonRef::Array(paths) => {
+                for path in paths {
+                    match path.map_err(|_| wrong())? {
+                        RawBsonRef::String(path) => root.add(path)?,
+                        _ => return Err(wrong()),
+                    }
+                }
             }
+            _ => return Err(wrong()),
+        }
+        Ok(Self { include: false, root, selections: Vec::new(), computed: ComputedFields::default() })
+    }
+
+    fn parse_clauses(
+        projection: &RawDocument,
+        filter: Option<&Filter>,
+        of_query: bool,
+        variables: &Variables,
+    ) -> Result<Self> {
+        let mut clauses = Vec::new();
+        for field in projection {
+            let (name, value) = field.map_err(invalid)?;
+            collect(name.as_str(), value, filter, of_query, &mut clauses)?;
+        }
+        let (mut include, mut id) = (None, None);
+        for (path, clause) in &clauses {
+            let include_here = match clause {
+                Clause::Flag(shown) if path == "_id" => {
+                    id = Some(*shown);
+                    continue;
+                }
+                Clause::Flag(shown) => *shown,
+                Clause::Selection(selection) if selection.fits_exclusion() => continue,
+                Clause::Selection(_) | Clause::Computed(_) => true,
+            };
             match include {
-                Some(true) if !give => {
+                Some(true) if !include_here => {
                     return Err(DocsError::new(
                         ErrorCode::ExclusionInInclusion,
-                        format!("Cannot do exclusion on field {name} in inclusion projection"),
+                        format!("Cannot do exclusion on field {path} in inclusion projection"),
                     ));
                 }
-                Some(false) if give => {
+                Some(false) if include_here => {
                     return Err(DocsError::new(
                         ErrorCode::InclusionInExclusion,
-                        format!("Cannot do inclusion on field {name} in exclusion projection"),
+                        format!("Cannot do inclusion on field {path} in exclusion projection"),
                     ));
                 }
-                _ => include = Some(give),
+                _ => include = Some(include_here),
             }
-            add(&mut root, name)?;
         }
         // with `_id` alone, its flag decides between inclusion and exclusion
-        let include = include.unwrap_or(id.unwrap_or(false));
-        if include == id.unwrap_or(include) && (id.is_some() || include) {
-            add(&mut root, "_id")?;
+        let slices = clauses.iter().any(|(_, clause)| matches!(clause, Clause::Selection(_)));
+        let include = include.unwrap_or(if slices { false } else { id.unwrap_or(false) });
+        let mut parsed = Self {
+            include,
+            root: FieldTree::default(),
+            selections: Vec::new(),
+            computed: ComputedFields::default(),
+        };
+        for (path, clause) in clauses {
+            match clause {
+                Clause::Flag(_) if path == "_id" => {}
+                Clause::Flag(_) => parsed.root.add(&path)?,
+                Clause::Selection(selection) => {
+                    if include {
+                        parsed.root.add(selection.path())?;
+                    }
+                    parsed.selections.push(selection);
+                }
+                Clause::Computed(value) => parsed.computed.add(path, value, variables)?,
+            }
         }
-        Ok(Self { include, root })
+        if include == id.unwrap_or(include) && (id.is_some() || include) {
+            parsed.root.add("_id")?;
+        }
+        Ok(parsed)
     }
 
     /// Returns the projected document.
+    ///
+    /// Errors: those of expressions.
     pub fn apply(&self, doc: &RawDocument) -> Result<RawDocumentBuf> {
-        RawDocumentBuf::from_bytes(self.apply_bytes(doc.as_bytes()).to_vec()).map_err(|e| {
-            DocsError::new(ErrorCode::InvalidBson, format!("the projected document is not BSON: {e}"))
-        })
+        RawDocumentBuf::from_bytes(self.apply_bytes(doc.as_bytes())?.to_vec()).map_err(invalid)
     }
 
-    pub(crate) fn apply_bytes(&self, doc: &[u8]) -> DocBytes {
+    pub(crate) fn apply_bytes(&self, doc: &[u8]) -> Result<DocBytes> {
         let mut out = Vec::with_capacity(if self.include { 128 } else { doc.len() });
-        self.document(&self.root, doc, &mut out);
-        out.into()
-    }
-
-    fn document(&self, fields: &FieldTree, doc: &[u8], out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        for e in elements(doc) {
-            match fields.0.iter().find(|(name, _)| **name == *e.name) {
-                Some((_, below)) if !below.0.is_empty() => self.nested_field(below, e.name, e.value, out),
-                found if found.is_some() == self.include => out.extend_from_slice(&doc[e.start..e.end]),
-                _ => {}
-            }
+        self.root.document(self.include, doc, &mut out);
+        if self.selections.is_empty() && self.computed.is_empty() {
+            return Ok(out.into());
         }
-        close_document(out, start);
-    }
-
-    /// Appends a field that the projection names only in part.
-    fn nested_field(&self, fields: &FieldTree, name: &[u8], value: RawValue<'_>, out: &mut Vec<u8>) {
-        match value.tag {
-            tag::DOCUMENT => {
-                open(out, tag::DOCUMENT, name);
-                self.document(fields, value.bytes, out);
-            }
-            tag::ARRAY => {
-                open(out, tag::ARRAY, name);
-                let start = out.len();
-                out.extend_from_slice(&[0; 4]);
-                let mut count = 0_usize;
-                for e in elements(value.bytes) {
-                    let before = out.len();
-                    self.nested_field(fields, count.to_string().as_bytes(), e.value, out);
-                    count += usize::from(out.len() > before);
-                }
-                close_document(out, start);
-            }
-            // a value without fields has nothing to include and nothing to exclude
-            _ if !self.include => put_element(out, name, value),
-            _ => {}
+        let mut target: Document =
+            RawDocument::from_bytes(&out).map_err(invalid)?.try_into().map_err(invalid)?;
+        for selection in &self.selections {
+            selection.apply(doc, &mut target)?;
         }
+        self.computed.set(RawDocument::from_bytes(doc).map_err(invalid)?, &mut target)?;
+        encoded(&target)
     }
 }
 
-fn open(out: &mut Vec<u8>, tag: u8, name: &[u8]) {
-    out.push(tag);
-    out.extend_from_slice(name);
-    out.push(0);
-}
-
-fn flag(name: &str, v: RawValue<'_>) -> Result<bool> {
-    match v.tag {
-        tag::BOOL => Ok(v.bytes == [1]),
-        tag::DOUBLE => Ok(v.f64() != 0.0),
-        tag::INT32 | tag::INT64 => Ok(v.as_integer() != Some(0)),
-        _ => Err(DocsError::parse(format!(
-            "projection of '{name}': expected 1 (include) or 0 (exclude), found {}; operators and expressions in projections are not supported",
-            display(v)
-        ))),
-    }
-}
-
-fn add(root: &mut FieldTree, path: &str) -> Result<()> {
-    if path.split('.').any(|p| p.is_empty() || p.starts_with('$')) {
-        return Err(DocsError::parse(format!(
-            "projection of {path:?}: expected a field path such as `a` or `a.b`"
-        )));
-    }
-    let collision = |at: &str| DocsError::new(ErrorCode::PathCollision, format!("Path collision at {at}"));
-    let mut fields = root;
-    let mut parts = path.split('.').peekable();
-    while let Some(name) = parts.next() {
-        let last = parts.peek().is_none();
-        let at = match fields.0.iter().position(|(n, _)| **n == *name.as_bytes()) {
-            Some(at) if last || fields.0[at].1.0.is_empty() => return Err(collision(path)),
-            Some(at) => at,
-            None if fields.0.len() >= CLAUSES_MAX => {
-                return Err(DocsError::parse(
-                    "projection too large: limit of {CLAUSES_MAX} fields at one level",
+/// Collects the clauses of a path, which a document without operators nests.
+fn collect<'v>(
+    path: &str,
+    value: RawBsonRef<'v>,
+    filter: Option<&Filter>,
+    of_query: bool,
+    clauses: &mut Vec<(String, Clause<'v>)>,
+) -> Result<()> {
+    let clause = match value {
+        RawBsonRef::Boolean(shown) => Clause::Flag(shown),
+        RawBsonRef::Int32(n) => Clause::Flag(n != 0),
+        RawBsonRef::Int64(n) => Clause::Flag(n != 0),
+        RawBsonRef::Double(n) => Clause::Flag(n != 0.0),
+        RawBsonRef::Document(inner) => {
+            let first = inner.into_iter().next().transpose().map_err(invalid)?;
+            let operator = first.map(|(name, _)| name.as_str()).unwrap_or_default();
+            if operator == "$meta" {
+                return Err(DocsError::bad_value(
+                    "$meta is not supported: there are no text and vector searches",
                 ));
             }
-            None => {
-                fields.0.push((name.as_bytes().into(), FieldTree::default()));
-                fields.0.len() - 1
+            match ElementSelection::parse(path, inner).transpose() {
+                Some(selection) if of_query => Clause::Selection(selection?),
+                _ if operator.starts_with('$') => Clause::Computed(value),
+                _ if inner.is_empty() => {
+                    let message = "An empty sub-projection is not a valid value. Found empty object at path";
+                    return Err(DocsError::new(ErrorCode::EmptyProject, message));
+                }
+                _ => {
+                    for field in inner {
+                        let (name, value) = field.map_err(invalid)?;
+                        collect(&format!("{path}.{name}"), value, filter, of_query, clauses)?;
+                    }
+                    return Ok(());
+                }
             }
-        };
-        fields = &mut fields.0[at].1;
-    }
+        }
+        _ => Clause::Computed(value),
+    };
+    let clause = match (path.strip_suffix(".$"), clause, filter) {
+        (Some(array), Clause::Flag(true), Some(filter)) if of_query => {
+            Clause::Selection(ElementSelection::positional(array, filter.clone()))
+        }
+        (_, clause, _) => clause,
+    };
+    clauses.push((path.to_owned(), clause));
     Ok(())
+}
+
+fn invalid(error: impl std::fmt::Display) -> DocsError {
+    DocsError::new(ErrorCode::InvalidBson, error.to_string())
 }

@@ -106,13 +106,25 @@ impl DocumentSnapshot {
         filter: &RawDocument,
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
+        self.spec(collection)?;
+        self.find_parsed(collection, &Filter::parse(filter)?, options)
+    }
+
+    /// Returns the documents that match, over all partitions.
+    ///
+    /// Errors: `NotFound` for an unknown collection; those of expressions in filter and projection.
+    pub fn find_parsed(
+        &self,
+        collection: &str,
+        filter: &Filter,
+        options: &FindOptions,
+    ) -> Result<Vec<DocBytes>> {
         let places = self.places(self.spec(collection)?);
-        let filter = Filter::parse(filter)?;
         if places == 1 {
             return Ok(self
                 .store(0)
                 .collection(collection)
-                .map_or(Ok(Vec::new()), |c| c.find(&filter, options))?);
+                .map_or(Ok(Vec::new()), |c| c.find(filter, options))?);
         }
         // every partition returns its first skip + limit documents; the merged result is sorted and cut again
         let wide = FindOptions {
@@ -123,7 +135,7 @@ impl DocumentSnapshot {
         };
         let mut documents = Vec::new();
         for (_, part) in self.parts(collection) {
-            documents.extend(part.find(&filter, &wide)?);
+            documents.extend(part.find(filter, &wide)?);
         }
         merge(documents, options)
     }
@@ -135,7 +147,7 @@ impl DocumentSnapshot {
         let places = self.places(self.spec(collection)?);
         let filter = Filter::parse(filter)?;
         let counts = self.parts(collection).take(places).map(|(_, part)| part.count(&filter));
-        Ok(counts.sum())
+        Ok(counts.sum::<tidemill_docs::Result<u64>>()?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use bson::RawDocument;
 use parking_lot::Mutex;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions};
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions};
 use tidemill_engine::{CollectionInfo, DocumentSnapshot, Durability, Engine, SessionWrite, Transaction};
 use tidemill_types::Result;
 
@@ -44,13 +44,13 @@ impl Documents {
         }
     }
 
-    pub fn find_documents(
+    pub fn find_parsed(
         &self,
         collection: &str,
-        filter: &RawDocument,
+        filter: &Filter,
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
-        self.snapshot().find(collection, filter, options)
+        self.snapshot().find_parsed(collection, filter, options)
     }
 
     pub fn count_documents(&self, collection: &str, filter: &RawDocument) -> Result<u64> {

@@ -71,7 +71,7 @@ impl Collection {
         now: Timestamp,
     ) -> Result<UpdateOutcome> {
         match self.slot(&Key::of(id)) {
-            Some(slot) => self.update_slot(slot, update, now),
+            Some(slot) => self.update_slot(slot, update, now, None),
             None => Ok(UpdateOutcome::default()),
         }
     }
@@ -80,7 +80,7 @@ impl Collection {
     /// such document.
     pub fn upsert_by_id(&mut self, id: &Value<'_>, update: &Update, now: Timestamp) -> Result<UpdateOutcome> {
         if let Some(slot) = self.slot(&Key::of(id)) {
-            return self.update_slot(slot, update, now);
+            return self.update_slot(slot, update, now, None);
         }
         let base = OwnedRawValue::from_value(id).as_raw().in_document("_id");
         let key = self.insert_updated(&base, update, now)?;
@@ -111,12 +111,14 @@ impl Collection {
         slot: RowIndex,
         update: &Update,
         now: Timestamp,
+        matched: Option<u32>,
     ) -> Result<UpdateOutcome> {
         with_scratch(|out| {
             let Some(before) = self.doc_at(slot) else {
                 return Ok(UpdateOutcome::default());
             };
-            update.apply_bytes(before, UpdateContext::update(now), out)?;
+            let context = UpdateContext { matched, ..UpdateContext::update(now) };
+            update.apply_bytes(before, context, out)?;
             if update.may_exceed(self.limits.depth_max) {
                 check(out, &self.limits)?;
             }

@@ -172,12 +172,12 @@ impl Store {
             Command::Update { collection, filter, update, multi, upsert, upsert_id } => {
                 let collection = self.require(collection)?;
                 let filter = Filter::parse(document("filter", filter)?)?;
-                let update = Update::parse(document("update", update)?)?;
+                let update = Update::parse(document("update", update)?, now)?;
                 let slots = collection.matching(&filter, if *multi { usize::MAX } else { 1 })?;
                 if slots.is_empty() && *upsert {
                     upsert_updated(collection, &filter, &update, *upsert_id, now, &mut outcome);
                 } else {
-                    update_slots(collection, &slots, &update, now, &mut outcome);
+                    update_slots(collection, &filter, &slots, &update, now, &mut outcome);
                 }
             }
             Command::Replace { collection, filter, doc, upsert, upsert_id } => {
@@ -227,6 +227,7 @@ fn document<'a>(what: &str, bytes: &'a DocBytes) -> Result<&'a RawDocument> {
 
 fn update_slots(
     collection: &mut Collection,
+    filter: &Filter,
     slots: &[RowIndex],
     update: &Update,
     now: Timestamp,
@@ -234,7 +235,11 @@ fn update_slots(
 ) {
     for slot in slots {
         outcome.matched += 1;
-        match collection.update_slot(*slot, update, now) {
+        let matched = match update.needs_matched_element() {
+            true => collection.doc_at(*slot).and_then(|doc| filter.matched_element(doc)),
+            false => None,
+        };
+        match collection.update_slot(*slot, update, now, matched) {
             Ok(changed) => outcome.modified += u64::from(changed.is_modified()),
             Err(error) => {
                 // as MongoDB: the first error ends a multi-update, changes made before it stay
@@ -374,7 +379,7 @@ fn find_and_modify(
     let Some(slot) = slot else {
         match (change, upsert_id) {
             (Modification::Update(update), Some(id)) => {
-                let update = Update::parse(document("update", update)?)?;
+                let update = Update::parse(document("update", update)?, now)?;
                 upsert_updated(collection, filter, &update, id, now, outcome);
             }
             (Modification::Replace(doc), Some(id)) => replace(collection, filter, doc, true, id, outcome)?,
@@ -389,8 +394,8 @@ fn find_and_modify(
     outcome.before = collection.doc_at(slot).cloned();
     match change {
         Modification::Update(update) => {
-            let update = Update::parse(document("update", update)?)?;
-            update_slots(collection, &[slot], &update, now, outcome);
+            let update = Update::parse(document("update", update)?, now)?;
+            update_slots(collection, filter, &[slot], &update, now, outcome);
         }
         Modification::Replace(doc) => replace_slot(collection, slot, doc, outcome),
         Modification::Remove => {

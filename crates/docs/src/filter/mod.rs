@@ -6,7 +6,12 @@
 //! assert!(filter.matches(&bson::rawdoc! { "gate": "B4", "legs": [{ "delay_min": 2 }, { "delay_min": 20 }] }));
 //! ```
 
+mod bits;
 mod parse;
+mod position;
+mod schema;
+
+use std::sync::{Arc, OnceLock};
 
 use bson::Bson;
 use bson::raw::RawDocument;
@@ -14,12 +19,15 @@ use regex::Regex;
 use tidemill_types::Value;
 
 use crate::error::{DocsError, Result};
+use crate::expression::{Expression, Variables};
 use crate::key::rank;
 use crate::order::{compare, equal};
 use crate::path::Path;
 use crate::path_values::{LeafArray, any_value};
 use crate::raw::{OwnedRawValue, RawValue, elements, tag};
+use bits::BitTest;
 pub(crate) use parse::{compiled_regex, conditions_on_value, is_operators};
+use schema::Schema;
 
 /// A parsed filter.
 #[derive(Debug, Clone)]
@@ -33,6 +41,18 @@ pub(crate) enum FilterNode {
     Any(Vec<FilterNode>),
     Not(Box<FilterNode>),
     Field(Path, ValueTest),
+    /// `$expr`
+    Expression(Box<ExpressionTest>),
+    /// `$jsonSchema`
+    Schema(Arc<Schema>),
+}
+
+/// An expression that must be true.
+#[derive(Debug, Clone)]
+pub(crate) struct ExpressionTest {
+    expression: Expression,
+    /// Why it could not be evaluated on some document.
+    failure: Arc<OnceLock<DocsError>>,
 }
 
 /// A predicate on the values that a path reaches; it holds if it holds for one of them.
@@ -41,6 +61,7 @@ pub(crate) enum ValueTest {
     Compare(Comparison, OwnedRawValue),
     In(Vec<OwnedRawValue>, Vec<RegexPattern>),
     Exists,
+    Bits(BitTest),
     Type(Vec<u8>),
     Pattern(RegexPattern),
     Size(i64),
@@ -82,6 +103,20 @@ impl Filter {
     /// Errors: `BadValue` and `FailedToParse` with the operator, what it expects and what was found.
     pub fn parse(filter: &RawDocument) -> Result<Self> {
         Ok(Self { node: parse::document(filter.as_bytes())? })
+    }
+
+    /// Parses a filter whose expressions may use variables.
+    ///
+    /// Errors: as [`Self::parse`].
+    pub fn parse_with(filter: &RawDocument, variables: &Variables) -> Result<Self> {
+        Ok(Self { node: parse::document_with(filter.as_bytes(), variables)? })
+    }
+
+    /// Returns the error of an expression that could not be evaluated on one of the documents that were tested.
+    ///
+    /// Errors: the first one.
+    pub fn check(&self) -> Result<()> {
+        self.node.failure().map_or(Ok(()), Err)
     }
 
     /// Returns the filter `path == value`. Errors: a value that BSON cannot represent.
@@ -129,6 +164,17 @@ impl FilterNode {
             Self::Any(nodes) => nodes.iter().any(|n| n.matches(doc)),
             Self::Not(node) => !node.matches(doc),
             Self::Field(path, test) => any_value(doc, path, test.leaf(), &mut |v| test.holds(v)),
+            Self::Expression(test) => test.holds(doc),
+            Self::Schema(schema) => schema.fits(RawValue { tag: tag::DOCUMENT, bytes: doc }),
+        }
+    }
+
+    fn failure(&self) -> Option<DocsError> {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => nodes.iter().find_map(Self::failure),
+            Self::Not(node) => node.failure(),
+            Self::Expression(test) => test.failure.get().cloned(),
+            Self::Field(..) | Self::Schema(_) => None,
         }
     }
 
@@ -142,6 +188,21 @@ impl FilterNode {
                 }
             }
             _ => {}
+        }
+    }
+}
+
+impl ExpressionTest {
+    fn holds(&self, doc: &[u8]) -> bool {
+        let value = RawDocument::from_bytes(doc)
+            .map_err(|e| DocsError::bad_value(e.to_string()))
+            .and_then(|doc| self.expression.eval(doc));
+        match value {
+            Ok(value) => Expression::is_true(&value),
+            Err(e) => {
+                self.failure.get_or_init(|| e);
+                false
+            }
         }
     }
 }
@@ -167,6 +228,7 @@ impl ValueTest {
                     || patterns.iter().any(|p| p.holds(value))
             }
             Self::Exists => true,
+            Self::Bits(bits) => bits.holds(value),
             Self::Type(tags) => tags.contains(&value.tag),
             Self::Pattern(pattern) => pattern.holds(value),
             Self::Size(n) => {

@@ -1,17 +1,23 @@
 //! Parser for MongoDB's filter documents.
 
+use std::sync::Arc;
+
+use bson::raw::{RawBsonRef, RawDocument};
 use regex::{Regex, RegexBuilder};
 use tidemill_types::did_you_mean;
 
 use crate::display::display;
-use crate::error::{DocsError, Result};
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::expression::{Expression, Variables};
 use crate::limits::{CLAUSES_MAX, REGEX_BYTES_MAX};
 use crate::path::Path;
 use crate::raw::{OwnedRawValue, RawElement, RawValue, elements, field, tag};
 
-use super::{Comparison, FilterNode, RegexPattern, ValueTest};
+use super::bits::BitTest;
+use super::schema::Schema;
+use super::{Comparison, ExpressionTest, FilterNode, RegexPattern, ValueTest};
 
-const FIELD_OPERATORS: [&str; 17] = [
+const FIELD_OPERATORS: [&str; 21] = [
     "$eq",
     "$ne",
     "$gt",
@@ -29,24 +35,35 @@ const FIELD_OPERATORS: [&str; 17] = [
     "$all",
     "$elemMatch",
     "$mod",
+    "$bitsAllSet",
+    "$bitsAnySet",
+    "$bitsAllClear",
+    "$bitsAnyClear",
 ];
-const TOP_OPERATORS: [&str; 4] = ["$and", "$or", "$nor", "$comment"];
+const TOP_OPERATORS: [&str; 8] =
+    ["$and", "$or", "$nor", "$comment", "$expr", "$jsonSchema", "$alwaysTrue", "$alwaysFalse"];
 /// Limit on the nesting of `$not`, `$and` and `$elemMatch`. Valid documents are not deeper than this anyway.
 const DEPTH_MAX: usize = 200;
 
 /// Number of conditions and values parsed so far, and the current depth.
-struct FilterParser {
+struct FilterParser<'v> {
     clauses: usize,
     depth: usize,
+    variables: &'v Variables,
 }
 
 pub(super) fn document(filter: &[u8]) -> Result<FilterNode> {
-    FilterParser { clauses: 0, depth: 0 }.document(filter)
+    document_with(filter, &Variables::default())
+}
+
+pub(super) fn document_with(filter: &[u8], variables: &Variables) -> Result<FilterNode> {
+    FilterParser { clauses: 0, depth: 0, variables }.document(filter)
 }
 
 /// Parses `{ $gt: 1, $lt: 5 }` to conditions on the pseudo field `""`, for `$pull`.
 pub(crate) fn conditions_on_value(operators: &[u8]) -> Result<FilterNode> {
-    FilterParser { clauses: 0, depth: 0 }.operators(&Path::new(""), operators)
+    FilterParser { clauses: 0, depth: 0, variables: &Variables::default() }
+        .operators(&Path::new(""), operators)
 }
 
 /// Returns whether a document has the form `{ $op: … }`.
@@ -64,7 +81,7 @@ fn expected(op: &str, expected: &str, found: RawValue<'_>) -> DocsError {
     DocsError::bad_value(format!("{op} needs {expected}, found {}", display(found)))
 }
 
-impl FilterParser {
+impl FilterParser<'_> {
     fn enter(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -94,7 +111,16 @@ impl FilterParser {
                 "$nor" => {
                     all.push(FilterNode::Not(Box::new(FilterNode::Any(self.branches("$nor", e.value)?))))
                 }
-                "$comment" => {}
+                "$comment" | "$alwaysTrue" => {}
+                "$alwaysFalse" => all.push(FilterNode::Any(Vec::new())),
+                "$jsonSchema" => all.push(FilterNode::Schema(Arc::new(Schema::parse(e.value)?))),
+                "$expr" => {
+                    let expression = Expression::parse_with(as_bson(filter, &e)?, self.variables)?;
+                    all.push(FilterNode::Expression(Box::new(ExpressionTest {
+                        expression,
+                        failure: Arc::default(),
+                    })));
+                }
                 name if name.starts_with('$') => return Err(unknown_top(name)),
                 name => all.push(self.field(&Path::new(name), e.value)?),
             }
@@ -186,6 +212,10 @@ impl FilterParser {
                 _ => return Err(expected("$size", "a whole number from 0", v)),
             },
             "$mod" => FilterNode::Field(path.clone(), modulo(v)?),
+            "$bitsAllSet" | "$bitsAnySet" | "$bitsAllClear" | "$bitsAnyClear" => {
+                FilterNode::Field(path.clone(), ValueTest::Bits(BitTest::parse(op, v)?))
+            }
+            "$comment" => return Ok(None),
             "$all" => self.all_of(path, v)?,
             "$elemMatch" => self.elem_match(path, v)?,
             _ => return Err(unknown_field_operator(op)),
@@ -251,6 +281,13 @@ impl FilterParser {
     }
 }
 
+/// Returns an element of a document as BSON.
+fn as_bson<'d>(document: &'d [u8], element: &RawElement<'_>) -> Result<RawBsonRef<'d>> {
+    let invalid = |e: bson::error::Error| DocsError::new(ErrorCode::InvalidBson, e.to_string());
+    let value = RawDocument::from_bytes(document).map_err(invalid)?.get(text(element)).map_err(invalid)?;
+    value.ok_or_else(|| DocsError::parse("a filter without its expression"))
+}
+
 fn equals(path: &Path, v: RawValue<'_>) -> FilterNode {
     FilterNode::Field(path.clone(), ValueTest::Compare(Comparison::Eq, OwnedRawValue::of(v)))
 }
@@ -270,8 +307,7 @@ fn is_truthy(v: RawValue<'_>) -> bool {
 
 fn unknown_top(name: &str) -> DocsError {
     let why = match name {
-        "$expr" | "$where" | "$function" | "$jsonSchema" | "$text" | "$alwaysTrue" | "$alwaysFalse"
-        | "$sampleRate" => {
+        "$where" | "$function" | "$text" | "$sampleRate" => {
             format!("{name} is not supported. Top-level operators: {}", TOP_OPERATORS.join(", "))
         }
         _ if FIELD_OPERATORS.contains(&name) => {
@@ -284,8 +320,7 @@ fn unknown_top(name: &str) -> DocsError {
 
 fn unknown_field_operator(op: &str) -> DocsError {
     let why = match op {
-        "$near" | "$nearSphere" | "$geoWithin" | "$geoIntersects" | "$bitsAllSet" | "$bitsAnySet"
-        | "$bitsAllClear" | "$bitsAnyClear" | "$expr" | "$where" | "$text" => {
+        "$near" | "$nearSphere" | "$geoWithin" | "$geoIntersects" | "$where" | "$text" => {
             format!("{op} is not supported. Operators: {}", FIELD_OPERATORS.join(", "))
         }
         _ if TOP_OPERATORS.contains(&op) => {
@@ -322,6 +357,11 @@ fn types(v: RawValue<'_>) -> Result<Vec<u8>> {
         return Err(expected("$type", "at least one type", v));
     }
     Ok(all)
+}
+
+/// Returns the types that an alias such as `int` or `number` stands for.
+pub(super) fn types_of_alias(alias: &str) -> Option<Vec<u8>> {
+    type_tags(OwnedRawValue::string(alias).as_raw()).ok()
 }
 
 fn type_tags(v: RawValue<'_>) -> Result<Vec<u8>> {

@@ -3,6 +3,8 @@
 use smallvec::SmallVec;
 use tidemill_types::Timestamp;
 
+use crate::DocBytes;
+use crate::collection::with_id_first;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::ARRAY_PAD_MAX;
@@ -10,6 +12,8 @@ use crate::order::compare;
 use crate::raw::{
     EMPTY, OwnedRawValue, RawElement, RawValue, close_document, elements, field, put_element, tag,
 };
+
+use crate::reshape::ReshapeStage;
 
 use super::tree::{OperatorTree, OperatorTreeChild};
 use super::{Update, UpdateOperator, arith, arrays};
@@ -23,15 +27,17 @@ pub(crate) struct UpdateContext<'a> {
     pub inserting: bool,
     /// Document before the update, for `$rename` and messages.
     pub doc: &'a [u8],
+    /// The element of an array that the filter has matched, which `$` stands for.
+    pub matched: Option<u32>,
 }
 
 impl UpdateContext<'_> {
     pub fn update(now: Timestamp) -> Self {
-        Self { now, inserting: false, doc: EMPTY }
+        Self { now, inserting: false, doc: EMPTY, matched: None }
     }
 
     pub fn insert(now: Timestamp) -> Self {
-        Self { now, inserting: true, doc: EMPTY }
+        Self { now, inserting: true, doc: EMPTY, matched: None }
     }
 
     /// Formats `_id: 1` of the document, for messages.
@@ -63,10 +69,30 @@ impl Update {
         if let Some(e) = &self.error {
             return Err(e.clone());
         }
+        if let Some(stages) = &self.pipeline {
+            return apply_pipeline(stages, doc, out);
+        }
+        if !self.positional.is_empty() {
+            return self.resolved(doc, &context)?.apply_bytes(doc, context, out);
+        }
         out.reserve(doc.len() + 64);
         let mut walk = UpdateWalk { context: UpdateContext { doc, ..context }, path: ValuePath::new() };
         walk.document(&self.root, doc, out)
     }
+}
+
+/// Appends the document that the stages of a pipeline make of one. The `_id` stays in front.
+fn apply_pipeline(stages: &[ReshapeStage], doc: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let mut document = DocBytes::copy_from_slice(doc);
+    for stage in stages {
+        document = stage.apply(&document)?;
+    }
+    match (field(doc, b"_id"), field(&document, b"_id")) {
+        (Some(id), None) => out.extend(with_id_first(&document, id.value)),
+        (_, Some(id)) if id.start > 4 => out.extend(with_id_first(&document, id.value)),
+        _ => out.extend_from_slice(&document),
+    }
+    Ok(())
 }
 
 struct UpdateWalk<'t, 'd> {
@@ -262,6 +288,9 @@ impl<'t> UpdateWalk<'t, '_> {
                 None => write_value(arith::zero(n.as_raw()).as_raw(), out),
                 Some(v) => write_value(arith::multiply(v, n.as_raw(), &path, &self.context)?.as_raw(), out),
             },
+            UpdateOperator::Bit(operations) => {
+                write_value(arith::bits(operations, old, &path)?.as_raw(), out)
+            }
             UpdateOperator::Min(v) => replace_if(v, old, out, std::cmp::Ordering::Less),
             UpdateOperator::Max(v) => replace_if(v, old, out, std::cmp::Ordering::Greater),
             UpdateOperator::CurrentDate { timestamp } => {

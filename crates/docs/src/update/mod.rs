@@ -16,6 +16,7 @@ mod apply;
 mod arith;
 mod arrays;
 mod parse;
+mod positional;
 mod tree;
 
 use bson::Bson;
@@ -26,8 +27,11 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::path::Path;
 use crate::raw::{OwnedRawValue, RawValue, elements, tag};
+use crate::reshape::ReshapeStage;
 use crate::sort::SortOrder;
 pub(crate) use apply::UpdateContext;
+use arith::BitOperation;
+use positional::ArrayFilter;
 use tree::OperatorTree;
 
 /// A parsed update. Created with [`Update::parse`] from a MongoDB update, or with [`Update::new`] and its
@@ -40,6 +44,12 @@ pub struct Update {
     /// Upper bound on the nesting depth at the paths that operators write; a rename may move a value of any
     /// depth.
     depth: usize,
+    /// Operators whose paths stand for elements of arrays, which differ by document.
+    positional: Vec<(String, UpdateOperator)>,
+    /// What `$[name]` stands for.
+    array_filters: Vec<ArrayFilter>,
+    /// The stages of an update by a pipeline.
+    pipeline: Option<Vec<ReshapeStage>>,
 }
 
 /// An operator on one value.
@@ -50,6 +60,8 @@ pub(crate) enum UpdateOperator {
     Unset,
     Inc(OwnedRawValue),
     Mul(OwnedRawValue),
+    /// `and`, `or` and `xor` with numbers, in their order.
+    Bit(Vec<(BitOperation, OwnedRawValue)>),
     Min(OwnedRawValue),
     Max(OwnedRawValue),
     CurrentDate {
@@ -144,12 +156,13 @@ impl Update {
         Self::default()
     }
 
-    /// Parses a MongoDB update document, `{ $set: { … }, $inc: { … } }`.
+    /// Parses a MongoDB update document, `{ $set: { … }, $inc: { … } }`. Beside the operators, `$arrayFilters` has the filters of the
+    /// elements that `$[name]` stands for; `{ $pipeline: [ … ] }` is an update by stages. `now` is the time of `$$NOW`.
     ///
     /// Errors: `FailedToParse` for unknown operators and replacement documents, `ConflictingUpdateOperators`,
     /// `TypeMismatch` and `BadValue` for operands, `EmptyFieldName`.
-    pub fn parse(update: &RawDocument) -> Result<Self> {
-        parse::parse(update)
+    pub fn parse(update: &RawDocument, now: Timestamp) -> Result<Self> {
+        parse::parse(update, now)
     }
 
     /// Sets the field to the value.
@@ -221,7 +234,7 @@ impl Update {
 
     /// Returns whether there are no operators.
     pub fn is_empty(&self) -> bool {
-        self.root.children.is_empty()
+        self.root.children.is_empty() && self.positional.is_empty() && self.pipeline.is_none()
     }
 
     /// Returns the document with the update applied. `now` is the time that `$currentDate` writes.
@@ -237,7 +250,15 @@ impl Update {
 
     /// Returns whether an operator may change the top-level field `top`.
     pub(crate) fn touches(&self, top: &[u8]) -> bool {
-        self.root.children.iter().any(|(part, _)| *part.name == *top)
+        let names = self.positional.iter().filter_map(|(path, _)| path.split('.').next());
+        self.pipeline.is_some()
+            || self.root.children.iter().any(|(part, _)| *part.name == *top)
+            || names.into_iter().any(|name| name.as_bytes() == top)
+    }
+
+    /// Returns whether applying it depends on the element that the filter has matched.
+    pub(crate) fn needs_matched_element(&self) -> bool {
+        self.positional.iter().any(|(path, _)| path.split('.').any(|name| name == "$"))
     }
 
     /// Sets the field to a raw value.
@@ -254,12 +275,15 @@ impl Update {
 
     fn add(&mut self, path: &str, change: UpdateOperator) -> Result<()> {
         self.depth = self.depth.max(path.split('.').count() + change.depth());
+        if positional::is_positional(path) {
+            return self.add_positional(path, change);
+        }
         self.root.add(path, change)
     }
 
     /// Returns whether the result may be nested deeper than `max`, so that it has to be validated.
     pub(crate) fn may_exceed(&self, max: usize) -> bool {
-        self.depth > max
+        self.depth > max || self.pipeline.is_some()
     }
 
     fn with_bson(

@@ -1,15 +1,18 @@
 //! Parser for MongoDB's update documents.
 
-use bson::raw::RawDocument;
-use tidemill_types::did_you_mean;
+use bson::raw::{RawBsonRef, RawDocument};
+use tidemill_types::{Timestamp, did_you_mean};
 
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
+use crate::expression::Variables;
 use crate::filter::{Filter, conditions_on_value, is_operators};
 use crate::path::Path;
 use crate::raw::{OwnedRawValue, RawValue, elements, field, tag};
+use crate::reshape::ReshapeStage;
 use crate::sort::{SortOrder, direction};
 
+use super::positional::ArrayFilter;
 use super::{PullOperator, PushOperator, PushSort, Update, UpdateOperator, arith};
 
 const OPERATORS: [&str; 15] = [
@@ -30,10 +33,19 @@ const OPERATORS: [&str; 15] = [
     "$bit",
 ];
 
-pub(super) fn parse(update: &RawDocument) -> Result<Update> {
+pub(super) fn parse(update: &RawDocument, now: Timestamp) -> Result<Update> {
     let mut parsed = Update::new();
     for e in elements(update.as_bytes()) {
         let op = std::str::from_utf8(e.name).unwrap_or_default();
+        if op == "$arrayFilters" && e.value.tag == tag::ARRAY {
+            let filters = elements(e.value.bytes).map(|e| ArrayFilter::parse(e.value));
+            parsed.array_filters = filters.collect::<Result<_>>()?;
+            continue;
+        }
+        if op == "$pipeline" {
+            parsed.pipeline = Some(pipeline(update, now)?);
+            continue;
+        }
         check_operator(op)?;
         if e.value.tag != tag::DOCUMENT {
             return Err(DocsError::parse(format!(
@@ -53,7 +65,41 @@ pub(super) fn parse(update: &RawDocument) -> Result<Update> {
             }
         }
     }
+    parsed.check_array_filters()?;
     Ok(parsed)
+}
+
+/// Parses the stages of `{ $pipeline: [ … ] }`.
+fn pipeline(update: &RawDocument, now: Timestamp) -> Result<Vec<ReshapeStage>> {
+    let invalid = |e: bson::error::Error| DocsError::new(ErrorCode::InvalidBson, e.to_string());
+    let variables =
+        Variables { now: Some(bson::DateTime::from_millis(now.0.div_euclid(1000))), ..Variables::default() };
+    let Some(RawBsonRef::Array(array)) = update.get("$pipeline").map_err(invalid)? else {
+        return Err(DocsError::type_mismatch("an update by a pipeline must be an array of stages"));
+    };
+    let mut stages = Vec::new();
+    for stage in array {
+        let stage = stage.map_err(invalid)?;
+        let stage = stage.as_document().map(|stage| stage.into_iter().collect::<Result<Vec<_>, _>>());
+        let stage = stage.transpose().map_err(invalid)?;
+        let Some([(name, value)]) = stage.as_deref() else {
+            let message = "A pipeline stage specification object must contain exactly one field.";
+            return Err(DocsError::new(ErrorCode::NotOneStage, message));
+        };
+        let name = name.as_str();
+        match ReshapeStage::parse(name, *value, &variables)? {
+            Some(stage) => stages.push(stage),
+            None => {
+                return Err(DocsError::new(
+                    ErrorCode::InvalidOptions,
+                    format!(
+                        "{name} is not allowed to be used within an update: expected $addFields, $set, $project, $unset, $replaceRoot or $replaceWith"
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(stages)
 }
 
 fn check_operator(op: &str) -> Result<()> {
@@ -63,9 +109,8 @@ fn check_operator(op: &str) -> Result<()> {
         )));
     }
     match op {
-        "$bit" => Err(DocsError::parse("the update operator $bit is not supported")),
         "$addFields" | "$project" | "$replaceRoot" | "$replaceWith" => Err(DocsError::parse(format!(
-            "{op}: updates by aggregation pipeline are not supported; use operators such as $set"
+            "{op} is a stage: an update by a pipeline is an array, [{{{op}: …}}]"
         ))),
         _ if OPERATORS.contains(&op) => Ok(()),
         _ => Err(DocsError::parse(format!("Unknown modifier: {op}{}", did_you_mean(op, OPERATORS)))),
@@ -92,6 +137,7 @@ fn change(op: &str, path: &str, v: RawValue<'_>) -> Result<UpdateOperator> {
                 v.type_name()
             )));
         }
+        "$bit" => UpdateOperator::Bit(arith::bit_operations(path, v)?),
         "$pull" => UpdateOperator::Pull(Box::new(pull(v)?)),
         _ => UpdateOperator::Pop { first: pop(path, v)? },
     })

@@ -25,7 +25,7 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use bytes::Bytes;
 use tidemill_docs::{
     CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, Expression, Filter, FindOptions, IndexSpec,
-    Limits, Modification, Projection, SortOrder, Store,
+    Limits, Modification, Projection, SortOrder, Store, Variables,
 };
 use tidemill_types::Timestamp;
 
@@ -116,7 +116,7 @@ impl Runner {
                     .store
                     .collection("c")
                     .unwrap()
-                    .find(&filter(arg(0))?, &find_options(&options(1))?)?;
+                    .find(&filter(arg(0))?, &find_options(&options(1), &filter(arg(0))?)?)?;
                 Ok(if op == "ids" { ids(&found) } else { lines(&found) })
             }
             "all" => Ok(lines(&self.store.collection("c").unwrap().documents())),
@@ -251,11 +251,13 @@ fn filter(value: &Bson) -> Result<Filter, DocsError> {
     Filter::parse(document(&bytes(value)))
 }
 
-fn find_options(options: &Document) -> Result<FindOptions, DocsError> {
+fn find_options(options: &Document, filter: &Filter) -> Result<FindOptions, DocsError> {
     let raw = |name: &str| options.get_document(name).ok().map(|d| RawDocumentBuf::try_from(d).unwrap());
     Ok(FindOptions {
         sort: raw("sort").map(|d| SortOrder::parse(&d)).transpose()?.unwrap_or_default(),
-        projection: raw("projection").map(|d| Projection::parse(&d)).transpose()?,
+        projection: raw("projection")
+            .map(|d| Projection::parse_for(&d, filter, &Variables::default()))
+            .transpose()?,
         skip: options.get_i32("skip").unwrap_or(0) as u64,
         limit: options.get_i32("limit").ok().map(|n| n as u64),
     })

@@ -81,7 +81,8 @@ fn documents_and_depth() {
         let result = c.update_one_by_id(&Value::Int(1), &update, Timestamp(0));
         assert_eq!(result.map_or_else(|e| e.code(), |_| 0), code, "{update:?}");
     }
-    let rename = Update::parse(&bson::rawdoc! { "$rename": { "d": "q.r.s" } }).unwrap();
+    let rename =
+        Update::parse(&bson::rawdoc! { "$rename": { "d": "q.r.s" } }, tidemill_types::Timestamp(0)).unwrap();
     assert_eq!(c.update_one_by_id(&Value::Int(1), &rename, Timestamp(0)).unwrap_err().code(), 15);
 }
 

@@ -2,11 +2,10 @@
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{DateTime, Timestamp, cstr};
-use tidemill_docs::DocBytes;
+use tidemill_docs::{DocBytes, Filter, ReshapeStage, Variables};
 use tidemill_engine::{ChangeEvent, ChangePosition, ChangeScope, ChangeStart, ChangeStream, Engine};
 use tidemill_types::ErrorKind;
 
-use super::aggregate::Stage;
 use super::collections::batch_size;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
@@ -15,17 +14,8 @@ use crate::reply::{self, BATCH_BYTES_MAX, FIRST_BATCH};
 use crate::shared::{Shared, timestamp};
 
 /// Stages that may follow, because each makes one change of one change, or drops it.
-const STAGES: [&str; 9] = [
-    "$match",
-    "$project",
-    "$addFields",
-    "$set",
-    "$unset",
-    "$replaceRoot",
-    "$replaceWith",
-    "$redact",
-    "$changeStreamSplitLargeEvent",
-];
+const STAGES: [&str; 7] =
+    ["$match", "$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith"];
 
 /// A cursor over changes.
 pub(crate) struct ChangeCursor {
@@ -35,9 +25,49 @@ pub(crate) struct ChangeCursor {
     full_document: FullDocument,
     before: Image,
     /// The stages after `$changeStream`.
-    pipeline: Vec<RawDocumentBuf>,
+    pipeline: Vec<ChangeStage>,
     /// Whether the collection was dropped.
     pub ended: bool,
+}
+
+/// A stage that passes changes on.
+enum ChangeStage {
+    Match(Filter),
+    Reshape(ReshapeStage),
+}
+
+impl ChangeStage {
+    fn parse(stage: &RawDocument, variables: &Variables) -> Result<Self> {
+        let mut fields = stage.into_iter();
+        let (Some(first), None) = (fields.next().transpose()?, fields.next()) else {
+            let message = "A pipeline stage specification object must contain exactly one field.";
+            return Err(CommandError { code: 40323, message: message.to_owned() });
+        };
+        if let ("$match", RawBsonRef::Document(filter)) = (first.0.as_str(), first.1) {
+            return Ok(Self::Match(Filter::parse_with(filter, variables)?));
+        }
+        match ReshapeStage::parse(first.0.as_str(), first.1, variables)? {
+            Some(stage) => Ok(Self::Reshape(stage)),
+            None => Err(CommandError::not_supported(format!("`{}` after $changeStream", first.0.as_str()))),
+        }
+    }
+
+    fn apply(&self, mut documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+        match self {
+            Self::Match(filter) => {
+                documents.retain(|document| {
+                    RawDocument::from_bytes(document).is_ok_and(|raw| filter.matches(raw))
+                });
+                filter.check()?;
+            }
+            Self::Reshape(stage) => {
+                for document in &mut documents {
+                    *document = stage.apply(document)?;
+                }
+            }
+        }
+        Ok(documents)
+    }
 }
 
 /// What an update is shown with.
@@ -65,7 +95,12 @@ pub(super) fn is_change_stream(pipeline: &RawArray) -> bool {
 }
 
 /// Opens a change stream and returns its first batch.
-pub(super) fn open(shared: &Shared, call: &Call<'_>, pipeline: &RawArray) -> Result<RawDocumentBuf> {
+pub(super) fn open(
+    shared: &Shared,
+    call: &Call<'_>,
+    pipeline: &RawArray,
+    variables: &Variables,
+) -> Result<RawDocumentBuf> {
     let mut stages = pipeline.into_iter();
     let first = stages.next().transpose()?;
     let options = match first.and_then(|stage| stage.as_document()?.get("$changeStream").ok()?) {
@@ -89,8 +124,7 @@ pub(super) fn open(shared: &Shared, call: &Call<'_>, pipeline: &RawArray) -> Res
                 format!("`{name}` is not allowed after $changeStream: expected one of {}", STAGES.join(", "));
             return Err(CommandError { code: 20, message });
         }
-        Stage::parse(stage)?;
-        rest.push(stage.to_owned());
+        rest.push(ChangeStage::parse(stage, variables)?);
     }
     let (scope, collection, namespace) = scope(call, options)?;
     let (full_document, before, start) = parse_options(options)?;
@@ -244,7 +278,7 @@ impl ChangeCursor {
             }
         }
         for stage in &self.pipeline {
-            documents = Stage::parse(stage)?.apply(documents)?;
+            documents = stage.apply(documents)?;
         }
         for document in &documents {
             if RawDocument::from_bytes(document)?.get("_id")?.is_none() {

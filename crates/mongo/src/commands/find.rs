@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::{DocBytes, FindOptions, Projection, SortOrder};
+use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, SortOrder, Variables};
 use tidemill_types::ErrorKind;
 
 use crate::error::{Code, CommandError, Result};
@@ -45,19 +45,25 @@ const FIELDS: [&str; 22] = [
 
 pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&FIELDS)?;
-    for field in ["max", "min", "returnKey", "showRecordId", "tailable", "awaitData", "let"] {
+    for field in ["max", "min", "returnKey", "showRecordId", "tailable", "awaitData"] {
         call.refuse(field)?;
     }
     call.refuse_collation()?;
     let collection = call.collection()?;
     let filter = call.document("filter")?.unwrap_or_else(|| empty());
+    let variables = variables(shared, call)?;
+    let parsed = Filter::parse_with(filter, &variables)?;
+    let projection = match call.document("projection")?.filter(|projection| !projection.is_empty()) {
+        Some(projection) => Some(Projection::parse_for(projection, &parsed, &variables)?),
+        None => None,
+    };
     let options = FindOptions {
         sort: sort(call, "sort")?,
-        projection: projection(call, "projection")?,
+        projection,
         skip: call.count("skip")?.unwrap_or(0),
         limit: call.count("limit")?.filter(|limit| *limit > 0),
     };
-    let found = find_documents(shared, &collection, filter, &options)?;
+    let found = find_parsed(shared, &collection, &parsed, &options)?;
     first_batch(
         &shared.cursors,
         call.namespace(),
@@ -67,6 +73,33 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     )
 }
 
+/// Returns the variables of a command's expressions: those of `let`, and the present time.
+pub(super) fn variables(shared: &Shared, call: &Call<'_>) -> Result<Variables> {
+    let now = bson::DateTime::from_millis(shared.whole_engine.now().0.div_euclid(1000));
+    let mut variables = Variables { now: Some(now), values: Vec::new() };
+    if let Some(bound) = call.document("let")? {
+        for variable in bound {
+            let (name, value) = variable?;
+            let value = Expression::parse_with(value, &variables)?.eval(empty())?;
+            variables.values.push((name.as_str().to_owned(), value));
+        }
+    }
+    Ok(variables)
+}
+
+/// Returns the documents that match; none if there is no such collection.
+pub(super) fn find_parsed(
+    shared: &Shared,
+    collection: &str,
+    filter: &Filter,
+    options: &FindOptions,
+) -> Result<Vec<DocBytes>> {
+    match shared.engine.find_parsed(collection, filter, options) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        found => Ok(found?),
+    }
+}
+
 /// Returns the documents that match; none if there is no such collection.
 pub(super) fn find_documents(
     shared: &Shared,
@@ -74,14 +107,7 @@ pub(super) fn find_documents(
     filter: &RawDocument,
     options: &FindOptions,
 ) -> Result<Vec<DocBytes>> {
-    match shared.engine.find_documents(collection, filter, options) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            // the filter of a collection that does not exist may be wrong, too
-            tidemill_docs::Filter::parse(filter)?;
-            Ok(Vec::new())
-        }
-        found => Ok(found?),
-    }
+    find_parsed(shared, collection, &Filter::parse(filter)?, options)
 }
 
 /// Returns whether a filter asks for one document by its `_id`.

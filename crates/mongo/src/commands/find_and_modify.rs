@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidemill_docs::{Command, CommandOutcome, DocBytes, Modification};
 use tidemill_types::ErrorKind;
 
-use super::update::{Change, change_of, require_collection};
+use super::update::{change_of, require_collection};
 use super::{find, write};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
@@ -34,7 +34,6 @@ const FIELDS: [&str; 14] = [
 
 pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&FIELDS)?;
-    call.refuse("arrayFilters")?;
     call.refuse("let")?;
     call.refuse_collation()?;
     let collection = call.collection()?;
@@ -48,10 +47,7 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
             return Err(CommandError::new(Code::FailedToParse, message));
         }
         (true, None) => Modification::Remove,
-        (false, Some(_)) => match change_of("findAndModify.update", update)? {
-            Change::Operators(update) => Modification::Update(update),
-            Change::Replacement(document) => Modification::Replace(document),
-        },
+        (false, Some(_)) => change_of("findAndModify.update", update, call.get("arrayFilters"))?.into(),
         (true, Some(_)) => {
             return Err(CommandError::new(
                 Code::FailedToParse,

@@ -12,6 +12,7 @@ mod find_and_modify;
 pub(crate) mod hello;
 mod indexes;
 mod insert;
+mod pipeline;
 mod sasl;
 mod sessions;
 mod update;

@@ -4,7 +4,7 @@ use bson::cstr;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome};
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome, Modification};
 use tidemill_log::Durability;
 use tidemill_types::ErrorKind;
 
@@ -69,11 +69,6 @@ fn run(
             return Err(CommandError { code: 40415, message });
         }
     }
-    if let Some(RawBsonRef::Array(filters)) = statement.get("arrayFilters")?
-        && !filters.is_empty()
-    {
-        return Err(CommandError::not_supported("`arrayFilters`"));
-    }
     if let Some(RawBsonRef::Document(collation)) = statement.get("collation")? {
         refuse_collation(collation)?;
     }
@@ -85,17 +80,25 @@ fn run(
         ));
     };
     let filter = Bytes::copy_from_slice(filter.as_bytes());
-    let change = change_of("update.updates.u", statement.get("u")?)?;
+    let change = change_of("update.updates.u", statement.get("u")?, statement.get("arrayFilters")?)?;
     let (multi, upsert) = (flag("multi")?, flag("upsert")?);
     if multi && statement.get("sort")?.is_some() {
         return Err(CommandError::new(Code::FailedToParse, "Cannot specify sort with multi=true"));
     }
+    let sort = match statement.get("sort")? {
+        Some(RawBsonRef::Document(sort)) if !sort.is_empty() => Some(Bytes::copy_from_slice(sort.as_bytes())),
+        _ => None,
+    };
     if upsert {
         require_collection(shared, collection, durability)?;
     }
     let upsert_id = upsert.then(ObjectId::new);
     let collection = collection.to_owned();
     let command = match change {
+        // an update of the first document of an order
+        change if sort.is_some() => {
+            Command::FindAndModify { collection, filter, sort, change: change.into(), upsert, upsert_id }
+        }
         Change::Operators(update) => Command::Update { collection, filter, update, multi, upsert, upsert_id },
         Change::Replacement(_) if multi => {
             return Err(CommandError::new(
@@ -118,18 +121,56 @@ pub(super) enum Change {
     Replacement(Bytes),
 }
 
-/// Reads an update: a document whose first field is an operator, or a new document.
-pub(super) fn change_of(field: &str, update: Option<RawBsonRef<'_>>) -> Result<Change> {
+impl From<Change> for Modification {
+    fn from(change: Change) -> Self {
+        match change {
+            Change::Operators(update) => Self::Update(update),
+            Change::Replacement(document) => Self::Replace(document),
+        }
+    }
+}
+
+/// Reads an update: a document whose first field is an operator, a new document, or an array of stages.
+pub(super) fn change_of(
+    field: &str,
+    update: Option<RawBsonRef<'_>>,
+    array_filters: Option<RawBsonRef<'_>>,
+) -> Result<Change> {
+    let array_filters = match array_filters {
+        None | Some(RawBsonRef::Null) => None,
+        Some(RawBsonRef::Array(filters)) if filters.is_empty() => None,
+        Some(RawBsonRef::Array(filters)) => Some(filters),
+        Some(other) => {
+            return Err(CommandError::wrong_type("update", "arrayFilters", type_name(other), "an array"));
+        }
+    };
     match update {
         Some(RawBsonRef::Document(document)) => {
             let bytes = Bytes::copy_from_slice(document.as_bytes());
             let first = document.into_iter().next().transpose()?;
-            Ok(match first.is_some_and(|(name, _)| name.as_str().starts_with('$')) {
-                true => Change::Operators(bytes),
-                false => Change::Replacement(bytes),
-            })
+            match (first.is_some_and(|(name, _)| name.as_str().starts_with('$')), array_filters) {
+                (true, None) => Ok(Change::Operators(bytes)),
+                (true, Some(filters)) => {
+                    let mut update = document.to_owned();
+                    update.append(cstr!("$arrayFilters"), filters);
+                    Ok(Change::Operators(update.into_bytes().into()))
+                }
+                (false, None) => Ok(Change::Replacement(bytes)),
+                (false, Some(_)) => {
+                    let message = "arrayFilters are for updates by operators";
+                    Err(CommandError::new(Code::FailedToParse, message))
+                }
+            }
         }
-        Some(RawBsonRef::Array(_)) => Err(CommandError::not_supported("an update by a pipeline")),
+        Some(RawBsonRef::Array(_)) if array_filters.is_some() => {
+            let message = "arrayFilters may not be specified for pipeline-style updates";
+            Err(CommandError::new(Code::FailedToParse, message))
+        }
+        Some(RawBsonRef::Array(stages)) => {
+            let mut update = RawDocumentBuf::new();
+            update.append(cstr!("$pipeline"), stages);
+            Ok(Change::Operators(update.into_bytes().into()))
+        }
         Some(other) => Err(CommandError::new(
             Code::FailedToParse,
             format!("`{field}` is {}: expected an object", type_name(other)),

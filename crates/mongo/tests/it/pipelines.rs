@@ -95,7 +95,54 @@ fn stages_are_told_from_misspelt_ones() {
         let error = server.collection("things").aggregate([stage]).run().unwrap_err();
         (code(&error), error.to_string())
     };
-    let (missing, message) = fails(doc! { "$lookup": { "from": "x" } });
+    let (missing, message) = fails(doc! { "$geoNear": {} });
     assert!(missing == 238 && message.contains("not supported yet"), "{message}");
     assert_eq!(fails(doc! { "$mtach": {} }).0, 40324);
+}
+
+/// Runs the pipelines of `tests/cases/pipelines.txt`; `UPDATE_CASES=1` writes what they return into it.
+#[test]
+fn pipelines_return_what_their_cases_say() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/pipelines.txt");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let server = TestServer::start(2);
+    let parse =
+        |text: &str| -> Document { serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}")) };
+    let (mut written, mut collection) = (String::new(), String::new());
+    for line in text.lines().filter(|line| !line.starts_with("=> ")) {
+        written += line;
+        written.push('\n');
+        if let Some(name) = line.strip_prefix("docs ") {
+            collection = name.to_owned();
+            server.collection(&collection).drop().run().unwrap();
+        } else if line.starts_with('{') {
+            server.collection(&collection).insert_one(parse(line)).run().unwrap();
+        } else if let Some(run) = line.strip_prefix("run ") {
+            let (name, pipeline) = run.split_once(' ').unwrap();
+            let stages = parse(&format!("{{\"stages\": {pipeline}}}"));
+            let stages =
+                stages.get_array("stages").unwrap().iter().map(|stage| stage.as_document().unwrap().clone());
+            let found = match name {
+                "-" => server.client().database("docs").aggregate(stages).run(),
+                name => server.collection(name).aggregate(stages).run(),
+            };
+            let found = found.and_then(|found| found.collect::<mongodb::error::Result<Vec<_>>>());
+            match found {
+                Ok(found) if found.is_empty() => written += "=> nothing\n",
+                Ok(found) => found.iter().for_each(|document| written += &format!("=> {document}\n")),
+                Err(error) => written += &format!("=> error {}: {}\n", code(&error), message(&error)),
+            }
+        }
+    }
+    match std::env::var_os("UPDATE_CASES") {
+        Some(_) => std::fs::write(&path, written).unwrap(),
+        None => assert!(written == text, "expected the outputs in {}, found\n{written}", path.display()),
+    }
+}
+
+fn message(error: &mongodb::error::Error) -> String {
+    match error.kind.as_ref() {
+        mongodb::error::ErrorKind::Command(error) => error.message.clone(),
+        other => format!("{other:?}"),
+    }
 }

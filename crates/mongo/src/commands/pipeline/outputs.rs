@@ -1,0 +1,301 @@
+//! Stages that read no documents or write them: `$documents`, `$collStats`, `$indexStats`, `$out`, `$merge`; and `$redact`.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Bson, DateTime, Document, cstr};
+use tidemill_docs::{Command, DocBytes, Expression, Modification, Variables, encoded};
+
+use super::{Context, known, option};
+use crate::commands::update::require_collection;
+use crate::error::{Code, CommandError, Result};
+use crate::namespace::stored_name;
+
+/// Returns the documents that `$documents` lists.
+pub(super) fn listed(expression: &Expression) -> Result<Vec<DocBytes>> {
+    let wrong = || CommandError { code: 5858203, message: "$documents must be an array of objects".into() };
+    let Some(Bson::Array(array)) = expression.eval(crate::commands::find::empty())? else {
+        return Err(wrong());
+    };
+    array
+        .iter()
+        .map(|document| match document {
+            Bson::Document(document) => Ok(encoded(document)?),
+            _ => Err(wrong()),
+        })
+        .collect()
+}
+
+/// Returns the document of `$collStats`.
+pub(super) fn collection_stats(context: &Context<'_>) -> Result<Vec<DocBytes>> {
+    let name = context.collection.unwrap_or_default();
+    let info = context.shared.engine.collections().into_iter().find(|info| info.name == name);
+    let Some(info) = info else {
+        let message = format!("Collection [{}] not found.", name);
+        return Err(CommandError::new(Code::NamespaceNotFound, message));
+    };
+    let indexes = context.shared.engine.collection_spec(name)?.indexes.len() + 1;
+    let mut storage = RawDocumentBuf::new();
+    storage.append(cstr!("size"), info.bytes.cast_signed());
+    storage.append(cstr!("count"), info.documents.cast_signed());
+    let average = info.bytes.checked_div(info.documents).unwrap_or(0);
+    storage.append(cstr!("avgObjSize"), average.cast_signed());
+    storage.append(cstr!("storageSize"), info.bytes.cast_signed());
+    storage.append(cstr!("nindexes"), indexes as i32);
+    storage.append(cstr!("capped"), false);
+    let (database, collection) = crate::namespace::split_stored_name(name);
+    let mut stats = RawDocumentBuf::new();
+    stats.append(cstr!("ns"), format!("{database}.{collection}"));
+    stats.append(cstr!("host"), "tidemill");
+    stats.append(cstr!("localTime"), DateTime::now());
+    stats.append(cstr!("storageStats"), storage);
+    stats.append(cstr!("count"), info.documents.cast_signed());
+    Ok(vec![stats.into_bytes().into()])
+}
+
+/// Returns the documents of `$indexStats`: uses of indexes are not counted, and so not told.
+pub(super) fn index_stats(context: &Context<'_>) -> Result<Vec<DocBytes>> {
+    let spec = context.shared.engine.collection_spec(context.collection.unwrap_or_default())?;
+    let mut stats = Vec::new();
+    let mut add = |name: &str, key: RawDocumentBuf| {
+        let mut one = RawDocumentBuf::new();
+        one.append(cstr!("name"), name);
+        one.append(cstr!("key"), key);
+        one.append(cstr!("host"), "tidemill");
+        stats.push(one.into_bytes().into());
+    };
+    add("_id_", bson::rawdoc! { "_id": 1 });
+    for index in &spec.indexes {
+        let mut key = RawDocumentBuf::new();
+        for (path, direction) in &index.fields {
+            key.append(bson::raw::CString::try_from(path.clone())?, direction.sign());
+        }
+        add(&index.name, key);
+    }
+    Ok(stats)
+}
+
+/// Returns the variables of `$redact`.
+pub(super) fn redact_variables(outer: &Variables) -> Variables {
+    let mut variables = outer.clone();
+    for name in ["DESCEND", "PRUNE", "KEEP"] {
+        variables.values.push((name.to_owned(), Some(Bson::String(format!("$${name}")))));
+    }
+    variables
+}
+
+/// Applies `$redact`.
+pub(super) fn redacted(expression: &Expression, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+    let mut kept = Vec::new();
+    for document in documents {
+        let document: Document = RawDocument::from_bytes(&document)?.try_into()?;
+        if let Some(document) = redact(expression, document)? {
+            kept.push(encoded(&document)?);
+        }
+    }
+    Ok(kept)
+}
+
+fn redact(expression: &Expression, document: Document) -> Result<Option<Document>> {
+    let raw = RawDocumentBuf::try_from(&document)?;
+    match expression.eval(&raw)? {
+        Some(Bson::String(decision)) if decision == "$$KEEP" => Ok(Some(document)),
+        Some(Bson::String(decision)) if decision == "$$PRUNE" => Ok(None),
+        Some(Bson::String(decision)) if decision == "$$DESCEND" => {
+            let mut kept = Document::new();
+            for (name, value) in document {
+                if let Some(value) = redact_value(expression, value)? {
+                    kept.insert(name, value);
+                }
+            }
+            Ok(Some(kept))
+        }
+        _ => Err(CommandError {
+            code: 17053,
+            message: "$redact's expression should not return anything aside from the variables $$KEEP, $$DESCEND, and $$PRUNE".into(),
+        }),
+    }
+}
+
+fn redact_value(expression: &Expression, value: Bson) -> Result<Option<Bson>> {
+    Ok(match value {
+        Bson::Document(inner) => redact(expression, inner)?.map(Bson::Document),
+        Bson::Array(elements) => {
+            let mut kept = Vec::new();
+            for element in elements {
+                kept.extend(redact_value(expression, element)?);
+            }
+            Some(Bson::Array(kept))
+        }
+        other => Some(other),
+    })
+}
+
+/// Returns the collection that `$out` or `$merge` names, by its name in the store.
+fn target(stage: &str, value: RawBsonRef<'_>, context: &Context<'_>) -> Result<String> {
+    match value {
+        RawBsonRef::String(collection) => stored_name(context.database, collection),
+        RawBsonRef::Document(options) => {
+            let database = options.get("db")?.and_then(|db| db.as_str()).unwrap_or(context.database);
+            stored_name(database, super::text(stage, options, "coll")?)
+        }
+        _ => Err(CommandError::new(Code::FailedToParse, format!("{stage} expects the name of a collection"))),
+    }
+}
+
+/// `$out`
+pub(in crate::commands) struct Out {
+    collection: String,
+}
+
+impl Out {
+    pub fn parse(value: RawBsonRef<'_>, context: &Context<'_>) -> Result<Self> {
+        Ok(Self { collection: target("$out", value, context)? })
+    }
+
+    /// Replaces the documents of the collection.
+    pub fn apply(&self, context: &Context<'_>, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+        let engine = &context.shared.engine;
+        require_collection(context.shared, &self.collection, None)?;
+        let collection = || self.collection.clone();
+        let filter = DocBytes::from_static(&[5, 0, 0, 0, 0]);
+        engine.write_documents(Command::Delete { collection: collection(), filter, multi: true }, None)?;
+        if !documents.is_empty() {
+            let command = Command::Insert { collection: collection(), docs: documents, ordered: true };
+            if let Some(failed) = engine.write_documents(command, None)?.errors.into_iter().next() {
+                return Err(failed.error.into());
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// `$merge`
+pub(in crate::commands) struct Merge {
+    collection: String,
+    on: Vec<String>,
+    when_matched: WhenMatched,
+    when_not_matched: String,
+}
+
+enum WhenMatched {
+    Merge,
+    Replace,
+    KeepExisting,
+    Fail,
+    /// An update of the present document by stages.
+    Pipeline(RawDocumentBuf),
+}
+
+impl Merge {
+    pub fn parse(value: RawBsonRef<'_>, context: &Context<'_>) -> Result<Self> {
+        let fail = |message: String| Err(CommandError::new(Code::FailedToParse, message));
+        let RawBsonRef::Document(options) = value else {
+            return Ok(Self {
+                collection: target("$merge", value, context)?,
+                on: vec!["_id".to_owned()],
+                when_matched: WhenMatched::Merge,
+                when_not_matched: "insert".to_owned(),
+            });
+        };
+        known("$merge", options, &["into", "on", "let", "whenMatched", "whenNotMatched"])?;
+        let on = match options.get("on")? {
+            None => vec!["_id".to_owned()],
+            Some(RawBsonRef::String(path)) => vec![path.to_owned()],
+            Some(RawBsonRef::Array(paths)) => {
+                let paths = paths.into_iter().map(|path| Ok(path?.as_str().unwrap_or_default().to_owned()));
+                paths.collect::<Result<_>>()?
+            }
+            Some(_) => return fail("`on` of $merge must be a string or an array of strings".into()),
+        };
+        let when_matched = match options.get("whenMatched")? {
+            None | Some(RawBsonRef::String("merge")) => WhenMatched::Merge,
+            Some(RawBsonRef::String("replace")) => WhenMatched::Replace,
+            Some(RawBsonRef::String("keepExisting")) => WhenMatched::KeepExisting,
+            Some(RawBsonRef::String("fail")) => WhenMatched::Fail,
+            Some(RawBsonRef::Array(stages)) => {
+                let mut update = RawDocumentBuf::new();
+                update.append(cstr!("$pipeline"), stages);
+                WhenMatched::Pipeline(update)
+            }
+            Some(_) => {
+                return fail(
+                    "`whenMatched` of $merge must be merge, replace, keepExisting, fail or a pipeline".into(),
+                );
+            }
+        };
+        let when_not_matched =
+            options.get("whenNotMatched")?.and_then(|when| when.as_str()).unwrap_or("insert");
+        if !["insert", "discard", "fail"].contains(&when_not_matched) {
+            return fail("`whenNotMatched` of $merge must be insert, discard or fail".into());
+        }
+        let when_not_matched = when_not_matched.to_owned();
+        Ok(Self {
+            collection: target("$merge", option("$merge", options, "into")?, context)?,
+            on,
+            when_matched,
+            when_not_matched,
+        })
+    }
+
+    pub fn apply(&self, context: &Context<'_>, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+        require_collection(context.shared, &self.collection, None)?;
+        for document in documents {
+            self.merge(context, &document)?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn merge(&self, context: &Context<'_>, document: &DocBytes) -> Result<()> {
+        let engine = &context.shared.engine;
+        let raw = RawDocument::from_bytes(document)?;
+        let mut filter = RawDocumentBuf::new();
+        for path in &self.on {
+            let value = Expression::parse(RawBsonRef::String(&format!("${path}")))?.eval(raw)?;
+            let value = value.ok_or_else(|| CommandError {
+                code: 51132,
+                message: format!(
+                    "$merge write error: 'on' field '{path}' cannot be missing, null, undefined or an array"
+                ),
+            })?;
+            filter.append(bson::raw::CString::try_from(path.clone())?, bson::RawBson::try_from(value)?);
+        }
+        let filter: DocBytes = filter.into_bytes().into();
+        let inserts = self.when_not_matched == "insert";
+        let change = match &self.when_matched {
+            WhenMatched::Replace => Modification::Replace(document.clone()),
+            WhenMatched::Merge => {
+                let mut set = RawDocumentBuf::new();
+                set.append(cstr!("$set"), raw);
+                Modification::Update(set.into_bytes().into())
+            }
+            WhenMatched::KeepExisting | WhenMatched::Fail => {
+                let mut set = RawDocumentBuf::new();
+                set.append(cstr!("$setOnInsert"), raw);
+                Modification::Update(set.into_bytes().into())
+            }
+            WhenMatched::Pipeline(update) => Modification::Update(update.as_bytes().to_vec().into()),
+        };
+        let command = Command::FindAndModify {
+            collection: self.collection.clone(),
+            filter,
+            sort: None,
+            change,
+            upsert: inserts,
+            upsert_id: Some(bson::oid::ObjectId::new()),
+        };
+        let outcome = engine.write_documents(command, None)?;
+        if let Some(failed) = outcome.errors.into_iter().next() {
+            return Err(failed.error.into());
+        }
+        match (&self.when_matched, outcome.before.is_some(), outcome.upserted_id.is_some()) {
+            (WhenMatched::Fail, true, _) => Err(CommandError {
+                code: 11000,
+                message: "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields".into(),
+            }),
+            (_, false, false) if self.when_not_matched == "fail" => Err(CommandError {
+                code: 13113,
+                message: "$merge could not find a matching document in the target collection for at least one document in the source collection".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The stages of a pipeline.
+
+use bson::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocument};
+use rand::seq::SliceRandom;
+use tidemill_docs::{DocBytes, Expression, Filter, ReshapeStage, SortOrder};
+
+use super::buckets::BucketAuto;
+use super::group::Group;
+use super::joins::{GraphLookup, Lookup, UnionWith};
+use super::outputs::{Merge, Out};
+use super::sequences::{Densify, Fill};
+use super::unwind::Unwind;
+use super::windows::SetWindowFields;
+use super::{Context, Pipeline, buckets, outputs};
+use crate::error::{Code, CommandError, Result};
+use crate::fields::{type_name, whole_number};
+
+/// Stages that MongoDB has and this server does not have yet.
+const MISSING: &[&str] = &["$currentOp", "$geoNear", "$listSessions", "$search", "$vectorSearch"];
+
+/// A stage of a pipeline.
+pub(in crate::commands) enum Stage {
+    Match(Filter),
+    Reshape(ReshapeStage),
+    Sort(SortOrder),
+    Skip(u64),
+    Limit(u64),
+    Sample(usize),
+    Unwind(Unwind),
+    Count(String),
+    Group(Group),
+    BucketAuto(BucketAuto),
+    Facet(Vec<(String, Pipeline)>),
+    Lookup(Box<Lookup>),
+    GraphLookup(Box<GraphLookup>),
+    UnionWith(UnionWith),
+    SetWindowFields(SetWindowFields),
+    Densify(Densify),
+    Fill(Fill),
+    Redact(Expression),
+    Documents(Expression),
+    CollStats,
+    IndexStats,
+    Out(Out),
+    Merge(Merge),
+}
+
+impl Stage {
+    /// Parses a stage and appends what it stands for. Errors: it is not one, or its argument is wrong.
+    pub fn parse(stage: &RawDocument, context: &Context<'_>, stages: &mut Vec<Self>) -> Result<()> {
+        let mut fields = stage.into_iter();
+        let (Some(first), None) = (fields.next().transpose()?, fields.next()) else {
+            let message = "A pipeline stage specification object must contain exactly one field.";
+            return Err(CommandError { code: 40323, message: message.to_owned() });
+        };
+        let (name, value) = (first.0.as_str(), first.1);
+        if let Some(stage) = Self::alone(name, value, context)? {
+            stages.push(stage);
+            return Ok(());
+        }
+        let document = || match value {
+            RawBsonRef::Document(document) => Ok(document),
+            other => Err(CommandError::wrong_type("aggregate", name, type_name(other), "an object")),
+        };
+        let variables = context.variables;
+        let stage = match name {
+            "$sortByCount" => {
+                stages.push(Self::Group(Group::counting(value, variables)?));
+                Self::Sort(SortOrder::parse(&bson::rawdoc! { "count": -1 })?)
+            }
+            "$bucket" => {
+                stages.push(Self::Group(Group::parse(&buckets::grouping(document()?)?, variables)?));
+                Self::Sort(SortOrder::parse(&bson::rawdoc! { "_id": 1 })?)
+            }
+            "$bucketAuto" => Self::BucketAuto(BucketAuto::parse(document()?, variables)?),
+            "$facet" => {
+                let mut facets = Vec::new();
+                for facet in document()? {
+                    let (name, pipeline) = facet?;
+                    let RawBsonRef::Array(pipeline) = pipeline else {
+                        let message = format!("the facet `{}` must be an array of stages", name.as_str());
+                        return Err(CommandError { code: 40170, message });
+                    };
+                    let inner = context.inner(context.collection, variables)?;
+                    facets.push((name.as_str().to_owned(), Pipeline::parse(pipeline, &inner)?));
+                }
+                Self::Facet(facets)
+            }
+            "$lookup" => Self::Lookup(Box::new(Lookup::parse(document()?)?)),
+            "$graphLookup" => Self::GraphLookup(Box::new(GraphLookup::parse(document()?, variables)?)),
+            "$unionWith" => Self::UnionWith(UnionWith::parse(value)?),
+            "$setWindowFields" => Self::SetWindowFields(SetWindowFields::parse(document()?, variables)?),
+            "$densify" => Self::Densify(Densify::parse(document()?)?),
+            "$fill" => Self::Fill(Fill::parse(document()?, variables)?),
+            "$documents" => Self::Documents(Expression::parse_with(value, variables)?),
+            "$collStats" => Self::CollStats,
+            "$indexStats" => Self::IndexStats,
+            "$out" => Self::Out(Out::parse(value, context)?),
+            "$merge" => Self::Merge(Merge::parse(value, context)?),
+            name if MISSING.contains(&name) => {
+                return Err(CommandError::not_supported(format!("the pipeline stage `{name}`")));
+            }
+            name => {
+                let message = format!("Unrecognized pipeline stage name: '{name}'");
+                return Err(CommandError::new(Code::UnrecognizedStage, message));
+            }
+        };
+        stages.push(stage);
+        Ok(())
+    }
+
+    /// Parses a stage that needs nothing but the documents; `None` if it is another one.
+    fn alone(name: &str, value: RawBsonRef<'_>, context: &Context<'_>) -> Result<Option<Self>> {
+        if let Some(stage) = ReshapeStage::parse(name, value, context.variables)? {
+            return Ok(Some(Self::Reshape(stage)));
+        }
+        let document = || match value {
+            RawBsonRef::Document(document) => Ok(document),
+            other => Err(CommandError::wrong_type("aggregate", name, type_name(other), "an object")),
+        };
+        let number = |value: RawBsonRef<'_>| {
+            whole_number(value).and_then(|n| u64::try_from(n).ok()).ok_or_else(|| {
+                CommandError::wrong_type("aggregate", name, type_name(value), "a whole number of 0 or more")
+            })
+        };
+        Ok(Some(match name {
+            "$match" => Self::Match(Filter::parse_with(document()?, context.variables)?),
+            "$sort" => Self::Sort(SortOrder::parse(document()?)?),
+            "$skip" => Self::Skip(number(value)?),
+            "$limit" => match number(value)? {
+                0 => {
+                    let message = "the limit must be positive".to_owned();
+                    return Err(CommandError { code: 15958, message });
+                }
+                limit => Self::Limit(limit),
+            },
+            "$sample" => {
+                let size = number(super::option(name, document()?, "size")?)?;
+                Self::Sample(usize::try_from(size).unwrap_or(usize::MAX))
+            }
+            "$unwind" => Self::Unwind(Unwind::parse(value)?),
+            "$count" => match value {
+                RawBsonRef::String(name) if !name.is_empty() && !name.contains(['$', '.', '\0']) => {
+                    Self::Count(name.to_owned())
+                }
+                _ => {
+                    let message = "the count field must be a non-empty string without `$` and `.`";
+                    return Err(CommandError { code: 40156, message: message.to_owned() });
+                }
+            },
+            "$group" => Self::Group(Group::parse(document()?, context.variables)?),
+            "$redact" => {
+                Self::Redact(Expression::parse_with(value, &outputs::redact_variables(context.variables))?)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Returns whether the stage may make more or larger documents than it gets.
+    pub fn multiplies(&self) -> bool {
+        matches!(
+            self,
+            Self::Unwind(_)
+                | Self::Lookup(_)
+                | Self::GraphLookup(_)
+                | Self::UnionWith(_)
+                | Self::Facet(_)
+                | Self::SetWindowFields(_)
+                | Self::Densify(_)
+        )
+    }
+
+    /// Returns whether the stage writes documents.
+    pub fn writes(&self) -> bool {
+        matches!(self, Self::Out(_) | Self::Merge(_))
+    }
+
+    /// Returns whether the stage makes documents of its own, and so comes first.
+    pub fn reads(&self) -> bool {
+        matches!(self, Self::Documents(_) | Self::CollStats | Self::IndexStats)
+    }
+
+    /// Applies the stage to documents.
+    pub fn apply(&self, context: &Context<'_>, mut documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+        let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        match self {
+            Self::Match(filter) => {
+                documents.retain(|document| {
+                    RawDocument::from_bytes(document).is_ok_and(|raw| filter.matches(raw))
+                });
+                filter.check()?;
+            }
+            Self::Reshape(stage) => {
+                for document in &mut documents {
+                    *document = stage.apply(document)?;
+                }
+            }
+            Self::Sort(order) => documents.sort_by_cached_key(|document| order.key(document)),
+            Self::Skip(n) => drop(documents.drain(..count(*n).min(documents.len()))),
+            Self::Limit(n) => documents.truncate(count(*n)),
+            Self::Sample(size) => {
+                let size = (*size).min(documents.len());
+                let (chosen, _) = documents.partial_shuffle(&mut rand::rng(), size);
+                documents = chosen.to_vec();
+            }
+            Self::Unwind(unwind) => {
+                let mut unwound = Vec::new();
+                documents.iter().try_for_each(|document| unwind.apply(document, &mut unwound))?;
+                documents = unwound;
+            }
+            Self::Count(name) => {
+                let counted = documents.len();
+                documents.clear();
+                if counted > 0 {
+                    let mut one = RawDocumentBuf::new();
+                    one.append(bson::raw::CString::try_from(name.clone())?, counted as i32);
+                    documents.push(one.into_bytes().into());
+                }
+            }
+            Self::Group(group) => documents = group.apply(&documents)?,
+            Self::BucketAuto(buckets) => documents = buckets.apply(documents)?,
+            Self::Facet(facets) => {
+                let mut all = RawDocumentBuf::new();
+                for (name, pipeline) in facets {
+                    let mut array = bson::RawArrayBuf::new();
+                    for document in pipeline.run_on(context, documents.clone())? {
+                        array.push(RawDocument::from_bytes(&document)?);
+                    }
+                    all.append(bson::raw::CString::try_from(name.clone())?, array);
+                }
+                documents = vec![tidemill_docs::validate(all.into_bytes())?];
+            }
+            Self::Lookup(lookup) => documents = lookup.apply(context, documents)?,
+            Self::GraphLookup(lookup) => documents = lookup.apply(context, documents)?,
+            Self::UnionWith(union) => documents.extend(union.documents(context)?),
+            Self::SetWindowFields(windows) => documents = windows.apply(documents)?,
+            Self::Densify(densify) => documents = densify.apply(documents)?,
+            Self::Fill(fill) => documents = fill.apply(documents)?,
+            Self::Redact(expression) => documents = outputs::redacted(expression, documents)?,
+            Self::Documents(expression) => documents = outputs::listed(expression)?,
+            Self::CollStats => documents = outputs::collection_stats(context)?,
+            Self::IndexStats => documents = outputs::index_stats(context)?,
+            Self::Out(out) => documents = out.apply(context, documents)?,
+            Self::Merge(merge) => documents = merge.apply(context, documents)?,
+        }
+        Ok(documents)
+    }
+}
