@@ -7,7 +7,7 @@ use bson::RawDocument;
 use parking_lot::Mutex;
 use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions};
 use tidemill_engine::{CollectionInfo, DocumentSnapshot, Durability, Engine, SessionWrite, Transaction};
-use tidemill_types::Result;
+use tidemill_types::{Result, Value};
 
 /// The documents that one command reads and writes.
 pub(crate) struct Documents {
@@ -51,6 +51,14 @@ impl Documents {
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
         self.snapshot().find_parsed(collection, filter, options)
+    }
+
+    /// Returns the document with that `_id`.
+    pub fn find_one(&self, collection: &str, id: &Value<'_>) -> Option<DocBytes> {
+        match &self.transaction {
+            Some(transaction) => transaction.lock().documents().get(collection, id).cloned(),
+            None => self.engine.collection(collection).find_one(id),
+        }
     }
 
     pub fn count_documents(&self, collection: &str, filter: &RawDocument) -> Result<u64> {

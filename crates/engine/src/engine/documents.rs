@@ -6,7 +6,7 @@ use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptio
 use tidemill_log::Durability;
 use tidemill_types::{Error, Result, Timestamp};
 
-use super::Engine;
+use super::{DocumentCollection, Engine};
 use crate::CollectionInfo;
 use crate::changes::{ChangeScope, ChangeStart, ChangeStream};
 use crate::commit::{SessionWrite, Transaction};
@@ -88,6 +88,11 @@ impl Engine {
     /// Returns the present time of the engine's clock, which records of the log get.
     pub fn now(&self) -> Timestamp {
         self.core.clock.now()
+    }
+
+    /// Returns a collection of documents; it need not exist.
+    pub fn collection(&self, name: &str) -> DocumentCollection<'_> {
+        DocumentCollection::new(self, &self.core, name)
     }
 
     /// Returns the documents of all collections at this moment, for several reads.

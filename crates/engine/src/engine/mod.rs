@@ -1,6 +1,7 @@
 //! The engine as its callers see it.
 
 mod builder;
+mod collection;
 mod documents;
 mod metrics;
 mod on_demand;
@@ -28,6 +29,7 @@ use crate::{
 };
 
 pub use builder::EngineBuilder;
+pub use collection::DocumentCollection;
 pub use on_demand::OnDemandRows;
 pub use system_tables::SYSTEM_TABLES;
 pub use why_query::QueryWhy;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, SortOrder, Variables};
-use tidemill_types::ErrorKind;
+use tidemill_types::{ErrorKind, Value};
 
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
@@ -51,6 +51,9 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     call.refuse_collation()?;
     let collection = call.collection()?;
     let filter = call.document("filter")?.unwrap_or_else(|| empty());
+    if let Some(reply) = find_by_id(shared, call, &collection, filter)? {
+        return Ok(reply);
+    }
     let variables = variables(shared, call)?;
     let parsed = Filter::parse_with(filter, &variables)?;
     let projection = match call.document("projection")?.filter(|projection| !projection.is_empty()) {
@@ -71,6 +74,25 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         call.count("batchSize")?,
         call.flag("singleBatch", false)?,
     )
+}
+
+/// Answers a query for one document by its `_id`, which needs neither a filter nor a plan; `None` for another query.
+fn find_by_id(
+    shared: &Shared,
+    call: &Call<'_>,
+    collection: &str,
+    filter: &RawDocument,
+) -> Result<Option<RawDocumentBuf>> {
+    const OTHERS: [&str; 5] = ["projection", "skip", "hint", "batchSize", "collation"];
+    if !is_by_id(filter) || OTHERS.iter().any(|field| call.get(field).is_some()) {
+        return Ok(None);
+    }
+    let Some(id) = filter.get("_id")?.filter(|id| !matches!(id, RawBsonRef::Array(_) | RawBsonRef::Null))
+    else {
+        return Ok(None);
+    };
+    let found = shared.engine.find_one(collection, &Value::from_bson(id));
+    Ok(Some(first_batch(&shared.cursors, call.namespace(), found.into_iter().collect(), None, true)?))
 }
 
 /// Returns the variables of a command's expressions: those of `let`, and the present time.

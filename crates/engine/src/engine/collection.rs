@@ -1,0 +1,109 @@
+//! One collection of documents, for callers in the same process.
+
+use std::sync::Arc;
+
+use bson::raw::RawDocument;
+use tidemill_docs::{Collection, Command, CommandOutcome, DocBytes, FindOptions, Key};
+use tidemill_log::Durability;
+use tidemill_types::{Result, Value};
+
+use super::Engine;
+use crate::core::Core;
+
+/// A collection of documents. Reads run on the caller's thread, copy nothing and wait for nobody; writes go through the log as all
+/// others do.
+pub struct DocumentCollection<'e> {
+    engine: &'e Engine,
+    core: &'e Arc<Core>,
+    name: Arc<str>,
+}
+
+impl<'e> DocumentCollection<'e> {
+    pub(super) fn new(engine: &'e Engine, core: &'e Arc<Core>, name: &str) -> Self {
+        Self { engine, core, name: name.into() }
+    }
+
+    /// Returns the name of the collection.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the document with that `_id`.
+    pub fn find_one(&self, id: &Value<'_>) -> Option<DocBytes> {
+        let partitions = self.core.partitions();
+        let key = Key::of(id);
+        let in_partition = |at: usize| {
+            partitions.get(at)?.with_view(|view| {
+                let part = view.documents.collection(&self.name)?;
+                Some((part.get_key(&key).cloned(), is_placed_by_id(part)))
+            })
+        };
+        let home = match partitions.len() {
+            1 => 0,
+            _ => self.core.partition_of_value(id).0 as usize,
+        };
+        match in_partition(home)? {
+            (Some(found), _) => Some(found),
+            (None, true) => None,
+            (None, false) => {
+                (0..partitions.len()).filter(|at| *at != home).find_map(|at| in_partition(at)?.0)
+            }
+        }
+    }
+
+    /// Returns the documents that match a filter.
+    ///
+    /// Errors: `NotFound` if the collection does not exist, `Invalid` for a wrong filter.
+    pub fn find(&self, filter: &RawDocument, options: &FindOptions) -> Result<Vec<DocBytes>> {
+        self.engine.find_documents(&self.name, filter, options)
+    }
+
+    /// Returns the number of documents that match a filter.
+    ///
+    /// Errors: as [`Self::find`].
+    pub fn count(&self, filter: &RawDocument) -> Result<u64> {
+        self.engine.count_documents(&self.name, filter)
+    }
+
+    /// Inserts documents, in their order up to the first bad one. A document without `_id` gets one.
+    ///
+    /// Errors: those of [`Engine::write_documents`]; errors of single documents are in the outcome.
+    pub fn insert(&self, docs: Vec<DocBytes>, durability: Option<Durability>) -> Result<CommandOutcome> {
+        let command = Command::Insert { collection: self.name.to_string(), docs, ordered: true };
+        self.engine.write_documents(command, durability)
+    }
+
+    /// Updates the first document that matches a filter.
+    ///
+    /// Errors: those of [`Engine::write_documents`]; an error of the document is in the outcome.
+    pub fn update_one(
+        &self,
+        filter: DocBytes,
+        update: DocBytes,
+        durability: Option<Durability>,
+    ) -> Result<CommandOutcome> {
+        let command = Command::Update {
+            collection: self.name.to_string(),
+            filter,
+            update,
+            multi: false,
+            upsert: false,
+            upsert_id: None,
+        };
+        self.engine.write_documents(command, durability)
+    }
+
+    /// Deletes the first document that matches a filter.
+    ///
+    /// Errors: those of [`Engine::write_documents`].
+    pub fn delete_one(&self, filter: DocBytes, durability: Option<Durability>) -> Result<CommandOutcome> {
+        let command = Command::Delete { collection: self.name.to_string(), filter, multi: false };
+        self.engine.write_documents(command, durability)
+    }
+}
+
+/// Returns whether the `_id` says which partition has a document.
+fn is_placed_by_id(part: &Collection) -> bool {
+    let spec = part.spec();
+    spec.replicated || spec.shard_key.as_deref().is_none_or(|key| key == "_id")
+}
