@@ -193,7 +193,7 @@ impl Collection {
             let index = self
                 .indexes
                 .iter()
-                .find(|i| i.spec.fields[0].0 == path && (i.spec.fields.len() == 1 || !i.multikey()));
+                .find(|i| i.answers_equality(path) && (i.spec.fields.len() == 1 || !i.multikey()));
             match index {
                 Some(index) => {
                     FoundRows::Index(KeyRange::equal(value.as_raw(), index.fields[0].1).entries(index))

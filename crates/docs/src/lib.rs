@@ -34,7 +34,7 @@ mod validate;
 
 pub use collection::Collection;
 pub use command::{Command, CommandOutcome, DocumentError, Modification};
-pub use error::{DocsError, ErrorCode, Result};
+pub use error::{DocsError, DuplicateKey, ErrorCode, ErrorDetails, Result};
 pub use expression::{EvalValue, Expression};
 pub use filter::Filter;
 pub use find::FindOptions;
@@ -44,7 +44,7 @@ pub use path::{Path, get_path};
 pub use plan::Plan;
 pub use projection::Projection;
 pub use sort::SortOrder;
-pub use spec::{CollectionSpec, Direction, IndexSpec};
+pub use spec::{BsonDocument, CollectionSpec, Direction, IndexSpec};
 pub use store::{Store, StoreSnapshot};
 pub use update::{Update, UpdateOutcome};
 pub use validate::validate;

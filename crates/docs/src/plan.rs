@@ -14,7 +14,7 @@ use imbl::shared_ptr::DefaultSharedPtr;
 use crate::collection::Collection;
 use crate::display::display;
 use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
-use crate::index::{Index, put_field};
+use crate::index::{Index, WildcardFields, put_field, put_hash};
 use crate::key::{Key, KeyBuf, rank};
 use crate::order::compare;
 use crate::path::Path;
@@ -90,8 +90,12 @@ pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -
     if let Some(plan) = by_id(&conditions, sort) {
         return plan;
     }
-    let candidates =
-        collection.indexes.iter().enumerate().filter_map(|(i, index)| candidate(i, index, &conditions, sort));
+    let candidates = collection
+        .indexes
+        .iter()
+        .enumerate()
+        .filter(|(_, index)| is_usable(index, filter))
+        .filter_map(|(i, index)| candidate(i, index, &conditions, sort));
     // the first of the best, so that the choice depends on nothing but the definitions
     let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
         Some(b) if b.0 >= c.0 => Some(b),
@@ -102,6 +106,13 @@ pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -
         sorted: sort.is_empty(),
         text: format!("scan of {} documents{}", collection.len(), sort_note(sort.is_empty(), sort)),
     })
+}
+
+/// Returns whether a query with this filter may use the index at all.
+fn is_usable(index: &Index, filter: &Filter) -> bool {
+    !index.spec.hidden
+        && index.spec.collation.is_none()
+        && index.partial.as_ref().is_none_or(|partial| filter.implies(partial))
 }
 
 fn sort_note(sorted: bool, sort: &SortOrder) -> &'static str {
@@ -160,12 +171,15 @@ fn candidate(
     conditions: &[Condition<'_>],
     sort: &SortOrder,
 ) -> Option<(usize, Plan)> {
+    if let Some(wildcard) = &index.wildcard {
+        return wildcard_candidate(at, index, wildcard, conditions, sort);
+    }
     let mut prefixes = vec![KeyBuf::new()];
     let mut notes: Vec<String> = Vec::new();
     let mut equal = 0;
-    for (path, direction) in index.fields.iter() {
+    for (i, (path, direction)) in index.fields.iter().enumerate() {
         // an empty `$in` matches nothing, whatever the other fields are
-        if prefixes.is_empty() {
+        if prefixes.is_empty() || shares_array(index, i) {
             break;
         }
         let Some(values) = one_of(conditions, path, POINTS_MAX / prefixes.len()) else {
@@ -176,7 +190,10 @@ fn candidate(
             .flat_map(|prefix| {
                 values.iter().map(|v| {
                     let mut key = prefix.clone();
-                    put_field(&mut key, v.as_raw(), *direction);
+                    match index.hashed == Some(i) {
+                        true => put_hash(&mut key, v.as_raw()),
+                        false => put_field(&mut key, v.as_raw(), *direction),
+                    }
                     key
                 })
             })
@@ -184,13 +201,15 @@ fn candidate(
         notes.push(describe_values(path, "=", values));
         equal += 1;
     }
-    let range = index.fields.get(equal).and_then(|(path, direction)| {
+    let ordered = index.hashed != Some(equal) && !shares_array(index, equal);
+    let range = index.fields.get(equal).filter(|_| ordered).and_then(|(path, direction)| {
         let bounds = FieldBounds::find(conditions, path, index.multikey())?;
         notes.push(bounds.describe(path));
         Some((bounds, *direction))
     });
     let reverse = if prefixes.len() == 1 { sort_direction(index, equal, sort) } else { None };
-    if equal == 0 && range.is_none() && (reverse.is_none() || sort.is_empty()) {
+    // a sparse index has every document only of those that have the fields
+    if equal == 0 && range.is_none() && (reverse.is_none() || sort.is_empty() || index.spec.sparse) {
         return None;
     }
     let sorted = sort.is_empty() || reverse.is_some();
@@ -208,6 +227,53 @@ fn candidate(
     let text = format!("index {}: {what}{}", index.spec.name, sort_note(sorted, sort));
     let reverse = reverse == Some(true);
     Some((worth, Plan { access: AccessPath::Index { index: at, ranges, reverse }, sorted, text }))
+}
+
+/// Returns whether a document may have the field with this number and an earlier one inside the elements of one array. Its
+/// entries then have values of the same element, but two conditions may hold for different ones.
+fn shares_array(index: &Index, at: usize) -> bool {
+    let Some((path, _)) = index.fields.get(at) else { return false };
+    index.multikey() && index.fields[..at].iter().any(|(earlier, _)| earlier.top() == path.top())
+}
+
+/// Returns the plan over a wildcard index, which answers the conditions on one path.
+fn wildcard_candidate(
+    at: usize,
+    index: &Index,
+    wildcard: &WildcardFields,
+    conditions: &[Condition<'_>],
+    sort: &SortOrder,
+) -> Option<(usize, Plan)> {
+    // an object has entries for its fields, but none for itself
+    let has_object = |c: &Condition<'_>| match &c.kind {
+        ConditionKind::OneOf(values) => values.iter().any(|v| v.tag == tag::DOCUMENT),
+        ConditionKind::Range(_, v) => v.tag == tag::DOCUMENT,
+    };
+    let usable = |c: &&Condition<'_>| wildcard.covers(c.path) && !has_object(c);
+    let sorted = sort.is_empty();
+    let plan = |worth: usize, mut ranges: Vec<KeyRange>, note: String| {
+        ranges.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+        ranges.dedup();
+        let text = format!("index {}: {note}{}", index.spec.name, sort_note(sorted, sort));
+        let access = AccessPath::Index { index: at, ranges, reverse: false };
+        Some((worth + usize::from(sorted), Plan { access, sorted, text }))
+    };
+    let equality = conditions.iter().filter(usable).find_map(|c| match &c.kind {
+        ConditionKind::OneOf(values) if values.len() <= POINTS_MAX => Some((c.path, values)),
+        _ => None,
+    });
+    if let Some((path, values)) = equality {
+        let range = |value: &&OwnedRawValue| {
+            let mut low = wildcard.prefix(path.as_str());
+            put_field(&mut low, value.as_raw(), wildcard.direction);
+            KeyRange { high: successor(&low), low }
+        };
+        return plan(4, values.iter().map(range).collect(), describe_values(path, "=", values));
+    }
+    let path = conditions.iter().find(usable)?.path;
+    let bounds = FieldBounds::find(conditions, path, index.multikey())?;
+    let range = bounds.range(wildcard.prefix(path.as_str()), wildcard.direction);
+    plan(2, vec![range], bounds.describe(path))
 }
 
 /// Returns the values of which the path must equal one, if there are at most `max`.
@@ -236,7 +302,9 @@ fn sort_direction(index: &Index, equal: usize, sort: &SortOrder) -> Option<bool>
         return None;
     }
     let fixed = &index.fields[..equal];
-    let mut rest = index.fields[equal..].iter();
+    // hashes have no order
+    let end = index.hashed.filter(|hashed| *hashed >= equal).unwrap_or(index.fields.len());
+    let mut rest = index.fields[equal..end].iter();
     let mut reverse = None;
     for (path, direction) in &sort.fields {
         if fixed.iter().any(|(p, _)| p == path) {

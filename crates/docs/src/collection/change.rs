@@ -186,7 +186,7 @@ impl Collection {
     ) -> Result<Vec<(usize, IndexKeys, IndexKeys)>> {
         let mut changed = Vec::new();
         for (i, index) in self.indexes.iter().enumerate() {
-            if !index.fields.iter().any(|(path, _)| touches(path.top())) {
+            if !index.depends_on(touches) {
                 continue;
             }
             let (old, new) = (index.keys(before)?, index.keys(after)?);

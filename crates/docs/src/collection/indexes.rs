@@ -42,7 +42,7 @@ impl Collection {
                 ),
             ));
         }
-        let mut index = Index::new(spec.clone());
+        let mut index = Index::new(spec.clone())?;
         for (slot, row) in self.rows.iter() {
             let keys = index.keys(&row.doc)?;
             if let Some(key) = index.conflict(&keys, Some(slot)) {
@@ -98,8 +98,7 @@ impl Collection {
     ///
     /// Bounds: memory for the index. Errors: a document that cannot be indexed at all.
     pub fn violation(&self, spec: &IndexSpec) -> Result<Option<(DocBytes, DocBytes)>> {
-        spec.check()?;
-        let mut index = Index::new(spec.clone());
+        let mut index = Index::new(spec.clone())?;
         for (slot, row) in self.rows.iter() {
             let keys = index.keys(&row.doc)?;
             if let Some(key) = index.conflict(&keys, Some(slot)) {

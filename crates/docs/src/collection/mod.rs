@@ -18,9 +18,8 @@ use bytes::Bytes;
 use tidemill_types::Value;
 
 use crate::DocBytes;
-use crate::display::display;
-use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, IndexKeys, duplicate_key};
+use crate::error::{DocsError, DuplicateKey, ErrorCode, Result};
+use crate::index::{Index, IndexKeys};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::path::Path;
@@ -60,10 +59,18 @@ pub struct Collection {
 }
 
 impl Collection {
+    /// Creates a collection without documents. `spec` must have no indexes: they are created afterwards.
     pub(crate) fn new(spec: CollectionSpec, limits: Arc<Limits>, usage: Arc<MemoryUsage>) -> Self {
-        let indexes = spec.indexes.iter().cloned().map(Index::new).collect();
         let shard_key = spec.shard_key.as_deref().filter(|k| *k != "_id").map(|k| Arc::new(Path::new(k)));
-        Self { spec: Arc::new(spec), shard_key, rows: Rows::new(), indexes, bytes: 0, limits, usage }
+        Self {
+            spec: Arc::new(spec),
+            shard_key,
+            rows: Rows::new(),
+            indexes: Vec::new(),
+            bytes: 0,
+            limits,
+            usage,
+        }
     }
 
     /// Returns the definition, including indexes.
@@ -260,7 +267,12 @@ impl Collection {
     }
 
     fn duplicate_id(&self, id: RawValue<'_>) -> DocsError {
-        duplicate_key(&self.spec.name, "_id_", "{ _id: 1 }", &format!("{{ _id: {} }}", display(id)))
+        DocsError::duplicate_key(DuplicateKey {
+            collection: self.spec.name.clone(),
+            index: "_id_".to_owned(),
+            key_pattern: RawValue { tag: tag::INT32, bytes: &[1, 0, 0, 0] }.in_document("_id").into(),
+            key_value: id.in_document("_id").into(),
+        })
     }
 }
 

@@ -6,7 +6,8 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tidemill_docs::{
-    CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits, SortOrder, Store, Update,
+    BsonDocument, CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits, SortOrder,
+    Store, Update,
 };
 use tidemill_types::{Timestamp, Value};
 
@@ -103,7 +104,7 @@ fn indexes() -> Vec<IndexSpec> {
     let index = |fields: &[(&str, Direction)]| IndexSpec {
         name: format!("{fields:?}"),
         fields: fields.iter().map(|(p, d)| ((*p).to_owned(), *d)).collect(),
-        unique: false,
+        ..IndexSpec::default()
     };
     let (up, down) = (Direction::Ascending, Direction::Descending);
     vec![
@@ -112,6 +113,16 @@ fn indexes() -> Vec<IndexSpec> {
         index(&[("b", down)]),
         index(&[("a.b", up)]),
         index(&[("a.0", up), ("a.b", down)]),
+        index(&[("a.b", up), ("a", up), ("b", up)]),
+        IndexSpec { sparse: true, ..index(&[("b", up), ("a", down)]) },
+        IndexSpec { hashed: Some("b".into()), ..index(&[("b", up)]) },
+        IndexSpec { hashed: Some("a".into()), ..index(&[("b", up), ("a", up)]) },
+        index(&[("$**", up)]),
+        index(&[("a.$**", down)]),
+        IndexSpec {
+            partial_filter: Some(BsonDocument::new(&bson::rawdoc! { "b": { "$gt": 0 } })),
+            ..index(&[("a", up)])
+        },
     ]
 }
 

@@ -98,7 +98,7 @@ pub(super) fn list_collections(shared: &Shared, _: &mut Session, call: &Call<'_>
             let mut about = RawDocumentBuf::new();
             about.append(cstr!("readOnly"), false);
             one.append(cstr!("info"), about);
-            one.append(cstr!("idIndex"), super::indexes::id_index());
+            one.append(cstr!("idIndex"), super::index_spec::id_index());
         }
         if filter.as_ref().is_none_or(|filter| filter.matches(&one)) {
             listed.push(one.into_bytes().into());

@@ -9,7 +9,7 @@ use tidemill_types::ErrorKind;
 
 use super::update::{Change, change_of, require_collection};
 use super::{find, write};
-use crate::error::{Code, CommandError, Result};
+use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
 use crate::reply::ok;
 use crate::session::Session;
@@ -81,7 +81,7 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
         outcome => outcome?,
     };
     if let Some(failed) = outcome.errors.into_iter().next() {
-        return Err(failed.error.into());
+        return WriteError::from(failed.error).reply();
     }
     let shown: Option<&DocBytes> = if new { outcome.after.as_ref() } else { outcome.before.as_ref() };
     let mut last = RawDocumentBuf::new();

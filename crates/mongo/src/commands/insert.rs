@@ -1,11 +1,12 @@
 //! `insert`.
 
-use bson::cstr;
 use bson::raw::{RawDocument, RawDocumentBuf};
-use tidemill_docs::{Command, DocBytes};
+use bson::{cstr, rawdoc};
+use tidemill_docs::{Command, DocBytes, DocsError, DuplicateKey};
 
+use super::index_spec::ID_INDEX;
 use super::write::{self, WriteErrors};
-use crate::error::{Code, CommandError, Result};
+use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
 use crate::reply::ok;
 use crate::session::Session;
@@ -80,12 +81,17 @@ fn with_id_first(document: DocBytes) -> Result<DocBytes> {
     Ok(moved.into_bytes().into())
 }
 
-fn duplicate(call: &Call<'_>, document: &DocBytes) -> Result<CommandError> {
-    let id = RawDocument::from_bytes(document)?.get("_id")?.map(bson::Bson::try_from).transpose()?;
-    let id = id.map_or_else(String::new, |id| id.to_string());
-    let message = format!(
-        "E11000 duplicate key error collection: {} index: _id_ dup key: {{ _id: {id} }}",
-        call.namespace()
-    );
-    Ok(CommandError { code: 11000, message })
+/// Creates the error that the `_id` of a document exists already.
+fn duplicate(call: &Call<'_>, document: &DocBytes) -> Result<WriteError> {
+    let mut key_value = RawDocumentBuf::new();
+    if let Some(id) = RawDocument::from_bytes(document)?.get("_id")? {
+        key_value.append(cstr!("_id"), id);
+    }
+    let found = DuplicateKey {
+        collection: call.collection()?,
+        index: ID_INDEX.to_owned(),
+        key_pattern: rawdoc! { "_id": 1 }.into_bytes().into(),
+        key_value: key_value.into_bytes().into(),
+    };
+    Ok(DocsError::duplicate_key(found).into())
 }

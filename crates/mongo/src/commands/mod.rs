@@ -9,6 +9,7 @@ mod distinct;
 mod find;
 mod find_and_modify;
 mod hello;
+mod index_spec;
 mod indexes;
 mod insert;
 mod sasl;

@@ -4,7 +4,7 @@ use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 use tidemill_log::Durability;
 
-use crate::error::{CommandError, Result};
+use crate::error::{Result, WriteError};
 use crate::fields::Call;
 
 /// Fields that every write has.
@@ -20,10 +20,10 @@ pub(super) fn durability(call: &Call<'_>) -> Result<Option<Durability>> {
 
 /// Errors of the statements of one write.
 #[derive(Default)]
-pub(super) struct WriteErrors(Vec<(usize, CommandError)>);
+pub(super) struct WriteErrors(Vec<(usize, WriteError)>);
 
 impl WriteErrors {
-    pub fn push(&mut self, index: usize, error: impl Into<CommandError>) {
+    pub fn push(&mut self, index: usize, error: impl Into<WriteError>) {
         self.0.push((index, error.into()));
     }
 
@@ -37,10 +37,14 @@ impl WriteErrors {
             return;
         }
         let mut errors = RawArrayBuf::new();
-        for (index, error) in self.0 {
+        for (index, WriteError { error, details }) in self.0 {
             let mut one = RawDocumentBuf::new();
             one.append(cstr!("index"), index as i32);
             one.append(cstr!("code"), error.code);
+            for element in &details {
+                let Ok((name, value)) = element else { break };
+                one.append(name, value);
+            }
             one.append(cstr!("errmsg"), error.message);
             errors.push(one);
         }

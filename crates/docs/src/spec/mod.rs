@@ -1,9 +1,14 @@
 //! Definition of a collection: its name, its partitioning, its indexes.
 
+mod bson_document;
+mod index;
+
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DocsError, ErrorCode, Result};
-use crate::limits::INDEX_FIELDS_MAX;
+use crate::error::{DocsError, Result};
+
+pub use bson_document::BsonDocument;
+pub use index::IndexSpec;
 
 /// Definition of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,19 +25,6 @@ pub struct CollectionSpec {
     /// Indexes besides the one on `_id`.
     #[serde(default)]
     pub indexes: Vec<IndexSpec>,
-}
-
-/// Definition of an index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct IndexSpec {
-    /// Name, unique in the collection.
-    pub name: String,
-    /// Paths in the order of comparison.
-    pub fields: Vec<(String, Direction)>,
-    /// Whether two documents must not have equal values.
-    #[serde(default)]
-    pub unique: bool,
 }
 
 /// Order of one field of an index or a sort.
@@ -105,47 +97,8 @@ impl CollectionSpec {
     }
 }
 
-impl IndexSpec {
-    /// Creates an index over one field, named as MongoDB names it (`field_1`).
-    pub fn ascending(path: &str) -> Self {
-        Self {
-            name: format!("{path}_1"),
-            fields: vec![(path.to_owned(), Direction::Ascending)],
-            unique: false,
-        }
-    }
-
-    /// Returns the key pattern as MongoDB writes it: `{ a: 1, b: -1 }`.
-    pub fn pattern(&self) -> String {
-        let fields: Vec<String> = self.fields.iter().map(|(p, d)| format!("{p}: {}", d.sign())).collect();
-        format!("{{ {} }}", fields.join(", "))
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        let wrong = |why: String| {
-            DocsError::new(ErrorCode::CannotCreateIndex, format!("index `{}`: {why}", self.name))
-        };
-        if self.name.is_empty() || self.name == "_id_" || self.name.contains('\0') {
-            return Err(wrong("expected a non-empty name other than `_id_`, without NUL".into()));
-        }
-        if self.fields.is_empty() || self.fields.len() > INDEX_FIELDS_MAX {
-            return Err(wrong(format!(
-                "expected 1 to {INDEX_FIELDS_MAX} fields, found {}",
-                self.fields.len()
-            )));
-        }
-        for (i, (path, _)) in self.fields.iter().enumerate() {
-            check_path(path).map_err(|why| wrong(format!("field {path:?}: {why}")))?;
-            if self.fields[..i].iter().any(|(other, _)| other == path) {
-                return Err(wrong(format!("duplicate field `{path}`")));
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Checks that an index or shard key may use the path.
-fn check_path(path: &str) -> Result<(), &'static str> {
+pub(super) fn check_path(path: &str) -> Result<(), &'static str> {
     if path.split('.').any(str::is_empty) {
         return Err("empty field name: expected a path such as `a` or `a.b`");
     }
