@@ -23,6 +23,8 @@ pub struct DocsError {
 pub enum ErrorDetails {
     /// The value that exists already.
     DuplicateKey(DuplicateKey),
+    /// Why a document is not valid: MongoDB's `errInfo`.
+    Validation(DocBytes),
 }
 
 /// A value that exists already under a unique key.
@@ -88,6 +90,12 @@ pub enum ErrorCode {
     AmbiguousIndexPath = 16746,
     /// An array in a field of which an index has hashes.
     HashedArray = 16766,
+    /// An operation that makes no sense, such as renaming a collection to its own name.
+    IllegalOperation = 20,
+    /// A document that does not match the validator of its collection.
+    DocumentValidationFailure = 121,
+    /// A write to a view.
+    CommandNotSupportedOnView = 166,
     /// Two arrays in one compound index entry.
     CannotIndexParallelArrays = 171,
     /// A sort that needs more memory than allowed.
@@ -137,6 +145,15 @@ impl DocsError {
             code: ErrorCode::DuplicateKey,
             message,
             details: Some(Box::new(ErrorDetails::DuplicateKey(found))),
+        }
+    }
+
+    /// Creates the error for a document that is not valid, for the reason `info`.
+    pub(crate) fn document_validation(info: DocBytes) -> Self {
+        Self {
+            code: ErrorCode::DocumentValidationFailure,
+            message: "Document failed validation".to_owned(),
+            details: Some(Box::new(ErrorDetails::Validation(info))),
         }
     }
 

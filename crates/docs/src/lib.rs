@@ -44,7 +44,10 @@ pub use path::{Path, get_path};
 pub use plan::Plan;
 pub use projection::Projection;
 pub use sort::SortOrder;
-pub use spec::{BsonDocument, CollectionSpec, Direction, IndexSpec};
+pub use spec::{
+    BsonDocument, CappedSize, CollectionChange, CollectionOptions, CollectionSpec, Direction, IndexChange,
+    IndexSpec, ValidationAction, ValidationLevel, ViewSpec,
+};
 pub use store::{Store, StoreSnapshot};
 pub use update::{Update, UpdateOutcome};
 pub use validate::validate;

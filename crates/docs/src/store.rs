@@ -97,7 +97,7 @@ impl Store {
     pub fn create_collection(&mut self, spec: &CollectionSpec) -> Result<()> {
         spec.check()?;
         if let Some(old) = self.collection(&spec.name) {
-            if *old.spec == *spec {
+            if old.spec.is_same(spec) {
                 return Ok(());
             }
             return Err(DocsError::new(
@@ -115,7 +115,7 @@ impl Store {
             ));
         }
         let bare = CollectionSpec { indexes: Vec::new(), ..spec.clone() };
-        let mut collection = Collection::new(bare, self.limits.clone(), self.usage.clone());
+        let mut collection = Collection::new(bare, self.limits.clone(), self.usage.clone())?;
         for index in &spec.indexes {
             collection.create_index(index.clone())?;
         }
@@ -157,6 +157,33 @@ impl Store {
         };
         gone.release_all();
         true
+    }
+
+    /// Gives a collection another name; its documents and indexes stay. With `drop_target`, a collection that has the new name
+    /// is dropped.
+    ///
+    /// Errors: `NamespaceNotFound` without such a collection, `NamespaceExists` when the new name is taken, a bad name.
+    pub fn rename_collection(&mut self, name: &str, to: &str, drop_target: bool) -> Result<()> {
+        let spec = CollectionSpec { name: to.to_owned(), ..self.require(name)?.spec().clone() };
+        spec.check()?;
+        if name == to {
+            return Err(DocsError::new(
+                ErrorCode::IllegalOperation,
+                format!("collection `{name}` cannot be renamed to itself"),
+            ));
+        }
+        if self.collections.contains_key(to) && !drop_target {
+            return Err(DocsError::new(
+                ErrorCode::NamespaceExists,
+                format!("collection `{name}` cannot be renamed: `{to}` exists"),
+            ));
+        }
+        self.drop_collection(to);
+        if let Some(mut collection) = self.collections.remove(name) {
+            Arc::make_mut(&mut collection).spec = Arc::new(spec);
+            self.collections.insert(to.into(), collection);
+        }
+        Ok(())
     }
 
     /// Returns the collection `name`.

@@ -48,7 +48,7 @@ impl From<DocsError> for CommandError {
     fn from(error: DocsError) -> Self {
         let message = match error.details() {
             Some(ErrorDetails::DuplicateKey(found)) => found.message(&namespace_of(&found.collection)),
-            None => error.message().to_owned(),
+            _ => error.message().to_owned(),
         };
         Self { code: error.code(), message }
     }
@@ -91,6 +91,11 @@ impl From<DocsError> for WriteError {
                     if let Ok(document) = RawDocument::from_bytes(bytes) {
                         details.append(name, document);
                     }
+                }
+            }
+            Some(ErrorDetails::Validation(info)) => {
+                if let Ok(info) = RawDocument::from_bytes(info) {
+                    details.append(cstr!("errInfo"), info);
                 }
             }
             None => {}
@@ -169,6 +174,8 @@ const DOCUMENT_NAMES: &[(i32, &str)] = &[
     (56, "EmptyFieldName"),
     (66, "ImmutableField"),
     (96, "OperationFailed"),
+    (121, "DocumentValidationFailure"),
+    (166, "CommandNotSupportedOnView"),
     (171, "CannotIndexParallelArrays"),
     (292, "QueryExceededMemoryLimitNoDiskUseAllowed"),
     (10334, "BSONObjectTooLarge"),

@@ -131,6 +131,7 @@ impl Collection {
             return Err(too_large(doc.len(), self.limits.document_bytes_max));
         }
         self.check_immutable(&before, doc, &touches)?;
+        self.validate(doc, Some(&before))?;
         let changed = self.changed_keys(slot, &before, doc, &touches)?;
         let added: u64 = changed.iter().map(|(_, _, new)| Index::cost(new)).sum::<u64>() + doc.len() as u64;
         let freed: u64 =

@@ -9,7 +9,9 @@
 //! (`docs/rfcs/0008-document-snapshots.md`).
 
 mod change;
+mod definition;
 mod indexes;
+mod validation;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +30,7 @@ use crate::rows::{RowIndex, Rows};
 use crate::spec::CollectionSpec;
 use crate::validate::check;
 pub(crate) use change::with_id_first;
+use validation::Validator;
 
 /// Bytes charged for a document besides its own: its row, with the key of its `_id`, and its entry in the hash
 /// table.
@@ -56,13 +59,18 @@ pub struct Collection {
     bytes: u64,
     pub(crate) limits: Arc<Limits>,
     usage: Arc<MemoryUsage>,
+    validator: Option<Arc<Validator>>,
+    /// Whether the command that is applied asked for no validation.
+    pub(crate) bypass_validation: bool,
 }
 
 impl Collection {
     /// Creates a collection without documents. `spec` must have no indexes: they are created afterwards.
-    pub(crate) fn new(spec: CollectionSpec, limits: Arc<Limits>, usage: Arc<MemoryUsage>) -> Self {
+    /// Errors: a validator that is no filter.
+    pub(crate) fn new(spec: CollectionSpec, limits: Arc<Limits>, usage: Arc<MemoryUsage>) -> Result<Self> {
         let shard_key = spec.shard_key.as_deref().filter(|k| *k != "_id").map(|k| Arc::new(Path::new(k)));
-        Self {
+        Ok(Self {
+            validator: Validator::new(&spec.options)?,
             spec: Arc::new(spec),
             shard_key,
             rows: Rows::new(),
@@ -70,7 +78,8 @@ impl Collection {
             bytes: 0,
             limits,
             usage,
-        }
+            bypass_validation: false,
+        })
     }
 
     /// Returns the definition, including indexes.
@@ -119,7 +128,8 @@ impl Collection {
     /// Inserts a document. It is copied, so that it does not keep the buffer of its request alive.
     ///
     /// Errors: bytes that are not BSON; an `_id` that is missing, an array, undefined or a regular
-    /// expression; `Conflict` when its `_id` or unique values exist already; limits. Nothing is changed then.
+    /// expression; a document that is not valid; `Conflict` when its `_id` or unique values exist already; limits. Nothing
+    /// is changed then. The oldest documents of a capped collection go.
     pub fn insert(&mut self, doc: DocBytes) -> Result<Key> {
         self.load(&doc)
     }
@@ -131,6 +141,21 @@ impl Collection {
     }
 
     fn insert_checked(&mut self, doc: &[u8]) -> Result<Key> {
+        id_of(doc)?;
+        self.validate(doc, None)?;
+        self.check_capped(doc.len())?;
+        let key = self.insert_row(doc)?;
+        self.delete_oldest()?;
+        Ok(key)
+    }
+
+    /// Inserts a document of a checkpoint, which was valid when it was written.
+    pub(crate) fn restore(&mut self, doc: &[u8]) -> Result<Key> {
+        check(doc, &self.limits)?;
+        self.insert_row(doc)
+    }
+
+    fn insert_row(&mut self, doc: &[u8]) -> Result<Key> {
         let id = id_of(doc)?;
         let key = Key::of_raw(id);
         if self.rows.find(&key).is_some() {

@@ -28,12 +28,14 @@ pub(crate) struct Rows {
     pages: PageTree<[Row; PAGE_ROWS]>,
     /// Number of rows, with those of deleted documents.
     len: usize,
+    /// All rows before this one are empty.
+    oldest: usize,
     by_id: IdIndex,
 }
 
 impl Rows {
     pub fn new() -> Self {
-        Self { pages: PageTree::new(), len: 0, by_id: IdIndex::new() }
+        Self { pages: PageTree::new(), len: 0, oldest: 0, by_id: IdIndex::new() }
     }
 
     /// Returns the number of documents.
@@ -44,6 +46,18 @@ impl Rows {
     /// Returns the number of rows of deleted documents.
     pub fn empty(&self) -> usize {
         self.len - self.by_id.len()
+    }
+
+    /// Returns the row of the first document. Takes constant time on average over the deletes before it.
+    pub fn oldest(&mut self) -> Option<RowIndex> {
+        while self.oldest < self.len {
+            let row = RowIndex::try_from(self.oldest).ok()?;
+            if self.get(row).is_some() {
+                return Some(row);
+            }
+            self.oldest += 1;
+        }
+        None
     }
 
     /// Returns the row of the next insert; `None` if there can be no more.

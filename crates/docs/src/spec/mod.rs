@@ -2,6 +2,7 @@
 
 mod bson_document;
 mod index;
+mod options;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,9 @@ use crate::error::{DocsError, Result};
 
 pub use bson_document::BsonDocument;
 pub use index::IndexSpec;
+pub use options::{
+    CappedSize, CollectionChange, CollectionOptions, IndexChange, ValidationAction, ValidationLevel, ViewSpec,
+};
 
 /// Definition of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +29,12 @@ pub struct CollectionSpec {
     /// Indexes besides the one on `_id`.
     #[serde(default)]
     pub indexes: Vec<IndexSpec>,
+    /// Validation, a maximum size, the definition of a view.
+    #[serde(default, skip_serializing_if = "CollectionOptions::is_default")]
+    pub options: CollectionOptions,
+    /// Identity that clients see, chosen by the creator. It says nothing about the documents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<bson::Uuid>,
 }
 
 /// Order of one field of an index or a sort.
@@ -58,7 +68,14 @@ impl Direction {
 impl CollectionSpec {
     /// Creates the definition of a collection sharded by `_id`, without indexes.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), shard_key: None, replicated: false, indexes: Vec::new() }
+        Self {
+            name: name.into(),
+            shard_key: None,
+            replicated: false,
+            indexes: Vec::new(),
+            options: CollectionOptions::default(),
+            uuid: None,
+        }
     }
 
     /// Describes for users where the documents are stored: `replicated`, or `spread by FIELD`.
@@ -68,6 +85,11 @@ impl CollectionSpec {
             Some(field) => format!("spread by `{field}`"),
             None => "spread by `_id`".to_owned(),
         }
+    }
+
+    /// Returns whether the definitions are equal, whoever created the collections.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Self { uuid: other.uuid, ..self.clone() } == *other
     }
 
     /// Returns whether documents are placed in partitions as those of `other` are.
@@ -93,6 +115,7 @@ impl CollectionSpec {
                 DocsError::bad_value(format!("shard key {key:?} of `{}`: {why}", self.name))
             })?;
         }
+        self.options.check(!self.indexes.is_empty())?;
         self.indexes.iter().try_for_each(IndexSpec::check)
     }
 }

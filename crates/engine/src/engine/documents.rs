@@ -168,10 +168,8 @@ impl Engine {
         durability: Option<Durability>,
     ) -> Result<CommandOutcome> {
         let core = &self.core;
-        if let Command::Insert { collection, .. } = &command
-            && core.collection_spec(collection).is_err()
-        {
-            let spec = CollectionSpec::new(collection.clone());
+        if is_insert(&command) && core.collection_spec(command.collection()).is_err() {
+            let spec = CollectionSpec::new(command.collection());
             self.run_commands(route_to_all(core, &Command::CreateCollection(spec)), true, durability)?;
         }
         let replicated = collection_spec_of(core, &command)?.is_some_and(|s| s.replicated);
@@ -186,7 +184,7 @@ impl Engine {
             }
             let filter = RawDocument::from_bytes(&filter).map_err(bad_bson)?;
             let first = FindOptions { limit: Some(1), ..FindOptions::default() };
-            if self.find_documents(collection_of(&command), filter, &first)?.is_empty() {
+            if self.find_documents(command.collection(), filter, &first)?.is_empty() {
                 return Ok(outcome);
             }
         }
@@ -233,6 +231,14 @@ impl Engine {
 /// How often a command on one document looks for another one when it comes too late for the one that it found.
 const SEARCH_ATTEMPTS_MAX: usize = 100;
 
+/// Returns whether a command inserts documents, which creates the collection.
+fn is_insert(command: &Command) -> bool {
+    match command {
+        Command::Unvalidated(inner) => is_insert(inner),
+        other => matches!(other, Command::Insert { .. }),
+    }
+}
+
 /// Returns the filter of a command on one document that inserts none.
 fn searched_filter(command: &Command) -> Option<&DocBytes> {
     match command {
@@ -240,6 +246,7 @@ fn searched_filter(command: &Command) -> Option<&DocBytes> {
         | Command::Delete { filter, multi: false, .. }
         | Command::Replace { filter, upsert: false, .. }
         | Command::FindAndModify { filter, upsert: false, .. } => Some(filter),
+        Command::Unvalidated(inner) => searched_filter(inner),
         _ => None,
     }
 }
@@ -271,21 +278,6 @@ fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocB
     }
 }
 
-/// Returns the collection of a command.
-fn collection_of(command: &Command) -> &str {
-    match command {
-        Command::Insert { collection, .. }
-        | Command::Update { collection, .. }
-        | Command::Replace { collection, .. }
-        | Command::Delete { collection, .. }
-        | Command::FindAndModify { collection, .. }
-        | Command::CreateIndex { collection, .. }
-        | Command::DropIndex { collection, .. }
-        | Command::Drop { collection } => collection,
-        Command::CreateCollection(spec) => &spec.name,
-    }
-}
-
 fn route_to_all(core: &Core, command: &Command) -> Vec<RoutedCommand> {
     let to = |partition| RoutedCommand { partition, command: command.clone(), request_indexes: Vec::new() };
     core.partitions().iter().map(|p| to(p.id)).collect()
@@ -307,6 +299,13 @@ fn route(core: &Core, command: Command) -> Result<Vec<RoutedCommand>> {
         Command::Update { multi: false, .. }
         | Command::Delete { multi: false, .. }
         | Command::FindAndModify { .. } => route_single(core, &spec, command, None),
+        Command::Unvalidated(inner) => {
+            let mut routed = route(core, *inner)?;
+            for one in &mut routed {
+                one.command = one.command.clone().without_validation();
+            }
+            Ok(routed)
+        }
         other => Ok(route_to_all(core, &other)),
     }
 }
@@ -394,7 +393,7 @@ fn route_single(
 fn collection_spec_of(core: &Core, command: &Command) -> Result<Option<CollectionSpec>> {
     match command {
         Command::CreateCollection(_) => Ok(None),
-        other => core.collection_spec(collection_of(other)).map(Some),
+        other => core.collection_spec(other.collection()).map(Some),
     }
 }
 

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use tidemill_docs::{Command, CommandOutcome, DocBytes, Modification};
 use tidemill_types::ErrorKind;
 
+use super::find;
 use super::update::{Change, change_of, require_collection};
-use super::{find, write};
+use super::write::WriteOptions;
 use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
 use crate::reply::ok;
@@ -38,7 +39,7 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
     call.refuse("let")?;
     call.refuse_collation()?;
     let collection = call.collection()?;
-    let durability = write::durability(call)?;
+    let write = WriteOptions::of(call)?;
     let (remove, upsert, new) =
         (call.flag("remove", false)?, call.flag("upsert", false)?, call.flag("new", false)?);
     let update = call.get("update");
@@ -65,7 +66,7 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
     };
     let fields = find::projection(call, "fields")?;
     if upsert {
-        require_collection(shared, &collection, durability)?;
+        require_collection(shared, &collection, write.durability)?;
     }
     let bytes = |document: &RawDocument| Bytes::copy_from_slice(document.as_bytes());
     let command = Command::FindAndModify {
@@ -76,7 +77,7 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
         upsert,
         upsert_id: upsert.then(ObjectId::new),
     };
-    let outcome = match shared.engine.write_documents(command, durability) {
+    let outcome = match shared.engine.write_documents(write.command(command), write.durability) {
         Err(error) if error.kind() == ErrorKind::NotFound => CommandOutcome::default(),
         outcome => outcome?,
     };

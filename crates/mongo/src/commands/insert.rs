@@ -5,7 +5,8 @@ use bson::{cstr, rawdoc};
 use tidemill_docs::{Command, DocBytes, DocsError, DuplicateKey};
 
 use super::index_spec::ID_INDEX;
-use super::write::{self, WriteErrors};
+use super::update::require_collection;
+use super::write::{self, WriteErrors, WriteOptions};
 use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
 use crate::reply::ok;
@@ -16,7 +17,7 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     call.allow(&write::FIELDS)?;
     let collection = call.collection()?;
     let ordered = call.flag("ordered", true)?;
-    let durability = write::durability(call)?;
+    let write = WriteOptions::of(call)?;
     let mut errors = WriteErrors::default();
     let mut documents = Vec::new();
     // position of each document in the request
@@ -47,8 +48,9 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     }
     let mut inserted = 0;
     if !documents.is_empty() {
+        require_collection(shared, &collection, write.durability)?;
         let command = Command::Insert { collection, docs: documents, ordered };
-        let outcome = shared.engine.write_documents(command, durability)?;
+        let outcome = shared.engine.write_documents(write.command(command), write.durability)?;
         inserted = outcome.inserted;
         for failed in outcome.errors {
             let index = indexes.get(failed.index).copied().unwrap_or(failed.index);

@@ -1,6 +1,8 @@
 //! Commands, one file each or one for a few that belong together.
 
 mod aggregate;
+mod coll_mod;
+mod collection_options;
 mod collections;
 mod count;
 mod delete;
@@ -12,6 +14,7 @@ mod hello;
 mod index_spec;
 mod indexes;
 mod insert;
+mod rename_collection;
 mod sasl;
 mod sessions;
 mod update;
@@ -81,6 +84,9 @@ commands! {
     Authenticated "dropDatabase" => collections::drop_database, "drops the collections of a database";
     Authenticated "listCollections" => collections::list_collections, "collections of a database";
     Authenticated "listDatabases" => collections::list_databases, "databases";
+    Authenticated "renameCollection" => rename_collection::rename_collection, "gives a collection another name";
+    Authenticated "collMod" => coll_mod::coll_mod, "changes options of a collection or an index";
+    Authenticated "convertToCapped" => coll_mod::convert_to_capped, "gives a collection a maximum size";
     Authenticated "collStats" => collections::coll_stats, "size of a collection";
     Authenticated "dbStats" => collections::db_stats, "size of a database";
     Authenticated "createIndexes" => indexes::create, "creates indexes";
@@ -98,9 +104,7 @@ commands! {
 const MISSING: &[&str] = &[
     "abortTransaction",
     "bulkWrite",
-    "collMod",
     "commitTransaction",
-    "convertToCapped",
     "createRole",
     "createUser",
     "currentOp",
@@ -114,7 +118,6 @@ const MISSING: &[&str] = &[
     "mapReduce",
     "profile",
     "reIndex",
-    "renameCollection",
     "replSetGetStatus",
     "rolesInfo",
     "setParameter",

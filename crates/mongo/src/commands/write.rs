@@ -2,6 +2,7 @@
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
+use tidemill_docs::Command;
 use tidemill_log::Durability;
 
 use crate::error::{Result, WriteError};
@@ -16,6 +17,26 @@ pub(super) const FIELDS: [&str; 4] = ["ordered", "bypassDocumentValidation", "le
 pub(super) fn durability(call: &Call<'_>) -> Result<Option<Durability>> {
     let Some(concern) = call.document("writeConcern")? else { return Ok(None) };
     Ok((concern.get("j")? == Some(RawBsonRef::Boolean(true))).then_some(Durability::Fsync))
+}
+
+/// What a write says about all of its statements.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WriteOptions {
+    pub durability: Option<Durability>,
+    /// Whether documents are written without validation.
+    bypass_validation: bool,
+}
+
+impl WriteOptions {
+    pub fn of(call: &Call<'_>) -> Result<Self> {
+        let bypass_validation = call.flag("bypassDocumentValidation", false)?;
+        Ok(Self { durability: durability(call)?, bypass_validation })
+    }
+
+    /// Returns the command that the engine gets.
+    pub fn command(&self, command: Command) -> Command {
+        if self.bypass_validation { command.without_validation() } else { command }
+    }
 }
 
 /// Errors of the statements of one write.
