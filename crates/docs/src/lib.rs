@@ -41,7 +41,7 @@ pub use find::FindOptions;
 pub use key::Key;
 pub use limits::Limits;
 pub use path::{Path, get_path};
-pub use plan::Plan;
+pub use plan::{ExplainQuery, Explanation, Plan};
 pub use projection::Projection;
 pub use sort::SortOrder;
 pub use spec::{

@@ -20,6 +20,7 @@ use crate::raw::{RawValue, close_document, put_element};
 use crate::rows::RowIndex;
 use crate::spec::{Direction, IndexSpec};
 use keys::CompoundKeys;
+pub(crate) use partial::implies;
 pub(crate) use wildcard::WildcardFields;
 use wildcard::WildcardKeys;
 

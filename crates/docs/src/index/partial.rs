@@ -11,11 +11,6 @@ impl Filter {
     pub(crate) fn can_select_for_index(&self) -> bool {
         can_select(&self.node)
     }
-
-    /// Returns whether every document that matches `self` also matches `wanted`. May return `false` if it cannot tell.
-    pub(crate) fn implies(&self, wanted: &Self) -> bool {
-        implies(&self.node, &wanted.node)
-    }
 }
 
 fn can_select(node: &FilterNode) -> bool {
@@ -30,7 +25,8 @@ fn can_select(node: &FilterNode) -> bool {
     }
 }
 
-fn implies(query: &FilterNode, wanted: &FilterNode) -> bool {
+/// Returns whether every document that matches `query` also matches `wanted`. May return `false` if it cannot tell.
+pub(crate) fn implies(query: &FilterNode, wanted: &FilterNode) -> bool {
     match (query, wanted) {
         (_, FilterNode::All(all)) => all.iter().all(|one| implies(query, one)),
         (FilterNode::Any(any), _) if !any.is_empty() => any.iter().all(|one| implies(one, wanted)),

@@ -11,7 +11,7 @@
 //! - `modify FILTER CHANGE [OPTIONS]` the document before and after; `CHANGE` may be `"remove"`, options are `sort`, `upsert`
 //! - `eval EXPRESSION` its value on each document, one in a line; `-` for no value
 //! - `index SPEC`, `drop_index NAME` `ok` or the error
-//! - `explain FILTER [SORT]` the plan
+//! - `explain FILTER [SORT]` the plan; `stages FILTER [OPTIONS]`, `count_stages FILTER` the plan as MongoDB shows it
 //! - `all` every document
 //! - `change CHANGE` changes the definition, `expire` deletes what has expired; `unvalidated DOCUMENT` inserts it anyway
 //!
@@ -25,8 +25,8 @@ use std::path::Path;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use bytes::Bytes;
 use tidemill_docs::{
-    CollectionChange, CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, Expression, Filter,
-    FindOptions, IndexSpec, Limits, Modification, Projection, SortOrder, Store,
+    CollectionChange, CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, ExplainQuery, Expression,
+    Filter, FindOptions, IndexSpec, Limits, Modification, Projection, SortOrder, Store,
 };
 use tidemill_types::Timestamp;
 
@@ -229,6 +229,25 @@ impl Runner {
             "explain" => {
                 let sort = SortOrder::parse(&RawDocumentBuf::try_from(&options(1)).unwrap())?;
                 Ok(self.store.collection("c").unwrap().explain(&filter(arg(0))?, &sort).to_string())
+            }
+            "stages" | "count_stages" => {
+                let (options, filter_document) = (options(1), bytes(arg(0)));
+                let raw = |name: &str| {
+                    options.get_document(name).ok().map(|d| RawDocumentBuf::try_from(d).unwrap())
+                };
+                let projection = raw("projection");
+                let query = ExplainQuery {
+                    filter: &filter(arg(0))?,
+                    options: &find_options(&options)?,
+                    filter_document: document(&filter_document),
+                    sort_document: &raw("sort").unwrap_or_default(),
+                    projection_document: projection.as_deref(),
+                    counts: op == "count_stages",
+                };
+                let found = self.store.collection("c").unwrap().explain_query(&query, true)?;
+                let (returned, keys, docs) = (found.returned, found.keys_examined, found.docs_examined);
+                let counts = format!("returned {returned} keys {keys} documents {docs}");
+                Ok(lines(&[found.winning_plan.into_bytes().into()]) + &counts)
             }
             other => panic!("unknown operation {other:?}"),
         }

@@ -5,6 +5,8 @@
 //! for which an index finds all matches: not null (which also matches missing fields), arrays, MinKey or
 //! MaxKey.
 
+mod explain;
+
 use std::fmt;
 use std::ops::Bound;
 
@@ -13,8 +15,8 @@ use imbl::shared_ptr::DefaultSharedPtr;
 
 use crate::collection::Collection;
 use crate::display::display;
-use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
-use crate::index::{Index, WildcardFields, put_field, put_hash};
+use crate::filter::{Comparison, Filter, FilterNode, ValueTest, is_nan};
+use crate::index::{Index, WildcardFields, implies, put_field, put_hash};
 use crate::key::{Key, KeyBuf, rank};
 use crate::order::compare;
 use crate::path::Path;
@@ -22,10 +24,13 @@ use crate::raw::{OwnedRawValue, RawValue, tag};
 use crate::rows::RowIndex;
 use crate::sort::SortOrder;
 use crate::spec::Direction;
+pub use explain::{ExplainQuery, Explanation};
 
 /// Limit on the combinations of `$in` values that one plan looks up; a filter with more uses fewer fields of
 /// the index.
 const POINTS_MAX: usize = 1000;
+/// Limit on the branches of an `$or` that are looked up one by one.
+const BRANCHES_MAX: usize = 100;
 
 /// The access path for a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +45,24 @@ pub struct Plan {
 pub(crate) enum AccessPath {
     Scan,
     Ids(Vec<Key>),
-    Index { index: usize, ranges: Vec<KeyRange>, reverse: bool },
+    Index(IndexAccess),
+    /// The documents that one of these plans finds, each once; none of them is a scan.
+    Union(Vec<Plan>),
+}
+
+/// Access by an index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IndexAccess {
+    /// Number of the index in the collection.
+    pub index: usize,
+    pub ranges: Vec<KeyRange>,
+    pub reverse: bool,
+    /// How many fields, from the first, have one of some values.
+    pub equal: usize,
+    /// Whether the field behind them has bounds.
+    pub ranged: bool,
+    /// Whether the entries of the ranges are those of the documents that match, one for each.
+    pub exact: bool,
 }
 
 /// A half-open range of keys, from `low` up to but excluding `high`.
@@ -62,12 +84,13 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// Returns the name of the index that is used: `_id_`, one of the collection's, or `None` for a scan.
+    /// Returns the name of the index that is used: `_id_`, one of the collection's, the first of several, or `None` for a scan.
     pub fn index<'c>(&self, collection: &'c Collection) -> Option<&'c str> {
         match &self.access {
             AccessPath::Scan => None,
             AccessPath::Ids(_) => Some("_id_"),
-            AccessPath::Index { index, .. } => collection.indexes.get(*index).map(|i| i.spec.name.as_str()),
+            AccessPath::Index(access) => collection.indexes.get(access.index).map(|i| i.spec.name.as_str()),
+            AccessPath::Union(plans) => plans.first().and_then(|plan| plan.index(collection)),
         }
     }
 }
@@ -85,34 +108,67 @@ enum ConditionKind<'f> {
 }
 
 pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -> Plan {
-    let mut conditions = Vec::new();
-    collect(&filter.node, &mut conditions);
-    if let Some(plan) = by_id(&conditions, sort) {
-        return plan;
-    }
-    let candidates = collection
-        .indexes
-        .iter()
-        .enumerate()
-        .filter(|(_, index)| is_usable(index, filter))
-        .filter_map(|(i, index)| candidate(i, index, &conditions, sort));
-    // the first of the best, so that the choice depends on nothing but the definitions
-    let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
-        Some(b) if b.0 >= c.0 => Some(b),
-        _ => Some(c),
-    });
-    best.map(|(_, plan)| plan).unwrap_or_else(|| Plan {
+    let best = indexed(collection, &filter.node, sort).or_else(|| union(collection, &filter.node, sort));
+    best.unwrap_or_else(|| Plan {
         access: AccessPath::Scan,
         sorted: sort.is_empty(),
         text: format!("scan of {} documents{}", collection.len(), sort_note(sort.is_empty(), sort)),
     })
 }
 
+/// Returns the plan for an `$or` each of whose branches has an index.
+fn union(collection: &Collection, node: &FilterNode, sort: &SortOrder) -> Option<Plan> {
+    let branches = match node {
+        FilterNode::Any(branches) => branches,
+        FilterNode::All(nodes) => {
+            return nodes.iter().find_map(|node| union(collection, node, sort));
+        }
+        _ => return None,
+    };
+    if branches.is_empty() || branches.len() > BRANCHES_MAX {
+        return None;
+    }
+    let plans: Vec<Plan> = branches
+        .iter()
+        .map(|branch| indexed(collection, branch, &SortOrder::default()))
+        .collect::<Option<_>>()?;
+    let texts: Vec<&str> = plans.iter().map(|plan| plan.text.as_str()).collect();
+    let text = format!("any of: {}{}", texts.join("; "), sort_note(sort.is_empty(), sort));
+    Some(Plan { access: AccessPath::Union(plans), sorted: sort.is_empty(), text })
+}
+
+/// Returns the conditions of a filter that indexes can answer, and whether there are no others.
+fn conditions(node: &FilterNode) -> (Vec<Condition<'_>>, bool) {
+    let mut found = Vec::new();
+    let complete = collect(node, &mut found);
+    (found, complete)
+}
+
+/// Returns the plan by `_id` or by the best index, if there is one.
+fn indexed(collection: &Collection, node: &FilterNode, sort: &SortOrder) -> Option<Plan> {
+    let (conditions, complete) = conditions(node);
+    if let Some(plan) = by_id(&conditions, sort) {
+        return Some(plan);
+    }
+    let candidates = collection
+        .indexes
+        .iter()
+        .enumerate()
+        .filter(|(_, index)| is_usable(index, node))
+        .filter_map(|(i, index)| candidate(i, index, &conditions, complete, sort));
+    // the first of the best, so that the choice depends on nothing but the definitions
+    let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
+        Some(b) if b.0 >= c.0 => Some(b),
+        _ => Some(c),
+    });
+    best.map(|(_, plan)| plan)
+}
+
 /// Returns whether a query with this filter may use the index at all.
-fn is_usable(index: &Index, filter: &Filter) -> bool {
+fn is_usable(index: &Index, node: &FilterNode) -> bool {
     !index.spec.hidden
         && index.spec.collation.is_none()
-        && index.partial.as_ref().is_none_or(|partial| filter.implies(partial))
+        && index.partial.as_ref().is_none_or(|partial| implies(node, &partial.node))
 }
 
 fn sort_note(sorted: bool, sort: &SortOrder) -> &'static str {
@@ -123,9 +179,16 @@ fn sort_note(sorted: bool, sort: &SortOrder) -> &'static str {
     }
 }
 
-fn collect<'f>(node: &'f FilterNode, found: &mut Vec<Condition<'f>>) {
+/// Collects the conditions of a filter. Returns whether there are no others.
+fn collect<'f>(node: &'f FilterNode, found: &mut Vec<Condition<'f>>) -> bool {
     match node {
-        FilterNode::All(nodes) => nodes.iter().for_each(|n| collect(n, found)),
+        FilterNode::All(nodes) => {
+            let mut complete = true;
+            for node in nodes {
+                complete &= collect(node, found);
+            }
+            complete
+        }
         FilterNode::Field(path, ValueTest::Compare(op, v)) if is_indexable(v) => {
             let what = if *op == Comparison::Eq {
                 ConditionKind::OneOf(vec![v])
@@ -133,13 +196,15 @@ fn collect<'f>(node: &'f FilterNode, found: &mut Vec<Condition<'f>>) {
                 ConditionKind::Range(*op, v)
             };
             found.push(Condition { path, kind: what });
+            true
         }
         FilterNode::Field(path, ValueTest::In(values, patterns))
             if patterns.is_empty() && values.iter().all(is_indexable) =>
         {
             found.push(Condition { path, kind: ConditionKind::OneOf(values.iter().collect()) });
+            true
         }
-        _ => {}
+        _ => false,
     }
 }
 
@@ -169,6 +234,7 @@ fn candidate(
     at: usize,
     index: &Index,
     conditions: &[Condition<'_>],
+    complete: bool,
     sort: &SortOrder,
 ) -> Option<(usize, Plan)> {
     if let Some(wildcard) = &index.wildcard {
@@ -225,8 +291,42 @@ fn candidate(
     let worth = equal * 4 + usize::from(range.is_some()) * 2 + usize::from(sorted);
     let what = if notes.is_empty() { "all of it".to_owned() } else { notes.join(", ") };
     let text = format!("index {}: {what}{}", index.spec.name, sort_note(sorted, sort));
-    let reverse = reverse == Some(true);
-    Some((worth, Plan { access: AccessPath::Index { index: at, ranges, reverse }, sorted, text }))
+    let exact = complete && is_exact(index, equal, range.as_ref().map(|(bounds, _)| bounds), conditions);
+    let access = IndexAccess {
+        index: at,
+        ranges,
+        reverse: reverse == Some(true),
+        equal,
+        ranged: range.is_some(),
+        exact,
+    };
+    Some((worth, Plan { access: AccessPath::Index(access), sorted, text }))
+}
+
+/// Returns whether the entries between the bounds are those of the documents that match all `conditions`.
+fn is_exact(
+    index: &Index,
+    equal: usize,
+    bounds: Option<&FieldBounds<'_>>,
+    conditions: &[Condition<'_>],
+) -> bool {
+    // hashes may be equal by chance, and a document with several entries may be found twice
+    if index.hashed.is_some() || index.multikey() {
+        return false;
+    }
+    let bounded = match bounds {
+        None => 0,
+        Some(bounds) => {
+            let Some((path, _)) = index.fields.get(equal) else { return false };
+            let ranges = conditions.iter().filter(|c| c.path == path);
+            // without a lower bound, numbers begin with one that is in no range
+            if bounds.low.is_none_or(|(value, _)| is_nan(value)) && bounds.is_numeric() {
+                return false;
+            }
+            ranges.filter(|c| bounds.includes(c)).count()
+        }
+    };
+    equal + bounded == conditions.len()
 }
 
 /// Returns whether a document may have the field with this number and an earlier one inside the elements of one array. Its
@@ -255,7 +355,14 @@ fn wildcard_candidate(
         ranges.sort_unstable_by(|a, b| a.low.cmp(&b.low));
         ranges.dedup();
         let text = format!("index {}: {note}{}", index.spec.name, sort_note(sorted, sort));
-        let access = AccessPath::Index { index: at, ranges, reverse: false };
+        let access = AccessPath::Index(IndexAccess {
+            index: at,
+            ranges,
+            reverse: false,
+            equal: 0,
+            ranged: true,
+            exact: false,
+        });
         Some((worth + usize::from(sorted), Plan { access, sorted, text }))
     };
     let equality = conditions.iter().filter(usable).find_map(|c| match &c.kind {
@@ -349,6 +456,20 @@ impl<'f> FieldBounds<'f> {
             }
         }
         bounds.either_bound().is_some().then_some(bounds)
+    }
+
+    fn is_numeric(&self) -> bool {
+        self.either_bound().is_some_and(|value| rank(value.tag) == rank(tag::INT32))
+    }
+
+    /// Returns whether the condition is a range of the same type, so that the bounds imply it.
+    fn includes(&self, condition: &Condition<'_>) -> bool {
+        match &condition.kind {
+            ConditionKind::Range(_, value) => self
+                .either_bound()
+                .is_some_and(|bound| rank(bound.tag) == rank(value.tag) && !is_nan(value.as_raw())),
+            ConditionKind::OneOf(_) => false,
+        }
     }
 
     fn either_bound(&self) -> Option<RawValue<'f>> {
