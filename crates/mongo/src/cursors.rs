@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tidemill_docs::DocBytes;
 
 use crate::error::{Code, CommandError, Result};
+use crate::tail::Tail;
 
 /// All open cursors. Their documents are handles of one moment; writers go on meanwhile.
 pub(crate) struct Cursors {
@@ -19,6 +20,8 @@ pub(crate) struct Cursors {
 pub(crate) struct OpenCursor {
     namespace: String,
     pub documents: std::vec::IntoIter<DocBytes>,
+    /// Where a tailable cursor goes on behind its documents.
+    pub tail: Option<Tail>,
     used: Instant,
 }
 
@@ -29,6 +32,16 @@ impl Cursors {
 
     /// Opens a cursor. Returns its number. Errors: there are too many.
     pub fn open(&self, namespace: String, documents: std::vec::IntoIter<DocBytes>) -> Result<i64> {
+        self.open_tailable(namespace, documents, None)
+    }
+
+    /// Opens a cursor that goes on at `tail`. Returns its number. Errors: there are too many.
+    pub fn open_tailable(
+        &self,
+        namespace: String,
+        documents: std::vec::IntoIter<DocBytes>,
+        tail: Option<Tail>,
+    ) -> Result<i64> {
         let mut open = self.open.lock();
         if open.len() >= self.most {
             self.close_unused(&mut open);
@@ -46,7 +59,7 @@ impl Cursors {
                 break id;
             }
         };
-        open.insert(id, OpenCursor { namespace, documents, used: Instant::now() });
+        open.insert(id, OpenCursor { namespace, documents, tail, used: Instant::now() });
         Ok(id)
     }
 

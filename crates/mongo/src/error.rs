@@ -159,6 +159,7 @@ codes! {
     InvalidOptions = 72,
     InvalidNamespace = 73,
     WriteConflict = 112,
+    CappedPositionLost = 136,
     ExceededMemoryLimit = 146,
     InvalidIndexSpecificationOption = 197,
     NotImplemented = 238,

@@ -18,6 +18,7 @@ mod reply;
 mod server;
 mod session;
 mod shared;
+mod tail;
 
 pub use options::MongoOptions;
 pub use server::{MongoServer, serve};

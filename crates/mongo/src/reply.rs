@@ -6,6 +6,7 @@ use tidemill_docs::DocBytes;
 
 use crate::cursors::Cursors;
 use crate::error::Result;
+use crate::tail::Tail;
 
 /// Documents of a first batch if the command does not say.
 const FIRST_BATCH: usize = 101;
@@ -38,6 +39,27 @@ pub(crate) fn first_batch(
     Ok(cursor_reply("firstBatch", batch, id, &namespace))
 }
 
+/// Returns the reply with the first batch of a tailable cursor, which stays open at the end of its documents if there is a
+/// `tail`.
+///
+/// Errors: there are too many open cursors.
+pub(crate) fn first_tailable_batch(
+    cursors: &Cursors,
+    namespace: String,
+    documents: Vec<DocBytes>,
+    tail: Option<Tail>,
+    batch_size: Option<u64>,
+) -> Result<RawDocumentBuf> {
+    let size = batch_size.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let mut documents = documents.into_iter();
+    let batch = take_batch(&mut documents, size)?;
+    let id = match tail {
+        None => 0,
+        tail => cursors.open_tailable(namespace.clone(), documents, tail)?,
+    };
+    Ok(cursor_reply("firstBatch", batch, id, &namespace))
+}
+
 /// Returns the reply with the next batch of a cursor.
 ///
 /// Errors: there is no such cursor.
@@ -50,7 +72,7 @@ pub(crate) fn next_batch(
     let mut cursor = cursors.take(id, namespace)?;
     let size = batch_size.filter(|n| *n > 0).map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let batch = take_batch(&mut cursor.documents, size)?;
-    let left = if cursor.documents.len() == 0 { 0 } else { id };
+    let left = if cursor.documents.len() == 0 && cursor.tail.is_none() { 0 } else { id };
     if left != 0 {
         cursors.put_back(id, cursor);
     }

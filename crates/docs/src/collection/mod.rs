@@ -119,6 +119,16 @@ impl Collection {
         self.rows.iter().map(|(_, row)| &row.doc)
     }
 
+    /// Iterates over the documents that were inserted after the one whose `_id` has the key `last`, or over all without one.
+    /// Returns `None` if that document is gone.
+    pub fn documents_after(&self, last: Option<&Key>) -> Option<impl Iterator<Item = &DocBytes>> {
+        let from = match last {
+            None => 0,
+            Some(last) => self.rows.find(last)?.saturating_add(1),
+        };
+        Some(self.rows.iter_from(from).map(|(_, row)| &row.doc))
+    }
+
     /// Returns handles of all documents in order of insertion; contents are shared, not copied. Takes time for
     /// each document: [`Self::iter`] needs no memory, and a [`crate::StoreSnapshot`] takes no time.
     pub fn documents(&self) -> Vec<DocBytes> {

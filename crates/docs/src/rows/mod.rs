@@ -134,7 +134,15 @@ impl Rows {
 
     /// Iterates over rows and documents in order of insertion.
     pub fn iter(&self) -> RowIter<'_> {
-        RowIter { rows: self, page: [].iter(), next: 0 }
+        self.iter_from(0)
+    }
+
+    /// Iterates as [`Self::iter`] does, from a row on.
+    pub fn iter_from(&self, row: RowIndex) -> RowIter<'_> {
+        let row = row as usize;
+        let begun = self.pages.get(row / PAGE_ROWS).filter(|_| !row.is_multiple_of(PAGE_ROWS));
+        let page = begun.map_or([].iter(), |page| page[row % PAGE_ROWS..].iter());
+        RowIter { rows: self, page, next: row }
     }
 }
 

@@ -4,7 +4,8 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
 use bytes::Bytes;
 use tidemill_docs::{
-    CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Key, SortOrder, get_path,
+    Collection, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Key, SortOrder,
+    get_path,
 };
 use tidemill_log::Durability;
 use tidemill_types::{Error, PartitionId, Result, Value};
@@ -52,6 +53,26 @@ impl Engine {
     /// Errors: `NotFound` for an unknown collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
         self.core.collection_spec(name)
+    }
+
+    /// Calls `read` with the documents of a collection in each partition; once if every partition has all of them. They are
+    /// those of one moment in each.
+    ///
+    /// Errors: `NotFound` for an unknown collection, and those of `read`.
+    pub fn read_collection<T>(
+        &self,
+        name: &str,
+        mut read: impl FnMut(&Collection) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let spec = self.core.collection_spec(name)?;
+        let take = if spec.replicated { 1 } else { self.core.partitions().len() };
+        let mut results = Vec::new();
+        for partition in self.core.partitions().iter().take(take) {
+            if let Some(collection) = partition.view().documents.collection(name) {
+                results.push(read(collection)?);
+            }
+        }
+        Ok(results)
     }
 
     /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is

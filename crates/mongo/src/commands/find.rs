@@ -1,5 +1,7 @@
 //! `find`, `getMore`, `killCursors`.
 
+use std::time::Duration;
+
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{DocBytes, FindOptions, Projection, SortOrder};
@@ -7,9 +9,10 @@ use tidemill_types::ErrorKind;
 
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
-use crate::reply::{first_batch, next_batch, ok};
+use crate::reply::{first_batch, first_tailable_batch, next_batch, ok};
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::tail::{self, Tail};
 
 const FIELDS: [&str; 22] = [
     "filter",
@@ -38,7 +41,7 @@ const FIELDS: [&str; 22] = [
 
 pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&FIELDS)?;
-    for field in ["max", "min", "returnKey", "showRecordId", "tailable", "awaitData", "let"] {
+    for field in ["max", "min", "returnKey", "showRecordId", "let"] {
         call.refuse(field)?;
     }
     call.refuse_collation()?;
@@ -50,6 +53,13 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         skip: call.count("skip")?.unwrap_or(0),
         limit: call.count("limit")?.filter(|limit| *limit > 0),
     };
+    if call.flag("tailable", false)? {
+        return tailable(shared, call, collection, filter, options);
+    }
+    if call.flag("awaitData", false)? {
+        let message = "Cannot set 'awaitData' without also setting 'tailable'";
+        return Err(CommandError::new(Code::FailedToParse, message));
+    }
     let found = find_documents(shared, &collection, filter, &options)?;
     first_batch(
         &shared.cursors,
@@ -58,6 +68,24 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         call.count("batchSize")?,
         call.flag("singleBatch", false)?,
     )
+}
+
+/// Opens a cursor that goes on with the documents that are inserted later.
+fn tailable(
+    shared: &Shared,
+    call: &Call<'_>,
+    collection: String,
+    filter: &RawDocument,
+    options: FindOptions,
+) -> Result<RawDocumentBuf> {
+    let natural = options.sort.is_empty() && options.skip == 0 && options.limit.is_none();
+    if !natural || call.flag("singleBatch", false)? {
+        let message = "a tailable cursor returns documents as they were inserted: no sort, skip, limit and single batch";
+        return Err(CommandError::new(Code::BadValue, message));
+    }
+    let waits = call.flag("awaitData", false)?;
+    let (documents, tail) = Tail::begin(shared, collection, filter, options.projection, waits)?;
+    first_tailable_batch(&shared.cursors, call.namespace(), documents, tail, call.count("batchSize")?)
 }
 
 /// Returns the documents that match; none if there is no such collection.
@@ -117,6 +145,8 @@ pub(super) fn get_more(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
         ));
     };
     let namespace = format!("{}.{collection}", call.database);
+    let wait = call.count("maxTimeMS")?.filter(|wait| *wait > 0).map(Duration::from_millis);
+    tail::refill(shared, id, &namespace, wait)?;
     next_batch(&shared.cursors, id, &namespace, call.count("batchSize")?)
 }
 

@@ -8,6 +8,7 @@ mod count;
 mod delete;
 mod diagnostics;
 mod distinct;
+mod explain;
 mod find;
 mod find_and_modify;
 mod hello;
@@ -79,6 +80,7 @@ commands! {
     Authenticated "count" => count::count, "counts documents";
     Authenticated "distinct" => distinct::distinct, "distinct values of a field";
     Authenticated "aggregate" => aggregate::aggregate, "runs a pipeline";
+    Authenticated "explain" => explain::explain, "how a command is answered";
     Authenticated "create" => collections::create, "creates a collection";
     Authenticated "drop" => collections::drop, "drops a collection";
     Authenticated "dropDatabase" => collections::drop_database, "drops the collections of a database";
@@ -111,7 +113,6 @@ const MISSING: &[&str] = &[
     "dbHash",
     "dropRole",
     "dropUser",
-    "explain",
     "fsync",
     "grantRolesToUser",
     "killOp",
@@ -154,6 +155,9 @@ pub(crate) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Re
         && level == RawBsonRef::String("snapshot")
     {
         return Err(CommandError::not_supported("read concern `snapshot`"));
+    }
+    if call.name == "aggregate" && call.flag("explain", false)? {
+        return explain::pipeline(shared, call);
     }
     (command.handler)(shared, session, call)
 }
