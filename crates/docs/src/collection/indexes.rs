@@ -110,6 +110,32 @@ impl Collection {
         Ok(None)
     }
 
+    /// Returns the number of entries of an index; `None` if there is none of that name.
+    pub fn index_entries(&self, name: &str) -> Option<u64> {
+        self.indexes.iter().find(|index| index.spec.name == name).map(|index| index.entries.len() as u64)
+    }
+
+    /// Returns what is wrong with the indexes, each of them compared with one that is made anew; nothing if they are right.
+    pub fn check_indexes(&self) -> Vec<String> {
+        let is_right = |index: &Index| -> Result<bool> {
+            let mut fresh = index.emptied();
+            for (slot, row) in self.rows.iter() {
+                fresh.add(fresh.keys(&row.doc)?, slot);
+            }
+            Ok(fresh.entries == index.entries && fresh.bytes == index.bytes)
+        };
+        let mut wrong = Vec::new();
+        for index in &self.indexes {
+            match is_right(index) {
+                Ok(true) => {}
+                Ok(false) => wrong
+                    .push(format!("index `{}` does not have the entries of its documents", index.spec.name)),
+                Err(error) => wrong.push(error.to_string()),
+            }
+        }
+        wrong
+    }
+
     /// Returns the keys of a new document in every index. Errors: as [`Index::keys`]; a unique value that
     /// exists already.
     pub(super) fn new_keys(&self, doc: &[u8], own: Option<RowIndex>) -> Result<Vec<IndexKeys>> {

@@ -89,7 +89,8 @@ pub(super) fn drop_database(shared: &Shared, _: &mut Session, call: &Call<'_>) -
     Ok(ok(reply))
 }
 
-fn of_database(shared: &Shared, database: &str) -> Result<Vec<CollectionInfo>> {
+/// Returns the collections and views of a database.
+pub(super) fn of_database(shared: &Shared, database: &str) -> Result<Vec<CollectionInfo>> {
     check_database(database)?;
     let mut collections = shared.engine.collections();
     collections.retain(|info| split_stored_name(&info.name).0 == database);

@@ -18,11 +18,29 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     let collection = call.collection()?;
     let ordered = call.flag("ordered", true)?;
     let write = WriteOptions::of(call)?;
+    let (inserted, failed) =
+        insert_documents(shared, &collection, call.documents("documents")?, ordered, write)?;
     let mut errors = WriteErrors::default();
+    failed.into_iter().for_each(|(index, error)| errors.push(index, error));
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("n"), inserted as i32);
+    errors.append_to(&mut reply);
+    Ok(ok(reply))
+}
+
+/// Inserts documents into the collection with this name in the store. Returns how many, and the errors of the others by their
+/// position.
+pub(super) fn insert_documents(
+    shared: &Shared,
+    collection: &str,
+    sent: Vec<DocBytes>,
+    ordered: bool,
+    write: WriteOptions,
+) -> Result<(u64, Vec<(usize, WriteError)>)> {
+    let mut errors: Vec<(usize, WriteError)> = Vec::new();
     let mut documents = Vec::new();
     // position of each document in the request
     let mut indexes = Vec::new();
-    let sent = call.documents("documents")?;
     if sent.is_empty() {
         let message = "Write batch sizes must be between 1 and 100000. Got 0 operations.";
         return Err(CommandError::new(Code::InvalidLength, message));
@@ -33,34 +51,30 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
                 documents.push(with_id_first(document)?);
                 indexes.push(index);
             }
-            Err(error) => errors.push(index, error),
+            Err(error) => errors.push((index, error.into())),
         }
         if ordered && !errors.is_empty() {
             break;
         }
     }
     // partitions insert side by side and do not know of each other's errors, but an ordered insert ends at its first one
-    if ordered && let Some(at) = shared.engine.first_duplicate(&collection, &documents)? {
-        let error = duplicate(call, &documents[at])?;
-        errors = WriteErrors::default();
-        errors.push(indexes[at], error);
+    if ordered && let Some(at) = shared.engine.first_duplicate(collection, &documents)? {
+        let error = duplicate(collection, &documents[at])?;
+        errors = vec![(indexes[at], error)];
         documents.truncate(at);
     }
     let mut inserted = 0;
     if !documents.is_empty() {
-        require_collection(shared, &collection, write.durability)?;
-        let command = Command::Insert { collection, docs: documents, ordered };
+        require_collection(shared, collection, write.durability)?;
+        let command = Command::Insert { collection: collection.to_owned(), docs: documents, ordered };
         let outcome = shared.engine.write_documents(write.command(command), write.durability)?;
         inserted = outcome.inserted;
         for failed in outcome.errors {
             let index = indexes.get(failed.index).copied().unwrap_or(failed.index);
-            errors.push(index, failed.error);
+            errors.push((index, failed.error.into()));
         }
     }
-    let mut reply = RawDocumentBuf::new();
-    reply.append(cstr!("n"), inserted as i32);
-    errors.append_to(&mut reply);
-    Ok(ok(reply))
+    Ok((inserted, errors))
 }
 
 /// Moves `_id` to the front, where MongoDB keeps it.
@@ -84,13 +98,13 @@ fn with_id_first(document: DocBytes) -> Result<DocBytes> {
 }
 
 /// Creates the error that the `_id` of a document exists already.
-fn duplicate(call: &Call<'_>, document: &DocBytes) -> Result<WriteError> {
+fn duplicate(collection: &str, document: &DocBytes) -> Result<WriteError> {
     let mut key_value = RawDocumentBuf::new();
     if let Some(id) = RawDocument::from_bytes(document)?.get("_id")? {
         key_value.append(cstr!("_id"), id);
     }
     let found = DuplicateKey {
-        collection: call.collection()?,
+        collection: collection.to_owned(),
         index: ID_INDEX.to_owned(),
         key_pattern: rawdoc! { "_id": 1 }.into_bytes().into(),
         key_value: key_value.into_bytes().into(),

@@ -1,6 +1,8 @@
 //! Commands, one file each or one for a few that belong together.
 
+mod administration;
 mod aggregate;
+mod bulk_write;
 mod coll_mod;
 mod collection_options;
 mod collections;
@@ -19,6 +21,8 @@ mod rename_collection;
 mod sasl;
 mod sessions;
 mod update;
+mod validate;
+mod views;
 mod write;
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
@@ -80,6 +84,7 @@ commands! {
     Authenticated "count" => count::count, "counts documents";
     Authenticated "distinct" => distinct::distinct, "distinct values of a field";
     Authenticated "aggregate" => aggregate::aggregate, "runs a pipeline";
+    Authenticated "bulkWrite" => bulk_write::bulk_write, "writes to several collections";
     Authenticated "explain" => explain::explain, "how a command is answered";
     Authenticated "create" => collections::create, "creates a collection";
     Authenticated "drop" => collections::drop, "drops a collection";
@@ -94,6 +99,28 @@ commands! {
     Authenticated "createIndexes" => indexes::create, "creates indexes";
     Authenticated "listIndexes" => indexes::list, "indexes of a collection";
     Authenticated "dropIndexes" => indexes::drop, "drops indexes";
+    Authenticated "reIndex" => administration::re_index, "indexes of a collection";
+    Authenticated "validate" => validate::validate, "checks documents and indexes of a collection";
+    Authenticated "dbHash" => validate::db_hash, "hashes of the collections of a database";
+    Authenticated "dbhash" => validate::db_hash, "hashes of the collections of a database";
+    Authenticated "currentOp" => administration::current_op, "operations in progress";
+    Authenticated "killOp" => administration::kill_op, "ends an operation";
+    Authenticated "killAllSessions" => sessions::accept, "ends sessions";
+    Authenticated "top" => administration::top, "use of the collections";
+    Authenticated "fsync" => administration::fsync, "writes to the disk";
+    Authenticated "profile" => administration::profile, "level of the profiler";
+    Authenticated "getDefaultRWConcern" => administration::get_default_rw_concern, "default concerns";
+    Authenticated "setParameter" => administration::set_parameter, "changes a parameter";
+    Authenticated "replSetGetStatus" => administration::repl_set_get_status, "members of the replica set";
+    Authenticated "usersInfo" => administration::users_info, "the user";
+    Authenticated "rolesInfo" => administration::roles_info, "its role";
+    Authenticated "createUser" => administration::change_users, "not available: there is one user";
+    Authenticated "updateUser" => administration::change_users, "not available: there is one user";
+    Authenticated "dropUser" => administration::change_users, "not available: there is one user";
+    Authenticated "createRole" => administration::change_users, "not available: there is one role";
+    Authenticated "dropRole" => administration::change_users, "not available: there is one role";
+    Authenticated "grantRolesToUser" => administration::change_users, "not available: there is one user";
+    Authenticated "revokeRolesFromUser" => administration::change_users, "not available: there is one user";
     Authenticated "listCommands" => list_commands, "the commands of this server";
     Authenticated "hostInfo" => diagnostics::host_info, "the machine";
     Authenticated "serverStatus" => diagnostics::server_status, "connections and cursors";
@@ -103,31 +130,7 @@ commands! {
 }
 
 /// Names of commands that MongoDB has and this server does not have yet, so that they are told from misspelt ones.
-const MISSING: &[&str] = &[
-    "abortTransaction",
-    "bulkWrite",
-    "commitTransaction",
-    "createRole",
-    "createUser",
-    "currentOp",
-    "dbHash",
-    "dropRole",
-    "dropUser",
-    "fsync",
-    "grantRolesToUser",
-    "killOp",
-    "mapReduce",
-    "profile",
-    "reIndex",
-    "replSetGetStatus",
-    "rolesInfo",
-    "setParameter",
-    "shutdown",
-    "top",
-    "updateUser",
-    "usersInfo",
-    "validate",
-];
+const MISSING: &[&str] = &["abortTransaction", "commitTransaction", "mapReduce", "shutdown"];
 
 /// Runs the command of a request.
 pub(crate) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
@@ -155,6 +158,9 @@ pub(crate) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Re
         && level == RawBsonRef::String("snapshot")
     {
         return Err(CommandError::not_supported("read concern `snapshot`"));
+    }
+    if let Some(reply) = views::run(shared, session, call) {
+        return reply;
     }
     if call.name == "aggregate" && call.flag("explain", false)? {
         return explain::pipeline(shared, call);
