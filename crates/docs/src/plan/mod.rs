@@ -5,25 +5,23 @@
 //! for which an index finds all matches: not null (which also matches missing fields), arrays, MinKey or
 //! MaxKey.
 
+mod bounds;
+mod candidate;
 mod explain;
 
 use std::fmt;
-use std::ops::Bound;
-
-use imbl::ordset::RangedIter;
-use imbl::shared_ptr::DefaultSharedPtr;
 
 use crate::collection::Collection;
 use crate::display::display;
-use crate::filter::{Comparison, Filter, FilterNode, ValueTest, is_nan};
-use crate::index::{Index, WildcardFields, implies, put_field, put_hash};
-use crate::key::{Key, KeyBuf, rank};
-use crate::order::compare;
+use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
+use crate::index::{Index, implies};
+use crate::key::Key;
 use crate::path::Path;
-use crate::raw::{OwnedRawValue, RawValue, tag};
-use crate::rows::RowIndex;
+use crate::raw::{OwnedRawValue, tag};
 use crate::sort::SortOrder;
-use crate::spec::Direction;
+use bounds::FieldBounds;
+pub(crate) use bounds::{IndexEntries, KeyRange};
+use candidate::{candidate, one_of};
 pub use explain::{ExplainQuery, Explanation};
 
 /// Limit on the combinations of `$in` values that one plan looks up; a filter with more uses fewer fields of
@@ -64,17 +62,6 @@ pub(crate) struct IndexAccess {
     /// Whether the entries of the ranges are those of the documents that match, one for each.
     pub exact: bool,
 }
-
-/// A half-open range of keys, from `low` up to but excluding `high`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyRange {
-    low: KeyBuf,
-    /// `None` for the end of the index.
-    high: Option<KeyBuf>,
-}
-
-/// The entries of a range of an index, in order.
-pub(crate) type IndexEntries<'i> = RangedIter<'i, (Key, RowIndex), DefaultSharedPtr>;
 
 impl fmt::Display for Plan {
     /// Writes for users the index and the conditions that it answers, or the number of documents to scan.
@@ -229,317 +216,10 @@ fn plural(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-/// Returns the plan over one index with its score, or `None` if it helps neither the filter nor the order.
-fn candidate(
-    at: usize,
-    index: &Index,
-    conditions: &[Condition<'_>],
-    complete: bool,
-    sort: &SortOrder,
-) -> Option<(usize, Plan)> {
-    if let Some(wildcard) = &index.wildcard {
-        return wildcard_candidate(at, index, wildcard, conditions, sort);
-    }
-    let mut prefixes = vec![KeyBuf::new()];
-    let mut notes: Vec<String> = Vec::new();
-    let mut equal = 0;
-    for (i, (path, direction)) in index.fields.iter().enumerate() {
-        // an empty `$in` matches nothing, whatever the other fields are
-        if prefixes.is_empty() || shares_array(index, i) {
-            break;
-        }
-        let Some(values) = one_of(conditions, path, POINTS_MAX / prefixes.len()) else {
-            break;
-        };
-        prefixes = prefixes
-            .iter()
-            .flat_map(|prefix| {
-                values.iter().map(|v| {
-                    let mut key = prefix.clone();
-                    match index.hashed == Some(i) {
-                        true => put_hash(&mut key, v.as_raw()),
-                        false => put_field(&mut key, v.as_raw(), *direction),
-                    }
-                    key
-                })
-            })
-            .collect();
-        notes.push(describe_values(path, "=", values));
-        equal += 1;
-    }
-    let ordered = index.hashed != Some(equal) && !shares_array(index, equal);
-    let range = index.fields.get(equal).filter(|_| ordered).and_then(|(path, direction)| {
-        let bounds = FieldBounds::find(conditions, path, index.multikey())?;
-        notes.push(bounds.describe(path));
-        Some((bounds, *direction))
-    });
-    let reverse = if prefixes.len() == 1 { sort_direction(index, equal, sort) } else { None };
-    // a sparse index has every document only of those that have the fields
-    if equal == 0 && range.is_none() && (reverse.is_none() || sort.is_empty() || index.spec.sparse) {
-        return None;
-    }
-    let sorted = sort.is_empty() || reverse.is_some();
-    let mut ranges: Vec<KeyRange> = prefixes
-        .into_iter()
-        .map(|prefix| match &range {
-            Some((bounds, direction)) => bounds.range(prefix, *direction),
-            None => KeyRange { high: successor(&prefix), low: prefix },
-        })
-        .collect();
-    ranges.sort_unstable_by(|a, b| a.low.cmp(&b.low));
-    ranges.dedup();
-    let worth = equal * 4 + usize::from(range.is_some()) * 2 + usize::from(sorted);
-    let what = if notes.is_empty() { "all of it".to_owned() } else { notes.join(", ") };
-    let text = format!("index {}: {what}{}", index.spec.name, sort_note(sorted, sort));
-    let exact = complete && is_exact(index, equal, range.as_ref().map(|(bounds, _)| bounds), conditions);
-    let access = IndexAccess {
-        index: at,
-        ranges,
-        reverse: reverse == Some(true),
-        equal,
-        ranged: range.is_some(),
-        exact,
-    };
-    Some((worth, Plan { access: AccessPath::Index(access), sorted, text }))
-}
-
-/// Returns whether the entries between the bounds are those of the documents that match all `conditions`.
-fn is_exact(
-    index: &Index,
-    equal: usize,
-    bounds: Option<&FieldBounds<'_>>,
-    conditions: &[Condition<'_>],
-) -> bool {
-    // hashes may be equal by chance, and a document with several entries may be found twice
-    if index.hashed.is_some() || index.multikey() {
-        return false;
-    }
-    let bounded = match bounds {
-        None => 0,
-        Some(bounds) => {
-            let Some((path, _)) = index.fields.get(equal) else { return false };
-            let ranges = conditions.iter().filter(|c| c.path == path);
-            // without a lower bound, numbers begin with one that is in no range
-            if bounds.low.is_none_or(|(value, _)| is_nan(value)) && bounds.is_numeric() {
-                return false;
-            }
-            ranges.filter(|c| bounds.includes(c)).count()
-        }
-    };
-    equal + bounded == conditions.len()
-}
-
-/// Returns whether a document may have the field with this number and an earlier one inside the elements of one array. Its
-/// entries then have values of the same element, but two conditions may hold for different ones.
-fn shares_array(index: &Index, at: usize) -> bool {
-    let Some((path, _)) = index.fields.get(at) else { return false };
-    index.multikey() && index.fields[..at].iter().any(|(earlier, _)| earlier.top() == path.top())
-}
-
-/// Returns the plan over a wildcard index, which answers the conditions on one path.
-fn wildcard_candidate(
-    at: usize,
-    index: &Index,
-    wildcard: &WildcardFields,
-    conditions: &[Condition<'_>],
-    sort: &SortOrder,
-) -> Option<(usize, Plan)> {
-    // an object has entries for its fields, but none for itself
-    let has_object = |c: &Condition<'_>| match &c.kind {
-        ConditionKind::OneOf(values) => values.iter().any(|v| v.tag == tag::DOCUMENT),
-        ConditionKind::Range(_, v) => v.tag == tag::DOCUMENT,
-    };
-    let usable = |c: &&Condition<'_>| wildcard.covers(c.path) && !has_object(c);
-    let sorted = sort.is_empty();
-    let plan = |worth: usize, mut ranges: Vec<KeyRange>, note: String| {
-        ranges.sort_unstable_by(|a, b| a.low.cmp(&b.low));
-        ranges.dedup();
-        let text = format!("index {}: {note}{}", index.spec.name, sort_note(sorted, sort));
-        let access = AccessPath::Index(IndexAccess {
-            index: at,
-            ranges,
-            reverse: false,
-            equal: 0,
-            ranged: true,
-            exact: false,
-        });
-        Some((worth + usize::from(sorted), Plan { access, sorted, text }))
-    };
-    let equality = conditions.iter().filter(usable).find_map(|c| match &c.kind {
-        ConditionKind::OneOf(values) if values.len() <= POINTS_MAX => Some((c.path, values)),
-        _ => None,
-    });
-    if let Some((path, values)) = equality {
-        let range = |value: &&OwnedRawValue| {
-            let mut low = wildcard.prefix(path.as_str());
-            put_field(&mut low, value.as_raw(), wildcard.direction);
-            KeyRange { high: successor(&low), low }
-        };
-        return plan(4, values.iter().map(range).collect(), describe_values(path, "=", values));
-    }
-    let path = conditions.iter().find(usable)?.path;
-    let bounds = FieldBounds::find(conditions, path, index.multikey())?;
-    let range = bounds.range(wildcard.prefix(path.as_str()), wildcard.direction);
-    plan(2, vec![range], bounds.describe(path))
-}
-
-/// Returns the values of which the path must equal one, if there are at most `max`.
-fn one_of<'c, 'f>(
-    conditions: &'c [Condition<'f>],
-    path: &Path,
-    max: usize,
-) -> Option<&'c Vec<&'f OwnedRawValue>> {
-    conditions.iter().filter(|c| c.path == path).find_map(|c| match &c.kind {
-        ConditionKind::OneOf(values) if values.len() <= max => Some(values),
-        _ => None,
-    })
-}
-
 fn describe_values(path: &Path, op: &str, values: &[&OwnedRawValue]) -> String {
     match values {
         [one] => format!("{path} {op} {}", display(one.as_raw())),
         many => format!("{path} in {}", plural(many.len(), "value")),
-    }
-}
-
-/// Returns whether the index must be read backwards to provide the order; `None` if it cannot provide it.
-fn sort_direction(index: &Index, equal: usize, sort: &SortOrder) -> Option<bool> {
-    if index.multikey() {
-        // a document has several positions in the index, but one in the order
-        return None;
-    }
-    let fixed = &index.fields[..equal];
-    // hashes have no order
-    let end = index.hashed.filter(|hashed| *hashed >= equal).unwrap_or(index.fields.len());
-    let mut rest = index.fields[equal..end].iter();
-    let mut reverse = None;
-    for (path, direction) in &sort.fields {
-        if fixed.iter().any(|(p, _)| p == path) {
-            continue;
-        }
-        let (next, stored) = rest.next()?;
-        if next != path || *reverse.get_or_insert(stored != direction) != (stored != direction) {
-            return None;
-        }
-    }
-    Some(reverse.unwrap_or(false))
-}
-
-/// Range conditions on one field: bound, and whether it is inclusive.
-struct FieldBounds<'f> {
-    low: Option<(RawValue<'f>, bool)>,
-    high: Option<(RawValue<'f>, bool)>,
-}
-
-impl<'f> FieldBounds<'f> {
-    /// Returns the tightest bounds of one type. On a multikey index different elements may satisfy two
-    /// bounds, so only the first one is used.
-    fn find(conditions: &[Condition<'f>], path: &Path, multikey: bool) -> Option<Self> {
-        let mut bounds = Self { low: None, high: None };
-        for c in conditions.iter().filter(|c| c.path == path) {
-            let ConditionKind::Range(op, v) = c.kind else { continue };
-            let v = v.as_raw();
-            if bounds.either_bound().is_some_and(|other| multikey || rank(other.tag) != rank(v.tag)) {
-                continue;
-            }
-            match op {
-                Comparison::Gt | Comparison::Gte => {
-                    if bounds.low.is_none_or(|(old, _)| compare(v, old).is_gt()) {
-                        bounds.low = Some((v, op == Comparison::Gte));
-                    }
-                }
-                _ => {
-                    if bounds.high.is_none_or(|(old, _)| compare(v, old).is_lt()) {
-                        bounds.high = Some((v, op == Comparison::Lte));
-                    }
-                }
-            }
-        }
-        bounds.either_bound().is_some().then_some(bounds)
-    }
-
-    fn is_numeric(&self) -> bool {
-        self.either_bound().is_some_and(|value| rank(value.tag) == rank(tag::INT32))
-    }
-
-    /// Returns whether the condition is a range of the same type, so that the bounds imply it.
-    fn includes(&self, condition: &Condition<'_>) -> bool {
-        match &condition.kind {
-            ConditionKind::Range(_, value) => self
-                .either_bound()
-                .is_some_and(|bound| rank(bound.tag) == rank(value.tag) && !is_nan(value.as_raw())),
-            ConditionKind::OneOf(_) => false,
-        }
-    }
-
-    fn either_bound(&self) -> Option<RawValue<'f>> {
-        self.low.or(self.high).map(|(v, _)| v)
-    }
-
-    fn describe(&self, path: &Path) -> String {
-        let low = self
-            .low
-            .map(|(v, inclusive)| format!("{path} {} {}", if inclusive { ">=" } else { ">" }, display(v)));
-        let high = self
-            .high
-            .map(|(v, inclusive)| format!("{path} {} {}", if inclusive { "<=" } else { "<" }, display(v)));
-        low.into_iter().chain(high).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Returns the range of keys that continue `prefix` with a value within the bounds. A side without a
-    /// bound is limited by the type of the other one.
-    fn range(&self, prefix: KeyBuf, direction: Direction) -> KeyRange {
-        let key = |v: RawValue<'_>| {
-            let mut key = prefix.clone();
-            put_field(&mut key, v, direction);
-            key
-        };
-        let mut bracket = prefix.clone();
-        let rank = self.either_bound().map_or(0, |v| rank(v.tag));
-        bracket.push(if direction == Direction::Descending { !rank } else { rank });
-        let (first, last) = match direction {
-            Direction::Ascending => (self.low, self.high),
-            Direction::Descending => (self.high, self.low),
-        };
-        let low = match first {
-            None => Some(bracket.clone()),
-            Some((v, true)) => Some(key(v)),
-            Some((v, false)) => successor(&key(v)),
-        };
-        let high = match last {
-            None => successor(&bracket),
-            Some((v, true)) => successor(&key(v)),
-            Some((v, false)) => Some(key(v)),
-        };
-        // a key has no successor only if all its bytes are 0xFF, and no type starts with that byte
-        KeyRange { low: low.unwrap_or(bracket), high }
-    }
-}
-
-/// Returns the smallest bytes above everything that starts with `prefix`; `None` if there are none.
-fn successor(prefix: &KeyBuf) -> Option<KeyBuf> {
-    let end = prefix.iter().rposition(|b| *b != 0xFF)?;
-    let mut next = KeyBuf::from_slice(&prefix[..=end]);
-    next[end] += 1;
-    Some(next)
-}
-
-impl KeyRange {
-    /// Returns the range of all keys of an index that start with the key of `value`.
-    pub fn equal(value: RawValue<'_>, direction: Direction) -> Self {
-        let mut low = KeyBuf::new();
-        put_field(&mut low, value, direction);
-        Self { high: successor(&low), low }
-    }
-
-    pub fn entries<'i>(&self, index: &'i Index) -> IndexEntries<'i> {
-        let low = (Key(self.low.clone()), 0);
-        let high = match &self.high {
-            // bounds that exclude each other make an empty range, not an inverted one
-            Some(high) => Bound::Excluded((Key(high.clone().max(self.low.clone())), 0)),
-            None => Bound::Unbounded,
-        };
-        index.entries.range((Bound::Included(low), high))
     }
 }
 

@@ -55,6 +55,12 @@ impl Engine {
         self.core.collection_spec(name)
     }
 
+    /// Returns whether there is a view of that name.
+    pub fn is_view(&self, name: &str) -> bool {
+        let view = self.core.partitions()[0].view();
+        view.documents.collection(name).is_some_and(|collection| collection.spec().options.view.is_some())
+    }
+
     /// Calls `read` with the documents of a collection in each partition; once if every partition has all of them. They are
     /// those of one moment in each.
     ///

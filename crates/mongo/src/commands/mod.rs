@@ -14,6 +14,7 @@ mod explain;
 mod find;
 mod find_and_modify;
 mod hello;
+mod hint;
 mod index_spec;
 mod indexes;
 mod insert;
@@ -159,6 +160,7 @@ pub(crate) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Re
     {
         return Err(CommandError::not_supported("read concern `snapshot`"));
     }
+    hint::check(shared, call)?;
     if let Some(reply) = views::run(shared, session, call) {
         return reply;
     }

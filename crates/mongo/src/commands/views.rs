@@ -114,7 +114,7 @@ fn append_stages(call: &Call<'_>, stages: &mut RawArrayBuf) -> Result<()> {
         }
         return Ok(());
     }
-    for field in ["tailable", "awaitData", "hint", "min", "max"] {
+    for field in ["tailable", "awaitData", "min", "max"] {
         call.refuse(field)?;
     }
     let filter = if call.name == "find" { "filter" } else { "query" };

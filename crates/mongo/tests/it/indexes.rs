@@ -146,3 +146,23 @@ fn duplicate_key_errors_tell_index_and_value() {
     let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap();
     assert_eq!(error.get_document("keyValue").unwrap(), &doc! { "_id": 1 });
 }
+
+#[test]
+fn a_hint_names_an_index_that_exists() {
+    let server = TestServer::start(2);
+    let database = server.client().database("docs");
+    server.collection("things").insert_one(doc! { "_id": 1, "a": 1 }).run().unwrap();
+    let index = IndexModel::builder().keys(doc! { "a": 1 }).build();
+    server.collection("things").create_index(index).run().unwrap();
+    let find = |hint: mongodb::bson::Bson| {
+        let found = database.run_command(doc! { "find": "things", "hint": hint }).run();
+        found.map(|_| ()).map_err(|error| code(&error))
+    };
+    for known in ["a_1".into(), "_id_".into(), doc! { "a": 1 }.into(), doc! { "$natural": -1 }.into()] {
+        assert_eq!(find(known), Ok(()));
+    }
+    for unknown in ["a_2".into(), doc! { "a": -1 }.into(), doc! { "a": "hashed" }.into()] {
+        assert_eq!(find(unknown), Err(2));
+    }
+    assert_eq!(find(5.into()), Err(14));
+}

@@ -1,9 +1,11 @@
 //! `bulkWrite`: inserts, updates and deletes of several collections in one command, as MongoDB 8.0 has it.
 
+mod operation;
+
 use std::collections::HashMap;
 
 use bson::cstr;
-use bson::raw::{CStr, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use tidemill_docs::{CommandOutcome, DocBytes};
 
@@ -11,11 +13,12 @@ use super::collections::batch_size;
 use super::write::WriteOptions;
 use super::{delete, insert, update};
 use crate::error::{Code, CommandError, Result, WriteError};
-use crate::fields::{Call, type_name, whole_number};
+use crate::fields::Call;
 use crate::namespace::stored_name;
 use crate::reply::{first_batch, ok};
 use crate::session::Session;
 use crate::shared::Shared;
+use operation::Operation;
 
 /// Maximum operations of one command.
 const OPERATIONS_MAX: usize = 100_000;
@@ -84,88 +87,6 @@ fn collections(call: &Call<'_>) -> Result<Vec<String>> {
         names.push(stored_name(database, collection)?);
     }
     Ok(names)
-}
-
-/// An operation on one collection, by its name in the store.
-enum Operation<'o> {
-    Insert(&'o str, Bytes),
-    Update(&'o str, Bytes),
-    Delete(&'o str, Bytes),
-}
-
-impl<'o> Operation<'o> {
-    fn parse(at: usize, op: &Bytes, collections: &'o [String]) -> Result<Self> {
-        let op = RawDocument::from_bytes(op)?;
-        let wrong =
-            |message: String| CommandError::new(Code::BadValue, format!("bulkWrite.ops[{at}]: {message}"));
-        let first = op.into_iter().next().ok_or_else(|| wrong("an empty operation".to_owned()))??;
-        let number = whole_number(first.1).and_then(|number| usize::try_from(number).ok());
-        let collection = number.and_then(|number| collections.get(number)).ok_or_else(|| {
-            wrong("expected the number of an element of `nsInfo` behind the name of the operation".to_owned())
-        })?;
-        match first.0.as_str() {
-            "insert" => match op.get("document")? {
-                Some(RawBsonRef::Document(document)) => {
-                    allow(at, op, &["document"])?;
-                    Ok(Self::Insert(collection, Bytes::copy_from_slice(document.as_bytes())))
-                }
-                found => Err(wrong(format!(
-                    "`document` is {}: expected an object",
-                    found.map_or("missing", type_name)
-                ))),
-            },
-            "update" => {
-                const FIELDS: [(&str, &CStr); 8] = [
-                    ("filter", cstr!("q")),
-                    ("updateMods", cstr!("u")),
-                    ("multi", cstr!("multi")),
-                    ("upsert", cstr!("upsert")),
-                    ("arrayFilters", cstr!("arrayFilters")),
-                    ("collation", cstr!("collation")),
-                    ("hint", cstr!("hint")),
-                    ("sort", cstr!("sort")),
-                ];
-                Ok(Self::Update(collection, statement(at, op, &FIELDS)?.into_bytes().into()))
-            }
-            "delete" => {
-                const FIELDS: [(&str, &CStr); 4] = [
-                    ("filter", cstr!("q")),
-                    ("multi", cstr!("multi")),
-                    ("collation", cstr!("collation")),
-                    ("hint", cstr!("hint")),
-                ];
-                let mut statement = statement(at, op, &FIELDS)?;
-                let many = op.get("multi")? == Some(RawBsonRef::Boolean(true));
-                statement.append(cstr!("limit"), i32::from(!many));
-                Ok(Self::Delete(collection, statement.into_bytes().into()))
-            }
-            other => Err(wrong(format!("unknown operation `{other}`: expected insert, update or delete"))),
-        }
-    }
-}
-
-fn allow(at: usize, op: &RawDocument, known: &[&str]) -> Result<()> {
-    for element in op.into_iter().skip(1) {
-        let name = element?.0.as_str();
-        if !known.contains(&name) {
-            let message = format!("BSON field 'bulkWrite.ops.{at}.{name}' is an unknown field.");
-            return Err(CommandError { code: 40415, message });
-        }
-    }
-    Ok(())
-}
-
-/// Returns an operation as the statement of `update` or `delete`.
-fn statement(at: usize, op: &RawDocument, fields: &[(&str, &CStr)]) -> Result<RawDocumentBuf> {
-    let known: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-    allow(at, op, &known)?;
-    let mut statement = RawDocumentBuf::new();
-    for (name, renamed) in fields {
-        if let Some(value) = op.get(name)? {
-            statement.append(*renamed, value);
-        }
-    }
-    Ok(statement)
 }
 
 #[derive(Default)]
