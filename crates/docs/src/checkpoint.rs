@@ -224,7 +224,7 @@ impl<R: Read> BlockReader<'_, R> {
                 return Err(corrupt(at, "expected a document"));
             };
             let (doc, behind) = rest.split_at(len);
-            collection.load(doc).map_err(|e| match e.error_code() {
+            collection.restore(doc).map_err(|e| match e.error_code() {
                 ErrorCode::StoreFull | ErrorCode::DocumentTooLarge => e,
                 _ => corrupt(at, &e.to_string()),
             })?;

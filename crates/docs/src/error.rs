@@ -2,6 +2,10 @@
 
 use tidemill_types::{Error, ErrorKind};
 
+use crate::DocBytes;
+use crate::display::display;
+use crate::raw::{RawValue, tag};
+
 /// The result of document operations.
 pub type Result<T, E = DocsError> = std::result::Result<T, E>;
 
@@ -11,6 +15,29 @@ pub type Result<T, E = DocsError> = std::result::Result<T, E>;
 pub struct DocsError {
     code: ErrorCode,
     message: String,
+    details: Option<Box<ErrorDetails>>,
+}
+
+/// What an error says besides its code and message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ErrorDetails {
+    /// The value that exists already.
+    DuplicateKey(DuplicateKey),
+    /// Why a document is not valid: MongoDB's `errInfo`.
+    Validation(DocBytes),
+}
+
+/// A value that exists already under a unique key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DuplicateKey {
+    /// Name of the collection in the store.
+    pub collection: String,
+    /// Name of the index.
+    pub index: String,
+    /// Key pattern of the index, `{ a: 1 }`.
+    pub key_pattern: DocBytes,
+    /// The value for each field of the index.
+    pub key_value: DocBytes,
 }
 
 /// MongoDB's error codes that document operations use.
@@ -79,6 +106,16 @@ pub enum ErrorCode {
     CannotCreateIndex = 67,
     /// An index of that name exists already, with other keys.
     IndexOptionsConflict = 85,
+    /// A field name that selects an element of an array and a field of another element.
+    AmbiguousIndexPath = 16746,
+    /// An array in a field of which an index has hashes.
+    HashedArray = 16766,
+    /// An operation that makes no sense, such as renaming a collection to its own name.
+    IllegalOperation = 20,
+    /// A document that does not match the validator of its collection.
+    DocumentValidationFailure = 121,
+    /// A write to a view.
+    CommandNotSupportedOnView = 166,
     /// Two arrays in one compound index entry.
     CannotIndexParallelArrays = 171,
     /// A sort that needs more memory than allowed.
@@ -126,7 +163,26 @@ impl ErrorCode {
 impl DocsError {
     /// Creates an error.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), details: None }
+    }
+
+    /// Creates the error for a value that exists already.
+    pub fn duplicate_key(found: DuplicateKey) -> Self {
+        let message = found.message(&found.collection);
+        Self {
+            code: ErrorCode::DuplicateKey,
+            message,
+            details: Some(Box::new(ErrorDetails::DuplicateKey(found))),
+        }
+    }
+
+    /// Creates the error for a document that is not valid, for the reason `info`.
+    pub(crate) fn document_validation(info: DocBytes) -> Self {
+        Self {
+            code: ErrorCode::DocumentValidationFailure,
+            message: "Document failed validation".to_owned(),
+            details: Some(Box::new(ErrorDetails::Validation(info))),
+        }
     }
 
     pub(crate) fn bad_value(message: impl Into<String>) -> Self {
@@ -159,6 +215,22 @@ impl DocsError {
     /// Returns the message for the user.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// Returns what the error says besides, for callers that pass it on as data.
+    pub fn details(&self) -> Option<&ErrorDetails> {
+        self.details.as_deref()
+    }
+}
+
+impl DuplicateKey {
+    /// Returns MongoDB's message, with the name that the caller has for the collection.
+    pub fn message(&self, collection: &str) -> String {
+        format!(
+            "E11000 duplicate key error collection: {collection} index: {} dup key: {}",
+            self.index,
+            display(RawValue { tag: tag::DOCUMENT, bytes: &self.key_value })
+        )
     }
 }
 

@@ -1,5 +1,6 @@
 //! Queries: filter, sort, skip, limit, projection.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use hashbrown::HashSet;
@@ -31,6 +32,14 @@ pub struct FindOptions {
     pub limit: Option<u64>,
 }
 
+/// What a query has looked at.
+#[derive(Debug, Default)]
+pub(crate) struct VisitCounts {
+    /// Entries of indexes.
+    pub keys: Cell<u64>,
+    pub documents: Cell<u64>,
+}
+
 /// Bytes charged for a document being sorted, besides its key.
 const SORT_ENTRY_BYTES: usize = 48;
 
@@ -55,13 +64,24 @@ impl Collection {
         if filter.is_all() {
             return Ok(self.len() as u64);
         }
+        let plan = plan(self, filter, &SortOrder::default());
+        if let Some(count) = self.count_entries(&plan) {
+            return Ok(count);
+        }
         let mut count = 0;
-        self.visit(&plan(self, filter, &SortOrder::default()), filter, |_, _| {
+        self.visit(&plan, filter, &VisitCounts::default(), |_, _| {
             count += 1;
             ControlFlow::Continue(())
         });
         filter.check()?;
         Ok(count)
+    }
+
+    /// Returns the number of entries of an index if these are the documents that match.
+    pub(crate) fn count_entries(&self, plan: &Plan) -> Option<u64> {
+        let AccessPath::Index(access) = &plan.access else { return None };
+        let index = self.indexes.get(access.index).filter(|_| access.exact)?;
+        Some(access.ranges.iter().map(|range| range.entries(index).count() as u64).sum())
     }
 
     /// Returns the plan that [`Self::find`] would use.
@@ -76,19 +96,29 @@ impl Collection {
     }
 
     pub(crate) fn find_slots(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<RowIndex>> {
-        let plan = plan(self, filter, &options.sort);
+        self.find_by_plan(&plan(self, filter, &options.sort), filter, options, &VisitCounts::default())
+    }
+
+    /// Returns the rows that [`Self::find`] returns, and counts what is looked at.
+    pub(crate) fn find_by_plan(
+        &self,
+        plan: &Plan,
+        filter: &Filter,
+        options: &FindOptions,
+        counts: &VisitCounts,
+    ) -> Result<Vec<RowIndex>> {
         let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
         let limit = options.limit.map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));
         if limit == 0 {
             return Ok(Vec::new());
         }
         if !plan.sorted {
-            let found = self.find_sorted(&plan, filter, &options.sort, skip, limit);
+            let found = self.find_sorted(plan, filter, &options.sort, (skip, limit), counts);
             filter.check()?;
             return found;
         }
         let (mut passed, mut slots) = (0, Vec::new());
-        self.visit(&plan, filter, |slot, _| {
+        self.visit(plan, filter, counts, |slot, _| {
             passed += 1;
             if passed > skip {
                 slots.push(slot);
@@ -105,15 +135,15 @@ impl Collection {
         plan: &Plan,
         filter: &Filter,
         sort: &SortOrder,
-        skip: usize,
-        limit: usize,
+        (skip, limit): (usize, usize),
+        counts: &VisitCounts,
     ) -> Result<Vec<RowIndex>> {
         let wanted = skip.saturating_add(limit);
         let trim_at = wanted.saturating_mul(2).max(64);
         let mut found: Vec<(Key, RowIndex)> = Vec::new();
         let mut bytes = 0;
         let mut error = None;
-        self.visit(plan, filter, |slot, doc| {
+        self.visit(plan, filter, counts, |slot, doc| {
             let key = sort.key(doc);
             bytes += SORT_ENTRY_BYTES + key.heap_bytes();
             found.push((key, slot));
@@ -148,37 +178,63 @@ impl Collection {
         &self,
         plan: &Plan,
         filter: &Filter,
+        counts: &VisitCounts,
         mut each: impl FnMut(RowIndex, &DocBytes) -> ControlFlow<()>,
     ) {
         let mut check_doc = |slot: RowIndex, doc: &DocBytes| {
+            counts.documents.set(counts.documents.get() + 1);
             if filter.matches_bytes(doc) { each(slot, doc) } else { ControlFlow::Continue(()) }
         };
         if let AccessPath::Scan = plan.access {
             let _ = self.rows.iter().try_for_each(|(slot, row)| check_doc(slot, &row.doc));
             return;
         }
-        let mut check =
-            |slot: RowIndex| self.doc_at(slot).map_or(ControlFlow::Continue(()), |doc| check_doc(slot, doc));
+        let mut seen = HashSet::new();
+        let mut check = |slot: RowIndex, may_repeat: bool| {
+            if may_repeat && !seen.insert(slot) {
+                return ControlFlow::Continue(());
+            }
+            self.doc_at(slot).map_or(ControlFlow::Continue(()), |doc| check_doc(slot, doc))
+        };
         let _ = match &plan.access {
-            AccessPath::Scan => ControlFlow::Continue(()),
-            AccessPath::Ids(keys) => keys.iter().filter_map(|key| self.slot(key)).try_for_each(check),
-            AccessPath::Index { index, ranges, reverse } => {
-                let index = &self.indexes[*index];
-                let mut seen = HashSet::new();
-                let mut once = |(_, slot): &(Key, RowIndex)| {
-                    if index.multikey() && !seen.insert(*slot) {
-                        ControlFlow::Continue(())
-                    } else {
-                        check(*slot)
-                    }
-                };
-                if *reverse {
-                    ranges.iter().rev().try_for_each(|r| r.entries(index).rev().try_for_each(&mut once))
-                } else {
-                    ranges.iter().try_for_each(|r| r.entries(index).try_for_each(&mut once))
+            AccessPath::Union(plans) => plans
+                .iter()
+                .try_for_each(|plan| self.visit_rows(&plan.access, counts, &mut |slot, _| check(slot, true))),
+            access => self.visit_rows(access, counts, &mut check),
+        };
+    }
+
+    /// Calls `check` for the row of each entry that an access path has, and says whether the row may come again.
+    fn visit_rows(
+        &self,
+        access: &AccessPath,
+        counts: &VisitCounts,
+        check: &mut dyn FnMut(RowIndex, bool) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut entry = |slot: RowIndex, may_repeat: bool| {
+            counts.keys.set(counts.keys.get() + 1);
+            check(slot, may_repeat)
+        };
+        match access {
+            // a scan has no entries, and a branch of a union is none
+            AccessPath::Scan | AccessPath::Union(_) => ControlFlow::Continue(()),
+            AccessPath::Ids(keys) => {
+                keys.iter().filter_map(|key| self.slot(key)).try_for_each(|slot| entry(slot, false))
+            }
+            AccessPath::Index(access) => {
+                let Some(index) = self.indexes.get(access.index) else { return ControlFlow::Continue(()) };
+                let multikey = index.multikey();
+                let mut each = |(_, slot): &(Key, RowIndex)| entry(*slot, multikey);
+                match access.reverse {
+                    true => access
+                        .ranges
+                        .iter()
+                        .rev()
+                        .try_for_each(|r| r.entries(index).rev().try_for_each(&mut each)),
+                    false => access.ranges.iter().try_for_each(|r| r.entries(index).try_for_each(&mut each)),
                 }
             }
-        };
+        }
     }
 
     /// Returns the documents whose value at `path` equals `value`, as a filter matches them: an array matches
@@ -199,7 +255,7 @@ impl Collection {
             let index = self
                 .indexes
                 .iter()
-                .find(|i| i.spec.fields[0].0 == path && (i.spec.fields.len() == 1 || !i.multikey()));
+                .find(|i| i.answers_equality(path) && (i.spec.fields.len() == 1 || !i.multikey()));
             match index {
                 Some(index) => {
                     FoundRows::Index(KeyRange::equal(value.as_raw(), index.fields[0].1).entries(index))

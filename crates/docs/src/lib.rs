@@ -41,18 +41,21 @@ pub use changes::{ChangeKind, DocumentChange, WriteTimes};
 pub use collection::Collection;
 pub use command::{Command, CommandOutcome, DocumentError, Modification};
 pub use diff::UpdateDescription;
-pub use error::{DocsError, ErrorCode, Result};
+pub use error::{DocsError, DuplicateKey, ErrorCode, ErrorDetails, Result};
 pub use expression::{EvalValue, Expression, Variables};
 pub use filter::Filter;
 pub use find::FindOptions;
 pub use key::Key;
 pub use limits::Limits;
 pub use path::{Path, get_path};
-pub use plan::Plan;
+pub use plan::{ExplainQuery, Explanation, Plan};
 pub use projection::Projection;
 pub use reshape::{ComputedFields, ReshapeStage, encoded, set_path};
 pub use sort::SortOrder;
-pub use spec::{CollectionSpec, Direction, IndexSpec};
+pub use spec::{
+    BsonDocument, CappedSize, CollectionChange, CollectionOptions, CollectionSpec, Direction, IndexChange,
+    IndexSpec, ValidationAction, ValidationLevel, ViewSpec,
+};
 pub use store::{Store, StoreSnapshot};
 pub use transaction::{Savepoint, TransactionWrites, write_conflict};
 pub use update::{Update, UpdateOutcome};

@@ -110,21 +110,51 @@ fn in_array<'a>(
 pub(crate) fn key_values<'a>(doc: &'a [u8], path: &Path) -> SmallVec<[RawValue<'a>; 1]> {
     let mut values: SmallVec<[RawValue<'a>; 1]> = SmallVec::new();
     any_value(doc, path, LeafArray::Whole, &mut |value| {
-        match value {
-            None => values.push(RawValue::NULL),
-            Some(array) if array.tag == tag::ARRAY => {
-                let before = values.len();
-                values.extend(elements(array.bytes).map(|e| e.value));
-                if values.len() == before {
-                    values.push(RawValue { tag: tag::UNDEFINED, bytes: &[] });
-                }
-            }
-            Some(value) => values.push(value),
-        }
+        put_key_values(value.unwrap_or(RawValue::NULL), &mut values);
         false
     });
     if values.is_empty() {
         values.push(RawValue::NULL);
     }
     values
+}
+
+/// Returns the values as [`key_values`] does, but none for a missing value.
+pub(crate) fn present_key_values<'a>(doc: &'a [u8], path: &Path) -> SmallVec<[RawValue<'a>; 1]> {
+    let mut values: SmallVec<[RawValue<'a>; 1]> = SmallVec::new();
+    any_value(doc, path, LeafArray::Whole, &mut |value| {
+        if let Some(value) = value {
+            put_key_values(value, &mut values);
+        }
+        false
+    });
+    values
+}
+
+/// Adds the elements of an array, undefined if it has none, or any other value itself.
+fn put_key_values<'a>(value: RawValue<'a>, values: &mut SmallVec<[RawValue<'a>; 1]>) {
+    if value.tag != tag::ARRAY {
+        values.push(value);
+        return;
+    }
+    let before = values.len();
+    values.extend(elements(value.bytes).map(|e| e.value));
+    if values.len() == before {
+        values.push(RawValue { tag: tag::UNDEFINED, bytes: &[] });
+    }
+}
+
+/// Returns whether there is an array on the path or at its end.
+pub(crate) fn array_on(doc: &[u8], path: &Path) -> bool {
+    let mut here = RawValue { tag: tag::DOCUMENT, bytes: doc };
+    for part in &path.parts {
+        if here.tag != tag::DOCUMENT {
+            break;
+        }
+        match field(here.bytes, &part.name) {
+            Some(found) => here = found.value,
+            None => return false,
+        }
+    }
+    here.tag == tag::ARRAY
 }

@@ -160,7 +160,7 @@ impl Store {
     pub fn create_collection(&mut self, spec: &CollectionSpec) -> Result<()> {
         spec.check()?;
         if let Some(old) = self.collection(&spec.name) {
-            if *old.spec == *spec {
+            if old.spec.is_same(spec) {
                 return Ok(());
             }
             return Err(DocsError::new(
@@ -179,7 +179,7 @@ impl Store {
         }
         let bare = CollectionSpec { indexes: Vec::new(), ..spec.clone() };
         let mut collection =
-            Collection::new(bare, self.limits.clone(), self.usage.clone(), self.changes.clone());
+            Collection::new(bare, self.limits.clone(), self.usage.clone(), self.changes.clone())?;
         for index in &spec.indexes {
             collection.create_index(index.clone())?;
         }
@@ -224,6 +224,35 @@ impl Store {
         gone.note_dropped();
         gone.release_all();
         true
+    }
+
+    /// Gives a collection another name; its documents and indexes stay. With `drop_target`, a collection that has the new name
+    /// is dropped.
+    ///
+    /// Errors: `NamespaceNotFound` without such a collection, `NamespaceExists` when the new name is taken, a bad name.
+    pub fn rename_collection(&mut self, name: &str, to: &str, drop_target: bool) -> Result<()> {
+        let spec = CollectionSpec { name: to.to_owned(), ..self.require(name)?.spec().clone() };
+        spec.check()?;
+        if name == to {
+            return Err(DocsError::new(
+                ErrorCode::IllegalOperation,
+                format!("collection `{name}` cannot be renamed to itself"),
+            ));
+        }
+        if self.collections.contains_key(to) && !drop_target {
+            return Err(DocsError::new(
+                ErrorCode::NamespaceExists,
+                format!("collection `{name}` cannot be renamed: `{to}` exists"),
+            ));
+        }
+        self.drop_collection(to);
+        if let Some(mut collection) = self.collections.remove(name) {
+            // those who follow its changes see no more of it, as if it was dropped
+            collection.note_dropped();
+            Arc::make_mut(&mut collection).spec = Arc::new(spec);
+            self.collections.insert(to.into(), collection);
+        }
+        Ok(())
     }
 
     /// Returns the collection `name`.

@@ -22,21 +22,6 @@ pub struct RoutedCommand {
     pub request_indexes: Vec<usize>,
 }
 
-/// Returns the collection of a command.
-pub fn collection_of(command: &Command) -> &str {
-    match command {
-        Command::Insert { collection, .. }
-        | Command::Update { collection, .. }
-        | Command::Replace { collection, .. }
-        | Command::Delete { collection, .. }
-        | Command::FindAndModify { collection, .. }
-        | Command::CreateIndex { collection, .. }
-        | Command::DropIndex { collection, .. }
-        | Command::Drop { collection } => collection,
-        Command::CreateCollection(spec) => &spec.name,
-    }
-}
-
 /// Routes a command to all partitions.
 pub fn route_to_all(core: &Core, command: &Command) -> Vec<RoutedCommand> {
     let to = |partition| RoutedCommand { partition, command: command.clone(), request_indexes: Vec::new() };
@@ -65,6 +50,13 @@ pub fn route(core: &Core, documents: &DocumentSnapshot, command: Command) -> Res
         Command::Update { multi: false, .. }
         | Command::Delete { multi: false, .. }
         | Command::FindAndModify { .. } => route_single(core, documents, spec, command, None),
+        Command::Unvalidated(inner) => {
+            let mut routed = route(core, documents, *inner)?;
+            for one in &mut routed {
+                one.command = one.command.clone().without_validation();
+            }
+            Ok(routed)
+        }
         other => Ok(route_to_all(core, &other)),
     }
 }
@@ -155,7 +147,7 @@ pub fn collection_spec_of<'d>(
 ) -> Result<Option<&'d CollectionSpec>> {
     match command {
         Command::CreateCollection(_) => Ok(None),
-        other => documents.spec(collection_of(other)).map(Some),
+        other => documents.spec(other.collection()).map(Some),
     }
 }
 

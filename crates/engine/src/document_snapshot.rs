@@ -66,6 +66,18 @@ impl DocumentSnapshot {
         if spec.replicated { 1 } else { self.partitions.len() }
     }
 
+    /// Calls `read` with the documents of a collection in each partition; once if every partition has all of them.
+    ///
+    /// Errors: `NotFound` for an unknown collection, and those of `read`.
+    pub fn read_collection<T>(
+        &self,
+        name: &str,
+        read: impl FnMut(&Collection) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let places = self.places(self.spec(name)?);
+        self.parts(name).take(places).map(|(_, part)| part).map(read).collect()
+    }
+
     /// Returns the document with that `_id`.
     pub fn get(&self, collection: &str, id: &Value<'_>) -> Option<&DocBytes> {
         let key = Key::of(id);

@@ -117,14 +117,14 @@ async fn answer(
     }
 }
 
-/// Runs the command of a request; one that reads changes waits until there are some. Returns nothing if the server stops.
+/// Runs the command of a request; one that reads changes or the end of a capped collection waits until there is something. Returns nothing if the server stops.
 async fn run_awaiting(
     shared: &Arc<ServerState>,
     session: &mut Session,
     request: &Request,
     stopping: &mut watch::Receiver<bool>,
 ) -> Option<RawDocumentBuf> {
-    let awaited = Call::of(request).ok().and_then(|call| find::await_changes(shared, &call));
+    let awaited = Call::of(request).ok().and_then(|call| find::awaited_cursor(shared, &call));
     let Some((cursor, wait)) = awaited else {
         return Some(run(shared, session, request).unwrap_or_else(|error| error.reply()));
     };
@@ -137,7 +137,7 @@ async fn run_awaiting(
             return Some(reply);
         }
         // a cursor that has read only changes of others goes on at once
-        if shared.cursors.awaits_changes(cursor) == Some(true) {
+        if shared.cursors.awaits_more(cursor) == Some(true) {
             tokio::select! {
                 _ = stopping.changed() => return None,
                 _ = published.changed() => {}

@@ -8,6 +8,7 @@ use tidemill_docs::DocBytes;
 
 use crate::commands::change_stream::ChangeCursor;
 use crate::error::{Code, CommandError, Result};
+use crate::tail::Tail;
 
 /// All open cursors. Their documents are handles of one moment; writers go on meanwhile.
 pub(crate) struct Cursors {
@@ -27,6 +28,8 @@ pub(crate) struct OpenCursor {
 pub(crate) enum CursorSource {
     /// Documents that have not been read.
     Documents(std::vec::IntoIter<DocBytes>),
+    /// Documents of a capped collection that have not been read, and where the cursor goes on.
+    Tail(std::vec::IntoIter<DocBytes>, Box<Tail>),
     /// Changes as they come.
     Changes(Box<ChangeCursor>),
 }
@@ -44,6 +47,16 @@ impl Cursors {
     /// Opens a cursor over changes. Returns its number. Errors: there are too many.
     pub fn open_changes(&self, namespace: String, changes: ChangeCursor) -> Result<i64> {
         self.add(namespace, CursorSource::Changes(Box::new(changes)))
+    }
+
+    /// Opens a cursor that goes on at `tail`. Returns its number. Errors: there are too many.
+    pub fn open_tailable(
+        &self,
+        namespace: String,
+        documents: std::vec::IntoIter<DocBytes>,
+        tail: Tail,
+    ) -> Result<i64> {
+        self.add(namespace, CursorSource::Tail(documents, Box::new(tail)))
     }
 
     fn add(&self, namespace: String, source: CursorSource) -> Result<i64> {
@@ -68,11 +81,12 @@ impl Cursors {
         Ok(id)
     }
 
-    /// Returns whether a cursor over changes has none to give by now; `None` for another cursor.
-    pub fn awaits_changes(&self, id: i64) -> Option<bool> {
+    /// Returns whether a cursor that waits for something new has nothing to give by now; `None` for another cursor.
+    pub fn awaits_more(&self, id: i64) -> Option<bool> {
         match &self.open.lock().get(&id)?.source {
             CursorSource::Changes(changes) => Some(changes.is_at_end()),
-            CursorSource::Documents(_) => None,
+            CursorSource::Tail(documents, tail) if tail.waits => Some(documents.len() == 0),
+            CursorSource::Tail(..) | CursorSource::Documents(_) => None,
         }
     }
 

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use bson::RawDocument;
 use parking_lot::Mutex;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions};
+use tidemill_docs::{
+    Collection, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, ViewSpec,
+};
 use tidemill_engine::{CollectionInfo, DocumentSnapshot, Durability, Engine, SessionWrite, Transaction};
 use tidemill_types::{Result, Value};
 
@@ -70,6 +72,20 @@ impl Documents {
         self.engine.collection_spec(name)
     }
 
+    /// Calls `read` with the documents of a collection in each partition; once if every partition has all of them.
+    pub fn read_collection<T>(
+        &self,
+        name: &str,
+        read: impl FnMut(&Collection) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.snapshot().read_collection(name, read)
+    }
+
+    /// Returns the definition of the view of that name; `None` for a collection, or if there is none.
+    pub fn view(&self, name: &str) -> Option<ViewSpec> {
+        self.engine.view(name)
+    }
+
     pub fn collections(&self) -> Vec<CollectionInfo> {
         self.engine.collections()
     }
@@ -95,14 +111,7 @@ impl Documents {
         command: Command,
         durability: Option<Durability>,
     ) -> Result<CommandOutcome> {
-        let of_documents = matches!(
-            command,
-            Command::Insert { .. }
-                | Command::Update { .. }
-                | Command::Replace { .. }
-                | Command::Delete { .. }
-                | Command::FindAndModify { .. }
-        );
+        let of_documents = command.writes_documents();
         match &self.transaction {
             Some(transaction) if of_documents => transaction.lock().write(command),
             _ if of_documents => {

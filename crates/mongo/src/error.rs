@@ -1,9 +1,11 @@
 //! Errors of commands, as drivers expect them.
 
-use bson::RawDocumentBuf;
 use bson::cstr;
-use tidemill_docs::DocsError;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use tidemill_docs::{DocsError, ErrorDetails};
 use tidemill_types::{Error, ErrorKind};
+
+use crate::namespace::namespace_of;
 
 /// Result of a command.
 pub(crate) type Result<T, E = CommandError> = std::result::Result<T, E>;
@@ -44,7 +46,61 @@ impl CommandError {
 
 impl From<DocsError> for CommandError {
     fn from(error: DocsError) -> Self {
-        Self { code: error.code(), message: error.message().to_owned() }
+        let message = match error.details() {
+            Some(ErrorDetails::DuplicateKey(found)) => found.message(&namespace_of(&found.collection)),
+            _ => error.message().to_owned(),
+        };
+        Self { code: error.code(), message }
+    }
+}
+
+/// An error with the fields that tell clients more about it: of a statement of a write, or of a command that writes.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteError {
+    pub error: CommandError,
+    /// Fields that stand beside code and message.
+    pub details: RawDocumentBuf,
+}
+
+impl WriteError {
+    /// Returns the reply as [`CommandError::reply`] does, with the details.
+    pub fn reply(&self) -> Result<RawDocumentBuf> {
+        let mut reply = self.error.reply();
+        for element in &self.details {
+            let (name, value) = element?;
+            reply.append(name, value);
+        }
+        Ok(reply)
+    }
+}
+
+impl From<CommandError> for WriteError {
+    fn from(error: CommandError) -> Self {
+        Self { error, details: RawDocumentBuf::new() }
+    }
+}
+
+impl From<DocsError> for WriteError {
+    fn from(error: DocsError) -> Self {
+        let mut details = RawDocumentBuf::new();
+        match error.details() {
+            Some(ErrorDetails::DuplicateKey(found)) => {
+                let fields =
+                    [(cstr!("keyPattern"), &found.key_pattern), (cstr!("keyValue"), &found.key_value)];
+                for (name, bytes) in fields {
+                    if let Ok(document) = RawDocument::from_bytes(bytes) {
+                        details.append(name, document);
+                    }
+                }
+            }
+            Some(ErrorDetails::Validation(info)) => {
+                if let Ok(info) = RawDocument::from_bytes(info) {
+                    details.append(cstr!("errInfo"), info);
+                }
+            }
+            None => {}
+        }
+        Self { error: error.into(), details }
     }
 }
 
@@ -101,8 +157,12 @@ codes! {
     IndexKeySpecsConflict = 86,
     InvalidOptions = 72,
     InvalidNamespace = 73,
+    NoReplicationEnabled = 76,
     WriteConflict = 112,
+    CappedPositionLost = 136,
     ExceededMemoryLimit = 146,
+    CommandNotSupportedOnView = 166,
+    InvalidIndexSpecificationOption = 197,
     NotImplemented = 238,
     UnrecognizedStage = 40324,
     MissingField = 40414,
@@ -116,6 +176,8 @@ const DOCUMENT_NAMES: &[(i32, &str)] = &[
     (56, "EmptyFieldName"),
     (66, "ImmutableField"),
     (96, "OperationFailed"),
+    (121, "DocumentValidationFailure"),
+    (165, "ViewDepthLimitExceeded"),
     (171, "CannotIndexParallelArrays"),
     (292, "QueryExceededMemoryLimitNoDiskUseAllowed"),
     (10334, "BSONObjectTooLarge"),

@@ -34,6 +34,8 @@ pub(crate) struct Call<'r> {
     pub database: &'r str,
     body: &'r RawDocument,
     request: &'r Request,
+    /// Full name that replies show; `None` for that of the collection.
+    namespace: Option<String>,
 }
 
 impl<'r> Call<'r> {
@@ -49,7 +51,12 @@ impl<'r> Call<'r> {
             None => "admin",
             Some(_) => return Err(failed("`$db` is not a string")),
         };
-        Ok(Self { name, database, body, request })
+        Ok(Self { name, database, body, request, namespace: None })
+    }
+
+    /// Returns the command with another full name in its replies, that of a view.
+    pub fn with_namespace(self, namespace: String) -> Self {
+        Self { namespace: Some(namespace), ..self }
     }
 
     /// Returns the bytes of the body.
@@ -89,6 +96,9 @@ impl<'r> Call<'r> {
 
     /// Returns the full name of that collection, `database.collection`.
     pub fn namespace(&self) -> String {
+        if let Some(namespace) = &self.namespace {
+            return namespace.clone();
+        }
         let name = self.get(self.name).and_then(|v| v.as_str()).unwrap_or_default();
         format!("{}.{name}", self.database)
     }

@@ -90,6 +90,19 @@ impl Header {
 }
 
 impl Request {
+    /// Creates the request for a command that is part of another one.
+    pub fn inner(body: bson::RawDocumentBuf) -> Self {
+        Self {
+            id: 0,
+            body: body.into_bytes().into(),
+            sequences: Vec::new(),
+            wants_reply: true,
+            exhaust_allowed: false,
+            compressor: Compressor::None,
+            legacy: false,
+        }
+    }
+
     /// Parses the bytes after the header. `header_bytes` are those of the header, for the checksum.
     ///
     /// Errors: the message is malformed; the connection cannot go on.

@@ -21,6 +21,7 @@ mod server;
 mod session;
 mod sessions;
 mod shared;
+mod tail;
 mod transactions;
 
 pub use options::MongoOptions;

@@ -36,6 +36,12 @@ pub(crate) fn split_stored_name(stored: &str) -> (&str, &str) {
     stored.split_once('/').unwrap_or((DEFAULT_DATABASE, stored))
 }
 
+/// Returns the name that clients know a collection of the store by, `database.collection`.
+pub(crate) fn namespace_of(stored: &str) -> String {
+    let (database, collection) = split_stored_name(stored);
+    format!("{database}.{collection}")
+}
+
 /// Checks the name of a database.
 pub(crate) fn check_database(database: &str) -> Result<()> {
     let bad = database.is_empty()

@@ -7,6 +7,7 @@ use tidemill_docs::DocBytes;
 use crate::cursors::{CursorSource, Cursors};
 use crate::error::Result;
 use crate::shared::Shared;
+use crate::tail::Tail;
 
 /// Documents of a first batch if the command does not say.
 pub(crate) const FIRST_BATCH: usize = 101;
@@ -41,6 +42,27 @@ pub(crate) fn first_batch(
     Ok(cursor_reply("firstBatch", batch, id, &namespace))
 }
 
+/// Returns the reply with the first batch of a tailable cursor, which stays open at the end of its documents if there is a
+/// `tail`.
+///
+/// Errors: there are too many open cursors.
+pub(crate) fn first_tailable_batch(
+    cursors: &Cursors,
+    namespace: String,
+    documents: Vec<DocBytes>,
+    tail: Option<Tail>,
+    batch_size: Option<u64>,
+) -> Result<RawDocumentBuf> {
+    let size = batch_size.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let mut documents = documents.into_iter();
+    let batch = take_batch(&mut documents, size)?;
+    let id = match tail {
+        None => 0,
+        Some(tail) => cursors.open_tailable(namespace.clone(), documents, tail)?,
+    };
+    Ok(cursor_reply("firstBatch", batch, id, &namespace))
+}
+
 /// Returns the reply with the next batch of a cursor.
 ///
 /// Errors: there is no such cursor.
@@ -55,6 +77,15 @@ pub(crate) fn next_batch(
     let size = batch_size.filter(|n| *n > 0).map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let documents = match &mut cursor.source {
         CursorSource::Documents(documents) => documents,
+        CursorSource::Tail(documents, tail) => {
+            if documents.len() == 0 {
+                // a cursor whose position is gone is not put back
+                *documents = tail.proceed(shared)?.into_iter();
+            }
+            let batch = take_batch(documents, size)?;
+            cursors.put_back(id, cursor);
+            return Ok(cursor_reply("nextBatch", batch, id, namespace));
+        }
         CursorSource::Changes(changes) => {
             let (batch, token) = changes.next(&shared.whole_engine, size.min(CHANGES_BATCH_MAX))?;
             let left = if changes.ended { 0 } else { id };

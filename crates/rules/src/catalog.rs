@@ -60,6 +60,7 @@ impl Entity {
             name: index.name(),
             fields: index.fields.iter().map(|f| (f.clone(), Direction::Ascending)).collect(),
             unique: index.unique,
+            ..IndexSpec::default()
         });
         CollectionSpec {
             shard_key: (self.shard != self.key).then(|| self.shard.clone()),

@@ -47,10 +47,15 @@ impl Collection {
     /// Inserts a document, or replaces the one with its `_id`, as a change of this kind.
     pub(crate) fn put(&mut self, doc: &DocBytes, kind: ChangeKind) -> Result<()> {
         check(doc, &self.limits)?;
-        match self.slot(&Key::of_raw(id_of(doc)?)) {
+        let id = Key::of_raw(id_of(doc)?);
+        // the statement that made the version has validated it, or was not to
+        let bypass = std::mem::replace(&mut self.bypass_validation, true);
+        let done = match self.slot(&id) {
             Some(slot) => self.replace_row(slot, doc, kind, |_| true).map(|_| ()),
             None => self.insert(doc.clone()).map(|_| ()),
-        }
+        };
+        self.bypass_validation = bypass;
+        done
     }
 
     /// Replaces the document in this row with `doc`; the `_id` must be equal.
@@ -144,6 +149,7 @@ impl Collection {
             return Err(too_large(doc.len(), self.limits.document_bytes_max));
         }
         self.check_immutable(&before, doc, &touches)?;
+        self.validate(doc, Some(&before))?;
         let changed = self.changed_keys(slot, &before, doc, &touches)?;
         let added: u64 = changed.iter().map(|(_, _, new)| Index::cost(new)).sum::<u64>() + doc.len() as u64;
         let freed: u64 =
@@ -202,7 +208,7 @@ impl Collection {
     ) -> Result<Vec<(usize, IndexKeys, IndexKeys)>> {
         let mut changed = Vec::new();
         for (i, index) in self.indexes.iter().enumerate() {
-            if !index.fields.iter().any(|(path, _)| touches(path.top())) {
+            if !index.depends_on(touches) {
                 continue;
             }
             let (old, new) = (index.keys(before)?, index.keys(after)?);

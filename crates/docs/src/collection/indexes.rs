@@ -42,7 +42,7 @@ impl Collection {
                 ),
             ));
         }
-        let mut index = Index::new(spec.clone());
+        let mut index = Index::new(spec.clone())?;
         for (slot, row) in self.rows.iter() {
             let keys = index.keys(&row.doc)?;
             if let Some(key) = index.conflict(&keys, Some(slot)) {
@@ -98,8 +98,7 @@ impl Collection {
     ///
     /// Bounds: memory for the index. Errors: a document that cannot be indexed at all.
     pub fn violation(&self, spec: &IndexSpec) -> Result<Option<(DocBytes, DocBytes)>> {
-        spec.check()?;
-        let mut index = Index::new(spec.clone());
+        let mut index = Index::new(spec.clone())?;
         for (slot, row) in self.rows.iter() {
             let keys = index.keys(&row.doc)?;
             if let Some(key) = index.conflict(&keys, Some(slot)) {
@@ -109,6 +108,32 @@ impl Collection {
             index.add(keys, slot);
         }
         Ok(None)
+    }
+
+    /// Returns the number of entries of an index; `None` if there is none of that name.
+    pub fn index_entries(&self, name: &str) -> Option<u64> {
+        self.indexes.iter().find(|index| index.spec.name == name).map(|index| index.entries.len() as u64)
+    }
+
+    /// Returns what is wrong with the indexes, each of them compared with one that is made anew; nothing if they are right.
+    pub fn check_indexes(&self) -> Vec<String> {
+        let is_right = |index: &Index| -> Result<bool> {
+            let mut fresh = index.emptied();
+            for (slot, row) in self.rows.iter() {
+                fresh.add(fresh.keys(&row.doc)?, slot);
+            }
+            Ok(fresh.entries == index.entries && fresh.bytes == index.bytes)
+        };
+        let mut wrong = Vec::new();
+        for index in &self.indexes {
+            match is_right(index) {
+                Ok(true) => {}
+                Ok(false) => wrong
+                    .push(format!("index `{}` does not have the entries of its documents", index.spec.name)),
+                Err(error) => wrong.push(error.to_string()),
+            }
+        }
+        wrong
     }
 
     /// Returns the keys of a new document in every index. Errors: as [`Index::keys`]; a unique value that

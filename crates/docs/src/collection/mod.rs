@@ -9,7 +9,9 @@
 //! (`docs/rfcs/0008-document-snapshots.md`).
 
 mod change;
+mod definition;
 mod indexes;
+mod validation;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +21,8 @@ use tidemill_types::Value;
 
 use crate::DocBytes;
 use crate::changes::{ChangeKind, ChangeRecorder, DocumentChange};
-use crate::display::display;
-use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, IndexKeys, duplicate_key};
+use crate::error::{DocsError, DuplicateKey, ErrorCode, Result};
+use crate::index::{Index, IndexKeys};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::path::Path;
@@ -30,6 +31,7 @@ use crate::rows::{RowIndex, Rows};
 use crate::spec::CollectionSpec;
 use crate::validate::check;
 pub(crate) use change::with_id_first;
+use validation::Validator;
 
 /// Bytes charged for a document besides its own: its row, with the key of its `_id`, and its entry in the hash
 /// table.
@@ -59,18 +61,33 @@ pub struct Collection {
     pub(crate) limits: Arc<Limits>,
     pub(crate) usage: Arc<MemoryUsage>,
     pub(crate) changes: Arc<ChangeRecorder>,
+    validator: Option<Arc<Validator>>,
+    /// Whether the command that is applied asked for no validation.
+    pub(crate) bypass_validation: bool,
 }
 
 impl Collection {
+    /// Creates a collection without documents. `spec` must have no indexes: they are created afterwards.
+    /// Errors: a validator that is no filter.
     pub(crate) fn new(
         spec: CollectionSpec,
         limits: Arc<Limits>,
         usage: Arc<MemoryUsage>,
         changes: Arc<ChangeRecorder>,
-    ) -> Self {
-        let indexes = spec.indexes.iter().cloned().map(Index::new).collect();
+    ) -> Result<Self> {
         let shard_key = spec.shard_key.as_deref().filter(|k| *k != "_id").map(|k| Arc::new(Path::new(k)));
-        Self { spec: Arc::new(spec), shard_key, rows: Rows::new(), indexes, bytes: 0, limits, usage, changes }
+        Ok(Self {
+            validator: Validator::new(&spec.options)?,
+            spec: Arc::new(spec),
+            shard_key,
+            rows: Rows::new(),
+            indexes: Vec::new(),
+            bytes: 0,
+            limits,
+            usage,
+            changes,
+            bypass_validation: false,
+        })
     }
 
     /// Returns the definition, including indexes.
@@ -110,6 +127,16 @@ impl Collection {
         self.rows.iter().map(|(_, row)| &row.doc)
     }
 
+    /// Iterates over the documents that were inserted after the one whose `_id` has the key `last`, or over all without one.
+    /// Returns `None` if that document is gone.
+    pub fn documents_after(&self, last: Option<&Key>) -> Option<impl Iterator<Item = &DocBytes>> {
+        let from = match last {
+            None => 0,
+            Some(last) => self.rows.find(last)?.saturating_add(1),
+        };
+        Some(self.rows.iter_from(from).map(|(_, row)| &row.doc))
+    }
+
     /// Returns handles of all documents in order of insertion; contents are shared, not copied. Takes time for
     /// each document: [`Self::iter`] needs no memory, and a [`crate::StoreSnapshot`] takes no time.
     pub fn documents(&self) -> Vec<DocBytes> {
@@ -119,7 +146,8 @@ impl Collection {
     /// Inserts a document. It is copied, so that it does not keep the buffer of its request alive.
     ///
     /// Errors: bytes that are not BSON; an `_id` that is missing, an array, undefined or a regular
-    /// expression; `Conflict` when its `_id` or unique values exist already; limits. Nothing is changed then.
+    /// expression; a document that is not valid; `Conflict` when its `_id` or unique values exist already; limits. Nothing
+    /// is changed then. The oldest documents of a capped collection go.
     pub fn insert(&mut self, doc: DocBytes) -> Result<Key> {
         self.load(&doc)
     }
@@ -131,6 +159,21 @@ impl Collection {
     }
 
     fn insert_checked(&mut self, doc: &[u8]) -> Result<Key> {
+        id_of(doc)?;
+        self.validate(doc, None)?;
+        self.check_capped(doc.len())?;
+        let key = self.insert_row(doc)?;
+        self.delete_oldest()?;
+        Ok(key)
+    }
+
+    /// Inserts a document of a checkpoint, which was valid when it was written.
+    pub(crate) fn restore(&mut self, doc: &[u8]) -> Result<Key> {
+        check(doc, &self.limits)?;
+        self.insert_row(doc)
+    }
+
+    fn insert_row(&mut self, doc: &[u8]) -> Result<Key> {
         let id = id_of(doc)?;
         let key = Key::of_raw(id);
         if self.rows.find(&key).is_some() {
@@ -316,7 +359,12 @@ impl Collection {
     }
 
     fn duplicate_id(&self, id: RawValue<'_>) -> DocsError {
-        duplicate_key(&self.spec.name, "_id_", "{ _id: 1 }", &format!("{{ _id: {} }}", display(id)))
+        DocsError::duplicate_key(DuplicateKey {
+            collection: self.spec.name.clone(),
+            index: "_id_".to_owned(),
+            key_pattern: RawValue { tag: tag::INT32, bytes: &[1, 0, 0, 0] }.in_document("_id").into(),
+            key_value: id.in_document("_id").into(),
+        })
     }
 }
 

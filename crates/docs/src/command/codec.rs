@@ -74,6 +74,22 @@ impl Command {
                 out.serialized("spec", spec)?;
             }
             Self::Drop { collection } => out.head("drop", collection),
+            Self::Rename { collection, to, drop_target } => {
+                out.head("rename", collection);
+                out.text("to", to);
+                out.flag("drop_target", *drop_target);
+            }
+            Self::Modify { collection, change } => {
+                out.head("modify", collection);
+                out.serialized("change", change)?;
+            }
+            Self::Expire { collection } => out.head("expire", collection),
+            Self::Unvalidated(inner) => {
+                let inner = inner.to_bytes()?;
+                // everything but the end of the document
+                out.0 = inner[..inner.len().saturating_sub(1)].to_vec();
+                out.flag("unvalidated", true);
+            }
         }
         let mut bytes = out.0;
         if bytes.len() >= COMMAND_BYTES_MAX {
@@ -101,6 +117,7 @@ impl Command {
         let mut fields = CommandFields { bytes, found: elements(bytes).map(|e| (e.name, e.value)).collect() };
         let op = fields.text("op")?;
         let collection = fields.text("c")?;
+        let unvalidated = fields.take("unvalidated", tag::BOOL)?.is_some_and(|flag| flag.bytes == [1]);
         let command = match op.as_str() {
             "insert" => Self::Insert { collection, ordered: fields.flag("ordered")?, docs: fields.docs()? },
             "update" => Self::Update {
@@ -140,6 +157,11 @@ impl Command {
             "drop_index" => Self::DropIndex { collection, name: fields.text("name")? },
             "create" => Self::CreateCollection(fields.deserialized("spec")?),
             "drop" => Self::Drop { collection },
+            "rename" => {
+                Self::Rename { collection, to: fields.text("to")?, drop_target: fields.flag("drop_target")? }
+            }
+            "modify" => Self::Modify { collection, change: fields.deserialized("change")? },
+            "expire" => Self::Expire { collection },
             other => {
                 return Err(DocsError::parse(format!(
                     "document command: unknown operation {other:?}: was it written by a newer version?"
@@ -147,6 +169,7 @@ impl Command {
             }
         };
         match fields.found.first() {
+            None if unvalidated => Ok(command.without_validation()),
             None => Ok(command),
             Some((name, _)) => Err(DocsError::parse(format!(
                 "document command {op}: unknown field {:?}: was it written by a newer version?",

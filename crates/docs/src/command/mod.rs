@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::raw::{OwnedRawValue, close_document, elements, field, put_element};
 use crate::rows::RowIndex;
 use crate::sort::SortOrder;
-use crate::spec::{CollectionSpec, IndexSpec};
+use crate::spec::{CollectionChange, CollectionSpec, IndexSpec};
 use crate::store::Store;
 use crate::update::Update;
 
@@ -105,6 +105,29 @@ pub enum Command {
         /// Name of the collection.
         collection: String,
     },
+    /// Gives a collection another name.
+    Rename {
+        /// Name of the collection.
+        collection: String,
+        /// Its new name.
+        to: String,
+        /// Whether a collection that has the new name is dropped.
+        drop_target: bool,
+    },
+    /// Changes the definition of a collection.
+    Modify {
+        /// Name of the collection.
+        collection: String,
+        /// The change.
+        change: CollectionChange,
+    },
+    /// Deletes the documents that have expired, by the time of the command.
+    Expire {
+        /// Name of the collection.
+        collection: String,
+    },
+    /// A command that writes documents without validation.
+    Unvalidated(Box<Command>),
 }
 
 /// Change of a [`Command::FindAndModify`].
@@ -156,6 +179,7 @@ impl Store {
     /// filter, operators); nothing is changed then.
     pub fn apply(&mut self, command: &Command, now: Timestamp) -> Result<CommandOutcome> {
         let mut outcome = CommandOutcome::default();
+        self.refuse_view(command)?;
         match command {
             Command::Insert { collection, docs, ordered } => {
                 let collection = self.require(collection)?;
@@ -213,8 +237,90 @@ impl Store {
                 self.require(collection)?;
                 self.drop_collection(collection);
             }
+            Command::Rename { collection, to, drop_target } => {
+                self.rename_collection(collection, to, *drop_target)?
+            }
+            Command::Modify { collection, change } => self.require(collection)?.modify(change)?,
+            Command::Expire { collection } => {
+                outcome.deleted = self.require(collection)?.delete_expired(now)?;
+            }
+            Command::Unvalidated(inner) => {
+                self.require(inner.collection())?.bypass_validation = true;
+                let result = self.apply(inner, now);
+                if let Some(collection) = self.collection_mut(inner.collection()) {
+                    collection.bypass_validation = false;
+                }
+                return result;
+            }
         }
         Ok(outcome)
+    }
+
+    /// Refuses a command that needs documents on a view.
+    fn refuse_view(&self, command: &Command) -> Result<()> {
+        let needs_documents = !matches!(
+            command,
+            Command::CreateCollection(_)
+                | Command::Drop { .. }
+                | Command::Modify { .. }
+                | Command::Expire { .. }
+        );
+        let name = command.collection();
+        let is_view = self.collection(name).is_some_and(|c| c.spec().options.view.is_some());
+        match needs_documents && is_view {
+            true => Err(DocsError::new(ErrorCode::CommandNotSupportedOnView, format!("`{name}` is a view"))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Command {
+    /// Returns the name of the collection that the command addresses.
+    pub fn collection(&self) -> &str {
+        match self {
+            Self::Insert { collection, .. }
+            | Self::Update { collection, .. }
+            | Self::Replace { collection, .. }
+            | Self::Delete { collection, .. }
+            | Self::FindAndModify { collection, .. }
+            | Self::CreateIndex { collection, .. }
+            | Self::DropIndex { collection, .. }
+            | Self::Drop { collection }
+            | Self::Rename { collection, .. }
+            | Self::Modify { collection, .. }
+            | Self::Expire { collection } => collection,
+            Self::CreateCollection(spec) => &spec.name,
+            Self::Unvalidated(inner) => inner.collection(),
+        }
+    }
+
+    /// Returns whether the command inserts documents.
+    pub fn inserts(&self) -> bool {
+        match self {
+            Self::Unvalidated(inner) => inner.inserts(),
+            other => matches!(other, Self::Insert { .. }),
+        }
+    }
+
+    /// Returns whether the command writes documents that its caller names, and leaves the collection as it is defined.
+    pub fn writes_documents(&self) -> bool {
+        match self {
+            Self::Insert { .. }
+            | Self::Update { .. }
+            | Self::Replace { .. }
+            | Self::Delete { .. }
+            | Self::FindAndModify { .. } => true,
+            Self::Unvalidated(inner) => inner.writes_documents(),
+            _ => false,
+        }
+    }
+
+    /// Returns the command that writes the same without validation.
+    pub fn without_validation(self) -> Self {
+        match self {
+            Self::Unvalidated(_) => self,
+            validated => Self::Unvalidated(Box::new(validated)),
+        }
     }
 }
 

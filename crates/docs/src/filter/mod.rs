@@ -310,7 +310,8 @@ impl Comparison {
     }
 }
 
-fn is_nan(value: RawValue<'_>) -> bool {
+/// Returns whether a value is a number that is not a number.
+pub(crate) fn is_nan(value: RawValue<'_>) -> bool {
     match value.tag {
         tag::DOUBLE => value.f64().is_nan(),
         // NaN has all of the five bits after the sign set

@@ -28,12 +28,14 @@ pub(crate) struct Rows {
     pages: PageTree<[Row; PAGE_ROWS]>,
     /// Number of rows, with those of deleted documents.
     len: usize,
+    /// All rows before this one are empty.
+    oldest: usize,
     by_id: IdIndex,
 }
 
 impl Rows {
     pub fn new() -> Self {
-        Self { pages: PageTree::new(), len: 0, by_id: IdIndex::new() }
+        Self { pages: PageTree::new(), len: 0, oldest: 0, by_id: IdIndex::new() }
     }
 
     /// Returns the number of documents.
@@ -44,6 +46,18 @@ impl Rows {
     /// Returns the number of rows of deleted documents.
     pub fn empty(&self) -> usize {
         self.len - self.by_id.len()
+    }
+
+    /// Returns the row of the first document. Takes constant time on average over the deletes before it.
+    pub fn oldest(&mut self) -> Option<RowIndex> {
+        while self.oldest < self.len {
+            let row = RowIndex::try_from(self.oldest).ok()?;
+            if self.get(row).is_some() {
+                return Some(row);
+            }
+            self.oldest += 1;
+        }
+        None
     }
 
     /// Returns the row of the next insert; `None` if there can be no more.
@@ -120,7 +134,15 @@ impl Rows {
 
     /// Iterates over rows and documents in order of insertion.
     pub fn iter(&self) -> RowIter<'_> {
-        RowIter { rows: self, page: [].iter(), next: 0 }
+        self.iter_from(0)
+    }
+
+    /// Iterates as [`Self::iter`] does, from a row on.
+    pub fn iter_from(&self, row: RowIndex) -> RowIter<'_> {
+        let row = row as usize;
+        let begun = self.pages.get(row / PAGE_ROWS).filter(|_| !row.is_multiple_of(PAGE_ROWS));
+        let page = begun.map_or([].iter(), |page| page[row % PAGE_ROWS..].iter());
+        RowIter { rows: self, page, next: row }
     }
 }
 

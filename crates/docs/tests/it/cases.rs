@@ -1,7 +1,7 @@
 //! Cases as text: documents, an operation, its result.
 //!
 //! A file in `tests/cases` is a list of paragraphs. `docs` starts a new collection with the documents below
-//! it (and may have a definition: `docs {"shard_key": "k"}`); every other paragraph is one operation and its
+//! it (and may have a definition: `docs {"shard_key": "k", "options": {…}}`); every other paragraph is one operation and its
 //! expected result after `=>`:
 //!
 //! - `find FILTER [OPTIONS]` documents, or an error; options are `sort`, `projection`, `skip`, `limit`
@@ -11,8 +11,9 @@
 //! - `modify FILTER CHANGE [OPTIONS]` the document before and after; `CHANGE` may be `"remove"`, options are `sort`, `upsert`
 //! - `eval EXPRESSION` its value on each document, one in a line; `-` for no value
 //! - `index SPEC`, `drop_index NAME` `ok` or the error
-//! - `explain FILTER [SORT]` the plan
+//! - `explain FILTER [SORT]` the plan; `stages FILTER [OPTIONS]`, `count_stages FILTER` the plan as MongoDB shows it
 //! - `all` every document
+//! - `change CHANGE` changes the definition, `expire` deletes what has expired; `unvalidated DOCUMENT` inserts it anyway
 //!
 //! Values are Extended JSON; results write long integers as `$numberLong` and doubles with a dot. Run with
 //! `UPDATE_CASES=1` to write the actual results into the files, then read the difference.
@@ -24,8 +25,8 @@ use std::path::Path;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use bytes::Bytes;
 use tidemill_docs::{
-    CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, Expression, Filter, FindOptions, IndexSpec,
-    Limits, Modification, Projection, SortOrder, Store, Variables,
+    CollectionChange, CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, ExplainQuery, Expression,
+    Filter, FindOptions, IndexSpec, Limits, Modification, Projection, SortOrder, Store, Variables,
 };
 use tidemill_types::Timestamp;
 
@@ -93,6 +94,9 @@ impl Runner {
         let mut spec = CollectionSpec::new("c");
         if let Some(Bson::Document(options)) = args.first() {
             spec.shard_key = options.get_str("shard_key").ok().map(str::to_owned);
+            if let Some(options) = options.get("options") {
+                spec.options = bson::deserialize_from_bson(options.clone()).unwrap();
+            }
         }
         self.store.create_collection(&spec).unwrap();
         for doc in docs {
@@ -210,12 +214,41 @@ impl Runner {
                 let index: IndexSpec = bson::deserialize_from_bson(arg(0).clone()).unwrap();
                 self.apply(&Command::CreateIndex { collection, index })
             }
+            "change" => {
+                let change: CollectionChange = bson::deserialize_from_bson(arg(0).clone()).unwrap();
+                self.apply(&Command::Modify { collection, change })
+            }
+            "expire" => self.apply(&Command::Expire { collection }),
+            "unvalidated" => {
+                let insert = Command::Insert { collection, docs: vec![bytes(arg(0))], ordered: true };
+                self.apply(&insert.without_validation())
+            }
             "drop_index" => {
                 self.apply(&Command::DropIndex { collection, name: arg(0).as_str().unwrap().to_owned() })
             }
             "explain" => {
                 let sort = SortOrder::parse(&RawDocumentBuf::try_from(&options(1)).unwrap())?;
                 Ok(self.store.collection("c").unwrap().explain(&filter(arg(0))?, &sort).to_string())
+            }
+            "stages" | "count_stages" => {
+                let (options, filter_document) = (options(1), bytes(arg(0)));
+                let raw = |name: &str| {
+                    options.get_document(name).ok().map(|d| RawDocumentBuf::try_from(d).unwrap())
+                };
+                let projection = raw("projection");
+                let filter = filter(arg(0))?;
+                let query = ExplainQuery {
+                    filter: &filter,
+                    options: &find_options(&options, &filter)?,
+                    filter_document: document(&filter_document),
+                    sort_document: &raw("sort").unwrap_or_default(),
+                    projection_document: projection.as_deref(),
+                    counts: op == "count_stages",
+                };
+                let found = self.store.collection("c").unwrap().explain_query(&query, true)?;
+                let (returned, keys, docs) = (found.returned, found.keys_examined, found.docs_examined);
+                let counts = format!("returned {returned} keys {keys} documents {docs}");
+                Ok(lines(&[found.winning_plan.into_bytes().into()]) + &counts)
             }
             other => panic!("unknown operation {other:?}"),
         }

@@ -3,8 +3,10 @@
 use std::io::{self, Read, Write};
 
 use bson::{doc, rawdoc};
-use tidemill_docs::{CollectionSpec, DocBytes, Filter, FindOptions, IndexSpec, Limits, Store};
-use tidemill_types::{ErrorKind, Value};
+use tidemill_docs::{
+    BsonDocument, CollectionSpec, Command, DocBytes, Filter, FindOptions, IndexSpec, Limits, Store,
+};
+use tidemill_types::{ErrorKind, Timestamp, Value};
 
 fn bytes(doc: bson::Document) -> DocBytes {
     bson::serialize_to_vec(&doc).unwrap().into()
@@ -141,4 +143,39 @@ fn the_first_version_can_be_read() {
     if std::env::var_os("UPDATE_CASES").is_none() {
         assert_eq!(written(&store), file);
     }
+}
+
+#[test]
+fn every_option_of_an_index_is_kept() {
+    let mut store = Store::new(Limits::default());
+    store.create_collection(&CollectionSpec::new("c")).unwrap();
+    let index = |name: &str, path: &str| IndexSpec { name: name.into(), ..IndexSpec::ascending(path) };
+    let document = |filter: bson::RawDocumentBuf| Some(BsonDocument::new(&filter));
+    for spec in [
+        IndexSpec { sparse: true, unique: true, hidden: true, ..index("sparse", "a") },
+        IndexSpec { hashed: Some("a".into()), ..index("hashed", "a") },
+        IndexSpec { partial_filter: document(rawdoc! { "a": { "$gt": 5 } }), ..index("partial", "b") },
+        IndexSpec { wildcard_projection: document(rawdoc! { "a": 1 }), ..index("wildcard", "$**") },
+        IndexSpec { expire_after_seconds: Some(60), ..index("expiry", "t") },
+        IndexSpec { collation: document(rawdoc! { "locale": "en" }), ..index("collation", "b") },
+    ] {
+        let command = Command::CreateIndex { collection: "c".into(), index: spec };
+        assert_eq!(Command::from_bytes(&command.to_bytes().unwrap()).unwrap(), command);
+        store.apply(&command, Timestamp(0)).unwrap();
+    }
+    let c = store.collection_mut("c").unwrap();
+    for (id, a) in [(1, 3), (2, 7)] {
+        c.insert(bytes(doc! { "_id": id, "a": a, "b": "x" })).unwrap();
+    }
+    let loaded = Store::read_from(&mut written(&store).as_slice(), Limits::default()).unwrap();
+    assert_eq!(loaded.collection("c").unwrap().spec(), store.collection("c").unwrap().spec());
+    assert_eq!(loaded.bytes(), store.bytes());
+}
+
+#[test]
+fn an_index_without_options_is_written_as_it_always_was() {
+    let plain = bson::serialize_to_document(&IndexSpec::ascending("a")).unwrap();
+    assert_eq!(plain, doc! { "name": "a_1", "fields": [["a", "ascending"]], "unique": false });
+    let collection = bson::serialize_to_document(&CollectionSpec::new("c")).unwrap();
+    assert_eq!(collection, doc! { "name": "c", "shard_key": null, "replicated": false, "indexes": [] });
 }

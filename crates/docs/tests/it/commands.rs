@@ -3,11 +3,19 @@
 use bson::oid::ObjectId;
 use bson::{doc, rawdoc};
 use bytes::Bytes;
-use tidemill_docs::{CollectionSpec, Command, DocBytes, IndexSpec, Limits, Modification, Store};
+use tidemill_docs::{
+    BsonDocument, CappedSize, CollectionChange, CollectionOptions, CollectionSpec, Command, DocBytes,
+    IndexChange, IndexSpec, Limits, Modification, Store, ValidationAction, ValidationLevel, ViewSpec,
+};
 use tidemill_types::{ErrorKind, Timestamp};
 
 fn bytes(doc: bson::Document) -> DocBytes {
     bson::serialize_to_vec(&doc).unwrap().into()
+}
+
+/// Returns a value with that many levels.
+fn deep(levels: usize) -> bson::Bson {
+    (0..levels).fold(bson::Bson::Int32(1), |inner, _| doc! { "d": inner }.into())
 }
 
 fn all() -> Vec<Command> {
@@ -66,7 +74,42 @@ fn all() -> Vec<Command> {
         Command::Delete { collection: collection.clone(), filter: bytes(doc! {}), multi: false },
         Command::CreateIndex { collection: collection.clone(), index: IndexSpec::ascending("x") },
         Command::DropIndex { collection: collection.clone(), name: "x_1".into() },
-        Command::Drop { collection },
+        Command::Modify {
+            collection: collection.clone(),
+            change: CollectionChange {
+                validator: Some(BsonDocument::new(&rawdoc! { "n": { "$gt": 1 } })),
+                validation_level: Some(ValidationLevel::Moderate),
+                validation_action: Some(ValidationAction::Warn),
+                capped: Some(CappedSize { bytes: 4096, documents: Some(5) }),
+                index: Some(IndexChange {
+                    name: "a.b_1".into(),
+                    expire_after_seconds: Some(60),
+                    hidden: Some(true),
+                }),
+                view: None,
+            },
+        },
+        Command::Expire { collection: collection.clone() },
+        Command::Insert {
+            collection: collection.clone(),
+            docs: vec![bytes(doc! { "_id": 5, "deep": deep(90) })],
+            ordered: true,
+        }
+        .without_validation(),
+        Command::Rename { collection, to: "arrivals".into(), drop_target: true },
+        Command::CreateCollection(CollectionSpec {
+            options: CollectionOptions {
+                view: Some(ViewSpec {
+                    on: "arrivals".into(),
+                    pipeline: vec![BsonDocument::new(&rawdoc! { "$match": { "a": 1 } })],
+                }),
+                ..CollectionOptions::default()
+            },
+            uuid: Some(bson::Uuid::from_bytes([9; 16])),
+            ..CollectionSpec::new("view")
+        }),
+        Command::Drop { collection: "view".into() },
+        Command::Drop { collection: "arrivals".into() },
     ]
 }
 
@@ -129,4 +172,33 @@ fn unknown_collections_are_named_with_what_was_meant() {
     store.create_collection(&other).unwrap();
     other.replicated = true;
     assert_eq!(store.create_collection(&other).unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[test]
+fn a_renamed_collection_keeps_documents_indexes_and_identity() {
+    let mut store = Store::new(Limits::default());
+    let old = CollectionSpec {
+        indexes: vec![IndexSpec::ascending("a")],
+        uuid: Some(bson::Uuid::from_bytes([1; 16])),
+        ..CollectionSpec::new("old")
+    };
+    for spec in [&old, &CollectionSpec::new("taken")] {
+        store.create_collection(spec).unwrap();
+        store.collection_mut(&spec.name).unwrap().insert(bytes(doc! { "_id": 1, "in": &spec.name })).unwrap();
+    }
+    let before = store.bytes();
+    let mut rename = |to: &str, drop_target| {
+        let command = Command::Rename { collection: "old".into(), to: to.into(), drop_target };
+        store.apply(&command, Timestamp(0)).map_err(|e| e.code())
+    };
+    assert_eq!(rename("taken", false), Err(48));
+    assert_eq!(rename("old", true), Err(20));
+    assert_eq!(rename("a$b", true), Err(2));
+    rename("taken", true).unwrap();
+    assert_eq!(rename("other", false), Err(26));
+    assert_eq!(store.collection_names().collect::<Vec<_>>(), ["taken"]);
+    let renamed = store.collection("taken").unwrap();
+    assert_eq!(renamed.spec(), &CollectionSpec { name: "taken".into(), ..old });
+    assert_eq!(renamed.documents(), [bytes(doc! { "_id": 1, "in": "old" })]);
+    assert!(store.bytes() < before, "what was dropped is released");
 }

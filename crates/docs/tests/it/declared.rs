@@ -12,6 +12,7 @@ fn index(fields: &[&str], unique: bool) -> IndexSpec {
         name: fields.iter().map(|f| format!("{f}_1")).collect::<Vec<_>>().join("_"),
         fields: fields.iter().map(|f| ((*f).to_owned(), Direction::Ascending)).collect(),
         unique,
+        ..IndexSpec::default()
     }
 }
 

@@ -6,7 +6,8 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tidemill_docs::{
-    CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits, SortOrder, Store, Update,
+    BsonDocument, CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits, SortOrder,
+    Store, Update,
 };
 use tidemill_types::{Timestamp, Value};
 
@@ -103,7 +104,7 @@ fn indexes() -> Vec<IndexSpec> {
     let index = |fields: &[(&str, Direction)]| IndexSpec {
         name: format!("{fields:?}"),
         fields: fields.iter().map(|(p, d)| ((*p).to_owned(), *d)).collect(),
-        unique: false,
+        ..IndexSpec::default()
     };
     let (up, down) = (Direction::Ascending, Direction::Descending);
     vec![
@@ -112,6 +113,16 @@ fn indexes() -> Vec<IndexSpec> {
         index(&[("b", down)]),
         index(&[("a.b", up)]),
         index(&[("a.0", up), ("a.b", down)]),
+        index(&[("a.b", up), ("a", up), ("b", up)]),
+        IndexSpec { sparse: true, ..index(&[("b", up), ("a", down)]) },
+        IndexSpec { hashed: Some("b".into()), ..index(&[("b", up)]) },
+        IndexSpec { hashed: Some("a".into()), ..index(&[("b", up), ("a", up)]) },
+        index(&[("$**", up)]),
+        index(&[("a.$**", down)]),
+        IndexSpec {
+            partial_filter: Some(BsonDocument::new(&bson::rawdoc! { "b": { "$gt": 0 } })),
+            ..index(&[("a", up)])
+        },
     ]
 }
 
@@ -301,9 +312,21 @@ fn changed(old: Option<&Bson>, change: &Change) -> Result<Option<Bson>, ()> {
         }
         (Change::Inc(n), Some(Bson::Int64(old))) => Bson::Int64(old.checked_add((*n).into()).ok_or(())?),
         (Change::Inc(n), Some(Bson::Double(old))) => Bson::Double(old + f64::from(*n)),
+        (Change::Inc(n), Some(Bson::Decimal128(old))) => Bson::Decimal128(decimal_sum(&old.to_string(), *n)),
         (Change::Inc(_), Some(_)) => return Err(()),
         (Change::Push(v), None) => Bson::Array(vec![v.clone()]),
         (Change::Push(v), Some(Bson::Array(old))) => Bson::Array(old.iter().chain([v]).cloned().collect()),
         (Change::Push(_), Some(_)) => return Err(()),
     }))
+}
+
+/// Adds to a decimal that [`value`] makes.
+fn decimal_sum(old: &str, n: i32) -> bson::Decimal128 {
+    if old == "NaN" {
+        return old.parse().unwrap();
+    }
+    let (whole, fraction) = old.split_once('.').unwrap_or((old, ""));
+    let unscaled: i128 = format!("{whole}{fraction}").parse().unwrap();
+    let sum = unscaled + i128::from(n) * 10_i128.pow(fraction.len() as u32);
+    format!("{sum}E-{}", fraction.len()).parse().unwrap()
 }

@@ -205,9 +205,9 @@ impl ChangeLog {
         Ok(())
     }
 
-    /// Tells followers that there are new changes to see.
+    /// Tells followers of changes, and readers at the end of a capped collection, that there may be something new.
     pub fn notify(&self) {
-        if self.is_enabled() {
+        if self.published.receiver_count() > 0 {
             self.published.send_replace(());
         }
     }

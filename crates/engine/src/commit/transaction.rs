@@ -82,21 +82,20 @@ impl Transaction {
     }
 
     fn apply(&mut self, command: Command) -> Result<CommandOutcome> {
-        if matches!(
-            command,
-            Command::CreateCollection(_)
-                | Command::Drop { .. }
-                | Command::CreateIndex { .. }
-                | Command::DropIndex { .. }
-        ) {
+        if !command.writes_documents() {
             return Err(Error::invalid(
-                "collections and indexes cannot be created or dropped in a transaction: do it before",
+                "collections and indexes cannot be created, changed or dropped in a transaction: do it before",
             ));
         }
-        if let Command::Insert { collection, .. } = &command
-            && self.documents.spec(collection).is_err()
-        {
-            self.create_collection(collection)?;
+        let collection = command.collection();
+        match self.documents.spec(collection) {
+            Err(_) if command.inserts() => self.create_collection(collection)?,
+            Ok(spec) if spec.options.capped.is_some() => {
+                return Err(Error::invalid(format!(
+                    "`{collection}` is a capped collection: a transaction cannot write to it"
+                )));
+            }
+            _ => {}
         }
         let same = collection_spec_of(&self.documents, &command)?.is_some_and(|spec| spec.replicated);
         let routed = route(&self.core, &self.documents, command)?;

@@ -2,7 +2,7 @@
 
 use bson::Bson;
 use bson::raw::RawDocument;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, get_path};
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, ViewSpec, get_path};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Result, Timestamp};
 
@@ -10,9 +10,7 @@ use super::{DocumentCollection, Engine};
 use crate::CollectionInfo;
 use crate::changes::{ChangeScope, ChangeStart, ChangeStream};
 use crate::commit::{SessionWrite, Transaction};
-use crate::document_routing::{
-    RoutedCommand, collection_of, collection_spec_of, merge_outcomes, route, route_to_all,
-};
+use crate::document_routing::{RoutedCommand, collection_spec_of, merge_outcomes, route, route_to_all};
 use crate::document_snapshot::DocumentSnapshot;
 use crate::documents::bad_bson;
 use crate::entry::Entry;
@@ -54,6 +52,12 @@ impl Engine {
     /// Errors: `NotFound` for an unknown collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
         self.core.collection_spec(name)
+    }
+
+    /// Returns the definition of the view of that name; `None` for a collection, or if there is none.
+    pub fn view(&self, name: &str) -> Option<ViewSpec> {
+        let view = self.core.partitions()[0].view();
+        view.documents.collection(name)?.spec().options.view.clone()
     }
 
     /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is
@@ -175,10 +179,8 @@ impl Engine {
         session: Option<&SessionWrite>,
     ) -> Result<CommandOutcome> {
         let core = &self.core;
-        if let Command::Insert { collection, .. } = &command
-            && core.collection_spec(collection).is_err()
-        {
-            let spec = CollectionSpec::new(collection.clone());
+        if command.inserts() && core.collection_spec(command.collection()).is_err() {
+            let spec = CollectionSpec::new(command.collection());
             self.run_commands(route_to_all(core, &Command::CreateCollection(spec)), true, durability, None)?;
         }
         let documents = self.document_snapshot();
@@ -201,7 +203,7 @@ impl Engine {
             }
             let filter = RawDocument::from_bytes(&filter).map_err(bad_bson)?;
             let first = FindOptions { limit: Some(1), ..FindOptions::default() };
-            if self.find_documents(collection_of(&command), filter, &first)?.is_empty() {
+            if self.find_documents(command.collection(), filter, &first)?.is_empty() {
                 return Ok(outcome);
             }
         }
@@ -246,6 +248,7 @@ fn searched_filter(command: &Command) -> Option<&DocBytes> {
         | Command::Delete { filter, multi: false, .. }
         | Command::Replace { filter, upsert: false, .. }
         | Command::FindAndModify { filter, upsert: false, .. } => Some(filter),
+        Command::Unvalidated(inner) => searched_filter(inner),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Background jobs: flushes, sinks, checkpoints, aggregate rules, the watch on disk space.
+//! Background jobs: flushes, sinks, checkpoints, aggregate rules, expiry of documents, the watch on disk space.
 //!
 //! One dispatcher starts every job when it is due. Jobs of one queue never run at the same time, and each class of jobs
 //! has its own threads, so that a slow aggregate rule delays no flush and a flush of one table delays no other table.
@@ -6,6 +6,7 @@
 pub mod aggregate_rules;
 pub mod checkpoint;
 mod disk_space;
+mod expiry;
 pub mod flush;
 mod scheduler;
 pub mod sinks;
@@ -24,6 +25,8 @@ use scheduler::{Job, JobClass, Schedule};
 const RULES_AT_ONCE: usize = 2;
 /// How often the free space of the disk is measured.
 const DISK_SPACE_INTERVAL: Duration = Duration::from_millis(50);
+/// How often documents that have expired are looked for.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Sinks that are written at the same time.
 const SINKS_AT_ONCE: usize = 4;
 /// How often a sink is written for which nothing waits: its file is opened, and a failure is noticed to be over.
@@ -74,6 +77,12 @@ fn all(core: &Core) -> Vec<Job> {
         class: JobClass::Watch,
         schedule: Schedule::every(flush_interval),
         run: Box::new(crate::query_info::report_lossy_queries),
+    });
+    jobs.push(Job {
+        name: "expiry".into(),
+        class: JobClass::Watch,
+        schedule: Schedule::every(EXPIRY_INTERVAL),
+        run: Box::new(expiry::run),
     });
     jobs.push(Job {
         name: "disk space".into(),

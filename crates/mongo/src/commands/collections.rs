@@ -8,7 +8,7 @@ use tidemill_docs::{CollectionSpec, Command, DocBytes, Filter};
 use tidemill_engine::CollectionInfo;
 use tidemill_types::ErrorKind;
 
-use super::write;
+use super::{collection_options, write};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
 use crate::namespace::{DEFAULT_DATABASE, SYSTEM_DATABASES, check_database, split_stored_name};
@@ -17,49 +17,49 @@ use crate::session::Session;
 use crate::shared::Shared;
 
 pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
-    const OPTIONS: [&str; 12] = [
+    const REFUSED: [&str; 4] = ["timeseries", "expireAfterSeconds", "clusteredIndex", "encryptedFields"];
+    const OPTIONS: [&str; 13] = [
+        "changeStreamPreAndPostImages",
         "capped",
-        "timeseries",
-        "expireAfterSeconds",
-        "clusteredIndex",
         "size",
         "max",
-        "storageEngine",
         "validator",
         "validationLevel",
         "validationAction",
         "viewOn",
         "pipeline",
+        "collation",
+        // have no effect here
+        "autoIndexId",
+        "idIndex",
+        "indexOptionDefaults",
     ];
-    call.allow(
-        &[
-            OPTIONS.as_slice(),
-            &[
-                "changeStreamPreAndPostImages",
-                "autoIndexId",
-                "idIndex",
-                "indexOptionDefaults",
-                "collation",
-                "encryptedFields",
-            ],
-        ]
-        .concat(),
-    )?;
-    let collection = call.collection()?;
-    if shared.engine.collection_spec(&collection).is_ok() {
-        let message = format!("Collection {} already exists.", call.namespace());
-        return Err(CommandError::new(Code::NamespaceExists, message));
-    }
-    for option in OPTIONS {
+    call.allow(&[REFUSED.as_slice(), &OPTIONS, &["storageEngine"]].concat())?;
+    for option in REFUSED {
         call.refuse(option)?;
     }
+    call.refuse("storageEngine")?;
     call.refuse_collation()?;
     let images = call.document("changeStreamPreAndPostImages")?.map(|images| images.get("enabled"));
     let change_images = images.transpose()?.flatten() == Some(RawBsonRef::Boolean(true));
-    let spec = CollectionSpec { change_images, ..CollectionSpec::new(collection) };
-    let command = Command::CreateCollection(spec);
-    shared.engine.write_documents(command, write::durability(call)?)?;
+    let options = collection_options::parse(shared, call)?;
+    let collection = call.collection()?;
+    if let Ok(old) = shared.engine.collection_spec(&collection) {
+        // as MongoDB: to create again what is there is no error
+        if old.options == options && old.change_images == change_images {
+            return Ok(ok(RawDocumentBuf::new()));
+        }
+        let message = format!("Collection {} already exists with other options.", call.namespace());
+        return Err(CommandError::new(Code::NamespaceExists, message));
+    }
+    let spec = CollectionSpec { options, change_images, ..new_collection(collection) };
+    shared.engine.write_documents(Command::CreateCollection(spec), write::durability(call)?)?;
     Ok(ok(RawDocumentBuf::new()))
+}
+
+/// Returns the definition of a new collection without options.
+pub(super) fn new_collection(name: impl Into<String>) -> CollectionSpec {
+    CollectionSpec { uuid: Some(bson::Uuid::new()), ..CollectionSpec::new(name) }
 }
 
 pub(super) fn drop(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
@@ -86,7 +86,8 @@ pub(super) fn drop_database(shared: &Shared, _: &mut Session, call: &Call<'_>) -
     Ok(ok(reply))
 }
 
-fn of_database(shared: &Shared, database: &str) -> Result<Vec<CollectionInfo>> {
+/// Returns the collections and views of a database.
+pub(super) fn of_database(shared: &Shared, database: &str) -> Result<Vec<CollectionInfo>> {
     check_database(database)?;
     let mut collections = shared.engine.collections();
     collections.retain(|info| split_stored_name(&info.name).0 == database);
@@ -99,15 +100,18 @@ pub(super) fn list_collections(shared: &Shared, _: &mut Session, call: &Call<'_>
     let filter = call.document("filter")?.map(Filter::parse).transpose()?;
     let mut listed: Vec<DocBytes> = Vec::new();
     for info in of_database(shared, call.database)? {
+        // dropped since the names were read
+        let Ok(spec) = shared.engine.collection_spec(&info.name) else { continue };
+        let is_view = spec.options.view.is_some();
         let mut one = RawDocumentBuf::new();
         one.append(cstr!("name"), split_stored_name(&info.name).1);
-        one.append(cstr!("type"), "collection");
+        one.append(cstr!("type"), if is_view { "view" } else { "collection" });
         if !names_only {
-            one.append(cstr!("options"), RawDocumentBuf::new());
-            let mut about = RawDocumentBuf::new();
-            about.append(cstr!("readOnly"), false);
-            one.append(cstr!("info"), about);
-            one.append(cstr!("idIndex"), super::indexes::id_index());
+            one.append(cstr!("options"), collection_options::describe(&spec));
+            one.append(cstr!("info"), collection_options::info(&spec));
+            if !is_view {
+                one.append(cstr!("idIndex"), super::index_spec::id_index());
+            }
         }
         if filter.as_ref().is_none_or(|filter| filter.matches(&one)) {
             listed.push(one.into_bytes().into());
@@ -161,7 +165,9 @@ pub(super) fn coll_stats(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
     let collection = call.collection()?;
     let scale = call.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1);
     let info = shared.engine.collections().into_iter().find(|info| info.name == collection);
-    let indexes = shared.engine.collection_spec(&collection).map_or(0, |spec| spec.indexes.len() + 1);
+    let spec = shared.engine.collection_spec(&collection).ok();
+    let indexes = spec.as_ref().map_or(0, |spec| spec.indexes.len() + 1);
+    let capped = spec.and_then(|spec| spec.options.capped);
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("ns"), call.namespace());
     append_sizes(
@@ -171,6 +177,11 @@ pub(super) fn coll_stats(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
         scale,
     );
     reply.append(cstr!("nindexes"), indexes as i32);
+    reply.append(cstr!("capped"), capped.is_some());
+    if let Some(size) = capped {
+        reply.append(cstr!("maxSize"), (size.bytes / scale).cast_signed());
+        reply.append(cstr!("max"), size.documents.map_or(0, u64::cast_signed));
+    }
     Ok(ok(reply))
 }
 

@@ -37,7 +37,13 @@ pub(super) fn delete(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     Ok(ok(reply))
 }
 
-fn run(shared: &Shared, collection: &str, statement: &Bytes, durability: Option<Durability>) -> Result<u64> {
+/// Runs one statement, `{ q, limit }`. Returns the number of deleted documents.
+pub(super) fn run(
+    shared: &Shared,
+    collection: &str,
+    statement: &Bytes,
+    durability: Option<Durability>,
+) -> Result<u64> {
     let bytes = tidemill_docs::validate(statement.clone())?;
     let statement = RawDocument::from_bytes(&bytes)?;
     let Some(RawBsonRef::Document(filter)) = statement.get("q")? else {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::{FindOptions, Key};
+use tidemill_docs::{DocBytes, FindOptions, Key};
 use tidemill_types::Value;
 
 use super::find;
@@ -18,16 +18,21 @@ pub(super) fn distinct(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     call.allow(&["key", "query", "collation", "hint"])?;
     call.refuse_collation()?;
     let collection = call.collection()?;
+    let filter = call.document("query")?.unwrap_or_else(|| find::empty());
+    let found = find::find_documents(shared, &collection, filter, &FindOptions::default())?;
+    reply(&found, call)
+}
+
+/// Returns the reply with the distinct values of the documents.
+pub(super) fn reply(found: &[DocBytes], call: &Call<'_>) -> Result<RawDocumentBuf> {
     let Some(key) = call.text("key")? else {
         return Err(CommandError::new(
             Code::MissingField,
             "BSON field 'distinct.key' is missing but a required field",
         ));
     };
-    let filter = call.document("query")?.unwrap_or_else(|| find::empty());
-    let found = find::find_documents(shared, &collection, filter, &FindOptions::default())?;
     let mut values = BTreeMap::new();
-    for document in &found {
+    for document in found {
         visit(RawBsonRef::Document(RawDocument::from_bytes(document)?), key, &mut |value| {
             values.entry(Key::of(&Value::from_bson(value))).or_insert(value);
         })?;

@@ -9,11 +9,12 @@ use tidemill_types::{ErrorKind, Value};
 
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
-use crate::reply::{first_batch, next_batch, ok};
+use crate::reply::{first_batch, first_tailable_batch, next_batch, ok};
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
+use crate::tail::Tail;
 
-/// How long a `getMore` waits for changes if it does not say.
+/// How long a `getMore` waits for something new if it does not say.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
 /// How long it waits at most.
 const AWAIT_MAX: Duration = Duration::from_secs(600);
@@ -45,7 +46,7 @@ const FIELDS: [&str; 22] = [
 
 pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&FIELDS)?;
-    for field in ["max", "min", "returnKey", "showRecordId", "tailable", "awaitData"] {
+    for field in ["max", "min", "returnKey", "showRecordId"] {
         call.refuse(field)?;
     }
     call.refuse_collation()?;
@@ -66,6 +67,13 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         skip: call.count("skip")?.unwrap_or(0),
         limit: call.count("limit")?.filter(|limit| *limit > 0),
     };
+    if call.flag("tailable", false)? {
+        return tailable(shared, call, collection, parsed, options);
+    }
+    if call.flag("awaitData", false)? {
+        let message = "Cannot set 'awaitData' without also setting 'tailable'";
+        return Err(CommandError::new(Code::FailedToParse, message));
+    }
     let found = find_parsed(shared, &collection, &parsed, &options)?;
     first_batch(
         &shared.cursors,
@@ -83,7 +91,7 @@ fn find_by_id(
     collection: &str,
     filter: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>> {
-    const OTHERS: [&str; 5] = ["projection", "skip", "hint", "batchSize", "collation"];
+    const OTHERS: [&str; 6] = ["projection", "skip", "hint", "batchSize", "collation", "tailable"];
     if !is_by_id(filter) || OTHERS.iter().any(|field| call.get(field).is_some()) {
         return Ok(None);
     }
@@ -120,6 +128,24 @@ pub(super) fn find_parsed(
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         found => Ok(found?),
     }
+}
+
+/// Opens a cursor that goes on with the documents that are inserted later.
+fn tailable(
+    shared: &Shared,
+    call: &Call<'_>,
+    collection: String,
+    filter: Filter,
+    options: FindOptions,
+) -> Result<RawDocumentBuf> {
+    let natural = options.sort.is_empty() && options.skip == 0 && options.limit.is_none();
+    if !natural || call.flag("singleBatch", false)? {
+        let message = "a tailable cursor returns documents as they were inserted: no sort, skip, limit and single batch";
+        return Err(CommandError::new(Code::BadValue, message));
+    }
+    let waits = call.flag("awaitData", false)?;
+    let (documents, tail) = Tail::begin(shared, collection, filter, options.projection, waits)?;
+    first_tailable_batch(&shared.cursors, call.namespace(), documents, tail, call.count("batchSize")?)
 }
 
 /// Returns the documents that match; none if there is no such collection.
@@ -175,13 +201,13 @@ pub(super) fn get_more(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     next_batch(shared, id, &namespace, call.count("batchSize")?)
 }
 
-/// Returns the cursor over changes that a `getMore` reads, and how long it waits for some.
-pub(crate) fn await_changes(shared: &ServerState, call: &Call<'_>) -> Option<(i64, Duration)> {
+/// Returns the cursor that a `getMore` reads if it is one that waits for something new, and how long it waits.
+pub(crate) fn awaited_cursor(shared: &ServerState, call: &Call<'_>) -> Option<(i64, Duration)> {
     if call.name != "getMore" {
         return None;
     }
     let id = call.get("getMore")?.as_i64()?;
-    shared.cursors.awaits_changes(id)?;
+    shared.cursors.awaits_more(id)?;
     let wait = call.count("maxTimeMS").ok()?.map_or(AWAIT_DEFAULT, Duration::from_millis);
     Some((id, wait.min(AWAIT_MAX)))
 }

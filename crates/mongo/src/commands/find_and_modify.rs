@@ -7,9 +7,10 @@ use bytes::Bytes;
 use tidemill_docs::{Command, CommandOutcome, DocBytes, Modification};
 use tidemill_types::ErrorKind;
 
+use super::find;
 use super::update::{change_of, require_collection};
-use super::{find, write};
-use crate::error::{Code, CommandError, Result};
+use super::write::WriteOptions;
+use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
 use crate::reply::ok;
 use crate::session::Session;
@@ -37,7 +38,7 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
     call.refuse("let")?;
     call.refuse_collation()?;
     let collection = call.collection()?;
-    let durability = write::durability(call)?;
+    let write = WriteOptions::of(call)?;
     let (remove, upsert, new) =
         (call.flag("remove", false)?, call.flag("upsert", false)?, call.flag("new", false)?);
     let update = call.get("update");
@@ -61,7 +62,7 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
     };
     let fields = find::projection(call, "fields")?;
     if upsert {
-        require_collection(shared, &collection, durability)?;
+        require_collection(shared, &collection, write.durability)?;
     }
     let bytes = |document: &RawDocument| Bytes::copy_from_slice(document.as_bytes());
     let command = Command::FindAndModify {
@@ -72,12 +73,12 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
         upsert,
         upsert_id: upsert.then(ObjectId::new),
     };
-    let outcome = match shared.engine.write_documents(command, durability) {
+    let outcome = match shared.engine.write_documents(write.command(command), write.durability) {
         Err(error) if error.kind() == ErrorKind::NotFound => CommandOutcome::default(),
         outcome => outcome?,
     };
     if let Some(failed) = outcome.errors.into_iter().next() {
-        return Err(failed.error.into());
+        return WriteError::from(failed.error).reply();
     }
     let shown: Option<&DocBytes> = if new { outcome.after.as_ref() } else { outcome.before.as_ref() };
     let mut last = RawDocumentBuf::new();

@@ -1,11 +1,13 @@
 //! `insert`.
 
-use bson::cstr;
 use bson::raw::{RawDocument, RawDocumentBuf};
-use tidemill_docs::{Command, DocBytes};
+use bson::{cstr, rawdoc};
+use tidemill_docs::{Command, DocBytes, DocsError, DuplicateKey};
 
-use super::write::{self, WriteErrors};
-use crate::error::{Code, CommandError, Result};
+use super::index_spec::ID_INDEX;
+use super::update::require_collection;
+use super::write::{self, WriteErrors, WriteOptions};
+use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
 use crate::reply::ok;
 use crate::session::Session;
@@ -15,12 +17,30 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     call.allow(&write::FIELDS)?;
     let collection = call.collection()?;
     let ordered = call.flag("ordered", true)?;
-    let durability = write::durability(call)?;
+    let write = WriteOptions::of(call)?;
+    let (inserted, failed) =
+        insert_documents(shared, &collection, call.documents("documents")?, ordered, write)?;
     let mut errors = WriteErrors::default();
+    failed.into_iter().for_each(|(index, error)| errors.push(index, error));
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("n"), inserted as i32);
+    errors.append_to(&mut reply);
+    Ok(ok(reply))
+}
+
+/// Inserts documents into the collection with this name in the store. Returns how many, and the errors of the others by their
+/// position.
+pub(super) fn insert_documents(
+    shared: &Shared,
+    collection: &str,
+    sent: Vec<DocBytes>,
+    ordered: bool,
+    write: WriteOptions,
+) -> Result<(u64, Vec<(usize, WriteError)>)> {
+    let mut errors: Vec<(usize, WriteError)> = Vec::new();
     let mut documents = Vec::new();
     // position of each document in the request
     let mut indexes = Vec::new();
-    let sent = call.documents("documents")?;
     if sent.is_empty() {
         let message = "Write batch sizes must be between 1 and 100000. Got 0 operations.";
         return Err(CommandError::new(Code::InvalidLength, message));
@@ -31,33 +51,30 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
                 documents.push(with_id_first(document)?);
                 indexes.push(index);
             }
-            Err(error) => errors.push(index, error),
+            Err(error) => errors.push((index, error.into())),
         }
         if ordered && !errors.is_empty() {
             break;
         }
     }
     // partitions insert side by side and do not know of each other's errors, but an ordered insert ends at its first one
-    if ordered && let Some(at) = shared.engine.first_duplicate(&collection, &documents)? {
-        let error = duplicate(call, &documents[at])?;
-        errors = WriteErrors::default();
-        errors.push(indexes[at], error);
+    if ordered && let Some(at) = shared.engine.first_duplicate(collection, &documents)? {
+        let error = duplicate(collection, &documents[at])?;
+        errors = vec![(indexes[at], error)];
         documents.truncate(at);
     }
     let mut inserted = 0;
     if !documents.is_empty() {
-        let command = Command::Insert { collection, docs: documents, ordered };
-        let outcome = shared.engine.write_documents(command, durability)?;
+        require_collection(shared, collection, write.durability)?;
+        let command = Command::Insert { collection: collection.to_owned(), docs: documents, ordered };
+        let outcome = shared.engine.write_documents(write.command(command), write.durability)?;
         inserted = outcome.inserted;
         for failed in outcome.errors {
             let index = indexes.get(failed.index).copied().unwrap_or(failed.index);
-            errors.push(index, failed.error);
+            errors.push((index, failed.error.into()));
         }
     }
-    let mut reply = RawDocumentBuf::new();
-    reply.append(cstr!("n"), inserted as i32);
-    errors.append_to(&mut reply);
-    Ok(ok(reply))
+    Ok((inserted, errors))
 }
 
 /// Moves `_id` to the front, where MongoDB keeps it.
@@ -80,12 +97,17 @@ fn with_id_first(document: DocBytes) -> Result<DocBytes> {
     Ok(moved.into_bytes().into())
 }
 
-fn duplicate(call: &Call<'_>, document: &DocBytes) -> Result<CommandError> {
-    let id = RawDocument::from_bytes(document)?.get("_id")?.map(bson::Bson::try_from).transpose()?;
-    let id = id.map_or_else(String::new, |id| id.to_string());
-    let message = format!(
-        "E11000 duplicate key error collection: {} index: _id_ dup key: {{ _id: {id} }}",
-        call.namespace()
-    );
-    Ok(CommandError { code: 11000, message })
+/// Creates the error that the `_id` of a document exists already.
+fn duplicate(collection: &str, document: &DocBytes) -> Result<WriteError> {
+    let mut key_value = RawDocumentBuf::new();
+    if let Some(id) = RawDocument::from_bytes(document)?.get("_id")? {
+        key_value.append(cstr!("_id"), id);
+    }
+    let found = DuplicateKey {
+        collection: collection.to_owned(),
+        index: ID_INDEX.to_owned(),
+        key_pattern: rawdoc! { "_id": 1 }.into_bytes().into(),
+        key_value: key_value.into_bytes().into(),
+    };
+    Ok(DocsError::duplicate_key(found).into())
 }

@@ -1,21 +1,31 @@
 //! Commands, one file each or one for a few that belong together.
 
+mod administration;
 mod aggregate;
+mod bulk_write;
 pub(crate) mod change_stream;
+mod coll_mod;
+mod collection_options;
 mod collections;
 mod count;
 mod delete;
 mod diagnostics;
 mod distinct;
+mod explain;
 pub(crate) mod find;
 mod find_and_modify;
 pub(crate) mod hello;
+mod hint;
+mod index_spec;
 mod indexes;
 mod insert;
 mod pipeline;
+mod rename_collection;
 mod sasl;
 mod sessions;
 mod update;
+mod validate;
+mod views;
 mod write;
 
 use std::sync::Arc;
@@ -82,16 +92,43 @@ commands! {
     Authenticated "count" => count::count, "counts documents";
     Authenticated "distinct" => distinct::distinct, "distinct values of a field";
     Authenticated "aggregate" => aggregate::aggregate, "runs a pipeline";
+    Authenticated "bulkWrite" => bulk_write::bulk_write, "writes to several collections";
+    Authenticated "explain" => explain::explain, "how a command is answered";
     Authenticated "create" => collections::create, "creates a collection";
     Authenticated "drop" => collections::drop, "drops a collection";
     Authenticated "dropDatabase" => collections::drop_database, "drops the collections of a database";
     Authenticated "listCollections" => collections::list_collections, "collections of a database";
     Authenticated "listDatabases" => collections::list_databases, "databases";
+    Authenticated "renameCollection" => rename_collection::rename_collection, "gives a collection another name";
+    Authenticated "collMod" => coll_mod::coll_mod, "changes options of a collection or an index";
+    Authenticated "convertToCapped" => coll_mod::convert_to_capped, "gives a collection a maximum size";
     Authenticated "collStats" => collections::coll_stats, "size of a collection";
     Authenticated "dbStats" => collections::db_stats, "size of a database";
     Authenticated "createIndexes" => indexes::create, "creates indexes";
     Authenticated "listIndexes" => indexes::list, "indexes of a collection";
     Authenticated "dropIndexes" => indexes::drop, "drops indexes";
+    Authenticated "reIndex" => administration::re_index, "indexes of a collection";
+    Authenticated "validate" => validate::validate, "checks documents and indexes of a collection";
+    Authenticated "dbHash" => validate::db_hash, "hashes of the collections of a database";
+    Authenticated "dbhash" => validate::db_hash, "hashes of the collections of a database";
+    Authenticated "currentOp" => administration::current_op, "operations in progress";
+    Authenticated "killOp" => administration::kill_op, "ends an operation";
+    Authenticated "killAllSessions" => sessions::end, "ends sessions";
+    Authenticated "top" => administration::top, "use of the collections";
+    Authenticated "fsync" => administration::fsync, "writes to the disk";
+    Authenticated "profile" => administration::profile, "level of the profiler";
+    Authenticated "getDefaultRWConcern" => administration::get_default_rw_concern, "default concerns";
+    Authenticated "setParameter" => administration::set_parameter, "changes a parameter";
+    Authenticated "replSetGetStatus" => administration::repl_set_get_status, "members of the replica set";
+    Authenticated "usersInfo" => administration::users_info, "the user";
+    Authenticated "rolesInfo" => administration::roles_info, "its role";
+    Authenticated "createUser" => administration::change_users, "not available: there is one user";
+    Authenticated "updateUser" => administration::change_users, "not available: there is one user";
+    Authenticated "dropUser" => administration::change_users, "not available: there is one user";
+    Authenticated "createRole" => administration::change_users, "not available: there is one role";
+    Authenticated "dropRole" => administration::change_users, "not available: there is one role";
+    Authenticated "grantRolesToUser" => administration::change_users, "not available: there is one user";
+    Authenticated "revokeRolesFromUser" => administration::change_users, "not available: there is one user";
     Authenticated "listCommands" => list_commands, "the commands of this server";
     Authenticated "hostInfo" => diagnostics::host_info, "the machine";
     Authenticated "serverStatus" => diagnostics::server_status, "connections and cursors";
@@ -101,33 +138,7 @@ commands! {
 }
 
 /// Names of commands that MongoDB has and this server does not have yet, so that they are told from misspelt ones.
-const MISSING: &[&str] = &[
-    "bulkWrite",
-    "collMod",
-    "convertToCapped",
-    "createRole",
-    "createUser",
-    "currentOp",
-    "dbHash",
-    "dropRole",
-    "dropUser",
-    "explain",
-    "fsync",
-    "grantRolesToUser",
-    "killOp",
-    "mapReduce",
-    "profile",
-    "reIndex",
-    "renameCollection",
-    "replSetGetStatus",
-    "rolesInfo",
-    "setParameter",
-    "shutdown",
-    "top",
-    "updateUser",
-    "usersInfo",
-    "validate",
-];
+const MISSING: &[&str] = &["mapReduce", "shutdown"];
 
 /// Runs the command of a request.
 pub(crate) fn run(
@@ -135,23 +146,34 @@ pub(crate) fn run(
     session: &mut Session,
     call: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
-    let Some(command) = COMMANDS.iter().find(|command| command.name == call.name) else {
-        if MISSING.contains(&call.name) {
-            return Err(CommandError {
-                code: Code::CommandNotFound as i32,
-                message: format!(
-                    "no such command: '{}' (MongoDB has it; this server does not have it yet)",
-                    call.name
-                ),
-            });
-        }
-        return Err(CommandError::new(Code::CommandNotFound, format!("no such command: '{}'", call.name)));
-    };
-    if command.access == Access::Authenticated && !session.authenticated {
+    if command_of(call)?.access == Access::Authenticated && !session.authenticated {
         let message = format!("Command {} requires authentication", call.name);
         return Err(CommandError::new(Code::Unauthorized, message));
     }
-    transactions::run(server, call, &mut |shared| (command.handler)(shared, session, call))
+    transactions::run(server, call, &mut |shared| answer(shared, session, call))
+}
+
+/// Runs a command that was found and allowed, on a collection or a view.
+fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    hint::check(shared, call)?;
+    if let Some(reply) = views::run(shared, session, call) {
+        return reply;
+    }
+    if call.name == "aggregate" && call.flag("explain", false)? {
+        return explain::pipeline(shared, call);
+    }
+    (command_of(call)?.handler)(shared, session, call)
+}
+
+/// Returns the command that a client calls. Errors: there is none of that name.
+fn command_of(call: &Call<'_>) -> Result<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == call.name).ok_or_else(|| {
+        let missing = match MISSING.contains(&call.name) {
+            true => " (MongoDB has it; this server does not have it yet)",
+            false => "",
+        };
+        CommandError::new(Code::CommandNotFound, format!("no such command: '{}'{missing}", call.name))
+    })
 }
 
 /// Returns whether the command takes so little time that the thread of the connections may run it.

@@ -4,11 +4,12 @@ use bson::cstr;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, Modification};
+use tidemill_docs::{Command, CommandOutcome, Modification};
 use tidemill_log::Durability;
 use tidemill_types::ErrorKind;
 
-use super::write::{self, WriteErrors};
+use super::collections::new_collection;
+use super::write::{WriteErrors, WriteOptions};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, refuse_collation, type_name};
 use crate::reply::ok;
@@ -20,12 +21,12 @@ pub(super) fn update(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     call.refuse("let")?;
     let collection = call.collection()?;
     let ordered = call.flag("ordered", true)?;
-    let durability = write::durability(call)?;
+    let write = WriteOptions::of(call)?;
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = RawArrayBuf::new();
     let mut errors = WriteErrors::default();
     for (index, statement) in call.documents("updates")?.iter().enumerate() {
-        match run(shared, &collection, statement, durability) {
+        match run(shared, &collection, statement, write) {
             Ok(outcome) => {
                 matched += outcome.matched;
                 modified += outcome.modified;
@@ -54,11 +55,12 @@ pub(super) fn update(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     Ok(ok(reply))
 }
 
-fn run(
+/// Runs one statement, `{ q, u, multi, upsert }`.
+pub(super) fn run(
     shared: &Shared,
     collection: &str,
     statement: &Bytes,
-    durability: Option<Durability>,
+    write: WriteOptions,
 ) -> Result<CommandOutcome> {
     let statement_bytes = tidemill_docs::validate(statement.clone())?;
     let statement = RawDocument::from_bytes(&statement_bytes)?;
@@ -90,7 +92,7 @@ fn run(
         _ => None,
     };
     if upsert {
-        require_collection(shared, collection, durability)?;
+        require_collection(shared, collection, write.durability)?;
     }
     let upsert_id = upsert.then(ObjectId::new);
     let collection = collection.to_owned();
@@ -108,7 +110,7 @@ fn run(
         }
         Change::Replacement(doc) => Command::Replace { collection, filter, doc, upsert, upsert_id },
     };
-    match shared.engine.write_documents(command, durability) {
+    match shared.engine.write_documents(write.command(command), write.durability) {
         // nothing to update
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(CommandOutcome::default()),
         outcome => Ok(outcome?),
@@ -191,7 +193,7 @@ pub(super) fn require_collection(
     if shared.engine.collection_spec(collection).is_ok() {
         return Ok(());
     }
-    let command = Command::CreateCollection(CollectionSpec::new(collection));
+    let command = Command::CreateCollection(new_collection(collection));
     match shared.engine.write_documents(command, durability) {
         // another connection was faster
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),

@@ -2,9 +2,10 @@
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
+use tidemill_docs::Command;
 use tidemill_log::Durability;
 
-use crate::error::{CommandError, Result};
+use crate::error::{Result, WriteError};
 use crate::fields::Call;
 
 /// Fields that every write has.
@@ -18,12 +19,32 @@ pub(super) fn durability(call: &Call<'_>) -> Result<Option<Durability>> {
     Ok((concern.get("j")? == Some(RawBsonRef::Boolean(true))).then_some(Durability::Fsync))
 }
 
+/// What a write says about all of its statements.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WriteOptions {
+    pub durability: Option<Durability>,
+    /// Whether documents are written without validation.
+    bypass_validation: bool,
+}
+
+impl WriteOptions {
+    pub fn of(call: &Call<'_>) -> Result<Self> {
+        let bypass_validation = call.flag("bypassDocumentValidation", false)?;
+        Ok(Self { durability: durability(call)?, bypass_validation })
+    }
+
+    /// Returns the command that the engine gets.
+    pub fn command(&self, command: Command) -> Command {
+        if self.bypass_validation { command.without_validation() } else { command }
+    }
+}
+
 /// Errors of the statements of one write.
 #[derive(Default)]
-pub(super) struct WriteErrors(Vec<(usize, CommandError)>);
+pub(super) struct WriteErrors(Vec<(usize, WriteError)>);
 
 impl WriteErrors {
-    pub fn push(&mut self, index: usize, error: impl Into<CommandError>) {
+    pub fn push(&mut self, index: usize, error: impl Into<WriteError>) {
         self.0.push((index, error.into()));
     }
 
@@ -37,10 +58,14 @@ impl WriteErrors {
             return;
         }
         let mut errors = RawArrayBuf::new();
-        for (index, error) in self.0 {
+        for (index, WriteError { error, details }) in self.0 {
             let mut one = RawDocumentBuf::new();
             one.append(cstr!("index"), index as i32);
             one.append(cstr!("code"), error.code);
+            for element in &details {
+                let Ok((name, value)) = element else { break };
+                one.append(name, value);
+            }
             one.append(cstr!("errmsg"), error.message);
             errors.push(one);
         }

@@ -51,10 +51,118 @@ fn index_of_an_unsupported_kind_is_refused() {
     let things = server.collection("things");
     for (keys, options) in [
         (doc! { "a": "text" }, IndexOptions::default()),
-        (doc! { "a": 1 }, IndexOptions::builder().sparse(true).build()),
-        (doc! { "a": 1 }, IndexOptions::builder().expire_after(std::time::Duration::from_secs(1)).build()),
+        (doc! { "a": "2dsphere" }, IndexOptions::default()),
+        (doc! { "a": "hashed", "b": "hashed" }, IndexOptions::default()),
+        (doc! { "a": "hashed" }, IndexOptions::builder().unique(true).build()),
+        (doc! { "a": 0 }, IndexOptions::default()),
     ] {
         let index = IndexModel::builder().keys(keys).options(options).build();
         assert_eq!(code(&things.create_index(index).run().unwrap_err()), 67);
     }
+    let unknown =
+        doc! { "createIndexes": "things", "indexes": [{ "key": { "a": 1 }, "name": "a", "quick": true }] };
+    let refused = server.client().database("docs").run_command(unknown).run().unwrap_err();
+    assert_eq!(code(&refused), 197);
+}
+
+#[test]
+fn options_are_listed_as_they_were_given() {
+    let server = TestServer::start(1);
+    let database = server.client().database("docs");
+    let given = [
+        doc! { "v": 2, "key": { "a": 1 }, "name": "sparse", "unique": true, "sparse": true },
+        doc! { "v": 2, "key": { "a": 1, "b": "hashed" }, "name": "hashed", "hidden": true },
+        doc! { "v": 2, "key": { "t": 1 }, "name": "t_1", "expireAfterSeconds": 3600 },
+        doc! { "v": 2, "key": { "b": 1 }, "name": "partial", "partialFilterExpression": { "a": { "$gt": 5 } } },
+        doc! { "v": 2, "key": { "$**": 1 }, "name": "all", "wildcardProjection": { "a": 1 } },
+    ];
+    let create = doc! { "createIndexes": "things", "indexes": given.to_vec() };
+    database.run_command(create.clone()).run().unwrap();
+    // the same again changes nothing
+    let again = database.run_command(create).run().unwrap();
+    assert_eq!(again.get_str("note").unwrap(), "all indexes already exist");
+    let server = server.restart();
+    let listed =
+        server.client().database("docs").run_command(doc! { "listIndexes": "things" }).run().unwrap();
+    let listed = listed.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    let listed: Vec<_> = listed.iter().skip(1).map(|index| index.as_document().unwrap().clone()).collect();
+    assert_eq!(listed, given);
+}
+
+#[test]
+fn an_index_like_another_one_is_refused() {
+    let server = TestServer::start(1);
+    let database = server.client().database("docs");
+    let create = |index: mongodb::bson::Document| {
+        database.run_command(doc! { "createIndexes": "things", "indexes": [index] }).run()
+    };
+    create(doc! { "key": { "a": 1 }, "name": "a_1" }).unwrap();
+    // the same keys with another name, or with another option
+    assert_eq!(code(&create(doc! { "key": { "a": 1 }, "name": "other" }).unwrap_err()), 85);
+    let expiring = doc! { "key": { "a": 1 }, "name": "a_1", "expireAfterSeconds": 5 };
+    assert_eq!(code(&create(expiring).unwrap_err()), 85);
+    // the same name with other keys, or other documents
+    assert_eq!(code(&create(doc! { "key": { "b": 1 }, "name": "a_1" }).unwrap_err()), 86);
+    assert_eq!(code(&create(doc! { "key": { "a": 1 }, "name": "a_1", "sparse": true }).unwrap_err()), 86);
+    // another collation, and other documents, are another index
+    create(doc! { "key": { "a": 1 }, "name": "en", "collation": { "locale": "en" } }).unwrap();
+    create(doc! { "key": { "a": 1 }, "name": "some", "partialFilterExpression": { "a": { "$gt": 0 } } })
+        .unwrap();
+    create(doc! { "key": { "a": 1 }, "name": "a_1", "collation": { "locale": "simple" } }).unwrap();
+}
+
+#[test]
+fn duplicate_key_errors_tell_index_and_value() {
+    let server = TestServer::start(1);
+    let database = server.client().database("shop");
+    let users = database.collection::<mongodb::bson::Document>("users");
+    users.create_index(unique("mail")).run().unwrap();
+    users.insert_one(doc! { "_id": 1, "mail": "a" }).run().unwrap();
+    users.insert_one(doc! { "_id": 2, "mail": "b" }).run().unwrap();
+    let message = "E11000 duplicate key error collection: shop.users index: mail_1 dup key: { mail: \"a\" }";
+    let update = doc! { "q": { "_id": 2 }, "u": { "$set": { "mail": "a" } } };
+    for command in [
+        doc! { "insert": "users", "documents": [{ "_id": 3, "mail": "a" }] },
+        doc! { "update": "users", "updates": [update] },
+    ] {
+        let reply = database.run_command(command).run().unwrap();
+        let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap();
+        assert_eq!(error.get_i32("code").unwrap(), 11000);
+        assert_eq!(error.get_document("keyPattern").unwrap(), &doc! { "mail": 1 });
+        assert_eq!(error.get_document("keyValue").unwrap(), &doc! { "mail": "a" });
+        assert_eq!(error.get_str("errmsg").unwrap(), message);
+    }
+    let found = users.find_one_and_update(doc! { "_id": 2 }, doc! { "$set": { "mail": "a" } }).run();
+    let found = found.unwrap_err();
+    assert_eq!(code(&found), 11000);
+    assert!(found.to_string().contains(message), "{found}");
+    // as it is when the index is created
+    let again = database.collection::<mongodb::bson::Document>("again");
+    again.insert_many([doc! { "mail": 1 }, doc! { "mail": 1 }]).run().unwrap();
+    let refused = again.create_index(unique("mail")).run().unwrap_err();
+    assert!(refused.to_string().contains("collection: shop.again index"), "{refused}");
+    // the `_id` of an ordered insert is found before it is written
+    let reply = database.run_command(doc! { "insert": "users", "documents": [{ "_id": 1 }] }).run().unwrap();
+    let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap();
+    assert_eq!(error.get_document("keyValue").unwrap(), &doc! { "_id": 1 });
+}
+
+#[test]
+fn a_hint_names_an_index_that_exists() {
+    let server = TestServer::start(2);
+    let database = server.client().database("docs");
+    server.collection("things").insert_one(doc! { "_id": 1, "a": 1 }).run().unwrap();
+    let index = IndexModel::builder().keys(doc! { "a": 1 }).build();
+    server.collection("things").create_index(index).run().unwrap();
+    let find = |hint: mongodb::bson::Bson| {
+        let found = database.run_command(doc! { "find": "things", "hint": hint }).run();
+        found.map(|_| ()).map_err(|error| code(&error))
+    };
+    for known in ["a_1".into(), "_id_".into(), doc! { "a": 1 }.into(), doc! { "$natural": -1 }.into()] {
+        assert_eq!(find(known), Ok(()));
+    }
+    for unknown in ["a_2".into(), doc! { "a": -1 }.into(), doc! { "a": "hashed" }.into()] {
+        assert_eq!(find(unknown), Err(2));
+    }
+    assert_eq!(find(5.into()), Err(14));
 }

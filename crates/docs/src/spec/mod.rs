@@ -1,9 +1,18 @@
 //! Definition of a collection: its name, its partitioning, its indexes.
 
+mod bson_document;
+mod index;
+mod options;
+
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DocsError, ErrorCode, Result};
-use crate::limits::INDEX_FIELDS_MAX;
+use crate::error::{DocsError, Result};
+
+pub use bson_document::BsonDocument;
+pub use index::IndexSpec;
+pub use options::{
+    CappedSize, CollectionChange, CollectionOptions, IndexChange, ValidationAction, ValidationLevel, ViewSpec,
+};
 
 /// Definition of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,19 +32,12 @@ pub struct CollectionSpec {
     /// Whether change streams keep both versions of a document that is updated, and the last version of one that is deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub change_images: bool,
-}
-
-/// Definition of an index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct IndexSpec {
-    /// Name, unique in the collection.
-    pub name: String,
-    /// Paths in the order of comparison.
-    pub fields: Vec<(String, Direction)>,
-    /// Whether two documents must not have equal values.
-    #[serde(default)]
-    pub unique: bool,
+    /// Validation, a maximum size, the definition of a view.
+    #[serde(default, skip_serializing_if = "CollectionOptions::is_default")]
+    pub options: CollectionOptions,
+    /// Identity that clients see, chosen by the creator. It says nothing about the documents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<bson::Uuid>,
 }
 
 /// Order of one field of an index or a sort.
@@ -75,6 +77,8 @@ impl CollectionSpec {
             replicated: false,
             indexes: Vec::new(),
             change_images: false,
+            options: CollectionOptions::default(),
+            uuid: None,
         }
     }
 
@@ -85,6 +89,11 @@ impl CollectionSpec {
             Some(field) => format!("spread by `{field}`"),
             None => "spread by `_id`".to_owned(),
         }
+    }
+
+    /// Returns whether the definitions are equal, whoever created the collections.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Self { uuid: other.uuid, ..self.clone() } == *other
     }
 
     /// Returns whether documents are placed in partitions as those of `other` are.
@@ -110,51 +119,13 @@ impl CollectionSpec {
                 DocsError::bad_value(format!("shard key {key:?} of `{}`: {why}", self.name))
             })?;
         }
+        self.options.check(!self.indexes.is_empty())?;
         self.indexes.iter().try_for_each(IndexSpec::check)
     }
 }
 
-impl IndexSpec {
-    /// Creates an index over one field, named as MongoDB names it (`field_1`).
-    pub fn ascending(path: &str) -> Self {
-        Self {
-            name: format!("{path}_1"),
-            fields: vec![(path.to_owned(), Direction::Ascending)],
-            unique: false,
-        }
-    }
-
-    /// Returns the key pattern as MongoDB writes it: `{ a: 1, b: -1 }`.
-    pub fn pattern(&self) -> String {
-        let fields: Vec<String> = self.fields.iter().map(|(p, d)| format!("{p}: {}", d.sign())).collect();
-        format!("{{ {} }}", fields.join(", "))
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        let wrong = |why: String| {
-            DocsError::new(ErrorCode::CannotCreateIndex, format!("index `{}`: {why}", self.name))
-        };
-        if self.name.is_empty() || self.name == "_id_" || self.name.contains('\0') {
-            return Err(wrong("expected a non-empty name other than `_id_`, without NUL".into()));
-        }
-        if self.fields.is_empty() || self.fields.len() > INDEX_FIELDS_MAX {
-            return Err(wrong(format!(
-                "expected 1 to {INDEX_FIELDS_MAX} fields, found {}",
-                self.fields.len()
-            )));
-        }
-        for (i, (path, _)) in self.fields.iter().enumerate() {
-            check_path(path).map_err(|why| wrong(format!("field {path:?}: {why}")))?;
-            if self.fields[..i].iter().any(|(other, _)| other == path) {
-                return Err(wrong(format!("duplicate field `{path}`")));
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Checks that an index or shard key may use the path.
-fn check_path(path: &str) -> Result<(), &'static str> {
+pub(super) fn check_path(path: &str) -> Result<(), &'static str> {
     if path.split('.').any(str::is_empty) {
         return Err("empty field name: expected a path such as `a` or `a.b`");
     }

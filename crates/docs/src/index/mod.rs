@@ -1,0 +1,252 @@
+//! Secondary indexes: ordered, hashed and wildcard; of all documents, or of some.
+
+mod keys;
+mod partial;
+mod wildcard;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdSet;
+use smallvec::SmallVec;
+
+use crate::error::{DocsError, DuplicateKey, ErrorCode, Result};
+use crate::filter::Filter;
+use crate::key::{Key, KeyBuf, put, put_descending};
+use crate::limits::INDEX_KEYS_PER_DOCUMENT_MAX;
+use crate::path::Path;
+use crate::path_values::{array_on, key_values, present_key_values};
+use crate::raw::{RawValue, close_document, put_element};
+use crate::rows::RowIndex;
+use crate::spec::{Direction, IndexSpec};
+use keys::CompoundKeys;
+pub(crate) use partial::implies;
+pub(crate) use wildcard::WildcardFields;
+use wildcard::WildcardKeys;
+
+/// The keys of one document in one index.
+pub(crate) type IndexKeys = SmallVec<[Key; 1]>;
+
+/// An ordered index: entries of key and row, so that equal keys are in order of insertion. Clones share the
+/// entries; a change copies the nodes of the tree that it touches.
+#[derive(Debug, Clone)]
+pub(crate) struct Index {
+    pub spec: Arc<IndexSpec>,
+    pub fields: Arc<[(Path, Direction)]>,
+    /// Number of the field of which the index has hashes.
+    pub hashed: Option<usize>,
+    /// The fields of a wildcard index.
+    pub wildcard: Option<Arc<WildcardFields>>,
+    /// The filter of a partial index.
+    pub partial: Option<Arc<Filter>>,
+    pub entries: OrdSet<(Key, RowIndex)>,
+    /// Number of documents with several keys.
+    multikey_docs: usize,
+    /// Bytes charged for the entries.
+    pub bytes: u64,
+}
+
+/// Bytes charged for an entry, besides a key that is not inline.
+const ENTRY_BYTES: u64 = 48;
+
+impl Index {
+    /// Creates an index without entries. Errors: as [`IndexSpec::check`].
+    pub fn new(spec: IndexSpec) -> Result<Self> {
+        spec.check()?;
+        let wildcard = spec.is_wildcard().then(|| WildcardFields::new(&spec)).transpose()?;
+        let partial =
+            spec.partial_filter.as_ref().map(|filter| Filter::parse(filter.as_raw())).transpose()?;
+        Ok(Self {
+            fields: spec.fields.iter().map(|(p, d)| (Path::new(p), *d)).collect(),
+            hashed: spec.fields.iter().position(|(path, _)| spec.is_hashed(path)),
+            wildcard: wildcard.map(Arc::new),
+            partial: partial.map(Arc::new),
+            spec: Arc::new(spec),
+            entries: OrdSet::new(),
+            multikey_docs: 0,
+            bytes: 0,
+        })
+    }
+
+    /// Returns an index with the same definition and no entries.
+    pub fn emptied(&self) -> Self {
+        Self { entries: OrdSet::new(), multikey_docs: 0, bytes: 0, ..self.clone() }
+    }
+
+    /// Returns whether some document has several keys, so that it may be found twice. Depends on the current
+    /// documents only, not on earlier ones, so a store loaded from a checkpoint plans like the saved one.
+    pub fn multikey(&self) -> bool {
+        self.multikey_docs > 0
+    }
+
+    /// Returns the keys of a document: one, one for each element if a field is an array, or none if the document is not in the
+    /// index.
+    ///
+    /// Errors: parallel arrays, an array in a hashed field, too many keys.
+    pub fn keys(&self, doc: &[u8]) -> Result<IndexKeys> {
+        if self.partial.as_ref().is_some_and(|filter| !filter.matches_bytes(doc)) {
+            return Ok(IndexKeys::new());
+        }
+        if let Some(wildcard) = &self.wildcard {
+            return WildcardKeys::of(self, wildcard, doc);
+        }
+        match &*self.fields {
+            [(path, direction)] => self.single_keys(doc, path, *direction),
+            _ => CompoundKeys::of(self, doc),
+        }
+    }
+
+    fn single_keys(&self, doc: &[u8], path: &Path, direction: Direction) -> Result<IndexKeys> {
+        if self.hashed.is_some() && array_on(doc, path) {
+            self.refuse_hashed_array(0)?;
+        }
+        let values = if self.spec.sparse { present_key_values(doc, path) } else { key_values(doc, path) };
+        if values.len() > INDEX_KEYS_PER_DOCUMENT_MAX {
+            return Err(self.too_many_keys());
+        }
+        let mut keys: IndexKeys = values
+            .iter()
+            .map(|value| {
+                let mut key = KeyBuf::new();
+                match self.hashed {
+                    None => put_field(&mut key, *value, direction),
+                    Some(_) => put_hash(&mut key, *value),
+                }
+                Key(key)
+            })
+            .collect();
+        if keys.len() > 1 {
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        Ok(keys)
+    }
+
+    /// Refuses an array in the field with this number if the index has hashes of it.
+    fn refuse_hashed_array(&self, at: usize) -> Result<()> {
+        if self.hashed != Some(at) {
+            return Ok(());
+        }
+        let path = self.fields.get(at).map_or("", |(path, _)| path.as_str());
+        Err(DocsError::new(
+            ErrorCode::HashedArray,
+            format!(
+                "index `{}`: hashed indexes do not support array values, found one at '{path}'",
+                self.spec.name
+            ),
+        ))
+    }
+
+    fn too_many_keys(&self) -> DocsError {
+        DocsError::new(
+            ErrorCode::StoreFull,
+            format!(
+                "index `{}`: limit of {INDEX_KEYS_PER_DOCUMENT_MAX} entries for one document reached",
+                self.spec.name
+            ),
+        )
+    }
+
+    /// Returns whether the index has, under its first field, every document with a value at `path`.
+    pub fn answers_equality(&self, path: &str) -> bool {
+        self.partial.is_none()
+            && self.wildcard.is_none()
+            && self.hashed != Some(0)
+            && self.spec.collation.is_none()
+            && self.fields.first().is_some_and(|(first, _)| first.as_str() == path)
+    }
+
+    /// Returns whether a change of top-level fields for which `touches` is true may change the keys.
+    pub fn depends_on(&self, touches: &impl Fn(&[u8]) -> bool) -> bool {
+        self.partial.is_some()
+            || self.wildcard.is_some()
+            || self.fields.iter().any(|(path, _)| touches(path.top()))
+    }
+
+    /// Returns the one of `keys` that another document has, if the index is unique.
+    pub fn conflict<'k>(&self, keys: &'k IndexKeys, own: Option<RowIndex>) -> Option<&'k Key> {
+        if !self.spec.unique {
+            return None;
+        }
+        keys.iter().find(|key| self.equal(key).any(|slot| Some(slot) != own))
+    }
+
+    pub fn equal(&self, key: &Key) -> impl Iterator<Item = RowIndex> {
+        let range = (Bound::Included((key.clone(), 0)), Bound::Included((key.clone(), RowIndex::MAX)));
+        self.entries.range(range).map(|(_, slot)| *slot)
+    }
+
+    pub fn add(&mut self, keys: IndexKeys, slot: RowIndex) {
+        self.multikey_docs += usize::from(keys.len() > 1);
+        for key in keys {
+            self.bytes += entry_bytes(&key);
+            self.entries.insert((key, slot));
+        }
+    }
+
+    pub fn remove(&mut self, keys: IndexKeys, slot: RowIndex) {
+        self.multikey_docs -= usize::from(keys.len() > 1);
+        for key in keys {
+            let bytes = entry_bytes(&key);
+            if self.entries.remove(&(key, slot)).is_some() {
+                self.bytes -= bytes;
+            }
+        }
+    }
+
+    /// Returns the bytes that `keys` would add.
+    pub fn cost(keys: &IndexKeys) -> u64 {
+        keys.iter().map(entry_bytes).sum()
+    }
+
+    /// Creates the error that another document has `key`, which is a key of `doc`.
+    pub fn duplicate(&self, collection: &str, doc: &[u8], key: &Key) -> DocsError {
+        let mut rest = key.as_bytes();
+        let mut found = vec![0; 4];
+        for (path, direction) in self.fields.iter() {
+            // of several elements, the one that this key was built from
+            let values = key_values(doc, path);
+            for value in values.iter().copied().chain([RawValue::NULL]) {
+                let mut part = KeyBuf::new();
+                put_field(&mut part, value, *direction);
+                if let Some(behind) = rest.strip_prefix(part.as_slice()) {
+                    rest = behind;
+                    put_element(&mut found, path.as_str().as_bytes(), value);
+                    break;
+                }
+            }
+        }
+        close_document(&mut found, 0);
+        DocsError::duplicate_key(DuplicateKey {
+            collection: collection.to_owned(),
+            index: self.spec.name.clone(),
+            key_pattern: self.spec.key_pattern(),
+            key_value: found.into(),
+        })
+    }
+
+    /// Renumbers the rows; the new indexes have the order of the old ones.
+    pub fn renumber(&mut self, new: &[RowIndex]) {
+        self.entries = self.entries.iter().map(|(key, slot)| (key.clone(), new[*slot as usize])).collect();
+    }
+}
+
+fn entry_bytes(key: &Key) -> u64 {
+    ENTRY_BYTES + key.heap_bytes() as u64
+}
+
+pub(crate) fn put_field(buf: &mut KeyBuf, value: RawValue<'_>, direction: Direction) {
+    match direction {
+        Direction::Ascending => put(buf, value),
+        Direction::Descending => put_descending(buf, value),
+    }
+}
+
+/// Appends the hash of a value, the same for equal numbers of different types.
+pub(crate) fn put_hash(buf: &mut KeyBuf, value: RawValue<'_>) {
+    // FNV-1a: the same on every machine and in every version, and entries are compared with the document anyway
+    let hash = Key::of_raw(value).as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    buf.extend_from_slice(&hash.to_be_bytes());
+}

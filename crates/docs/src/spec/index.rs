@@ -1,0 +1,193 @@
+//! Definition of an index.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BsonDocument, Direction, check_path};
+use crate::DocBytes;
+use crate::error::{DocsError, ErrorCode, Result};
+use crate::filter::Filter;
+use crate::index::WildcardFields;
+use crate::limits::INDEX_FIELDS_MAX;
+use crate::raw::{OwnedRawValue, RawValue, close_document, put_element, tag};
+
+/// Definition of an index. The options after `unique` are written only if they are set, so that definitions without them
+/// have the form that they always had.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexSpec {
+    /// Name, unique in the collection.
+    pub name: String,
+    /// Paths in the order of comparison. The path of a wildcard index is `$**`, or ends with `.$**`.
+    pub fields: Vec<(String, Direction)>,
+    /// Whether two documents must not have equal values.
+    #[serde(default)]
+    pub unique: bool,
+    /// Whether documents that have none of the fields are left out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub sparse: bool,
+    /// The one of `fields` of which the index has hashes instead of values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hashed: Option<String>,
+    /// Filter of the documents that are in the index; all if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial_filter: Option<BsonDocument>,
+    /// Fields that a wildcard index over all fields has, or does not have, as in a projection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wildcard_projection: Option<BsonDocument>,
+    /// Seconds after the time in the field at which a document expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expire_after_seconds: Option<i64>,
+    /// Whether no query uses the index.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub hidden: bool,
+    /// Order of strings, as MongoDB describes it; that of their bytes if `None`. Such an index is kept in the order of bytes
+    /// and no query uses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collation: Option<BsonDocument>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Largest value of `expire_after_seconds`, as in MongoDB.
+const EXPIRE_AFTER_SECONDS_MAX: i64 = i32::MAX as i64;
+
+impl IndexSpec {
+    /// Creates an index over one field, named as MongoDB names it (`field_1`).
+    pub fn ascending(path: &str) -> Self {
+        Self {
+            name: format!("{path}_1"),
+            fields: vec![(path.to_owned(), Direction::Ascending)],
+            ..Self::default()
+        }
+    }
+
+    /// Returns the key pattern as MongoDB writes it: `{ a: 1, b: -1 }`.
+    pub fn pattern(&self) -> String {
+        let fields: Vec<String> = self
+            .fields
+            .iter()
+            .map(|(path, direction)| match self.is_hashed(path) {
+                true => format!("{path}: \"hashed\""),
+                false => format!("{path}: {}", direction.sign()),
+            })
+            .collect();
+        format!("{{ {} }}", fields.join(", "))
+    }
+
+    /// Returns the key pattern as a document, `{ a: 1, b: "hashed" }`.
+    pub fn key_pattern(&self) -> DocBytes {
+        let mut pattern = vec![0; 4];
+        for (path, direction) in &self.fields {
+            match self.is_hashed(path) {
+                true => put_element(&mut pattern, path.as_bytes(), OwnedRawValue::string("hashed").as_raw()),
+                false => {
+                    let sign = direction.sign().to_le_bytes();
+                    put_element(&mut pattern, path.as_bytes(), RawValue { tag: tag::INT32, bytes: &sign });
+                }
+            }
+        }
+        close_document(&mut pattern, 0);
+        pattern.into()
+    }
+
+    /// Returns whether the index has hashes of the values at this path.
+    pub fn is_hashed(&self, path: &str) -> bool {
+        self.hashed.as_deref() == Some(path)
+    }
+
+    /// Returns whether the index has every field of a document, or every field below a path.
+    pub fn is_wildcard(&self) -> bool {
+        self.fields.iter().any(|(path, _)| is_wildcard_path(path))
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.name.is_empty() || self.name == "_id_" || self.name.contains('\0') {
+            return Err(self.refused("expected a non-empty name other than `_id_`, without NUL"));
+        }
+        if self.fields.is_empty() || self.fields.len() > INDEX_FIELDS_MAX {
+            let found = self.fields.len();
+            return Err(self.refused(format!("expected 1 to {INDEX_FIELDS_MAX} fields, found {found}")));
+        }
+        for (i, (path, _)) in self.fields.iter().enumerate() {
+            let plain = path.strip_suffix("$**").map_or(path.as_str(), |stem| stem.trim_end_matches('.'));
+            if path != "$**" {
+                check_path(plain).map_err(|why| self.refused(format!("field {path:?}: {why}")))?;
+            }
+            if self.fields[..i].iter().any(|(other, _)| other == path) {
+                return Err(self.refused(format!("duplicate field `{path}`")));
+            }
+        }
+        self.check_kind()?;
+        self.check_partial_filter()?;
+        self.check_expiry()
+    }
+
+    /// Checks the options that only some kinds of indexes have.
+    fn check_kind(&self) -> Result<()> {
+        if let Some(path) = &self.hashed {
+            if !self.fields.iter().any(|(field, _)| field == path) {
+                return Err(self.refused(format!("the hashed field `{path}` is not one of its fields")));
+            }
+            if self.unique {
+                return Err(self.refused("a hashed index cannot be unique"));
+            }
+        }
+        if self.unique && self.collation.is_some() {
+            return Err(self.refused("a unique index with a collation is not supported yet"));
+        }
+        if !self.is_wildcard() {
+            return match self.wildcard_projection {
+                Some(_) => Err(self.refused("only an index over `$**` has a wildcardProjection")),
+                None => Ok(()),
+            };
+        }
+        if self.fields.len() > 1 {
+            return Err(self.refused("a wildcard index with more than one field is not supported yet"));
+        }
+        if self.unique || self.sparse || self.hashed.is_some() || self.expire_after_seconds.is_some() {
+            return Err(self
+                .refused("a wildcard index cannot be unique, sparse or hashed, and nothing expires by it"));
+        }
+        WildcardFields::new(self).map(|_| ())
+    }
+
+    fn check_partial_filter(&self) -> Result<()> {
+        let Some(filter) = &self.partial_filter else { return Ok(()) };
+        if self.sparse {
+            return Err(self.refused("expected `sparse` or a partial filter, found both"));
+        }
+        let parsed = Filter::parse(filter.as_raw())?;
+        if !parsed.can_select_for_index() {
+            return Err(self.refused(format!(
+                "the partial filter {filter}: expected equality, $gt, $gte, $lt, $lte, $in, $type, $exists: true, $and and $or only"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_expiry(&self) -> Result<()> {
+        let Some(seconds) = self.expire_after_seconds else { return Ok(()) };
+        if !(0..=EXPIRE_AFTER_SECONDS_MAX).contains(&seconds) {
+            return Err(self.refused(format!(
+                "expireAfterSeconds: expected 0 to {EXPIRE_AFTER_SECONDS_MAX}, found {seconds}"
+            )));
+        }
+        if self.fields.len() > 1 || self.fields.iter().any(|(path, _)| path == "_id") {
+            return Err(self.refused("expireAfterSeconds needs an index over one field other than `_id`"));
+        }
+        Ok(())
+    }
+
+    /// Creates the error that the index cannot be created.
+    pub(crate) fn refused(&self, why: impl std::fmt::Display) -> DocsError {
+        DocsError::new(ErrorCode::CannotCreateIndex, format!("index `{}`: {why}", self.name))
+    }
+}
+
+/// Returns whether the path stands for all fields, or for all fields below it.
+fn is_wildcard_path(path: &str) -> bool {
+    path == "$**" || path.ends_with(".$**")
+}

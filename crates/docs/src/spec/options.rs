@@ -1,0 +1,140 @@
+//! Options of a collection: validation, a maximum size, the definition of a view.
+
+use serde::{Deserialize, Serialize};
+
+use super::BsonDocument;
+use crate::error::{DocsError, Result};
+use crate::filter::Filter;
+
+/// Options of a collection. Those that are not set are not written.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CollectionOptions {
+    /// Filter that documents must match when they are written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validator: Option<BsonDocument>,
+    /// Which writes are validated.
+    #[serde(skip_serializing_if = "is_default")]
+    pub validation_level: ValidationLevel,
+    /// What happens to a document that does not match.
+    #[serde(skip_serializing_if = "is_default")]
+    pub validation_action: ValidationAction,
+    /// Maximum size; the oldest documents are deleted as new ones are inserted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capped: Option<CappedSize>,
+    /// What a view reads. A view has no documents of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub view: Option<ViewSpec>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Which writes are validated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValidationLevel {
+    /// None.
+    Off,
+    /// Inserts and updates.
+    #[default]
+    Strict,
+    /// Inserts, and updates of documents that are valid before.
+    Moderate,
+}
+
+/// What happens to a document that is not valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValidationAction {
+    /// It is refused.
+    #[default]
+    Error,
+    /// It is written.
+    Warn,
+}
+
+/// Maximum size of a capped collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CappedSize {
+    /// Bytes of all documents.
+    pub bytes: u64,
+    /// Number of documents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<u64>,
+}
+
+/// Definition of a view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewSpec {
+    /// Name in the store of the collection or view that it reads.
+    pub on: String,
+    /// Stages of its pipeline.
+    pub pipeline: Vec<BsonDocument>,
+}
+
+impl CollectionOptions {
+    pub(crate) fn is_default(&self) -> bool {
+        is_default(self)
+    }
+
+    /// Checks options that belong together. Errors: a validator that is no filter, sizes of 0, a view with other options.
+    pub(crate) fn check(&self, has_indexes: bool) -> Result<()> {
+        if let Some(validator) = &self.validator {
+            Filter::parse(validator.as_raw())?;
+        }
+        if self.capped.is_some_and(|size| size.bytes == 0 || size.documents == Some(0)) {
+            return Err(DocsError::bad_value(
+                "a capped collection has room for at least one byte and one document",
+            ));
+        }
+        let others = self.validator.is_some() || self.capped.is_some() || has_indexes;
+        if self.view.is_some() && others {
+            return Err(DocsError::bad_value(
+                "a view has no validator, no maximum size and no indexes of its own",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Change of the definition of a collection; what is `None` stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CollectionChange {
+    /// The new validator; one without conditions removes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validator: Option<BsonDocument>,
+    /// Which writes are validated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_level: Option<ValidationLevel>,
+    /// What happens to a document that is not valid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_action: Option<ValidationAction>,
+    /// The new maximum size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capped: Option<CappedSize>,
+    /// The new definition of a view.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub view: Option<ViewSpec>,
+    /// Change of an index.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<IndexChange>,
+}
+
+/// Change of an index; what is `None` stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexChange {
+    /// Name of the index.
+    pub name: String,
+    /// Seconds after which documents expire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expire_after_seconds: Option<i64>,
+    /// Whether no query uses the index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<bool>,
+}

@@ -1,0 +1,99 @@
+//! Tailable cursors: on a capped collection, they go on with the documents that are inserted later.
+
+use bson::raw::RawDocument;
+use tidemill_docs::{DocBytes, Filter, Key, Projection};
+use tidemill_types::{ErrorKind, Value};
+
+use crate::error::{Code, CommandError, Result};
+use crate::shared::Shared;
+
+/// Where a tailable cursor goes on.
+pub(crate) struct Tail {
+    collection: String,
+    filter: Filter,
+    projection: Option<Projection>,
+    /// Key of the `_id` of the last document that was looked at.
+    last: Key,
+    /// Whether a client that reads on waits for new documents.
+    pub waits: bool,
+}
+
+/// What a tailable cursor begins with: its documents, and where it goes on.
+type Begun = (Vec<DocBytes>, Option<Tail>);
+
+impl Tail {
+    /// Finds the first documents. A cursor on a collection without documents does not go on.
+    ///
+    /// Errors: the collection is not capped.
+    pub fn begin(
+        shared: &Shared,
+        collection: String,
+        filter: Filter,
+        projection: Option<Projection>,
+        waits: bool,
+    ) -> Result<Begun> {
+        let Ok(spec) = shared.engine.collection_spec(&collection) else { return Ok((Vec::new(), None)) };
+        if spec.options.capped.is_none() {
+            let message = format!(
+                "error processing query: tailable cursor requested on non capped collection `{collection}`"
+            );
+            return Err(CommandError::new(Code::BadValue, message));
+        }
+        let mut tail = Self { collection, filter, projection, last: Key::default(), waits };
+        let (documents, last) = tail.read(shared, None)?;
+        match last {
+            None => Ok((documents, None)),
+            Some(last) => {
+                tail.last = last;
+                Ok((documents, Some(tail)))
+            }
+        }
+    }
+
+    /// Returns the documents that have been inserted since.
+    ///
+    /// Errors: the last document that was looked at is gone.
+    pub fn proceed(&mut self, shared: &Shared) -> Result<Vec<DocBytes>> {
+        let (documents, last) = self.read(shared, Some(&self.last))?;
+        if let Some(last) = last {
+            self.last = last;
+        }
+        Ok(documents)
+    }
+
+    /// Returns the documents behind `last` that match, and the key of the last one that there is.
+    fn read(&self, shared: &Shared, last: Option<&Key>) -> Result<(Vec<DocBytes>, Option<Key>)> {
+        let lost = || {
+            let message =
+                "the cursor's position is gone: documents behind it were deleted before it read them";
+            CommandError::new(Code::CappedPositionLost, message)
+        };
+        let read = shared.engine.read_collection(&self.collection, |collection| {
+            let Some(newer) = collection.documents_after(last) else { return Ok(None) };
+            let mut found = Vec::new();
+            let mut end = None;
+            for document in newer {
+                end = Some(document);
+                let raw = RawDocument::from_bytes(document).map_err(bad_bson)?;
+                if !self.filter.matches(raw) {
+                    continue;
+                }
+                found.push(match &self.projection {
+                    None => document.clone(),
+                    Some(projection) => projection.apply(raw)?.into_bytes().into(),
+                });
+            }
+            let key =
+                end.and_then(|end| RawDocument::from_bytes(end).ok()).and_then(|end| end.get("_id").ok()?);
+            Ok(Some((found, key.map(|id| Key::of(&Value::from_bson(id))))))
+        });
+        match read {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(lost()),
+            read => read?.into_iter().next().flatten().ok_or_else(lost),
+        }
+    }
+}
+
+fn bad_bson(error: bson::error::Error) -> tidemill_types::Error {
+    tidemill_types::Error::invalid("not a BSON document").with_source(error)
+}
