@@ -4,7 +4,7 @@ use bson::RawBsonRef;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use tidemill_docs::{
-    CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, SortOrder, get_path,
+    CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification, SortOrder, get_path,
 };
 use tidemill_types::{PartitionId, Result, Value};
 
@@ -41,15 +41,17 @@ pub fn route(core: &Core, documents: &DocumentSnapshot, command: Command) -> Res
         Command::Insert { collection, docs, ordered } => {
             route_insert(core, spec, &collection, &docs, ordered)
         }
-        Command::Replace { collection, filter, doc, upsert, upsert_id } => {
-            let doc = if upsert { with_id_of_filter(core, &collection, &filter, &doc)? } else { doc };
-            let home = RawDocument::from_bytes(&doc).ok().and_then(|d| core.partition_of_document(spec, d));
-            let command = Command::Replace { collection, filter, doc, upsert, upsert_id };
-            route_single(core, documents, spec, command, home)
+        // documents that match may be in all partitions; if there are none, one partition inserts
+        Command::Update { multi: true, upsert: true, .. } if !spec.replicated => {
+            match first_match(documents, spec, &command)? {
+                Some(_) => Ok(route_to_all(core, &without_upsert(command))),
+                None => route_upsert(core, spec, command),
+            }
         }
         Command::Update { multi: false, .. }
+        | Command::Replace { .. }
         | Command::Delete { multi: false, .. }
-        | Command::FindAndModify { .. } => route_single(core, documents, spec, command, None),
+        | Command::FindAndModify { .. } => route_single(core, documents, spec, command),
         Command::Unvalidated(inner) => {
             let mut routed = route(core, documents, *inner)?;
             for one in &mut routed {
@@ -92,52 +94,124 @@ fn route_insert(
         .collect())
 }
 
-/// Routes a command on one document: to every partition of a replicated collection, else to the partition
-/// that the filter determines, else to the one with the first match in the command's order, else to `home`, else to the first.
+/// Routes a command on one document: to every partition of a replicated collection, else to the partition that the filter
+/// determines, else to the one with the first match in the command's order, else to that of the document that it inserts.
 fn route_single(
     core: &Core,
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
     command: Command,
-    home: Option<PartitionId>,
 ) -> Result<Vec<RoutedCommand>> {
-    let to = |partition, command| Ok(vec![RoutedCommand { partition, command, request_indexes: Vec::new() }]);
+    // a replacement gets its `_id` here, so that it is the same in every partition, and the key of its entity
+    let mut needs_id = matches!(
+        &command,
+        Command::Replace { upsert: true, .. }
+            | Command::FindAndModify { upsert: true, change: Modification::Replace(_), .. }
+    );
+    let mut command = command;
+    if needs_id && has_id(&command)? {
+        command = with_id_of_filter(core, command)?;
+        needs_id = false;
+    }
     if spec.replicated {
-        return Ok(route_to_all(core, &command));
+        return Ok(match needs_id && first_match(documents, spec, &command)?.is_none() {
+            true => route_to_all(core, &with_id_of_filter(core, command)?),
+            false => route_to_all(core, &command),
+        });
     }
-    let (filter, sort) = match &command {
-        Command::Update { filter, .. } | Command::Replace { filter, .. } | Command::Delete { filter, .. } => {
-            (filter, None)
-        }
-        Command::FindAndModify { filter, sort, .. } => (filter, sort.as_ref()),
-        _ => return Ok(route_to_all(core, &command)),
-    };
-    let raw = RawDocument::from_bytes(filter).map_err(bad_bson)?;
-    let shard_value = raw.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();
-    if let Some(value) =
-        shard_value.filter(|v| !matches!(v, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_)))
+    if !needs_id && let Some(partition) = determined_partition(core, spec, &command)? {
+        return Ok(to_one(partition, command));
+    }
+    match first_match(documents, spec, &command)? {
+        // the document that it inserts may belong to another partition
+        Some(partition) => Ok(to_one(partition, without_upsert(command))),
+        None => route_upsert(core, spec, command),
+    }
+}
+
+/// Routes a command that finds no document to the partition of the one that it inserts.
+fn route_upsert(core: &Core, spec: &CollectionSpec, command: Command) -> Result<Vec<RoutedCommand>> {
+    let command = with_id_of_filter(core, command)?;
+    // what is wrong with the document is told by the partition that would insert it
+    let document = command.upserted(core.clock.now()).ok().flatten();
+    let home = document.and_then(|doc| core.partition_of_document(spec, RawDocument::from_bytes(&doc).ok()?));
+    Ok(to_one(home.unwrap_or(PartitionId(0)), command))
+}
+
+fn to_one(partition: PartitionId, command: Command) -> Vec<RoutedCommand> {
+    vec![RoutedCommand { partition, command, request_indexes: Vec::new() }]
+}
+
+/// Returns the command that changes what the other one finds, and inserts nothing.
+fn without_upsert(mut command: Command) -> Command {
+    if let Command::Update { upsert, .. }
+    | Command::Replace { upsert, .. }
+    | Command::FindAndModify { upsert, .. } = &mut command
     {
-        return to(core.partition_of_value(&Value::from_bson(value)), command);
+        *upsert = false;
     }
-    let parsed = Filter::parse(raw)?;
-    let sort = match sort {
-        Some(sort) => SortOrder::parse(RawDocument::from_bytes(sort).map_err(bad_bson)?)?,
-        None => SortOrder::default(),
+    command
+}
+
+/// Returns the filter of a command on documents that match.
+fn filter_of(command: &Command) -> Option<&DocBytes> {
+    match command {
+        Command::Update { filter, .. }
+        | Command::Replace { filter, .. }
+        | Command::Delete { filter, .. }
+        | Command::FindAndModify { filter, .. } => Some(filter),
+        _ => None,
+    }
+}
+
+/// Returns whether the filter of a command says which `_id` it wants.
+fn has_id(command: &Command) -> Result<bool> {
+    let Some(filter) = filter_of(command) else { return Ok(false) };
+    let id = RawDocument::from_bytes(filter).map_err(bad_bson)?.get("_id").ok().flatten();
+    Ok(id.is_some_and(|id| !matches!(id, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_))))
+}
+
+/// Returns the partition that the filter of a command determines.
+fn determined_partition(
+    core: &Core,
+    spec: &CollectionSpec,
+    command: &Command,
+) -> Result<Option<PartitionId>> {
+    let Some(filter) = filter_of(command) else { return Ok(None) };
+    let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
+    let value = filter.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();
+    let value = value.filter(|v| !matches!(v, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_)));
+    Ok(value.map(|value| core.partition_of_value(&Value::from_bson(value))))
+}
+
+/// Returns the partition with the first document that a command finds, in the command's order.
+fn first_match(
+    documents: &DocumentSnapshot,
+    spec: &CollectionSpec,
+    command: &Command,
+) -> Result<Option<PartitionId>> {
+    let Some(filter) = filter_of(command) else { return Ok(None) };
+    let filter = Filter::parse(RawDocument::from_bytes(filter).map_err(bad_bson)?)?;
+    let sort = match command {
+        Command::FindAndModify { sort: Some(sort), .. } => {
+            SortOrder::parse(RawDocument::from_bytes(sort).map_err(bad_bson)?)?
+        }
+        _ => SortOrder::default(),
     };
     let options = FindOptions { sort, limit: Some(1), ..FindOptions::default() };
     let mut first = None;
     for (partition, part) in documents.parts(&spec.name) {
         let partition = PartitionId(partition as u32);
-        let Some(found) = part.find(&parsed, &options)?.into_iter().next() else { continue };
+        let Some(found) = part.find(&filter, &options)?.into_iter().next() else { continue };
         if options.sort.is_empty() {
-            return to(partition, command);
+            return Ok(Some(partition));
         }
         let key = options.sort.key(&found);
         if first.as_ref().is_none_or(|(least, _)| key < *least) {
             first = Some((key, partition));
         }
     }
-    to(first.map(|(_, id)| id).or(home).unwrap_or(PartitionId(0)), command)
+    Ok(first.map(|(_, partition)| partition))
 }
 
 /// Returns the definition of the collection of a command; `None` if the command creates it.
@@ -151,28 +225,36 @@ pub fn collection_spec_of<'d>(
     }
 }
 
-/// Returns the replacement with its own `_id`, else that of the filter, else as [`Core::with_id`] adds
-/// one.
-fn with_id_of_filter(core: &Core, collection: &str, filter: &DocBytes, doc: &DocBytes) -> Result<DocBytes> {
+/// Returns the command with an `_id` in its replacement: its own, else that of the filter, else as [`Core::with_id`] adds one.
+/// Other commands stay as they are.
+fn with_id_of_filter(core: &Core, mut command: Command) -> Result<Command> {
+    let (Command::Replace { collection, filter, doc, .. }
+    | Command::FindAndModify { collection, filter, change: Modification::Replace(doc), .. }) = &mut command
+    else {
+        return Ok(command);
+    };
     let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
-    let doc = RawDocument::from_bytes(doc).map_err(bad_bson)?;
+    let raw = RawDocument::from_bytes(doc).map_err(bad_bson)?;
     // update operators are not a replacement: they must stay first, so that the store rejects them
-    if doc.into_iter().next().is_some_and(|e| e.is_ok_and(|(name, _)| name.as_str().starts_with('$'))) {
-        return Ok(Bytes::copy_from_slice(doc.as_bytes()));
+    if raw.into_iter().next().is_some_and(|e| e.is_ok_and(|(name, _)| name.as_str().starts_with('$'))) {
+        return Ok(command);
     }
-    let id = filter.get("_id").ok().flatten().filter(|v| !matches!(v, RawBsonRef::Document(_)));
-    match (get_path(doc, "_id"), id) {
+    let with_id = match (get_path(raw, "_id"), filter.get("_id").ok().flatten()) {
+        // {_id: {$eq: 1}}: the store reads it
+        (Value::Missing, Some(RawBsonRef::Document(_))) => return Ok(command),
         (Value::Missing, Some(id)) => {
             let mut with_id = RawDocumentBuf::new();
             with_id.append(bson::cstr!("_id"), id);
-            for element in doc {
+            for element in raw {
                 let (name, value) = element.map_err(bad_bson)?;
                 with_id.append(name, value);
             }
-            Ok(with_id.into_bytes().into())
+            with_id
         }
-        _ => Ok(core.with_id(collection, doc)?.into_bytes().into()),
-    }
+        _ => core.with_id(collection, raw)?,
+    };
+    *doc = with_id.into_bytes().into();
+    Ok(command)
 }
 
 /// Returns what the commands of several partitions did together. With `same`, every partition has done the same work, so only the

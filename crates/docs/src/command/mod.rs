@@ -1,6 +1,7 @@
 //! Commands: changes that are written to the log and applied by the owner of a partition.
 
 mod codec;
+mod upsert;
 
 use bson::oid::ObjectId;
 use bson::raw::RawDocument;
@@ -12,12 +13,13 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::find::FindOptions;
 use crate::key::Key;
-use crate::raw::{OwnedRawValue, close_document, elements, field, put_element};
+use crate::raw::{OwnedRawValue, elements, field};
 use crate::rows::RowIndex;
 use crate::sort::SortOrder;
 use crate::spec::{CollectionChange, CollectionSpec, IndexSpec};
 use crate::store::Store;
 use crate::update::Update;
+use upsert::{upsert_replaced, upsert_updated};
 
 /// A change of one store. Filters and updates stay BSON, as received, and are parsed when the command is
 /// applied.
@@ -356,63 +358,6 @@ fn update_slots(
     }
 }
 
-/// Builds the document that an upsert starts from: the values that the filter requires, `_id` first.
-fn upsert_base(filter: &Filter) -> Result<Vec<u8>> {
-    let mut base = Update::new();
-    let mut id = None;
-    for (path, value) in filter.equalities() {
-        if path.as_str() == "_id" {
-            id = Some(OwnedRawValue::of(value));
-        } else {
-            base = base.set_raw(path.as_str(), value);
-        }
-    }
-    let mut doc = vec![0; 4];
-    if let Some(id) = &id {
-        put_element(&mut doc, b"_id", id.as_raw());
-    }
-    close_document(&mut doc, 0);
-    let mut out = Vec::new();
-    base.apply_bytes(&doc, crate::update::UpdateContext::update(Timestamp(0)), &mut out)?;
-    Ok(out)
-}
-
-fn upsert_updated(
-    collection: &mut Collection,
-    filter: &Filter,
-    update: &Update,
-    id: Option<ObjectId>,
-    now: Timestamp,
-    outcome: &mut CommandOutcome,
-) {
-    let result = upsert_base(filter).and_then(|mut base| {
-        if field(&base, b"_id").is_none() && !update.touches(b"_id") {
-            base = with_id_first(&base, new_id(id)?.as_raw());
-        }
-        let key = collection.insert_updated(&base, update, now)?;
-        Ok(id_in(collection.get_key(&key)))
-    });
-    finish_upsert(result, outcome);
-}
-
-fn finish_upsert(result: Result<Option<bson::Bson>>, outcome: &mut CommandOutcome) {
-    match result {
-        Ok(id) => outcome.upserted_id = id,
-        Err(error) => outcome.errors.push(DocumentError { index: 0, error }),
-    }
-}
-
-fn id_in(doc: Option<&DocBytes>) -> Option<bson::Bson> {
-    doc.and_then(|d| field(d, b"_id")).map(|e| e.value.to_bson())
-}
-
-fn new_id(id: Option<ObjectId>) -> Result<OwnedRawValue> {
-    let id = id.ok_or_else(|| {
-        DocsError::bad_value("the upsert needs an _id: put one into the filter or the update, or give the command an upsert_id")
-    })?;
-    OwnedRawValue::from_bson(&id.into()).map_err(DocsError::bad_value)
-}
-
 fn replace(
     collection: &mut Collection,
     filter: &Filter,
@@ -426,25 +371,10 @@ fn replace(
             "the replacement starts with an operator: use update to apply operators",
         ));
     }
-    let own_id = field(doc, b"_id");
-    if let Some(slot) = collection.matching(filter, 1)?.first() {
-        replace_slot(collection, *slot, doc, outcome);
-    } else if upsert {
-        let result = (|| {
-            let new = if own_id.is_some() {
-                doc.clone()
-            } else {
-                let asked = filter
-                    .equalities()
-                    .into_iter()
-                    .find(|(p, _)| p.as_str() == "_id")
-                    .map(|(_, v)| OwnedRawValue::of(v));
-                with_id_first(doc, asked.map_or_else(|| new_id(upsert_id), Ok)?.as_raw()).into()
-            };
-            let key = collection.insert(new)?;
-            Ok(id_in(collection.get_key(&key)))
-        })();
-        finish_upsert(result, outcome);
+    match collection.matching(filter, 1)?.first() {
+        Some(slot) => replace_slot(collection, *slot, doc, outcome),
+        None if upsert => upsert_replaced(collection, filter, doc, upsert_id, outcome),
+        None => {}
     }
     Ok(())
 }

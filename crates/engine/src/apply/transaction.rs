@@ -59,7 +59,11 @@ impl RecordApplier<'_> {
             return Ok(ApplyReply { outcome: Some(known.clone()), ..ApplyReply::default() });
         }
         let reply = self.command(state, command)?;
-        self.remember(state, Some(session), reply.outcome.clone().unwrap_or_default());
+        // a command that found nothing may look for a document again, here or in another partition
+        if let Some(outcome) = reply.outcome.as_ref().filter(|outcome| **outcome != CommandOutcome::default())
+        {
+            self.remember(state, Some(session), outcome.clone());
+        }
         Ok(reply)
     }
 

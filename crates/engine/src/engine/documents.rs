@@ -2,7 +2,9 @@
 
 use bson::Bson;
 use bson::raw::RawDocument;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, ViewSpec, get_path};
+use tidemill_docs::{
+    CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, Modification, ViewSpec, get_path,
+};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Result, Timestamp};
 
@@ -185,7 +187,7 @@ impl Engine {
         }
         let documents = self.document_snapshot();
         let replicated = collection_spec_of(&documents, &command)?.is_some_and(|s| s.replicated);
-        let Some(filter) = searched_filter(&command).cloned() else {
+        let Some((filter, upserts)) = searched(&command) else {
             return self.run_commands(route(core, &documents, command)?, replicated, durability, session);
         };
         // the document may have another partition by now
@@ -194,16 +196,17 @@ impl Engine {
         {
             return Ok(outcome);
         }
+        let filter = filter.clone();
         for _ in 0..SEARCH_ATTEMPTS_MAX {
             let routed = route(core, &self.document_snapshot(), command.clone())?;
             let outcome = self.run_commands(routed, replicated, durability, session)?;
-            // the document that was found may have been changed by another writer before this command
-            if outcome.matched > 0 || !outcome.errors.is_empty() {
+            if outcome != CommandOutcome::default() {
                 return Ok(outcome);
             }
+            // the document that was found may have been changed by another writer before this command
             let filter = RawDocument::from_bytes(&filter).map_err(bad_bson)?;
             let first = FindOptions { limit: Some(1), ..FindOptions::default() };
-            if self.find_documents(command.collection(), filter, &first)?.is_empty() {
+            if !upserts && self.find_documents(command.collection(), filter, &first)?.is_empty() {
                 return Ok(outcome);
             }
         }
@@ -241,14 +244,16 @@ impl Engine {
 /// How often a command on one document looks for another one when it comes too late for the one that it found.
 const SEARCH_ATTEMPTS_MAX: usize = 100;
 
-/// Returns the filter of a command on one document that inserts none.
-fn searched_filter(command: &Command) -> Option<&DocBytes> {
+/// Returns the filter of a command that first looks for the partition of a document, and whether it inserts one if there is none.
+fn searched(command: &Command) -> Option<(&DocBytes, bool)> {
     match command {
-        Command::Update { filter, multi: false, upsert: false, .. }
-        | Command::Delete { filter, multi: false, .. }
-        | Command::Replace { filter, upsert: false, .. }
-        | Command::FindAndModify { filter, upsert: false, .. } => Some(filter),
-        Command::Unvalidated(inner) => searched_filter(inner),
+        Command::Update { filter, multi, upsert, .. } if *upsert || !multi => Some((filter, *upsert)),
+        Command::Delete { filter, multi: false, .. } => Some((filter, false)),
+        Command::Replace { filter, upsert, .. } => Some((filter, *upsert)),
+        Command::FindAndModify { filter, upsert, change, .. } => {
+            Some((filter, *upsert && *change != Modification::Remove))
+        }
+        Command::Unvalidated(inner) => searched(inner),
         _ => None,
     }
 }
