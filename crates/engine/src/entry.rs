@@ -284,6 +284,7 @@ fn write_session(out: &mut Vec<u8>, session: &SessionWrite) {
 
 fn write_transaction(out: &mut Vec<u8>, part: &TransactionPart) {
     out.extend(part.id.bytes());
+    out.extend(part.order.to_le_bytes());
     write_u32(out, part.participants.len());
     part.participants.iter().for_each(|p| out.extend(p.0.to_le_bytes()));
     out.extend(part.since.0.to_le_bytes());
@@ -393,11 +394,12 @@ impl EntryReader<'_> {
 
     fn transaction(&mut self) -> Result<TransactionPart> {
         let id = ObjectId::from_bytes(self.array()?);
+        let order = i64::from_le_bytes(self.array()?);
         let n = self.count()?;
         let participants = (0..n).map(|_| Ok(PartitionId(self.u32()?))).collect::<Result<_>>()?;
         let since = Offset(self.u64()?);
         let session = if self.u8()? == 1 { Some(self.session()?) } else { None };
-        Ok(TransactionPart { id, participants, since, session, writes: self.blob()? })
+        Ok(TransactionPart { id, order, participants, since, session, writes: self.blob()? })
     }
 
     fn jumps(&mut self) -> Result<Vec<(String, i64)>> {

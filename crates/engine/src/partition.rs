@@ -103,6 +103,7 @@ impl Waiting {
 #[derive(Clone)]
 struct SharedCommit {
     id: TransactionId,
+    order: i64,
     participants: Vec<PartitionId>,
 }
 
@@ -117,7 +118,7 @@ impl PendingRecord {
     /// Returns the transaction of several partitions that the record is a part of.
     fn shared_commit(&self) -> Option<SharedCommit> {
         let part = self.part().filter(|part| part.participants.len() > 1)?;
-        Some(SharedCommit { id: part.id, participants: part.participants.clone() })
+        Some(SharedCommit { id: part.id, order: part.order, participants: part.participants.clone() })
     }
 }
 
@@ -289,13 +290,14 @@ impl Partition {
     /// Votes again on a transaction of several partitions, and waits until the others have come as far in their logs.
     fn replayed_decision(&self, services: &Services, part: &TransactionPart, offset: Offset) -> Decision {
         let commits = &services.commits;
-        if let Some(decision) = commits.decision(part.id, &part.participants) {
+        commits.replayed_to(self.id, part.order);
+        if let Some(decision) = commits.decision(part.id, part.order, &part.participants) {
             return decision;
         }
         self.vote(services, part, offset);
         loop {
             let seen = commits.changes();
-            if let Some(decision) = commits.decision(part.id, &part.participants) {
+            if let Some(decision) = commits.decision(part.id, part.order, &part.participants) {
                 return decision;
             }
             commits.wait_after(seen, RETRY_INTERVAL);
@@ -442,7 +444,7 @@ impl Partition {
             self.vote(services, &part, offset);
             return Some(true);
         }
-        let Some(decision) = services.commits.decision(commit.id, &commit.participants) else {
+        let Some(decision) = services.commits.decision(commit.id, commit.order, &commit.participants) else {
             return Some(false);
         };
         waiting.voted = false;

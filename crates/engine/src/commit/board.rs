@@ -1,13 +1,13 @@
 //! Votes of the owners of partitions on the transactions that they take part in.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
-use tidemill_types::{Offset, PartitionId};
+use tidemill_types::{Offset, PartitionId, Timestamp};
 
 use super::TransactionId;
 use crate::view::PartitionView;
@@ -30,7 +30,8 @@ pub type Decisions = BTreeMap<TransactionId, Decision>;
 pub struct CommitBoard {
     inner: Mutex<Inner>,
     changed: Condvar,
-    order: Mutex<()>,
+    /// Order of the last transaction.
+    order: Mutex<i64>,
     published: Mutex<()>,
 }
 
@@ -39,8 +40,9 @@ struct Inner {
     open: HashMap<TransactionId, OpenCommit>,
     /// Decisions that checkpoints have, during recovery.
     known: HashMap<TransactionId, Decision>,
-    /// Partitions that have replayed their whole log, during recovery: a record that has not come by then does not exist.
-    replayed: Option<BTreeSet<PartitionId>>,
+    /// How far partitions have come, during recovery: a record of an earlier transaction that has not come by then does not
+    /// exist.
+    replayed: Option<BTreeMap<PartitionId, i64>>,
     /// Number of changes, so that nobody waits for one that has happened.
     changes: u64,
 }
@@ -68,14 +70,27 @@ impl CommitBoard {
     pub fn begin_recovery<'d>(&self, known: impl IntoIterator<Item = &'d Decisions>) {
         let mut inner = self.inner.lock();
         inner.known = known.into_iter().flatten().map(|(id, decision)| (*id, decision.clone())).collect();
-        inner.replayed = Some(BTreeSet::new());
+        inner.replayed = Some(BTreeMap::new());
+    }
+
+    /// Says that a partition has replayed its log up to its record of the transaction with this order.
+    pub fn replayed_to(&self, partition: PartitionId, order: i64) {
+        // also after the clock was set back, later transactions come after it
+        let mut last = self.order.lock();
+        *last = order.max(*last);
+        drop(last);
+        self.set_replayed(partition, order);
     }
 
     /// Says that a partition has replayed its log, or cannot.
     pub fn end_replay(&self, partition: PartitionId) {
+        self.set_replayed(partition, i64::MAX);
+    }
+
+    fn set_replayed(&self, partition: PartitionId, order: i64) {
         let mut inner = self.inner.lock();
         if let Some(replayed) = &mut inner.replayed {
-            replayed.insert(partition);
+            replayed.insert(partition, order);
         }
         self.notify(inner);
     }
@@ -88,9 +103,12 @@ impl CommitBoard {
         inner.open.clear();
     }
 
-    /// Locks the order of commits: their records must have the same order in all logs.
-    pub fn order(&self) -> MutexGuard<'_, ()> {
-        self.order.lock()
+    /// Returns the order of a transaction that begins its commit at `now`. While the guard is held, no other one begins: the records
+    /// must have the same order in all logs.
+    pub fn order(&self, now: Timestamp) -> MutexGuard<'_, i64> {
+        let mut order = self.order.lock();
+        *order = now.0.max(*order + 1);
+        order
     }
 
     /// Locks what readers see: while it is held, no partition publishes a view.
@@ -116,13 +134,13 @@ impl CommitBoard {
     }
 
     /// Returns the decision, if it is known by now.
-    pub fn decision(&self, id: TransactionId, participants: &[PartitionId]) -> Option<Decision> {
+    pub fn decision(&self, id: TransactionId, order: i64, participants: &[PartitionId]) -> Option<Decision> {
         let inner = self.inner.lock();
         if let Some(known) = inner.known.get(&id) {
             return Some(known.clone());
         }
         let votes = inner.open.get(&id).map(|commit| &commit.votes)?;
-        let replayed = |partition| inner.replayed.as_ref().is_some_and(|all| all.contains(partition));
+        let replayed = |partition| inner.replayed.as_ref().and_then(|all| all.get(partition));
         let mut decision = Decision { committed: true, offsets: BTreeMap::new() };
         for partition in participants {
             match votes.get(partition) {
@@ -132,7 +150,7 @@ impl CommitBoard {
                     decision.committed = false;
                 }
                 Some(Vote::Absent) => decision.committed = false,
-                None if replayed(partition) => decision.committed = false,
+                None if replayed(partition).is_some_and(|to| *to > order) => decision.committed = false,
                 None => return None,
             }
         }

@@ -7,7 +7,7 @@
 //! committed transaction before all of them have applied it. A vote depends on the log only, so a replay repeats it.
 //!
 //! The logs have the records of two transactions in the same order ([`CommitBoard::order`]), so owners never wait for each other in a
-//! circle. What happens when some of the records are missing after a crash is in `docs/rfcs/0009-transactions.md`.
+//! circle, and an owner that has come to a later transaction has no record of an earlier one any more. What happens when some of the records are missing after a crash is in `docs/rfcs/0009-transactions.md`.
 
 mod board;
 mod locks;
@@ -31,6 +31,8 @@ pub type TransactionId = ObjectId;
 pub struct TransactionPart {
     /// Id of the transaction.
     pub id: TransactionId,
+    /// Its place among the transactions: every log has them in this order.
+    pub order: i64,
     /// All partitions that it writes to, in ascending order.
     pub participants: Vec<PartitionId>,
     /// Offset of the snapshot in this partition: the transaction has read what the records below it have made.

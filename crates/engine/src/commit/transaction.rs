@@ -165,6 +165,7 @@ impl Transaction {
         let participants: Vec<_> = writes.iter().map(|(p, _)| PartitionId(*p as u32)).collect();
         let part = |(p, writes): &(usize, TransactionWrites)| TransactionPart {
             id: self.id,
+            order: 0,
             participants: participants.clone(),
             since: self.documents.next(*p),
             writes: writes.to_bytes(),
@@ -188,9 +189,10 @@ impl Core {
         self.check_disk_space()?;
         let mut waiting = Vec::new();
         let mut failed = None;
-        let order = self.commits.order();
+        let order = self.commits.order(self.clock.now());
         let participants = parts.first().map(|part| part.participants.clone()).unwrap_or_default();
-        for (part, partition) in parts.into_iter().zip(participants) {
+        for (mut part, partition) in parts.into_iter().zip(participants) {
+            part.order = *order;
             let id = part.id;
             let (sender, receiver) = crossbeam_channel::bounded(1);
             let home = &self.partitions()[partition.0 as usize];

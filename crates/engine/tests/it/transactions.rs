@@ -1,7 +1,8 @@
 //! Transactions on documents: what they see, what they write, and what a restart leaves of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bson::raw::RawDocument;
 use bson::{doc, rawdoc};
@@ -191,6 +192,54 @@ fn a_unique_value_moves_between_documents() {
     late.write(sit(1, "window")).unwrap();
     engine.write_documents(sit(2, "window"), None).unwrap();
     assert_eq!(conflict(late.commit(None, None)), Some(11000));
+}
+
+/// Returns the only file of the log of a partition.
+fn log_file(dir: &Path, partition: u32) -> PathBuf {
+    let files = std::fs::read_dir(dir.join(format!("log/p{partition:05}"))).unwrap();
+    files.map(|file| file.unwrap().path()).find(|file| file.extension().is_some_and(|e| e == "seg")).unwrap()
+}
+
+/// Two crashes: the first one takes the record of a transaction from one log, after the second one the other log has it still.
+#[test]
+fn partitions_do_not_wait_for_records_that_a_crash_has_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let log_bytes = || [0, 1].map(|p| log_file(dir.path(), p).metadata().unwrap().len());
+    /// Moves money between accounts of both partitions. Returns how large the logs were before.
+    fn transfer_over_both(engine: &Engine, name: &str, log_bytes: impl Fn() -> [u64; 2]) -> [u64; 2] {
+        for id in 1..ACCOUNTS {
+            let before = log_bytes();
+            transfer(engine, &format!("{name}{id}"), 0, id, 1).unwrap();
+            let after = log_bytes();
+            if after[0] > before[0] && after[1] > before[1] {
+                return before;
+            }
+        }
+        panic!("all accounts are in one partition");
+    }
+    let engine = open(dir.path(), 2);
+    open_accounts(&engine);
+    let before = transfer_over_both(&engine, "lost", log_bytes);
+    let transfers = engine.document_snapshot().len("Transfer").unwrap();
+    engine.abandon();
+    drop(engine);
+    let log = std::fs::File::options().write(true).open(log_file(dir.path(), 1)).unwrap();
+    log.set_len(before[1]).unwrap();
+    let engine = open(dir.path(), 2);
+    let documents = engine.document_snapshot();
+    assert_eq!(total(&documents), ACCOUNTS * BALANCE);
+    assert_eq!(documents.len("Transfer").unwrap(), transfers - 1, "the last one is lost in both");
+    transfer_over_both(&engine, "kept", log_bytes);
+    let transfers = engine.document_snapshot().len("Transfer").unwrap();
+    engine.abandon();
+    drop(engine);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let path = dir.path().to_owned();
+    std::thread::spawn(move || sender.send(open(&path, 2)).is_ok());
+    let engine = receiver.recv_timeout(Duration::from_secs(60)).expect("the engine starts");
+    let documents = engine.document_snapshot();
+    assert_eq!(total(&documents), ACCOUNTS * BALANCE);
+    assert_eq!(documents.len("Transfer").unwrap(), transfers);
 }
 
 /// Clients move money between accounts while others add it up, and the engine is stopped without warning again and again.
