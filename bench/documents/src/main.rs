@@ -1,56 +1,48 @@
-//! Yahoo's cloud serving benchmark (YCSB) on documents: through MongoDB's wire protocol, and by function calls in the same process.
+//! Measures the document store: through MongoDB's wire protocol, and by function calls in the same process.
 
+mod memory;
+mod reads;
 mod targets;
 mod workload;
+mod ycsb;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use clap::{Parser, ValueEnum};
-use rand::SeedableRng;
-use rand::rngs::StdRng;
-use targets::{Embedded, Kind, Wire};
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
 use tidemill_engine::{App, Durability, Engine};
-use workload::{Generator, Latencies, Operation, Target, Workload};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs YCSB's core workloads.
+/// The events with which a rule changes documents, and events that only take time to apply.
+const RULES: &str = "
+event Touch { key: string, value: string } key key;
+event Tick { machine: string, n: long, value: double } key machine;
+entity Usertable key _id;
+relation Touch.record(): Usertable by key;
+rule Write { when { touch: Touch(); record: touch.record(); } then { update record.field0 = touch.value; } }
+";
+
+/// Measures the document store.
 #[derive(Parser)]
 struct Arguments {
-    /// Workloads, of a to f.
-    #[arg(long, default_value = "c,b,a,f,d,e", value_delimiter = ',')]
-    workloads: Vec<char>,
-    /// How the documents are reached.
-    #[arg(long, default_value = "wire,driver,embedded", value_delimiter = ',')]
-    targets: Vec<Kind>,
-    /// Threads of the client.
-    #[arg(long, default_value = "1,4,16", value_delimiter = ',')]
-    threads: Vec<usize>,
-    /// Partitions of the data directory.
-    #[arg(long, default_value = "1", value_delimiter = ',')]
-    partitions: Vec<u32>,
-    /// How durable a write is before it is answered.
-    #[arg(long, default_value = "fsync")]
-    durability: Level,
-    /// Documents.
-    #[arg(long, default_value_t = 100_000)]
-    records: u64,
-    /// Length of a run in seconds.
-    #[arg(long, default_value_t = 3.0)]
-    seconds: f64,
-    /// Runs of each row.
-    #[arg(long, default_value_t = 3)]
-    runs: usize,
-    /// Serves a data directory for the other process of a run, and prints its port.
-    #[arg(long, hide = true)]
-    serve: Option<std::path::PathBuf>,
+    #[command(subcommand)]
+    measure: Measure,
 }
 
+#[derive(Subcommand)]
+enum Measure {
+    /// Yahoo's cloud serving benchmark, workloads a to f.
+    Ycsb(ycsb::Options),
+    /// Reads of single documents while the engine is busy with something large.
+    Reads(reads::Options),
+    /// Resident bytes of documents and their indexes.
+    Memory(memory::Options),
+}
+
+/// How durable a write is before it is answered.
 #[derive(Clone, Copy, ValueEnum)]
 enum Level {
     Memory,
@@ -59,174 +51,20 @@ enum Level {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    if let Some(dir) = &arguments.serve {
-        return serve(dir, &arguments);
+    match Arguments::parse().measure {
+        Measure::Ycsb(options) => ycsb::measure(&options),
+        Measure::Reads(options) => reads::measure(&options),
+        Measure::Memory(options) => memory::measure(&options),
     }
-    println!(
-        "| target | partitions | workload | threads | ops/s (median) | spread | read avg µs | p95 | p99 | write avg µs | p95 | p99 |"
-    );
-    println!("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
-    for partitions in &arguments.partitions {
-        for kind in &arguments.targets {
-            let mut bed = TestBed::start(*kind, *partitions, &arguments)?;
-            for workload in &arguments.workloads {
-                let workload = Workload::named(*workload)?;
-                for threads in &arguments.threads {
-                    bed.measure(workload, *threads, *partitions, &arguments)?;
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
-fn open(dir: &std::path::Path, arguments: &Arguments, partitions: u32) -> Result<Arc<Engine>> {
-    let mut app = App::from_rules("ycsb", "entity Usertable key id;");
+fn open(dir: &Path, durability: Level, partitions: u32) -> Result<Arc<Engine>> {
+    let mut app = App::from_rules("documents", RULES);
     app.settings.partitions = partitions;
-    app.settings.durability = match arguments.durability {
+    app.settings.durability = match durability {
         Level::Memory => Durability::Memory,
         Level::Os => Durability::Os,
         Level::Fsync => Durability::Fsync,
     };
     Ok(Arc::new(Engine::open(dir, Some(app))?))
-}
-
-fn serve(dir: &std::path::Path, arguments: &Arguments) -> Result<()> {
-    let engine = open(dir, arguments, arguments.partitions.first().copied().unwrap_or(1))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let options = tidemill_mongo::MongoOptions::default();
-    let server = runtime.block_on(tidemill_mongo::serve(([127, 0, 0, 1], 0).into(), engine, options))?;
-    println!("{}", server.addr().port());
-    // ends with the process that started it
-    std::io::stdin().lines().for_each(drop);
-    Ok(())
-}
-
-/// A filled collection.
-struct TestBed {
-    kind: Kind,
-    records: u64,
-    engine: Option<Arc<Engine>>,
-    server: Option<(Child, u16)>,
-    _dir: tempfile::TempDir,
-}
-
-impl TestBed {
-    fn start(kind: Kind, partitions: u32, arguments: &Arguments) -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let mut bed = Self { kind, records: arguments.records, engine: None, server: None, _dir: dir };
-        if kind == Kind::Embedded {
-            bed.engine = Some(open(bed._dir.path(), arguments, partitions)?);
-        } else {
-            let level = match arguments.durability {
-                Level::Memory => "memory",
-                Level::Os => "os",
-                Level::Fsync => "fsync",
-            };
-            let mut child = Command::new(std::env::current_exe()?)
-                .args(["--durability", level, "--partitions", &partitions.to_string(), "--serve"])
-                .arg(bed._dir.path())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()?;
-            let mut port = String::new();
-            let stdout = child.stdout.take().context("the server's output")?;
-            BufReader::new(stdout).read_line(&mut port)?;
-            bed.server = Some((child, port.trim().parse()?));
-        }
-        let mut target = bed.connect()?;
-        let mut rng = StdRng::seed_from_u64(1);
-        for start in (0..arguments.records).step_by(500) {
-            let end = (start + 500).min(arguments.records);
-            let records = (start..end).map(|n| workload::record(n, &mut rng)).collect();
-            target.load(records)?;
-        }
-        Ok(bed)
-    }
-
-    fn connect(&self) -> Result<Box<dyn Target>> {
-        let port = self.server.as_ref().map_or(0, |(_, port)| *port);
-        Ok(match (self.kind, &self.engine) {
-            (Kind::Embedded, Some(engine)) => Box::new(Embedded::new(engine.clone())),
-            (Kind::Driver, _) => Box::new(targets::Driver::connect(port)?),
-            _ => Box::new(Wire::connect(port)?),
-        })
-    }
-
-    fn measure(
-        &mut self,
-        workload: Workload,
-        threads: usize,
-        partitions: u32,
-        arguments: &Arguments,
-    ) -> Result<()> {
-        let mut runs = Vec::new();
-        for run in 0..arguments.runs {
-            runs.push(self.run(workload, threads, Duration::from_secs_f64(arguments.seconds), run as u64)?);
-        }
-        runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (median, reads, writes) = &runs[runs.len() / 2];
-        let spread = (runs[runs.len() - 1].0 - runs[0].0) / median * 100.0;
-        let target = format!("{:?}", self.kind).to_lowercase();
-        println!(
-            "| {target} | {partitions} | {} | {threads} | {median:.0} | {spread:.0}% | {reads} | {writes} |",
-            workload.name
-        );
-        Ok(())
-    }
-
-    /// Returns operations per second, and the latencies of reads and writes.
-    fn run(
-        &mut self,
-        workload: Workload,
-        threads: usize,
-        length: Duration,
-        seed: u64,
-    ) -> Result<(f64, Latencies, Latencies)> {
-        let targets = (0..threads).map(|_| self.connect()).collect::<Result<Vec<_>>>()?;
-        let records = std::sync::atomic::AtomicU64::new(self.records);
-        let start = Instant::now();
-        let outcomes = std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..)
-                .zip(targets)
-                .map(|(thread, mut target)| {
-                    let records = &records;
-                    scope.spawn(move || -> Result<(Vec<u32>, Vec<u32>)> {
-                        let mut generator = Generator::new(workload, records, seed * 1000 + thread);
-                        let (mut reads, mut writes) = (Vec::new(), Vec::new());
-                        while start.elapsed() < length {
-                            let operation = generator.next();
-                            let began = Instant::now();
-                            let is_read = matches!(operation, Operation::Read(_) | Operation::Scan(..));
-                            target.run(operation)?;
-                            let nanos = u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX);
-                            if is_read { reads.push(nanos) } else { writes.push(nanos) }
-                        }
-                        Ok((reads, writes))
-                    })
-                })
-                .collect();
-            let joined = clients
-                .into_iter()
-                .map(|client| client.join().map_err(|_| anyhow::anyhow!("a client panicked"))?);
-            joined.collect::<Result<Vec<_>>>()
-        })?;
-        let elapsed = start.elapsed().as_secs_f64();
-        self.records = records.into_inner();
-        let (reads, writes): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
-        let (reads, writes) = (reads.concat(), writes.concat());
-        let operations = (reads.len() + writes.len()) as f64 / elapsed;
-        Ok((operations, Latencies::of(reads), Latencies::of(writes)))
-    }
-}
-
-impl Drop for TestBed {
-    fn drop(&mut self) {
-        if let Some((child, _)) = &mut self.server {
-            // it ends when its input does
-            drop(child.stdin.take());
-            let _ = child.wait();
-        }
-    }
 }

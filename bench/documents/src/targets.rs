@@ -10,12 +10,12 @@ use bson::{cstr, rawdoc};
 use clap::ValueEnum;
 use mongodb::sync::{Client, Collection};
 use tidemill_docs::{Direction, FindOptions, SortOrder};
-use tidemill_engine::Engine;
+use tidemill_engine::{BodyFormat, Engine, SendOptions};
 use tidemill_types::Value;
 
 use crate::workload::{Operation, Target};
 
-const COLLECTION: &str = "Usertable";
+pub const COLLECTION: &str = "Usertable";
 const OP_MSG: i32 = 2013;
 
 /// A way to the documents.
@@ -27,6 +27,8 @@ pub enum Kind {
     Driver,
     /// Function calls.
     Embedded,
+    /// Function calls; an update is an event with which a rule changes the document.
+    Rules,
 }
 
 /// Looks at all fields of a document, as an application would.
@@ -99,6 +101,43 @@ impl Target for Embedded {
                 self.read(&key)?;
                 self.update(key, field, value)
             }
+        }
+    }
+}
+
+/// Function calls, and events that a rule turns into updates.
+pub struct Rules {
+    documents: Embedded,
+}
+
+impl Rules {
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { documents: Embedded::new(engine) }
+    }
+
+    fn touch(&self, key: &str, value: &str) -> Result<()> {
+        let event = serde_json::json!({ "key": key, "value": value }).to_string();
+        let waiting = SendOptions { wait: true, ..SendOptions::default() };
+        let engine = &self.documents.engine;
+        let reply = engine.send_json("Touch", event.as_bytes(), BodyFormat::Json, &waiting)?;
+        ensure!(reply.accepted == 1, "the event was refused");
+        Ok(())
+    }
+}
+
+impl Target for Rules {
+    fn load(&mut self, records: Vec<RawDocumentBuf>) -> Result<()> {
+        self.documents.load(records)
+    }
+
+    fn run(&mut self, operation: Operation) -> Result<()> {
+        match operation {
+            Operation::Update(key, _, value) => self.touch(&key, &value),
+            Operation::ReadModifyWrite(key, _, value) => {
+                self.documents.read(&key)?;
+                self.touch(&key, &value)
+            }
+            other => self.documents.run(other),
         }
     }
 }

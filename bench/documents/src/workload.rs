@@ -172,8 +172,9 @@ impl Latencies {
         Self(nanos)
     }
 
-    fn at(&self, part: f64) -> f64 {
-        let place = (self.0.len() as f64 * part) as usize;
+    /// Returns the latency, in microseconds, that this part of the operations did not exceed.
+    pub fn at(&self, part: f64) -> f64 {
+        let place = ((self.0.len() as f64 * part) as usize).min(self.0.len().saturating_sub(1));
         self.0.get(place).map_or(0.0, |nanos| f64::from(*nanos) / 1000.0)
     }
 }
