@@ -19,8 +19,6 @@ CHECKS=$(cd "$(dirname "$0")/../crates/mongo/tests/drivers" && pwd)
 [ $# = 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
 URL=$1
 mkdir -p "$DRIVERS_DIR"
-# Two runs do not install at the same time.
-if command -v flock >/dev/null; then exec 9>"$DRIVERS_DIR/lock"; flock 9; fi
 failed=0
 
 # A client is installed if the file `NAME.installed` has the versions that are asked for.
@@ -82,21 +80,31 @@ EOF_TYPED
   return 1
 }
 
+python=yes node=yes
+# Two runs do not install at the same time.
+if command -v flock >/dev/null; then exec 9>"$DRIVERS_DIR/lock"; flock 9; fi
 if ! command -v python3 >/dev/null; then
-  echo "skipped: no python3: pymongo is not checked"
+  python="no python3: pymongo is not checked"
 elif ! install_python; then
-  echo "skipped: pymongo cannot be installed"
-else
-  "$DRIVERS_DIR/venv/bin/python" "$CHECKS/check.py" "$URL" || failed=1
+  python="pymongo cannot be installed"
 fi
-
 if ! command -v npm >/dev/null; then
-  echo "skipped: no npm: the driver of Node and mongosh are not checked"
+  node="no npm: the driver of Node and mongosh are not checked"
 elif ! install_node; then
-  echo "skipped: the driver of Node and mongosh cannot be installed"
+  node="the driver of Node and mongosh cannot be installed"
+fi
+exec 9>&-
+
+if [ "$python" = yes ]; then
+  "$DRIVERS_DIR/venv/bin/python" "$CHECKS/check.py" "$URL" || failed=1
 else
+  echo "skipped: $python"
+fi
+if [ "$node" = yes ]; then
   node "$CHECKS/check.mjs" "$URL" || failed=1
   mongosh --file "$CHECKS/check.mongosh.js" || failed=1
   type_into_mongosh || failed=1
+else
+  echo "skipped: $node"
 fi
 exit "$failed"

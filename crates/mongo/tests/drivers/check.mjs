@@ -352,7 +352,7 @@ const checks = {
     const upload = bucket.openUploadStream('tide.bin', { metadata: { kind: 'test' } });
     const done = new Promise((resolve, reject) => upload.on('finish', resolve).on('error', reject));
     upload.end(data);
-    await needsOnePartition(done);
+    await done;
     equal(await db.collection('fs.chunks').countDocuments({ files_id: upload.id }), 10);
     const [file] = await bucket.find({ filename: 'tide.bin' }).toArray();
     equal([file.length, file.metadata], [1_000_000, { kind: 'test' }]);
