@@ -16,6 +16,8 @@ pub(crate) struct Documents {
     engine: Arc<Engine>,
     /// The transaction that the command belongs to.
     transaction: Option<Mutex<Transaction>>,
+    /// The moment that the command reads instead of the present one.
+    moment: Option<DocumentSnapshot>,
     /// The write of a client session that may be sent again.
     write: Option<SessionWrite>,
     /// Number of the next statement of that write.
@@ -25,7 +27,7 @@ pub(crate) struct Documents {
 impl Documents {
     /// Returns the present documents. `write` is the write of a client session that the command is.
     pub fn present(engine: Arc<Engine>, write: Option<SessionWrite>) -> Self {
-        Self { engine, transaction: None, write, statement: AtomicI32::new(0) }
+        Self { engine, transaction: None, moment: None, write, statement: AtomicI32::new(0) }
     }
 
     /// Returns the documents of a transaction.
@@ -33,16 +35,22 @@ impl Documents {
         Self { transaction: Some(Mutex::new(transaction)), ..Self::present(engine, None) }
     }
 
+    /// Returns the documents of a moment that was kept.
+    pub fn of_moment(engine: Arc<Engine>, moment: DocumentSnapshot) -> Self {
+        Self { moment: Some(moment), ..Self::present(engine, None) }
+    }
+
     /// Returns the transaction.
     pub fn into_transaction(self) -> Option<Transaction> {
         self.transaction.map(Mutex::into_inner)
     }
 
-    /// Returns the documents of this moment, or those that the transaction sees.
+    /// Returns the documents of the present, of the moment that the command reads, or those that the transaction sees.
     pub fn snapshot(&self) -> DocumentSnapshot {
-        match &self.transaction {
-            Some(transaction) => transaction.lock().documents().clone(),
-            None => self.engine.document_snapshot(),
+        match (&self.transaction, &self.moment) {
+            (Some(transaction), _) => transaction.lock().documents().clone(),
+            (None, Some(moment)) => moment.clone(),
+            (None, None) => self.engine.document_snapshot(),
         }
     }
 
@@ -57,9 +65,10 @@ impl Documents {
 
     /// Returns the document with that `_id`.
     pub fn find_one(&self, collection: &str, id: &Value<'_>) -> Option<DocBytes> {
-        match &self.transaction {
-            Some(transaction) => transaction.lock().documents().get(collection, id).cloned(),
-            None => self.engine.collection(collection).find_one(id),
+        match (&self.transaction, &self.moment) {
+            (Some(transaction), _) => transaction.lock().documents().get(collection, id).cloned(),
+            (None, Some(moment)) => moment.get(collection, id).cloned(),
+            (None, None) => self.engine.collection(collection).find_one(id),
         }
     }
 

@@ -164,6 +164,7 @@ codes! {
     CommandNotSupportedOnView = 166,
     InvalidIndexSpecificationOption = 197,
     NotImplemented = 238,
+    SnapshotTooOld = 239,
     UnrecognizedStage = 40324,
     MissingField = 40414,
 }

@@ -14,6 +14,7 @@ mod documents;
 mod error;
 mod fields;
 mod frame;
+mod moments;
 mod namespace;
 mod options;
 mod reply;

@@ -13,6 +13,7 @@ use tidemill_engine::Engine;
 use crate::auth::Credentials;
 use crate::cursors::Cursors;
 use crate::documents::Documents;
+use crate::moments::Moments;
 use crate::options::MongoOptions;
 use crate::sessions::ClientSessions;
 
@@ -25,6 +26,7 @@ pub(crate) struct ServerState {
     pub credentials: Option<Credentials>,
     pub cursors: Cursors,
     pub sessions: ClientSessions,
+    pub moments: Moments,
     /// Id of this process in `topologyVersion`.
     pub process: ObjectId,
     pub started: Instant,
@@ -60,6 +62,7 @@ impl ServerState {
             credentials: options.password.as_deref().map(Credentials::new),
             cursors: Cursors::new(options.cursors_max, options.cursor_timeout),
             sessions: ClientSessions::default(),
+            moments: Moments::default(),
             process: ObjectId::new(),
             whole_engine: engine,
             options,
@@ -80,10 +83,11 @@ impl ServerState {
         *last
     }
 
-    /// Closes the cursors and sessions that nobody uses.
+    /// Closes the cursors and sessions, and forgets the moments, that nobody uses.
     pub fn close_idle(&self) {
         self.cursors.close_idle();
         self.sessions.close_idle();
+        self.moments.close_idle();
     }
 
     /// Counts a new connection. Returns its number.

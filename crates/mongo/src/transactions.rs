@@ -11,6 +11,7 @@ use tidemill_types::ErrorKind;
 use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
+use crate::moments;
 use crate::reply::ok;
 use crate::sessions::{ClientSession, TransactionState};
 use crate::shared::{ServerState, Shared};
@@ -53,7 +54,14 @@ pub(crate) fn run(
                 "commitTransaction and abortTransaction need the number of a transaction, `txnNumber`";
             return Err(CommandError::new(Code::InvalidOptions, message));
         }
-        return handler(&Shared::new(server.clone(), Documents::present(server.whole_engine.clone(), None)));
+        let engine = server.whole_engine.clone();
+        return match moments::asked_for(server, call)? {
+            None => handler(&Shared::new(server.clone(), Documents::present(engine, None))),
+            Some((time, moment)) => {
+                let documents = Documents::of_moment(engine, moment);
+                moments::with_time(&handler(&Shared::new(server.clone(), documents))?, time)
+            }
+        };
     };
     let number = whole_number(number).ok_or_else(|| call.wrong_type("txnNumber", number, "a long"))?;
     let Some(id) = session_id(call)? else {

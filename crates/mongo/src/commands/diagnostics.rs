@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::shared::Shared;
 
 /// Version of MongoDB whose behaviour this server follows; drivers and shells read it.
-const VERSION: [i32; 4] = [7, 0, 0, 0];
+const VERSION: [i32; 4] = [8, 0, 0, 0];
 
 fn version() -> String {
     VERSION[..3].iter().map(ToString::to_string).collect::<Vec<_>>().join(".")
@@ -110,7 +110,7 @@ pub(super) fn get_parameter(_: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     let asks_all = call.get(call.name).and_then(|value| value.as_str()) == Some("*");
     if asks_all || call.get("featureCompatibilityVersion").is_some() {
         let mut compatibility = RawDocumentBuf::new();
-        compatibility.append(cstr!("version"), "7.0");
+        compatibility.append(cstr!("version"), "8.0");
         reply.append(cstr!("featureCompatibilityVersion"), compatibility);
     }
     Ok(ok(reply))

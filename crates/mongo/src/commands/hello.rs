@@ -14,8 +14,8 @@ use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
 
-/// Version of the wire protocol: that of MongoDB 7.0.
-const WIRE_VERSION: i32 = 21;
+/// Version of the wire protocol: that of MongoDB 8.0, from which on drivers send `bulkWrite`.
+const WIRE_VERSION: i32 = 25;
 /// Name of the replica set.
 const SET_NAME: &str = "tidemill";
 /// Maximum time for which a reply waits.

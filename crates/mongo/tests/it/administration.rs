@@ -72,3 +72,18 @@ fn commands_of_the_server_answer() {
         assert_eq!(code(&run(command).unwrap_err()), expected);
     }
 }
+
+#[test]
+fn operations_in_progress_are_listed_by_a_pipeline() {
+    let server = TestServer::start(1);
+    let run = |database: &str, of: mongodb::bson::Bson| {
+        let pipeline = [doc! { "$currentOp": { "allUsers": true } }, doc! { "$project": { "op": 1 } }];
+        let command = doc! { "aggregate": of, "pipeline": pipeline.to_vec(), "cursor": {} };
+        server.client().database(database).run_command(command).run()
+    };
+    let reply = run("admin", 1.into()).unwrap();
+    let listed = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    assert_eq!(listed, &[doc! { "op": "command" }.into()]);
+    assert_eq!(code(&run("docs", 1.into()).unwrap_err()), 73);
+    assert_eq!(code(&run("admin", "things".into()).unwrap_err()), 73);
+}

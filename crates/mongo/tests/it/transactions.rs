@@ -124,3 +124,43 @@ fn a_write_that_is_sent_again_is_executed_once() {
     let ping = rawdoc! { "ping": 1, "lsid": lsid(4), "txnNumber": 1_i64, "startTransaction": true, "autocommit": false, "$db": "admin" };
     assert_eq!(run(ping).get_i32("code").unwrap(), 263);
 }
+
+#[test]
+fn a_snapshot_session_reads_one_moment() {
+    for partitions in [1, 3] {
+        let server = TestServer::start(partitions);
+        let things = server.collection("things");
+        things.insert_many((0..9).map(|id| doc! { "_id": id })).run().unwrap();
+        let client = server.client();
+        let mut reads = client.start_session().snapshot(true).run().unwrap();
+        let of_session = client.database("docs").collection::<bson::Document>("things");
+        assert_eq!(of_session.distinct("_id", doc! {}).session(&mut reads).run().unwrap().len(), 9);
+        things.delete_one(doc! { "_id": 0 }).run().unwrap();
+        things.insert_one(doc! { "_id": "later" }).run().unwrap();
+        assert_eq!(of_session.count_documents(doc! {}).session(&mut reads).run().unwrap(), 9);
+        assert!(of_session.find_one(doc! { "_id": 0 }).session(&mut reads).run().unwrap().is_some());
+        let later = of_session.find_one(doc! { "_id": "later" }).session(&mut reads).run().unwrap();
+        assert_eq!(later, None);
+        let mut found = of_session.find(doc! {}).batch_size(2).session(&mut reads).run().unwrap();
+        let ids: Vec<_> = found.iter(&mut reads).map(|document| document.unwrap()).collect();
+        assert_eq!(ids.len(), 9);
+        // the next session reads another moment
+        let mut next = client.start_session().snapshot(true).run().unwrap();
+        let later = of_session.find_one(doc! { "_id": "later" }).session(&mut next).run().unwrap();
+        assert_eq!(later, Some(doc! { "_id": "later" }));
+    }
+}
+
+#[test]
+fn a_moment_that_is_not_kept_is_refused() {
+    let server = TestServer::start(2);
+    let database = server.client().database("docs");
+    let time = bson::Timestamp { time: 5, increment: 1 };
+    let concern = doc! { "level": "snapshot", "atClusterTime": time };
+    let refused = database.run_command(doc! { "find": "things", "readConcern": concern }).run().unwrap_err();
+    assert_eq!(code(&refused), 239);
+    let concern = doc! { "level": "snapshot" };
+    let reply = database.run_command(doc! { "find": "things", "readConcern": concern }).run().unwrap();
+    let time = reply.get_document("cursor").unwrap().get_timestamp("atClusterTime").unwrap();
+    assert!(time.time > 5);
+}

@@ -67,7 +67,7 @@ fn first_ismaster_may_come_as_a_query() {
     let (op, document) = reply(&mut stream, 20).unwrap();
     assert_eq!(
         (op, document.get_bool("ismaster").unwrap(), document.get_i32("maxWireVersion").unwrap()),
-        (1, true, 21)
+        (1, true, 25)
     );
 }
 

@@ -77,8 +77,7 @@ impl Pipeline {
         }
         let reads = stages.iter().skip(1).position(Stage::reads);
         if reads.is_some() {
-            let message =
-                "$documents, $collStats and $indexStats are only valid as the first stage in a pipeline";
+            let message = "$documents, $collStats, $currentOp and $indexStats are only valid as the first stage in a pipeline";
             return Err(CommandError { code: 40602, message: message.to_owned() });
         }
         Ok(Self(stages))
@@ -98,7 +97,7 @@ impl Pipeline {
                 find::find_documents(context.shared, collection, find::empty(), &FindOptions::default())?
             }
             (_, None) => {
-                let message = "{aggregate: 1} is not valid for a pipeline that does not begin with $documents or $changeStream";
+                let message = "{aggregate: 1} is not valid for a pipeline that does not begin with $documents, $currentOp or $changeStream";
                 return Err(CommandError::new(Code::InvalidNamespace, message));
             }
         };

@@ -1,4 +1,4 @@
-//! Stages that read no documents or write them: `$documents`, `$collStats`, `$indexStats`, `$out`, `$merge`; and `$redact`.
+//! Stages that read no documents or write them: `$documents`, `$collStats`, `$currentOp`, `$indexStats`, `$out`, `$merge`; and `$redact`.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, cstr};
@@ -49,6 +49,31 @@ pub(super) fn collection_stats(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     stats.append(cstr!("storageStats"), storage);
     stats.append(cstr!("count"), info.documents.cast_signed());
     Ok(vec![stats.into_bytes().into()])
+}
+
+/// Refuses `$currentOp` of anything but the whole server.
+pub(super) fn check_current_op(context: &Context<'_>) -> Result<()> {
+    match (context.database, context.collection) {
+        ("admin", None) => Ok(()),
+        _ => {
+            let message = "$currentOp must be run against the 'admin' database with {aggregate: 1}";
+            Err(CommandError::new(Code::InvalidNamespace, message))
+        }
+    }
+}
+
+/// Returns the operations in progress: this one, as the others are not kept.
+pub(super) fn current_op() -> Vec<DocBytes> {
+    let operation = bson::rawdoc! {
+        "type": "op",
+        "host": "tidemill",
+        "active": true,
+        "currentOpTime": DateTime::now(),
+        "op": "command",
+        "ns": "admin.$cmd.aggregate",
+        "command": { "aggregate": 1 },
+    };
+    vec![operation.into_bytes().into()]
 }
 
 /// Returns the documents of `$indexStats`: uses of indexes are not counted, and so not told.

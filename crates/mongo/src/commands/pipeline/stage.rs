@@ -17,7 +17,7 @@ use crate::error::{Code, CommandError, Result};
 use crate::fields::{type_name, whole_number};
 
 /// Stages that MongoDB has and this server does not have yet.
-const MISSING: &[&str] = &["$currentOp", "$geoNear", "$listSessions", "$search", "$vectorSearch"];
+const MISSING: &[&str] = &["$geoNear", "$listSessions", "$search", "$vectorSearch"];
 
 /// A stage of a pipeline.
 pub(in crate::commands) enum Stage {
@@ -41,6 +41,7 @@ pub(in crate::commands) enum Stage {
     Redact(Expression),
     Documents(Expression),
     CollStats,
+    CurrentOp,
     IndexStats,
     Out(Out),
     Merge(Merge),
@@ -95,6 +96,10 @@ impl Stage {
             "$fill" => Self::Fill(Fill::parse(document()?, variables)?),
             "$documents" => Self::Documents(Expression::parse_with(value, variables)?),
             "$collStats" => Self::CollStats,
+            "$currentOp" => {
+                outputs::check_current_op(context)?;
+                Self::CurrentOp
+            }
             "$indexStats" => Self::IndexStats,
             "$out" => Self::Out(Out::parse(value, context)?),
             "$merge" => Self::Merge(Merge::parse(value, context)?),
@@ -178,7 +183,7 @@ impl Stage {
 
     /// Returns whether the stage makes documents of its own, and so comes first.
     pub fn reads(&self) -> bool {
-        matches!(self, Self::Documents(_) | Self::CollStats | Self::IndexStats)
+        matches!(self, Self::Documents(_) | Self::CollStats | Self::CurrentOp | Self::IndexStats)
     }
 
     /// Applies the stage to documents.
@@ -240,6 +245,7 @@ impl Stage {
             Self::Redact(expression) => documents = outputs::redacted(expression, documents)?,
             Self::Documents(expression) => documents = outputs::listed(expression)?,
             Self::CollStats => documents = outputs::collection_stats(context)?,
+            Self::CurrentOp => documents = outputs::current_op(),
             Self::IndexStats => documents = outputs::index_stats(context)?,
             Self::Out(out) => documents = out.apply(context, documents)?,
             Self::Merge(merge) => documents = merge.apply(context, documents)?,

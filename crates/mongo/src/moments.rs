@@ -1,0 +1,106 @@
+//! Moments that clients read again: snapshot sessions of drivers name one by the time that their first read was told.
+
+use std::time::{Duration, Instant};
+
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::{Timestamp, cstr};
+use parking_lot::Mutex;
+use tidemill_engine::DocumentSnapshot;
+
+use crate::error::{Code, CommandError, Result};
+use crate::fields::Call;
+use crate::shared::ServerState;
+
+/// Commands that read a moment.
+const READS: [&str; 3] = ["find", "aggregate", "distinct"];
+/// Time after which a moment that nobody reads is forgotten, as its documents stay in memory.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
+/// Moments that are kept; a new one takes the place of the oldest.
+const MOMENTS_MAX: usize = 1000;
+/// Increments of a [`Timestamp`] are microseconds, so that those beyond a second are free.
+const MICROS_PER_SECOND: u32 = 1_000_000;
+
+/// The moments that clients may read again.
+#[derive(Default)]
+pub(crate) struct Moments(Mutex<Vec<Moment>>);
+
+struct Moment {
+    time: Timestamp,
+    documents: DocumentSnapshot,
+    used: Instant,
+}
+
+impl Moments {
+    /// Keeps the present moment. Returns its time, which no other one has.
+    fn begin(&self, server: &ServerState) -> (Timestamp, DocumentSnapshot) {
+        let mut moments = self.0.lock();
+        let mut time = server.cluster_time();
+        let documents = server.whole_engine.document_snapshot();
+        while moments.iter().any(|moment| moment.time == time) {
+            time.increment = time.increment.wrapping_add(MICROS_PER_SECOND);
+        }
+        if moments.len() >= MOMENTS_MAX {
+            moments.remove(0);
+        }
+        moments.push(Moment { time, documents: documents.clone(), used: Instant::now() });
+        (time, documents)
+    }
+
+    fn get(&self, time: Timestamp) -> Option<DocumentSnapshot> {
+        let mut moments = self.0.lock();
+        let moment = moments.iter_mut().find(|moment| moment.time == time)?;
+        moment.used = Instant::now();
+        Some(moment.documents.clone())
+    }
+
+    /// Forgets the moments that nobody reads.
+    pub fn close_idle(&self) {
+        self.0.lock().retain(|moment| moment.used.elapsed() < LIFETIME);
+    }
+}
+
+/// Returns the moment that a command outside of a transaction asks for by its read concern: the one that it names, or the
+/// present one.
+///
+/// Errors: the moment is not kept any more.
+pub(crate) fn asked_for(
+    server: &ServerState,
+    call: &Call<'_>,
+) -> Result<Option<(Timestamp, DocumentSnapshot)>> {
+    let Some(concern) = call.document("readConcern")? else { return Ok(None) };
+    if !READS.contains(&call.name) || concern.get("level")? != Some(RawBsonRef::String("snapshot")) {
+        return Ok(None);
+    }
+    match concern.get("atClusterTime")? {
+        None => Ok(Some(server.moments.begin(server))),
+        Some(RawBsonRef::Timestamp(time)) => match server.moments.get(time) {
+            Some(documents) => Ok(Some((time, documents))),
+            None => {
+                let message = "Read timestamp is older than the oldest available timestamp: a moment is kept for five minutes after its last read";
+                Err(CommandError::new(Code::SnapshotTooOld, message))
+            }
+        },
+        Some(other) => Err(call.wrong_type("readConcern.atClusterTime", other, "a timestamp")),
+    }
+}
+
+/// Returns the reply with the time of the moment that was read, in its cursor if there is one.
+pub(crate) fn with_time(reply: &RawDocumentBuf, time: Timestamp) -> Result<RawDocumentBuf> {
+    let mut told = RawDocumentBuf::new();
+    let mut in_cursor = false;
+    for element in reply {
+        match element? {
+            (name, RawBsonRef::Document(cursor)) if name == cstr!("cursor") => {
+                let mut cursor = cursor.to_owned();
+                cursor.append(cstr!("atClusterTime"), time);
+                told.append(name, cursor);
+                in_cursor = true;
+            }
+            (name, value) => told.append(name, value),
+        }
+    }
+    if !in_cursor {
+        told.append(cstr!("atClusterTime"), time);
+    }
+    Ok(told)
+}
