@@ -13,6 +13,7 @@ use tidemill_engine::Engine;
 use crate::auth::Credentials;
 use crate::cursors::Cursors;
 use crate::documents::Documents;
+use crate::message_memory::MessageMemory;
 use crate::options::MongoOptions;
 use crate::sessions::ClientSessions;
 
@@ -25,6 +26,7 @@ pub(crate) struct ServerState {
     pub credentials: Option<Credentials>,
     pub cursors: Cursors,
     pub sessions: ClientSessions,
+    pub message_memory: Arc<MessageMemory>,
     /// Id of this process in `topologyVersion`.
     pub process: ObjectId,
     pub started: Instant,
@@ -58,8 +60,9 @@ impl ServerState {
     pub fn new(engine: Arc<Engine>, options: MongoOptions) -> Self {
         Self {
             credentials: options.password.as_deref().map(Credentials::new),
-            cursors: Cursors::new(options.cursors_max, options.cursor_timeout),
+            cursors: Cursors::new(&options),
             sessions: ClientSessions::default(),
+            message_memory: MessageMemory::new(options.message_memory_max),
             process: ObjectId::new(),
             whole_engine: engine,
             options,
