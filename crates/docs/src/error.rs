@@ -64,6 +64,8 @@ pub enum ErrorCode {
     ExpressionArity = 16020,
     /// A division with remainder by zero.
     ModuloByZero = 16610,
+    /// An expression that takes too much time or memory.
+    ExpressionWork = 146,
     /// A `$switch` without a branch for a value.
     NoSwitchBranch = 40066,
     /// A time zone that does not exist.
@@ -152,7 +154,9 @@ impl ErrorCode {
             | Self::IndexOptionsConflict
             | Self::WriteConflict
             | Self::TransactionTooOld => ErrorKind::Conflict,
-            Self::SortMemoryExceeded | Self::StoreFull | Self::DocumentTooLarge => ErrorKind::LimitReached,
+            Self::SortMemoryExceeded | Self::StoreFull | Self::ExpressionWork | Self::DocumentTooLarge => {
+                ErrorKind::LimitReached
+            }
             Self::DataCorruption => ErrorKind::Corrupt,
             Self::Io => ErrorKind::Unavailable,
             _ => ErrorKind::Invalid,

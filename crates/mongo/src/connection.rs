@@ -15,13 +15,14 @@ use crate::commands::{self, change_stream, find, hello};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::{HEADER_BYTES, Header, Request};
+use crate::message_memory::HeldMessage;
 use crate::session::Session;
 use crate::shared::ServerState;
 
 /// Maximum bytes of a message before the login.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Memory that is reserved for a message before its bytes arrive.
-const RESERVED_BYTES_MAX: usize = 1 << 20;
+/// Memory that is reserved for a message before its bytes arrive. Larger messages count as messages on their way.
+const RESERVED_BYTES_MAX: usize = 64 << 10;
 /// Time in which a reply must be taken, and a message must arrive once it has begun.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_BUFFER_BYTES: usize = 16 << 10;
@@ -55,17 +56,22 @@ pub(crate) async fn serve(
             _ = stopping.changed() => return,
             next = read(&mut stream, shared, &session) => next,
         };
-        let request = match next {
-            Ok(Some(request)) => request,
+        let (request, held) = match next {
+            Ok(Some(read)) => read,
             Ok(None) => return,
             Err(error) => {
                 tracing::debug!(%peer, "{}: the connection is closed", error.message);
                 return;
             }
         };
+        if let Some(error) = held.as_ref().and_then(|held| held.settle().err()) {
+            tracing::warn!(%peer, "{}", error.message);
+            return;
+        }
         if !answer(&mut stream, shared, &mut session, &request, &mut stopping).await {
             return;
         }
+        drop(held);
     }
 }
 
@@ -106,14 +112,46 @@ async fn answer(
                 return false;
             }
         };
-        match tokio::time::timeout(TRANSFER_TIMEOUT, stream.get_mut().write_all(&bytes)).await {
-            Ok(Ok(())) if more => {}
-            Ok(written) => return written.is_ok(),
-            Err(_) => {
-                tracing::debug!(peer = %session.peer, "the client does not take its reply: the connection is closed");
-                return false;
-            }
+        // a client that takes its time should not make the server keep the reply twice
+        drop(reply);
+        if let Err(error) = send(stream, shared, &bytes).await {
+            tracing::warn!(peer = %session.peer, "{}", error.message);
+            return false;
         }
+        if !more {
+            return true;
+        }
+    }
+}
+
+/// Writes a reply. Errors: the client does not take it in time, or it has to give way to others, or the connection is broken.
+async fn send(stream: &mut BufReader<TcpStream>, shared: &ServerState, bytes: &[u8]) -> Result<()> {
+    let stream = stream.get_mut();
+    // most replies fit into the buffers of the system, and then nothing is held
+    let sent = stream.try_write(bytes).unwrap_or(0);
+    if sent == bytes.len() {
+        return Ok(());
+    }
+    let held = shared.message_memory.begin();
+    held.grow(bytes.len())?;
+    let write = async {
+        let mut rest = &bytes[sent..];
+        while !rest.is_empty() {
+            let count = stream.write(rest).await?;
+            rest = &rest[count..];
+            held.moved();
+        }
+        std::io::Result::Ok(())
+    };
+    tokio::select! {
+        () = held.evicted() => Err(held.full()),
+        written = tokio::time::timeout(TRANSFER_TIMEOUT, write) => match written {
+            Ok(written) => written.map_err(|e| CommandError::new(Code::HostUnreachable, e.to_string())),
+            Err(_) => {
+                let message = "the client does not take its reply: the connection is closed";
+                Err(CommandError::new(Code::HostUnreachable, message))
+            }
+        },
     }
 }
 
@@ -147,12 +185,12 @@ async fn run_awaiting(
     }
 }
 
-/// Reads a request; `None` when the client has closed the connection.
+/// Reads a request, and holds its memory if it is large; `None` when the client has closed the connection.
 async fn read(
     stream: &mut BufReader<TcpStream>,
     shared: &ServerState,
     session: &Session,
-) -> Result<Option<Request>> {
+) -> Result<Option<(Request, Option<HeldMessage>)>> {
     let failed = |e: std::io::Error| CommandError::new(Code::HostUnreachable, e.to_string());
     let slow = |_| CommandError::new(Code::ProtocolError, "the message did not arrive in time");
     let mut head = [0; HEADER_BYTES];
@@ -166,26 +204,73 @@ async fn read(
     }
     let rest = async {
         stream.read_exact(&mut head[1..]).await.map_err(failed)?;
-        let header = Header::read(&head)?;
-        let most = if session.authenticated { usize::MAX } else { LOGIN_MESSAGE_BYTES_MAX };
-        if header.length > most {
-            let message =
-                format!("a message of {} bytes before the login: limit of {most} bytes", header.length);
-            return Err(CommandError::new(Code::ProtocolError, message));
-        }
+        let header = header(&head, session)?;
         let length = header.length - HEADER_BYTES;
-        let mut content = Vec::with_capacity(length.min(RESERVED_BYTES_MAX));
-        let read = (&mut *stream).take(length as u64).read_to_end(&mut content).await.map_err(failed)?;
-        if read < length {
-            return Err(CommandError::new(Code::ProtocolError, "the message ends too early"));
+        let cut = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                CommandError::new(Code::ProtocolError, "the message ends too early")
+            }
+            _ => failed(e),
+        };
+        let mut content = vec![0; length.min(RESERVED_BYTES_MAX)];
+        stream.read_exact(&mut content).await.map_err(cut)?;
+        let mut held = None;
+        if content.len() < length {
+            let held = held.insert(shared.message_memory.begin());
+            held.grow(content.len())?;
+            while content.len() < length {
+                // the memory grows as the bytes arrive, so that nobody reserves it by announcing a large message
+                let (start, more) = (content.len(), content.len().min(length - content.len()));
+                held.grow(more)?;
+                content.reserve_exact(more);
+                content.resize(start + more, 0);
+                tokio::select! {
+                    () = held.evicted() => return Err(held.full()),
+                    read = stream.read_exact(&mut content[start..]) => read.map_err(cut)?,
+                };
+            }
         }
-        Request::parse(header, &head, content.into())
+        let request = request(header, &head, content, session)?;
+        let unpacked = request.unpacked_bytes();
+        if unpacked > RESERVED_BYTES_MAX {
+            held.get_or_insert_with(|| shared.message_memory.begin()).grow(unpacked)?;
+        }
+        Ok((request, held))
     };
     tokio::time::timeout(TRANSFER_TIMEOUT, rest).await.map_err(slow)?.map(Some)
 }
 
+/// Reads the header of a message. Errors: its length is impossible, or too large for a client that has not logged in.
+pub(crate) fn header(head: &[u8; HEADER_BYTES], session: &Session) -> Result<Header> {
+    let header = Header::read(head)?;
+    if !session.authenticated && header.length > LOGIN_MESSAGE_BYTES_MAX {
+        let message = format!(
+            "a message of {} bytes before the login: limit of {LOGIN_MESSAGE_BYTES_MAX} bytes",
+            header.length
+        );
+        return Err(CommandError::new(Code::ProtocolError, message));
+    }
+    Ok(header)
+}
+
+/// Parses the message behind a header. Errors: it is malformed.
+pub(crate) fn request(
+    header: Header,
+    head: &[u8; HEADER_BYTES],
+    content: Vec<u8>,
+    session: &Session,
+) -> Result<Request> {
+    // a small message may not become a large one before the login either
+    let length_max = if session.authenticated { usize::MAX } else { LOGIN_MESSAGE_BYTES_MAX };
+    Request::parse(header, head, content.into(), length_max)
+}
+
 /// Runs the command of a request.
-fn run(shared: &Arc<ServerState>, session: &mut Session, request: &Request) -> Result<RawDocumentBuf> {
+pub(crate) fn run(
+    shared: &Arc<ServerState>,
+    session: &mut Session,
+    request: &Request,
+) -> Result<RawDocumentBuf> {
     let call = Call::of(request)?;
     let mut command = || {
         catch_unwind(AssertUnwindSafe(|| commands::run(shared, session, &call))).unwrap_or_else(|_| {

@@ -1,6 +1,8 @@
 //! Cursors: results of which the client has read a part.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -8,12 +10,16 @@ use tidemill_docs::DocBytes;
 
 use crate::commands::change_stream::ChangeCursor;
 use crate::error::{Code, CommandError, Result};
+use crate::options::MongoOptions;
 use crate::tail::Tail;
 
 /// All open cursors. Their documents are handles of one moment; writers go on meanwhile.
 pub(crate) struct Cursors {
     open: Mutex<HashMap<i64, OpenCursor>>,
+    /// Bytes that the open cursors hold, also those that are being read.
+    bytes: Arc<AtomicUsize>,
     most: usize,
+    bytes_max: usize,
     timeout: Duration,
 }
 
@@ -22,6 +28,16 @@ pub(crate) struct OpenCursor {
     namespace: String,
     pub source: CursorSource,
     used: Instant,
+    _held: HeldBytes,
+}
+
+/// Bytes that a cursor holds, which are given back when it is dropped.
+struct HeldBytes(usize, Arc<AtomicUsize>);
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.1.fetch_sub(self.0, Ordering::Relaxed);
+    }
 }
 
 /// What a cursor has to give.
@@ -34,9 +50,29 @@ pub(crate) enum CursorSource {
     Changes(Box<ChangeCursor>),
 }
 
+impl CursorSource {
+    /// Returns the bytes that the cursor needs when it is opened: handles, and documents that nobody else has, such as those of a
+    /// projection. A document of a collection is in memory anyway.
+    fn bytes(&self) -> usize {
+        const CURSOR_BYTES: usize = 512;
+        let documents = match self {
+            Self::Documents(documents) | Self::Tail(documents, _) => documents.as_slice(),
+            Self::Changes(_) => &[],
+        };
+        let own = documents.iter().filter(|document| document.is_unique()).map(|document| document.len());
+        CURSOR_BYTES + size_of_val(documents) + own.sum::<usize>()
+    }
+}
+
 impl Cursors {
-    pub fn new(most: usize, timeout: Duration) -> Self {
-        Self { open: Mutex::default(), most, timeout }
+    pub fn new(options: &MongoOptions) -> Self {
+        Self {
+            open: Mutex::default(),
+            bytes: Arc::default(),
+            most: options.cursors_max,
+            bytes_max: options.cursor_memory_max,
+            timeout: options.cursor_timeout,
+        }
     }
 
     /// Opens a cursor. Returns its number. Errors: there are too many.
@@ -60,13 +96,26 @@ impl Cursors {
     }
 
     fn add(&self, namespace: String, source: CursorSource) -> Result<i64> {
+        let bytes = source.bytes();
         let mut open = self.open.lock();
-        if open.len() >= self.most {
+        let full = |open: &HashMap<_, _>| {
+            open.len() >= self.most || self.bytes.load(Ordering::Relaxed) >= self.bytes_max
+        };
+        if full(&open) {
             self.close_unused(&mut open);
+        }
+        if full(&open) && open.len() < self.most {
+            let message = format!(
+                "the open cursors hold {} bytes, and the limit is {} (setting cursor_memory_max): read them to the end or close \
+                 them, or ask for fewer documents",
+                self.bytes.load(Ordering::Relaxed),
+                self.bytes_max
+            );
+            return Err(CommandError::new(Code::ExceededMemoryLimit, message));
         }
         if open.len() >= self.most {
             let message = format!(
-                "{} cursors are open, which is the limit: read them to the end or close them",
+                "{} cursors are open, which is the limit (setting cursors_max): read them to the end or close them",
                 self.most
             );
             return Err(CommandError::new(Code::ExceededMemoryLimit, message));
@@ -77,7 +126,9 @@ impl Cursors {
                 break id;
             }
         };
-        open.insert(id, OpenCursor { namespace, source, used: Instant::now() });
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let _held = HeldBytes(bytes, self.bytes.clone());
+        open.insert(id, OpenCursor { namespace, source, used: Instant::now(), _held });
         Ok(id)
     }
 
@@ -119,6 +170,12 @@ impl Cursors {
     /// Closes the cursors that nobody has read for the timeout.
     pub fn close_idle(&self) {
         self.close_unused(&mut self.open.lock());
+    }
+
+    /// Closes all cursors.
+    #[cfg(feature = "fuzzing")]
+    pub fn close_all(&self) {
+        self.open.lock().clear();
     }
 
     pub fn len(&self) -> usize {

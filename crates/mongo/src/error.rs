@@ -167,6 +167,7 @@ codes! {
     SnapshotTooOld = 239,
     UnrecognizedStage = 40324,
     MissingField = 40414,
+    ReplyTooLarge = 13548,
 }
 
 /// Names of codes that document operations use in addition.
@@ -180,6 +181,7 @@ const DOCUMENT_NAMES: &[(i32, &str)] = &[
     (121, "DocumentValidationFailure"),
     (165, "ViewDepthLimitExceeded"),
     (171, "CannotIndexParallelArrays"),
+    (261, "TooManyLogicalSessions"),
     (292, "QueryExceededMemoryLimitNoDiskUseAllowed"),
     (10334, "BSONObjectTooLarge"),
     (11000, "DuplicateKey"),

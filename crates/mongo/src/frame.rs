@@ -17,6 +17,11 @@ use crate::error::{Code, CommandError, Result};
 pub(crate) const MESSAGE_BYTES_MAX: usize = 48_000_000;
 /// Bytes of the header.
 pub(crate) const HEADER_BYTES: usize = 16;
+/// Documents of one sequence, which is MongoDB's limit too. Without it a message of empty documents would need six times its size,
+/// as each document has a handle.
+pub(crate) const SEQUENCE_DOCUMENTS_MAX: usize = 100_000;
+/// Sequences of one message; `bulkWrite` has most of them, which is two.
+const SEQUENCES_MAX: usize = 16;
 
 const OP_REPLY: i32 = 1;
 const OP_QUERY: i32 = 2004;
@@ -103,22 +108,28 @@ impl Request {
         }
     }
 
-    /// Parses the bytes after the header. `header_bytes` are those of the header, for the checksum.
+    /// Parses the bytes after the header. `header_bytes` are those of the header, for the checksum. A compressed message has at most
+    /// `length_max` bytes without compression.
     ///
     /// Errors: the message is malformed; the connection cannot go on.
-    pub fn parse(header: Header, header_bytes: &[u8; HEADER_BYTES], content: Bytes) -> Result<Self> {
+    pub fn parse(
+        header: Header,
+        header_bytes: &[u8; HEADER_BYTES],
+        content: Bytes,
+        length_max: usize,
+    ) -> Result<Self> {
         match header.op {
             OP_MSG => Self::message(header.request_id, Some(header_bytes), content, Compressor::None),
             OP_COMPRESSED => {
                 let mut cursor = Cursor::new(&content);
                 let (op, length, compressor) = (cursor.i32()?, cursor.i32()?, cursor.u8()?);
                 let compressor = Compressor::of(compressor).ok_or_else(|| malformed("unknown compressor"))?;
-                let length = usize::try_from(length).ok().filter(|n| *n <= MESSAGE_BYTES_MAX);
+                let length = usize::try_from(length).ok().filter(|n| *n <= MESSAGE_BYTES_MAX.min(length_max));
                 let length = length.ok_or_else(|| malformed("the uncompressed size is too large"))?;
-                let inner = decompress(compressor, cursor.rest(), length)?;
                 if op != OP_MSG {
                     return Err(malformed(&format!("operation {op} in a compressed message")));
                 }
+                let inner = decompress(compressor, cursor.rest(), length)?;
                 Self::message(header.request_id, None, inner.into(), compressor)
             }
             OP_QUERY => Self::query(header.request_id, &content),
@@ -150,7 +161,7 @@ impl Request {
                 return Err(malformed("the checksum does not match"));
             }
         }
-        let (mut body, mut sequences) = (None, Vec::new());
+        let (mut body, mut sequences) = (None, Vec::<(String, Vec<Bytes>)>::new());
         while cursor.at < end {
             match cursor.u8()? {
                 0 => {
@@ -166,8 +177,20 @@ impl Request {
                     let sequence_end =
                         sequence_end.ok_or_else(|| malformed("a sequence of an impossible length"))?;
                     let name = cursor.text(sequence_end)?.to_owned();
+                    // which of two lists is meant is not known
+                    if sequences.iter().any(|(known, _)| *known == name) {
+                        return Err(malformed(&format!("two sequences `{}`", name.escape_debug())));
+                    }
+                    if sequences.len() == SEQUENCES_MAX {
+                        return Err(malformed(&format!("more than {SEQUENCES_MAX} sequences")));
+                    }
                     let mut documents = Vec::new();
                     while cursor.at < sequence_end {
+                        if documents.len() == SEQUENCE_DOCUMENTS_MAX {
+                            return Err(malformed(&format!(
+                                "more than {SEQUENCE_DOCUMENTS_MAX} documents in a sequence"
+                            )));
+                        }
                         documents.push(content.slice_ref(cursor.document(sequence_end)?));
                     }
                     sequences.push((name, documents));
@@ -203,41 +226,60 @@ impl Request {
         })
     }
 
+    /// Returns the bytes that the request needs besides those that arrived, as it was compressed.
+    pub fn unpacked_bytes(&self) -> usize {
+        if self.compressor == Compressor::None {
+            return 0;
+        }
+        let documents = self.sequences.iter().flat_map(|(_, documents)| documents);
+        self.body.len() + documents.map(Bytes::len).sum::<usize>()
+    }
+
     /// Encodes the reply as a message. `more` says that another one follows without a request.
     pub fn encode_reply(&self, reply: &RawDocument, more: bool) -> Result<Vec<u8>> {
         let document = reply.as_bytes();
-        let mut content = Vec::with_capacity(document.len() + 64);
+        // such as the errors of 100,000 statements with large keys; clients would end the connection
+        if document.len() + 64 > MESSAGE_BYTES_MAX {
+            let message = format!(
+                "the reply has {} bytes, and a message has at most {MESSAGE_BYTES_MAX}: send fewer statements, or ask for less",
+                document.len()
+            );
+            return self.encode_reply(&CommandError::new(Code::ReplyTooLarge, message).reply(), more);
+        }
+        // room for the header, which is written when the length is known
+        let mut message = vec![0; HEADER_BYTES];
+        message.reserve_exact(document.len() + 64);
         if self.legacy {
             // flags, cursor, first, number of documents
-            content.extend_from_slice(&8_i32.to_le_bytes());
-            content.extend_from_slice(&0_i64.to_le_bytes());
-            content.extend_from_slice(&0_i32.to_le_bytes());
-            content.extend_from_slice(&1_i32.to_le_bytes());
-            content.extend_from_slice(document);
-            return Ok(self.framed(OP_REPLY, &content));
+            message.extend_from_slice(&8_i32.to_le_bytes());
+            message.extend_from_slice(&0_i64.to_le_bytes());
+            message.extend_from_slice(&0_i32.to_le_bytes());
+            message.extend_from_slice(&1_i32.to_le_bytes());
+            message.extend_from_slice(document);
+            return Ok(self.framed(OP_REPLY, message));
         }
         let flags = if more { MORE_TO_COME } else { 0 };
-        content.extend_from_slice(&flags.to_le_bytes());
-        content.push(0);
-        content.extend_from_slice(document);
+        message.extend_from_slice(&flags.to_le_bytes());
+        message.push(0);
+        message.extend_from_slice(document);
         if self.compressor == Compressor::None {
-            return Ok(self.framed(OP_MSG, &content));
+            return Ok(self.framed(OP_MSG, message));
         }
-        let mut outer = Vec::with_capacity(content.len() / 2 + 16);
+        let content = &message[HEADER_BYTES..];
+        let mut outer = vec![0; HEADER_BYTES];
         outer.extend_from_slice(&OP_MSG.to_le_bytes());
         outer.extend_from_slice(&(content.len() as i32).to_le_bytes());
         outer.push(self.compressor as u8);
-        compress(self.compressor, &content, &mut outer)?;
-        Ok(self.framed(OP_COMPRESSED, &outer))
+        compress(self.compressor, content, &mut outer)?;
+        Ok(self.framed(OP_COMPRESSED, outer))
     }
 
-    fn framed(&self, op: i32, content: &[u8]) -> Vec<u8> {
-        let mut message = Vec::with_capacity(HEADER_BYTES + content.len());
-        message.extend_from_slice(&((HEADER_BYTES + content.len()) as i32).to_le_bytes());
-        message.extend_from_slice(&self.id.to_le_bytes());
-        message.extend_from_slice(&self.id.to_le_bytes());
-        message.extend_from_slice(&op.to_le_bytes());
-        message.extend_from_slice(content);
+    /// Writes the header of a message, for which its first bytes are left free.
+    fn framed(&self, op: i32, mut message: Vec<u8>) -> Vec<u8> {
+        let numbers = [message.len() as i32, self.id, self.id, op];
+        for (place, number) in message.chunks_exact_mut(4).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
         message
     }
 }
@@ -284,8 +326,8 @@ fn decompress(compressor: Compressor, packed: &[u8], length: usize) -> Result<Ve
             flate2::read::ZlibDecoder::new(packed).take(most).read_to_end(&mut out).map_err(|_| wrong())?;
         }
         Compressor::Zstd => {
-            let decoder = zstd::stream::Decoder::new(packed).map_err(|_| wrong())?;
-            decoder.take(most).read_to_end(&mut out).map_err(|_| wrong())?;
+            // straight into the result: a stream would reserve the window that the content asks for, up to 128 MiB
+            out = zstd::bulk::decompress(packed, length).map_err(|_| wrong())?;
         }
     }
     if out.len() == length { Ok(out) } else { Err(wrong()) }
@@ -343,5 +385,48 @@ impl<'a> Cursor<'a> {
             return Err(malformed("a document without an end"));
         }
         Ok(document)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(op: i32, content: Vec<u8>, length_max: usize) -> Result<Request> {
+        let mut head = [0; HEADER_BYTES];
+        head[..4].copy_from_slice(&((HEADER_BYTES + content.len()) as i32).to_le_bytes());
+        head[12..].copy_from_slice(&op.to_le_bytes());
+        Request::parse(Header::read(&head)?, &head, content.into(), length_max)
+    }
+
+    /// A message of 46 KB that is 47 MB when it is unpacked: nobody gets the server to unpack it without a password.
+    #[test]
+    fn a_decompression_bomb_is_refused_before_it_is_unpacked() {
+        let mut content = OP_MSG.to_le_bytes().to_vec();
+        content.extend_from_slice(&47_000_000_i32.to_le_bytes());
+        content.push(Compressor::Zlib as u8);
+        compress(Compressor::Zlib, &vec![0; 47_000_000], &mut content).unwrap();
+        assert!(content.len() < 64 << 10, "{} bytes", content.len());
+        let error = parse(OP_COMPRESSED, content, 64 << 10).unwrap_err();
+        assert!(error.message.contains("the uncompressed size is too large"), "{}", error.message);
+    }
+
+    /// It is unpacked to the size that it states and one byte more.
+    #[test]
+    fn a_message_is_not_unpacked_beyond_its_stated_size() {
+        for compressor in [Compressor::Snappy, Compressor::Zlib, Compressor::Zstd] {
+            let mut packed = Vec::new();
+            compress(compressor, &vec![0; 47_000_000], &mut packed).unwrap();
+            assert!(decompress(compressor, &packed, 1000).is_err());
+        }
+    }
+
+    #[test]
+    fn a_reply_beyond_the_size_of_a_message_becomes_an_error() {
+        let request = Request::inner(bson::rawdoc! { "ping": 1 });
+        let large = bson::rawdoc! { "x": "y".repeat(MESSAGE_BYTES_MAX) };
+        let bytes = request.encode_reply(&large, false).unwrap();
+        let reply = RawDocument::from_bytes(&bytes[HEADER_BYTES + 5..]).unwrap();
+        assert_eq!(reply.get_i32("code").ok(), Some(13548));
     }
 }

@@ -14,6 +14,10 @@ mod documents;
 mod error;
 mod fields;
 mod frame;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod message_memory;
 mod moments;
 mod namespace;
 mod options;

@@ -8,10 +8,16 @@ pub struct MongoOptions {
     /// Password of the user `admin`. Without one nobody has to authenticate, which is refused on an address that other machines
     /// can reach.
     pub password: Option<String>,
-    /// Maximum open connections; further ones wait to be accepted.
+    /// Maximum open connections; further ones wait to be accepted, and a warning tells that they do.
     pub connections_max: usize,
     /// Maximum open cursors of all connections.
     pub cursors_max: usize,
+    /// Bytes that the open cursors of all connections may hold, at which no further cursor is opened: handles of documents, and
+    /// the documents that the query has made.
+    pub cursor_memory_max: usize,
+    /// Bytes of messages that are on their way: requests above 64 KiB, and replies that their clients do not take at once. When
+    /// they are reached, the slowest of these connections is closed.
+    pub message_memory_max: usize,
     /// Time after which a cursor that nobody reads is closed.
     pub cursor_timeout: Duration,
     /// Time after which a connection that has not authenticated is closed.
@@ -24,6 +30,8 @@ impl Default for MongoOptions {
             password: None,
             connections_max: 10_000,
             cursors_max: 10_000,
+            cursor_memory_max: 1 << 30,
+            message_memory_max: 1 << 30,
             cursor_timeout: Duration::from_secs(600),
             login_timeout: Duration::from_secs(30),
         }

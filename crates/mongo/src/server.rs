@@ -74,7 +74,15 @@ async fn run(listener: TcpListener, shared: Arc<ServerState>, mut stopped: onesh
     let mut tasks = JoinSet::new();
     let mut cursor_check = tokio::time::interval(CURSOR_CHECK_INTERVAL);
     let (stop, stopping) = watch::channel(false);
+    let mut full = false;
     loop {
+        if places.available_permits() == 0 && !full {
+            tracing::warn!(
+                limit = shared.options.connections_max,
+                "all connections are taken (setting connections_max): further clients wait"
+            );
+        }
+        full = places.available_permits() == 0;
         let place = tokio::select! {
             _ = &mut stopped => break,
             Some(_) = tasks.join_next() => continue,

@@ -8,10 +8,16 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tidemill_engine::Transaction;
 
+use crate::error::{CommandError, Result};
+
 /// Time after which a session that nobody uses is forgotten.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Time after which an open transaction is taken back, as what it reads stays in memory.
 const TRANSACTION_LIFETIME: Duration = Duration::from_secs(60);
+
+/// Most sessions that are known at once. A driver has one for each operation at a time, so only one that makes up a new session for
+/// each write gets here.
+const SESSIONS_MAX: usize = 100_000;
 
 /// All client sessions that have written something, by id.
 #[derive(Default)]
@@ -37,21 +43,32 @@ pub(crate) enum TransactionState {
 }
 
 impl ClientSessions {
-    /// Returns the session `id`, which begins if it is new.
-    pub fn get(&self, id: &[u8]) -> Arc<Mutex<ClientSession>> {
+    /// Returns the session `id`, which begins if it is new. Errors: there are too many.
+    pub fn get(&self, id: &[u8]) -> Result<Arc<Mutex<ClientSession>>> {
         let mut sessions = self.0.lock();
         if let Some(session) = sessions.get(id) {
-            return session.clone();
+            return Ok(session.clone());
+        }
+        if sessions.len() >= SESSIONS_MAX {
+            let message =
+                format!("{SESSIONS_MAX} sessions are open, which is the limit: end those that are not used");
+            return Err(CommandError { code: 261, message });
         }
         let session = ClientSession { number: -1, transaction: TransactionState::None, used: Instant::now() };
         let session = Arc::new(Mutex::new(session));
         sessions.insert(Bytes::copy_from_slice(id), session.clone());
-        session
+        Ok(session)
     }
 
     /// Ends a session; its open transaction is taken back.
     pub fn end(&self, id: &[u8]) {
         self.0.lock().remove(id);
+    }
+
+    /// Forgets all sessions.
+    #[cfg(feature = "fuzzing")]
+    pub fn close_all(&self) {
+        self.0.lock().clear();
     }
 
     /// Forgets the sessions that nobody uses, and takes back transactions that have been open for too long.

@@ -13,6 +13,7 @@ use tidemill_engine::Engine;
 use crate::auth::Credentials;
 use crate::cursors::Cursors;
 use crate::documents::Documents;
+use crate::message_memory::MessageMemory;
 use crate::moments::Moments;
 use crate::options::MongoOptions;
 use crate::sessions::ClientSessions;
@@ -27,6 +28,7 @@ pub(crate) struct ServerState {
     pub cursors: Cursors,
     pub sessions: ClientSessions,
     pub moments: Moments,
+    pub message_memory: Arc<MessageMemory>,
     /// Id of this process in `topologyVersion`.
     pub process: ObjectId,
     pub started: Instant,
@@ -60,9 +62,10 @@ impl ServerState {
     pub fn new(engine: Arc<Engine>, options: MongoOptions) -> Self {
         Self {
             credentials: options.password.as_deref().map(Credentials::new),
-            cursors: Cursors::new(options.cursors_max, options.cursor_timeout),
+            cursors: Cursors::new(&options),
             sessions: ClientSessions::default(),
             moments: Moments::default(),
+            message_memory: MessageMemory::new(options.message_memory_max),
             process: ObjectId::new(),
             whole_engine: engine,
             options,

@@ -68,7 +68,7 @@ pub(crate) fn run(
         let message = "a command with `txnNumber` needs a session, `lsid`";
         return Err(CommandError::new(Code::InvalidOptions, message));
     };
-    let session = server.sessions.get(id);
+    let session = server.sessions.get(id)?;
     let mut session = session.lock();
     session.touch();
     let write = SessionWrite { session: Bytes::copy_from_slice(id), number, statement: 0 };

@@ -9,8 +9,8 @@ use super::{EvalValue, Expression, elements, is_nullish, wrong_type};
 use crate::error::{DocsError, Result};
 use crate::key::Key;
 
-/// Maximum number of elements of `$range`.
-const RANGE_MAX: usize = 1_000_000;
+/// Elements that an operator may make of a few arguments.
+pub(super) const ELEMENTS_MAX: usize = 1_000_000;
 
 fn null() -> Result<EvalValue> {
     Ok(Some(Bson::Null))
@@ -155,8 +155,8 @@ pub(super) fn range(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let mut out = Vec::new();
     let mut next = start;
     while (step > 0 && next < end) || (step < 0 && next > end) {
-        if out.len() == RANGE_MAX {
-            return Err(DocsError::bad_value(format!("$range: limit of {RANGE_MAX} elements")));
+        if out.len() == ELEMENTS_MAX {
+            return Err(DocsError::bad_value(format!("$range: limit of {ELEMENTS_MAX} elements")));
         }
         out.push(i32::try_from(next).map_or(Bson::Int64(next), Bson::Int32));
         let Some(following) = next.checked_add(step) else { break };

@@ -159,7 +159,7 @@ pub(super) fn from_parts(name: &str, arguments: &[EvalValue]) -> Result<EvalValu
     for (at, part) in parts.iter_mut().enumerate() {
         let default = if matches!(at, 1 | 2 | 8 | 9) { 1 } else { 0 };
         let Some(number) = whole(name, arguments.get(at), default)? else { return null() };
-        if number.abs() > 10_000_000_000 {
+        if number.unsigned_abs() > 10_000_000_000 {
             return Err(DocsError::bad_value(format!("{name}: a part of {number} is out of range")));
         }
         *part = number;

@@ -4,6 +4,7 @@
 
 mod arithmetic;
 mod arrays;
+mod budget;
 mod compare;
 mod convert;
 mod date_format;
@@ -18,6 +19,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
 use crate::error::{DocsError, ErrorCode, Result};
+use budget::Budget;
 use operators::Operator;
 
 /// Result of an expression; `None` if there is no value, as of a field that a document does not have.
@@ -56,6 +58,7 @@ enum Node {
 struct Scope<'d> {
     document: &'d RawDocument,
     variables: Vec<(String, EvalValue)>,
+    budget: Budget,
 }
 
 impl Expression {
@@ -75,9 +78,9 @@ impl Expression {
 
     /// Evaluates the expression on a document.
     ///
-    /// Errors: an operator does not accept a value.
+    /// Errors: an operator does not accept a value, or the values that are made need too much memory.
     pub fn eval(&self, document: &RawDocument) -> Result<EvalValue> {
-        self.0.eval(&mut Scope { document, variables: Vec::new() })
+        self.0.eval(&mut Scope { document, variables: Vec::new(), budget: Budget::default() })
     }
 
     /// Returns whether a value counts as true: everything but false, null, 0 and no value.
@@ -361,6 +364,12 @@ fn constant(value: EvalValue, path: &[String]) -> Node {
 
 impl Node {
     fn eval(&self, scope: &mut Scope<'_>) -> Result<EvalValue> {
+        let value = self.value(scope)?;
+        scope.budget.charge(&value)?;
+        Ok(value)
+    }
+
+    fn value(&self, scope: &mut Scope<'_>) -> Result<EvalValue> {
         Ok(match self {
             Self::Constant(value) => Some(value.clone()),
             Self::Remove => None,

@@ -47,30 +47,38 @@ pub(super) fn is_match(name: &str, arguments: &[EvalValue]) -> Result<EvalValue>
 
 pub(super) fn find(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let Some((input, pattern)) = operands(name, arguments)? else { return Ok(Some(Bson::Null)) };
-    Ok(Some(pattern.captures(input).map_or(Bson::Null, |found| Bson::Document(described(input, &found)))))
+    Ok(Some(
+        pattern
+            .captures(input)
+            .map_or(Bson::Null, |found| Bson::Document(described(input, &found, &mut (0, 0)))),
+    ))
 }
 
 pub(super) fn find_all(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let Some((input, pattern)) = operands(name, arguments)? else { return Ok(Some(Bson::Array(Vec::new()))) };
     let mut found = Vec::new();
+    let mut before = (0, 0);
     for captures in pattern.captures_iter(input) {
         if found.len() == MATCHES_MAX {
             return Err(DocsError::bad_value(format!("{name}: more than {MATCHES_MAX} matches")));
         }
-        found.push(Bson::Document(described(input, &captures)));
+        found.push(Bson::Document(described(input, &captures, &mut before)));
     }
     Ok(Some(Bson::Array(found)))
 }
 
-/// Returns `{ match, idx, captures }`; the index counts characters.
-fn described(input: &str, captures: &Captures<'_>) -> Document {
+/// Returns `{ match, idx, captures }`; the index counts characters. `before` is a place before the match, in bytes and in characters, and
+/// becomes its place, so that the characters before 100,000 matches are counted once.
+fn described(input: &str, captures: &Captures<'_>, before: &mut (usize, usize)) -> Document {
     let whole = captures.get(0);
     let start = whole.map_or(0, |found| found.start());
+    let between = input.get(before.0..start).map_or(0, |text| text.chars().count());
+    *before = (start, before.1 + between);
     let groups = captures.iter().skip(1);
     let groups = groups.map(|group| group.map_or(Bson::Null, |group| group.as_str().into()));
     let mut found = Document::new();
     found.insert("match", whole.map_or("", |found| found.as_str()));
-    found.insert("idx", input.get(..start).map_or(0, |before| before.chars().count()) as i32);
+    found.insert("idx", before.1 as i32);
     found.insert("captures", groups.collect::<Vec<Bson>>());
     found
 }

@@ -77,6 +77,12 @@ pub(super) fn zip(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     }
     let lengths = arrays.iter().map(Vec::len);
     let length = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
+    if length.saturating_mul(arrays.len()) > super::arrays::ELEMENTS_MAX {
+        return Err(DocsError::bad_value(format!(
+            "{name}: limit of {} elements",
+            super::arrays::ELEMENTS_MAX
+        )));
+    }
     let default = |input: usize| defaults.as_ref().and_then(|d| d.get(input)).cloned().unwrap_or(Bson::Null);
     let row = |at: usize| {
         let row = arrays.iter().enumerate();

@@ -1,9 +1,11 @@
 //! Operators on strings.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use bson::Bson;
 
+use super::arrays::ELEMENTS_MAX;
 use super::{EvalValue, is_nullish, wrong_type};
 use crate::error::{DocsError, Result};
 
@@ -43,6 +45,11 @@ pub(super) fn concat(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
         match text(name, argument)? {
             Some(text) => out.push_str(text),
             None => return null(),
+        }
+        if out.len() > RESULT_BYTES_MAX {
+            return Err(DocsError::bad_value(format!(
+                "{name}: a result of more than {RESULT_BYTES_MAX} bytes"
+            )));
         }
     }
     string(out)
@@ -119,14 +126,22 @@ pub(super) fn split(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     if separator.is_empty() {
         return Err(DocsError::bad_value("$split requires a non-empty separator"));
     }
-    Ok(Some(Bson::Array(value.split(separator).map(|part| Bson::String(part.to_owned())).collect())))
+    let mut parts = Vec::new();
+    for part in value.split(separator) {
+        if parts.len() == ELEMENTS_MAX {
+            return Err(DocsError::bad_value(format!("{name}: limit of {ELEMENTS_MAX} elements")));
+        }
+        parts.push(Bson::String(part.to_owned()));
+    }
+    Ok(Some(Bson::Array(parts)))
 }
 
 /// `$trim`, `$ltrim`, `$rtrim`
 pub(super) fn trim(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let [value, characters] = arguments else { return null() };
     let Some(value) = text(name, value)? else { return null() };
-    let characters: Option<Vec<char>> =
+    // a set, as text and characters may both have millions
+    let characters: Option<HashSet<char>> =
         text(name, characters)?.map(|characters| characters.chars().collect());
     let trimmed = |c: char| match &characters {
         Some(characters) => characters.contains(&c),

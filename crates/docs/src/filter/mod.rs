@@ -194,6 +194,10 @@ impl FilterNode {
 
 impl ExpressionTest {
     fn holds(&self, doc: &[u8]) -> bool {
+        // the query fails with the first error; an expression that takes seconds to fail is not tried on each document
+        if self.failure.get().is_some() {
+            return false;
+        }
         let value = RawDocument::from_bytes(doc)
             .map_err(|e| DocsError::bad_value(e.to_string()))
             .and_then(|doc| self.expression.eval(doc));

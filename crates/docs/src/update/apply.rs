@@ -7,13 +7,14 @@ use crate::DocBytes;
 use crate::collection::with_id_first;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::limits::ARRAY_PAD_MAX;
+use crate::limits::{ARRAY_PAD_MAX, Limits};
 use crate::order::compare;
 use crate::raw::{
     EMPTY, OwnedRawValue, RawElement, RawValue, close_document, elements, field, put_element, tag,
 };
 
 use crate::reshape::ReshapeStage;
+use crate::validate::too_large;
 
 use super::tree::{OperatorTree, OperatorTreeChild};
 use super::{Update, UpdateOperator, arith, arrays};
@@ -173,6 +174,11 @@ impl<'t> UpdateWalk<'t, '_> {
             }
             for hole in len..index {
                 put_element(out, hole.to_string().as_bytes(), RawValue::NULL);
+            }
+            // 100,000 paths with nulls before each would need a terabyte before the whole document is found to be too large
+            let max = Limits::default().document_bytes_max;
+            if out.len() > 2 * max {
+                return Err(too_large(out.len(), max));
             }
             let padded = out.len();
             self.child(part.text(), &part.name, child, None, EMPTY, out)?;

@@ -136,3 +136,81 @@ fn bytes_that_are_no_document_do_not_get_in() {
     }
     assert_eq!(c.insert(DocBytes::new()).unwrap_err().code(), 22);
 }
+
+fn evaluated(expression: bson::Document) -> tidemill_docs::Result<tidemill_docs::EvalValue> {
+    let document = bytes(doc! { "e": expression });
+    let raw = bson::RawDocument::from_bytes(&document).unwrap();
+    let expression = raw.get("e").unwrap().unwrap();
+    tidemill_docs::Expression::parse(expression)?.eval(bson::RawDocument::from_bytes(&document).unwrap())
+}
+
+/// Each of them would need more memory, time or stack than there is.
+#[test]
+fn small_expressions_do_not_make_large_values() {
+    let range = |count: i32| doc! { "$range": [0, count] };
+    let reduce = |count: i32, start: &str, body: bson::Bson| {
+        doc! { "$reduce": { "input": range(count), "initialValue": start, "in": body } }
+    };
+    let double = |name: &str| doc! { name: ["$$value", "$$value"] };
+    let map = |input: bson::Document, body: bson::Document| doc! { "$map": { "input": input, "in": body } };
+    let million = || range(1_000_000);
+    let ones: Vec<i32> = vec![1; 1500];
+    for (expression, code) in [
+        (reduce(60, "text", double("$concat").into()), 2),
+        (reduce(60, "text", bson::bson!(["$$value", "$$value"])), 146),
+        (reduce(60, "text", doc! { "a": "$$value", "b": "$$value" }.into()), 146),
+        (reduce(1_000_000, "text", bson::bson!(["$$value"])), 15),
+        (reduce(1_000_000, "text", doc! { "a": "$$value" }.into()), 15),
+        (map(million(), map(million(), doc! { "$add": [1, 1] })), 146),
+        (doc! { "$map": { "input": million(), "in": { "$literal": "x".repeat(100_000) } } }, 146),
+        (doc! { "$zip": { "inputs": [ones.clone(), ones.iter().map(|n| vec![*n]).collect::<Vec<_>>()] } }, 0),
+        (
+            doc! { "$zip": { "inputs": bson::Bson::Array(std::iter::once(bson::Bson::from(range(1000))).chain(std::iter::repeat_n(bson::Bson::Array(vec![]), 1500)).collect()), "useLongestLength": true } },
+            2,
+        ),
+        (doc! { "$size": { "$split": ["a".repeat(1_100_000), "a"] } }, 2),
+    ] {
+        let start = std::time::Instant::now();
+        match evaluated(expression) {
+            Ok(_) => assert_eq!(code, 0),
+            Err(e) => assert_eq!(e.code(), code, "{e}"),
+        }
+        assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn characters_are_counted_and_trimmed_in_one_pass() {
+    let text = "ä".repeat(90_000);
+    let characters: String = (0x4E00..0x9FFF).filter_map(char::from_u32).chain(['ä']).collect();
+    let start = std::time::Instant::now();
+    let trimmed = evaluated(doc! { "$trim": { "input": text.clone(), "chars": characters } }).unwrap();
+    assert_eq!(trimmed, Some("".into()));
+    let found = evaluated(doc! { "$regexFindAll": { "input": text, "regex": "ä" } }).unwrap().unwrap();
+    assert_eq!(found.as_array().unwrap()[89_999].as_document().unwrap().get("idx"), Some(&89_999.into()));
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
+#[test]
+fn an_update_does_not_make_a_document_far_beyond_the_limit() {
+    let mut store = store(Limits::default());
+    let c = store.collection_mut("c").unwrap();
+    let arrays: bson::Document = (0..2000).map(|n| (format!("a{n}"), bson::Bson::Array(vec![]))).collect();
+    let mut document = doc! { "_id": 1 };
+    document.extend(arrays);
+    c.insert(bytes(document)).unwrap();
+    // 20 GB of nulls
+    let set: bson::Document = (0..2000).map(|n| (format!("a{n}.1000000"), 1.into())).collect();
+    let update =
+        Update::parse(&bson::RawDocumentBuf::try_from(&doc! { "$set": set }).unwrap(), Timestamp(0)).unwrap();
+    let start = std::time::Instant::now();
+    let e = c.update_one_by_id(&Value::Int(1), &update, Timestamp(0)).unwrap_err();
+    assert_eq!(e.code(), 10334, "{e}");
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_least_number_is_out_of_range_of_a_date() {
+    let e = evaluated(doc! { "$dateFromParts": { "year": 2020, "day": i64::MIN } }).unwrap_err();
+    assert_eq!(e.code(), 2, "{e}");
+}

@@ -133,7 +133,7 @@ impl BucketAuto {
             document.append(cstr!("_id"), id);
             let documents: Vec<DocBytes> = bucket.iter().map(|(.., document)| document.clone()).collect();
             self.output.append_results(&documents, &mut document)?;
-            out.push(document.into_bytes().into());
+            out.push(tidemill_docs::validate(document.into_bytes())?);
             rest = after;
             left = left.saturating_sub(1);
         }

@@ -110,7 +110,8 @@ impl Group {
             let mut document = RawDocumentBuf::new();
             document.append(cstr!("_id"), RawBson::try_from(id)?);
             self.append(states, &mut document)?;
-            out.push(document.into_bytes().into());
+            // many values together may be larger, and nested deeper, than a document may be
+            out.push(tidemill_docs::validate(document.into_bytes())?);
         }
         Ok(out)
     }

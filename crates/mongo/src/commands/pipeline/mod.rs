@@ -19,6 +19,8 @@ pub(super) use stage::Stage;
 
 /// Bytes of the documents that a stage may make, which are held in memory.
 const STAGE_BYTES_MAX: usize = 256 << 20;
+/// Stages of one pipeline, as in MongoDB.
+const STAGES_MAX: usize = 1000;
 /// Pipelines inside pipelines.
 const DEPTH_MAX: usize = 20;
 
@@ -69,6 +71,10 @@ impl Pipeline {
                 return Err(CommandError::new(Code::TypeMismatch, message));
             };
             Stage::parse(stage, context, &mut stages)?;
+            if stages.len() > STAGES_MAX {
+                let message = format!("a pipeline has more than {STAGES_MAX} stages");
+                return Err(CommandError { code: 7_749_501, message });
+            }
         }
         let writes = stages.iter().position(Stage::writes);
         if writes.is_some_and(|at| at + 1 < stages.len() || context.depth > 0) {

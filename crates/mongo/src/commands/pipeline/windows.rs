@@ -176,7 +176,7 @@ impl Output {
                 Self::Shift {
                     output: Expression::parse_with(option("$shift", options, "output")?, variables)?,
                     by: by
-                        .filter(|by| by.abs() < 1 << 40)
+                        .filter(|by| by.unsigned_abs() < 1 << 40)
                         .map_or_else(|| fail("`by` of $shift must be a whole number"), Ok)?,
                     default: options.get("default")?.map(Bson::try_from).transpose()?,
                 }
@@ -252,13 +252,13 @@ impl Window {
 
     /// Returns the positions of the documents of the window of one document.
     fn bounds(&self, at: usize, count: usize, values: &[f64]) -> (usize, usize) {
-        let place = |bound: i64| usize::try_from(at as i64 + bound).unwrap_or(0).min(count);
+        let place = |bound: i64| usize::try_from((at as i64).saturating_add(bound)).unwrap_or(0).min(count);
         match self {
             Self::All => (0, count),
             Self::Documents(from, to) => {
-                let end = to.map_or(count, |to| match at as i64 + to + 1 {
+                let end = to.map_or(count, |to| match (at as i64).saturating_add(to).saturating_add(1) {
                     end if end <= 0 => 0,
-                    _ => place(to + 1),
+                    _ => place(to.saturating_add(1)),
                 });
                 (from.map_or(0, place), end)
             }
