@@ -16,7 +16,11 @@ const { MongoClient, GridFSBucket, BSON } = mongodb;
 const { EJSON } = BSON;
 
 const url = process.argv[2];
-const client = new MongoClient(url, { serverSelectionTimeoutMS: 10_000, monitorCommands: true });
+const client = new MongoClient(url, {
+  serverSelectionTimeoutMS: 10_000,
+  socketTimeoutMS: 60_000,
+  monitorCommands: true,
+});
 const db = client.db(`check_node_${randomUUID().slice(0, 8)}`);
 const equal = assert.deepEqual;
 

@@ -23,7 +23,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, 
 from pymongo.operations import IndexModel
 
 URL = sys.argv[1]
-client = MongoClient(URL, serverSelectionTimeoutMS=10_000, uuidRepresentation="standard")
+client = MongoClient(URL, serverSelectionTimeoutMS=10_000, socketTimeoutMS=60_000, uuidRepresentation="standard")
 db = client["check_pymongo_" + uuid.uuid4().hex[:8]]
 
 CHECKS = []
@@ -525,6 +525,8 @@ def login():
 
 
 def main():
+    # without a server, each check would wait for it
+    client.admin.command("ping")
     failed = 0
     for function in CHECKS:
         name = "pymongo: " + function.__name__.replace("_", " ")
