@@ -119,7 +119,7 @@ fn route_single(
             false => route_to_all(core, &command),
         });
     }
-    if !needs_id && let Some(partition) = determined_partition(core, spec, &command)? {
+    if !needs_id && let Some(partition) = determined_partition(core, documents, spec, &command)? {
         return Ok(to_one(partition, command));
     }
     match first_match(documents, spec, &command)? {
@@ -174,9 +174,16 @@ fn has_id(command: &Command) -> Result<bool> {
 /// Returns the partition that the filter of a command determines.
 fn determined_partition(
     core: &Core,
+    documents: &DocumentSnapshot,
     spec: &CollectionSpec,
     command: &Command,
 ) -> Result<Option<PartitionId>> {
+    if spec.gathered {
+        // until it has all documents, the others may have one that matches
+        let home = core.partition_of_collection(&spec.name);
+        let mut others = documents.parts(&spec.name).filter(|(partition, _)| *partition != home.0 as usize);
+        return Ok(others.all(|(_, part)| part.is_empty()).then_some(home));
+    }
     let Some(filter) = filter_of(command) else { return Ok(None) };
     let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
     let value = filter.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();

@@ -64,8 +64,16 @@ impl Core {
         if spec.replicated {
             return None;
         }
+        if spec.gathered {
+            return Some(self.partition_of_collection(&spec.name));
+        }
         let value = get_path(doc, spec.shard_key.as_deref().unwrap_or("_id"));
         Some(self.partition_of_value(&value))
+    }
+
+    /// Returns the partition of a collection whose documents are all in one.
+    pub fn partition_of_collection(&self, name: &str) -> PartitionId {
+        partition_of_key(name.as_bytes(), self.deployment.partitions())
     }
 
     /// Returns the partition of a shard key's value.

@@ -99,10 +99,6 @@ impl Documents {
         self.engine.collections()
     }
 
-    pub fn partitions(&self) -> usize {
-        self.engine.partitions()
-    }
-
     /// Returns the position of the first document of an insert that exists already, unless the insert was executed before.
     pub fn first_duplicate(&self, collection: &str, documents: &[DocBytes]) -> Result<Option<usize>> {
         let repeated = match self.session_write(self.statement.load(Ordering::Relaxed)) {

@@ -89,7 +89,8 @@ impl Tail {
         });
         match read {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(lost()),
-            read => read?.into_iter().next().flatten().ok_or_else(lost),
+            // one of the partitions has all documents
+            read => read?.into_iter().flatten().max_by_key(|(_, end)| end.is_some()).ok_or_else(lost),
         }
     }
 }

@@ -32,7 +32,10 @@ impl Collection {
             self.modify_index(index)?;
         }
         self.validator = validator;
-        Arc::make_mut(&mut self.spec).options = options;
+        let spec = Arc::make_mut(&mut self.spec);
+        spec.options = options;
+        spec.gathered |= change.gathered;
+        spec.change_images = change.change_images.unwrap_or(spec.change_images);
         self.delete_oldest()
     }
 

@@ -304,6 +304,18 @@ impl Command {
         }
     }
 
+    /// Returns whether the command may add a document to the collection.
+    pub fn may_insert(&self) -> bool {
+        match self {
+            Self::Insert { .. } => true,
+            Self::Update { upsert, .. }
+            | Self::Replace { upsert, .. }
+            | Self::FindAndModify { upsert, .. } => *upsert,
+            Self::Unvalidated(inner) => inner.may_insert(),
+            _ => false,
+        }
+    }
+
     /// Returns whether the command writes documents that its caller names, and leaves the collection as it is defined.
     pub fn writes_documents(&self) -> bool {
         match self {

@@ -26,6 +26,10 @@ pub struct CollectionSpec {
     /// Whether every partition has a copy of all documents.
     #[serde(default)]
     pub replicated: bool,
+    /// Whether one partition, found by the name of the collection, has all documents, so that an index can be unique over them
+    /// and their order is that of all inserts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gathered: bool,
     /// Indexes besides the one on `_id`.
     #[serde(default)]
     pub indexes: Vec<IndexSpec>,
@@ -75,6 +79,7 @@ impl CollectionSpec {
             name: name.into(),
             shard_key: None,
             replicated: false,
+            gathered: false,
             indexes: Vec::new(),
             change_images: false,
             options: CollectionOptions::default(),
@@ -82,10 +87,11 @@ impl CollectionSpec {
         }
     }
 
-    /// Describes for users where the documents are stored: `replicated`, or `spread by FIELD`.
+    /// Describes for users where the documents are stored: `replicated`, `in one partition`, or `spread by FIELD`.
     pub fn placement(&self) -> String {
         match &self.shard_key {
             _ if self.replicated => "replicated".to_owned(),
+            _ if self.gathered => "in one partition".to_owned(),
             Some(field) => format!("spread by `{field}`"),
             None => "spread by `_id`".to_owned(),
         }
@@ -99,7 +105,8 @@ impl CollectionSpec {
     /// Returns whether documents are placed in partitions as those of `other` are.
     pub fn has_same_placement(&self, other: &Self) -> bool {
         let field = |spec: &Self| spec.shard_key.clone().filter(|key| key != "_id");
-        self.replicated == other.replicated && (self.replicated || field(self) == field(other))
+        (self.replicated, self.gathered) == (other.replicated, other.gathered)
+            && (self.replicated || field(self) == field(other))
     }
 
     /// Checks the name and the indexes. Errors: what is wrong and what is allowed.

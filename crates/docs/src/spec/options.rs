@@ -123,6 +123,12 @@ pub struct CollectionChange {
     /// Change of an index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<IndexChange>,
+    /// Whether change streams keep both versions of a document that is updated, and the last version of one that is deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change_images: Option<bool>,
+    /// Whether new documents go to one partition from now on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gathered: bool,
 }
 
 /// Change of an index; what is `None` stays.

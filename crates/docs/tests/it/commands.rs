@@ -87,6 +87,8 @@ fn all() -> Vec<Command> {
                     hidden: Some(true),
                 }),
                 view: None,
+                change_images: Some(true),
+                gathered: true,
             },
         },
         Command::Expire { collection: collection.clone() },

@@ -21,7 +21,9 @@ use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use tidemill_docs::{Command, CommandOutcome};
-use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp};
+use tidemill_types::{
+    Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp, partition_of_key,
+};
 
 use crate::commit::Decision;
 use crate::dedupe::row_id;
@@ -129,6 +131,16 @@ struct RecordApplier<'d> {
 impl<'d> RecordApplier<'d> {
     fn command(&self, state: &mut PartitionState, command: &Bytes) -> Result<ApplyReply> {
         let command = Command::from_bytes(command)?;
+        if let Some(part) = state.store.collection(command.collection())
+            && part.spec().gathered
+            && command.may_insert()
+            && self.id != partition_of_key(command.collection().as_bytes(), self.deployment.partitions())
+        {
+            return Err(Error::unavailable(format!(
+                "the documents of `{}` have just got another partition: send the command again",
+                command.collection()
+            )));
+        }
         let outcome = state.store.apply(&command, self.time)?;
         Ok(ApplyReply { outcome: Some(outcome), ..ApplyReply::default() })
     }

@@ -105,5 +105,5 @@ impl<'e> DocumentCollection<'e> {
 /// Returns whether the `_id` says which partition has a document.
 fn is_placed_by_id(part: &Collection) -> bool {
     let spec = part.spec();
-    spec.replicated || spec.shard_key.as_deref().is_none_or(|key| key == "_id")
+    spec.replicated || !spec.gathered && spec.shard_key.as_deref().is_none_or(|key| key == "_id")
 }

@@ -3,6 +3,7 @@
 mod builder;
 mod collection;
 mod documents;
+mod gather;
 mod metrics;
 mod on_demand;
 mod rules;

@@ -27,7 +27,7 @@ pub(super) fn coll_mod(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
         "expireAfterSeconds",
         "timeseries",
     ])?;
-    for field in ["changeStreamPreAndPostImages", "expireAfterSeconds", "timeseries", "dryRun"] {
+    for field in ["expireAfterSeconds", "timeseries", "dryRun"] {
         call.refuse(field)?;
     }
     let spec = shared.engine.collection_spec(&call.collection()?).map_err(|_| no_collection(call))?;
@@ -36,9 +36,11 @@ pub(super) fn coll_mod(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
         validator: collection_options::validator(call)?,
         validation_level: collection_options::validation_level(call)?,
         validation_action: collection_options::validation_action(call)?,
-        capped: capped(shared, call, &spec)?,
+        capped: capped(call, &spec)?,
         view: collection_options::view(call)?,
         index: call.document("index")?.map(|index| index_change(index, &spec, &mut reply)).transpose()?,
+        change_images: collection_options::change_images(call)?,
+        gathered: false,
     };
     if change.view.is_some() != spec.options.view.is_some() && change != CollectionChange::default() {
         let message = "'viewOn' and 'pipeline', and nothing else, are options of a view";
@@ -49,11 +51,7 @@ pub(super) fn coll_mod(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     Ok(ok(reply))
 }
 
-fn capped(
-    shared: &Shared,
-    call: &Call<'_>,
-    spec: &CollectionSpec,
-) -> Result<Option<tidemill_docs::CappedSize>> {
+fn capped(call: &Call<'_>, spec: &CollectionSpec) -> Result<Option<tidemill_docs::CappedSize>> {
     let (bytes, documents) = (call.count("cappedSize")?, call.count("cappedMax")?);
     match (bytes.or(documents), spec.options.capped) {
         (None, _) => Ok(None),
@@ -63,7 +61,7 @@ fn capped(
         }
         (Some(_), Some(old)) => {
             let documents = documents.map_or(old.documents, |max| Some(max).filter(|max| *max > 0));
-            collection_options::capped_size(shared, bytes.unwrap_or(old.bytes), documents).map(Some)
+            collection_options::capped_size(bytes.unwrap_or(old.bytes), documents).map(Some)
         }
     }
 }
@@ -138,9 +136,11 @@ pub(super) fn convert_to_capped(shared: &Shared, _: &mut Session, call: &Call<'_
         let message = "Capped collection size must be greater than zero";
         return Err(CommandError::new(Code::InvalidOptions, message));
     };
-    let capped = Some(collection_options::capped_size(shared, size, None)?);
+    let capped = Some(collection_options::capped_size(size, None)?);
+    let durability = write::durability(call)?;
+    // the order of its documents is that of all inserts
+    shared.whole_engine.gather_collection(&spec.name, durability)?;
     let change = CollectionChange { capped, ..CollectionChange::default() };
-    let command = Command::Modify { collection: spec.name, change };
-    shared.engine.write_documents(command, write::durability(call)?)?;
+    shared.engine.write_documents(Command::Modify { collection: spec.name, change }, durability)?;
     Ok(ok(RawDocumentBuf::new()))
 }

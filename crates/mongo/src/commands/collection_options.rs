@@ -9,18 +9,17 @@ use tidemill_docs::{
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::namespace::{split_stored_name, stored_name};
-use crate::shared::Shared;
 
 /// The size of a capped collection is a multiple of so many bytes.
 const CAPPED_UNIT_BYTES: u64 = 256;
 
 /// Reads the options of a new collection.
-pub(super) fn parse(shared: &Shared, call: &Call<'_>) -> Result<CollectionOptions> {
+pub(super) fn parse(call: &Call<'_>) -> Result<CollectionOptions> {
     Ok(CollectionOptions {
         validator: validator(call)?.filter(|validator| !validator.as_raw().is_empty()),
         validation_level: validation_level(call)?.unwrap_or_default(),
         validation_action: validation_action(call)?.unwrap_or_default(),
-        capped: capped(shared, call)?,
+        capped: capped(call)?,
         view: view(call)?,
     })
 }
@@ -29,6 +28,18 @@ pub(super) fn validator(call: &Call<'_>) -> Result<Option<BsonDocument>> {
     let Some(validator) = call.document("validator")? else { return Ok(None) };
     tidemill_docs::Filter::parse(validator)?;
     Ok(Some(BsonDocument::new(validator)))
+}
+
+/// Reads whether change streams keep both versions of changed documents.
+pub(super) fn change_images(call: &Call<'_>) -> Result<Option<bool>> {
+    let Some(images) = call.document("changeStreamPreAndPostImages")? else { return Ok(None) };
+    match images.get("enabled")? {
+        Some(RawBsonRef::Boolean(enabled)) => Ok(Some(enabled)),
+        _ => Err(CommandError::new(
+            Code::TypeMismatch,
+            "BSON field 'changeStreamPreAndPostImages.enabled' is missing or no bool",
+        )),
+    }
 }
 
 pub(super) fn validation_level(call: &Call<'_>) -> Result<Option<ValidationLevel>> {
@@ -58,7 +69,7 @@ fn unknown_choice(call: &Call<'_>, field: &str, found: &str, expected: &str) -> 
     CommandError::new(Code::BadValue, message)
 }
 
-fn capped(shared: &Shared, call: &Call<'_>) -> Result<Option<CappedSize>> {
+fn capped(call: &Call<'_>) -> Result<Option<CappedSize>> {
     let invalid = |message: &str| Err(CommandError::new(Code::InvalidOptions, message));
     let (size, max) = (call.count("size")?, call.count("max")?);
     if !call.flag("capped", false)? {
@@ -74,21 +85,13 @@ fn capped(shared: &Shared, call: &Call<'_>) -> Result<Option<CappedSize>> {
         Some(0) => invalid("'create.size' must be greater than or equal to 1"),
         Some(size) => {
             let documents = max.filter(|max| *max > 0);
-            capped_size(shared, size, documents).map(Some)
+            capped_size(size, documents).map(Some)
         }
     }
 }
 
-/// Returns the size that a capped collection gets. Errors: documents are spread over several partitions.
-pub(super) fn capped_size(shared: &Shared, bytes: u64, documents: Option<u64>) -> Result<CappedSize> {
-    let partitions = shared.engine.partitions();
-    if partitions > 1 {
-        let message = format!(
-            "a capped collection needs a deployment with one partition, as its order is that of all inserts; there are \
-             {partitions}. Set `partitions = 1` for a new data directory"
-        );
-        return Err(CommandError::new(Code::InvalidOptions, message));
-    }
+/// Returns the size that a capped collection gets. Errors: it is too large.
+pub(super) fn capped_size(bytes: u64, documents: Option<u64>) -> Result<CappedSize> {
     let bytes =
         bytes.checked_next_multiple_of(CAPPED_UNIT_BYTES).filter(|bytes| i64::try_from(*bytes).is_ok());
     match bytes {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bson::cstr;
-use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::raw::RawDocumentBuf;
 use tidemill_docs::{CollectionSpec, Command, DocBytes, Filter};
 use tidemill_engine::CollectionInfo;
 use tidemill_types::ErrorKind;
@@ -40,9 +40,8 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     }
     call.refuse("storageEngine")?;
     call.refuse_collation()?;
-    let images = call.document("changeStreamPreAndPostImages")?.map(|images| images.get("enabled"));
-    let change_images = images.transpose()?.flatten() == Some(RawBsonRef::Boolean(true));
-    let options = collection_options::parse(shared, call)?;
+    let change_images = collection_options::change_images(call)?.unwrap_or(false);
+    let options = collection_options::parse(call)?;
     let collection = call.collection()?;
     if let Ok(old) = shared.engine.collection_spec(&collection) {
         // as MongoDB: to create again what is there is no error
@@ -52,7 +51,9 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         let message = format!("Collection {} already exists with other options.", call.namespace());
         return Err(CommandError::new(Code::NamespaceExists, message));
     }
-    let spec = CollectionSpec { options, change_images, ..new_collection(collection) };
+    // the order of a capped collection is that of all inserts
+    let gathered = options.capped.is_some();
+    let spec = CollectionSpec { options, change_images, gathered, ..new_collection(collection) };
     shared.engine.write_documents(Command::CreateCollection(spec), write::durability(call)?)?;
     Ok(ok(RawDocumentBuf::new()))
 }

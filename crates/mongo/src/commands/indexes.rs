@@ -24,17 +24,15 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         .map(|index| index_spec::parse(RawDocument::from_bytes(index)?))
         .collect::<Result<_>>()?;
     let created = shared.engine.collection_spec(&collection).is_err();
-    let partitions = shared.engine.partitions();
-    if let Some(index) = indexes.iter().find(|index| index.unique && partitions > 1 && !is_on_id(index)) {
-        let message = format!(
-            "cannot create the unique index `{}`: documents are spread over {partitions} partitions by `_id`, and each keeps its \
-             own indexes. Set `partitions = 1` for a new data directory, or put the values into `_id`",
-            index.name
-        );
-        return Err(CommandError::new(Code::CannotCreateIndex, message));
-    }
     require_collection(shared, &collection, durability)?;
     let before = shared.engine.collection_spec(&collection)?;
+    let is_new = |index: &&IndexSpec| !before.indexes.iter().any(|other| is_same(other, index));
+    if indexes.iter().filter(is_new).any(|index| index.unique && !is_on_id(index)) {
+        // each partition keeps its own indexes
+        shared.whole_engine.gather_collection(&collection, durability).map_err(|error| {
+            CommandError::new(Code::CannotCreateIndex, format!("a unique index is not possible: {error}"))
+        })?;
+    }
     for index in indexes {
         // the index on _id is there; one that is the same is, too
         let is_id = index.hashed.is_none() && matches!(index.fields.as_slice(), [(path, _)] if path == "_id");

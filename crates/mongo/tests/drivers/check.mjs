@@ -38,16 +38,6 @@ async function fails(code, promise) {
   assert.fail(`error ${code} did not come: ${EJSON.stringify(result)}`);
 }
 
-/** Awaits what only a deployment with one partition offers. Any other refusal is a failure. */
-async function needsOnePartition(promise) {
-  try {
-    return await promise;
-  } catch (error) {
-    const refused = [67, 72].includes(error.code) && error.message.includes('Set `partitions = 1`');
-    throw refused ? new Skip('the deployment has several partitions') : error;
-  }
-}
-
 /** Returns the commands that the driver sends while `run` runs. */
 async function commandsOf(observed, run) {
   const commands = [];
@@ -213,7 +203,7 @@ const checks = {
 
   async 'unique index'() {
     const users = db.collection('users');
-    await needsOnePartition(users.createIndex({ mail: 1 }, { unique: true }));
+    await users.createIndex({ mail: 1 }, { unique: true });
     await users.insertOne({ _id: 1, mail: 'a' });
     const error = await fails(11000, users.insertOne({ _id: 2, mail: 'a' }));
     equal([error.errorResponse.keyPattern, error.errorResponse.keyValue], [{ mail: 1 }, { mail: 'a' }]);
@@ -339,7 +329,7 @@ const checks = {
 
   async 'capped collection'() {
     const create = db.createCollection('capped', { capped: true, size: 4096, max: 10 });
-    const capped = await needsOnePartition(create);
+    const capped = await create;
     await capped.insertMany(Array.from({ length: 15 }, (_, n) => ({ _id: n })));
     equal(await capped.isCapped(), true);
     const cursor = capped.find({}, { tailable: true, awaitData: true, maxAwaitTimeMS: 5000 });

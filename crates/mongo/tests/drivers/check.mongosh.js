@@ -23,19 +23,6 @@ function fails(code, run) {
   throw new Error(`error ${code} did not come: ${EJSON.stringify(result)}`);
 }
 
-/** Runs what only a deployment with one partition offers. Any other refusal is a failure. */
-function needsOnePartition(run) {
-  try {
-    // a promise that is returned would leave the block before it fails
-    const result = run();
-    return result;
-  } catch (error) {
-    const refused = [67, 72].includes(error.code) && error.message.includes('Set `partitions = 1`');
-    if (refused) error.skip = 'the deployment has several partitions';
-    throw error;
-  }
-}
-
 function check(what, run) {
   try {
     run();
@@ -123,13 +110,13 @@ check('duplicate keys', () => {
 });
 
 check('unique index', () => {
-  needsOnePartition(() => db.users.createIndex({ mail: 1 }, { unique: true }));
+  db.users.createIndex({ mail: 1 }, { unique: true });
   db.users.insertOne({ mail: 'a' });
   equal(fails(11000, () => db.users.insertOne({ mail: 'a' })).errorResponse.keyValue, { mail: 'a' });
 });
 
 check('capped collection', () => {
-  needsOnePartition(() => db.createCollection('capped', { capped: true, size: 4096, max: 3 }));
+  db.createCollection('capped', { capped: true, size: 4096, max: 3 });
   db.capped.insertMany([1, 2, 3, 4].map((n) => ({ _id: n })));
   equal([db.capped.isCapped(), db.capped.find().toArray().map((d) => d._id)], [true, [2, 3, 4]]);
   const cursor = db.capped.find().tailable();

@@ -53,16 +53,6 @@ def fails(error_type, code, call, *args, **kwargs):
     raise AssertionError(f"error {code} did not come: {result!r}")
 
 
-def needs_one_partition(call, *args, **kwargs):
-    """Calls what only a deployment with one partition offers. Any other refusal is a failure."""
-    try:
-        return call(*args, **kwargs)
-    except OperationFailure as error:
-        if error.code in (67, 72) and "Set `partitions = 1`" in str(error):
-            raise Skip("the deployment has several partitions") from None
-        raise
-
-
 @check
 def bson_types():
     document = {
@@ -277,7 +267,7 @@ def explain():
 @check
 def unique_index():
     users = db.users
-    needs_one_partition(users.create_index, "mail", unique=True)
+    users.create_index("mail", unique=True)
     users.insert_one({"_id": 1, "mail": "a@example.com"})
     error = fails(DuplicateKeyError, 11000, users.insert_one, {"_id": 2, "mail": "a@example.com"})
     equal((error.details["keyPattern"], error.details["keyValue"]), ({"mail": 1}, {"mail": "a@example.com"}))
@@ -422,7 +412,7 @@ def change_stream():
 
 @check
 def capped_collection():
-    capped = needs_one_partition(db.create_collection, "capped", capped=True, size=4096, max=10)
+    capped = db.create_collection("capped", capped=True, size=4096, max=10)
     capped.insert_many([{"_id": n} for n in range(15)])
     equal([d["_id"] for d in capped.find()], list(range(5, 15)))
     equal(capped.options()["max"], 10)
@@ -438,7 +428,7 @@ def capped_collection():
 def grid_fs():
     data = os.urandom(1_000_000)
     bucket = gridfs.GridFSBucket(db, chunk_size_bytes=100_000)
-    number = needs_one_partition(bucket.upload_from_stream, "tide.bin", data, metadata={"kind": "test"})
+    number = bucket.upload_from_stream("tide.bin", data, metadata={"kind": "test"})
     equal(db.fs.chunks.count_documents({"files_id": number}), 10)
     with bucket.open_download_stream(number) as stream:
         equal((stream.length, stream.metadata, stream.read() == data), (1_000_000, {"kind": "test"}, True))

@@ -19,6 +19,11 @@ fn write_error(reply: &Document) -> Option<&Document> {
     reply.get_array("writeErrors").ok().and_then(|errors| errors[0].as_document())
 }
 
+/// Returns the ids of all documents in the order in which they are found.
+fn ids(collection: &mongodb::sync::Collection<Document>) -> Vec<i32> {
+    collection.find(doc! {}).run().unwrap().map(|d| d.unwrap().get_i32("_id").unwrap()).collect()
+}
+
 #[test]
 fn a_collection_keeps_its_identity() {
     let server = TestServer::start(2);
@@ -137,9 +142,6 @@ fn capped_collections_keep_the_newest_documents() {
     assert_eq!(listed(&database, "last").get_document("options").unwrap(), &options);
     let last = server.collection("last");
     last.insert_many((0..12).map(|n| doc! { "_id": n })).run().unwrap();
-    let ids = |collection: &mongodb::sync::Collection<Document>| -> Vec<i32> {
-        collection.find(doc! {}).run().unwrap().map(|d| d.unwrap().get_i32("_id").unwrap()).collect()
-    };
     assert_eq!(ids(&last), [7, 8, 9, 10, 11]);
     let things = server.collection("things");
     things.insert_many((0..100).map(|n| doc! { "_id": n })).run().unwrap();
@@ -154,8 +156,19 @@ fn capped_collections_keep_the_newest_documents() {
 }
 
 #[test]
-fn capped_collections_over_several_partitions_are_refused() {
-    let server = TestServer::start(2);
+fn a_capped_collection_is_in_one_partition() {
+    let server = TestServer::start(4);
     let database = server.client().database("docs");
-    assert_eq!(run(&database, doc! { "create": "last", "capped": true, "size": 1000 }), Err(72));
+    run(&database, doc! { "create": "last", "capped": true, "size": 10_000, "max": 5 }).unwrap();
+    let last = server.collection("last");
+    for n in 0..12 {
+        last.insert_one(doc! { "_id": n }).run().unwrap();
+    }
+    assert_eq!(ids(&last), [7, 8, 9, 10, 11]);
+    let spread = server.collection("spread");
+    spread.insert_many((0..50).map(|n| doc! { "_id": n })).run().unwrap();
+    run(&database, doc! { "convertToCapped": "spread", "size": 1_000_000 }).unwrap();
+    assert_eq!(spread.count_documents(doc! {}).run().unwrap(), 50);
+    spread.insert_one(doc! { "_id": 50 }).run().unwrap();
+    assert_eq!(ids(&spread).last(), Some(&50));
 }

@@ -38,11 +38,62 @@ fn unique_index_rejects_a_second_value() {
 }
 
 #[test]
-fn unique_index_over_several_partitions_is_refused() {
+fn a_unique_index_brings_documents_together() {
+    let server = TestServer::start(4);
+    let users = server.collection("users");
+    users
+        .insert_many((0..2000).map(|n| doc! { "_id": n, "mail": format!("{n}@example.com") }))
+        .run()
+        .unwrap();
+    let watched = users.find_one(doc! { "_id": 77 }).run().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let running = &stop;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let users = server.collection("users");
+            let mut updates = 0;
+            while !running.load(std::sync::atomic::Ordering::Relaxed) {
+                let id = updates % 2000;
+                let found = users.update_one(doc! { "_id": id }, doc! { "$inc": { "n": 1 } }).run().unwrap();
+                assert_eq!(found.matched_count, 1, "{id}");
+                updates += 1;
+            }
+            updates
+        });
+        users.create_index(unique("mail")).run().unwrap();
+        running.store(true, std::sync::atomic::Ordering::Relaxed);
+        let updates = writer.join().unwrap();
+        let total = [doc! { "$group": { "_id": null, "n": { "$sum": "$n" } } }];
+        let found = users.aggregate(total).run().unwrap().next().unwrap().unwrap();
+        assert_eq!(found.get_i32("n").unwrap(), updates, "no update is lost while documents move");
+    });
+    assert_eq!(users.count_documents(doc! {}).run().unwrap(), 2000);
+    assert_eq!(
+        users.find_one(doc! { "_id": 77 }).run().unwrap().map(|d| d.get("mail").cloned()),
+        watched.map(|d| d.get("mail").cloned())
+    );
+    let server = server.restart();
+    let users = server.collection("users");
+    let again = users.insert_one(doc! { "_id": "new", "mail": "5@example.com" }).run().unwrap_err();
+    assert_eq!(code(&again), 11000);
+    users.insert_one(doc! { "_id": "new", "mail": "new@example.com" }).run().unwrap();
+    let by_upsert = doc! { "$set": { "mail": "9@example.com" } };
+    let upserted = users.update_one(doc! { "_id": "other" }, by_upsert).upsert(true).run().unwrap_err();
+    assert_eq!(code(&upserted), 11000);
+    assert_eq!(users.delete_one(doc! { "_id": "new" }).run().unwrap().deleted_count, 1);
+    // an index that documents violate is refused, and all documents stay
+    let twins = server.collection("twins");
+    twins.insert_many((0..100).map(|n| doc! { "_id": n, "a": n / 2 })).run().unwrap();
+    assert_eq!(code(&twins.create_index(unique("a")).run().unwrap_err()), 11000);
+    assert_eq!(twins.count_documents(doc! {}).run().unwrap(), 100);
+}
+
+#[test]
+fn a_unique_index_on_an_entity_is_left_to_the_app() {
     let server = TestServer::start(2);
-    let refused = server.collection("users").create_index(unique("mail")).run().unwrap_err();
+    let refused = server.collection("Customer").create_index(unique("mail")).run().unwrap_err();
     assert_eq!(code(&refused), 67);
-    assert!(refused.to_string().contains("partitions = 1"), "{refused}");
+    assert!(refused.to_string().contains("is an entity of the app"), "{refused}");
 }
 
 #[test]

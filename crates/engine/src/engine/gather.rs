@@ -1,0 +1,90 @@
+//! Collections whose documents are all in one partition.
+
+use bson::rawdoc;
+use tidemill_docs::{CollectionChange, Command, DocBytes, FindOptions};
+use tidemill_log::Durability;
+use tidemill_types::{Error, ErrorKind, PartitionId, Result};
+
+use super::Engine;
+use crate::documents::bad_bson;
+
+/// Documents that move in one transaction, and their bytes.
+const MOVED_MAX: usize = 500;
+const MOVED_BYTES_MAX: usize = 4 << 20;
+/// How often a move that meets other writers is tried again.
+const ATTEMPTS_MAX: usize = 1000;
+
+impl Engine {
+    /// Puts all documents of a collection into one partition, so that an index can be unique over them and their order is that of
+    /// all inserts. Readers and writers go on meanwhile. A collection that one partition has already stays as it is.
+    ///
+    /// Errors: `NotFound` for an unknown collection; `Invalid` for an entity of the app, as its rules need it where it is;
+    /// `Conflict` if other writers change the same documents all the time. What has moved by then stays.
+    pub fn gather_collection(&self, name: &str, durability: Option<Durability>) -> Result<()> {
+        let spec = self.core.collection_spec(name)?;
+        if self.partitions() == 1 || spec.replicated {
+            return Ok(());
+        }
+        if self.core.deployment.program.entity_key(name).is_some() {
+            return Err(Error::invalid(format!(
+                "`{name}` is an entity of the app, whose rules need its documents {}: declare it `replicated`, or its index there",
+                spec.placement()
+            )));
+        }
+        if !spec.gathered {
+            let change = CollectionChange { gathered: true, ..CollectionChange::default() };
+            self.write_documents(Command::Modify { collection: name.to_owned(), change }, durability)?;
+        }
+        let home = self.core.partition_of_collection(name);
+        let mut conflicts = 0;
+        loop {
+            match self.move_some(name, home, durability) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Conflict && conflicts < ATTEMPTS_MAX => {
+                    conflicts += 1
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Moves some documents of other partitions, in one transaction. Returns their number.
+    fn move_some(&self, name: &str, home: PartitionId, durability: Option<Durability>) -> Result<usize> {
+        let mut transaction = self.begin_transaction();
+        let options = FindOptions { limit: Some(MOVED_MAX as u64), ..FindOptions::default() };
+        let mut moved: Vec<DocBytes> = Vec::new();
+        let elsewhere =
+            transaction.documents().parts(name).filter(|(partition, _)| *partition != home.0 as usize);
+        for (_, part) in elsewhere {
+            if !part.is_empty() {
+                moved = part.find(&tidemill_docs::Filter::all(), &options)?;
+                break;
+            }
+        }
+        let mut bytes = 0;
+        moved.retain(|document| {
+            bytes += document.len();
+            bytes <= MOVED_BYTES_MAX || bytes == document.len()
+        });
+        if moved.is_empty() {
+            return Ok(0);
+        }
+        for document in &moved {
+            let document = bson::RawDocument::from_bytes(document).map_err(bad_bson)?;
+            let id = document.get("_id").map_err(bad_bson)?;
+            let id = id.ok_or_else(|| Error::internal(format!("a document of `{name}` without _id")))?;
+            let filter = rawdoc! { "_id": { "$eq": bson::RawBson::from(id) } }.into_bytes().into();
+            let command = Command::Delete { collection: name.to_owned(), filter, multi: false };
+            transaction.write(command)?;
+        }
+        let count = moved.len();
+        let insert = Command::Insert { collection: name.to_owned(), docs: moved, ordered: true };
+        let outcome = transaction.write(insert.without_validation())?;
+        if let Some(failed) = outcome.errors.into_iter().next() {
+            return Err(failed.error.into());
+        }
+        transaction.commit(durability, None)?;
+        Ok(count)
+    }
+}
