@@ -8,7 +8,6 @@ use std::time::Duration;
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocumentBuf, Timestamp, cstr};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::commands::{self, change_stream, find, hello};
@@ -18,6 +17,7 @@ use crate::frame::{HEADER_BYTES, Header, Request};
 use crate::message_memory::HeldMessage;
 use crate::session::Session;
 use crate::shared::ServerState;
+use crate::socket::Socket;
 
 /// Maximum bytes of a message before the login.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -27,19 +27,14 @@ const RESERVED_BYTES_MAX: usize = 64 << 10;
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
-/// Serves a connection until the client closes it, or the server stops.
+/// Serves a connection between the addresses `local` and `peer` until the client closes it, or the server stops.
 pub(crate) async fn serve(
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Socket,
+    (local, peer): (SocketAddr, SocketAddr),
     connection_id: i32,
     shared: &Arc<ServerState>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    // replies are small, and the client waits for each
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%peer, %error, "TCP_NODELAY");
-    }
-    let Ok(local) = stream.local_addr() else { return };
     let open = shared.credentials.is_none();
     let mut session = Session {
         connection_id,
@@ -78,7 +73,7 @@ pub(crate) async fn serve(
 /// Runs the command of a request and writes the reply, or several of a `hello` that goes on telling. Returns whether the connection
 /// goes on.
 async fn answer(
-    stream: &mut BufReader<TcpStream>,
+    stream: &mut BufReader<Socket>,
     shared: &Arc<ServerState>,
     session: &mut Session,
     request: &Request,
@@ -125,10 +120,10 @@ async fn answer(
 }
 
 /// Writes a reply. Errors: the client does not take it in time, or it has to give way to others, or the connection is broken.
-async fn send(stream: &mut BufReader<TcpStream>, shared: &ServerState, bytes: &[u8]) -> Result<()> {
+async fn send(stream: &mut BufReader<Socket>, shared: &ServerState, bytes: &[u8]) -> Result<()> {
     let stream = stream.get_mut();
     // most replies fit into the buffers of the system, and then nothing is held
-    let sent = stream.try_write(bytes).unwrap_or(0);
+    let sent = stream.try_write(bytes);
     if sent == bytes.len() {
         return Ok(());
     }
@@ -141,7 +136,7 @@ async fn send(stream: &mut BufReader<TcpStream>, shared: &ServerState, bytes: &[
             rest = &rest[count..];
             held.moved();
         }
-        std::io::Result::Ok(())
+        stream.flush().await
     };
     tokio::select! {
         () = held.evicted() => Err(held.full()),
@@ -187,7 +182,7 @@ async fn run_awaiting(
 
 /// Reads a request, and holds its memory if it is large; `None` when the client has closed the connection.
 async fn read(
-    stream: &mut BufReader<TcpStream>,
+    stream: &mut BufReader<Socket>,
     shared: &ServerState,
     session: &Session,
 ) -> Result<Option<(Request, Option<HeldMessage>)>> {

@@ -26,6 +26,7 @@ mod server;
 mod session;
 mod sessions;
 mod shared;
+mod socket;
 mod tail;
 mod transactions;
 

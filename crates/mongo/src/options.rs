@@ -1,5 +1,6 @@
 //! Settings of the listener.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of a listener. [`MongoOptions::default`] has every limit at its default and no password.
@@ -8,6 +9,9 @@ pub struct MongoOptions {
     /// Password of the user `admin`. Without one nobody has to authenticate, which is refused on an address that other machines
     /// can reach.
     pub password: Option<String>,
+    /// PEM file with the certificate of the server, those that signed it, and its private key. With one, connections are
+    /// encrypted, and clients without TLS are refused.
+    pub tls_file: Option<PathBuf>,
     /// Maximum open connections; further ones wait to be accepted, and a warning tells that they do.
     pub connections_max: usize,
     /// Maximum open cursors of all connections.
@@ -28,6 +32,7 @@ impl Default for MongoOptions {
     fn default() -> Self {
         Self {
             password: None,
+            tls_file: None,
             connections_max: 10_000,
             cursors_max: 10_000,
             cursor_memory_max: 1 << 30,

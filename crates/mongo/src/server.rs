@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tidemill_engine::Engine;
 use tidemill_types::{Error, Result};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
 use crate::connection;
 use crate::options::MongoOptions;
 use crate::shared::ServerState;
+use crate::socket::{Socket, tls_acceptor};
 
 /// Pause after accept fails, such as when no file handles are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -30,7 +32,7 @@ pub struct MongoServer {
 /// Starts serving the documents of `engine` at `address`; port 0 selects a free one ([`MongoServer::addr`]).
 ///
 /// Must be called inside a multi-threaded tokio runtime with time and I/O enabled.
-/// Errors: `Invalid` for an address that other machines can reach without a password; `Conflict` when the port is taken;
+/// Errors: `Invalid` for an address that other machines can reach without a password, and for a bad certificate; `Conflict` when the port is taken;
 /// `Unavailable` when the address cannot be bound for another reason.
 pub async fn serve(address: SocketAddr, engine: Arc<Engine>, options: MongoOptions) -> Result<MongoServer> {
     if options.password.is_none() && !address.ip().to_canonical().is_loopback() {
@@ -38,6 +40,7 @@ pub async fn serve(address: SocketAddr, engine: Arc<Engine>, options: MongoOptio
             "address {address} can be reached from other machines, but there is no password"
         )));
     }
+    let tls = options.tls_file.as_deref().map(tls_acceptor).transpose()?;
     let cannot_bind = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::AddrInUse => Error::conflict(format!(
             "port {} of {} is taken by another process",
@@ -50,7 +53,7 @@ pub async fn serve(address: SocketAddr, engine: Arc<Engine>, options: MongoOptio
     let address = listener.local_addr().map_err(cannot_bind)?;
     let shared = Arc::new(ServerState::new(engine, options));
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(run(listener, shared, stopped));
+    let task = tokio::spawn(run(listener, shared, tls, stopped));
     tracing::info!(%address, "MongoDB drivers can connect");
     Ok(MongoServer { address, stop, task })
 }
@@ -69,7 +72,36 @@ impl MongoServer {
     }
 }
 
-async fn run(listener: TcpListener, shared: Arc<ServerState>, mut stopped: oneshot::Receiver<()>) {
+/// Prepares a connection, and begins its encryption if there is one. Returns it with its local address; nothing if the client does not
+/// speak TLS.
+async fn open(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    timeout: Duration,
+) -> Option<(Socket, SocketAddr)> {
+    // replies are small, and the client waits for each
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%peer, %error, "TCP_NODELAY");
+    }
+    let local = stream.local_addr().ok()?;
+    let Some(tls) = tls else { return Some((Socket::Plain(stream), local)) };
+    match tokio::time::timeout(timeout, tls.accept(stream)).await {
+        Ok(Ok(stream)) => Some((Socket::Tls(Box::new(stream)), local)),
+        Ok(Err(error)) => {
+            tracing::warn!(%peer, %error, "a client that does not speak TLS, or does not trust the certificate, was refused");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+async fn run(
+    listener: TcpListener,
+    shared: Arc<ServerState>,
+    tls: Option<TlsAcceptor>,
+    mut stopped: oneshot::Receiver<()>,
+) {
     let places = Arc::new(Semaphore::new(shared.options.connections_max.min(Semaphore::MAX_PERMITS)));
     let mut tasks = JoinSet::new();
     let mut cursor_check = tokio::time::interval(CURSOR_CHECK_INTERVAL);
@@ -105,8 +137,12 @@ async fn run(listener: TcpListener, shared: Arc<ServerState>, mut stopped: onesh
                 let shared = shared.clone();
                 let stopping = stopping.clone();
                 let id = shared.open_connection();
+                let tls = tls.clone();
                 tasks.spawn(async move {
-                    connection::serve(stream, peer, id, &shared, stopping).await;
+                    if let Some((stream, local)) = open(stream, peer, tls, shared.options.login_timeout).await
+                    {
+                        connection::serve(stream, (local, peer), id, &shared, stopping).await;
+                    }
                     shared.close_connection();
                     drop(place);
                 });

@@ -66,6 +66,9 @@ struct ListenerArgs {
     /// Let MongoDB drivers in without user and password, on a loopback address only: any program on this machine can then read and change documents.
     #[arg(long)]
     mongo_without_login: bool,
+    /// Encrypt the connections of MongoDB drivers: a PEM file with the server's certificate, those that signed it, and its private key.
+    #[arg(long, env = "TIDEMILL_MONGO_TLS", value_name = "FILE")]
+    mongo_tls: Option<PathBuf>,
 }
 
 /// Where MongoDB drivers connect.
@@ -251,14 +254,18 @@ async fn start_mongo(
     };
     let password = if listeners.mongo_without_login { None } else { Some(token(data)?) };
     let has_password = password.is_some();
-    let options = MongoOptions { password, ..MongoOptions::default() };
+    let encrypted = if listeners.mongo_tls.is_some() { "/?tls=true" } else { "" };
+    let options = MongoOptions { password, tls_file: listeners.mongo_tls.clone(), ..MongoOptions::default() };
     match tidemill::mongo::serve(address, tidemill.engine().clone(), options).await {
         Ok(server) => {
             match has_password {
                 true => {
-                    println!("MongoDB drivers: mongodb://admin@{} (the password is the token)", server.addr())
+                    println!(
+                        "MongoDB drivers: mongodb://admin@{}{encrypted} (the password is the token)",
+                        server.addr()
+                    )
                 }
-                false => println!("MongoDB drivers: mongodb://{} (without login)", server.addr()),
+                false => println!("MongoDB drivers: mongodb://{}{encrypted} (without login)", server.addr()),
             }
             Ok(Some(server))
         }
