@@ -1,5 +1,6 @@
 //! Tables of a deployment, and the runtime of their object store.
 
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use tidemill_types::{Result, StreamSchema};
@@ -16,11 +17,31 @@ pub struct TableSet {
     /// All tables of the data directory.
     pub zones: Zones,
     /// Runs what talks to the object store.
-    pub runtime: tokio::runtime::Runtime,
+    pub runtime: StoreRuntime,
     /// Tables of the streams, by their position in the program.
     streams: Vec<StreamTable>,
     rejected: StreamTable,
     former: OnceLock<Vec<StreamTable>>,
+}
+
+/// A runtime that may be dropped anywhere, also by a task of another runtime, where waiting for its threads is forbidden. Nothing
+/// runs on it any more by then.
+pub struct StoreRuntime(Option<tokio::runtime::Runtime>);
+
+impl Deref for StoreRuntime {
+    type Target = tokio::runtime::Runtime;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("it is taken out when it is dropped"))
+    }
+}
+
+impl Drop for StoreRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl TableSet {
@@ -35,7 +56,7 @@ impl TableSet {
         };
         let streams = deployment.program.streams().iter().map(open).collect::<Result<Vec<_>>>()?;
         let rejected = open(&deployment.rejected_stream)?;
-        Ok(Self { streams, rejected, former: OnceLock::new(), zones, runtime })
+        Ok(Self { streams, rejected, former: OnceLock::new(), zones, runtime: StoreRuntime(Some(runtime)) })
     }
 
     /// Returns a table.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
-use tidemill_types::{Result, StreamSchema};
+use tidemill_types::{Error, Result, StreamSchema};
 
 use crate::core::Core;
 use crate::datadir::DataDir;
@@ -190,7 +190,14 @@ impl Engine {
     ///
     /// Errors: when the last flush or checkpoint failed; nothing acknowledged is lost, the next start replays it.
     pub fn stop(&self) -> Result<()> {
-        let stopped = self.threads.stop_with_checkpoint(&self.core, STOP_WAIT);
+        let stop = || self.threads.stop_with_checkpoint(&self.core, STOP_WAIT);
+        // the last owner of an engine may be a task, whose thread must not wait for the object store
+        let stopped = match tokio::runtime::Handle::try_current() {
+            Err(_) => stop(),
+            Ok(_) => std::thread::scope(|scope| {
+                scope.spawn(stop).join().unwrap_or_else(|_| Err(Error::internal("the stop panicked")))
+            }),
+        };
         self.data.lock().take();
         stopped
     }
