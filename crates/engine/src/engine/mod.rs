@@ -186,6 +186,11 @@ impl Engine {
         Health { ready: !self.core.is_stopping() && !blocked, problems }
     }
 
+    /// Returns whether the engine is stopping or has stopped.
+    pub fn is_stopping(&self) -> bool {
+        self.core.is_stopping()
+    }
+
     /// Stops in order: sources, senders, owners, then a last flush and checkpoint. A second call does nothing.
     ///
     /// Errors: when the last flush or checkpoint failed; nothing acknowledged is lost, the next start replays it.
