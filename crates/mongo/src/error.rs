@@ -165,6 +165,7 @@ codes! {
     InvalidIndexSpecificationOption = 197,
     NotImplemented = 238,
     SnapshotTooOld = 239,
+    NoSuchTransaction = 251,
     UnrecognizedStage = 40324,
     MissingField = 40414,
     ReplyTooLarge = 13548,
@@ -173,21 +174,30 @@ codes! {
 /// Names of codes that document operations use in addition.
 const DOCUMENT_NAMES: &[(i32, &str)] = &[
     (15, "Overflow"),
+    (20, "IllegalOperation"),
     (28, "PathNotViable"),
     (40, "ConflictingUpdateOperators"),
     (56, "EmptyFieldName"),
     (66, "ImmutableField"),
     (96, "OperationFailed"),
+    (117, "ConflictingOperationInProgress"),
     (121, "DocumentValidationFailure"),
     (165, "ViewDepthLimitExceeded"),
     (171, "CannotIndexParallelArrays"),
+    (225, "TransactionTooOld"),
+    (256, "TransactionCommitted"),
+    (260, "InvalidResumeToken"),
     (261, "TooManyLogicalSessions"),
+    (263, "OperationNotSupportedInTransaction"),
+    (280, "ChangeStreamFatalError"),
+    (286, "ChangeStreamHistoryLost"),
     (292, "QueryExceededMemoryLimitNoDiskUseAllowed"),
     (10334, "BSONObjectTooLarge"),
     (11000, "DuplicateKey"),
 ];
 
-fn code_name(code: i32) -> String {
+/// Returns MongoDB's name of a code.
+pub(crate) fn code_name(code: i32) -> String {
     let names = NAMES.iter().chain(DOCUMENT_NAMES);
     let name = names.into_iter().find(|(known, _)| *known == code).map(|(_, name)| *name);
     match (name, Code::InvalidBson as i32) {

@@ -262,7 +262,7 @@ fn no_transaction(session: &ClientSession, number: i64) -> CommandError {
         last if last == number => format!("transaction {number} has been aborted"),
         last => format!("transaction {number} is not in progress; the last number of the session is {last}"),
     };
-    CommandError { code: 251, message }
+    CommandError::new(Code::NoSuchTransaction, message)
 }
 
 /// Label of errors after which the whole transaction may be run again.
