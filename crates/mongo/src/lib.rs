@@ -11,6 +11,7 @@ mod commands;
 mod connection;
 mod cursors;
 mod documents;
+pub mod embedded;
 mod error;
 mod fields;
 mod frame;

@@ -30,7 +30,7 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
 
 /// Inserts documents into the collection with this name in the store. Returns how many, and the errors of the others by their
 /// position.
-pub(super) fn insert_documents(
+pub(crate) fn insert_documents(
     shared: &Shared,
     collection: &str,
     sent: Vec<DocBytes>,

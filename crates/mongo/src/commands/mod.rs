@@ -18,7 +18,7 @@ pub(crate) mod hello;
 mod hint;
 mod index_spec;
 mod indexes;
-mod insert;
+pub(crate) mod insert;
 mod pipeline;
 mod rename_collection;
 mod sasl;
@@ -26,7 +26,7 @@ mod sessions;
 mod update;
 mod validate;
 mod views;
-mod write;
+pub(crate) mod write;
 
 use std::sync::Arc;
 

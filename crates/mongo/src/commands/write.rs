@@ -20,8 +20,8 @@ pub(super) fn durability(call: &Call<'_>) -> Result<Option<Durability>> {
 }
 
 /// What a write says about all of its statements.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WriteOptions {
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct WriteOptions {
     pub durability: Option<Durability>,
     /// Whether documents are written without validation.
     bypass_validation: bool,

@@ -1,0 +1,138 @@
+//! Operations on one document by its `_id`, without a command: they call the engine on the caller's thread.
+
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::{Bson, Document};
+use bytes::Bytes;
+use tidemill_docs::{Command, CommandOutcome, DocBytes};
+use tidemill_types::{ErrorKind, Value};
+
+use super::collection::Collection;
+use super::core::encode;
+use super::error::{Error, Result};
+use super::results::{DeleteResult, UpdateResult};
+use crate::commands::insert::insert_documents;
+use crate::commands::write::WriteOptions;
+
+/// Returns whether a filter asks for one document by its `_id`.
+pub(super) fn is_by_id(filter: &Document) -> bool {
+    id_of(filter).is_some()
+}
+
+/// Returns the `_id` that a filter asks for; `None` for another filter. A document, an array or a pattern may mean something else
+/// than to be equal.
+fn id_of(filter: &Document) -> Option<RawBsonRef<'_>> {
+    let mut fields = filter.iter();
+    let (Some((name, value)), None) = (fields.next(), fields.next()) else { return None };
+    if name != "_id" {
+        return None;
+    }
+    match value {
+        Bson::Int32(n) => Some(RawBsonRef::Int32(*n)),
+        Bson::Int64(n) => Some(RawBsonRef::Int64(*n)),
+        Bson::Double(n) => Some(RawBsonRef::Double(*n)),
+        Bson::String(text) => Some(RawBsonRef::String(text)),
+        Bson::ObjectId(id) => Some(RawBsonRef::ObjectId(*id)),
+        Bson::DateTime(time) => Some(RawBsonRef::DateTime(*time)),
+        Bson::Boolean(flag) => Some(RawBsonRef::Boolean(*flag)),
+        _ => None,
+    }
+}
+
+/// Returns the name of the collection in the store; `None` if its name is wrong or that of a view, which a command refuses.
+pub(super) fn stored_name<T>(collection: &Collection<T>) -> Option<&str> {
+    let stored = collection.stored_name()?;
+    collection.core().engine().view(stored).is_none().then_some(stored)
+}
+
+/// Returns the stored bytes of a document; `None` if a command must look for it, because the filter asks for more than an `_id`, or
+/// there is none: a view has no documents of its own.
+pub(super) fn find_one<T>(collection: &Collection<T>, filter: &Document) -> Option<DocBytes> {
+    let id = id_of(filter)?;
+    let engine = collection.core().engine();
+    engine.collection(collection.stored_name()?).find_one(&Value::from_bson(id))
+}
+
+/// Inserts a document, which has an `_id`.
+pub(super) fn insert_one<T>(
+    collection: &Collection<T>,
+    stored: &str,
+    document: RawDocumentBuf,
+) -> Result<()> {
+    let documents = vec![Bytes::from(document.into_bytes())];
+    // with one document there is no order to keep, so that nobody looks for duplicates first
+    let (_, failed) =
+        insert_documents(&collection.core().present(), stored, documents, false, WriteOptions::default())?;
+    match failed.into_iter().next() {
+        Some((_, failed)) => Err(failed.error.into()),
+        None => Ok(()),
+    }
+}
+
+/// Updates the document that the filter's `_id` names.
+pub(super) fn update_one<T>(
+    collection: &Collection<T>,
+    stored: &str,
+    filter: &Document,
+    update: RawDocumentBuf,
+) -> Result<UpdateResult> {
+    let command = Command::Update {
+        collection: stored.to_owned(),
+        filter: encode(filter)?.into_bytes().into(),
+        update: tidemill_docs::validate(update.into_bytes())?,
+        multi: false,
+        upsert: false,
+        upsert_id: None,
+    };
+    updated(write(collection, command)?)
+}
+
+/// Replaces the document that the filter's `_id` names.
+pub(super) fn replace_one<T>(
+    collection: &Collection<T>,
+    stored: &str,
+    filter: &Document,
+    document: RawDocumentBuf,
+) -> Result<UpdateResult> {
+    let command = Command::Replace {
+        collection: stored.to_owned(),
+        filter: encode(filter)?.into_bytes().into(),
+        doc: tidemill_docs::validate(document.into_bytes())?,
+        upsert: false,
+        upsert_id: None,
+    };
+    updated(write(collection, command)?)
+}
+
+/// Deletes the document that the filter's `_id` names.
+pub(super) fn delete_one<T>(
+    collection: &Collection<T>,
+    stored: &str,
+    filter: &Document,
+) -> Result<DeleteResult> {
+    let filter = encode(filter)?.into_bytes().into();
+    let outcome = collection.core().engine().collection(stored).delete_one(filter, None);
+    Ok(DeleteResult { deleted_count: or_nothing(outcome)?.deleted })
+}
+
+fn write<T>(collection: &Collection<T>, command: Command) -> Result<CommandOutcome> {
+    or_nothing(collection.core().engine().write_documents(command, None))
+}
+
+/// In a collection that does not exist there is nothing to write.
+fn or_nothing(outcome: tidemill_types::Result<CommandOutcome>) -> Result<CommandOutcome> {
+    match outcome {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(CommandOutcome::default()),
+        outcome => Ok(outcome?),
+    }
+}
+
+fn updated(outcome: CommandOutcome) -> Result<UpdateResult> {
+    match outcome.errors.into_iter().next() {
+        Some(failed) => Err(Error::from(failed.error)),
+        None => Ok(UpdateResult {
+            matched_count: outcome.matched,
+            modified_count: outcome.modified,
+            upserted_id: None,
+        }),
+    }
+}

@@ -1,0 +1,260 @@
+//! Values of options.
+
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+
+/// What an update does: operators such as `$set`, or a pipeline of stages.
+#[derive(Debug, Clone, PartialEq)]
+pub enum UpdateModifications {
+    /// Operators.
+    Document(Document),
+    /// Stages `$set`, `$unset`, `$replaceWith` and their other names.
+    Pipeline(Vec<Document>),
+}
+
+impl UpdateModifications {
+    pub(super) fn into_bson(self) -> Bson {
+        match self {
+            Self::Document(document) => document.into(),
+            Self::Pipeline(stages) => stages.into(),
+        }
+    }
+}
+
+impl From<Document> for UpdateModifications {
+    fn from(document: Document) -> Self {
+        Self::Document(document)
+    }
+}
+
+impl From<Vec<Document>> for UpdateModifications {
+    fn from(stages: Vec<Document>) -> Self {
+        Self::Pipeline(stages)
+    }
+}
+
+/// Which version of a changed document is returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReturnDocument {
+    /// The document as it is now.
+    After,
+    /// The document as it was before.
+    Before,
+}
+
+/// An index that must exist. The plan is chosen without it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Hint {
+    /// The fields of the index.
+    Keys(Document),
+    /// Its name.
+    Name(String),
+}
+
+impl From<Hint> for Bson {
+    fn from(hint: Hint) -> Self {
+        match hint {
+            Hint::Keys(keys) => keys.into(),
+            Hint::Name(name) => name.into(),
+        }
+    }
+}
+
+/// What a change of an update is shown with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FullDocumentType {
+    /// The document as it is when the change is read.
+    UpdateLookup,
+    /// The document after the change, if its collection keeps it.
+    WhenAvailable,
+    /// The same; a change without it is an error.
+    Required,
+}
+
+/// Whether a change is shown with the document before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FullDocumentBeforeChangeType {
+    /// If its collection keeps it.
+    WhenAvailable,
+    /// The same; a change without it is an error.
+    Required,
+    /// It is not shown.
+    Off,
+}
+
+impl From<FullDocumentType> for Bson {
+    fn from(kind: FullDocumentType) -> Self {
+        let name = match kind {
+            FullDocumentType::UpdateLookup => "updateLookup",
+            FullDocumentType::WhenAvailable => "whenAvailable",
+            FullDocumentType::Required => "required",
+        };
+        name.into()
+    }
+}
+
+impl From<FullDocumentBeforeChangeType> for Bson {
+    fn from(kind: FullDocumentBeforeChangeType) -> Self {
+        let name = match kind {
+            FullDocumentBeforeChangeType::WhenAvailable => "whenAvailable",
+            FullDocumentBeforeChangeType::Required => "required",
+            FullDocumentBeforeChangeType::Off => "off",
+        };
+        name.into()
+    }
+}
+
+/// Creates a type of options with its builder, whose setters take a value or an `Option`.
+macro_rules! options {
+    (
+        $(#[$meta:meta])* $name:ident, $builder:ident;
+        $($(#[$field_meta:meta])* $field:ident: $type:ty,)*
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Default)]
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: Option<$type>,)*
+        }
+
+        #[doc = concat!("Builder of [`", stringify!($name), "`].")]
+        #[derive(Debug, Clone, Default)]
+        pub struct $builder($name);
+
+        impl $name {
+            /// Returns a builder without any option.
+            pub fn builder() -> $builder {
+                $builder::default()
+            }
+        }
+
+        impl $builder {
+            $(
+                $(#[$field_meta])*
+                #[must_use]
+                pub fn $field(mut self, value: impl Into<Option<$type>>) -> Self {
+                    self.0.$field = value.into();
+                    self
+                }
+            )*
+
+            /// Returns the options.
+            pub fn build(self) -> $name {
+                self.0
+            }
+        }
+    };
+}
+
+options! {
+    /// Options of an index.
+    IndexOptions, IndexOptionsBuilder;
+    /// Its name; without one it is made of the fields, such as `a_1_b_-1`.
+    name: String,
+    /// Whether no two documents may have the same values. It needs a deployment with one partition.
+    unique: bool,
+    /// Whether documents without the fields are left out.
+    sparse: bool,
+    /// Whether no query uses it.
+    hidden: bool,
+    /// Time after the date in the field at which a document is deleted, in whole seconds.
+    expire_after: Duration,
+    /// Which documents it has.
+    partial_filter_expression: Document,
+    /// Which paths a wildcard index has.
+    wildcard_projection: Document,
+}
+
+options! {
+    /// Whether a collection keeps both versions of a changed document for change streams.
+    ChangeStreamPreAndPostImages, ChangeStreamPreAndPostImagesBuilder;
+    /// Whether it does.
+    enabled: bool,
+}
+
+impl From<ChangeStreamPreAndPostImages> for Bson {
+    fn from(images: ChangeStreamPreAndPostImages) -> Self {
+        doc! { "enabled": images.enabled.unwrap_or(false) }.into()
+    }
+}
+
+/// An index: its fields and options.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct IndexModel {
+    /// Fields with their order: 1, -1 or a kind such as `"hashed"`.
+    pub keys: Document,
+    /// Options.
+    pub options: Option<IndexOptions>,
+}
+
+/// Builder of [`IndexModel`].
+#[derive(Debug, Clone, Default)]
+pub struct IndexModelBuilder(IndexModel);
+
+impl IndexModel {
+    /// Returns a builder without fields.
+    pub fn builder() -> IndexModelBuilder {
+        IndexModelBuilder::default()
+    }
+
+    /// Returns the name of the index.
+    pub(super) fn name(&self) -> String {
+        let given = self.options.as_ref().and_then(|options| options.name.clone());
+        given.unwrap_or_else(|| {
+            let parts: Vec<String> = self
+                .keys
+                .iter()
+                .map(|(path, order)| match order {
+                    Bson::String(kind) => format!("{path}_{kind}"),
+                    order => format!("{path}_{order}"),
+                })
+                .collect();
+            parts.join("_")
+        })
+    }
+
+    /// Returns the index as a command names it.
+    pub(super) fn into_document(self) -> Document {
+        let name = self.name();
+        let mut index = doc! { "key": self.keys, "name": name };
+        let Some(options) = self.options else { return index };
+        let flags = [("unique", options.unique), ("sparse", options.sparse), ("hidden", options.hidden)];
+        for (option, flag) in flags {
+            index.extend(flag.map(|flag| (option.to_owned(), Bson::from(flag))));
+        }
+        if let Some(after) = options.expire_after {
+            index.insert("expireAfterSeconds", i64::try_from(after.as_secs()).unwrap_or(i64::MAX));
+        }
+        let documents = [
+            ("partialFilterExpression", options.partial_filter_expression),
+            ("wildcardProjection", options.wildcard_projection),
+        ];
+        for (option, document) in documents {
+            index.extend(document.map(|document| (option.to_owned(), Bson::from(document))));
+        }
+        index
+    }
+}
+
+impl IndexModelBuilder {
+    /// Sets the fields with their order.
+    #[must_use]
+    pub fn keys(mut self, keys: impl Into<Document>) -> Self {
+        self.0.keys = keys.into();
+        self
+    }
+
+    /// Sets the options.
+    #[must_use]
+    pub fn options(mut self, options: impl Into<Option<IndexOptions>>) -> Self {
+        self.0.options = options.into();
+        self
+    }
+
+    /// Returns the index.
+    pub fn build(self) -> IndexModel {
+        self.0
+    }
+}
