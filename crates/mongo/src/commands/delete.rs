@@ -7,6 +7,7 @@ use tidemill_docs::Command;
 use tidemill_log::Durability;
 use tidemill_types::ErrorKind;
 
+use super::hint;
 use super::write::{self, WriteErrors};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, refuse_collation, whole_number};
@@ -55,6 +56,7 @@ pub(super) fn run(
     if let Some(RawBsonRef::Document(collation)) = statement.get("collation")? {
         refuse_collation(collation)?;
     }
+    hint::check_statement(shared, collection, "delete.deletes", statement)?;
     let multi = match statement.get("limit")?.and_then(whole_number) {
         Some(0) => true,
         Some(1) => false,

@@ -1,19 +1,38 @@
 //! `hint`: the index that a client wants to be used.
 
-use bson::raw::RawBsonRef;
+use bson::raw::{RawBsonRef, RawDocument};
 
 use super::index_spec::{self, ID_INDEX};
 use crate::error::{Code, CommandError, Result};
-use crate::fields::Call;
+use crate::fields::{Call, type_name};
 use crate::shared::Shared;
 
 /// Checks that the index of a hint exists. The plan is chosen without it, and finds the same documents.
 ///
 /// Errors: `BadValue` for an index that the collection does not have.
 pub(super) fn check(shared: &Shared, call: &Call<'_>) -> Result<()> {
-    let Some(hint) = call.get("hint") else { return Ok(()) };
+    match call.get("hint") {
+        Some(hint) => check_value(shared, &call.collection()?, call.name, hint),
+        None => Ok(()),
+    }
+}
+
+/// Checks the hint of a statement of a command as [`check`] does that of a command.
+pub(super) fn check_statement(
+    shared: &Shared,
+    collection: &str,
+    command: &str,
+    statement: &RawDocument,
+) -> Result<()> {
+    match statement.get("hint")? {
+        None | Some(RawBsonRef::Null) => Ok(()),
+        Some(hint) => check_value(shared, collection, command, hint),
+    }
+}
+
+fn check_value(shared: &Shared, collection: &str, command: &str, hint: RawBsonRef<'_>) -> Result<()> {
     // a collection that does not exist has no documents to find
-    let Ok(spec) = shared.engine.collection_spec(&call.collection()?) else { return Ok(()) };
+    let Ok(spec) = shared.engine.collection_spec(collection) else { return Ok(()) };
     let known = match hint {
         RawBsonRef::String(name) => name == ID_INDEX || spec.indexes.iter().any(|index| index.name == name),
         RawBsonRef::Document(pattern) => {
@@ -25,7 +44,9 @@ pub(super) fn check(shared: &Shared, call: &Call<'_>) -> Result<()> {
             matches!(fields.as_slice(), [(path, _)] if path == "_id")
                 || spec.indexes.iter().any(|index| index.fields == fields && index.hashed == hashed)
         }
-        other => return Err(call.wrong_type("hint", other, "a string or an object")),
+        other => {
+            return Err(CommandError::wrong_type(command, "hint", type_name(other), "a string or an object"));
+        }
     };
     match known {
         true => Ok(()),

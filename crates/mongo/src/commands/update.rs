@@ -9,6 +9,7 @@ use tidemill_log::Durability;
 use tidemill_types::ErrorKind;
 
 use super::collections::new_collection;
+use super::hint;
 use super::write::{WriteErrors, WriteOptions};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, refuse_collation, type_name};
@@ -74,6 +75,7 @@ pub(super) fn run(
     if let Some(RawBsonRef::Document(collation)) = statement.get("collation")? {
         refuse_collation(collation)?;
     }
+    hint::check_statement(shared, collection, "update.updates", statement)?;
     let flag = |name: &str| -> Result<bool> { Ok(statement.get(name)? == Some(RawBsonRef::Boolean(true))) };
     let Some(RawBsonRef::Document(filter)) = statement.get("q")? else {
         return Err(CommandError::new(

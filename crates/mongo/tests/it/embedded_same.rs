@@ -105,6 +105,13 @@ fn arrays_are_updated_by_filters_and_errors_have_their_codes() {
     assert_eq!(code(&error), 2);
     let error = things.find_one(doc! {}).hint(Hint::Name("none".into())).run().unwrap_err();
     assert_eq!(code(&error), 2);
+    let none = || Hint::Keys(doc! { "none": 1 });
+    let update = doc! { "$set": { "a": 1 } };
+    let error = things.update_one(doc! { "_id": 1 }, update.clone()).hint(none()).run().unwrap_err();
+    assert_eq!(code(&error), 2);
+    assert_eq!(code(&things.delete_many(doc! {}).hint(none()).run().unwrap_err()), 2);
+    let by_id = Hint::Name("_id_".into());
+    assert_eq!(things.update_one(doc! { "_id": 1 }, update).hint(by_id).run().unwrap().modified_count, 1);
     let error = client.database("shop").collection::<Document>("a$b").insert_one(doc! {}).run().unwrap_err();
     assert_eq!(code(&error), 73);
     let error = client.database("shop").run_command(doc! { "nope": 1 }).run().unwrap_err();
@@ -138,6 +145,9 @@ fn a_cursor_reads_batches_of_one_moment() {
     jobs.delete_many(doc! {}).run().unwrap();
     let rest: Vec<i32> = cursor.map(|job| job.unwrap().id).collect();
     assert_eq!(rest, (101..500).collect::<Vec<_>>());
+    let cheap = doc! { "$expr": { "$lt": ["$_id", "$$most"] } };
+    let found = jobs.find(cheap).let_vars(doc! { "most": 2 }).run().unwrap();
+    assert_eq!(found.count(), 0);
     let mut none = jobs.find(doc! {}).run().unwrap();
     assert!(!none.advance().unwrap());
     jobs.insert_many((0..5).map(|id| job(id, "new"))).run().unwrap();
@@ -330,6 +340,27 @@ fn changes_are_followed_and_resumed() {
         rest,
         [OperationType::Insert, OperationType::Update, OperationType::Drop, OperationType::Invalidate]
     );
+}
+
+#[test]
+fn databases_and_the_client_are_followed() {
+    let (_server, client) = start(2);
+    let await_time = Duration::from_millis(20);
+    let mut shop = client.database("shop").watch().max_await_time(await_time).run().unwrap();
+    let mut all = client.watch().max_await_time(await_time).run().unwrap();
+    client.database("docs").collection::<Document>("thing").insert_one(doc! { "_id": 1 }).run().unwrap();
+    client.database("shop").collection::<Document>("order").insert_one(doc! { "_id": 2 }).run().unwrap();
+    assert_eq!(next(&mut shop).full_document, Some(doc! { "_id": 2 }));
+    assert_eq!(next(&mut all).full_document, Some(doc! { "_id": 1 }));
+    assert_eq!(next(&mut all).ns.unwrap().coll.as_deref(), Some("order"));
+    assert!(shop.next_if_any().unwrap().is_none() && all.next_if_any().unwrap().is_none());
+    assert!(shop.is_alive());
+    // what a pipeline makes of changes may have a type of its own
+    let things = client.database("docs").collection::<Document>("thing");
+    let only_type = [doc! { "$project": { "operationType": 1 } }];
+    let mut types = things.watch().pipeline(only_type).run().unwrap().with_type::<Document>();
+    things.delete_one(doc! { "_id": 1 }).run().unwrap();
+    assert_eq!(types.next().unwrap().unwrap().get_str("operationType").unwrap(), "delete");
 }
 
 #[test]
