@@ -72,6 +72,10 @@ pub enum OperationType {
     Delete,
     /// The collection was dropped.
     Drop,
+    /// The collection got another name, which is not told yet.
+    Rename,
+    /// The database was dropped, which is not told yet: each of its collections is.
+    DropDatabase,
     /// The stream of a collection ends, because that was dropped.
     Invalidate,
     /// Something else.

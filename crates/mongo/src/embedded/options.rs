@@ -152,7 +152,7 @@ options! {
     IndexOptions, IndexOptionsBuilder;
     /// Its name; without one it is made of the fields, such as `a_1_b_-1`.
     name: String,
-    /// Whether no two documents may have the same values. It needs a deployment with one partition.
+    /// Whether no two documents may have the same values. It brings all documents of the collection into one partition.
     unique: bool,
     /// Whether documents without the fields are left out.
     sparse: bool,
