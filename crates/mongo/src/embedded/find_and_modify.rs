@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::collection::Collection;
 use super::core::{decode, to_bson, unexpected};
 use super::error::Result;
-use super::options::{Hint, ReturnDocument, UpdateModifications};
+use super::options::{Hint, ReturnDocument, UpdateModifications, WriteConcern};
 use super::session::ClientSession;
 use super::setters::{session_setter, setters};
 use super::write::{check_replacement, check_update};
@@ -49,6 +49,8 @@ impl<'a, T> FindOneAndUpdate<'a, T> {
         let_vars: Document => "let", Bson::from;
         /// Whether the document need not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
+        /// When it returns.
+        write_concern: WriteConcern => "writeConcern", Bson::from;
         /// Anything, which is ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
@@ -100,6 +102,8 @@ impl<'a, T> FindOneAndReplace<'a, T> {
         let_vars: Document => "let", Bson::from;
         /// Whether the document need not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
+        /// When it returns.
+        write_concern: WriteConcern => "writeConcern", Bson::from;
         /// Anything, which is ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
@@ -141,6 +145,8 @@ impl<'a, T> FindOneAndDelete<'a, T> {
         hint: Hint => "hint", Bson::from;
         /// Variables, which deletes do not support yet.
         let_vars: Document => "let", Bson::from;
+        /// When it returns.
+        write_concern: WriteConcern => "writeConcern", Bson::from;
         /// Anything, which is ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }

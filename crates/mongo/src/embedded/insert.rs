@@ -9,6 +9,7 @@ use super::collection::Collection;
 use super::core::{to_bson, unexpected};
 use super::direct;
 use super::error::{Error, Result, WriteError};
+use super::options::WriteConcern;
 use super::results::{InsertManyResult, InsertOneResult};
 use super::session::ClientSession;
 use super::setters::{session_setter, setters};
@@ -35,6 +36,8 @@ impl<'a, T> InsertOne<'a, T> {
     setters! {
         /// Whether the document need not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
+        /// When it returns.
+        write_concern: WriteConcern => "writeConcern", Bson::from;
         /// Anything, which is ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
@@ -81,6 +84,8 @@ impl<'a, T> InsertMany<'a, T> {
         ordered: bool => "ordered", Bson::from;
         /// Whether the documents need not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
+        /// When it returns.
+        write_concern: WriteConcern => "writeConcern", Bson::from;
         /// Anything, which is ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }

@@ -52,7 +52,7 @@
 //! A write returns when it is as safe as the setting `durability` says, and blocks its thread until then. So does the iterator of a
 //! change stream until there is a change. Tasks of an asynchronous runtime call these functions by `spawn_blocking`.
 //!
-//! What the driver has and this module has not: connection options, read and write concerns, collations, `bulk_write`, GridFS,
+//! What the driver has and this module has not: connection options, read concerns, write concerns of more than one operation, collations, `bulk_write`, GridFS,
 //! `list_collections`, `list_databases` and `list_indexes` with descriptions (the commands are there by [`Database::run_command`]),
 //! tailable cursors, change streams of a session, and `with_options`.
 
@@ -91,9 +91,9 @@ pub use find_and_modify::{FindOneAndDelete, FindOneAndReplace, FindOneAndUpdate}
 pub use indexes::{CreateIndex, CreateIndexes, DropCollection, DropIndex, ListIndexNames};
 pub use insert::{InsertMany, InsertOne};
 pub use options::{
-    ChangeStreamPreAndPostImages, ChangeStreamPreAndPostImagesBuilder, FullDocumentBeforeChangeType,
-    FullDocumentType, Hint, IndexModel, IndexModelBuilder, IndexOptions, IndexOptionsBuilder, ReturnDocument,
-    UpdateModifications,
+    Acknowledgment, ChangeStreamPreAndPostImages, ChangeStreamPreAndPostImagesBuilder,
+    FullDocumentBeforeChangeType, FullDocumentType, Hint, IndexModel, IndexModelBuilder, IndexOptions,
+    IndexOptionsBuilder, ReturnDocument, UpdateModifications, WriteConcern, WriteConcernBuilder,
 };
 pub use results::{
     CreateIndexResult, CreateIndexesResult, DeleteResult, InsertManyResult, InsertOneResult, UpdateResult,

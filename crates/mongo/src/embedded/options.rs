@@ -173,6 +173,47 @@ options! {
     enabled: bool,
 }
 
+options! {
+    /// When a write returns. Without it the setting `durability` of the engine decides.
+    WriteConcern, WriteConcernBuilder;
+    /// How many servers must have it. There is one, which has it.
+    w: Acknowledgment,
+    /// Whether it waits until the write is on the disk. `false` leaves it to the setting.
+    journal: bool,
+}
+
+/// How many servers must have a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Acknowledgment {
+    /// That many.
+    Nodes(u32),
+    /// Most of them.
+    Majority,
+}
+
+impl WriteConcern {
+    /// Returns the concern that most of the servers have the write, which this one meets.
+    pub fn majority() -> Self {
+        Self { w: Some(Acknowledgment::Majority), journal: None }
+    }
+}
+
+impl From<WriteConcern> for Bson {
+    fn from(concern: WriteConcern) -> Self {
+        let mut document = Document::new();
+        document.extend(concern.journal.map(|journal| ("j".to_owned(), Bson::from(journal))));
+        document.extend(concern.w.map(|w| {
+            let w = match w {
+                Acknowledgment::Nodes(nodes) => Bson::from(i64::from(nodes)),
+                Acknowledgment::Majority => Bson::from("majority"),
+            };
+            ("w".to_owned(), w)
+        }));
+        document.into()
+    }
+}
+
 impl From<ChangeStreamPreAndPostImages> for Bson {
     fn from(images: ChangeStreamPreAndPostImages) -> Self {
         doc! { "enabled": images.enabled.unwrap_or(false) }.into()

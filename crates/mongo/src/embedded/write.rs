@@ -8,13 +8,13 @@ use super::core::{encode, to_bson, unexpected};
 use super::direct;
 use super::error::{Error, Result};
 use super::insert::write_errors;
-use super::options::{Hint, UpdateModifications};
+use super::options::{Hint, UpdateModifications, WriteConcern};
 use super::results::{DeleteResult, UpdateResult};
 use super::session::ClientSession;
 use super::setters::{session_setter, setters};
 
 /// Fields of the command; others belong to its statement.
-const OF_COMMAND: [&str; 3] = ["bypassDocumentValidation", "let", "comment"];
+const OF_COMMAND: [&str; 4] = ["bypassDocumentValidation", "let", "comment", "writeConcern"];
 
 /// Updates documents: [`Collection::update_one`] and [`Collection::update_many`].
 #[must_use]
@@ -50,6 +50,8 @@ impl<'a, T> Update<'a, T> {
         let_vars: Document => "let", Bson::from;
         /// Whether the documents need not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
+        /// When it returns.
+        write_concern: WriteConcern => "writeConcern", Bson::from;
         /// Anything, which is ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
@@ -102,6 +104,8 @@ impl<'a, T> ReplaceOne<'a, T> {
         let_vars: Document => "let", Bson::from;
         /// Whether the document need not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
+        /// When it returns.
+        write_concern: WriteConcern => "writeConcern", Bson::from;
         /// Anything, which is ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
@@ -144,6 +148,8 @@ impl<'a, T> Delete<'a, T> {
         hint: Hint => "hint", Bson::from;
         /// Variables, which deletes do not support yet.
         let_vars: Document => "let", Bson::from;
+        /// When it returns.
+        write_concern: WriteConcern => "writeConcern", Bson::from;
         /// Anything, which is ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use bson::{Document, doc};
-use tidemill_mongo::embedded::{self, OperationType};
+use bson::{Bson, Document, doc};
+use tidemill_mongo::embedded::{self, Acknowledgment, OperationType, WriteConcern};
 
 use crate::TestServer;
 
@@ -92,6 +92,84 @@ fn both_doors_see_the_same_documents_at_once() {
     outside.update_one(doc! { "_id": 1 }, update).run().unwrap();
     let error = session.commit_transaction().run().unwrap_err();
     assert_eq!((error.code(), error.code_name().as_str()), (112, "WriteConflict"));
+}
+
+/// Operations by an `_id` alone call the engine directly, and become commands by an option. Both ways do the same.
+#[test]
+fn direct_calls_and_commands_do_the_same() {
+    let server = TestServer::start(3);
+    let things = things(&server);
+    let date = bson::DateTime::from_millis(1_700_000_000_000);
+    let ids = [
+        Bson::Int32(1),
+        Bson::Int64(1 << 40),
+        Bson::Double(2.5),
+        Bson::Double(-0.0),
+        Bson::from("text"),
+        Bson::ObjectId(bson::oid::ObjectId::new()),
+        Bson::DateTime(date),
+        Bson::Boolean(true),
+        Bson::Null,
+        Bson::from(bson::Uuid::new()),
+        Bson::from(doc! { "a": 1 }),
+        Bson::Timestamp(bson::Timestamp { time: 1, increment: 2 }),
+    ];
+    for id in ids {
+        let by_id = || doc! { "_id": id.clone() };
+        let document = |n: i32| doc! { "_id": id.clone(), "n": n };
+        let update = || doc! { "$inc": { "n": 1 } };
+        let text = |result: embedded::Result<String>| result.unwrap_or_else(|error| error.to_string());
+        let run = |commands: bool| -> Vec<String> {
+            let mut told = Vec::new();
+            // twice, so that the second one finds something else
+            for n in [1, 1] {
+                let (insert, replace) =
+                    (things.insert_one(document(n)), things.replace_one(by_id(), doc! { "n": n }));
+                let (change, wrong) =
+                    (things.update_one(by_id(), update()), things.update_one(by_id(), doc! { "$x": {} }));
+                let (find, other) =
+                    (things.find_one(by_id()), things.replace_one(by_id(), doc! { "_id": 0 }));
+                let ways = match commands {
+                    false => (insert, replace, change, wrong, find, other),
+                    true => (
+                        insert.comment("c"),
+                        replace.comment("c"),
+                        change.comment("c"),
+                        wrong.comment("c"),
+                        find.comment("c"),
+                        other.comment("c"),
+                    ),
+                };
+                told.push(text(ways.0.run().map(|done| format!("{done:?}"))));
+                told.push(text(ways.2.run().map(|done| format!("{done:?}"))));
+                told.push(text(ways.3.run().map(|done| format!("{done:?}"))));
+                told.push(text(ways.4.run().map(|found| format!("{found:?}"))));
+                told.push(text(ways.1.run().map(|done| format!("{done:?}"))));
+                told.push(text(ways.5.run().map(|done| format!("{done:?}"))));
+            }
+            for _ in 0..2 {
+                let delete = things.delete_one(by_id());
+                let delete = if commands { delete.comment("c") } else { delete };
+                told.push(text(delete.run().map(|done| format!("{done:?}"))));
+                told.push(format!("{:?}", things.find_one(by_id()).run().unwrap()));
+            }
+            told
+        };
+        assert_eq!(run(false), run(true), "{id}");
+    }
+}
+
+#[test]
+fn a_write_waits_as_its_concern_says() {
+    let server = TestServer::start(1);
+    let things = things(&server);
+    let on_disk = || WriteConcern::builder().journal(true).w(Acknowledgment::Nodes(1)).build();
+    things.insert_one(doc! { "_id": 1 }).write_concern(on_disk()).run().unwrap();
+    let updated =
+        things.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": 1 } }).write_concern(on_disk()).run();
+    assert_eq!(updated.unwrap().modified_count, 1);
+    let taken = things.find_one_and_delete(doc! {}).write_concern(WriteConcern::majority()).run().unwrap();
+    assert_eq!(taken, Some(doc! { "_id": 1, "a": 1 }));
 }
 
 #[test]
