@@ -1,7 +1,9 @@
 //! Documents over MongoDB's wire protocol, so that its drivers reach them.
 //!
-//! A connection is a task that reads one message after the other ([`frame`]), runs its command ([`commands`]) against the
+//! A connection is a task that reads one message after the other (`frame`), runs its command (`commands`) against the
 //! engine and writes the reply. Bytes of documents pass through in both directions: they are validated, not decoded.
+//!
+//! A program that has the engine in itself reaches the same documents by function calls: [`embedded`].
 //!
 //! The server calls itself the primary of a replica set of one member, so that drivers offer transactions, writes that they may
 //! send again, and change streams.

@@ -21,6 +21,11 @@ use super::setters::setters;
 use crate::commands::change_stream::ChangeCursor;
 use crate::cursors::CursorSource;
 
+/// Changes and what they consist of, as the driver has them in its module of this name.
+pub mod event {
+    pub use super::{ChangeNamespace, ChangeStreamEvent, OperationType, ResumeToken, UpdateDescription};
+}
+
 /// Changes that are read from the engine at once.
 const BATCH_MAX: usize = 1000;
 /// How often an iterator that waits looks whether the engine has stopped, which nobody tells it.

@@ -1,16 +1,17 @@
 //! The documents of an engine in the same process, by functions like those of the Rust driver.
 //!
-//! The functions, their options and their results have the names that they have in `mongodb::sync` (version 3): an operation is built,
-//! gets its options, and runs by `run()`. A program that uses this module reaches the same documents over the wire when it takes
-//! `mongodb::sync` instead: the client is created in another way, and the rest stays.
+//! The functions, their options and their results have the names that they have in `mongodb::sync` (version 3): an operation is
+//! built, gets its options, and runs by `run()`. The modules are those of the driver, too. So a program that begins with
+//! `use tidemill_mongo::embedded as mongodb` reaches the documents over the wire when that line is gone and the driver is there:
+//! the client is created in another way, and the rest stays.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use bson::doc;
 //! use serde::{Deserialize, Serialize};
 //! use tidemill_engine::{App, Engine};
-//! use tidemill_mongo::embedded::Client;
+//! use tidemill_mongo::embedded::bson::doc;
+//! use tidemill_mongo::embedded::sync::Client;
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Account {
@@ -44,36 +45,43 @@
 //! # }
 //! ```
 //!
-//! Outside of a transaction, `find_one`, `insert_one`, `update_one`, `replace_one` and `delete_one` without options call the engine
-//! directly if their filter is an `_id` alone: no command is built, no other thread is involved for a read, and the stored bytes are
-//! decoded where they are. Every other operation is a command that runs on the caller's thread in the same way as that of a connection,
-//! so that it means the same.
+//! Outside of a transaction, `find_one`, `insert_one`, `update_one`, `replace_one` and `delete_one` without options call the
+//! engine directly if their filter is an `_id` alone: no command is built, no other thread is involved for a read, and the stored
+//! bytes are decoded where they are. Every other operation is a command that runs on the caller's thread in the same way as that
+//! of a connection, so that it means the same.
 //!
 //! A write returns when it is as safe as the setting `durability` says, and blocks its thread until then. So does the iterator of a
 //! change stream until there is a change. Tasks of an asynchronous runtime call these functions by `spawn_blocking`.
 //!
-//! What the driver has and this module has not: connection options, read concerns, write concerns of more than one operation, collations, `bulk_write`, GridFS,
-//! `list_collections`, `list_databases` and `list_indexes` with descriptions (the commands are there by [`Database::run_command`]),
-//! tailable cursors, change streams of a session, and `with_options`.
+//! What the driver has and this module has not: connection options, read concerns, write concerns of more than one operation,
+//! collations, `bulk_write`, GridFS, `list_collections`, `list_databases` and `list_indexes` with descriptions (the commands are
+//! there by [`Database::run_command`]), tailable cursors, change streams of a session, and `with_options`.
 
 mod aggregate;
-mod change_stream;
+pub mod change_stream;
 mod client;
 mod collection;
 mod core;
 mod cursor;
 mod database;
 mod direct;
-mod error;
+pub mod error;
 mod find;
 mod find_and_modify;
 mod indexes;
 mod insert;
-mod options;
-mod results;
+pub mod options;
+pub mod results;
 mod session;
 mod setters;
 mod write;
+
+/// The client and what it gives, as the driver has it in its module of this name.
+pub mod sync {
+    pub use super::{ChangeStream, Client, ClientSession, Collection, Cursor, Database, SessionCursor};
+}
+
+pub use bson;
 
 pub use aggregate::{Aggregate, CountDocuments, Distinct, EstimatedDocumentCount};
 pub use change_stream::{

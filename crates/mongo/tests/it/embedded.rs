@@ -9,16 +9,9 @@ use crate::TestServer;
 
 /// The tests, as a program that uses the driver has them.
 mod wire {
-    use std::time::Duration;
-
-    use bson::{Bson, Document, RawDocumentBuf, doc};
-    use mongodb::IndexModel;
-    use mongodb::change_stream::event::{ChangeStreamEvent, OperationType};
+    use ::mongodb;
     use mongodb::error::{Error, ErrorKind};
-    use mongodb::options::{FullDocumentType, Hint, IndexOptions, ReturnDocument};
-    use mongodb::sync::{ChangeStream, Client, ClientSession};
-    use serde::de::DeserializeOwned;
-    use serde::{Deserialize, Serialize};
+    use mongodb::sync::Client;
 
     use crate::{TestServer, code};
 
@@ -38,16 +31,10 @@ mod wire {
 
 /// The tests, as a program that has the engine in itself has them.
 mod in_process {
-    use std::time::Duration;
+    use tidemill_mongo::embedded as mongodb;
 
-    use bson::{Bson, Document, RawDocumentBuf, doc};
-    use serde::de::DeserializeOwned;
-    use serde::{Deserialize, Serialize};
-    use tidemill_mongo::embedded::{
-        ChangeStream, ChangeStreamEvent, Client, ClientSession, Error, FullDocumentType, Hint, IndexModel,
-        IndexOptions, OperationType, ReturnDocument,
-    };
-
+    use self::mongodb::error::Error;
+    use self::mongodb::sync::Client;
     use crate::TestServer;
 
     fn start(partitions: u32) -> (TestServer, Client) {

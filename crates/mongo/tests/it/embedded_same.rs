@@ -1,4 +1,17 @@
-// Included twice: with the driver's names, and with those of `tidemill_mongo::embedded`. Nothing here tells which.
+// Included twice: `mongodb` is the driver, or `tidemill_mongo::embedded`. Nothing here tells which.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use self::mongodb::IndexModel;
+use self::mongodb::bson::{self, Bson, Document, RawDocumentBuf, doc};
+use self::mongodb::change_stream::event::{ChangeStreamEvent, OperationType};
+use self::mongodb::error::TRANSIENT_TRANSACTION_ERROR;
+use self::mongodb::options::{FullDocumentType, Hint, IndexOptions, ReturnDocument};
+use self::mongodb::results::UpdateResult;
+use self::mongodb::sync::{ChangeStream, ClientSession, Collection};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Job {
@@ -28,7 +41,7 @@ where
 #[test]
 fn documents_of_a_type_are_written_and_read() {
     let (_server, client) = start(2);
-    let jobs = client.database("docs").collection::<Job>("job");
+    let jobs: Collection<Job> = client.database("docs").collection("job");
     assert_eq!(jobs.find_one(doc! { "_id": 1 }).run().unwrap(), None);
     assert_eq!(jobs.insert_one(job(1, "new")).run().unwrap().inserted_id, Bson::Int32(1));
     let inserted = jobs.insert_many((2..6).map(|id| job(id, "new"))).run().unwrap();
@@ -42,7 +55,8 @@ fn documents_of_a_type_are_written_and_read() {
     assert_eq!((updated.matched_count, updated.modified_count, updated.upserted_id), (1, 1, None));
     let updated = jobs.update_one(doc! { "_id": 1 }, doc! { "$set": { "note": "x" } }).run().unwrap();
     assert_eq!((updated.matched_count, updated.modified_count), (1, 0));
-    let updated = jobs.update_one(doc! { "_id": 99 }, doc! { "$set": { "note": "x" } }).run().unwrap();
+    let updated: UpdateResult =
+        jobs.update_one(doc! { "_id": 99 }, doc! { "$set": { "note": "x" } }).run().unwrap();
     assert_eq!((updated.matched_count, updated.modified_count), (0, 0));
     let stages = vec![doc! { "$set": { "note": { "$concat": ["$state", "!"] } } }];
     let updated = jobs.update_many(doc! { "_id": { "$gt": 3 } }, stages).run().unwrap();
@@ -261,7 +275,7 @@ fn transactions_are_committed_taken_back_and_repeated() {
     add(&mut session, 1, 1).unwrap();
     let error = add(&mut other, 1, 1).unwrap_err();
     assert_eq!(code(&error), 112);
-    assert!(error.contains_label("TransientTransactionError"));
+    assert!(error.contains_label(TRANSIENT_TRANSACTION_ERROR));
     session.commit_transaction().run().unwrap();
     assert_eq!(code(&other.commit_transaction().run().unwrap_err()), 251);
 
