@@ -13,6 +13,8 @@ const FIELDS: usize = 10;
 const FIELD_BYTES: usize = 100;
 /// Constant of the zipfian distribution.
 const THETA: f64 = 0.99;
+/// Documents that other threads may be inserting.
+const INSERTS_OPEN: u64 = 256;
 /// Documents of the longest scan.
 const SCAN_MAX: usize = 100;
 
@@ -59,7 +61,9 @@ impl Workload {
             'd' => workload(0, 5, 0, 0, true),
             'e' => workload(0, 5, 95, 0, false),
             'f' => workload(0, 0, 0, 50, false),
-            other => bail!("workload {other}: expected one of a to f"),
+            // not one of YCSB's: updates alone
+            'u' => workload(100, 0, 0, 0, false),
+            other => bail!("workload {other}: expected one of a to f, or u"),
         })
     }
 }
@@ -110,7 +114,11 @@ impl<'r> Generator<'r> {
     fn chosen(&mut self) -> u64 {
         let records = self.records.load(Ordering::Relaxed);
         let rank = self.zipfian.next(&mut self.rng);
-        if self.workload.latest { records.saturating_sub(1 + rank) } else { hash(rank) % records }
+        match self.workload.latest {
+            // not those that other threads are just inserting
+            true => records.saturating_sub(1 + INSERTS_OPEN + rank),
+            false => hash(rank) % records,
+        }
     }
 
     pub fn next(&mut self) -> Operation {

@@ -19,7 +19,7 @@ use crate::{Level, open};
 
 #[derive(Args)]
 pub struct Options {
-    /// Workloads, of a to f.
+    /// Workloads, of a to f, and u with updates alone.
     #[arg(long, default_value = "c,b,a,f,d,e", value_delimiter = ',')]
     workloads: Vec<char>,
     /// How the documents are reached.

@@ -126,6 +126,15 @@ impl ChangeRecorder {
         self.collected.lock().unwrap_or_else(PoisonError::into_inner).push(change);
     }
 
+    /// Collects that a collection is gone.
+    pub fn collect_drop(&self, collection: &str) {
+        if self.is_collecting() {
+            let kind = ChangeKind::Drop;
+            let collection = collection.into();
+            self.collect(DocumentChange { kind, collection, key: Key::default(), before: None, after: None });
+        }
+    }
+
     /// Takes the changes collected so far.
     pub fn take(&self) -> Vec<DocumentChange> {
         std::mem::take(&mut self.collected.lock().unwrap_or_else(PoisonError::into_inner))

@@ -98,6 +98,8 @@ pub enum ErrorCode {
     NamespaceExists = 48,
     /// An empty field name or path.
     EmptyFieldName = 56,
+    /// A field of a replacement is named like an operator.
+    DollarPrefixedFieldName = 52,
     /// A change to `_id` or to the shard key.
     ImmutableField = 66,
     /// An option that does not fit.

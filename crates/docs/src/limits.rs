@@ -20,7 +20,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            document_bytes_max: 16 << 20,
+            // clients send up to 16 MiB, and operators may make a document a bit larger
+            document_bytes_max: (16 << 20) + (16 << 10),
             depth_max: 100,
             store_bytes_max: 4 << 30,
             collections_max: 10_000,

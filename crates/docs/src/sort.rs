@@ -40,6 +40,11 @@ impl SortOrder {
         Ok(Self { fields })
     }
 
+    /// Returns whether these are the fields of the order, one after the other.
+    pub fn has_fields<'n>(&self, names: impl Iterator<Item = &'n str>) -> bool {
+        names.eq(self.fields.iter().map(|(path, _)| path.as_str()))
+    }
+
     /// Returns this order with one more path after the others.
     pub fn then(mut self, path: &str, direction: Direction) -> Self {
         self.fields.push((Path::new(path), direction));

@@ -227,7 +227,7 @@ pub fn collection_spec_of<'d>(
     command: &Command,
 ) -> Result<Option<&'d CollectionSpec>> {
     match command {
-        Command::CreateCollection(_) => Ok(None),
+        Command::CreateCollection(_) | Command::EndDatabase { .. } => Ok(None),
         other => documents.spec(other.collection()).map(Some),
     }
 }

@@ -15,6 +15,7 @@ use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::{HEADER_BYTES, Header, Request};
 use crate::message_memory::HeldMessage;
+use crate::reply;
 use crate::session::Session;
 use crate::shared::ServerState;
 use crate::socket::Socket;
@@ -70,8 +71,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Runs the command of a request and writes the reply, or several of a `hello` that goes on telling. Returns whether the connection
-/// goes on.
+/// Runs the command of a request and writes the reply, or several of a `hello` that goes on telling or of a cursor that is read to its
+/// end. Returns whether the connection goes on.
 async fn answer(
     stream: &mut BufReader<Socket>,
     shared: &Arc<ServerState>,
@@ -94,6 +95,8 @@ async fn answer(
             }
         }
         let Some(mut reply) = run_awaiting(shared, session, request, stopping).await else { return false };
+        // the batches of a cursor, one after the other without a request for each
+        more |= request.exhaust_allowed && reply::has_more_batches(&reply);
         if session.authenticated {
             append_times(&mut reply, shared.cluster_time());
         }

@@ -27,6 +27,8 @@ pub(crate) struct Cursors {
 pub(crate) struct OpenCursor {
     namespace: String,
     pub source: CursorSource,
+    /// Whether a batch as large as the client asked for leaves the cursor open although nothing may follow. Clients count on it.
+    pub end_unknown: bool,
     used: Instant,
     _held: HeldBytes,
 }
@@ -77,12 +79,18 @@ impl Cursors {
 
     /// Opens a cursor. Returns its number. Errors: there are too many.
     pub fn open(&self, namespace: String, documents: std::vec::IntoIter<DocBytes>) -> Result<i64> {
-        self.add(namespace, CursorSource::Documents(documents))
+        self.add(namespace, CursorSource::Documents(documents), false)
+    }
+
+    /// Opens the cursor of a query, which ends with the first batch that is smaller than the client asked for. Returns its number.
+    /// Errors: there are too many.
+    pub fn open_query(&self, namespace: String, documents: std::vec::IntoIter<DocBytes>) -> Result<i64> {
+        self.add(namespace, CursorSource::Documents(documents), true)
     }
 
     /// Opens a cursor over changes. Returns its number. Errors: there are too many.
     pub fn open_changes(&self, namespace: String, changes: ChangeCursor) -> Result<i64> {
-        self.add(namespace, CursorSource::Changes(Box::new(changes)))
+        self.add(namespace, CursorSource::Changes(Box::new(changes)), false)
     }
 
     /// Opens a cursor that goes on at `tail`. Returns its number. Errors: there are too many.
@@ -92,10 +100,10 @@ impl Cursors {
         documents: std::vec::IntoIter<DocBytes>,
         tail: Tail,
     ) -> Result<i64> {
-        self.add(namespace, CursorSource::Tail(documents, Box::new(tail)))
+        self.add(namespace, CursorSource::Tail(documents, Box::new(tail)), false)
     }
 
-    fn add(&self, namespace: String, source: CursorSource) -> Result<i64> {
+    fn add(&self, namespace: String, source: CursorSource, end_unknown: bool) -> Result<i64> {
         let bytes = source.bytes();
         let mut open = self.open.lock();
         let full = |open: &HashMap<_, _>| {
@@ -128,7 +136,7 @@ impl Cursors {
         };
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let _held = HeldBytes(bytes, self.bytes.clone());
-        open.insert(id, OpenCursor { namespace, source, used: Instant::now(), _held });
+        open.insert(id, OpenCursor { namespace, source, end_unknown, used: Instant::now(), _held });
         Ok(id)
     }
 

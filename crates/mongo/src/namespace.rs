@@ -31,6 +31,14 @@ pub(crate) fn stored_name(database: &str, collection: &str) -> Result<String> {
     Ok(collection.to_owned())
 }
 
+/// Returns what the names of a database's collections begin with in the store.
+pub(crate) fn database_prefix(database: &str) -> String {
+    match database {
+        DEFAULT_DATABASE => String::new(),
+        other => format!("{other}/"),
+    }
+}
+
 /// Returns database and collection of a name in the store.
 pub(crate) fn split_stored_name(stored: &str) -> (&str, &str) {
     stored.split_once('/').unwrap_or((DEFAULT_DATABASE, stored))

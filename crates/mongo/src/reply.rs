@@ -42,6 +42,31 @@ pub(crate) fn first_batch(
     Ok(cursor_reply("firstBatch", batch, id, &namespace))
 }
 
+/// Returns the reply with the first batch of a query, as [`first_batch`] does. A batch that is as large as the client asked for leaves the
+/// cursor open although there may be no more, unless a `limit` is reached.
+///
+/// Errors: there are too many open cursors.
+pub(crate) fn first_query_batch(
+    cursors: &Cursors,
+    namespace: String,
+    documents: Vec<DocBytes>,
+    batch_size: Option<u64>,
+    limit: Option<u64>,
+) -> Result<RawDocumentBuf> {
+    let size = batch_size.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let limited = limit.is_some_and(|limit| documents.len() as u64 >= limit);
+    let filled = documents.len() >= size;
+    let mut documents = documents.into_iter();
+    let batch = take_batch(&mut documents, size)?;
+    let id = match (documents.len() == 0, limited) {
+        (true, true) => 0,
+        (true, false) if !filled => 0,
+        (false, true) => cursors.open(namespace.clone(), documents)?,
+        (_, false) => cursors.open_query(namespace.clone(), documents)?,
+    };
+    Ok(cursor_reply("firstBatch", batch, id, &namespace))
+}
+
 /// Returns the reply with the first batch of a tailable cursor, which stays open at the end of its documents if there is a
 /// `tail`.
 ///
@@ -95,8 +120,10 @@ pub(crate) fn next_batch(
             return change_batch("nextBatch", batch, left, namespace, token);
         }
     };
+    let before = documents.len();
     let batch = take_batch(documents, size)?;
-    let left = if documents.len() == 0 { 0 } else { id };
+    let filled = cursor.end_unknown && before >= size;
+    let left = if documents.len() == 0 && !filled { 0 } else { id };
     if left != 0 {
         cursors.put_back(id, cursor);
     }
@@ -151,4 +178,10 @@ fn cursor_document(batch_name: &str, batch: RawArrayBuf, id: i64, namespace: &st
     cursor.append(cstr!("id"), id);
     cursor.append(cstr!("ns"), namespace);
     cursor
+}
+
+/// Returns whether the reply to a `getMore` leaves the cursor open.
+pub(crate) fn has_more_batches(reply: &RawDocument) -> bool {
+    let Ok(cursor) = reply.get_document("cursor") else { return false };
+    cursor.get("nextBatch").is_ok_and(|batch| batch.is_some()) && cursor.get_i64("id").is_ok_and(|id| id != 0)
 }

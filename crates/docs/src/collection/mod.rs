@@ -235,16 +235,7 @@ impl Collection {
     /// Notes that the collection is dropped.
     pub(crate) fn note_dropped(&self) {
         self.changes.note_all();
-        if self.changes.is_collecting() {
-            let (kind, collection) = (ChangeKind::Drop, self.spec.name.as_str().into());
-            self.changes.collect(DocumentChange {
-                kind,
-                collection,
-                key: Key::default(),
-                before: None,
-                after: None,
-            });
-        }
+        self.changes.collect_drop(&self.spec.name);
     }
 
     /// Deletes all documents and returns their number.

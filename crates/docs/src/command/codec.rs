@@ -74,6 +74,7 @@ impl Command {
                 out.serialized("spec", spec)?;
             }
             Self::Drop { collection } => out.head("drop", collection),
+            Self::EndDatabase { prefix } => out.head("end_database", prefix),
             Self::Rename { collection, to, drop_target } => {
                 out.head("rename", collection);
                 out.text("to", to);
@@ -157,6 +158,7 @@ impl Command {
             "drop_index" => Self::DropIndex { collection, name: fields.text("name")? },
             "create" => Self::CreateCollection(fields.deserialized("spec")?),
             "drop" => Self::Drop { collection },
+            "end_database" => Self::EndDatabase { prefix: collection },
             "rename" => {
                 Self::Rename { collection, to: fields.text("to")?, drop_target: fields.flag("drop_target")? }
             }

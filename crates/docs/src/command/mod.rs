@@ -107,6 +107,11 @@ pub enum Command {
         /// Name of the collection.
         collection: String,
     },
+    /// Tells those who follow changes that no collection has this prefix any more. Nothing else happens.
+    EndDatabase {
+        /// What the names of its collections began with.
+        prefix: String,
+    },
     /// Gives a collection another name.
     Rename {
         /// Name of the collection.
@@ -239,6 +244,7 @@ impl Store {
                 self.require(collection)?;
                 self.drop_collection(collection);
             }
+            Command::EndDatabase { prefix } => self.changes.collect_drop(prefix),
             Command::Rename { collection, to, drop_target } => {
                 self.rename_collection(collection, to, *drop_target)?
             }
@@ -264,6 +270,7 @@ impl Store {
             command,
             Command::CreateCollection(_)
                 | Command::Drop { .. }
+                | Command::EndDatabase { .. }
                 | Command::Modify { .. }
                 | Command::Expire { .. }
         );
@@ -292,6 +299,7 @@ impl Command {
             | Self::Modify { collection, .. }
             | Self::Expire { collection } => collection,
             Self::CreateCollection(spec) => &spec.name,
+            Self::EndDatabase { prefix } => prefix,
             Self::Unvalidated(inner) => inner.collection(),
         }
     }
@@ -370,6 +378,24 @@ fn update_slots(
     }
 }
 
+/// Refuses a replacement with operators among its fields.
+fn check_replacement(doc: &[u8]) -> Result<()> {
+    match elements(doc).position(|e| e.name.starts_with(b"$")) {
+        None => Ok(()),
+        Some(0) => {
+            Err(DocsError::parse("the replacement starts with an operator: use update to apply operators"))
+        }
+        Some(at) => {
+            let name =
+                elements(doc).nth(at).map_or(String::new(), |e| String::from_utf8_lossy(e.name).into_owned());
+            Err(DocsError::new(
+                ErrorCode::DollarPrefixedFieldName,
+                format!("the dollar ($) prefixed field '{name}' is not allowed in a replacement document"),
+            ))
+        }
+    }
+}
+
 fn replace(
     collection: &mut Collection,
     filter: &Filter,
@@ -378,11 +404,7 @@ fn replace(
     upsert_id: Option<ObjectId>,
     outcome: &mut CommandOutcome,
 ) -> Result<()> {
-    if elements(doc).next().is_some_and(|e| e.name.starts_with(b"$")) {
-        return Err(DocsError::parse(
-            "the replacement starts with an operator: use update to apply operators",
-        ));
-    }
+    check_replacement(doc)?;
     match collection.matching(filter, 1)?.first() {
         Some(slot) => replace_slot(collection, *slot, doc, outcome),
         None if upsert => upsert_replaced(collection, filter, doc, upsert_id, outcome),
@@ -418,11 +440,7 @@ fn find_and_modify(
 ) -> Result<()> {
     if let Modification::Replace(doc) = change {
         document("replacement", doc)?;
-        if elements(doc).next().is_some_and(|e| e.name.starts_with(b"$")) {
-            return Err(DocsError::parse(
-                "the replacement starts with an operator: use update to apply operators",
-            ));
-        }
+        check_replacement(doc)?;
     }
     let Some(slot) = slot else {
         match (change, upsert_id) {

@@ -8,6 +8,7 @@
 
 mod bits;
 mod parse;
+mod pattern;
 mod position;
 mod schema;
 
@@ -15,7 +16,6 @@ use std::sync::{Arc, OnceLock};
 
 use bson::Bson;
 use bson::raw::RawDocument;
-use regex::Regex;
 use tidemill_types::Value;
 
 use crate::error::{DocsError, Result};
@@ -27,6 +27,7 @@ use crate::path_values::{LeafArray, any_value};
 use crate::raw::{OwnedRawValue, RawValue, elements, tag};
 use bits::BitTest;
 pub(crate) use parse::{compiled_regex, conditions_on_value, is_operators};
+use pattern::Pattern;
 use schema::Schema;
 
 /// A parsed filter.
@@ -87,7 +88,7 @@ pub(crate) enum Comparison {
 /// A compiled regular expression with its source.
 #[derive(Debug, Clone)]
 pub(crate) struct RegexPattern {
-    pub regex: Regex,
+    pub regex: Pattern,
     /// The source as a BSON value; matches equal regular expressions stored in documents.
     pub source: OwnedRawValue,
 }
@@ -174,6 +175,10 @@ impl FilterNode {
             Self::All(nodes) | Self::Any(nodes) => nodes.iter().find_map(Self::failure),
             Self::Not(node) => node.failure(),
             Self::Expression(test) => test.failure.get().cloned(),
+            Self::Field(_, ValueTest::Pattern(pattern)) => pattern.regex.failure(),
+            Self::Field(_, ValueTest::In(_, patterns)) => {
+                patterns.iter().find_map(|pattern| pattern.regex.failure())
+            }
             Self::Field(..) | Self::Schema(_) => None,
         }
     }

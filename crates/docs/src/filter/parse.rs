@@ -14,6 +14,7 @@ use crate::path::Path;
 use crate::raw::{OwnedRawValue, RawElement, RawValue, elements, field, tag};
 
 use super::bits::BitTest;
+use super::pattern::Pattern;
 use super::schema::Schema;
 use super::{Comparison, ExpressionTest, FilterNode, RegexPattern, ValueTest};
 
@@ -434,7 +435,7 @@ fn regex_operator(v: RawValue<'_>, beside: &[u8]) -> Result<RegexPattern> {
 }
 
 fn build_regex(pattern: &str, options: &str) -> Result<RegexPattern> {
-    let regex = compiled_regex(pattern, options)?;
+    let regex = Pattern::new(pattern, options)?;
     let mut source = Vec::with_capacity(pattern.len() + options.len() + 2);
     source.extend_from_slice(pattern.as_bytes());
     source.push(0);

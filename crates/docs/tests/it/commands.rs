@@ -111,6 +111,7 @@ fn all() -> Vec<Command> {
             ..CollectionSpec::new("view")
         }),
         Command::Drop { collection: "view".into() },
+        Command::EndDatabase { prefix: "shop/".into() },
         Command::Drop { collection: "arrivals".into() },
     ]
 }

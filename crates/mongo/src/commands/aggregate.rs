@@ -7,7 +7,7 @@ use super::pipeline::{Context, Pipeline};
 use super::{change_stream, find};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
-use crate::reply::first_batch;
+use crate::reply::first_query_batch;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -51,5 +51,5 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
         true => format!("{}.$cmd.aggregate", call.database),
         false => call.namespace(),
     };
-    first_batch(&shared.cursors, namespace, documents, batch_size, false)
+    first_query_batch(&shared.cursors, namespace, documents, batch_size, None)
 }

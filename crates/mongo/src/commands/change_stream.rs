@@ -1,7 +1,7 @@
 //! `$changeStream`: follows the changes of a collection, a database or all of them.
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{DateTime, Timestamp, cstr};
+use bson::{DateTime, Timestamp, cstr, rawdoc};
 use tidemill_docs::{DocBytes, Filter, ReshapeStage, Variables};
 use tidemill_engine::{ChangeEvent, ChangePosition, ChangeScope, ChangeStart, ChangeStream, Engine};
 use tidemill_types::ErrorKind;
@@ -9,7 +9,7 @@ use tidemill_types::ErrorKind;
 use super::collections::batch_size;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
-use crate::namespace::{DEFAULT_DATABASE, check_database, split_stored_name};
+use crate::namespace::{check_database, database_prefix, split_stored_name};
 use crate::reply::{self, BATCH_BYTES_MAX, FIRST_BATCH};
 use crate::shared::{Shared, timestamp};
 
@@ -17,16 +17,18 @@ use crate::shared::{Shared, timestamp};
 const STAGES: [&str; 7] =
     ["$match", "$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith"];
 
+/// End of a resume token: that of the event with which a stream ended.
+const OF_INVALIDATE: &str = "I";
+
 /// A cursor over changes.
 pub(crate) struct ChangeCursor {
     stream: ChangeStream,
-    /// The collection that is followed, by its name in the store; none for a database or all of them.
-    collection: Option<String>,
+    scope: ChangeScope,
     full_document: FullDocument,
     before: Image,
     /// The stages after `$changeStream`.
     pipeline: Vec<ChangeStage>,
-    /// Whether the collection was dropped.
+    /// Whether the collection or the database was dropped.
     pub ended: bool,
 }
 
@@ -126,35 +128,33 @@ pub(super) fn open(
         }
         rest.push(ChangeStage::parse(stage, variables)?);
     }
-    let (scope, collection, namespace) = scope(call, options)?;
+    let (scope, namespace) = scope(call, options)?;
     let (full_document, before, start) = parse_options(options)?;
-    let stream = shared.whole_engine.watch(scope, start).map_err(history_lost)?;
-    let mut cursor = ChangeCursor { stream, collection, full_document, before, pipeline: rest, ended: false };
+    let stream = shared.whole_engine.watch(scope.clone(), start).map_err(history_lost)?;
+    let mut cursor = ChangeCursor { stream, scope, full_document, before, pipeline: rest, ended: false };
     let size = batch_size(call)?.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let (batch, token) = cursor.next(&shared.whole_engine, size)?;
     let id = shared.cursors.open_changes(namespace.clone(), cursor)?;
     reply::change_batch("firstBatch", batch, id, &namespace, token)
 }
 
-/// Returns what is followed: the scope, the collection if it is one, and the name of the cursor's namespace.
-fn scope(call: &Call<'_>, options: &RawDocument) -> Result<(ChangeScope, Option<String>, String)> {
+/// Returns what is followed, and the name of the cursor's namespace.
+fn scope(call: &Call<'_>, options: &RawDocument) -> Result<(ChangeScope, String)> {
     let all = options.get("allChangesForCluster")? == Some(RawBsonRef::Boolean(true));
     let database = call.database;
     if !all && call.get(call.name).and_then(whole_number) != Some(1) {
-        let collection = call.collection()?;
-        return Ok((ChangeScope::Collection(collection.clone()), Some(collection), call.namespace()));
+        return Ok((ChangeScope::Collection(call.collection()?), call.namespace()));
     }
     let namespace = format!("{database}.$cmd.aggregate");
     match (database, all) {
-        ("admin", true) => Ok((ChangeScope::All, None, namespace)),
+        ("admin", true) => Ok((ChangeScope::All, namespace)),
         (_, true) => Err(CommandError::new(
             Code::InvalidOptions,
             "A $changeStream with 'allChangesForCluster' may only be opened on the 'admin' database",
         )),
-        (DEFAULT_DATABASE, false) => Ok((ChangeScope::Prefix(String::new()), None, namespace)),
         (database, false) => {
             check_database(database)?;
-            Ok((ChangeScope::Prefix(format!("{database}/")), None, namespace))
+            Ok((ChangeScope::Prefix(database_prefix(database)), namespace))
         }
     }
 }
@@ -177,6 +177,10 @@ fn parse_options(options: &RawDocument) -> Result<(FullDocument, Image, ChangeSt
                 before = image("fullDocumentBeforeChange", mode)?;
             }
             ("resumeAfter" | "startAfter", RawBsonRef::Document(token)) => {
+                if name.as_str() == "resumeAfter" && is_of_invalidate(token) {
+                    let message = "resumeAfter cannot go on after an invalidate event: use startAfter";
+                    return Err(CommandError { code: 260, message: message.into() });
+                }
                 set_start(&mut start, ChangeStart::After(position(token)?))?;
             }
             ("startAtOperationTime", RawBsonRef::Timestamp(time)) => {
@@ -224,7 +228,13 @@ fn log_time(time: Timestamp) -> tidemill_types::Timestamp {
 fn position(token: &RawDocument) -> Result<ChangePosition> {
     let damaged = || CommandError { code: 260, message: "the resume token is not one of this server".into() };
     let Some(RawBsonRef::String(data)) = token.get("_data")? else { return Err(damaged()) };
+    let data = data.strip_suffix(OF_INVALIDATE).unwrap_or(data);
     ChangePosition::from_bytes(&hex(data).ok_or_else(damaged)?).map_err(|_| damaged())
+}
+
+/// Returns whether a token is that of an event with which a stream ended.
+fn is_of_invalidate(token: &RawDocument) -> bool {
+    token.get_str("_data").is_ok_and(|data| data.ends_with(OF_INVALIDATE))
 }
 
 fn hex(text: &str) -> Option<Vec<u8>> {
@@ -240,10 +250,11 @@ fn hex(text: &str) -> Option<Vec<u8>> {
 
 /// Returns the resume token of a position.
 fn token(position: &ChangePosition) -> RawDocumentBuf {
-    let data: String = position.to_bytes().iter().map(|byte| format!("{byte:02X}")).collect();
-    let mut token = RawDocumentBuf::new();
-    token.append(cstr!("_data"), data);
-    token
+    rawdoc! { "_data": token_text(position) }
+}
+
+fn token_text(position: &ChangePosition) -> String {
+    position.to_bytes().iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 /// Returns the error of a position whose changes are gone, with MongoDB's code.
@@ -267,7 +278,12 @@ impl ChangeCursor {
                 let event = self.event(engine, change, after)?.into_bytes();
                 bytes += event.len();
                 documents.push(event.into());
-                if self.collection.is_some() && change.kind == tidemill_docs::ChangeKind::Drop {
+                let ends = match self.scope {
+                    ChangeScope::All => false,
+                    ChangeScope::Prefix(_) => is_end_of_database(change),
+                    ChangeScope::Collection(_) => change.kind == tidemill_docs::ChangeKind::Drop,
+                };
+                if ends {
                     documents.push(invalidate(change, after).into_bytes().into());
                     self.ended = true;
                     break;
@@ -301,6 +317,7 @@ impl ChangeCursor {
             ChangeKind::Update => "update",
             ChangeKind::Replace => "replace",
             ChangeKind::Delete => "delete",
+            ChangeKind::Drop if is_end_of_database(change) => "dropDatabase",
             ChangeKind::Drop => "drop",
         };
         let mut event = head(operation, change, after);
@@ -313,7 +330,10 @@ impl ChangeCursor {
             self.append_full_document(engine, change, &mut event)?;
         }
         let (database, collection) = split_stored_name(&change.collection);
-        event.append(cstr!("ns"), bson::rawdoc! { "db": database, "coll": collection });
+        match collection {
+            "" => event.append(cstr!("ns"), rawdoc! { "db": database }),
+            _ => event.append(cstr!("ns"), rawdoc! { "db": database, "coll": collection }),
+        }
         if let Some(id) = &change.id {
             event.append(cstr!("documentKey"), RawDocument::from_bytes(id)?);
         }
@@ -354,15 +374,27 @@ impl ChangeCursor {
 fn head(operation: &str, change: &ChangeEvent, after: &ChangePosition) -> RawDocumentBuf {
     let mut event = RawDocumentBuf::new();
     event.append(cstr!("_id"), token(after));
-    event.append(cstr!("operationType"), operation);
-    event.append(cstr!("clusterTime"), timestamp(change.time));
-    event.append(cstr!("wallTime"), DateTime::from_millis(change.time.0.div_euclid(1000)));
+    append_head(&mut event, operation, change);
     event
 }
 
-/// Returns the event with which the stream of a dropped collection ends.
+fn append_head(event: &mut RawDocumentBuf, operation: &str, change: &ChangeEvent) {
+    event.append(cstr!("operationType"), operation);
+    event.append(cstr!("clusterTime"), timestamp(change.time));
+    event.append(cstr!("wallTime"), DateTime::from_millis(change.time.0.div_euclid(1000)));
+}
+
+/// Returns whether a change tells that a whole database is gone.
+fn is_end_of_database(change: &ChangeEvent) -> bool {
+    change.kind == tidemill_docs::ChangeKind::Drop && split_stored_name(&change.collection).1.is_empty()
+}
+
+/// Returns the event with which the stream of a dropped collection or database ends.
 fn invalidate(change: &ChangeEvent, after: &ChangePosition) -> RawDocumentBuf {
-    head("invalidate", change, after)
+    let mut event = RawDocumentBuf::new();
+    event.append(cstr!("_id"), rawdoc! { "_data": token_text(after) + OF_INVALIDATE });
+    append_head(&mut event, "invalidate", change);
+    event
 }
 
 fn append_image(

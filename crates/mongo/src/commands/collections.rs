@@ -11,7 +11,9 @@ use tidemill_types::ErrorKind;
 use super::{collection_options, write};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
-use crate::namespace::{DEFAULT_DATABASE, SYSTEM_DATABASES, check_database, split_stored_name};
+use crate::namespace::{
+    DEFAULT_DATABASE, SYSTEM_DATABASES, check_database, database_prefix, split_stored_name,
+};
 use crate::reply::{first_batch, ok};
 use crate::session::Session;
 use crate::shared::Shared;
@@ -45,7 +47,7 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     let collection = call.collection()?;
     if let Ok(old) = shared.engine.collection_spec(&collection) {
         // as MongoDB: to create again what is there is no error
-        if old.options == options && old.change_images == change_images {
+        if call.get("txnNumber").is_none() && old.options == options && old.change_images == change_images {
             return Ok(ok(RawDocumentBuf::new()));
         }
         let message = format!("Collection {} already exists with other options.", call.namespace());
@@ -79,8 +81,14 @@ pub(super) fn drop(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
 pub(super) fn drop_database(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&[])?;
     let durability = write::durability(call)?;
+    let mut dropped = false;
     for info in of_database(shared, call.database)? {
+        dropped = true;
         shared.engine.write_documents(Command::Drop { collection: info.name }, durability)?;
+    }
+    if dropped {
+        let prefix = database_prefix(call.database);
+        shared.engine.write_documents(Command::EndDatabase { prefix }, durability)?;
     }
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("dropped"), call.database);

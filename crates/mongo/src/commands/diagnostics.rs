@@ -1,11 +1,11 @@
 //! What clients ask about the server itself.
 
 use bson::DateTime;
-use bson::cstr;
-use bson::raw::{RawArrayBuf, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
+use bson::{cstr, rawdoc};
 
 use crate::auth::USER;
-use crate::error::Result;
+use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::ok;
 use crate::session::Session;
@@ -105,15 +105,41 @@ pub(super) fn server_status(shared: &Shared, _: &mut Session, _: &Call<'_>) -> R
     Ok(ok(reply))
 }
 
+/// `getParameter`: one of the parameters that clients ask for, or all (`"*"`).
+///
+/// Errors: `InvalidOptions` if none of the names is known.
 pub(super) fn get_parameter(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut compatibility = RawDocumentBuf::new();
+    compatibility.append(cstr!("version"), "8.0");
+    let mut mechanisms = RawArrayBuf::new();
+    mechanisms.push("SCRAM-SHA-256");
+    let parameters = rawdoc! {
+        "authenticationMechanisms": mechanisms,
+        // faults cannot be injected through commands
+        "enableTestCommands": false,
+        "featureCompatibilityVersion": compatibility,
+        "localLogicalSessionTimeoutMinutes": 30,
+        "requireApiVersion": false,
+        "transactionLifetimeLimitSeconds": 60,
+    };
+    let asks_all = match call.get(call.name) {
+        Some(RawBsonRef::String(asked)) => asked == "*",
+        Some(RawBsonRef::Document(options)) => {
+            options.get("allParameters")? == Some(RawBsonRef::Boolean(true))
+        }
+        _ => false,
+    };
     let mut reply = RawDocumentBuf::new();
-    let asks_all = call.get(call.name).and_then(|value| value.as_str()) == Some("*");
-    if asks_all || call.get("featureCompatibilityVersion").is_some() {
-        let mut compatibility = RawDocumentBuf::new();
-        compatibility.append(cstr!("version"), "8.0");
-        reply.append(cstr!("featureCompatibilityVersion"), compatibility);
+    for element in &parameters {
+        let (name, value) = element?;
+        if asks_all || call.get(name.as_str()).is_some() {
+            reply.append(name, value);
+        }
     }
-    Ok(ok(reply))
+    match reply.is_empty() {
+        true => Err(CommandError::new(Code::InvalidOptions, "no option found to get")),
+        false => Ok(ok(reply)),
+    }
 }
 
 pub(super) fn get_cmd_line_opts(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {

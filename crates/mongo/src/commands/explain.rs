@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{ExplainQuery, Explanation, Filter, FindOptions, SortOrder};
 use tidemill_types::ErrorKind;
 
-use super::find;
+use super::{find, hint};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::Request;
@@ -39,6 +39,7 @@ pub(super) fn explain(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resu
     }
     let request = Request::inner(body);
     let inner = Call::of(&request)?;
+    hint::check(shared, &inner)?;
     let mut reply = explained(shared, &inner, run)?;
     reply.append(cstr!("command"), command);
     Ok(ok(reply))

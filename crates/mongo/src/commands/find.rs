@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, SortOrder, Variables};
+use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, Variables};
 use tidemill_types::{ErrorKind, Value};
 
+use super::order;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
-use crate::reply::{first_batch, first_tailable_batch, next_batch, ok};
+use crate::reply::{first_batch, first_query_batch, first_tailable_batch, next_batch, ok};
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
 use crate::tail::Tail;
@@ -46,23 +47,21 @@ const FIELDS: [&str; 22] = [
 
 pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&FIELDS)?;
-    for field in ["max", "min", "returnKey", "showRecordId"] {
+    for field in ["returnKey", "showRecordId"] {
         call.refuse(field)?;
     }
     call.refuse_collation()?;
     let collection = call.collection()?;
     let filter = call.document("filter")?.unwrap_or_else(|| empty());
-    if let Some(reply) = find_by_id(shared, call, &collection, filter)? {
-        return Ok(reply);
-    }
     let variables = variables(shared, call)?;
     let parsed = Filter::parse_with(filter, &variables)?;
     let projection = match call.document("projection")?.filter(|projection| !projection.is_empty()) {
         Some(projection) => Some(Projection::parse_for(projection, &parsed, &variables)?),
         None => None,
     };
+    let order = order::of(shared, call, &collection)?;
     let options = FindOptions {
-        sort: sort(call, "sort")?,
+        sort: order.sort.clone(),
         projection,
         skip: call.count("skip")?.unwrap_or(0),
         limit: call.count("limit")?.filter(|limit| *limit > 0),
@@ -74,24 +73,23 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         let message = "Cannot set 'awaitData' without also setting 'tailable'";
         return Err(CommandError::new(Code::FailedToParse, message));
     }
-    let found = find_parsed(shared, &collection, &parsed, &options)?;
-    first_batch(
-        &shared.cursors,
-        call.namespace(),
-        found,
-        call.count("batchSize")?,
-        call.flag("singleBatch", false)?,
-    )
+    let found = match order.is_by_sort() {
+        true => find_parsed(shared, &collection, &parsed, &options)?,
+        false => order.apply(find_parsed(shared, &collection, &parsed, &order.all())?, &options)?,
+    };
+    let batch_size = call.count("batchSize")?;
+    match call.flag("singleBatch", false)? {
+        true => first_batch(&shared.cursors, call.namespace(), found, batch_size, true),
+        false => first_query_batch(&shared.cursors, call.namespace(), found, batch_size, options.limit),
+    }
 }
 
-/// Answers a query for one document by its `_id`, which needs neither a filter nor a plan; `None` for another query.
-fn find_by_id(
-    shared: &Shared,
-    call: &Call<'_>,
-    collection: &str,
-    filter: &RawDocument,
-) -> Result<Option<RawDocumentBuf>> {
-    const OTHERS: [&str; 6] = ["projection", "skip", "hint", "batchSize", "collation", "tailable"];
+/// Answers a query for one document by its `_id`, which needs neither a filter nor a plan; `None` for another query, and if there is no
+/// such document.
+pub(super) fn find_by_id(shared: &Shared, call: &Call<'_>) -> Result<Option<RawDocumentBuf>> {
+    const OTHERS: [&str; 9] =
+        ["projection", "skip", "hint", "batchSize", "collation", "tailable", "awaitData", "min", "max"];
+    let Some(RawBsonRef::Document(filter)) = call.get("filter") else { return Ok(None) };
     if !is_by_id(filter) || OTHERS.iter().any(|field| call.get(field).is_some()) {
         return Ok(None);
     }
@@ -99,8 +97,11 @@ fn find_by_id(
     else {
         return Ok(None);
     };
-    let found = shared.engine.find_one(collection, &Value::from_bson(id));
-    Ok(Some(first_batch(&shared.cursors, call.namespace(), found.into_iter().collect(), None, true)?))
+    call.allow(&FIELDS)?;
+    let Some(found) = shared.engine.find_one(&call.collection()?, &Value::from_bson(id)) else {
+        return Ok(None);
+    };
+    Ok(Some(first_batch(&shared.cursors, call.namespace(), vec![found], None, true)?))
 }
 
 /// Returns the variables of a command's expressions: those of `let`, and the present time.
@@ -138,10 +139,15 @@ fn tailable(
     filter: Filter,
     options: FindOptions,
 ) -> Result<RawDocumentBuf> {
-    let natural = options.sort.is_empty() && options.skip == 0 && options.limit.is_none();
-    if !natural || call.flag("singleBatch", false)? {
-        let message = "a tailable cursor returns documents as they were inserted: no sort, skip, limit and single batch";
+    if !options.sort.is_empty() {
+        let message =
+            "a tailable cursor returns documents as they were inserted: expected no sort but {$natural: 1}";
         return Err(CommandError::new(Code::BadValue, message));
+    }
+    // a part of the documents that are there; it does not go on
+    if options.skip > 0 || options.limit.is_some() || call.flag("singleBatch", false)? {
+        let found = find_parsed(shared, &collection, &filter, &options)?;
+        return first_batch(&shared.cursors, call.namespace(), found, call.count("batchSize")?, true);
     }
     let waits = call.flag("awaitData", false)?;
     let (documents, tail) = Tail::begin(shared, collection, filter, options.projection, waits)?;
@@ -168,10 +174,6 @@ pub(super) fn is_by_id(filter: &RawDocument) -> bool {
         })
     });
     by_id && elements.next().is_none()
-}
-
-pub(super) fn sort(call: &Call<'_>, field: &str) -> Result<SortOrder> {
-    Ok(call.document(field)?.map(SortOrder::parse).transpose()?.unwrap_or_default())
 }
 
 pub(super) fn projection(call: &Call<'_>, field: &str) -> Result<Option<Projection>> {

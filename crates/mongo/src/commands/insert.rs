@@ -28,6 +28,18 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     Ok(ok(reply))
 }
 
+/// Maximum bytes of a document that a client sends. What operators make of it may be a bit larger.
+pub(crate) const DOCUMENT_BYTES_MAX: usize = 16 << 20;
+
+/// Returns the error of a document that is too large.
+pub(crate) fn too_large(document: &[u8]) -> CommandError {
+    let message = format!(
+        "object to insert too large. size in bytes: {}, max size: {DOCUMENT_BYTES_MAX}",
+        document.len()
+    );
+    CommandError { code: 10334, message }
+}
+
 /// Inserts documents into the collection with this name in the store. Returns how many, and the errors of the others by their
 /// position.
 pub(crate) fn insert_documents(
@@ -47,6 +59,9 @@ pub(crate) fn insert_documents(
     }
     for (index, document) in sent.into_iter().enumerate() {
         match tidemill_docs::validate(document) {
+            Ok(document) if document.len() > DOCUMENT_BYTES_MAX => {
+                errors.push((index, too_large(&document).into()))
+            }
             Ok(document) => {
                 documents.push(with_id_first(document)?);
                 indexes.push(index);

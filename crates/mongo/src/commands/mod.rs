@@ -19,6 +19,7 @@ mod hint;
 mod index_spec;
 mod indexes;
 pub(crate) mod insert;
+mod order;
 mod pipeline;
 mod rename_collection;
 mod sasl;
@@ -27,6 +28,7 @@ mod update;
 mod validate;
 mod views;
 pub(crate) mod write;
+mod write_concern;
 
 use std::sync::Arc;
 
@@ -150,11 +152,22 @@ pub(crate) fn run(
         let message = format!("Command {} requires authentication", call.name);
         return Err(CommandError::new(Code::Unauthorized, message));
     }
-    transactions::run(server, call, &mut |shared| answer(shared, session, call))
+    let mut reply = transactions::run(server, call, &mut |shared| answer(shared, session, call))?;
+    write_concern::append_unmet(call, &mut reply)?;
+    Ok(reply)
 }
 
 /// Runs a command that was found and allowed, on a collection or a view.
 fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    // the most frequent query; a view has no documents of its own to be found by it
+    if call.name == "find"
+        && let Some(reply) = find::find_by_id(shared, call)?
+    {
+        return Ok(reply);
+    }
+    if call.get("autocommit").is_some() {
+        refuse_in_transaction(shared, call)?;
+    }
     hint::check(shared, call)?;
     if let Some(reply) = views::run(shared, session, call) {
         return reply;
@@ -163,6 +176,18 @@ fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<Raw
         return explain::pipeline(shared, call);
     }
     (command_of(call)?.handler)(shared, session, call)
+}
+
+/// Refuses what a transaction cannot do, although it can do the same of another collection or with other stages.
+fn refuse_in_transaction(shared: &Shared, call: &Call<'_>) -> Result<()> {
+    let message = match call.name {
+        "aggregate" if write_concern::writes(call) => "$out and $merge cannot be used in a transaction",
+        "createIndexes" if shared.engine.collection_spec(&call.collection()?).is_ok() => {
+            "a transaction can create indexes of a new collection only"
+        }
+        _ => return Ok(()),
+    };
+    Err(CommandError { code: 263, message: message.to_owned() })
 }
 
 /// Returns the command that a client calls. Errors: there is none of that name.

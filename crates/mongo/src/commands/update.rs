@@ -10,6 +10,7 @@ use tidemill_types::ErrorKind;
 
 use super::collections::new_collection;
 use super::hint;
+use super::insert::{DOCUMENT_BYTES_MAX, too_large};
 use super::write::{WriteErrors, WriteOptions};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, refuse_collation, type_name};
@@ -110,11 +111,21 @@ pub(super) fn run(
                 "multi update is not supported for replacement-style update",
             ));
         }
+        Change::Replacement(doc) if doc.len() > DOCUMENT_BYTES_MAX => return Err(too_large(&doc)),
         Change::Replacement(doc) => Command::Replace { collection, filter, doc, upsert, upsert_id },
     };
+    let update = match &command {
+        Command::Update { update, .. } => Some(update.clone()),
+        _ => None,
+    };
     match shared.engine.write_documents(write.command(command), write.durability) {
-        // nothing to update
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(CommandOutcome::default()),
+        // nothing to update, but the update must be one
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            if let Some(update) = update {
+                tidemill_docs::Update::parse(RawDocument::from_bytes(&update)?, shared.whole_engine.now())?;
+            }
+            Ok(CommandOutcome::default())
+        }
         outcome => Ok(outcome?),
     }
 }

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use tidemill_docs::DocBytes;
 
 use super::collections::{no_collection, of_database};
-use crate::error::Result;
+use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::namespace::split_stored_name;
 use crate::reply::ok;
@@ -17,6 +17,11 @@ use crate::shared::Shared;
 pub(super) fn validate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["full", "repair", "metadata", "checkBSONConformance", "background", "scandata"])?;
     call.refuse("repair")?;
+    if call.flag("full", false)? && call.flag("background", false)? {
+        let message =
+            "Running the validate command with both { background: true } and { full: true } is not supported";
+        return Err(CommandError::new(Code::InvalidOptions, message));
+    }
     let stored = call.collection()?;
     let spec = shared.engine.collection_spec(&stored).map_err(|_| no_collection(call))?;
     let mut errors = RawArrayBuf::new();

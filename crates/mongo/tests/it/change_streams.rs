@@ -135,3 +135,29 @@ fn bad_options_and_tokens_have_their_codes() {
     let early = bson::Timestamp { time: 1_000_000_000, increment: 1 };
     assert_eq!(aggregate(doc! { "startAtOperationTime": early }, vec![]), 286, "no changes were kept then");
 }
+
+#[test]
+fn the_stream_of_a_database_ends_with_it() {
+    let server = TestServer::start(3);
+    let database = server.client().database("shop");
+    let mut stream = database.watch().run().unwrap();
+    for name in ["a", "b"] {
+        database.collection::<Document>(name).insert_one(doc! { "_id": 1 }).run().unwrap();
+    }
+    database.drop().run().unwrap();
+    let mut told = Vec::new();
+    let last = loop {
+        let event = stream.next().unwrap().unwrap();
+        told.push(format!("{:?}", event.operation_type));
+        if event.operation_type == OperationType::Invalidate {
+            break event.id;
+        }
+    };
+    assert_eq!(told, ["Insert", "Insert", "Drop", "Drop", "DropDatabase", "Invalidate"]);
+    // the last token goes on after the end, but only if that is meant
+    let resumed = database.watch().resume_after(last.clone()).run();
+    assert_eq!(resumed.map(|_| ()).map_err(|error| code(&error)), Err(260));
+    let mut again = database.watch().start_after(last).run().unwrap();
+    database.collection::<Document>("a").insert_one(doc! { "_id": 2 }).run().unwrap();
+    assert_eq!(format!("{:?}", again.next().unwrap().unwrap().operation_type), "Insert");
+}

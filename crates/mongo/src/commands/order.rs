@@ -1,0 +1,132 @@
+//! The order of a query's documents, when it is not only that of `sort`: `$natural`, an index that the client names, and bounds in
+//! the order of that index.
+
+use bson::raw::{RawBsonRef, RawDocument};
+use tidemill_docs::{CollectionSpec, Direction, DocBytes, FindOptions, Key, SortOrder};
+
+use super::index_spec::{self, ID_INDEX};
+use crate::error::{CommandError, Result};
+use crate::fields::Call;
+use crate::shared::Shared;
+
+/// The order of a query's documents.
+#[derive(Default)]
+pub(super) struct Order {
+    /// By fields; empty for the order of insertion.
+    pub sort: SortOrder,
+    reverse: bool,
+    /// Keys of the first document, and of the one after the last, in the order of the index.
+    bounds: Option<IndexBounds>,
+}
+
+struct IndexBounds {
+    order: SortOrder,
+    low: Option<Key>,
+    high: Option<Key>,
+}
+
+/// Reads `sort`, `hint`, `min` and `max`.
+///
+/// Errors: bounds without an index, or with other fields than those of the index.
+pub(super) fn of(shared: &Shared, call: &Call<'_>, collection: &str) -> Result<Order> {
+    let mut order = Order::default();
+    let sort = call.document("sort")?.filter(|sort| !sort.is_empty());
+    let hinted = match call.get("hint") {
+        Some(hint) => shared.engine.collection_spec(collection).ok().and_then(|spec| index_of(&spec, hint)),
+        None => None,
+    };
+    let natural = |document: &RawDocument| document.get("$natural").ok().flatten().and_then(direction);
+    let hint_document = call.get("hint").and_then(|hint| hint.as_document());
+    match (sort, &hinted) {
+        (Some(sort), _) if natural(sort).is_some() => {
+            order.reverse = natural(sort) == Some(Direction::Descending);
+        }
+        (Some(sort), _) => order.sort = SortOrder::parse(sort)?,
+        (None, Some(index)) => order.sort = index.clone(),
+        (None, None) => order.reverse = hint_document.and_then(natural) == Some(Direction::Descending),
+    }
+    let (low, high) = (bound(call, "min")?, bound(call, "max")?);
+    if low.is_none() && high.is_none() {
+        return Ok(order);
+    }
+    let Some(index) = hinted else {
+        let message = "When using min()/max() a hint of which index to use must be provided";
+        return Err(CommandError { code: 51173, message: message.to_owned() });
+    };
+    for bound in [low, high].into_iter().flatten() {
+        if !index.has_fields(bound.into_iter().filter_map(|e| e.ok()).map(|(name, _)| name.as_str())) {
+            let message = "the fields of min() and max() must be those of the index, in their order";
+            return Err(CommandError { code: 51174, message: message.to_owned() });
+        }
+    }
+    let key = |bound: &RawDocument| index.key(bound.as_bytes());
+    order.bounds = Some(IndexBounds { low: low.map(key), high: high.map(key), order: index });
+    Ok(order)
+}
+
+fn bound<'r>(call: &Call<'r>, field: &str) -> Result<Option<&'r RawDocument>> {
+    Ok(call.document(field)?.filter(|bound| !bound.is_empty()))
+}
+
+fn direction(value: RawBsonRef<'_>) -> Option<Direction> {
+    match crate::fields::whole_number(value)? {
+        1 => Some(Direction::Ascending),
+        -1 => Some(Direction::Descending),
+        _ => None,
+    }
+}
+
+/// Returns the order of the index that a hint names; `None` if it has none.
+fn index_of(spec: &CollectionSpec, hint: RawBsonRef<'_>) -> Option<SortOrder> {
+    let fields = match hint {
+        RawBsonRef::String(ID_INDEX) => vec![("_id".to_owned(), Direction::Ascending)],
+        RawBsonRef::String(name) => spec.indexes.iter().find(|index| index.name == name)?.fields.clone(),
+        RawBsonRef::Document(pattern) => match index_spec::key(pattern).ok()? {
+            (fields, None) => fields,
+            (_, Some(_)) => return None,
+        },
+        _ => return None,
+    };
+    if fields.iter().any(|(path, _)| path.contains('$')) {
+        return None;
+    }
+    let order = SortOrder::default();
+    Some(fields.iter().fold(order, |order, (path, direction)| order.then(path, *direction)))
+}
+
+impl Order {
+    /// Returns whether the documents come in the order of [`Self::sort`], all of them.
+    pub fn is_by_sort(&self) -> bool {
+        !self.reverse && self.bounds.is_none()
+    }
+
+    /// Returns the options of a query for all documents.
+    pub fn all(&self) -> FindOptions {
+        FindOptions { sort: self.sort.clone(), ..FindOptions::default() }
+    }
+
+    /// Returns those of all documents that the query asks for.
+    pub fn apply(&self, mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
+        if self.reverse {
+            documents.reverse();
+        }
+        if let Some(bounds) = &self.bounds {
+            documents.retain(|document| {
+                let key = bounds.order.key(document);
+                bounds.low.as_ref().is_none_or(|low| key >= *low)
+                    && bounds.high.as_ref().is_none_or(|high| key < *high)
+            });
+        }
+        let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let page = documents.into_iter().skip(count(options.skip));
+        let page = page.take(options.limit.map_or(usize::MAX, count));
+        match &options.projection {
+            None => Ok(page.collect()),
+            Some(projection) => page
+                .map(|document| {
+                    Ok(projection.apply(RawDocument::from_bytes(&document)?)?.into_bytes().into())
+                })
+                .collect(),
+        }
+    }
+}
