@@ -89,7 +89,7 @@ impl Transaction {
         }
         let collection = command.collection();
         match self.documents.spec(collection) {
-            Err(_) if command.inserts() => self.create_collection(collection)?,
+            Err(_) if command.may_insert() => self.create_collection(collection)?,
             Ok(spec) if spec.options.capped.is_some() => {
                 return Err(Error::invalid(format!(
                     "`{collection}` is a capped collection: a transaction cannot write to it"

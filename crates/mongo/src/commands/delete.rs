@@ -4,11 +4,11 @@ use bson::cstr;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use tidemill_docs::Command;
-use tidemill_log::Durability;
 use tidemill_types::ErrorKind;
 
 use super::hint;
-use super::write::{self, WriteErrors};
+use super::let_variables::LetVariables;
+use super::write::{WriteErrors, WriteOptions};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, refuse_collation, whole_number};
 use crate::reply::ok;
@@ -17,14 +17,14 @@ use crate::shared::Shared;
 
 pub(super) fn delete(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["deletes", "ordered", "let"])?;
-    call.refuse("let")?;
     let collection = call.collection()?;
     let ordered = call.flag("ordered", true)?;
-    let durability = write::durability(call)?;
+    let variables = LetVariables::of(shared, call)?;
+    let write = WriteOptions::of(call, &variables)?;
     let mut deleted = 0;
     let mut errors = WriteErrors::default();
     for (index, statement) in call.documents("deletes")?.iter().enumerate() {
-        match run(shared, &collection, statement, durability) {
+        match run(shared, &collection, statement, write) {
             Ok(count) => deleted += count,
             Err(error) => errors.push(index, error),
         }
@@ -43,7 +43,7 @@ pub(super) fn run(
     shared: &Shared,
     collection: &str,
     statement: &Bytes,
-    durability: Option<Durability>,
+    write: WriteOptions<'_>,
 ) -> Result<u64> {
     let bytes = tidemill_docs::validate(statement.clone())?;
     let statement = RawDocument::from_bytes(&bytes)?;
@@ -67,7 +67,7 @@ pub(super) fn run(
     };
     let filter = Bytes::copy_from_slice(filter.as_bytes());
     let command = Command::Delete { collection: collection.to_owned(), filter, multi };
-    match shared.engine.write_documents(command, durability) {
+    match shared.engine.write_documents(write.command(command)?, write.durability) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
         outcome => Ok(outcome?.deleted),
     }

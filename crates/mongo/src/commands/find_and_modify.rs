@@ -8,6 +8,7 @@ use tidemill_docs::{Command, CommandOutcome, DocBytes, Modification};
 use tidemill_types::ErrorKind;
 
 use super::find;
+use super::let_variables::LetVariables;
 use super::update::{change_of, require_collection};
 use super::write::WriteOptions;
 use crate::error::{Code, CommandError, Result, WriteError};
@@ -35,10 +36,10 @@ const FIELDS: [&str; 14] = [
 
 pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&FIELDS)?;
-    call.refuse("let")?;
     call.refuse_collation()?;
     let collection = call.collection()?;
-    let write = WriteOptions::of(call)?;
+    let variables = LetVariables::of(shared, call)?;
+    let write = WriteOptions::of(call, &variables)?;
     let (remove, upsert, new) =
         (call.flag("remove", false)?, call.flag("upsert", false)?, call.flag("new", false)?);
     let update = call.get("update");
@@ -73,7 +74,7 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
         upsert,
         upsert_id: upsert.then(ObjectId::new),
     };
-    let outcome = match shared.engine.write_documents(write.command(command), write.durability) {
+    let outcome = match shared.engine.write_documents(write.command(command)?, write.durability) {
         Err(error) if error.kind() == ErrorKind::NotFound => CommandOutcome::default(),
         outcome => outcome?,
     };

@@ -1,10 +1,11 @@
 //! `insert`.
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 use tidemill_docs::{Command, DocBytes, DocsError, DuplicateKey};
 
 use super::index_spec::ID_INDEX;
+use super::let_variables::LetVariables;
 use super::update::require_collection;
 use super::write::{self, WriteErrors, WriteOptions};
 use crate::error::{Code, CommandError, Result, WriteError};
@@ -17,7 +18,8 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     call.allow(&write::FIELDS)?;
     let collection = call.collection()?;
     let ordered = call.flag("ordered", true)?;
-    let write = WriteOptions::of(call)?;
+    let variables = LetVariables::of(shared, call)?;
+    let write = WriteOptions::of(call, &variables)?;
     let (inserted, failed) =
         insert_documents(shared, &collection, call.documents("documents")?, ordered, write)?;
     let mut errors = WriteErrors::default();
@@ -30,6 +32,13 @@ pub(super) fn insert(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
 
 /// Maximum bytes of a document that a client sends. What operators make of it may be a bit larger.
 pub(crate) const DOCUMENT_BYTES_MAX: usize = 16 << 20;
+
+/// Returns whether the `_id` of a document has a field named like an operator.
+fn has_operator_id(document: &[u8]) -> Result<bool> {
+    let id = RawDocument::from_bytes(document)?.get("_id")?;
+    let Some(RawBsonRef::Document(id)) = id else { return Ok(false) };
+    Ok(id.into_iter().any(|field| field.is_ok_and(|(name, _)| name.as_str().starts_with('$'))))
+}
 
 /// Returns the error of a document that is too large.
 pub(crate) fn too_large(document: &[u8]) -> CommandError {
@@ -47,7 +56,7 @@ pub(crate) fn insert_documents(
     collection: &str,
     sent: Vec<DocBytes>,
     ordered: bool,
-    write: WriteOptions,
+    write: WriteOptions<'_>,
 ) -> Result<(u64, Vec<(usize, WriteError)>)> {
     let mut errors: Vec<(usize, WriteError)> = Vec::new();
     let mut documents = Vec::new();
@@ -59,6 +68,10 @@ pub(crate) fn insert_documents(
     }
     for (index, document) in sent.into_iter().enumerate() {
         match tidemill_docs::validate(document) {
+            Ok(document) if has_operator_id(&document)? => {
+                let message = "_id fields may not contain '$'-prefixed fields".to_owned();
+                errors.push((index, CommandError { code: 52, message }.into()));
+            }
             Ok(document) if document.len() > DOCUMENT_BYTES_MAX => {
                 errors.push((index, too_large(&document).into()))
             }
@@ -82,7 +95,7 @@ pub(crate) fn insert_documents(
     if !documents.is_empty() {
         require_collection(shared, collection, write.durability)?;
         let command = Command::Insert { collection: collection.to_owned(), docs: documents, ordered };
-        let outcome = shared.engine.write_documents(write.command(command), write.durability)?;
+        let outcome = shared.engine.write_documents(write.command(command)?, write.durability)?;
         inserted = outcome.inserted;
         for failed in outcome.errors {
             let index = indexes.get(failed.index).copied().unwrap_or(failed.index);

@@ -19,6 +19,7 @@ mod hint;
 mod index_spec;
 mod indexes;
 pub(crate) mod insert;
+mod let_variables;
 mod order;
 mod pipeline;
 mod rename_collection;
@@ -167,6 +168,10 @@ fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<Raw
     }
     if call.get("autocommit").is_some() {
         refuse_in_transaction(shared, call)?;
+    } else if reads_snapshot(call)? && !matches!(call.name, "find" | "aggregate" | "distinct" | "getMore") {
+        let message =
+            format!("read concern `snapshot` is not supported by `{}` outside of a transaction", call.name);
+        return Err(CommandError::new(Code::InvalidOptions, message));
     }
     hint::check(shared, call)?;
     if let Some(reply) = views::run(shared, session, call) {
@@ -176,6 +181,12 @@ fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<Raw
         return explain::pipeline(shared, call);
     }
     (command_of(call)?.handler)(shared, session, call)
+}
+
+/// Returns whether a command asks for the documents of one moment.
+fn reads_snapshot(call: &Call<'_>) -> Result<bool> {
+    let level = call.document("readConcern")?.map(|concern| concern.get("level")).transpose()?.flatten();
+    Ok(level.and_then(|level| level.as_str()) == Some("snapshot"))
 }
 
 /// Refuses what a transaction cannot do, although it can do the same of another collection or with other stages.

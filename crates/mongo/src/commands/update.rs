@@ -11,6 +11,7 @@ use tidemill_types::ErrorKind;
 use super::collections::new_collection;
 use super::hint;
 use super::insert::{DOCUMENT_BYTES_MAX, too_large};
+use super::let_variables::LetVariables;
 use super::write::{WriteErrors, WriteOptions};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, refuse_collation, type_name};
@@ -20,10 +21,10 @@ use crate::shared::Shared;
 
 pub(super) fn update(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["updates", "ordered", "bypassDocumentValidation", "let"])?;
-    call.refuse("let")?;
     let collection = call.collection()?;
     let ordered = call.flag("ordered", true)?;
-    let write = WriteOptions::of(call)?;
+    let variables = LetVariables::of(shared, call)?;
+    let write = WriteOptions::of(call, &variables)?;
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = RawArrayBuf::new();
     let mut errors = WriteErrors::default();
@@ -62,7 +63,7 @@ pub(super) fn run(
     shared: &Shared,
     collection: &str,
     statement: &Bytes,
-    write: WriteOptions,
+    write: WriteOptions<'_>,
 ) -> Result<CommandOutcome> {
     let statement_bytes = tidemill_docs::validate(statement.clone())?;
     let statement = RawDocument::from_bytes(&statement_bytes)?;
@@ -118,7 +119,7 @@ pub(super) fn run(
         Command::Update { update, .. } => Some(update.clone()),
         _ => None,
     };
-    match shared.engine.write_documents(write.command(command), write.durability) {
+    match shared.engine.write_documents(write.command(command)?, write.durability) {
         // nothing to update, but the update must be one
         Err(error) if error.kind() == ErrorKind::NotFound => {
             if let Some(update) = update {

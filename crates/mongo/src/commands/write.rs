@@ -1,10 +1,11 @@
 //! What the commands that write share: durability, and errors of single documents.
 
 use bson::cstr;
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::Command;
 use tidemill_log::Durability;
 
+use super::let_variables::{self, LetVariables};
 use crate::error::{Result, WriteError};
 use crate::fields::Call;
 
@@ -21,21 +22,27 @@ pub(super) fn durability(call: &Call<'_>) -> Result<Option<Durability>> {
 
 /// What a write says about all of its statements.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct WriteOptions {
+pub(crate) struct WriteOptions<'v> {
     pub durability: Option<Durability>,
     /// Whether documents are written without validation.
     bypass_validation: bool,
+    /// Variables of `let`, as `vars` of a `$let`.
+    variables: Option<&'v RawDocument>,
 }
 
-impl WriteOptions {
-    pub fn of(call: &Call<'_>) -> Result<Self> {
+impl<'v> WriteOptions<'v> {
+    pub fn of(call: &Call<'_>, variables: &'v LetVariables) -> Result<Self> {
         let bypass_validation = call.flag("bypassDocumentValidation", false)?;
-        Ok(Self { durability: durability(call)?, bypass_validation })
+        Ok(Self { durability: durability(call)?, bypass_validation, variables: variables.as_vars() })
     }
 
     /// Returns the command that the engine gets.
-    pub fn command(&self, command: Command) -> Command {
-        if self.bypass_validation { command.without_validation() } else { command }
+    pub fn command(&self, command: Command) -> Result<Command> {
+        let command = match self.variables {
+            Some(vars) => let_variables::bind(command, vars)?,
+            None => command,
+        };
+        Ok(if self.bypass_validation { command.without_validation() } else { command })
     }
 }
 

@@ -134,3 +134,55 @@ fn parameters_are_told() {
     let unknown = admin.run_command(doc! { "getParameter": 1, "nothing": 1 }).run().unwrap_err();
     assert_eq!(code(&unknown), 72);
 }
+
+#[test]
+fn variables_of_writes_are_read_by_filters_and_pipelines() {
+    let server = TestServer::start(2);
+    let things = server.collection("things");
+    things.insert_many((0..6).map(|n| doc! { "_id": n, "n": n })).run().unwrap();
+    let database = server.client().database("docs");
+    let run = |command: Document| database.run_command(command).run().map_err(|error| code(&error));
+    let by =
+        |name: &str| doc! { "$or": [{ "$expr": { "$eq": ["$n", format!("$${name}")] } }, { "never": 1 }] };
+    let update = run(
+        doc! { "update": "things", "let": { "one": 1, "text": { "$concat": ["a", "$b"] } }, "updates": [
+            { "q": by("one"), "u": [{ "$set": { "text": "$$text", "sum": { "$add": ["$n", "$$one"] } } }], "multi": true },
+        ] },
+    );
+    assert_eq!(update.unwrap().get_i32("nModified").unwrap(), 1);
+    assert_eq!(
+        things.find_one(doc! { "_id": 1 }).run().unwrap().unwrap(),
+        doc! { "_id": 1, "n": 1, "text": null, "sum": 2 }
+    );
+    let changed = run(doc! { "findAndModify": "things", "let": { "two": 2 }, "query": by("two"),
+    "update": [{ "$replaceWith": { "_id": "$_id", "was": "$$two" } }], "new": true });
+    let changed = changed.unwrap();
+    assert_eq!(changed.get_document("value").unwrap(), &doc! { "_id": 2, "was": 2 });
+    let deleted =
+        run(doc! { "delete": "things", "let": { "x": 3 }, "deletes": [{ "q": by("x"), "limit": 0 }] });
+    assert_eq!(deleted.unwrap().get_i32("n").unwrap(), 1);
+    let unbound = run(doc! { "delete": "things", "deletes": [{ "q": by("x"), "limit": 0 }] }).unwrap();
+    assert_eq!(unbound.get_array("writeErrors").unwrap().len(), 1);
+    assert_eq!(things.count_documents(doc! {}).run().unwrap(), 5);
+}
+
+#[test]
+fn what_does_not_fit_the_place_is_refused() {
+    let server = TestServer::start(2);
+    let database = server.client().database("docs");
+    let run = |command: Document| database.run_command(command).run().map_err(|error| code(&error));
+    let snapshot = doc! { "level": "snapshot" };
+    assert_eq!(run(doc! { "listCollections": 1, "readConcern": &snapshot }), Err(72));
+    assert!(run(doc! { "find": "things", "readConcern": &snapshot }).is_ok());
+    let insert =
+        run(doc! { "insert": "things", "documents": [{ "_id": { "$a": 1 } }, { "_id": 1 }] }).unwrap();
+    assert_eq!(insert.get_i32("n").unwrap(), 0);
+    // an upsert creates its collection, also in a transaction
+    let mut session = server.client().start_session().run().unwrap();
+    session.start_transaction().run().unwrap();
+    let new = session.client().database("docs").collection::<Document>("new");
+    let one = new.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": 1 } }).upsert(true);
+    one.session(&mut session).run().unwrap();
+    session.commit_transaction().run().unwrap();
+    assert_eq!(new.count_documents(doc! {}).run().unwrap(), 1);
+}

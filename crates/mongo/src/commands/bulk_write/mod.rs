@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tidemill_docs::{CommandOutcome, DocBytes};
 
 use super::collections::batch_size;
+use super::let_variables::LetVariables;
 use super::write::WriteOptions;
 use super::{delete, insert, update};
 use crate::error::{Code, CommandError, Result, WriteError};
@@ -25,7 +26,6 @@ const OPERATIONS_MAX: usize = 100_000;
 
 pub(super) fn bulk_write(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["ops", "nsInfo", "ordered", "errorsOnly", "bypassDocumentValidation", "let", "cursor"])?;
-    call.refuse("let")?;
     if call.database != "admin" {
         let message = "bulkWrite may only be run against the admin database.";
         return Err(CommandError::new(Code::Unauthorized, message));
@@ -45,9 +45,10 @@ pub(super) fn bulk_write(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
         .enumerate()
         .map(|(at, op)| Operation::parse(at, op, &collections))
         .collect::<Result<_>>()?;
+    let variables = LetVariables::of(shared, call)?;
     let mut bulk = Bulk {
         shared,
-        write: WriteOptions::of(call)?,
+        write: WriteOptions::of(call, &variables)?,
         ordered: call.flag("ordered", true)?,
         errors_only: call.flag("errorsOnly", false)?,
         counts: Counts::default(),
@@ -102,7 +103,7 @@ struct Counts {
 /// A command on its way through its operations.
 struct Bulk<'s> {
     shared: &'s Shared,
-    write: WriteOptions,
+    write: WriteOptions<'s>,
     ordered: bool,
     errors_only: bool,
     counts: Counts,
@@ -138,7 +139,7 @@ impl Bulk<'_> {
                     at += 1;
                 }
                 Operation::Delete(collection, statement) => {
-                    let outcome = delete::run(self.shared, collection, statement, self.write.durability);
+                    let outcome = delete::run(self.shared, collection, statement, self.write);
                     match outcome {
                         Ok(deleted) => {
                             self.counts.deleted += deleted;
