@@ -4,6 +4,7 @@ use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::collections::batch_size;
 use super::pipeline::{Context, Pipeline};
+use super::write_concern::writes;
 use super::{change_stream, find};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
@@ -28,8 +29,17 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
         return Err(CommandError::new(Code::TypeMismatch, "'pipeline' option must be specified as an array"));
     };
     let variables = find::variables(shared, call)?;
+    let level = call.document("readConcern")?.and_then(|concern| concern.get_str("level").ok());
     if change_stream::is_change_stream(pipeline) {
+        if level.is_some_and(|level| level != "majority") {
+            let message = "$changeStream is only supported with the read concern `majority`";
+            return Err(CommandError::new(Code::InvalidOptions, message));
+        }
         return change_stream::open(shared, call, pipeline, &variables);
+    }
+    if level == Some("linearizable") && writes(call) {
+        let message = "$out and $merge cannot be used with the read concern `linearizable`";
+        return Err(CommandError::new(Code::InvalidOptions, message));
     }
     let of_database = call.get(call.name).and_then(whole_number) == Some(1);
     let collection = if of_database { None } else { Some(call.collection()?) };
