@@ -12,6 +12,7 @@ mod command;
 mod decimal;
 pub mod decimal_math;
 mod diff;
+mod direction;
 mod display;
 pub mod element;
 mod error;

@@ -2,6 +2,7 @@
 
 use bson::raw::RawDocument;
 
+use crate::direction::Direction;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::key::{Key, KeyBuf, put, put_descending};
@@ -10,7 +11,6 @@ use crate::order::compare;
 use crate::path::Path;
 use crate::path_values::key_values;
 use crate::raw::{RawValue, elements};
-use crate::spec::Direction;
 
 /// The order of a result: paths with their directions, the most significant first.
 ///

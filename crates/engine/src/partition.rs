@@ -187,7 +187,9 @@ impl Partition {
     fn publish_together(&self, services: &Services, commit: &SharedCommit) {
         let state = self.state.read();
         let view = Arc::new(PartitionView::new(&state, services.changes.end(self.id)));
-        services.commits.applied(commit.id, commit.participants.len(), self.view.clone(), view);
+        let place = self.view.clone();
+        let show = Box::new(move || place.store(view));
+        services.commits.applied(commit.id, commit.participants.len(), show);
         services.changes.notify();
         self.counters.publish(&state);
     }

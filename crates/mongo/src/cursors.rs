@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 use tidemill_docs::DocBytes;
+use tidemill_engine::Engine;
 
-use crate::commands::change_stream::ChangeCursor;
 use crate::error::{Code, CommandError, Result};
 use crate::options::MongoOptions;
 use crate::tail::Tail;
@@ -42,6 +43,18 @@ impl Drop for HeldBytes {
     }
 }
 
+/// Changes as a change stream tells them.
+pub(crate) trait ChangeSource: Send {
+    /// Returns the next changes, at most `most`, and the token with which to go on after them.
+    fn next(&mut self, engine: &Engine, most: usize) -> Result<(Vec<DocBytes>, RawDocumentBuf)>;
+
+    /// Returns whether readers can see no more changes by now.
+    fn is_at_end(&self) -> bool;
+
+    /// Returns whether no more changes can come, because what is followed was dropped.
+    fn has_ended(&self) -> bool;
+}
+
 /// What a cursor has to give.
 pub(crate) enum CursorSource {
     /// Documents that have not been read.
@@ -49,7 +62,7 @@ pub(crate) enum CursorSource {
     /// Documents of a capped collection that have not been read, and where the cursor goes on.
     Tail(std::vec::IntoIter<DocBytes>, Box<Tail>),
     /// Changes as they come.
-    Changes(Box<ChangeCursor>),
+    Changes(Box<dyn ChangeSource>),
 }
 
 impl CursorSource {
@@ -89,8 +102,8 @@ impl Cursors {
     }
 
     /// Opens a cursor over changes. Returns its number. Errors: there are too many.
-    pub fn open_changes(&self, namespace: String, changes: ChangeCursor) -> Result<i64> {
-        self.add(namespace, CursorSource::Changes(Box::new(changes)), false)
+    pub fn open_changes(&self, namespace: String, changes: Box<dyn ChangeSource>) -> Result<i64> {
+        self.add(namespace, CursorSource::Changes(changes), false)
     }
 
     /// Opens a cursor that goes on at `tail`. Returns its number. Errors: there are too many.

@@ -7,12 +7,8 @@ use bson::{Timestamp, cstr};
 use parking_lot::Mutex;
 use tidemill_engine::DocumentSnapshot;
 
-use crate::error::{Code, CommandError, Result};
-use crate::fields::Call;
-use crate::shared::ServerState;
+use crate::error::Result;
 
-/// Commands that read a moment.
-const READS: [&str; 3] = ["find", "aggregate", "distinct"];
 /// Time after which a moment that nobody reads is forgotten, as its documents stay in memory.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 /// Moments that are kept; a new one takes the place of the oldest.
@@ -31,11 +27,9 @@ struct Moment {
 }
 
 impl Moments {
-    /// Keeps the present moment. Returns its time, which no other one has.
-    fn begin(&self, server: &ServerState) -> (Timestamp, DocumentSnapshot) {
+    /// Keeps a moment. Returns its time, or a later one if another moment has that.
+    pub fn begin(&self, mut time: Timestamp, documents: DocumentSnapshot) -> (Timestamp, DocumentSnapshot) {
         let mut moments = self.0.lock();
-        let mut time = server.cluster_time();
-        let documents = server.whole_engine.document_snapshot();
         while moments.iter().any(|moment| moment.time == time) {
             time.increment = time.increment.wrapping_add(MICROS_PER_SECOND);
         }
@@ -46,7 +40,7 @@ impl Moments {
         (time, documents)
     }
 
-    fn get(&self, time: Timestamp) -> Option<DocumentSnapshot> {
+    pub fn get(&self, time: Timestamp) -> Option<DocumentSnapshot> {
         let mut moments = self.0.lock();
         let moment = moments.iter_mut().find(|moment| moment.time == time)?;
         moment.used = Instant::now();
@@ -56,31 +50,6 @@ impl Moments {
     /// Forgets the moments that nobody reads.
     pub fn close_idle(&self) {
         self.0.lock().retain(|moment| moment.used.elapsed() < LIFETIME);
-    }
-}
-
-/// Returns the moment that a command outside of a transaction asks for by its read concern: the one that it names, or the
-/// present one.
-///
-/// Errors: the moment is not kept any more.
-pub(crate) fn asked_for(
-    server: &ServerState,
-    call: &Call<'_>,
-) -> Result<Option<(Timestamp, DocumentSnapshot)>> {
-    let Some(concern) = call.document("readConcern")? else { return Ok(None) };
-    if !READS.contains(&call.name) || concern.get("level")? != Some(RawBsonRef::String("snapshot")) {
-        return Ok(None);
-    }
-    match concern.get("atClusterTime")? {
-        None => Ok(Some(server.moments.begin(server))),
-        Some(RawBsonRef::Timestamp(time)) => match server.moments.get(time) {
-            Some(documents) => Ok(Some((time, documents))),
-            None => {
-                let message = "Read timestamp is older than the oldest available timestamp: a moment is kept for five minutes after its last read";
-                Err(CommandError::new(Code::SnapshotTooOld, message))
-            }
-        },
-        Some(other) => Err(call.wrong_type("readConcern.atClusterTime", other, "a timestamp")),
     }
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn next_batch(
         CursorSource::Tail(documents, tail) => {
             if documents.len() == 0 {
                 // a cursor whose position is gone is not put back
-                *documents = tail.proceed(shared)?.into_iter();
+                *documents = tail.proceed(&shared.engine)?.into_iter();
             }
             let batch = take_batch(documents, size)?;
             cursors.put_back(id, cursor);
@@ -113,7 +113,7 @@ pub(crate) fn next_batch(
         }
         CursorSource::Changes(changes) => {
             let (batch, token) = changes.next(&shared.whole_engine, size.min(CHANGES_BATCH_MAX))?;
-            let left = if changes.ended { 0 } else { id };
+            let left = if changes.has_ended() { 0 } else { id };
             if left != 0 {
                 cursors.put_back(id, cursor);
             }

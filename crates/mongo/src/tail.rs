@@ -4,8 +4,8 @@ use bson::raw::RawDocument;
 use tidemill_docs::{DocBytes, Filter, Key, Projection};
 use tidemill_types::{ErrorKind, Value};
 
+use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result};
-use crate::shared::Shared;
 
 /// Where a tailable cursor goes on.
 pub(crate) struct Tail {
@@ -26,13 +26,13 @@ impl Tail {
     ///
     /// Errors: the collection is not capped.
     pub fn begin(
-        shared: &Shared,
+        documents: &Documents,
         collection: String,
         filter: Filter,
         projection: Option<Projection>,
         waits: bool,
     ) -> Result<Begun> {
-        let Ok(spec) = shared.engine.collection_spec(&collection) else { return Ok((Vec::new(), None)) };
+        let Ok(spec) = documents.collection_spec(&collection) else { return Ok((Vec::new(), None)) };
         if spec.options.capped.is_none() {
             let message = format!(
                 "error processing query: tailable cursor requested on non capped collection `{collection}`"
@@ -40,7 +40,7 @@ impl Tail {
             return Err(CommandError::new(Code::BadValue, message));
         }
         let mut tail = Self { collection, filter, projection, last: Key::default(), waits };
-        let (documents, last) = tail.read(shared, None)?;
+        let (documents, last) = tail.read(documents, None)?;
         match last {
             None => Ok((documents, None)),
             Some(last) => {
@@ -53,8 +53,8 @@ impl Tail {
     /// Returns the documents that have been inserted since.
     ///
     /// Errors: the last document that was looked at is gone.
-    pub fn proceed(&mut self, shared: &Shared) -> Result<Vec<DocBytes>> {
-        let (documents, last) = self.read(shared, Some(&self.last))?;
+    pub fn proceed(&mut self, documents: &Documents) -> Result<Vec<DocBytes>> {
+        let (documents, last) = self.read(documents, Some(&self.last))?;
         if let Some(last) = last {
             self.last = last;
         }
@@ -62,13 +62,13 @@ impl Tail {
     }
 
     /// Returns the documents behind `last` that match, and the key of the last one that there is.
-    fn read(&self, shared: &Shared, last: Option<&Key>) -> Result<(Vec<DocBytes>, Option<Key>)> {
+    fn read(&self, documents: &Documents, last: Option<&Key>) -> Result<(Vec<DocBytes>, Option<Key>)> {
         let lost = || {
             let message =
                 "the cursor's position is gone: documents behind it were deleted before it read them";
             CommandError::new(Code::CappedPositionLost, message)
         };
-        let read = shared.engine.read_collection(&self.collection, |collection| {
+        let read = documents.read_collection(&self.collection, |collection| {
             let Some(newer) = collection.documents_after(last) else { return Ok(None) };
             let mut found = Vec::new();
             let mut end = None;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
-use bson::{RawDocument, cstr};
+use bson::{RawDocument, Timestamp, cstr};
 use bytes::Bytes;
-use tidemill_engine::{Durability, SessionWrite, Transaction};
+use tidemill_engine::{DocumentSnapshot, Durability, SessionWrite, Transaction};
 use tidemill_types::ErrorKind;
 
 use crate::documents::Documents;
@@ -32,6 +32,8 @@ const IN_TRANSACTIONS: &[&str] = &[
     "create",
     "createIndexes",
 ];
+/// Commands that read a moment.
+const READS: [&str; 3] = ["find", "aggregate", "distinct"];
 /// Commands that a driver may send again.
 const RETRYABLE: &[&str] = &["insert", "update", "delete", "findAndModify", "findandmodify", "bulkWrite"];
 
@@ -55,7 +57,7 @@ pub(crate) fn run(
             return Err(CommandError::new(Code::InvalidOptions, message));
         }
         let engine = server.whole_engine.clone();
-        return match moments::asked_for(server, call)? {
+        return match moment_asked_for(server, call)? {
             None => handler(&Shared::new(server.clone(), Documents::present(engine, None))),
             Some((time, moment)) => {
                 let documents = Documents::of_moment(engine, moment);
@@ -79,6 +81,30 @@ pub(crate) fn run(
             let message = "`autocommit` of a transaction must be false";
             Err(CommandError::new(Code::InvalidOptions, message))
         }
+    }
+}
+
+/// Returns the moment that a command outside of a transaction asks for by its read concern: the one that it names, or the
+/// present one.
+///
+/// Errors: the moment is not kept any more.
+fn moment_asked_for(server: &ServerState, call: &Call<'_>) -> Result<Option<(Timestamp, DocumentSnapshot)>> {
+    let Some(concern) = call.document("readConcern")? else { return Ok(None) };
+    if !READS.contains(&call.name) || concern.get("level")? != Some(RawBsonRef::String("snapshot")) {
+        return Ok(None);
+    }
+    match concern.get("atClusterTime")? {
+        None => {
+            Ok(Some(server.moments.begin(server.cluster_time(), server.whole_engine.document_snapshot())))
+        }
+        Some(RawBsonRef::Timestamp(time)) => match server.moments.get(time) {
+            Some(documents) => Ok(Some((time, documents))),
+            None => {
+                let message = "Read timestamp is older than the oldest available timestamp: a moment is kept for five minutes after its last read";
+                Err(CommandError::new(Code::SnapshotTooOld, message))
+            }
+        },
+        Some(other) => Err(call.wrong_type("readConcern.atClusterTime", other, "a timestamp")),
     }
 }
 

@@ -6,6 +6,7 @@ mod options;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::direction::Direction;
 use crate::error::{DocsError, Result};
 
 pub use bson_document::BsonDocument;
@@ -42,34 +43,6 @@ pub struct CollectionSpec {
     /// Identity that clients see, chosen by the creator. It says nothing about the documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<bson::Uuid>,
-}
-
-/// Order of one field of an index or a sort.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// Small values first.
-    Ascending,
-    /// Large values first.
-    Descending,
-}
-
-impl Direction {
-    /// Returns `1` or `-1`, as MongoDB writes it.
-    pub fn sign(self) -> i32 {
-        match self {
-            Self::Ascending => 1,
-            Self::Descending => -1,
-        }
-    }
-
-    /// Returns the opposite direction.
-    pub fn reverse(self) -> Self {
-        match self {
-            Self::Ascending => Self::Descending,
-            Self::Descending => Self::Ascending,
-        }
-    }
 }
 
 impl CollectionSpec {

@@ -5,13 +5,11 @@
 //! checkpoint counts only when the change log is on the disk up to it. Changes are kept from the first
 //! change stream on. `docs/rfcs/0010-change-streams.md` has the reasons.
 
-mod codec;
+pub mod codec;
 mod position;
-mod stream;
 
 pub use codec::ChangeEvent;
 pub use position::ChangePosition;
-pub use stream::{ChangeScope, ChangeStart, ChangeStream};
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,7 +105,7 @@ impl ChangeLog {
         Ok(warnings)
     }
 
-    fn log(&self) -> Result<&LocalLog> {
+    pub(crate) fn log(&self) -> Result<&LocalLog> {
         self.log.get().ok_or_else(|| Error::internal("the change log is not open"))
     }
 

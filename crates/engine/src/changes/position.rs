@@ -7,7 +7,7 @@ use tidemill_types::{Error, Offset, Result};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangePosition {
     /// For each partition the record of the change log, and the number of the change in it, at which to go on.
-    pub(super) partitions: Vec<(Offset, u32)>,
+    pub(crate) partitions: Vec<(Offset, u32)>,
 }
 
 /// Version of the encoding.

@@ -1,16 +1,13 @@
 //! Votes of the owners of partitions on the transactions that they take part in.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Offset, PartitionId, Timestamp};
 
 use super::TransactionId;
-use crate::view::PartitionView;
 
 /// Whether a transaction was committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,12 +44,15 @@ struct Inner {
     changes: u64,
 }
 
+/// Shows the view of a partition to readers.
+pub type ShowView = Box<dyn FnOnce() + Send>;
+
 /// A transaction that some participants have reached.
 #[derive(Default)]
 struct OpenCommit {
     votes: BTreeMap<PartitionId, Vote>,
-    /// The views of those that have applied it; they are shown together.
-    applied: Vec<(Arc<ArcSwap<PartitionView>>, Arc<PartitionView>)>,
+    /// What shows the views of those that have applied it; they are shown together.
+    applied: Vec<ShowView>,
     shown: bool,
     /// Participants that have nothing more to ask.
     left: usize,
@@ -157,23 +157,15 @@ impl CommitBoard {
         Some(decision)
     }
 
-    /// Takes the view of a partition that has applied a committed transaction, and shows the views of all participants once all have
-    /// applied it.
-    pub fn applied(
-        &self,
-        id: TransactionId,
-        participants: usize,
-        place: Arc<ArcSwap<PartitionView>>,
-        view: Arc<PartitionView>,
-    ) {
+    /// Takes what shows the view of a partition that has applied a committed transaction, and shows the views of all participants once
+    /// all have applied it.
+    pub fn applied(&self, id: TransactionId, participants: usize, show: ShowView) {
         let mut inner = self.inner.lock();
         let commit = inner.open.entry(id).or_default();
-        commit.applied.push((place, view));
+        commit.applied.push(show);
         if commit.applied.len() == participants {
             let _shown_together = self.published.lock();
-            for (place, view) in commit.applied.drain(..) {
-                place.store(view);
-            }
+            commit.applied.drain(..).for_each(|show| show());
             commit.shown = true;
         }
         self.notify(inner);

@@ -10,10 +10,11 @@ use tidemill_types::{Error, Result, Timestamp};
 
 use super::{DocumentCollection, Engine};
 use crate::CollectionInfo;
-use crate::changes::{ChangeScope, ChangeStart, ChangeStream};
-use crate::commit::{SessionWrite, Transaction};
+use crate::change_stream::{ChangeScope, ChangeStart, ChangeStream};
+use crate::commit::SessionWrite;
 use crate::document_routing::{RoutedCommand, collection_spec_of, merge_outcomes, route, route_to_all};
 use crate::document_snapshot::DocumentSnapshot;
+use crate::document_transaction::Transaction;
 use crate::documents::bad_bson;
 use crate::entry::Entry;
 

@@ -7,6 +7,7 @@ use tidemill_engine::{ChangeEvent, ChangePosition, ChangeScope, ChangeStart, Cha
 use tidemill_types::ErrorKind;
 
 use super::collections::batch_size;
+use crate::cursors::ChangeSource;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
 use crate::namespace::{check_database, database_prefix, split_stored_name};
@@ -21,7 +22,7 @@ const STAGES: [&str; 7] =
 const OF_INVALIDATE: &str = "I";
 
 /// A cursor over changes.
-pub(crate) struct ChangeCursor {
+struct ChangeCursor {
     stream: ChangeStream,
     scope: ChangeScope,
     full_document: FullDocument,
@@ -29,7 +30,7 @@ pub(crate) struct ChangeCursor {
     /// The stages after `$changeStream`.
     pipeline: Vec<ChangeStage>,
     /// Whether the collection or the database was dropped.
-    pub ended: bool,
+    ended: bool,
 }
 
 /// A stage that passes changes on.
@@ -134,7 +135,7 @@ pub(super) fn open(
     let mut cursor = ChangeCursor { stream, scope, full_document, before, pipeline: rest, ended: false };
     let size = batch_size(call)?.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let (batch, token) = cursor.next(&shared.whole_engine, size)?;
-    let id = shared.cursors.open_changes(namespace.clone(), cursor)?;
+    let id = shared.cursors.open_changes(namespace.clone(), Box::new(cursor))?;
     reply::change_batch("firstBatch", batch, id, &namespace, token)
 }
 
@@ -266,9 +267,8 @@ fn history_lost(error: tidemill_types::Error) -> CommandError {
     }
 }
 
-impl ChangeCursor {
-    /// Returns the next changes, at most `most`, and the token with which to go on after them.
-    pub fn next(&mut self, engine: &Engine, most: usize) -> Result<(Vec<DocBytes>, RawDocumentBuf)> {
+impl ChangeSource for ChangeCursor {
+    fn next(&mut self, engine: &Engine, most: usize) -> Result<(Vec<DocBytes>, RawDocumentBuf)> {
         let (mut documents, mut bytes) = (Vec::<DocBytes>::new(), 0);
         // a document that is looked up may be large although its change is small
         let at_once = if self.full_document == FullDocument::Lookup { 1 } else { most };
@@ -305,11 +305,16 @@ impl ChangeCursor {
         Ok((documents, token(self.stream.position())))
     }
 
-    /// Returns whether readers can see no more changes by now.
-    pub fn is_at_end(&self) -> bool {
+    fn is_at_end(&self) -> bool {
         self.stream.is_at_end()
     }
 
+    fn has_ended(&self) -> bool {
+        self.ended
+    }
+}
+
+impl ChangeCursor {
     fn event(&self, engine: &Engine, change: &ChangeEvent, after: &ChangePosition) -> Result<RawDocumentBuf> {
         use tidemill_docs::ChangeKind;
         let operation = match change.kind {

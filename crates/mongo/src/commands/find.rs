@@ -150,7 +150,7 @@ fn tailable(
         return first_batch(&shared.cursors, call.namespace(), found, call.count("batchSize")?, true);
     }
     let waits = call.flag("awaitData", false)?;
-    let (documents, tail) = Tail::begin(shared, collection, filter, options.projection, waits)?;
+    let (documents, tail) = Tail::begin(&shared.engine, collection, filter, options.projection, waits)?;
     first_tailable_batch(&shared.cursors, call.namespace(), documents, tail, call.count("batchSize")?)
 }
 

@@ -18,8 +18,7 @@ use super::core::{Core, decode, unexpected};
 use super::error::{Error, Result};
 use super::options::{FullDocumentBeforeChangeType, FullDocumentType};
 use super::setters::setters;
-use crate::commands::change_stream::ChangeCursor;
-use crate::cursors::CursorSource;
+use crate::cursors::{ChangeSource, CursorSource};
 
 /// Changes and what they consist of, as the driver has them in its module of this name.
 pub mod event {
@@ -199,7 +198,7 @@ impl<T> Watch<T> {
 pub struct ChangeStream<T> {
     core: Arc<Core>,
     /// `None` when it has ended.
-    changes: Option<Box<ChangeCursor>>,
+    changes: Option<Box<dyn ChangeSource>>,
     published: Receiver<()>,
     /// Changes that were read from the engine.
     batch: VecDeque<DocBytes>,
@@ -247,7 +246,7 @@ impl<T> ChangeStream<T> {
             self.batch_token = ResumeToken(decode(token.as_bytes())?);
             self.batch.extend(batch);
             let at_end = changes.is_at_end();
-            if changes.ended {
+            if changes.has_ended() {
                 self.changes = None;
             }
             if !self.batch.is_empty() {

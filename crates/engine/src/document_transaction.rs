@@ -10,7 +10,7 @@ use tidemill_docs::{
 use tidemill_log::Durability;
 use tidemill_types::{Error, PartitionId, Result};
 
-use super::{SessionWrite, TransactionId, TransactionPart};
+use crate::commit::{SessionWrite, TransactionId, TransactionPart};
 use crate::core::Core;
 use crate::document_routing::{collection_spec_of, merge_outcomes, route, route_to_all};
 use crate::document_snapshot::DocumentSnapshot;

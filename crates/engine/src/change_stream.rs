@@ -7,8 +7,7 @@ use tidemill_docs::ChangeKind;
 use tidemill_log::Log;
 use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, Timestamp};
 
-use super::codec::{self, ChangeEvent};
-use super::position::ChangePosition;
+use crate::changes::{ChangeEvent, ChangePosition, codec};
 use crate::core::Core;
 
 /// Bytes that are read from a partition at once.
