@@ -187,6 +187,10 @@ fn parse_options(options: &RawDocument) -> Result<(FullDocument, Image, ChangeSt
             ("startAtOperationTime", RawBsonRef::Timestamp(time)) => {
                 set_start(&mut start, ChangeStart::At(log_time(time)))?;
             }
+            // a client that asks for the events of indexes and collections would wait for them
+            ("showExpandedEvents", RawBsonRef::Boolean(true)) => {
+                return Err(CommandError::not_supported("`$changeStream.showExpandedEvents`"));
+            }
             ("allChangesForCluster" | "showExpandedEvents", RawBsonRef::Boolean(_))
             | (_, RawBsonRef::Null) => {}
             (name, value) => {

@@ -131,6 +131,7 @@ fn bad_options_and_tokens_have_their_codes() {
     assert_eq!(aggregate(doc! { "resumeAfter": { "_data": "01FF" } }, vec![]), 260);
     assert_eq!(aggregate(doc! { "fullDocument": "sometimes" }, vec![]), 2);
     assert_eq!(aggregate(doc! { "allChangesForCluster": true }, vec![]), 72);
+    assert_eq!(aggregate(doc! { "showExpandedEvents": true }, vec![]), 238);
     assert_eq!(aggregate(doc! {}, vec![doc! { "$sort": { "a": 1 } }]), 20);
     let early = bson::Timestamp { time: 1_000_000_000, increment: 1 };
     assert_eq!(aggregate(doc! { "startAtOperationTime": early }, vec![]), 286, "no changes were kept then");
