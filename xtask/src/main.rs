@@ -20,8 +20,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("zones", &["types"]),
     ("connect", &["types"]),
     ("files", &["types", "connect"]),
+    ("mappers", &["types", "connect"]),
+    ("connectors", &["types", "connect", "mappers"]),
     ("rules", &["types", "lang", "docs"]),
-    ("flow", &["types", "lang"]),
+    ("flow", &["types", "lang", "connect"]),
     ("sql", &["types", "docs", "zones"]),
     ("engine", &["types", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
     ("server", &["types", "docs", "rules", "engine"]),
@@ -35,6 +37,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lang",
             "docs",
             "files",
+            "connectors",
             "rules",
             "flow",
             "zones",
@@ -47,7 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that must build without these heavy dependencies, so that they build and test in seconds.
-const LIGHT: &[&str] = &["types", "connect", "log", "lang", "docs", "rules", "flow"];
+const LIGHT: &[&str] = &["types", "connect", "mappers", "log", "lang", "docs", "rules", "flow"];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 
 fn main() -> ExitCode {

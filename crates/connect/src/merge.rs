@@ -214,6 +214,7 @@ impl MergedRows {
             row_numbers: self.row_numbers,
             rejected: self.rejected,
             position,
+            ..SourceBatch::default()
         })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tidemill_flow::Registry;
+use tidemill_flow::{Connectors, Registry};
 use tidemill_types::{Error, Result};
 
 use crate::Settings;
@@ -40,6 +40,7 @@ pub struct App {
     pub try_next: Vec<String>,
     source: AppSource,
     registry: Option<Registry>,
+    connectors: Option<Connectors>,
 }
 
 /// Input from which an app was created; sufficient to create it again without its directory.
@@ -295,9 +296,24 @@ impl App {
         Self { registry: Some(registry), ..self }
     }
 
+    /// Returns the app with what becomes of its connections to other systems, unless that was said before. Like the
+    /// registry, this is not stored with the data.
+    #[must_use]
+    pub fn with_connectors(self, connectors: Connectors) -> Self {
+        Self { connectors: self.connectors.or(Some(connectors)), ..self }
+    }
+
     /// Returns the registry of the queries: the one supplied, or the built-in one.
     pub fn registry(&self) -> Cow<'_, Registry> {
-        self.registry.as_ref().map_or_else(|| Cow::Owned(Registry::standard()), Cow::Borrowed)
+        let registry = self.registry.as_ref().map_or_else(|| Cow::Owned(Registry::standard()), Cow::Borrowed);
+        match &self.connectors {
+            None => registry,
+            Some(connectors) => {
+                let mut registry = registry.into_owned();
+                registry.set_connectors(connectors.clone());
+                Cow::Owned(registry)
+            }
+        }
     }
 
     /// Creates an app without a directory from rules only.

@@ -197,11 +197,12 @@ pub fn deployed_app(dir: &Path) -> Result<Option<App>> {
 
 /// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
 /// lost.
-const KNOWN_ENTRIES: [&str; 14] = [
+const KNOWN_ENTRIES: [&str; 15] = [
     "app.json",
     "app.tmp",
     "changes",
     "checkpoints",
+    "deliveries",
     "lock",
     "log",
     "meta.tmp",

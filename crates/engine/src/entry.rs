@@ -119,12 +119,15 @@ impl Emission {
     }
 }
 
+/// Kind of events that a sink could not deliver because the other side refused them.
+pub const UNDELIVERED: &str = "undelivered";
+
 /// Rejected row, with everything needed to send it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedRow {
     /// Stream to which the row was sent.
     pub stream: String,
-    /// Category of the reason: `malformed`, `duplicate`.
+    /// Category of the reason: `malformed`, `duplicate`, [`UNDELIVERED`].
     pub kind: String,
     /// Reason, for people.
     pub reason: String,

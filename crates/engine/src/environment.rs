@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
+use tidemill_flow::Connectors;
 use tidemill_log::disk::{Disk, OsDisk};
 use tidemill_log::{LocalLog, Log, LogClock, LogOptions};
 use tidemill_types::{Error, Result};
@@ -94,6 +95,8 @@ pub struct Environment {
     pub log: Arc<dyn LogProvider>,
     /// Store of the tables; by default the one that the setting `tables` names.
     pub table_store: Option<TableStore>,
+    /// What becomes of connections of the app to other systems.
+    pub connectors: Connectors,
     /// Whether the thread that waits for the object store does the work itself, so that a simulation repeats it exactly.
     pub single_threaded: bool,
 }
@@ -107,6 +110,7 @@ impl Default for Environment {
             disk,
             log: Arc::new(log),
             table_store: None,
+            connectors: Connectors::default(),
             single_threaded: false,
         }
     }

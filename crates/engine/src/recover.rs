@@ -88,6 +88,7 @@ pub fn open(
         transfers::reset_counts(&core);
     }
     core.sinks.forget_others(&*core.disk, data.path())?;
+    report.warnings.extend(core.sinks.abandoned(&*core.disk, data.path())?);
     core.partitions().iter().for_each(|p| p.refresh_next_timer(&core));
     core.partitions().iter().try_for_each(|p| p.start_consuming(&core))?;
     open_former(&core, &former, data.partitions(), &mut report);

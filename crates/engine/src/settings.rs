@@ -45,6 +45,9 @@ pub struct Settings {
     /// Bytes of unapplied records per partition at which senders wait.
     #[serde(deserialize_with = "bytes")]
     pub inbox_bytes: u64,
+    /// Bytes of events that may wait on the disk for one sink of a connector. Then applying pauses.
+    #[serde(deserialize_with = "bytes")]
+    pub sink_bytes: u64,
     /// Time that a sender waits for room before its request is rejected with `LimitReached`.
     #[serde(deserialize_with = "duration")]
     pub send_timeout: Duration,
@@ -95,6 +98,7 @@ impl Default for Settings {
             tail_bytes: 512 << 20,
             checkpoint_interval: Duration::seconds(30),
             inbox_bytes: 64 << 20,
+            sink_bytes: 4 << 30,
             send_timeout: Duration::seconds(10),
             dedupe_ids: 1_000_000,
             why_events: 10_000,

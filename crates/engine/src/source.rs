@@ -12,7 +12,7 @@ use tidemill_types::Result;
 
 use crate::core::Core;
 use crate::spawn::spawn;
-use append::SourcePositions;
+pub use append::append_with_retry;
 pub use documents::{for_each_document, parse_document};
 use spec::SourceSpec;
 
@@ -47,7 +47,6 @@ fn run(core: &Arc<Core>) {
 
 /// Reads a source from its stored position to its end.
 fn read_source(core: &Arc<Core>, spec: &SourceSpec) -> Result<()> {
-    let positions = SourcePositions::read(core, spec.name());
-    let mut source = spec.open(core, positions.start())?;
-    append::append_source(core, source.as_mut(), &positions, spec.stream())
+    let mut source = spec.open(core)?;
+    append::append_source(core, source.as_mut(), spec.name(), spec.stream())
 }

@@ -9,9 +9,9 @@ use tidemill_types::{Error, Result};
 
 use crate::core::Core;
 use crate::partition::Partition;
-use crate::sinks::StreamSink;
+use crate::sinks::{DeliverySink, StreamSink};
 use crate::spawn::spawn;
-use crate::{jobs, source, timers};
+use crate::{delivery, jobs, source, timers};
 
 /// Areas of problems that keep records from being applied until there is room on a disk, or the disk works again.
 const DISK_PROBLEM_AREAS: [&str; 4] = ["log", "tables", "disk", "sinks"];
@@ -38,6 +38,14 @@ impl EngineThreads {
         let mut background = jobs::start(core)?;
         let shared = core.clone();
         background.push(spawn("timers".into(), move || timers::run(&shared))?);
+        for index in 0..core.sinks.deliveries().len() {
+            let shared = core.clone();
+            background.push(spawn(format!("sink-{index}"), move || {
+                if let Some(sink) = shared.sinks.deliveries().get(index) {
+                    delivery::run(&shared, sink);
+                }
+            })?);
+        }
         Ok(Self {
             owners: Mutex::new(owners),
             forwarders: Mutex::new(forwarders),
@@ -77,6 +85,7 @@ impl EngineThreads {
         let taken =
             jobs::checkpoint::checkpoint(core).and_then(|()| jobs::checkpoint::truncate_idle_logs(core));
         core.sinks.all().iter().for_each(StreamSink::close);
+        core.sinks.deliveries().iter().for_each(DeliverySink::close);
         core.changes.close();
         taken.and(core.log.close())
     }
@@ -103,6 +112,7 @@ impl EngineThreads {
             )));
         }
         join(&self.forwarders);
+        core.sinks.deliveries().iter().for_each(DeliverySink::stop);
         join(&self.background);
         true
     }

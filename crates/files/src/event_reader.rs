@@ -15,7 +15,7 @@ pub(crate) trait EventReader: Send {
 /// Creates a batch of decoded rows.
 pub(crate) fn of_rows(decoded: DecodedRows, position: u64) -> SourceBatch {
     let DecodedRows { rows, row_numbers, rejected } = decoded;
-    SourceBatch { rows, row_numbers, rejected, position }
+    SourceBatch { rows, row_numbers, rejected, position, ..SourceBatch::default() }
 }
 
 /// Creates a batch of rows of one stream. Bad rows at or after `position` stay in `rejected` for a later
@@ -33,5 +33,6 @@ pub(crate) fn of_batch(
         row_numbers,
         rejected,
         position,
+        ..SourceBatch::default()
     }
 }

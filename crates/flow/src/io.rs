@@ -1,8 +1,9 @@
 //! `@source` and `@sink`: connections of streams.
 //!
-//! This module implements `inMemory` (topics inside an app) and the sink `log`, and compiles file
-//! annotations. The engine provides the other connectors.
+//! This module implements `inMemory` (topics inside an app) and the sink `log`, and compiles the annotations of
+//! files and of connectors to other systems, which the caller that runs the app drives.
 
+pub mod connector;
 pub mod file;
 mod log;
 mod topic;
@@ -12,6 +13,7 @@ use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::did_you_mean;
 
 use crate::catalog::Attributes;
+use crate::registry::Connectors;
 
 pub use log::LogSink;
 pub use topic::TopicTemplate;
@@ -98,8 +100,9 @@ pub fn sources(
     annotations: &[Annotation],
     stream: usize,
     name: &str,
+    connectors: &Connectors,
 ) -> Result<Vec<TopicSource>, Diagnostic> {
-    let of = annotations.iter().filter(|a| a.is("source") && !file::is_file(a));
+    let of = annotations.iter().filter(|a| a.is("source") && is_compiled_here(a, &SOURCES, connectors));
     of.map(|a| {
         transport(a, "source", &SOURCES, name)?;
         check_mapper(a)?;
@@ -116,8 +119,9 @@ pub fn sinks(
     name: &str,
     attributes: &Attributes,
     app: Option<&str>,
+    connectors: &Connectors,
 ) -> Result<Vec<StreamSink>, Diagnostic> {
-    let of = annotations.iter().filter(|a| a.is("sink") && !file::is_file(a));
+    let of = annotations.iter().filter(|a| a.is("sink") && is_compiled_here(a, &SINKS, connectors));
     of.map(|a| {
         let ty = transport(a, "sink", &SINKS, name)?;
         check_on_error(a)?;
@@ -143,6 +147,13 @@ pub fn sinks(
         Ok(StreamSink { stream, strategy, topics, log: None })
     })
     .collect()
+}
+
+/// Returns whether this module compiles an annotation, or refuses it: its type is among `own`, or nobody else knows
+/// more types.
+fn is_compiled_here(annotation: &Annotation, own: &[&str], connectors: &Connectors) -> bool {
+    let is_own = || annotation.element("type").is_none_or(|ty| own.contains(&ty.value.value.as_str()));
+    !file::is_file(annotation) && (matches!(connectors, Connectors::Refused) || is_own())
 }
 
 /// Returns the `type` of an annotation of the stream `name`. Errors: it is missing or unknown.

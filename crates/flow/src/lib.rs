@@ -56,6 +56,6 @@ mod windows;
 pub use batch::{Batch, EventKind};
 pub use column::Column;
 pub use eval_error::{EvalError, LimitReached};
-pub use registry::Registry;
+pub use registry::{Connectors, Registry};
 pub use tidemill_types::FieldType;
 pub use value::{Object, Value};

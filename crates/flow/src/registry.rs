@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use tidemill_connect::Catalog;
 use tidemill_lang::Span;
 use tidemill_types::{FieldType, did_you_mean};
 
@@ -167,9 +168,32 @@ pub struct Registry {
     windows: BTreeMap<String, Arc<WindowFactory>>,
     limits: PatternLimits,
     replayable_only: bool,
+    connectors: Connectors,
+}
+
+/// What becomes of `@source` and `@sink` with types that this crate does not implement.
+#[derive(Debug, Default, Clone)]
+pub enum Connectors {
+    /// They are refused.
+    #[default]
+    Refused,
+    /// They must be in this catalog.
+    Catalog(Arc<Catalog>),
+    /// All connections to the outside are left out, files included.
+    Ignored,
 }
 
 impl Registry {
+    /// Sets what becomes of connections to the outside.
+    pub fn set_connectors(&mut self, connectors: Connectors) {
+        self.connectors = connectors;
+    }
+
+    /// Returns what becomes of connections to the outside.
+    pub fn connectors(&self) -> &Connectors {
+        &self.connectors
+    }
+
     /// Sets whether apps compiled from now on may process events more than once. Functions whose results
     /// change or that have side effects are then rejected.
     pub(crate) fn set_replayable_only(&mut self, repeating: bool) {

@@ -101,6 +101,11 @@ impl BatchBuilder {
         self
     }
 
+    /// Sets whether JSON objects that lack a declared field are rejected.
+    pub fn set_complete(&mut self, complete: bool) {
+        self.complete = complete;
+    }
+
     /// Returns the number of rows pushed since the last [`Self::finish`].
     pub fn len(&self) -> usize {
         self.rows

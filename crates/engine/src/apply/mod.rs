@@ -28,7 +28,7 @@ use tidemill_types::{
 use crate::commit::Decision;
 use crate::dedupe::row_id;
 use crate::deployment::{Deployment, TableRef};
-use crate::entry::{Emission, Entry, Events};
+use crate::entry::{Emission, Entry, Events, UNDELIVERED};
 use crate::queries::GLOBAL_PARTITION;
 use crate::state::PartitionState;
 use cascade::{Cascade, CascadeOutput, RecordContext};
@@ -164,9 +164,12 @@ impl<'d> RecordApplier<'d> {
         }
         let mut rejected = RejectedRows::default();
         for row in &events.rejected {
-            let ledger = state.ledger_entry(&row.stream);
-            ledger.received += 1;
-            ledger.rejected += 1;
+            // what a sink could not deliver was counted when it arrived
+            if row.kind != UNDELIVERED {
+                let ledger = state.ledger_entry(&row.stream);
+                ledger.received += 1;
+                ledger.rejected += 1;
+            }
             rejected.push(row.clone());
         }
         let arrivals = arrival_positions(&events);

@@ -38,7 +38,10 @@ pub fn open(
     app: Option<App>,
     environment: &Environment,
 ) -> Result<(Arc<Core>, StartupReport)> {
-    match (data.deployment()?, app) {
+    let connected = |app: App| app.with_connectors(environment.connectors.clone());
+    let stored = data.deployment()?;
+    let stored = stored.map(|old| DeploymentRecord { app: connected(old.app), ..old });
+    match (stored, app.map(connected)) {
         (None, None) => Err(Error::not_found(format!(
             "{}: no app is deployed in it; start with `tidemill run APP --data {}`",
             data.path().display(),

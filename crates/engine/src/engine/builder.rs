@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 use parking_lot::Mutex;
+use tidemill_flow::Connectors;
 use tidemill_log::disk::Disk;
 use tidemill_types::{Error, Result};
 use url::Url;
@@ -57,6 +58,13 @@ impl EngineBuilder {
     /// Stores the tables at `url` in `store` instead of the location that the setting `tables` names.
     pub fn table_store(mut self, store: Arc<dyn ObjectStore>, url: Url) -> Self {
         self.environment.table_store = Some(TableStore { store, url });
+        self
+    }
+
+    /// Connects the app with other systems: its sources and sinks must be in this catalog, or they are left out. Without
+    /// it, an app with such sources and sinks is refused.
+    pub fn connectors(mut self, connectors: Connectors) -> Self {
+        self.environment.connectors = connectors;
         self
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Engine;
 use crate::partition::Partition;
 use crate::query_info::QueryInfo;
-use crate::{LedgerCounts, Metric, MetricKind, RuleInfo};
+use crate::{LedgerCounts, Metric, MetricKind, RuleInfo, SinkInfo};
 
 impl Engine {
     /// Returns all metrics.
@@ -28,6 +28,13 @@ impl Engine {
             queries
                 .iter()
                 .map(|q| (vec![("file", q.file.clone()), ("query", q.name.clone())], f(q) as f64))
+                .collect()
+        };
+        let sinks = self.sinks();
+        let by_sink = |f: &dyn Fn(&SinkInfo) -> u64| {
+            sinks
+                .iter()
+                .map(|s| (vec![("sink", s.name.clone()), ("stream", s.stream.clone())], f(s) as f64))
                 .collect()
         };
         let metric = |name, help, kind, samples| Metric { name, help, kind, samples };
@@ -132,6 +139,36 @@ impl Engine {
                     .iter()
                     .map(|s| (vec![("stream", s.schema.name.clone())], s.tail_rows as f64))
                     .collect(),
+            ),
+            metric(
+                "tidemill_sink_emitted_events_total",
+                "Events for a sink since it exists.",
+                Counter,
+                by_sink(&|s| s.emitted),
+            ),
+            metric(
+                "tidemill_sink_delivered_events_total",
+                "Events that the other side of a sink has acknowledged.",
+                Counter,
+                by_sink(&|s| s.delivered),
+            ),
+            metric(
+                "tidemill_sink_failed_events_total",
+                "Events that the other side of a sink has refused for good.",
+                Counter,
+                by_sink(&|s| s.failed),
+            ),
+            metric(
+                "tidemill_sink_waiting_events",
+                "Events that wait for the other side of a sink.",
+                Gauge,
+                by_sink(&|s| s.waiting),
+            ),
+            metric(
+                "tidemill_sink_waiting_bytes",
+                "Bytes of events that wait for the other side of a sink, in memory and on the disk.",
+                Gauge,
+                by_sink(&|s| s.waiting_bytes),
             ),
         ]
     }

@@ -24,6 +24,7 @@ use tidemill_types::{Error, Result, StreamSchema};
 use crate::core::Core;
 use crate::datadir::DataDir;
 use crate::report::StartupReport;
+use crate::sinks::DeliverySink;
 use crate::threads::EngineThreads;
 use crate::{
     Analytics, App, BodyFormat, Health, SendOptions, SendReply, jobs, query_info, sending, transfers,
@@ -157,6 +158,11 @@ impl Engine {
     /// Rows of sources that were refused since the start, by source and stream.
     pub fn source_rejections(&self) -> Vec<crate::RejectionSummary> {
         self.core.source_rejections.summaries()
+    }
+
+    /// Returns the sinks to other systems and what became of their events.
+    pub fn sinks(&self) -> Vec<crate::SinkInfo> {
+        self.core.sinks.deliveries().iter().map(DeliverySink::info).collect()
     }
 
     /// What the sinks `@sink(type='log')` print. Whoever asks prints it; it is dropped when nobody takes it.

@@ -9,7 +9,7 @@ use super::Engine;
 use crate::{StreamInfo, transfers};
 
 /// System tables that are made when they are asked for, in the order they are listed.
-pub const SYSTEM_TABLES: [&str; 10] = [
+pub const SYSTEM_TABLES: [&str; 11] = [
     "streams",
     "partitions",
     "tablets",
@@ -19,6 +19,7 @@ pub const SYSTEM_TABLES: [&str; 10] = [
     "transfers",
     "collections",
     "sources",
+    "sinks",
     "problems",
 ];
 
@@ -35,6 +36,7 @@ impl Engine {
             "transfers" => self.transfers_table(),
             "collections" => self.collections_table(),
             "sources" => self.sources_table(),
+            "sinks" => self.sinks_table(),
             "problems" => vec![text("problem", self.health().problems)],
             _ => return None,
         };
@@ -179,6 +181,20 @@ impl Engine {
             text("source", rows.iter().map(|r| r.0.clone())),
             int("partition", rows.iter().map(|r| r.1)),
             int("position", rows.iter().map(|r| r.2)),
+        ]
+    }
+
+    fn sinks_table(&self) -> Columns {
+        let all = self.sinks();
+        vec![
+            text("sink", all.iter().map(|s| s.name.clone())),
+            text("stream", all.iter().map(|s| s.stream.clone())),
+            int("emitted", all.iter().map(|s| s.emitted)),
+            int("delivered", all.iter().map(|s| s.delivered)),
+            int("failed", all.iter().map(|s| s.failed)),
+            int("waiting", all.iter().map(|s| s.waiting)),
+            int("waiting_bytes", all.iter().map(|s| s.waiting_bytes)),
+            text_or_null("problem", all.iter().map(|s| s.problem.clone())),
         ]
     }
 }

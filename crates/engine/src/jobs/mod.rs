@@ -19,6 +19,7 @@ use std::time::Duration;
 use tidemill_types::Result;
 
 use crate::core::Core;
+use crate::sinks::DeliverySink;
 use scheduler::{Job, JobClass, Schedule};
 
 /// Aggregate rules that run at the same time.
@@ -99,6 +100,19 @@ fn all(core: &Core) -> Vec<Job> {
                 is_early: Some(Box::new(move |core: &Core| sinks::is_due(core, index))),
             },
             run: Box::new(move |core: &Core| sinks::run(core, index)),
+        });
+    }
+    for (index, sink) in core.sinks.deliveries().iter().enumerate() {
+        jobs.push(Job {
+            name: format!("queue of sink {}", sink.name()),
+            class: JobClass::Sink,
+            schedule: Schedule {
+                interval: SINK_INTERVAL,
+                is_early: Some(Box::new(move |core: &Core| {
+                    core.sinks.deliveries().get(index).is_some_and(DeliverySink::is_memory_full)
+                })),
+            },
+            run: Box::new(move |core: &Core| sinks::store_if_full(core, index)),
         });
     }
     for (index, aggregate) in core.deployment.program.aggregates().iter().enumerate() {

@@ -3,10 +3,13 @@
 use tidemill_types::{Error, Result};
 
 use crate::core::Core;
-use crate::sinks::StreamSink;
+use crate::delivery;
+use crate::sinks::{DeliverySink, StreamSink};
 
 /// Area of the problems of sinks.
 const AREA: &str = "sinks";
+/// Area of the problems of queues of sinks.
+const QUEUE_AREA: &str = "sink queues";
 
 /// Returns whether rows wait for a sink, by its position, and it may be tried.
 pub fn is_due(core: &Core, sink: usize) -> bool {
@@ -26,7 +29,9 @@ pub fn run(core: &Core, sink: usize) {
 ///
 /// Errors: the first failure.
 pub fn flush_all(core: &Core) -> Result<()> {
-    first_failure(core.sinks.all().iter().map(|sink| observed(core, sink, StreamSink::flush)))
+    let files = core.sinks.all().iter().map(|sink| observed(core, sink, StreamSink::flush));
+    let delivered = core.sinks.deliveries().iter().map(|sink| delivery::wait_drained(core, sink));
+    first_failure(files.chain(delivered))
 }
 
 /// Commits all sinks, so that checkpoints may pass the records applied so far. A sink that fails does not keep the
@@ -35,7 +40,8 @@ pub fn flush_all(core: &Core) -> Result<()> {
 /// Errors: the first failure.
 pub fn commit_all(core: &Core) -> Result<()> {
     let commit = |sink: &StreamSink| sink.commit(&*core.log);
-    first_failure(core.sinks.all().iter().map(|sink| observed(core, sink, commit)))
+    let files = core.sinks.all().iter().map(|sink| observed(core, sink, commit));
+    first_failure(files.chain(core.sinks.deliveries().iter().map(|sink| store(core, sink))))
 }
 
 /// Uses a sink and reports the outcome on the health board.
@@ -58,4 +64,25 @@ fn observed(core: &Core, sink: &StreamSink, step: impl FnOnce(&StreamSink) -> Re
 fn first_failure(results: impl Iterator<Item = Result<()>>) -> Result<()> {
     let failures: Vec<Error> = results.filter_map(Result::err).collect();
     failures.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Stores the events that wait for a connector, when too many are in memory.
+pub fn store_if_full(core: &Core, sink: usize) {
+    let Some(sink) = core.sinks.deliveries().get(sink) else { return };
+    if sink.is_memory_full() {
+        // the failure is on the health board, and the next run tries again
+        let _ = store(core, sink);
+    }
+}
+
+fn store(core: &Core, sink: &DeliverySink) -> Result<()> {
+    let stored = sink.store();
+    match &stored {
+        Ok(()) => core.health.clear_problem_of(QUEUE_AREA, sink.name()),
+        Err(e) => {
+            let problem = format!("{}: the events that wait cannot be stored: {e}", sink.name());
+            core.health.report_problem_of(QUEUE_AREA, sink.name(), problem);
+        }
+    }
+    stored
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidemill_flow::Connectors;
 use tidemill_log::disk::Disk;
 use tidemill_log::sim_disk::SimDisk;
 use tidemill_log::{LogClock, LogOptions};
@@ -159,6 +160,7 @@ impl Machine {
             log: Arc::new(SimLogProvider(self.disk.clone())),
             table_store: Some(TableStore { store: self.store.clone(), url }),
             single_threaded: true,
+            connectors: Connectors::Refused,
         };
         *self.clock.power.lock() = None;
         let data = DataDir::open(Path::new(DIR), disk, PARTITIONS)?;

@@ -1,12 +1,15 @@
-//! Sinks: `@sink(type='file')` of `*.siddhi` files.
+//! Sinks: `@sink(type='file')` of `*.siddhi` files, which this module writes itself, and those of connectors to other
+//! systems, which have a queue and a thread each: see [`delivery_queue`].
 //!
-//! A sink gets every stored event of its stream: the owner of each partition hands the rows of the records that it
+//! A sink of a file gets every stored event of its stream: the owner of each partition hands the rows of the records that it
 //! applies to a queue, and a background job writes them. A sink is like a table: it *commits* how far it came, for
 //! each partition the offset below which all events are written, together with its own position, atomically and
 //! only after the records are durable in the log. A checkpoint waits for that, so the log holds every event that
 //! is not committed. At the start the sink is cut at the committed position and the replay of the log brings the
 //! rest: nothing is lost and nothing doubled.
 
+mod connector_sink;
+mod delivery_queue;
 mod progress;
 mod stream_sink;
 
@@ -15,24 +18,59 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use tidemill_connect::{ConnectorConfig, ConnectorContext, ConnectorSink};
+use tidemill_flow::Connectors;
+use tidemill_flow::io::connector::Direction;
 use tidemill_log::Log;
 use tidemill_log::disk::Disk;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
+use crate::connectors::ConnectorNames;
 use crate::deployment::{Deployment, TableRef};
 use crate::queries::files::{file_format, file_path};
+pub use connector_sink::DeliverySink;
+use delivery_queue::DeliveryQueue;
+pub use delivery_queue::DueEvents;
 use progress::SinkProgress;
 pub use stream_sink::StreamSink;
 use stream_sink::{FileTarget, StreamColumns};
+
+/// Directory of the queues of connectors, in the data directory.
+const DELIVERIES_DIR: &str = "deliveries";
+
+/// What became of the events of a sink to another system: `emitted` is the sum of `delivered`, `failed` and `waiting`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkInfo {
+    /// Name: the app's file, the stream and the type.
+    pub name: String,
+    /// Stream whose events it sends.
+    pub stream: String,
+    /// Events of the stream since the sink exists.
+    pub emitted: u64,
+    /// Events that the other side has acknowledged.
+    pub delivered: u64,
+    /// Events that the other side has refused for good.
+    pub failed: u64,
+    /// Events that wait.
+    pub waiting: u64,
+    /// Bytes of the events that wait, in memory and on the disk.
+    pub waiting_bytes: u64,
+    /// Why events are not delivered at present.
+    pub problem: Option<String>,
+}
 
 /// Sinks of a deployment.
 #[derive(Default)]
 pub struct SinkSet {
     sinks: Vec<StreamSink>,
+    /// Sinks of connectors.
+    deliveries: Vec<DeliverySink>,
     /// Sinks of each stream, by its position in the program.
     by_stream: HashMap<usize, Vec<usize>>,
-    /// Bytes of rows that may wait for a sink.
+    /// Bytes of rows that may wait for a sink of a file, in memory.
     bytes_max: usize,
+    /// Bytes that may wait for a sink of a connector, on the disk.
+    delivery_bytes_max: u64,
 }
 
 impl SinkSet {
@@ -74,17 +112,36 @@ impl SinkSet {
         for (i, sink) in sinks.iter().enumerate() {
             by_stream.entry(sink.stream()).or_default().push(i);
         }
-        Ok(Self { sinks, by_stream, bytes_max: deployment.settings.inbox_bytes as usize })
+        Ok(Self {
+            sinks,
+            by_stream,
+            deliveries: open_deliveries(&disk, data_dir, deployment)?,
+            bytes_max: deployment.settings.inbox_bytes as usize,
+            delivery_bytes_max: deployment.settings.sink_bytes,
+        })
     }
 
-    /// Forgets how far sinks of earlier apps have come.
+    /// Returns a warning for each sink of a connector of earlier apps for which events wait.
+    ///
+    /// Errors: `Unavailable` if a file cannot be read.
+    pub fn abandoned(&self, disk: &dyn Disk, data_dir: &Path) -> Result<Vec<String>> {
+        let names = self.deliveries.iter().map(DeliverySink::name);
+        delivery_queue::others(disk, &data_dir.join(DELIVERIES_DIR), names)
+    }
+
+    /// Forgets how far sinks of files of earlier apps have come.
     ///
     /// Errors: `Unavailable` if a file cannot be removed.
     pub fn forget_others(&self, disk: &dyn Disk, data_dir: &Path) -> Result<()> {
         progress::retain(disk, &data_dir.join("sinks"), self.sinks.iter().map(StreamSink::name))
     }
 
-    /// Returns all sinks.
+    /// Returns all sinks of connectors.
+    pub fn deliveries(&self) -> &[DeliverySink] {
+        &self.deliveries
+    }
+
+    /// Returns all sinks of files.
     pub fn all(&self) -> &[StreamSink] {
         &self.sinks
     }
@@ -102,23 +159,28 @@ impl SinkSet {
         for sink in self.by_stream.get(&stream).into_iter().flatten() {
             self.sinks[*sink].push(partition, offset, batch)?;
         }
-        Ok(())
+        let of_stream = self.deliveries.iter().filter(|sink| sink.stream() == stream);
+        of_stream.into_iter().try_for_each(|sink| sink.push(partition, offset, batch))
     }
 
     /// Records that all records of a partition below `next` are applied and their rows handed over.
     pub fn set_applied(&self, partition: PartitionId, next: Offset) {
         self.sinks.iter().for_each(|sink| sink.set_applied(partition, next));
+        self.deliveries.iter().for_each(|sink| sink.set_applied(partition, next));
     }
 
-    /// Returns whether as many rows wait for a sink as memory allows.
+    /// Returns whether as many rows wait for a sink as memory, or the disk for those of connectors, allows.
     pub fn is_full(&self) -> bool {
         self.sinks.iter().any(|sink| sink.waiting_bytes() >= self.bytes_max)
+            || self.deliveries.iter().any(|sink| sink.waiting_bytes() >= self.delivery_bytes_max)
     }
 
     /// Writes what waits if a sink is full, for a replay, during which no jobs run.
     ///
     /// Errors: a full sink cannot be written.
     pub fn flush_if_full(&self) -> Result<()> {
+        let full = self.deliveries.iter().filter(|sink| sink.is_memory_full());
+        full.into_iter().try_for_each(DeliverySink::store)?;
         let full = self.sinks.iter().filter(|sink| sink.waiting_bytes() >= self.bytes_max);
         full.into_iter().try_for_each(StreamSink::flush)
     }
@@ -127,6 +189,12 @@ impl SinkSet {
     ///
     /// Errors: `Unavailable` with the sink that is behind.
     pub fn check_committed(&self, partition: PartitionId, next: Offset) -> Result<()> {
+        if let Some(sink) = self.deliveries.iter().find(|sink| sink.stored(partition) < next) {
+            return Err(Error::unavailable(format!(
+                "partition {partition}: sink {} has not stored its events up to offset {next}",
+                sink.name()
+            )));
+        }
         match self.sinks.iter().find(|sink| sink.committed(partition) < next) {
             None => Ok(()),
             Some(sink) => Err(Error::unavailable(format!(
@@ -135,6 +203,69 @@ impl SinkSet {
             ))),
         }
     }
+}
+
+/// Opens the queues of the sinks of connectors.
+fn open_deliveries(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    deployment: &Deployment,
+) -> Result<Vec<DeliverySink>> {
+    let Connectors::Catalog(catalog) = deployment.app.registry().connectors().clone() else {
+        return Ok(vec![]);
+    };
+    let (mut sinks, mut names) = (vec![], ConnectorNames::default());
+    for file in &deployment.queries.files {
+        for connector in &file.plan.connectors {
+            let Direction::Out(config) = &connector.direction else { continue };
+            let stream = &file.plan.catalog.streams()[connector.stream];
+            let index = deployment.program.stream_index(&stream.name);
+            let index = index
+                .ok_or_else(|| Error::internal(format!("stream `{}` of a sink is missing", stream.name)))?;
+            let attributes = stream.attributes.iter().map(|(name, _)| name.as_str());
+            let columns = StreamColumns::new(&deployment.program.streams()[index], index, attributes)?;
+            let open = |name: &str, destination: &ConnectorConfig| {
+                let context = ConnectorContext {
+                    name: name.to_owned(),
+                    app: deployment.app.name.clone(),
+                    schema: columns.schema().clone(),
+                    dir: file_path(&deployment.app, file, ""),
+                };
+                let opened = catalog.open_sink(destination, &context);
+                opened.map_err(|e| Error::invalid(format!("sink {name}: {e}")))
+            };
+            let kind = config.destinations.first().map_or("", |destination| &destination.kind);
+            let mut next_name = || names.unique(format!("{}: {} to {kind}", file.name, stream.name));
+            let mut opened = vec![];
+            match config.distribution() {
+                None => {
+                    for destination in &config.destinations {
+                        opened.push(open(&next_name(), destination)?);
+                    }
+                }
+                Some(distribution) => {
+                    let name = next_name();
+                    let parts = config.destinations.iter().map(|destination| open(&name, destination));
+                    let parts = parts.collect::<Result<Vec<_>>>()?;
+                    opened.push(ConnectorSink::distributed(name, parts, distribution));
+                }
+            }
+            for connector in opened {
+                let dir = delivery_queue::queue_dir(&data_dir.join(DELIVERIES_DIR), connector.name());
+                let schema = columns.table_columns(&deployment.program.streams()[index])?;
+                let queue = DeliveryQueue::open(
+                    disk.clone(),
+                    dir,
+                    connector.name(),
+                    schema,
+                    columns.columns().to_vec(),
+                )?;
+                let schema = columns.schema().clone();
+                sinks.push(DeliverySink::new(connector, index, schema, config.on_error, queue));
+            }
+        }
+    }
+    Ok(sinks)
 }
 
 /// A sink must not be ahead of the log: the next events, which get the same offsets again, would be taken for written.

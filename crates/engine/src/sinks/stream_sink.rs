@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
 use tidemill_connect::{Sink, SinkPosition};
 use tidemill_files::{FileSink, Format, WriteOptions};
@@ -95,6 +96,26 @@ impl StreamColumns {
         let fields = columns.iter().map(|column| stream.fields[*column].clone()).collect();
         let schema = StreamSchema { name: stream.name.clone(), fields, key: None, id: vec![], time: None };
         Ok(Self { stream: index, columns, schema: Arc::new(schema) })
+    }
+
+    /// Returns the positions of the columns in the stream.
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    /// Returns the events as the sink sees them.
+    pub fn schema(&self) -> &Arc<StreamSchema> {
+        &self.schema
+    }
+
+    /// Returns the Arrow schema of the columns of `stream`.
+    ///
+    /// Errors: `Internal` when the stream has no such columns.
+    pub fn table_columns(&self, stream: &StreamSchema) -> Result<SchemaRef> {
+        let projected = stream.table_schema().project(&self.columns);
+        let failed =
+            |e| Error::internal(format!("stream `{}`: no columns of a sink", stream.name)).with_source(e);
+        projected.map(Arc::new).map_err(failed)
     }
 }
 

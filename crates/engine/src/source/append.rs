@@ -1,30 +1,43 @@
 //! From the batches of a source to the logs of the partitions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tidemill_connect::{Source, SourceBatch};
-use tidemill_log::Ticket;
-use tidemill_types::{PartitionId, Result};
+use crossbeam_channel::{Receiver, Sender};
+use tidemill_connect::{Acknowledgement, ConnectorHealth, Source, SourceBatch, SplitPositions};
+use tidemill_log::{AppendReceipt, Ticket};
+use tidemill_types::{Offset, PartitionId, Result};
 
 use crate::core::Core;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest::PartitionedRows;
-use crate::queries::Partitioner;
+use crate::partition::Partition;
+
+/// Batches of one source whose records may wait to be durable.
+const ACKNOWLEDGEMENTS_MAX: usize = 256;
+/// How long a partition that gets no rows may lag behind the position of a source.
+const POSITION_LAG: Duration = Duration::from_secs(1);
 
 /// Position of a source in every partition. The source resumes at the minimum; each partition skips the rows
 /// it has.
 pub(super) struct SourcePositions {
     pub name: String,
     pub by_partition: Vec<u64>,
+    /// Whether each partition has a position.
+    known: bool,
 }
 
 impl SourcePositions {
     pub fn read(core: &Core, name: &str) -> Self {
-        let of = core.partitions().iter().map(|p| p.view().sources.get(name).copied().unwrap_or(0)).collect();
-        Self { name: name.to_owned(), by_partition: of }
+        let of = |p: &Partition| p.view().sources.get(name).copied();
+        let found: Vec<Option<u64>> = core.partitions().iter().map(of).collect();
+        Self {
+            name: name.to_owned(),
+            known: found.iter().all(Option::is_some),
+            by_partition: found.into_iter().map(Option::unwrap_or_default).collect(),
+        }
     }
 
     pub fn start(&self) -> u64 {
@@ -32,47 +45,112 @@ impl SourcePositions {
     }
 }
 
+/// Returns the name under which the position of a split is stored.
+fn split_name(source: &str, split: &str) -> String {
+    format!("{source}#{split}")
+}
+
+/// Returns the positions of the splits of `source` that all partitions have. A split that some have was
+/// begun, but no row of it was appended: its position is in all partitions before its first row is in one.
+pub(super) fn split_positions(core: &Core, source: &str) -> SplitPositions {
+    let prefix = split_name(source, "");
+    let views: Vec<_> = core.partitions().iter().map(Partition::view).collect();
+    let names = views.iter().flat_map(|view| view.sources.keys());
+    let splits: BTreeSet<String> =
+        names.filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect();
+    let positions = splits.into_iter().map(|split| {
+        let positions = SourcePositions::read(core, &split_name(source, &split));
+        (split, positions)
+    });
+    positions.filter(|(_, found)| found.known).map(|(split, found)| (split, found.start())).collect()
+}
+
 /// Sends everything that `source` returns, up to its end or until sources stop. `stream` is the stream of
 /// rejected rows that name none.
 pub(super) fn append_source(
     core: &Arc<Core>,
     source: &mut dyn Source,
-    positions: &SourcePositions,
+    name: &str,
     stream: &str,
 ) -> Result<()> {
-    let mut appender = SourceAppender { core, positions, stream, appended: positions.by_partition.clone() };
-    let mut end = positions.start();
-    while let Some(batch) = source.next(core.clock.now())? {
-        end = batch.position;
-        appender.append(batch)?;
-        if core.sources_stopping() {
-            return Ok(());
+    let (sender, receiver) = crossbeam_channel::bounded(ACKNOWLEDGEMENTS_MAX);
+    std::thread::scope(|scope| {
+        scope.spawn(|| acknowledge_durable(core, &receiver));
+        let mut appender =
+            SourceAppender { core, name, stream, splits: HashMap::new(), acknowledgements: sender };
+        let mut end = None;
+        while let Some(batch) = source.next(core.clock.now())? {
+            report_health(core, name, &source.health());
+            end = batch.split.is_none().then_some(batch.position);
+            appender.append(batch)?;
+            if core.sources_stopping() {
+                return Ok(());
+            }
+        }
+        appender.end(end)
+    })
+}
+
+fn report_health(core: &Core, name: &str, health: &ConnectorHealth) {
+    match health {
+        ConnectorHealth::Working => core.health.clear_problem_of("sources", name),
+        ConnectorHealth::Degraded(problem) => {
+            core.health.report_problem_of("sources", name, format!("{name}: {problem}"));
         }
     }
-    appender.end(end)
+}
+
+/// Records of a batch, and who waits for them to be durable.
+type PendingAcknowledgement = (Vec<(PartitionId, Offset)>, Acknowledgement);
+
+/// Tells sources that their rows are durable, in the order of the batches.
+fn acknowledge_durable(core: &Core, pending: &Receiver<PendingAcknowledgement>) {
+    let durability = core.deployment.settings.durability;
+    for (records, acknowledgement) in pending {
+        let synced = records.iter().try_for_each(|(p, offset)| core.log.sync(*p, *offset, durability));
+        acknowledgement.complete(synced);
+    }
 }
 
 /// Appends the rows of one source. Each record has the source's name and position, so that a partition never
 /// takes a row twice and none is skipped after a crash.
 struct SourceAppender<'a> {
     core: &'a Arc<Core>,
-    positions: &'a SourcePositions,
+    name: &'a str,
     stream: &'a str,
-    /// Position in the last record of each partition.
-    appended: Vec<u64>,
+    splits: HashMap<Option<Arc<str>>, SplitAppender>,
+    acknowledgements: Sender<PendingAcknowledgement>,
+}
+
+/// How far a split has come.
+struct SplitAppender {
+    positions: SourcePositions,
+    /// Position in the last record of each partition, and when that was appended.
+    appended: Vec<(u64, Duration)>,
 }
 
 impl SourceAppender<'_> {
-    fn append(&mut self, batch: SourceBatch) -> Result<()> {
+    fn append(&mut self, mut batch: SourceBatch) -> Result<()> {
+        let acknowledgement = batch.acknowledge.take();
+        let records = match (&batch.split, &acknowledgement) {
+            (None, Some(_)) => self.append_rows(batch)?,
+            _ => self.append_positioned(batch)?,
+        };
+        if let Some(acknowledgement) = acknowledgement {
+            // the receiver ends after the sender
+            let _ = self.acknowledgements.send((records, acknowledgement));
+        }
+        Ok(())
+    }
+
+    /// Appends rows of a source that counts nothing.
+    fn append_rows(&self, batch: SourceBatch) -> Result<Vec<(PartitionId, Offset)>> {
         let core = self.core;
-        let mut rejected = self.rejected_rows(&batch, &core.deployment.partitioner);
-        rejected.values().flatten().for_each(|row| core.source_rejections.add(&self.positions.name, row));
-        let mut split = batch.rows.split_from(
-            &batch.row_numbers,
-            &self.positions.by_partition,
-            &core.deployment.partitioner,
-        )?;
-        for (p, rows) in split.drain(..).enumerate() {
+        let everything = vec![0; core.partitions().len()];
+        let mut rejected = self.rejected_rows(&batch, self.name, &everything);
+        let split = batch.rows.split(&core.deployment.partitioner)?;
+        let mut records = vec![];
+        for (p, rows) in split.into_iter().enumerate() {
             let rejected = rejected.remove(&p).unwrap_or_default();
             if rows.is_none() && rejected.is_empty() {
                 continue;
@@ -80,50 +158,120 @@ impl SourceAppender<'_> {
             let rows = rows.unwrap_or_default();
             core.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
             let events = Events { parts: rows.parts, order: rows.order, rejected, ..Events::default() };
-            self.append_record(p, batch.position, events)?;
+            let receipt = append_with_retry(core, p, || Entry::Events(events.clone()))?;
+            records.push((PartitionId(p as u32), receipt.offset));
         }
-        Ok(())
+        Ok(records)
     }
 
-    /// Stores the final position in every partition.
-    fn end(&mut self, position: u64) -> Result<()> {
-        for p in 0..self.appended.len() {
-            if self.appended[p] < position {
-                self.append_record(p, position, Events::default())?;
+    /// Appends rows together with the position behind them.
+    fn append_positioned(&mut self, batch: SourceBatch) -> Result<Vec<(PartitionId, Offset)>> {
+        let core = self.core;
+        let split = batch.split.clone();
+        if !self.splits.contains_key(&split) {
+            let begun = self.begin_split(&batch)?;
+            self.splits.insert(split.clone(), begun);
+        }
+        let Some(of) = self.splits.get(&split) else { return Ok(vec![]) };
+        let mut rejected = self.rejected_rows(&batch, &of.positions.name, &of.positions.by_partition);
+        let rows = batch.rows.split_from(
+            &batch.row_numbers,
+            &of.positions.by_partition,
+            &core.deployment.partitioner,
+        )?;
+        let now = core.clock.monotonic();
+        let mut records = vec![];
+        for (p, rows) in rows.into_iter().enumerate() {
+            let rejected = rejected.remove(&p).unwrap_or_default();
+            let is_empty = rows.is_none() && rejected.is_empty();
+            let lags = split.is_some()
+                && of.appended[p].0 < batch.position
+                && now.saturating_sub(of.appended[p].1) >= POSITION_LAG;
+            if is_empty && !lags {
+                continue;
+            }
+            let rows = rows.unwrap_or_default();
+            core.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            let events = Events { parts: rows.parts, order: rows.order, rejected, ..Events::default() };
+            let offset = append_record(core, &of.positions.name, p, batch.position, events)?;
+            records.push((PartitionId(p as u32), offset, (batch.position, now)));
+        }
+        let Some(of) = self.splits.get_mut(&split) else { return Ok(vec![]) };
+        records.iter().for_each(|(p, _, appended)| of.appended[p.0 as usize] = *appended);
+        Ok(records.into_iter().map(|(p, offset, _)| (p, offset)).collect())
+    }
+
+    /// Begins a split. One that does not start at 0 gets its first position in all partitions, durably, so that
+    /// a crash does not take it for one that starts at 0.
+    fn begin_split(&self, batch: &SourceBatch) -> Result<SplitAppender> {
+        let core = self.core;
+        let name = match &batch.split {
+            Some(split) => split_name(self.name, split),
+            None => self.name.to_owned(),
+        };
+        let mut positions = SourcePositions::read(core, &name);
+        let rejected = batch.rejected.iter().map(|bad| bad.origin.number).min();
+        let first = batch.row_numbers.first().copied().into_iter().chain(rejected).min();
+        let first = first.unwrap_or(batch.position);
+        if batch.split.is_some() && !positions.known && first > 0 {
+            for p in 0..core.partitions().len() {
+                let offset = append_record(core, &name, p, first, Events::default())?;
+                core.log.sync(PartitionId(p as u32), offset, core.deployment.settings.durability)?;
+            }
+            positions.by_partition.fill(first);
+        }
+        let appended = positions.by_partition.iter().map(|position| (*position, Duration::ZERO)).collect();
+        Ok(SplitAppender { positions, appended })
+    }
+
+    /// Stores the final position of a source without splits in every partition.
+    fn end(&mut self, position: Option<u64>) -> Result<()> {
+        let (Some(position), Some(of)) = (position, self.splits.get(&None)) else { return Ok(()) };
+        for (p, (appended, _)) in of.appended.iter().enumerate() {
+            if *appended < position {
+                append_record(self.core, &of.positions.name, p, position, Events::default())?;
             }
         }
         Ok(())
     }
 
-    fn append_record(&mut self, p: usize, position: u64, events: Events) -> Result<()> {
-        let events = Events { source: Some((self.positions.name.clone(), position)), ..events };
-        append_with_retry(self.core, p, || Entry::Events(events.clone()))?;
-        self.appended[p] = position;
-        Ok(())
-    }
-
     /// Groups bad rows by the partition whose ledger counts them.
-    fn rejected_rows(&self, batch: &SourceBatch, homes: &Partitioner) -> HashMap<usize, Vec<RejectedRow>> {
+    fn rejected_rows(
+        &self,
+        batch: &SourceBatch,
+        name: &str,
+        positions: &[u64],
+    ) -> HashMap<usize, Vec<RejectedRow>> {
+        let homes = &self.core.deployment.partitioner;
         let mut rejected: HashMap<usize, Vec<RejectedRow>> = HashMap::new();
         for bad in &batch.rejected {
             let stream = bad.stream.as_deref().unwrap_or(self.stream);
             let p = homes.for_stream(stream).0 as usize;
-            if bad.origin.number >= self.positions.by_partition[p] {
-                rejected.entry(p).or_default().push(RejectedRow {
+            if bad.origin.number >= positions[p] {
+                let row = RejectedRow {
                     stream: stream.to_owned(),
                     kind: "malformed".into(),
                     reason: bad.message.clone(),
                     raw: bad.text.clone(),
-                    origin: format!("{}:{}", self.positions.name, bad.origin.number + 1),
-                });
+                    origin: format!("{name}:{}", bad.origin.number + 1),
+                };
+                self.core.source_rejections.add(self.name, &row);
+                rejected.entry(p).or_default().push(row);
             }
         }
         rejected
     }
 }
 
-/// Retries until the log accepts the entry: a file source can wait for a full disk or a busy partition.
-pub(super) fn append_with_retry(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) -> Result<()> {
+fn append_record(core: &Arc<Core>, name: &str, p: usize, position: u64, events: Events) -> Result<Offset> {
+    let events = Events { source: Some((name.to_owned(), position)), ..events };
+    Ok(append_with_retry(core, p, || Entry::Events(events.clone()))?.offset)
+}
+
+/// Retries until the log accepts the entry: a source or sink can wait for a full disk or a busy partition.
+///
+/// Errors: why the log never takes the entry, or sources stop.
+pub fn append_with_retry(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) -> Result<AppendReceipt> {
     let partition = &core.partitions()[p];
     debug_assert_eq!(partition.id, PartitionId(p as u32));
     loop {
@@ -135,7 +283,7 @@ pub(super) fn append_with_retry(core: &Arc<Core>, p: usize, entry: impl Fn() -> 
             // the next entry has a later position in the source: it must not be in the log without this one
             .and_then(Ticket::wait_assigned);
         match result {
-            Ok(_) => return Ok(()),
+            Ok(receipt) => return Ok(receipt),
             Err(e) if !e.kind().is_retryable() || core.sources_stopping() => return Err(e),
             Err(e) => {
                 tracing::debug!(partition = p, error = %e, "a source waits");

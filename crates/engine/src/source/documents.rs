@@ -78,11 +78,12 @@ fn append_documents(
     documents: Bytes,
 ) -> Result<()> {
     let source = Some((source.to_owned(), position));
-    append_with_retry(core, p, || Entry::LoadDocuments {
+    let load = || Entry::LoadDocuments {
         source: source.clone(),
         collection: collection.to_owned(),
         documents: documents.clone(),
-    })
+    };
+    append_with_retry(core, p, load).map(drop)
 }
 
 /// Calls `each` with the documents of a file, in order; invalid lines are skipped.

@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tidemill_connect::{MergedSource, Source};
+use tidemill_connect::{Catalog, ConnectorConfig, ConnectorContext, MergedSource, Source};
 use tidemill_files::{Dialect, FileInput, FileSource, Format, ReadOptions};
-use tidemill_flow::catalog;
+use tidemill_flow::io::connector::Direction;
 use tidemill_flow::io::file::{FileMapper, FileSource as FileSourceConfig};
+use tidemill_flow::{Connectors, catalog};
 use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
 
+use super::append::{SourcePositions, split_positions};
 use super::reshape::ReshapedSource;
 use crate::app::{App, SourceConfig, SourceFormat};
+use crate::connectors::ConnectorNames;
 use crate::core::Core;
 use crate::queries::QueryFile;
 use crate::queries::files::{file_format, file_path};
@@ -26,8 +29,19 @@ pub(super) enum SourceSpec {
     Configured(SourceConfig),
     /// `@source(type='file')`.
     File(FileSourceSpec),
+    /// Connector to another system.
+    Connector(ConnectorSpec),
     /// Several of a file with `@app:playback`, which are merged by time as in `tidemill replay`.
     Merged { name: String, files: Vec<FileSourceSpec> },
+}
+
+/// Connector that an annotation names.
+pub(super) struct ConnectorSpec {
+    name: String,
+    stream: catalog::Stream,
+    dir: PathBuf,
+    config: ConnectorConfig,
+    catalog: Arc<Catalog>,
 }
 
 /// File that an annotation names.
@@ -51,6 +65,23 @@ pub(super) fn of_app(core: &Core) -> Vec<SourceSpec> {
         } else {
             specs.extend(files.drain(..).map(SourceSpec::File));
         }
+        specs.extend(connectors_of_file(&core.deployment.app, file).into_iter().map(SourceSpec::Connector));
+    }
+    specs
+}
+
+fn connectors_of_file(app: &App, file: &QueryFile) -> Vec<ConnectorSpec> {
+    let Connectors::Catalog(catalog) = app.registry().connectors().clone() else { return vec![] };
+    let streams = file.plan.catalog.streams();
+    let mut names = ConnectorNames::default();
+    let mut specs = vec![];
+    for connector in &file.plan.connectors {
+        let Direction::In(config) = &connector.direction else { continue };
+        let stream = streams[connector.stream].clone();
+        // the position belongs to this place in the app: changed options do not begin anew
+        let name = names.unique(format!("{}: {} to {}", file.name, config.kind, stream.name));
+        let (dir, config, catalog) = (file_path(app, file, ""), config.clone(), catalog.clone());
+        specs.push(ConnectorSpec { name, stream, dir, config, catalog });
     }
     specs
 }
@@ -73,6 +104,7 @@ impl SourceSpec {
         match self {
             Self::Configured(config) => &config.name,
             Self::File(file) => &file.name,
+            Self::Connector(connector) => &connector.name,
             Self::Merged { name, .. } => name,
         }
     }
@@ -82,15 +114,18 @@ impl SourceSpec {
         match self {
             Self::Configured(config) => config.stream.as_deref().unwrap_or_default(),
             Self::File(file) => &file.stream.name,
+            Self::Connector(connector) => &connector.stream.name,
             Self::Merged { .. } => "",
         }
     }
 
-    /// Opens the source at a position.
+    /// Opens the source where it stopped.
     ///
     /// Errors: the stream is not declared; those of [`FileSource::open`].
-    pub fn open(&self, core: &Core, start: u64) -> Result<Box<dyn Source>> {
+    pub fn open(&self, core: &Core) -> Result<Box<dyn Source>> {
+        let start = SourcePositions::read(core, self.name()).start();
         match self {
+            Self::Connector(connector) => connector.open(core),
             Self::Configured(config) => Ok(Box::new(open_configured(core, config, start)?)),
             Self::File(file) => file.open(core, start),
             Self::Merged { name, files } => {
@@ -131,10 +166,31 @@ fn declared_stream(core: &Core, source: &str, name: &str) -> Result<Arc<StreamSc
     })
 }
 
+impl ConnectorSpec {
+    fn open(&self, core: &Core) -> Result<Box<dyn Source>> {
+        let stream = declared_stream(core, &self.name, &self.stream.name)?;
+        let message_schema = Arc::new(attributes_of(&self.stream, &stream)?);
+        let reshaped = message_schema.fields != stream.fields;
+        let context = ConnectorContext {
+            name: self.name.clone(),
+            app: core.deployment.app.name.clone(),
+            schema: message_schema,
+            dir: self.dir.clone(),
+        };
+        let starts = split_positions(core, &self.name);
+        let opened = self.catalog.open_source(&self.config, &context, starts);
+        let source = opened.map_err(|e| Error::invalid(format!("source {}: {e}", self.name)))?;
+        if reshaped {
+            return Ok(Box::new(ReshapedSource::new(source, stream)));
+        }
+        Ok(Box::new(source))
+    }
+}
+
 impl FileSourceSpec {
     fn open(&self, core: &Core, start: u64) -> Result<Box<dyn Source>> {
         let stream = declared_stream(core, &self.name, &self.stream.name)?;
-        let in_file = Arc::new(self.stream_in_file(&stream)?);
+        let in_file = Arc::new(attributes_of(&self.stream, &stream)?);
         let options = ReadOptions {
             batch_rows: BATCH_ROWS,
             complete: matches!(self.config.mapper, FileMapper::Json { complete: true }),
@@ -150,15 +206,14 @@ impl FileSourceSpec {
         }
         Ok(Box::new(source))
     }
+}
 
-    /// Returns the schema of the file: the attributes of the app's stream. Those are fields of the engine's
-    /// stream, which may have others and another order.
-    fn stream_in_file(&self, stream: &StreamSchema) -> Result<StreamSchema> {
-        let field = |name: &String| stream.require_field(name).map(|index| stream.fields[index].clone());
-        let attributes = self.stream.attributes.iter();
-        let fields = attributes.map(|(name, _)| field(name)).collect::<Result<Vec<_>>>()?;
-        let time = stream.time.map(|index| &stream.fields[index].name);
-        let time = time.and_then(|time| fields.iter().position(|field| field.name == *time));
-        Ok(StreamSchema { name: stream.name.clone(), fields, key: None, id: vec![], time })
-    }
+/// Returns the schema of what comes in: the attributes of the app's stream. Those are fields of the engine's
+/// stream, which may have others and another order.
+fn attributes_of(of_app: &catalog::Stream, stream: &StreamSchema) -> Result<StreamSchema> {
+    let field = |name: &String| stream.require_field(name).map(|index| stream.fields[index].clone());
+    let fields = of_app.attributes.iter().map(|(name, _)| field(name)).collect::<Result<Vec<_>>>()?;
+    let time = stream.time.map(|index| &stream.fields[index].name);
+    let time = time.and_then(|time| fields.iter().position(|field| field.name == *time));
+    Ok(StreamSchema { name: stream.name.clone(), fields, key: None, id: vec![], time })
 }

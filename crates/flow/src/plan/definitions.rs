@@ -14,6 +14,7 @@ use crate::explain::InputText;
 use crate::io;
 use crate::named_window::NamedWindowPlan;
 use crate::query_input::make_window;
+use crate::registry::Connectors;
 use crate::scope::StreamScope;
 use crate::table;
 
@@ -45,10 +46,22 @@ impl Planner<'_> {
                 let stream = self.plan.catalog.define(Stream { name, attributes, span: d.id.span })?;
                 annotations::check_stream(&d.annotations)?;
                 let app = self.plan.name.clone();
-                self.plan.sources.extend(io::sources(&d.annotations, stream, &called)?);
-                self.plan.sinks.extend(io::sinks(&d.annotations, stream, &called, &columns, app.as_deref())?);
-                self.plan.file_sources.extend(io::file::sources(&d.annotations, stream, &columns)?);
-                self.plan.file_sinks.extend(io::file::sinks(&d.annotations, stream)?);
+                let connectors = self.registry.connectors();
+                self.plan.sources.extend(io::sources(&d.annotations, stream, &called, connectors)?);
+                let sinks = io::sinks(&d.annotations, stream, &called, &columns, app.as_deref(), connectors)?;
+                self.plan.sinks.extend(sinks);
+                match connectors {
+                    Connectors::Ignored => {}
+                    Connectors::Refused | Connectors::Catalog(_) => {
+                        self.plan.file_sources.extend(io::file::sources(&d.annotations, stream, &columns)?);
+                        self.plan.file_sinks.extend(io::file::sinks(&d.annotations, stream)?);
+                    }
+                }
+                if let Connectors::Catalog(catalog) = connectors {
+                    let stream =
+                        io::connector::ConnectedStream { index: stream, name: &called, attributes: &columns };
+                    self.plan.connectors.extend(io::connector::compile(&d.annotations, &stream, catalog)?);
+                }
                 Ok(())
             }
             Definition::Trigger(d) => {

@@ -56,6 +56,8 @@ pub struct AppPlan {
     pub file_sources: Vec<io::file::FileSource>,
     /// File sinks; the caller that runs the app writes the files.
     pub file_sinks: Vec<io::file::FileSink>,
+    /// Connections to other systems, which the caller that runs the app drives.
+    pub connectors: Vec<io::connector::Connector>,
     /// Named windows, in source order.
     pub windows: Vec<NamedWindowPlan>,
     /// Functions and aggregates available to on-demand queries.
@@ -172,6 +174,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             sinks: vec![],
             file_sources: vec![],
             file_sinks: vec![],
+            connectors: vec![],
             triggers: vec![],
             limits: Limits::default(),
         },

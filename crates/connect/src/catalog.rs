@@ -1,0 +1,271 @@
+//! All types of connectors and mappers that a program has.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidemill_types::{StreamSchema, did_you_mean};
+
+use crate::config::{ConnectorConfig, MapperConfig};
+use crate::connector_sink::{ConnectorSink, SinkConnector};
+use crate::connector_source::{ConnectorSource, SourceConnector, SplitPositions};
+use crate::mapper::{SinkMapper, SinkMapperType, SourceMapper, SourceMapperType, default_mapper};
+use crate::options::{OptionError, OptionPlace, OptionSpec, Options};
+
+/// What a connector promises about each event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeliveryGuarantee {
+    /// Once, also after crashes of either side.
+    ExactlyOnce,
+    /// At least once: after a crash or a lost connection some events come again.
+    AtLeastOnce,
+    /// At most once: the protocol has no acknowledgement, so events are lost while nobody listens.
+    AtMostOnce,
+}
+
+impl DeliveryGuarantee {
+    /// Returns its name in lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ExactlyOnce => "exactly once",
+            Self::AtLeastOnce => "at least once",
+            Self::AtMostOnce => "at most once",
+        }
+    }
+}
+
+/// What a connector knows about the place where it is used.
+#[derive(Debug, Clone)]
+pub struct ConnectorContext {
+    /// Name of the connector, which stays the same over restarts.
+    pub name: String,
+    /// Name of the app.
+    pub app: String,
+    /// Events of the stream.
+    pub schema: Arc<StreamSchema>,
+    /// Directory at which relative paths start.
+    pub dir: PathBuf,
+}
+
+/// Type of source.
+pub trait SourceType: Send + Sync {
+    /// Returns the name that users write.
+    fn name(&self) -> &'static str;
+    /// Returns its purpose in one sentence.
+    fn summary(&self) -> &'static str;
+    /// Returns all options that it takes.
+    fn options(&self) -> &'static [OptionSpec];
+    /// Returns what it promises.
+    fn guarantee(&self) -> DeliveryGuarantee;
+    /// Creates a source, without connecting.
+    ///
+    /// Errors: options that make no sense together.
+    fn create(
+        &self,
+        options: &Options,
+        context: &ConnectorContext,
+    ) -> Result<Box<dyn SourceConnector>, OptionError>;
+}
+
+/// Type of sink.
+pub trait SinkType: Send + Sync {
+    /// Returns the name that users write.
+    fn name(&self) -> &'static str;
+    /// Returns its purpose in one sentence.
+    fn summary(&self) -> &'static str;
+    /// Returns all options that it takes.
+    fn options(&self) -> &'static [OptionSpec];
+    /// Returns what it promises.
+    fn guarantee(&self) -> DeliveryGuarantee;
+    /// Returns whether it sends messages, which a mapper makes; otherwise it takes rows.
+    fn takes_messages(&self) -> bool {
+        true
+    }
+    /// Creates a sink, without connecting.
+    ///
+    /// Errors: options that make no sense together.
+    fn create(
+        &self,
+        options: &Options,
+        context: &ConnectorContext,
+    ) -> Result<Box<dyn SinkConnector>, OptionError>;
+}
+
+/// Connector and mapper of a source.
+pub type SourceParts = (Box<dyn SourceConnector>, Box<dyn SourceMapper>);
+
+/// Types of connectors and mappers by name.
+#[derive(Clone, Default)]
+pub struct Catalog {
+    sources: BTreeMap<&'static str, Arc<dyn SourceType>>,
+    sinks: BTreeMap<&'static str, Arc<dyn SinkType>>,
+    source_mappers: BTreeMap<&'static str, Arc<dyn SourceMapperType>>,
+    sink_mappers: BTreeMap<&'static str, Arc<dyn SinkMapperType>>,
+    /// Types of other systems that there are not here, and what to use instead.
+    unavailable: BTreeMap<&'static str, &'static str>,
+}
+
+impl std::fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Catalog")
+            .field("sources", &self.sources.keys())
+            .field("sinks", &self.sinks.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Catalog {
+    /// Adds a type of source.
+    pub fn add_source(&mut self, source: impl SourceType + 'static) -> &mut Self {
+        self.sources.insert(source.name(), Arc::new(source));
+        self
+    }
+
+    /// Adds a type of sink.
+    pub fn add_sink(&mut self, sink: impl SinkType + 'static) -> &mut Self {
+        self.sinks.insert(sink.name(), Arc::new(sink));
+        self
+    }
+
+    /// Adds a mapper of messages that arrive.
+    pub fn add_source_mapper(&mut self, mapper: impl SourceMapperType + 'static) -> &mut Self {
+        self.source_mappers.insert(mapper.name(), Arc::new(mapper));
+        self
+    }
+
+    /// Adds a mapper of messages that leave.
+    pub fn add_sink_mapper(&mut self, mapper: impl SinkMapperType + 'static) -> &mut Self {
+        self.sink_mappers.insert(mapper.name(), Arc::new(mapper));
+        self
+    }
+
+    /// Adds a type that other systems have and this one has not, with what to use instead.
+    pub fn add_unavailable(&mut self, name: &'static str, instead: &'static str) -> &mut Self {
+        self.unavailable.insert(name, instead);
+        self
+    }
+
+    /// Returns the types of sources, by name.
+    pub fn sources(&self) -> impl Iterator<Item = &dyn SourceType> {
+        self.sources.values().map(|source| &**source)
+    }
+
+    /// Returns the types of sinks, by name.
+    pub fn sinks(&self) -> impl Iterator<Item = &dyn SinkType> {
+        self.sinks.values().map(|sink| &**sink)
+    }
+
+    /// Returns the mappers of messages that arrive, by name.
+    pub fn source_mappers(&self) -> impl Iterator<Item = &dyn SourceMapperType> {
+        self.source_mappers.values().map(|mapper| &**mapper)
+    }
+
+    /// Returns the mappers of messages that leave, by name.
+    pub fn sink_mappers(&self) -> impl Iterator<Item = &dyn SinkMapperType> {
+        self.sink_mappers.values().map(|mapper| &**mapper)
+    }
+
+    /// Creates the connector and the mapper of a source.
+    ///
+    /// Errors: an unknown type, wrong options.
+    pub fn create_source(
+        &self,
+        config: &ConnectorConfig,
+        context: &ConnectorContext,
+    ) -> Result<SourceParts, OptionError> {
+        let kind = self.find(&self.sources, "source", &config.kind)?;
+        let options =
+            Options::check(kind.options(), &config.options, &format!("the source `{}`", kind.name()))?;
+        let connector = kind.create(&options, context)?;
+        let mapper = config.mapper.clone().unwrap_or_else(default_mapper);
+        if let Some(payload) = mapper.payload.first() {
+            let message = format!("a source reads `@attributes`, not `@payload` (`{}`)", payload.text);
+            return Err(OptionError { place: OptionPlace::Payload, message, expected: vec![] });
+        }
+        let kind = self.find(&self.source_mappers, "mapper", &mapper.kind).map_err(OptionError::of_mapper)?;
+        let options = mapper_options(&mapper, kind.options())?;
+        Ok((connector, kind.create(&options, &mapper.attributes, &context.schema)?))
+    }
+
+    /// Opens a source that continues at `starts`.
+    ///
+    /// Errors: those of [`Self::create_source`].
+    pub fn open_source(
+        &self,
+        config: &ConnectorConfig,
+        context: &ConnectorContext,
+        starts: SplitPositions,
+    ) -> Result<ConnectorSource, OptionError> {
+        let (connector, mapper) = self.create_source(config, context)?;
+        Ok(ConnectorSource::start(&context.name, connector, mapper, context.schema.clone(), starts))
+    }
+
+    /// Creates a sink, without connecting.
+    ///
+    /// Errors: an unknown type, wrong options.
+    pub fn open_sink(
+        &self,
+        config: &ConnectorConfig,
+        context: &ConnectorContext,
+    ) -> Result<ConnectorSink, OptionError> {
+        let kind = self.find(&self.sinks, "sink", &config.kind)?;
+        let options =
+            Options::check(kind.options(), &config.options, &format!("the sink `{}`", kind.name()))?;
+        let connector = kind.create(&options, context)?;
+        let mapper = match (&config.mapper, kind.takes_messages()) {
+            (Some(_), false) => {
+                let message =
+                    format!("the sink `{}` takes rows and has no mapper; remove `@map`", kind.name());
+                return Err(OptionError { place: OptionPlace::Mapper, message, expected: vec![] });
+            }
+            (None, false) => None,
+            (mapper, true) => {
+                Some(self.create_sink_mapper(&mapper.clone().unwrap_or_else(default_mapper), context)?)
+            }
+        };
+        Ok(ConnectorSink::new(context.name.clone(), connector, mapper))
+    }
+
+    /// Creates a mapper of messages that leave.
+    ///
+    /// Errors: an unknown type, wrong options.
+    pub fn create_sink_mapper(
+        &self,
+        config: &MapperConfig,
+        context: &ConnectorContext,
+    ) -> Result<Box<dyn SinkMapper>, OptionError> {
+        if !config.attributes.is_empty() {
+            let message = "a sink writes `@payload`, not `@attributes`".to_owned();
+            return Err(OptionError { place: OptionPlace::Attribute(0), message, expected: vec![] });
+        }
+        let kind = self.find(&self.sink_mappers, "mapper", &config.kind).map_err(OptionError::of_mapper)?;
+        kind.create(&mapper_options(config, kind.options())?, &config.payload, &context.schema)
+    }
+
+    fn find<'c, T: ?Sized>(
+        &self,
+        all: &'c BTreeMap<&'static str, Arc<T>>,
+        what: &str,
+        name: &str,
+    ) -> Result<&'c T, OptionError> {
+        if let Some(found) = all.get(name).or_else(|| {
+            let same = all.keys().find(|known| known.eq_ignore_ascii_case(name));
+            same.and_then(|known| all.get(known))
+        }) {
+            return Ok(found);
+        }
+        Err(OptionError::connector(match self.unavailable.get(name) {
+            Some(instead) => format!("there is no {what} `{name}` here: {instead}"),
+            None => {
+                let known: Vec<&str> = all.keys().copied().collect();
+                let hint = did_you_mean(name, known.iter().copied());
+                format!("unknown {what} `{name}`{hint}")
+            }
+        }))
+    }
+}
+
+fn mapper_options(config: &MapperConfig, specs: &'static [OptionSpec]) -> Result<Options, OptionError> {
+    let what = format!("the mapper `{}`", config.kind);
+    Options::check(specs, &config.options, &what).map_err(OptionError::of_mapper)
+}

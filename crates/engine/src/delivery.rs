@@ -1,0 +1,143 @@
+//! Delivery of events to other systems: the loop of the thread that each sink of a connector has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemill_connect::{Backoff, ConnectorSink, DeliveryProgress, OnError, RefusedRow};
+use tidemill_log::Durability;
+use tidemill_types::{Error, EventId, Offset, PartitionId, Result, event_json};
+
+use crate::core::Core;
+use crate::entry::{Entry, Events, RejectedRow, UNDELIVERED};
+use crate::sinks::{DeliverySink, DueEvents};
+use crate::source::append_with_retry;
+
+/// Events of one delivery.
+const ROWS_MAX: usize = 8192;
+/// How often the progress of deliveries is stored.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How often [`wait_drained`] looks.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// Area of the problems of sinks.
+const AREA: &str = "sinks";
+
+/// Loop of the thread that delivers the events of a sink, until it is stopped.
+pub fn run(core: &Arc<Core>, sink: &DeliverySink) {
+    let Some(mut connector) = sink.take_connector() else { return };
+    let mut backoff = Backoff::default();
+    let mut stored_at = core.clock.monotonic();
+    while !sink.is_stopped() {
+        match deliver_next(core, sink, &mut connector) {
+            Ok(true) => {
+                backoff.reset();
+                if sink.set_problem(None).is_some() {
+                    core.health.clear_problem_of(AREA, sink.name());
+                }
+            }
+            Ok(false) => sink.wait_for_events(),
+            Err(_) if sink.is_stopped() => break,
+            Err(e) => {
+                let problem = format!("{}: {e}; the events wait and the sink is tried again", sink.name());
+                core.health.report_problem_of(AREA, sink.name(), problem);
+                sink.set_problem(Some(e.to_string()));
+                pause(sink, backoff.next_delay());
+            }
+        }
+        let now = core.clock.monotonic();
+        if now.saturating_sub(stored_at) >= PROGRESS_INTERVAL {
+            stored_at = now;
+            let stored = sink.queue().store_progress();
+            core.health.record_outcome("sink progress", stored);
+        }
+    }
+    connector.close();
+}
+
+/// Waits until no events wait, as long as the other side takes them.
+///
+/// Errors: the other side does not take them, or the engine stops.
+pub fn wait_drained(core: &Core, sink: &DeliverySink) -> Result<()> {
+    loop {
+        let waiting = sink.queue().waiting();
+        if waiting == 0 {
+            return Ok(());
+        }
+        if sink.problem().is_some() || core.is_stopping() {
+            return Err(Error::unavailable(format!("sink {}: {waiting} events wait", sink.name())));
+        }
+        core.clock.sleep(DRAIN_POLL);
+    }
+}
+
+fn pause(sink: &DeliverySink, delay: Duration) {
+    tidemill_connect::runtime().block_on(async {
+        // either way the pause is over
+        let _ = tokio::time::timeout(delay, sink.stopped()).await;
+    });
+}
+
+/// Delivers the oldest events. Returns whether there were some.
+fn deliver_next(core: &Arc<Core>, sink: &DeliverySink, connector: &mut ConnectorSink) -> Result<bool> {
+    if let Some(known) = connector.connect(sink.stopped())? {
+        sink.queue().set_known(known);
+    }
+    let Some(due) = sink.queue().due(ROWS_MAX)? else { return Ok(false) };
+    ensure_durable(core, &due)?;
+    let mut progress = DeliveryProgress::default();
+    let mut result = connector.deliver(&due.rows, &due.ids, &mut progress, sink.stopped());
+    progress.refused.sort_by_key(|refused| refused.row);
+    if sink.on_error() == OnError::Wait
+        && let Some(first) = progress.refused.first()
+    {
+        progress.delivered = progress.delivered.min(first.row);
+        let (id, reason) = (&due.ids[first.row], &first.reason);
+        result = Err(Error::invalid(format!("event {id} was refused: {reason}")));
+    }
+    let refused = progress.refused.partition_point(|refused| refused.row < progress.delivered);
+    keep_refused(core, sink, &due, &progress.refused[..refused])?;
+    sink.queue().mark_delivered(progress.delivered, refused)?;
+    result.map(|()| true)
+}
+
+/// Stores refused events, with the reasons, in `system.rejected`.
+fn keep_refused(
+    core: &Arc<Core>,
+    sink: &DeliverySink,
+    due: &DueEvents,
+    refused: &[RefusedRow],
+) -> Result<()> {
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let rows = refused.iter().map(|refused| {
+        let event = event_json(sink.schema(), &due.rows, refused.row);
+        let event = serde_json::Value::Object(event).to_string();
+        let id = &due.ids[refused.row];
+        tracing::error!(sink = sink.name(), %id, event, "the event was refused: {}", refused.reason);
+        RejectedRow {
+            stream: sink.schema().name.clone(),
+            kind: UNDELIVERED.into(),
+            reason: refused.reason.clone(),
+            raw: event,
+            origin: format!("{}: {id}", sink.name()),
+        }
+    });
+    let events = Events { rejected: rows.collect(), ..Events::default() };
+    let home = core.deployment.partitioner.for_stream(&sink.schema().name).0 as usize;
+    append_with_retry(core, home, || Entry::Events(events.clone())).map(drop)
+}
+
+/// An event that left must not be lost by the log: its offset, and so its id, would be given to another one.
+fn ensure_durable(core: &Core, due: &DueEvents) -> Result<()> {
+    let mut last: BTreeMap<PartitionId, Offset> = BTreeMap::new();
+    for EventId { partition, offset, .. } in &due.ids {
+        last.insert(*partition, *offset);
+    }
+    for (partition, offset) in last {
+        if core.log.durable(partition) <= offset {
+            core.log.sync(partition, offset, Durability::Fsync)?;
+        }
+    }
+    Ok(())
+}

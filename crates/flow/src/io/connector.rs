@@ -1,0 +1,226 @@
+//! Compilation of `@source` and `@sink` of connectors to other systems.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidemill_connect::{
+    Catalog, ConnectorConfig, ConnectorContext, Distribution, MapperConfig, NamedText, OnError, OptionError,
+    OptionPlace,
+};
+use tidemill_lang::siddhi::ast::{Annotation, Element};
+use tidemill_lang::{Diagnostic, Span};
+use tidemill_types::{Field, StreamSchema};
+
+use super::{DistributionStrategy, SINKS, SOURCES, file, one_of, strategy};
+use crate::catalog::Attributes;
+
+/// Connection of a stream with another system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connector {
+    /// Index of the stream.
+    pub stream: usize,
+    /// Whether events come in or go out.
+    pub direction: Direction,
+}
+
+/// Direction of a connector, with its configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Direction {
+    /// Events come in.
+    In(ConnectorConfig),
+    /// Events go out.
+    Out(ConnectorSinkConfig),
+}
+
+/// Configuration of a sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectorSinkConfig {
+    /// One configuration for each destination.
+    pub destinations: Vec<ConnectorConfig>,
+    /// Which destinations an event goes to.
+    pub strategy: DistributionStrategy,
+    /// What happens to an event that the other side refuses.
+    pub on_error: OnError,
+}
+
+impl ConnectorSinkConfig {
+    /// Returns how events are distributed among the destinations; `None` if each gets all.
+    pub fn distribution(&self) -> Option<Distribution> {
+        match self.strategy {
+            DistributionStrategy::Broadcast => None,
+            DistributionStrategy::RoundRobin => Some(Distribution::RoundRobin),
+            DistributionStrategy::Partitioned(column) => Some(Distribution::Partitioned(column)),
+        }
+    }
+}
+
+/// Stream that is connected.
+pub struct ConnectedStream<'a> {
+    /// Its index in the plan.
+    pub index: usize,
+    /// Its name.
+    pub name: &'a str,
+    /// Its attributes.
+    pub attributes: &'a Attributes,
+}
+
+/// Compiles the connectors of a stream. Errors: an unknown type, wrong options of a connector or its mapper.
+pub fn compile(
+    annotations: &[Annotation],
+    stream: &ConnectedStream<'_>,
+    catalog: &Catalog,
+) -> Result<Vec<Connector>, Diagnostic> {
+    let mut connectors = vec![];
+    for annotation in annotations {
+        let own: &[&str] = match (annotation.is("source"), annotation.is("sink")) {
+            (true, _) => &SOURCES,
+            (_, true) => &SINKS,
+            _ => continue,
+        };
+        let Some(kind) = annotation.element("type") else { continue };
+        if own.contains(&kind.value.value.as_str()) || file::is_file(annotation) {
+            continue;
+        }
+        let context = ConnectorContext {
+            name: stream.name.to_owned(),
+            app: String::new(),
+            schema: schema(stream),
+            dir: PathBuf::new(),
+        };
+        let direction = match annotation.is("source") {
+            true => {
+                let config = config(annotation, kind, None)?;
+                catalog.create_source(&config, &context).map_err(|e| diagnostic(&e, annotation, None))?;
+                Direction::In(config)
+            }
+            false => Direction::Out(sink(annotation, kind, stream, catalog, &context)?),
+        };
+        connectors.push(Connector { stream: stream.index, direction });
+    }
+    Ok(connectors)
+}
+
+/// Returns the events of a stream as connectors see them.
+pub fn schema(stream: &ConnectedStream<'_>) -> Arc<StreamSchema> {
+    let fields = stream.attributes.iter().map(|(name, ty)| Field::new(name.clone(), *ty)).collect();
+    Arc::new(StreamSchema { name: stream.name.to_owned(), fields, key: None, id: vec![], time: None })
+}
+
+fn sink(
+    annotation: &Annotation,
+    kind: &Element,
+    stream: &ConnectedStream<'_>,
+    catalog: &Catalog,
+    context: &ConnectorContext,
+) -> Result<ConnectorSinkConfig, Diagnostic> {
+    let on_error = match annotation.element("on.error") {
+        None => OnError::default(),
+        Some(action) => {
+            OnError::parse(one_of(&OnError::ALL.map(|(name, _)| name), action)?).unwrap_or_default()
+        }
+    };
+    let distribution = annotation.nested().find(|n| n.is("distribution"));
+    let (strategy, parts) = match distribution {
+        None => (DistributionStrategy::Broadcast, vec![None]),
+        Some(distribution) => {
+            let parts: Vec<_> = distribution.nested().filter(|n| n.is("destination")).map(Some).collect();
+            if parts.is_empty() {
+                let message = "a distribution needs at least one destination";
+                return Err(
+                    Diagnostic::error("F0606", distribution.span, message).expected(["@destination(…='…')"])
+                );
+            }
+            (strategy(distribution, stream.attributes)?, parts)
+        }
+    };
+    let mut destinations = vec![];
+    for part in parts {
+        let config = config(annotation, kind, part)?;
+        catalog.open_sink(&config, context).map_err(|e| diagnostic(&e, annotation, part))?;
+        destinations.push(config);
+    }
+    Ok(ConnectorSinkConfig { destinations, strategy, on_error })
+}
+
+/// Collects what an annotation says, with the options of one destination.
+fn config(
+    annotation: &Annotation,
+    kind: &Element,
+    destination: Option<&Annotation>,
+) -> Result<ConnectorConfig, Diagnostic> {
+    let own = annotation.elements().filter(|e| !e.has_key("type") && !e.has_key("on.error"));
+    let options = options(own.chain(destination.into_iter().flat_map(Annotation::elements)))?;
+    let mut mapper = None;
+    for nested in annotation.nested().filter(|n| !n.is("distribution")) {
+        if !nested.is("map") || mapper.is_some() {
+            let message = format!("`@{}` is not expected here", nested.name.name);
+            return Err(Diagnostic::error("F0612", nested.span, message)
+                .expected(["one @map(type='…')", "@distribution(…)"]));
+        }
+        mapper = Some(self::mapper(nested)?);
+    }
+    Ok(ConnectorConfig { kind: kind.value.value.clone(), options, mapper })
+}
+
+fn mapper(map: &Annotation) -> Result<MapperConfig, Diagnostic> {
+    let Some(kind) = map.element("type") else {
+        return Err(Diagnostic::error("F0601", map.span, "a mapper needs a `type`").expected(["type='json'"]));
+    };
+    let mut config = MapperConfig {
+        kind: kind.value.value.clone(),
+        options: options(map.elements().filter(|e| !e.has_key("type")))?,
+        ..MapperConfig::default()
+    };
+    let texts = |nested: &Annotation| -> Vec<NamedText> {
+        let text = |e: &Element| NamedText {
+            name: e.key.as_ref().map(|key| key.value.clone()),
+            text: e.value.value.clone(),
+        };
+        nested.elements().map(text).collect()
+    };
+    for nested in map.nested() {
+        match (nested.is("attributes"), nested.is("payload")) {
+            (true, _) => config.attributes.extend(texts(nested)),
+            (_, true) => config.payload.extend(texts(nested)),
+            _ => {
+                let message = format!("`@{}` is not expected in `@map`", nested.name.name);
+                return Err(Diagnostic::error("F0612", nested.span, message)
+                    .expected(["@attributes(…)", "@payload('…')"]));
+            }
+        }
+    }
+    Ok(config)
+}
+
+fn options<'e>(elements: impl Iterator<Item = &'e Element>) -> Result<Vec<(String, String)>, Diagnostic> {
+    let option = |e: &Element| match &e.key {
+        Some(key) => Ok((key.value.clone(), e.value.value.clone())),
+        None => Err(Diagnostic::error("F0614", e.span, format!("`{}` has no name", e.value.value))
+            .expected(["name='…'"])),
+    };
+    elements.map(option).collect()
+}
+
+/// Returns the diagnostic of an error, at the place that it names.
+fn diagnostic(error: &OptionError, annotation: &Annotation, destination: Option<&Annotation>) -> Diagnostic {
+    let map = annotation.nested().find(|n| n.is("map"));
+    let nested = |name: &str| map.and_then(|map| map.nested().find(|n| n.is(name)));
+    let option = |of: Option<&Annotation>, name: &str| -> Option<Span> { Some(of?.element(name)?.span) };
+    let kind = annotation.element("type").map(|e| e.span);
+    let found = match &error.place {
+        OptionPlace::Connector => kind,
+        OptionPlace::Option(name) => option(destination, name).or_else(|| option(Some(annotation), name)),
+        OptionPlace::Mapper => option(map, "type").or(map.map(|map| map.span)),
+        OptionPlace::MapperOption(name) => option(map, name),
+        OptionPlace::Attribute(index) => {
+            nested("attributes").and_then(|n| n.elements().nth(*index)).map(|element| element.span)
+        }
+        OptionPlace::Payload => nested("payload").map(|n| n.span),
+    };
+    let message = match &error.place {
+        OptionPlace::Option(name) | OptionPlace::MapperOption(name) => format!("`{name}`: {}", error.message),
+        _ => error.message.clone(),
+    };
+    Diagnostic::error("F0615", found.unwrap_or(annotation.span), message)
+        .expected(error.expected.iter().cloned())
+}
