@@ -37,6 +37,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lang",
             "docs",
             "files",
+            "connect",
             "connectors",
             "rules",
             "flow",

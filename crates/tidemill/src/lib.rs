@@ -14,6 +14,7 @@
 //! ```
 
 mod collection;
+mod connectors;
 mod http;
 mod log_url;
 mod options;
@@ -27,6 +28,7 @@ use tidemill_engine::Analytics;
 use tidemill_sql::{MissingFields, Sql};
 
 pub use collection::Collection;
+pub use connectors::{catalog, connectors};
 pub use http::SqlOverEngine;
 pub use log_url::LogAtUrl;
 pub use tidemill_docs as docs;
@@ -52,9 +54,9 @@ pub use crossbeam_channel::Receiver;
 
 use tables::EngineTables;
 
-/// Returns the builder of an engine that has its log where the settings say.
+/// Returns the builder of an engine that has its log where the settings say, and all connectors.
 fn builder(dir: impl AsRef<Path>) -> EngineBuilder {
-    Engine::builder(dir).log(Arc::new(LogAtUrl::default()))
+    Engine::builder(dir).log(Arc::new(LogAtUrl::default())).connectors(connectors())
 }
 
 /// Running Tidemill on one data directory. Dropping it stops it in order.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value as Json};
-use tidemill::App;
+use tidemill::connectors;
 use tidemill_engine::queries::backtest::{Backtest, BacktestEvent};
 use tidemill_engine::{Clock, CompiledApp, SystemClock, compile_for};
 use tidemill_types::decode::BatchBuilder;
@@ -85,7 +85,8 @@ pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     let Some(deployed) = tidemill_engine::deployed_app(&args.data.data)? else {
         bail!("{}: no app is deployed in it", args.data.data.display());
     };
-    let changed = App::read(&args.app, &args.vars.set)?;
+    let deployed = deployed.with_connectors(connectors());
+    let changed = args.vars.read_app(&args.app)?;
     let (before, after) = (compile_for(&deployed, 1)?, compile_for(&changed, 1)?);
     let now = SystemClock.now();
     let (from, to) = (args.from.map(|t| t.before(now)), args.to.map(|t| t.before(now)));

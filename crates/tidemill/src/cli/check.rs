@@ -19,7 +19,7 @@ pub struct CheckArgs {
 }
 
 pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    let app = App::read(&args.app, &args.vars.set)?;
+    let app = args.vars.read_app(&args.app)?;
     match tidemill_engine::compile(&app) {
         Ok(compiled) => {
             let wrong = summary(&app)?;

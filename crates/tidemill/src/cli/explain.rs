@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tidemill::App;
 use tidemill_engine::queries::explain;
 
 use super::vars::VarArgs;
@@ -19,7 +18,7 @@ pub struct ExplainArgs {
 }
 
 pub fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
-    let app = App::read(&args.app, &args.vars.set)?;
+    let app = args.vars.read_app(&args.app)?;
     let compiled = tidemill_engine::compile(&app)?;
     print!("{}", explain::explain(&compiled.queries, app.settings.partitions));
     Ok(ExitCode::SUCCESS)

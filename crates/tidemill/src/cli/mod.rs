@@ -18,6 +18,7 @@ macro_rules! eprintln {
 mod backtest;
 mod check;
 mod client;
+mod connectors;
 mod explain;
 mod fmt;
 mod log_sinks;
@@ -72,6 +73,7 @@ enum Command {
     Serve(run::ServeArgs),
     Sql(sql::SqlArgs),
     Check(check::CheckArgs),
+    Connectors(connectors::ConnectorsArgs),
     Explain(explain::ExplainArgs),
     Query(query::QueryArgs),
     Backtest(backtest::BacktestArgs),
@@ -98,7 +100,7 @@ impl DataArgs {
     /// Returns the builder of an engine on the data directory with its log.
     fn builder(&self) -> anyhow::Result<EngineBuilder> {
         let log = LogAtUrl::new(self.log.clone()).context("--log")?;
-        Ok(Engine::builder(&self.data).log(Arc::new(log)))
+        Ok(Engine::builder(&self.data).log(Arc::new(log)).connectors(tidemill::connectors()))
     }
 }
 
@@ -144,6 +146,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => run::serve(args),
         Command::Sql(args) => sql::sql(args),
         Command::Check(args) => check::check(args),
+        Command::Connectors(args) => connectors::connectors(args),
         Command::Explain(args) => explain::explain(args),
         Command::Query(args) => query::query(args),
         Command::Backtest(args) => backtest::backtest(args),

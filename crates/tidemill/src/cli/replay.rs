@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use tidemill::App;
 use tidemill_engine::AppFile;
 use tidemill_flow::Registry;
 use tidemill_flow::plan::AppPlan;
@@ -59,11 +58,11 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         return cases(&args.case);
     }
     let Some(app) = &args.app else { bail!("an app is needed") };
-    let read = App::read(app, &args.vars.set)?;
+    let read = args.vars.read_app(app)?;
     let [file] = read.queries.as_slice() else {
         bail!("{}: {} *.siddhi files in it; name the one to run", app.display(), read.queries.len());
     };
-    let plan = match compile(&app_file(app, file), &file.text, &read.vars) {
+    let plan = match compile(&app_file(app, file), &file.text, &read.vars, &args.vars.registry()) {
         Ok(plan) => plan,
         Err(diagnostics) => {
             eprint!("{diagnostics}");
@@ -170,9 +169,14 @@ fn app_file(app: &Path, file: &AppFile) -> String {
 }
 
 /// Compiles SiddhiQL. `${NAME}` is resolved from the variables, then from the environment.
-fn compile(name: &str, text: &str, vars: &BTreeMap<String, String>) -> Result<AppPlan, String> {
+fn compile(
+    name: &str,
+    text: &str,
+    vars: &BTreeMap<String, String>,
+    registry: &Registry,
+) -> Result<AppPlan, String> {
     let variable = |name: &str| vars.get(name).cloned().or_else(|| std::env::var(name).ok());
-    replay::compile(name, text, &Registry::standard(), &variable)
+    replay::compile(name, text, registry, &variable)
 }
 
 fn cases(files: &[PathBuf]) -> anyhow::Result<ExitCode> {

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tidemill::Tidemill;
 use tidemill::mongo::{MongoOptions, MongoServer};
 use tidemill::server::{ServerOptions, Token};
-use tidemill::{App, Tidemill};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{ServerFile, server_file, token_file};
 use super::log_sinks::LogSinks;
 use super::progress::Progress;
-use super::vars::VarArgs;
+use super::vars::{ConnectionArgs, VarArgs};
 use super::{DataArgs, address, stdio};
 
 /// Time that a shutdown waits for requests in progress.
@@ -50,6 +50,8 @@ pub struct RunArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     data: DataArgs,
+    #[command(flatten)]
+    connections: ConnectionArgs,
     #[command(flatten)]
     listeners: ListenerArgs,
 }
@@ -94,7 +96,7 @@ fn default_address() -> SocketAddr {
 }
 
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let app = App::read(&args.app, &args.vars.set)?;
+    let app = args.vars.read_app(&args.app)?;
     let tidemill = Tidemill::start(args.data.builder()?.app(app))?;
     run_until_stopped(
         tidemill,
@@ -105,7 +107,7 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let tidemill = Tidemill::start(args.data.builder()?)?;
+    let tidemill = Tidemill::start(args.data.builder()?.connectors(args.connections.connectors()))?;
     run_until_stopped(tidemill, &args.data.data, &args.listeners, RunMode::Serve)
 }
 

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use tidemill::App;
 use tidemill_engine::testing::{self, TestOptions, TestProblem, TestResult};
 
 use super::vars::VarArgs;
@@ -42,7 +41,7 @@ struct FileResult {
 }
 
 pub fn test(args: TestArgs) -> anyhow::Result<ExitCode> {
-    let app = App::read(&args.app, &args.vars.set)?;
+    let app = args.vars.read_app(&args.app)?;
     let compiled = tidemill_engine::compile(&app)?;
     let options = TestOptions { filter: args.filter.as_deref(), ..TestOptions::default() };
     let mut results = Vec::new();
