@@ -27,8 +27,9 @@ pub fn run(core: &Arc<Core>, sink: &DeliverySink) {
     let Some(mut connector) = sink.take_connector() else { return };
     let mut backoff = Backoff::default();
     let mut stored_at = core.clock.monotonic();
+    let mut rows_max = ROWS_MAX;
     while !sink.is_stopped() {
-        match deliver_next(core, sink, &mut connector) {
+        match deliver_next(core, sink, &mut connector, &mut rows_max) {
             Ok(true) => {
                 backoff.reset();
                 if sink.set_problem(None).is_some() {
@@ -77,12 +78,18 @@ fn pause(sink: &DeliverySink, delay: Duration) {
     });
 }
 
-/// Delivers the oldest events. Returns whether there were some.
-fn deliver_next(core: &Arc<Core>, sink: &DeliverySink, connector: &mut ConnectorSink) -> Result<bool> {
+/// Delivers the oldest events, `rows_max` at most. Returns whether there were some.
+fn deliver_next(
+    core: &Arc<Core>,
+    sink: &DeliverySink,
+    connector: &mut ConnectorSink,
+    rows_max: &mut usize,
+) -> Result<bool> {
     if let Some(known) = connector.connect(sink.stopped())? {
         sink.queue().set_known(known);
     }
-    let Some(due) = sink.queue().due(ROWS_MAX)? else { return Ok(false) };
+    let Some(mut due) = sink.queue().due(ROWS_MAX)? else { return Ok(false) };
+    due.truncate(*rows_max);
     ensure_durable(core, &due)?;
     let mut progress = DeliveryProgress::default();
     let mut result = connector.deliver(&due.rows, &due.ids, &mut progress, sink.stopped());
@@ -91,13 +98,17 @@ fn deliver_next(core: &Arc<Core>, sink: &DeliverySink, connector: &mut Connector
         && let Some(first) = progress.refused.first()
     {
         progress.delivered = progress.delivered.min(first.row);
+        // those behind it are not sent with each attempt
+        *rows_max = 1;
         let (id, reason) = (&due.ids[first.row], &first.reason);
         result = Err(Error::invalid(format!("event {id} was refused: {reason}")));
     }
     let refused = progress.refused.partition_point(|refused| refused.row < progress.delivered);
     keep_refused(core, sink, &due, &progress.refused[..refused])?;
     sink.queue().mark_delivered(progress.delivered, refused)?;
-    result.map(|()| true)
+    result?;
+    *rows_max = ROWS_MAX;
+    Ok(true)
 }
 
 /// Stores refused events, with the reasons, in `system.rejected`.

@@ -85,6 +85,8 @@ impl Engine {
         if let Err(e) = jobs::sinks::flush_all(&self.core) {
             tracing::debug!(error = %e, "a sink has events to write");
         }
+        // events that a sink could not deliver are records again
+        self.core.in_flight.wait_until_drained_or(|| self.core.is_stopping());
     }
 
     /// Returns whether sources are still being read.

@@ -106,6 +106,14 @@ pub struct DueEvents {
     pub ids: Vec<EventId>,
 }
 
+impl DueEvents {
+    /// Keeps the first `rows_max` events.
+    pub fn truncate(&mut self, rows_max: usize) {
+        self.ids.truncate(rows_max);
+        self.rows = self.rows.slice(0, self.ids.len());
+    }
+}
+
 impl DeliveryQueue {
     /// Opens the queue of the sink `name`. Rows are projected to `columns`, whose schema is `schema`.
     ///

@@ -1,0 +1,476 @@
+//! Connectors to other systems: what is acknowledged, kept and delivered over crashes. The other system is a value of
+//! the test, which remembers what it was given and can be down.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tidemill_connect::{
+    Catalog, ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, EventBuilder, Message,
+    NamedText, OptionError, OptionSpec, Options, RefusedRow, SinkBatch, SinkConnector, SinkType,
+    SourceConnector, SourceMapper, SourceMapperType, SourceOutput, SourceType,
+};
+use tidemill_engine::{App, Engine};
+use tidemill_flow::Connectors;
+use tidemill_types::{Error, EventId, Result, StreamSchema, event_json};
+
+use crate::{ledger, quiet, rows, send};
+
+/// How long a test waits for what must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// System outside, at the other end of the connectors.
+#[derive(Default)]
+struct Outside {
+    /// Messages that sources read.
+    inbox: Mutex<Vec<String>>,
+    /// Receipts of messages that were handed over: events and rejections.
+    receipts: Mutex<Vec<(usize, Vec<String>)>>,
+    /// Events that sinks delivered, with the name of their destination.
+    outbox: Mutex<Vec<(String, EventId, String)>>,
+    is_down: AtomicBool,
+    /// Deliveries that were begun.
+    attempts: AtomicUsize,
+    /// Number of events after which the connection fails in the middle of a delivery.
+    fails_after: AtomicUsize,
+    /// Whether sinks learn what they delivered before.
+    remembers: AtomicBool,
+}
+
+impl Outside {
+    fn new() -> Arc<Self> {
+        let outside = Self::default();
+        outside.fails_after.store(usize::MAX, Ordering::Relaxed);
+        Arc::new(outside)
+    }
+
+    fn catalog(self: &Arc<Self>) -> Connectors {
+        let mut catalog = Catalog::default();
+        let end = End(self.clone());
+        catalog.add_source(end.clone()).add_sink(end).add_source_mapper(JsonMapper);
+        Connectors::Catalog(Arc::new(catalog))
+    }
+
+    /// Returns the numbers `n` of the delivered events, sorted.
+    fn numbers(&self) -> Vec<i64> {
+        let outbox = self.outbox.lock();
+        let number = |event: &String| -> i64 {
+            serde_json::from_str::<serde_json::Value>(event).unwrap()["n"].as_i64().unwrap()
+        };
+        let mut numbers: Vec<i64> = outbox.iter().map(|(_, _, event)| number(event)).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+/// Type of source and of sink.
+#[derive(Clone)]
+struct End(Arc<Outside>);
+
+const SOURCE_OPTIONS: [OptionSpec; 1] =
+    [OptionSpec::flag("splits", "true", "Whether messages have numbers.")];
+const SINK_OPTIONS: [OptionSpec; 1] = [OptionSpec::text("to", "Name of the destination.").default("x")];
+
+impl SourceType for End {
+    fn name(&self) -> &'static str {
+        "outside"
+    }
+    fn summary(&self) -> &'static str {
+        "Messages of the test."
+    }
+    fn options(&self) -> &'static [OptionSpec] {
+        &SOURCE_OPTIONS
+    }
+    fn guarantee(&self) -> DeliveryGuarantee {
+        DeliveryGuarantee::ExactlyOnce
+    }
+    fn create(
+        &self,
+        options: &Options,
+        _context: &ConnectorContext,
+    ) -> Result<Box<dyn SourceConnector>, OptionError> {
+        Ok(Box::new(Reader { outside: self.0.clone(), splits: options.flag("splits") }))
+    }
+}
+
+struct Reader {
+    outside: Arc<Outside>,
+    splits: bool,
+}
+
+#[async_trait]
+impl SourceConnector for Reader {
+    async fn run(&mut self, output: &SourceOutput) -> Result<()> {
+        output.report_connected();
+        let split: Arc<str> = "a/0".into();
+        let mut next = output.position(&split).unwrap_or(0);
+        loop {
+            let message = self.outside.inbox.lock().get(next as usize).cloned();
+            let Some(text) = message else {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                continue;
+            };
+            let message = Message { number: next, ..Message::new(text) };
+            next += 1;
+            let receipt = match self.splits {
+                true => output.send_split(&split, vec![message], next).await?,
+                false => output.send(vec![message]).await?,
+            };
+            if !self.splits {
+                let receipt = receipt.wait().await?;
+                self.outside.receipts.lock().push((receipt.accepted, receipt.rejected));
+            }
+        }
+    }
+}
+
+impl SinkType for End {
+    fn name(&self) -> &'static str {
+        "outside"
+    }
+    fn summary(&self) -> &'static str {
+        "Events for the test."
+    }
+    fn options(&self) -> &'static [OptionSpec] {
+        &SINK_OPTIONS
+    }
+    fn guarantee(&self) -> DeliveryGuarantee {
+        DeliveryGuarantee::AtLeastOnce
+    }
+    fn takes_messages(&self) -> bool {
+        false
+    }
+    fn create(
+        &self,
+        options: &Options,
+        context: &ConnectorContext,
+    ) -> Result<Box<dyn SinkConnector>, OptionError> {
+        let (outside, to) = (self.0.clone(), options.text("to").to_owned());
+        Ok(Box::new(Writer { outside, to, schema: context.schema.clone() }))
+    }
+}
+
+struct Writer {
+    outside: Arc<Outside>,
+    to: String,
+    schema: Arc<StreamSchema>,
+}
+
+#[async_trait]
+impl SinkConnector for Writer {
+    async fn connect(&mut self) -> Result<Option<DeliveredEvents>> {
+        if self.outside.is_down.load(Ordering::Relaxed) {
+            return Err(Error::unavailable("connection refused"));
+        }
+        if !self.outside.remembers.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let mut known = BTreeMap::new();
+        for (_, id, _) in self.outside.outbox.lock().iter() {
+            known.insert(id.partition, *id);
+        }
+        Ok(Some(known))
+    }
+
+    async fn deliver(&mut self, batch: &SinkBatch, progress: &mut DeliveryProgress) -> Result<()> {
+        self.outside.attempts.fetch_add(1, Ordering::Relaxed);
+        for row in progress.delivered..batch.rows.num_rows() {
+            if self.outside.is_down.load(Ordering::Relaxed)
+                || self.outside.outbox.lock().len() >= self.outside.fails_after.load(Ordering::Relaxed)
+            {
+                self.outside.fails_after.store(usize::MAX, Ordering::Relaxed);
+                return Err(Error::unavailable("connection reset"));
+            }
+            let event = event_json(&self.schema, &batch.rows, row);
+            if event["n"].as_i64().is_some_and(|n| n < 0) {
+                progress.refused.push(RefusedRow { row, reason: "negative".into() });
+            } else {
+                let event = serde_json::Value::Object(event).to_string();
+                self.outside.outbox.lock().push((self.to.clone(), batch.ids[row], event));
+            }
+            // what was taken is acknowledged only in part when the connection fails
+            if row % 10 == 9 {
+                progress.delivered = row + 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Mapper of JSON objects.
+struct JsonMapper;
+
+impl SourceMapperType for JsonMapper {
+    fn name(&self) -> &'static str {
+        "passThrough"
+    }
+    fn summary(&self) -> &'static str {
+        "JSON objects."
+    }
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+    fn create(
+        &self,
+        _options: &Options,
+        _attributes: &[NamedText],
+        _schema: &Arc<StreamSchema>,
+    ) -> Result<Box<dyn SourceMapper>, OptionError> {
+        Ok(Box::new(JsonMapper))
+    }
+}
+
+impl SourceMapper for JsonMapper {
+    fn map(&mut self, message: &Message, out: &mut EventBuilder) {
+        if let Err(e) = out.push_json(message, &message.payload, true) {
+            out.reject(message, e, &message.payload);
+        }
+    }
+}
+
+fn app(annotations: &str, outside: &Arc<Outside>) -> App {
+    let text = format!(
+        "define stream In (k string, n long);
+        {annotations} define stream Out (k string, n long);
+        from In select k, n insert into Out;"
+    );
+    quiet(App::from_texts("c", None, &[("c.siddhi", &text)])).with_connectors(outside.catalog())
+}
+
+fn open(dir: &Path, app: &App) -> Engine {
+    Engine::open(&dir.join("data"), Some(app.clone())).unwrap()
+}
+
+fn send_numbers(engine: &Engine, numbers: std::ops::Range<i64>) {
+    let rows: String = numbers.map(|n| format!("{{\"k\":\"k{}\",\"n\":{n}}}\n", n % 7)).collect();
+    send(engine, "In", &rows);
+}
+
+/// Waits until `is_so`, and fails with what `state` says otherwise.
+fn wait_until(mut is_so: impl FnMut() -> bool, state: impl Fn() -> String) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{}", state());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn all(end: i64) -> Vec<i64> {
+    (0..end).collect()
+}
+
+#[test]
+fn positions_of_splits_travel_with_their_events() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    let app = app("@source(type='outside')", &outside);
+    for round in 0..5_usize {
+        let engine = open(dir.path(), &app);
+        let sent = outside.inbox.lock().len();
+        let messages = (sent..sent + 300).map(|n| match n % 100 {
+            7 => "{\"k\": 1".to_owned(),
+            _ => format!("{{\"k\":\"k{}\",\"n\":{n}}}", n % 5),
+        });
+        outside.inbox.lock().extend(messages);
+        engine.start_sources().unwrap();
+        // some rounds end before all was read
+        let enough = if round % 2 == 0 { sent + 300 } else { sent + 120 };
+        let arrived = || rows(&engine, "Out") as usize;
+        wait_until(|| arrived() >= enough * 99 / 100, || format!("{} of {enough}", arrived()));
+        if round == 2 {
+            engine.checkpoint().unwrap();
+        }
+        engine.abandon();
+    }
+    let engine = open(dir.path(), &app);
+    engine.start_sources().unwrap();
+    wait_until(|| rows(&engine, "Out") >= 1485, || ledger(&engine));
+    assert_eq!(ledger(&engine), "Out 1500=1485+0+15\n");
+    engine.stop().unwrap();
+}
+
+#[test]
+fn messages_without_positions_are_acknowledged_when_they_are_durable() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    let app = app("@source(type='outside', splits='false')", &outside);
+    let engine = open(dir.path(), &app);
+    let texts = ["{\"k\":\"a\",\"n\":1}", "{\"k\":\"a\"", "{\"k\":\"b\",\"n\":2}"];
+    outside.inbox.lock().extend(texts.map(str::to_owned));
+    engine.start_sources().unwrap();
+    wait_until(|| outside.receipts.lock().len() == 3, || format!("{:?}", outside.receipts.lock()));
+    // a crash right after the acknowledgement
+    engine.abandon();
+    drop(engine);
+    let receipts = outside.receipts.lock().clone();
+    assert_eq!(receipts.iter().map(|r| r.0).collect::<Vec<_>>(), [1, 0, 1]);
+    assert_eq!(receipts[1].1.len(), 1, "{receipts:?}");
+    let engine = open(dir.path(), &app);
+    assert_eq!(ledger(&engine), "Out 3=2+0+1\n");
+    engine.stop().unwrap();
+}
+
+#[test]
+fn events_wait_for_a_sink_that_is_down_over_crashes() {
+    for remembers in [false, true] {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+        outside.remembers.store(remembers, Ordering::Relaxed);
+        let app = app("@sink(type='outside')", &outside);
+        let mut sent = 0;
+        for step in ["down", "down checkpoint", "", "fails", "down checkpoint", "fails checkpoint", "down"] {
+            outside.is_down.store(step.starts_with("down"), Ordering::Relaxed);
+            let engine = open(dir.path(), &app);
+            assert_eq!(engine.recovery.warnings, Vec::<String>::new(), "{step}");
+            if step.starts_with("fails") {
+                outside.fails_after.store(outside.outbox.lock().len() + 55, Ordering::Relaxed);
+            }
+            send_numbers(&engine, sent..sent + 100);
+            sent += 100;
+            if step.ends_with("checkpoint") {
+                engine.checkpoint().unwrap();
+            }
+            if !step.starts_with("down") {
+                let waiting = || engine.sinks()[0].waiting;
+                wait_until(|| waiting() == 0, || format!("{step}: {:?}", engine.sinks()));
+            }
+            let info = &engine.sinks()[0];
+            assert_eq!(info.emitted, info.delivered + info.failed + info.waiting, "{step}: {info:?}");
+            engine.abandon();
+        }
+        outside.is_down.store(false, Ordering::Relaxed);
+        let engine = open(dir.path(), &app);
+        wait_until(|| engine.sinks()[0].waiting == 0, || format!("{:?}", engine.sinks()));
+        let info = &engine.sinks()[0];
+        assert_eq!((info.emitted, info.delivered, info.failed), (700, 700, 0));
+        engine.stop().unwrap();
+        let mut numbers = outside.numbers();
+        if !remembers {
+            // an event that was sent again has the same id
+            let mut ids: BTreeMap<EventId, String> = BTreeMap::new();
+            for (_, id, event) in outside.outbox.lock().iter() {
+                assert_eq!(ids.entry(*id).or_insert_with(|| event.clone()), event);
+            }
+            numbers.dedup();
+        }
+        assert_eq!(numbers, all(700), "remembers {remembers}");
+    }
+}
+
+#[test]
+fn events_of_a_partition_are_delivered_in_order() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    outside.remembers.store(true, Ordering::Relaxed);
+    let app = app("@sink(type='outside')", &outside);
+    for round in 0..4 {
+        let engine = open(dir.path(), &app);
+        outside.fails_after.store(outside.outbox.lock().len() + 130, Ordering::Relaxed);
+        for part in 0..4 {
+            send_numbers(&engine, 200 * round + 50 * part..200 * round + 50 * (part + 1));
+            if part == 2 {
+                engine.checkpoint().unwrap();
+            }
+        }
+        match round % 2 {
+            0 => engine.abandon(),
+            _ => engine.stop().unwrap(),
+        }
+    }
+    let engine = open(dir.path(), &app);
+    wait_until(|| engine.sinks()[0].waiting == 0, || format!("{:?}", engine.sinks()));
+    engine.stop().unwrap();
+    let mut last: BTreeMap<u32, EventId> = BTreeMap::new();
+    for (_, id, _) in outside.outbox.lock().iter() {
+        assert!(last.insert(id.partition.0, *id).is_none_or(|before| before < *id), "{id}");
+    }
+    assert_eq!(outside.numbers(), all(800));
+}
+
+#[test]
+fn refused_events_are_kept_with_their_reasons() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    let app = app("@sink(type='outside')", &outside);
+    let engine = open(dir.path(), &app);
+    send_numbers(&engine, -3..5);
+    engine.wait_idle();
+    let info = &engine.sinks()[0];
+    assert_eq!((info.emitted, info.delivered, info.failed, info.waiting), (8, 5, 3, 0));
+    let rejected: usize = engine.rejected_snapshot().tail.iter().map(|b| b.num_rows()).sum();
+    assert_eq!(rejected, 3);
+    // the stream has them: its ledger does not change
+    assert_eq!(ledger(&engine), "In 8=8+0+0\nOut 8=8+0+0\n");
+    engine.stop().unwrap();
+}
+
+#[test]
+fn a_sink_that_waits_tries_a_refused_event_alone() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    let mut app = app("@sink(type='outside', on.error='WAIT')", &outside);
+    app.settings.partitions = 1;
+    let engine = open(dir.path(), &app);
+    send(&engine, "In", "{\"k\":\"a\",\"n\":1}\n{\"k\":\"a\",\"n\":-1}\n{\"k\":\"a\",\"n\":2}");
+    wait_until(|| engine.sinks()[0].problem.is_some(), || format!("{:?}", engine.sinks()));
+    let info = &engine.sinks()[0];
+    assert_eq!((info.delivered, info.failed, info.waiting), (1, 0, 2));
+    assert!(info.problem.as_ref().unwrap().contains("negative"), "{info:?}");
+    assert!(engine.health().problems.iter().any(|p| p.contains("negative")), "{:?}", engine.health());
+    // time for more attempts, during which the third event is not sent again
+    let attempts = || outside.attempts.load(Ordering::Relaxed);
+    wait_until(|| attempts() >= 3, || format!("{} attempts", attempts()));
+    engine.stop().unwrap();
+    assert_eq!(outside.numbers(), [1, 2]);
+}
+
+#[test]
+fn events_are_distributed_among_destinations() {
+    for (strategy, expected) in [
+        ("broadcast", vec![("p", 70), ("q", 70)]),
+        ("roundRobin", vec![("p", 35), ("q", 35)]),
+        ("partitioned", vec![]),
+    ] {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+        let sink = format!(
+            "@sink(type='outside', @distribution(strategy='{strategy}', partitionKey='k', @destination(to='p'), @destination(to='q')))"
+        );
+        let engine = open(dir.path(), &app(&sink, &outside));
+        send_numbers(&engine, 0..70);
+        engine.wait_idle();
+        engine.stop().unwrap();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let outbox = outside.outbox.lock().clone();
+        outbox.iter().for_each(|(to, ..)| *counts.entry(to).or_default() += 1);
+        if strategy == "partitioned" {
+            let mut homes: BTreeMap<String, &str> = BTreeMap::new();
+            for (to, _, event) in &outbox {
+                let event: serde_json::Value = serde_json::from_str(event).unwrap();
+                assert_eq!(*homes.entry(event["k"].to_string()).or_insert(to), to, "{event}");
+            }
+            assert_eq!((counts.len(), outbox.len()), (2, 70));
+        } else {
+            assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected, "{strategy}");
+        }
+    }
+}
+
+#[test]
+fn waiting_events_of_a_removed_sink_are_told() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    outside.is_down.store(true, Ordering::Relaxed);
+    let with_sink = app("@sink(type='outside')", &outside);
+    let engine = open(dir.path(), &with_sink);
+    send_numbers(&engine, 0..10);
+    engine.checkpoint().unwrap();
+    engine.stop().unwrap();
+    drop(engine);
+    let engine = open(dir.path(), &app("", &outside));
+    let warnings = engine.recovery.warnings.join("\n");
+    assert!(warnings.contains("10 events wait for the sink c.siddhi: Out to outside"), "{warnings}");
+    engine.stop().unwrap();
+    drop(engine);
+    outside.is_down.store(false, Ordering::Relaxed);
+    let engine = open(dir.path(), &with_sink);
+    engine.wait_idle();
+    engine.stop().unwrap();
+    assert_eq!(outside.numbers(), all(10));
+}
