@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("docs", &["types"]),
     ("zones", &["types"]),
     ("connect", &["types"]),
+    ("script", &[]),
     ("files", &["types", "connect"]),
     ("mappers", &["types", "connect"]),
     ("connectors", &["types", "connect", "mappers"]),
@@ -51,7 +52,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that must build without these heavy dependencies, so that they build and test in seconds.
-const LIGHT: &[&str] = &["types", "connect", "mappers", "log", "lang", "docs", "rules", "flow"];
+const LIGHT: &[&str] = &["types", "connect", "mappers", "log", "lang", "docs", "rules", "script", "flow"];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 
 fn main() -> ExitCode {
