@@ -24,7 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mappers", &["types", "connect"]),
     ("connectors", &["types", "connect", "mappers"]),
     ("rules", &["types", "lang", "docs"]),
-    ("flow", &["types", "lang", "connect"]),
+    ("flow", &["types", "lang", "connect", "script"]),
     ("sql", &["types", "docs", "zones"]),
     ("engine", &["types", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
     ("server", &["types", "docs", "rules", "engine"]),

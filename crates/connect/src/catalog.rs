@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use tidemill_types::{StreamSchema, did_you_mean};
 
-use crate::config::{ConnectorConfig, MapperConfig};
+use crate::config::{ConnectorConfig, MapperConfig, StoreConfig};
 use crate::connector_sink::{ConnectorSink, SinkConnector};
 use crate::connector_source::{ConnectorSource, SourceConnector, SplitPositions};
 use crate::mapper::{SinkMapper, SinkMapperType, SourceMapper, SourceMapperType, default_mapper};
 use crate::options::{OptionError, OptionPlace, OptionSpec, Options};
+use crate::store::{StoreContext, StoreType, TableStore};
 
 /// What a connector promises about each event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,11 @@ pub trait SinkType: Send + Sync {
     fn takes_messages(&self) -> bool {
         true
     }
+    /// Returns whether a sink that takes rows may have a mapper of this type, without effect, because apps for other
+    /// systems write one.
+    fn ignores_mapper(&self, _kind: &str) -> bool {
+        false
+    }
     /// Creates a sink, without connecting.
     ///
     /// Errors: options that make no sense together.
@@ -89,6 +95,17 @@ pub trait SinkType: Send + Sync {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError>;
+    /// Creates a sink whose messages a mapper of this type makes, for sinks to which that makes a difference.
+    ///
+    /// Errors: those of [`Self::create`].
+    fn create_with_mapper(
+        &self,
+        options: &Options,
+        context: &ConnectorContext,
+        _mapper: Option<&str>,
+    ) -> Result<Box<dyn SinkConnector>, OptionError> {
+        self.create(options, context)
+    }
 }
 
 /// Connector and mapper of a source.
@@ -101,6 +118,7 @@ pub struct Catalog {
     sinks: BTreeMap<&'static str, Arc<dyn SinkType>>,
     source_mappers: BTreeMap<&'static str, Arc<dyn SourceMapperType>>,
     sink_mappers: BTreeMap<&'static str, Arc<dyn SinkMapperType>>,
+    stores: BTreeMap<&'static str, Arc<dyn StoreType>>,
     /// Types of other systems that there are not here, and what to use instead.
     unavailable: BTreeMap<&'static str, &'static str>,
 }
@@ -139,6 +157,12 @@ impl Catalog {
         self
     }
 
+    /// Adds a type of store.
+    pub fn add_store(&mut self, store: impl StoreType + 'static) -> &mut Self {
+        self.stores.insert(store.name(), Arc::new(store));
+        self
+    }
+
     /// Adds a type that other systems have and this one has not, with what to use instead.
     pub fn add_unavailable(&mut self, name: &'static str, instead: &'static str) -> &mut Self {
         self.unavailable.insert(name, instead);
@@ -165,6 +189,25 @@ impl Catalog {
         self.sink_mappers.values().map(|mapper| &**mapper)
     }
 
+    /// Returns the types of stores, by name.
+    pub fn stores(&self) -> impl Iterator<Item = &dyn StoreType> {
+        self.stores.values().map(|store| &**store)
+    }
+
+    /// Creates the store of a table, without connecting.
+    ///
+    /// Errors: an unknown type, wrong options.
+    pub fn create_store(
+        &self,
+        config: &StoreConfig,
+        context: &StoreContext,
+    ) -> Result<Box<dyn TableStore>, OptionError> {
+        let kind = self.find(&self.stores, "store", &config.kind)?;
+        let options =
+            Options::check(kind.options(), &config.options, &format!("the store `{}`", kind.name()))?;
+        kind.create(&options, context)
+    }
+
     /// Creates the connector and the mapper of a source.
     ///
     /// Errors: an unknown type, wrong options.
@@ -178,13 +221,23 @@ impl Catalog {
             Options::check(kind.options(), &config.options, &format!("the source `{}`", kind.name()))?;
         let connector = kind.create(&options, context)?;
         let mapper = config.mapper.clone().unwrap_or_else(default_mapper);
-        if let Some(payload) = mapper.payload.first() {
+        Ok((connector, self.create_source_mapper(&mapper, context)?))
+    }
+
+    /// Creates a mapper of messages that arrive.
+    ///
+    /// Errors: an unknown type, wrong options.
+    pub fn create_source_mapper(
+        &self,
+        config: &MapperConfig,
+        context: &ConnectorContext,
+    ) -> Result<Box<dyn SourceMapper>, OptionError> {
+        if let Some(payload) = config.payload.first() {
             let message = format!("a source reads `@attributes`, not `@payload` (`{}`)", payload.text);
             return Err(OptionError { place: OptionPlace::Payload, message, expected: vec![] });
         }
-        let kind = self.find(&self.source_mappers, "mapper", &mapper.kind).map_err(OptionError::of_mapper)?;
-        let options = mapper_options(&mapper, kind.options())?;
-        Ok((connector, kind.create(&options, &mapper.attributes, &context.schema)?))
+        let kind = self.find(&self.source_mappers, "mapper", &config.kind).map_err(OptionError::of_mapper)?;
+        kind.create(&mapper_options(config, kind.options())?, &config.attributes, &context.schema)
     }
 
     /// Opens a source that continues at `starts`.
@@ -211,8 +264,10 @@ impl Catalog {
         let kind = self.find(&self.sinks, "sink", &config.kind)?;
         let options =
             Options::check(kind.options(), &config.options, &format!("the sink `{}`", kind.name()))?;
-        let connector = kind.create(&options, context)?;
+        let mapper = config.mapper.as_ref().map(|mapper| mapper.kind.as_str());
+        let connector = kind.create_with_mapper(&options, context, mapper)?;
         let mapper = match (&config.mapper, kind.takes_messages()) {
+            (Some(mapper), false) if kind.ignores_mapper(&mapper.kind) && mapper.payload.is_empty() => None,
             (Some(_), false) => {
                 let message =
                     format!("the sink `{}` takes rows and has no mapper; remove `@map`", kind.name());
@@ -254,12 +309,12 @@ impl Catalog {
         }) {
             return Ok(found);
         }
-        Err(OptionError::connector(match self.unavailable.get(name) {
-            Some(instead) => format!("there is no {what} `{name}` here: {instead}"),
+        let unavailable = self.unavailable.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        Err(OptionError::connector(match unavailable {
+            Some((_, instead)) => format!("there is no {what} `{name}` here: {instead}"),
             None => {
-                let known: Vec<&str> = all.keys().copied().collect();
-                let hint = did_you_mean(name, known.iter().copied());
-                format!("unknown {what} `{name}`{hint}")
+                let hint = did_you_mean(name, all.keys().copied());
+                format!("unknown {what} `{name}`{hint} (`tidemill connectors` lists all)")
             }
         }))
     }

@@ -11,6 +11,15 @@ pub struct ConnectorConfig {
     pub mapper: Option<MapperConfig>,
 }
 
+/// Store of a table as written in `@store(…)`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoreConfig {
+    /// Type of the store, such as `rdbms`.
+    pub kind: String,
+    /// Options in the order in which they are written.
+    pub options: Vec<(String, String)>,
+}
+
 /// Mapper as written in `@map(…)`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MapperConfig {

@@ -4,7 +4,7 @@
 //! appends what a source returns, and remembers how far it came. Files implement [`Source`] and [`Sink`]
 //! themselves. Connectors to other systems implement [`SourceConnector`] and [`SinkConnector`], which are
 //! asynchronous and deal with messages; mappers ([`SourceMapper`], [`SinkMapper`]) turn those into events and
-//! back. A [`Catalog`] has all types of them with their options.
+//! back. A [`TableStore`] has the rows of a table. A [`Catalog`] has all types of them with their options.
 //!
 //! **No event is lost or doubled.** A source counts its input in *positions*: numbers that never decrease,
 //! that mean the same row on every reading, and from which it can continue. The engine writes the position of
@@ -26,10 +26,11 @@ mod options;
 mod runtime;
 mod sink;
 mod source;
+mod store;
 mod template;
 
 pub use catalog::{Catalog, ConnectorContext, DeliveryGuarantee, SinkType, SourceParts, SourceType};
-pub use config::{ConnectorConfig, MapperConfig, NamedText, OnError};
+pub use config::{ConnectorConfig, MapperConfig, NamedText, OnError, StoreConfig};
 pub use connector_sink::{
     ConnectorSink, DeliveredEvents, DeliveryProgress, Distribution, SinkBatch, SinkConnector,
 };
@@ -44,7 +45,11 @@ pub use options::{OptionError, OptionKind, OptionPlace, OptionSpec, Options, is_
 pub use runtime::{Backoff, runtime};
 pub use sink::{Sink, SinkPosition};
 pub use source::{Acknowledgement, Receipt, Source, SourceBatch};
-pub use template::{Template, write_value};
+pub use store::{
+    StoreArithmetic, StoreComparison, StoreContext, StoreExpr, StoreMonitor, StoreType, StoreUpdate,
+    TableStore, WritePosition,
+};
+pub use template::{Template, shown_value, write_value};
 
 /// Health of a connector.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -11,6 +11,8 @@ use tidemill_types::did_you_mean;
 pub struct OptionSpec {
     /// Name as users write it. A name that ends with `.*` stands for all names with that prefix.
     pub name: &'static str,
+    /// Another name, which older apps write.
+    pub alias: Option<&'static str>,
     /// Values that it takes.
     pub kind: OptionKind,
     /// Value if the user writes none.
@@ -47,7 +49,16 @@ pub enum OptionKind {
 
 impl OptionSpec {
     const fn of(name: &'static str, kind: OptionKind, summary: &'static str) -> Self {
-        Self { name, kind, default: None, required: false, dynamic: false, secret: false, summary }
+        Self {
+            name,
+            alias: None,
+            kind,
+            default: None,
+            required: false,
+            dynamic: false,
+            secret: false,
+            summary,
+        }
     }
 
     /// Declares an option of any text.
@@ -81,6 +92,12 @@ impl OptionSpec {
         self
     }
 
+    /// Sets another name, which older apps write.
+    pub const fn alias(mut self, name: &'static str) -> Self {
+        self.alias = Some(name);
+        self
+    }
+
     /// Demands that the user writes the option.
     pub const fn required(mut self) -> Self {
         self.required = true;
@@ -102,7 +119,7 @@ impl OptionSpec {
     fn is_called(&self, name: &str) -> bool {
         match self.name.strip_suffix('*') {
             Some(prefix) => name.len() > prefix.len() && name.starts_with(prefix),
-            None => self.name == name,
+            None => self.name == name || self.alias == Some(name),
         }
     }
 
@@ -241,7 +258,8 @@ impl Options {
                 ));
             }
             spec.check(value).map_err(|message| OptionError::option(name, message))?;
-            if values.insert(name.clone(), value.clone()).is_some() {
+            let name = if spec.alias == Some(name.as_str()) { spec.name } else { name };
+            if values.insert(name.to_owned(), value.clone()).is_some() {
                 return Err(OptionError::option(name, "the option is written twice"));
             }
         }
@@ -341,6 +359,7 @@ mod tests {
         OptionSpec::one_of("mode", &["fast", "safe"], "Mode."),
         OptionSpec::duration("wait", "Wait.").default("5 sec"),
         OptionSpec::text("header.*", "Headers."),
+        OptionSpec::text("topic.list", "Topics.").alias("topics"),
     ];
 
     fn check(given: &[(&str, &str)]) -> Result<Options, String> {
@@ -354,6 +373,8 @@ mod tests {
         assert_eq!((options.integer("port"), options.flag("sync")), (Some(9892), true));
         assert_eq!(options.duration("wait"), Some(Duration::from_secs(5)));
         assert_eq!(options.with_prefix("header.").collect::<Vec<_>>(), [("X-Y", "z")]);
+        let options = check(&[("topic", "a"), ("topics", "b,c")]).unwrap();
+        assert_eq!(options.get("topic.list"), Some("b,c"));
     }
 
     #[test]
@@ -369,6 +390,10 @@ mod tests {
                 "option `port`: expected an integer from 1 to 65535, found `0`",
             ),
             (&[("topic", "a"), ("mode", "slow")], "option `mode`: expected one of fast, safe, found `slow`"),
+            (
+                &[("topic", "a"), ("topics", "b"), ("topic.list", "c")],
+                "option `topic.list`: the option is written twice",
+            ),
             (&[("topic", "a"), ("topic", "b")], "option `topic`: the option is written twice"),
             (
                 &[("topic", "a"), ("password", "{{x}}")],

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use arrow_array::RecordBatch;
+use arrow_schema::DataType;
 use tidemill_types::{StreamSchema, Value, did_you_mean, row_value};
 
 /// Text with placeholders that each event replaces.
@@ -51,25 +52,36 @@ impl Template {
 
     /// Replaces the placeholders by the values of the event in `row`.
     pub fn render(&self, rows: &RecordBatch, row: usize) -> String {
-        self.render_with(rows, row, &|value, out| write_value(value, out))
+        self.render_with(rows, row, &|_, value, out| write_value(value, out))
     }
 
-    /// Replaces the placeholders by what `write` makes of their values, for formats in which values are
+    /// Replaces the placeholders by what `write` makes of their columns and values, for formats in which values are
     /// escaped.
     pub fn render_with(
         &self,
         rows: &RecordBatch,
         row: usize,
-        write: &dyn Fn(&Value<'_>, &mut String),
+        write: &dyn Fn(usize, &Value<'_>, &mut String),
     ) -> String {
         let mut out = String::new();
         for part in &self.0 {
             match part {
                 Part::Text(text) => out.push_str(text),
-                Part::Column(column) => write(&row_value(rows, *column, row), &mut out),
+                Part::Column(column) => write(*column, &shown_value(rows, *column, row), &mut out),
             }
         }
         out
+    }
+}
+
+/// Returns the value in `row` of a column as it is written in texts: a 32-bit float becomes the double with the same
+/// decimal digits, so that 55.6 is not written as 55.599998474121094.
+pub fn shown_value(rows: &RecordBatch, column: usize, row: usize) -> Value<'_> {
+    match row_value(rows, column, row) {
+        Value::Float(x) if *rows.column(column).data_type() == DataType::Float32 => {
+            Value::Float(format!("{:?}", x as f32).parse().unwrap_or(x))
+        }
+        value => value,
     }
 }
 
@@ -82,4 +94,25 @@ pub fn write_value(value: &Value<'_>, out: &mut String) {
         Value::Float(x) => write!(out, "{x:?}"),
         other => write!(out, "{other}"),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, Float32Array, Float64Array};
+
+    use super::*;
+
+    #[test]
+    fn floats_keep_their_digits() {
+        let columns: [(&str, ArrayRef); 2] = [
+            ("f", Arc::new(Float32Array::from(vec![55.6, f32::MIN_POSITIVE, f32::INFINITY]))),
+            ("d", Arc::new(Float64Array::from(vec![55.6, 1.0, f64::NAN]))),
+        ];
+        let rows = RecordBatch::try_from_iter(columns).unwrap();
+        let parts = vec![Part::Column(0), Part::Text(" ".into()), Part::Column(1)];
+        let shown: Vec<_> = (0..3).map(|row| Template(parts.clone()).render(&rows, row)).collect();
+        assert_eq!(shown, ["55.6 55.6", "1.1754944e-38 1.0", "inf NaN"]);
+    }
 }

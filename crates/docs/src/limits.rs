@@ -33,8 +33,9 @@ impl Default for Limits {
 
 /// Operators, branches and values of one filter, update, sort or projection.
 pub(crate) const CLAUSES_MAX: usize = 100_000;
-/// Bytes of all values that one expression may make for one document, which takes seconds. A step without a large value counts as 64.
-pub(crate) const EXPRESSION_WORK_MAX: usize = 1 << 30;
+/// Bytes of all values that one expression may make for one document, which takes half a second. A step without a large value
+/// counts as 64.
+pub(crate) const EXPRESSION_WORK_MAX: usize = 256 << 20;
 /// Bytes of one compiled regular expression.
 pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
 /// Nulls that an update may put before an array element that it creates.

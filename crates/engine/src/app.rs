@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tidemill_flow::registry::ConnectionSettings;
 use tidemill_flow::{Connectors, Registry};
 use tidemill_types::{Error, Result};
 
 use crate::Settings;
+use crate::app_connectors::AppConnector;
 
 /// Maximum size of one file of an app, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -28,12 +30,16 @@ pub struct App {
     pub tests: Vec<AppFile>,
     /// Variables of `[vars]`, which replace `${name}` in paths and queries.
     pub vars: BTreeMap<String, String>,
+    /// Connections that queries name by `ref` and `datasource`.
+    pub connections: ConnectionSettings,
     /// Engine settings.
     pub settings: Settings,
     /// Documents loaded before the sources start.
     pub documents: Vec<DocumentsConfig>,
     /// Sources of events other than the network.
     pub sources: Vec<SourceConfig>,
+    /// Sources and sinks of connectors to other systems in `app.toml`.
+    pub connected: Vec<AppConnector>,
     /// Queries whose results are shown when the sources have ended.
     pub summary: Vec<SummaryConfig>,
     /// Commands suggested after the summary; `${data_dir}` is replaced by the data directory.
@@ -160,9 +166,12 @@ impl SourceFormat {
 struct AppToml {
     name: Option<String>,
     vars: BTreeMap<String, String>,
+    refs: BTreeMap<String, BTreeMap<String, String>>,
+    datasources: BTreeMap<String, BTreeMap<String, String>>,
     settings: Settings,
     documents: Vec<DocumentsConfig>,
-    source: Vec<SourceConfig>,
+    source: Vec<toml::Spanned<toml::Table>>,
+    sink: Vec<toml::Spanned<toml::Table>>,
     summary: Vec<SummaryToml>,
     try_next: Vec<String>,
 }
@@ -171,8 +180,8 @@ impl App {
     /// Reads the app in the directory `path`, or the app of a single file, `*.siddhi` or `*.rules`. `set` has
     /// values of variables; they override those of `[vars]`.
     ///
-    /// An app of a single file takes only `[vars]` from an `app.toml` in its directory, and the tests of the
-    /// file `*.test` with the same stem.
+    /// An app of a single file takes only `[vars]`, `[refs]` and `[datasources]` from an `app.toml` in its directory,
+    /// and the tests of the file `*.test` with the same stem.
     ///
     /// Errors: `NotFound` if there is no such directory or file; `Invalid` with file and line.
     pub fn read(path: &Path, set: &[(String, String)]) -> Result<Self> {
@@ -225,17 +234,8 @@ impl App {
             }
         }
         let dir = path.parent().map(Path::to_owned).unwrap_or_default();
-        let vars = Self::read_vars(&dir)?;
-        let toml = match vars.is_empty() {
-            true => None,
-            false => {
-                let table = toml::Table::from_iter([(
-                    "vars".to_owned(),
-                    toml::Table::from_iter(vars.into_iter().map(|(name, value)| (name, value.into()))).into(),
-                )]);
-                Some(table.to_string())
-            }
-        };
+        let shared = read_shared(&dir)?;
+        let toml = (!shared.is_empty()).then(|| shared.to_string());
         let fallback_name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let source = AppSource { dir, fallback_name, rules, queries, toml, set: set.to_vec() };
         let test = path.with_extension("test");
@@ -244,24 +244,6 @@ impl App {
             false => vec![],
         };
         Ok(Self { tests, ..Self::from_source(source)? })
-    }
-
-    /// Reads the `[vars]` of the `app.toml` in a directory, if there is one.
-    ///
-    /// Errors: the file cannot be read, or `[vars]` is not a table of strings.
-    fn read_vars(dir: &Path) -> Result<BTreeMap<String, String>> {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Vars {
-            vars: BTreeMap<String, String>,
-        }
-        let path = dir.join("app.toml");
-        if !path.exists() {
-            return Ok(BTreeMap::new());
-        }
-        let parsed: Vars = toml::from_str(&read_text(&path)?)
-            .map_err(|e| Error::invalid(e.to_string()).context(path.display()))?;
-        Ok(parsed.vars)
     }
 
     /// Creates the app that `source` describes, without its tests.
@@ -306,14 +288,15 @@ impl App {
     /// Returns the registry of the queries: the one supplied, or the built-in one.
     pub fn registry(&self) -> Cow<'_, Registry> {
         let registry = self.registry.as_ref().map_or_else(|| Cow::Owned(Registry::standard()), Cow::Borrowed);
-        match &self.connectors {
-            None => registry,
-            Some(connectors) => {
-                let mut registry = registry.into_owned();
-                registry.set_connectors(connectors.clone());
-                Cow::Owned(registry)
-            }
+        if self.connectors.is_none() && self.connections == ConnectionSettings::default() {
+            return registry;
         }
+        let mut registry = registry.into_owned();
+        registry.set_connection_settings(self.connections.clone());
+        if let Some(connectors) = &self.connectors {
+            registry.set_connectors(connectors.clone());
+        }
+        Cow::Owned(registry)
     }
 
     /// Creates an app without a directory from rules only.
@@ -352,9 +335,27 @@ impl App {
         if let Some(name) = toml.name {
             self.name = name;
         }
+        self.connections = ConnectionSettings {
+            refs: with_values(toml.refs, "refs", &vars)?,
+            datasources: with_values(toml.datasources, "datasources", &vars)?,
+        };
         self.settings = toml.settings;
         self.documents = toml.documents;
-        self.sources = toml.source;
+        for (is_source, tables) in [(true, toml.source), (false, toml.sink)] {
+            for table in tables {
+                let line = 1 + text.get(..table.span().start).unwrap_or_default().matches('\n').count();
+                let table = table.into_inner();
+                // a file with a format is read once; the connector `file` follows files
+                match is_source && table.contains_key("format") {
+                    true => {
+                        self.sources.push(SourceConfig::deserialize(table).map_err(|e| {
+                            Error::invalid(format!("line {line}: [[source]]: {}", e.message()))
+                        })?)
+                    }
+                    false => self.connected.push(AppConnector::read(is_source, line, table)?),
+                }
+            }
+        }
         self.summary = toml.summary.into_iter().map(|s| s.with_line(text)).collect();
         self.try_next = toml.try_next;
         self.vars.clone_from(&vars);
@@ -377,11 +378,12 @@ impl App {
                 )));
             }
         }
-        let mut names: Vec<&str> = self.sources.iter().map(|s| s.name.as_str()).collect();
+        let connected = self.connected.iter().map(AppConnector::name);
+        let mut names: Vec<String> = self.sources.iter().map(|s| s.name.clone()).chain(connected).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
             return Err(Error::invalid(format!(
-                "two sources are called `{}`: give each its own name",
+                "two sources or sinks are called `{}`: give each its own `name`",
                 twice[0]
             )));
         }
@@ -389,24 +391,75 @@ impl App {
     }
 }
 
-/// Replaces each `${name}` by the variable's value, which is not expanded further.
+/// Reads what apps of single files take from the `app.toml` in their directory, if there is one: `[vars]`, `[refs]` and
+/// `[datasources]`.
+///
+/// Errors: the file cannot be read.
+fn read_shared(dir: &Path) -> Result<toml::Table> {
+    let path = dir.join("app.toml");
+    if !path.exists() {
+        return Ok(toml::Table::new());
+    }
+    let mut all: toml::Table = toml::from_str(&read_text(&path)?)
+        .map_err(|e| Error::invalid(e.to_string()).context(path.display()))?;
+    all.retain(|section, _| ["vars", "refs", "datasources"].contains(&section));
+    Ok(all)
+}
+
+/// Replaces each `${name}` in the options of connections by the variable's value, which may also be in the environment:
+/// passwords do not belong into files.
+fn with_values(
+    mut connections: BTreeMap<String, BTreeMap<String, String>>,
+    section: &str,
+    vars: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+    for (name, options) in &mut connections {
+        for (option, value) in options {
+            *value = expand(value, &|name| vars.get(name).cloned().or_else(|| std::env::var(name).ok())).map_err(
+                |wrong| match wrong {
+                    Unexpanded::Open => Error::invalid(format!("[{section}.{name}] {option}: `${{` without `}}`")),
+                    Unexpanded::Unknown(variable) => Error::invalid(format!(
+                        "[{section}.{name}] {option}: there is no variable `{variable}` in [vars] or the environment"
+                    )),
+                },
+            )?;
+        }
+    }
+    Ok(connections)
+}
+
+/// Replaces each `${name}` in a path by the variable's value, which is not expanded further.
 fn substitute(path: &Path, vars: &BTreeMap<String, String>) -> Result<PathBuf> {
     let text = path.to_string_lossy();
-    let (mut out, mut rest) = (String::new(), text.as_ref());
+    let expanded = expand(&text, &|name| vars.get(name).cloned()).map_err(|wrong| match wrong {
+        Unexpanded::Open => Error::invalid(format!("path `{text}`: `${{` without `}}`")),
+        Unexpanded::Unknown(name) => {
+            let hint = tidemill_types::did_you_mean(&name, vars.keys().map(String::as_str));
+            Error::invalid(format!("path `{text}`: [vars] has no `{name}`{hint}"))
+        }
+    })?;
+    Ok(PathBuf::from(expanded))
+}
+
+/// Why a text with variables cannot be expanded.
+enum Unexpanded {
+    /// A `${` without `}`.
+    Open,
+    /// A variable without a value.
+    Unknown(String),
+}
+
+/// Replaces each `${name}` by the value of the variable, which is not expanded further.
+fn expand(text: &str, value: &dyn Fn(&str) -> Option<String>) -> Result<String, Unexpanded> {
+    let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("${") {
-        let Some((name, behind)) = after.split_once('}') else {
-            return Err(Error::invalid(format!("path `{text}`: `${{` without `}}`")));
-        };
-        let Some(value) = vars.get(name) else {
-            let hint = tidemill_types::did_you_mean(name, vars.keys().map(String::as_str));
-            return Err(Error::invalid(format!("path `{text}`: [vars] has no `{name}`{hint}")));
-        };
+        let (name, behind) = after.split_once('}').ok_or(Unexpanded::Open)?;
         out.push_str(before);
-        out.push_str(value);
+        out.push_str(&value(name).ok_or_else(|| Unexpanded::Unknown(name.to_owned()))?);
         rest = behind;
     }
     out.push_str(rest);
-    Ok(PathBuf::from(out))
+    Ok(out)
 }
 
 /// Text files of an app, each kind ordered by path.

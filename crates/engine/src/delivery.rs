@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use tidemill_connect::{Backoff, ConnectorSink, DeliveryProgress, OnError, RefusedRow};
 use tidemill_log::Durability;
+use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, event_json};
 
 use crate::core::Core;
 use crate::entry::{Entry, Events, RejectedRow, UNDELIVERED};
 use crate::sinks::{DeliverySink, DueEvents};
 use crate::source::append_with_retry;
+use crate::undelivered;
 
 /// Events of one delivery.
 const ROWS_MAX: usize = 8192;
@@ -106,12 +108,18 @@ fn deliver_next(
     let refused = progress.refused.partition_point(|refused| refused.row < progress.delivered);
     keep_refused(core, sink, &due, &progress.refused[..refused])?;
     sink.queue().mark_delivered(progress.delivered, refused)?;
+    if refused > 0 {
+        // after a crash they must not come again beside what was kept of them
+        sink.queue().store_progress()?;
+    }
     result?;
     *rows_max = ROWS_MAX;
     Ok(true)
 }
 
-/// Stores refused events, with the reasons, in `system.rejected`.
+/// Does with refused events what the sink wants. With `on.error='WAIT'` there are none.
+///
+/// Errors: the events cannot be stored; they are delivered again.
 fn keep_refused(
     core: &Arc<Core>,
     sink: &DeliverySink,
@@ -121,21 +129,52 @@ fn keep_refused(
     if refused.is_empty() {
         return Ok(());
     }
-    let rows = refused.iter().map(|refused| {
-        let event = event_json(sink.schema(), &due.rows, refused.row);
-        let event = serde_json::Value::Object(event).to_string();
-        let id = &due.ids[refused.row];
-        tracing::error!(sink = sink.name(), %id, event, "the event was refused: {}", refused.reason);
-        RejectedRow {
-            stream: sink.schema().name.clone(),
-            kind: UNDELIVERED.into(),
-            reason: refused.reason.clone(),
-            raw: event,
-            origin: format!("{}: {id}", sink.name()),
-        }
+    for RefusedRow { row, reason } in refused {
+        let event = serde_json::Value::Object(event_json(sink.schema(), &due.rows, *row)).to_string();
+        tracing::error!(sink = sink.name(), id = %due.ids[*row], event, "the event was refused: {reason}");
+    }
+    match sink.on_error() {
+        OnError::Log | OnError::Wait => reject(core, sink, due, refused),
+        OnError::Stream => send_to_fault_stream(core, sink, due, refused),
+        OnError::Store => undelivered::store(core, sink, due, refused),
+    }
+}
+
+/// Stores refused events, with the reasons, in `system.rejected`.
+fn reject(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) -> Result<()> {
+    let rows = refused.iter().map(|refused| RejectedRow {
+        stream: sink.schema().name.clone(),
+        kind: UNDELIVERED.into(),
+        reason: refused.reason.clone(),
+        raw: serde_json::Value::Object(event_json(sink.schema(), &due.rows, refused.row)).to_string(),
+        origin: format!("{}: {}", sink.name(), due.ids[refused.row]),
     });
     let events = Events { rejected: rows.collect(), ..Events::default() };
-    let home = core.deployment.partitioner.for_stream(&sink.schema().name).0 as usize;
+    append(core, &sink.schema().name, &events)
+}
+
+/// Sends refused events to the fault stream of their stream, with the reason as `_error`.
+fn send_to_fault_stream(
+    core: &Arc<Core>,
+    sink: &DeliverySink,
+    due: &DueEvents,
+    refused: &[RefusedRow],
+) -> Result<()> {
+    let name = format!("!{}", sink.schema().name);
+    let schema = core.deployment.stream(&name)?;
+    let mut batch = BatchBuilder::new(schema.clone());
+    for RefusedRow { row, reason } in refused {
+        let mut event = event_json(sink.schema(), &due.rows, *row);
+        event.insert("_error".to_owned(), reason.as_str().into());
+        let event = serde_json::Value::Object(event).to_string();
+        batch.push_json(event.as_bytes(), core.clock.now())?;
+    }
+    let events = Events { parts: vec![(schema.clone(), batch.finish())], ..Events::default() };
+    append(core, &name, &events)
+}
+
+fn append(core: &Arc<Core>, stream: &str, events: &Events) -> Result<()> {
+    let home = core.deployment.partitioner.for_stream(stream).0 as usize;
     append_with_retry(core, home, || Entry::Events(events.clone())).map(drop)
 }
 

@@ -6,6 +6,7 @@ use arrow_schema::SchemaRef;
 use tidemill_rules::Program;
 use tidemill_types::{Error, Field, FieldType, Result, StreamSchema, did_you_mean};
 
+use crate::connectors::app_sinks;
 use crate::entry::Streams;
 use crate::queries::compile::CompiledApp;
 use crate::queries::{Partitioner, Queries};
@@ -63,6 +64,11 @@ impl Deployment {
     /// Returns the number of partitions.
     pub fn partitions(&self) -> u32 {
         self.partitioner.partitions
+    }
+
+    /// Returns whether the app has the sink of a connector of this name.
+    pub fn has_sink(&self, name: &str) -> bool {
+        app_sinks(&self.queries).iter().any(|sink| sink.names.iter().any(|known| known == name))
     }
 
     /// Returns the stream called `name`.

@@ -25,6 +25,7 @@ const ON_DEMAND: u8 = 6;
 const TRANSACTION: u8 = 7;
 const SESSION_COMMAND: u8 = 8;
 const COLLECT_CHANGES: u8 = 9;
+const REDELIVER: u8 = 10;
 
 /// Name of a source, and the position from which it continues.
 pub type SourcePosition = (String, u64);
@@ -72,6 +73,11 @@ pub enum Entry {
     CollectChanges,
     /// The writes of a transaction to the documents of this partition.
     Transaction(TransactionPart),
+    /// Events that sinks could not deliver go to their sinks again.
+    Redeliver {
+        /// Ids of their documents in this partition, see [`crate::UndeliveredEvent`].
+        ids: Vec<String>,
+    },
 }
 
 /// Events of one or several streams, in order of arrival.
@@ -182,6 +188,11 @@ impl Encoder {
                 out.push(TRANSACTION);
                 write_transaction(&mut out, part);
             }
+            Entry::Redeliver { ids } => {
+                out.push(REDELIVER);
+                write_u32(&mut out, ids.len());
+                ids.iter().for_each(|id| write_bytes(&mut out, id.as_bytes()));
+            }
         }
         Ok(out)
     }
@@ -255,6 +266,7 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
         SESSION_COMMAND => Entry::SessionCommand { session: input.session()?, command: input.blob()? },
         COLLECT_CHANGES => Entry::CollectChanges,
         TRANSACTION => Entry::Transaction(input.transaction()?),
+        REDELIVER => Entry::Redeliver { ids: input.texts()? },
         PUT => Entry::LoadDocuments {
             source: input.source()?,
             collection: input.text()?,
@@ -367,6 +379,11 @@ impl EntryReader<'_> {
     fn text(&mut self) -> Result<String> {
         String::from_utf8(self.blob()?.to_vec())
             .map_err(|e| Error::corrupt("log entry text is not UTF-8").with_source(e))
+    }
+
+    fn texts(&mut self) -> Result<Vec<String>> {
+        let n = self.count()?;
+        (0..n).map(|_| self.text()).collect()
     }
 
     fn rejected(&mut self) -> Result<RejectedRow> {
@@ -534,6 +551,9 @@ mod tests {
         let query = Entry::OnDemand { file: "a.siddhi".into(), text: "delete T on true".into() };
         let Entry::OnDemand { file, text } = round(query) else { panic!() };
         assert_eq!((file.as_str(), text.as_str()), ("a.siddhi", "delete T on true"));
+        let again = vec!["a: S to x#0-7-0".to_owned(), String::new()];
+        let Entry::Redeliver { ids } = round(Entry::Redeliver { ids: again.clone() }) else { panic!() };
+        assert_eq!(again, ids);
     }
 
     #[test]

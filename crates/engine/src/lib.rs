@@ -5,6 +5,7 @@
 
 mod api;
 mod app;
+mod app_connectors;
 mod apply;
 mod backlog;
 mod change_stream;
@@ -12,6 +13,7 @@ mod changes;
 mod checkpoint;
 mod clock;
 mod commit;
+mod connection_trial;
 mod connectors;
 mod core;
 mod counters;
@@ -25,6 +27,7 @@ mod disk_space;
 mod document_routing;
 mod document_snapshot;
 mod document_transaction;
+mod document_writes;
 mod documents;
 mod engine;
 pub mod entry;
@@ -60,6 +63,8 @@ pub mod testing;
 mod threads;
 mod timers;
 mod transfers;
+mod undelivered;
+mod undelivered_event;
 mod view;
 
 pub use api::{
@@ -67,10 +72,12 @@ pub use api::{
     MetricKind, RowError, RuleInfo, SendOptions, SendReply, StreamInfo,
 };
 pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceKind, SummaryConfig};
+pub use app_connectors::AppConnector;
 pub use change_stream::{ChangeScope, ChangeStart, ChangeStream};
 pub use changes::{ChangeEvent, ChangePosition};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use commit::SessionWrite;
+pub use connection_trial::{ConnectionTrial, try_connections};
 pub use datadir::deployed_app;
 pub use document_snapshot::DocumentSnapshot;
 pub use document_transaction::Transaction;
@@ -83,4 +90,7 @@ pub use report::StartupReport;
 pub use settings::{ChangedQueries, ServerSettings, Settings, SqlSettings, parse_bytes};
 pub use sinks::SinkInfo;
 pub use source_rejections::RejectionSummary;
+pub use subscribe::Tap;
 pub use tidemill_log::Durability;
+pub use undelivered::{RetryOutcome, UndeliveredSelection};
+pub use undelivered_event::UndeliveredEvent;

@@ -591,10 +591,21 @@ impl Partition {
     ) -> Result<()> {
         let (offset, time) = (record.offset, record.time);
         let begins_history = matches!(record.entry, Entry::CollectChanges);
+        // what another system keeps must not come from a record that the log may lose
+        if services.deployment.queries.has_external_tables(self.id) && services.log.durable(self.id) <= offset
+        {
+            let sync = || services.log.sync(self.id, offset, Durability::Fsync);
+            if !retry_until_stopped(services, self.id, sync) {
+                return Err(Error::unavailable("the engine stops"));
+            }
+        }
         let applied = apply::apply(&services.deployment, state, record, reply.is_some())?;
-        let Applied { rows, emissions, events, document_error, reply: outcome } = applied;
+        let Applied { rows, redelivered, emissions, events, document_error, reply: outcome } = applied;
         for (table, batch) in rows {
             self.store_rows(services, offset, table, batch, effects)?;
+        }
+        for (sink, batch) in redelivered {
+            services.sinks.push_again(&sink, self.id, offset, &batch)?;
         }
         effects.emissions.extend(emissions);
         services.counts.records.fetch_add(1, Ordering::Relaxed);

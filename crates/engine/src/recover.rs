@@ -64,7 +64,8 @@ pub fn open(
     let counts_transfers = loaded.iter().all(|l| l.counts_transfers);
     let mut restored = Vec::new();
     let mut partitions = Vec::new();
-    for loaded in loaded {
+    for mut loaded in loaded {
+        loaded.state.query_state.get_mut().open_stores(&core.deployment.queries)?;
         partitions.push(Partition::new(loaded.state, core.deployment.settings.inbox_bytes as usize));
         restored.push(loaded.outbox);
     }

@@ -148,6 +148,7 @@ impl Services {
     /// Asks loops and retries to end.
     pub fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.deployment.queries.stores.stop();
         self.notifier.notify();
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidemill_flow::app_stores::AppStores;
 use tidemill_flow::query::{Query, Target};
 use tidemill_flow::replay::compile;
-use tidemill_flow::table::Table;
+use tidemill_flow::table::MemoryTable;
 use tidemill_flow::{Batch, EventKind, Registry, Value};
 use tidemill_types::FieldType;
 
@@ -75,12 +75,12 @@ fn table(runs: usize, events: u64, expected: (u64, u64)) {
     let (mut rates, mut alone) = (Vec::new(), Vec::new());
     for _ in 0..runs {
         let mut query = Query::new(plan.queries[0].clone());
-        let mut table = Table::new(plan.catalog.tables()[*number].clone());
+        let mut table = MemoryTable::new(plan.catalog.tables()[*number].clone());
         let (start, mut writing) = (clock(), Duration::ZERO);
         for batch in &input {
             let out = query.push(0, batch, &host).expect("rows");
             let selected = clock();
-            table.apply(action, &out, 0).expect("a write");
+            table.apply_rows(action, &out, 0).expect("a write");
             writing += clock() - selected;
         }
         rates.push(events as f64 / (clock() - start).as_secs_f64() / 1e6);

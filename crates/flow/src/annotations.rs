@@ -107,6 +107,21 @@ pub fn check_stream(annotations: &[Annotation]) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+/// Returns warnings for `@payload` and `@attributes` beside `@map`, which other systems ignore.
+pub fn misplaced_mappings(annotations: &[Annotation]) -> impl Iterator<Item = Diagnostic> + '_ {
+    let connections = annotations.iter().filter(|a| a.is("source") || a.is("sink"));
+    let misplaced = connections.flat_map(|a| a.nested().filter(|n| is_mapping(n)));
+    misplaced.map(|nested| {
+        let message = format!("`@{}` has no effect outside of `@map`", nested.name.name);
+        Diagnostic::warning("F0620", nested.span, message).help("move it into the parentheses of `@map(…)`")
+    })
+}
+
+/// Returns whether an annotation belongs into `@map`.
+pub(crate) fn is_mapping(annotation: &Annotation) -> bool {
+    annotation.is("payload") || annotation.is("attributes")
+}
+
 /// Parses a duration in an annotation; returns milliseconds, above 0.
 pub(crate) fn time(element: &Element) -> Result<i64, Diagnostic> {
     let text = &element.value.value;

@@ -81,6 +81,10 @@ impl EvalContext for AppStores {
         self.rng.next_u64(time)
     }
 
+    fn is_external(&self, table: usize) -> bool {
+        matches!(self.tables.get(table), Some(Table::External(_)))
+    }
+
     fn any_row(
         &self,
         table: usize,
@@ -91,7 +95,7 @@ impl EvalContext for AppStores {
         let mut any = false;
         if let Some(table) = self.tables.get(table) {
             let search = TableSearch::new(Some(condition.clone()), slot, table.plan());
-            table.find(&search, frame, &mut |_, _, _| {
+            table.find(&search, frame, &mut |_, _| {
                 any = true;
                 false
             })?;
@@ -107,7 +111,7 @@ impl EvalContext for AppStores {
         visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), EvalError> {
         match self.tables.get(table) {
-            Some(table) => table.find(search, frame, &mut |_, columns, row| {
+            Some(table) => table.find(search, frame, &mut |columns, row| {
                 visit(columns, row);
                 true
             }),

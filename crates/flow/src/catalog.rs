@@ -4,6 +4,7 @@ mod aggregation;
 
 use std::sync::Arc;
 
+use tidemill_connect::StoreConfig;
 use tidemill_lang::siddhi::ast::{Attribute, Scope, StreamRef};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
@@ -36,8 +37,57 @@ pub struct Table {
     pub primary_key: Vec<usize>,
     /// Columns with a secondary index.
     pub indexes: Vec<usize>,
+    /// Where the rows live, if not in memory.
+    pub store: Option<TableLocation>,
     /// Source range of the definition.
     pub span: Span,
+}
+
+impl Table {
+    /// Says that the store cannot evaluate part of a condition or an assignment.
+    pub(crate) fn cannot_push(&self, what: &str) -> String {
+        format!("the store of `{}` cannot evaluate {what}", self.name)
+    }
+
+    /// Returns the diagnostic of [`Self::cannot_push`].
+    pub(crate) fn not_pushed(&self, what: &str, span: Span) -> Diagnostic {
+        Diagnostic::error("F0816", span, self.cannot_push(what))
+            .note_at(self.span, "the table is defined here")
+            .help(
+                "compare its columns with values of the event, and compute those in a query before this one",
+            )
+    }
+}
+
+/// Location of rows in another system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableLocation {
+    /// Store.
+    pub store: StoreConfig,
+    /// Cache of what was read, if there is one.
+    pub cache: Option<CacheConfig>,
+}
+
+/// Cache of rows that were read from another system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheConfig {
+    /// Most rows that it keeps.
+    pub rows_max: usize,
+    /// Which rows go when it is full.
+    pub policy: CachePolicy,
+    /// How long rows are not read again, milliseconds; `None` without a limit.
+    pub retention_ms: Option<i64>,
+}
+
+/// Which rows a full cache forgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CachePolicy {
+    /// Those read first.
+    Fifo,
+    /// Those not asked for the longest time.
+    Lru,
+    /// Those asked for the least often.
+    Lfu,
 }
 
 /// Definitions of an app; queries refer to them by index.

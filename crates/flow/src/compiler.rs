@@ -11,7 +11,7 @@ use crate::catalog::Table;
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
 use crate::expr::{
-    ArgumentType, Arithmetic, ColumnarValue, Comparison, Expr, Function, FunctionContext, Node,
+    ArgumentType, Arithmetic, ColumnarValue, Comparison, Expr, Function, FunctionContext, Node, PushedSearch,
 };
 use crate::registry::{AggregateCall, Registry};
 use crate::value::{Value, numeric_rank};
@@ -258,7 +258,11 @@ impl Compiler<'_> {
         let of = tables[number].clone();
         let mut scope = InConditionScope { outer: &mut *self.scope, table: &of, slot };
         let mut inner = Compiler { scope: &mut scope, registry, aggregates: None };
+        let span = condition.span;
         let condition = inner.compile(condition)?;
+        if of.store.is_some() {
+            PushedSearch::of(Some(&condition), slot).map_err(|what| of.not_pushed(&what, span))?;
+        }
         Ok(Expr {
             node: Node::In { table: number, slot, condition: Box::new(condition) },
             ty: FieldType::Bool,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidemill_types::Error;
+use tidemill_types::{Error, ErrorKind};
 
 /// Reason why an event, an expression or an on-demand query cannot be processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum EvalError {
     Request(Box<str>),
     /// Saved state cannot be restored.
     State(Box<str>),
+    /// Another system was not reached before the app had to stop. The app has to be restored.
+    Interrupted(Box<str>),
     /// A defect in this crate.
     Internal(Box<str>),
 }
@@ -82,13 +84,26 @@ impl fmt::Display for EvalError {
                 limit.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
             }
             Self::Null(what) => write!(f, "{what} is null"),
-            Self::Argument(message) | Self::Request(message) | Self::State(message) => f.write_str(message),
+            Self::Argument(message)
+            | Self::Request(message)
+            | Self::State(message)
+            | Self::Interrupted(message) => f.write_str(message),
             Self::Internal(message) => write!(f, "internal error: {message}"),
         }
     }
 }
 
 impl std::error::Error for EvalError {}
+
+impl From<Error> for EvalError {
+    /// Errors of another system.
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Unavailable => Self::Interrupted(error.to_string().into()),
+            _ => Self::Argument(error.to_string().into()),
+        }
+    }
+}
 
 impl From<EvalError> for Error {
     fn from(error: EvalError) -> Self {
@@ -97,6 +112,7 @@ impl From<EvalError> for Error {
             EvalError::Limit(_) => Self::limit(message),
             EvalError::Null(_) | EvalError::Argument(_) | EvalError::Request(_) => Self::invalid(message),
             EvalError::State(_) => Self::corrupt(message),
+            EvalError::Interrupted(_) => Self::unavailable(message),
             EvalError::Internal(_) => Self::internal(message),
         }
     }

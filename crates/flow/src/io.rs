@@ -5,25 +5,32 @@
 
 pub mod connector;
 pub mod file;
+mod file_route;
 mod log;
+mod mapped;
 mod topic;
 
+use tidemill_connect::Catalog;
 use tidemill_lang::siddhi::ast::{Annotation, Element};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::did_you_mean;
 
+use self::connector::ConnectedStream;
 use crate::catalog::Attributes;
 use crate::registry::Connectors;
 
+pub(crate) use file_route::FileRoute;
 pub use log::LogSink;
+pub(crate) use mapped::TopicMessage;
+pub use mapped::{MessageReader, MessageWriter};
 pub use topic::TopicTemplate;
 
 /// Supported sources.
 const SOURCES: [&str; 2] = ["inMemory", "file"];
 /// Supported sinks.
 const SINKS: [&str; 3] = ["inMemory", "log", "file"];
-/// Supported mappers of `inMemory`.
-const MAPPERS: [&str; 1] = ["passThrough"];
+/// Mapper that hands over events as they are.
+const PASS_THROUGH: &str = "passThrough";
 /// Transports and mappers of other SiddhiQL systems; naming one is not reported as a typing error.
 const KNOWN_ELSEWHERE: [&str; 33] = [
     "avro",
@@ -68,6 +75,8 @@ pub struct TopicSource {
     pub topic: String,
     /// Index of the receiving stream.
     pub stream: usize,
+    /// Mapper that makes events of messages; `None` if events come in as they are.
+    pub mapper: Option<MessageReader>,
 }
 
 /// Connection from a stream to topics or the log.
@@ -81,6 +90,8 @@ pub struct StreamSink {
     pub topics: Vec<TopicTemplate>,
     /// Log sink, if the events are logged instead of published.
     pub log: Option<LogSink>,
+    /// Mapper that makes messages of the events; `None` if they are published as they are.
+    pub mapper: Option<MessageWriter>,
 }
 
 /// Distribution of a sink's events over its topics.
@@ -94,42 +105,48 @@ pub enum DistributionStrategy {
     Partitioned(usize),
 }
 
-/// Compiles the `inMemory` sources of the stream `name`. Errors: an unknown transport or mapper, a missing
-/// topic.
+/// Compiles the `inMemory` sources of a stream. Errors: an unknown transport or mapper, a missing topic.
 pub fn sources(
     annotations: &[Annotation],
-    stream: usize,
-    name: &str,
+    stream: &ConnectedStream<'_>,
     connectors: &Connectors,
 ) -> Result<Vec<TopicSource>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("source") && is_compiled_here(a, &SOURCES, connectors));
     of.map(|a| {
-        transport(a, "source", &SOURCES, name)?;
-        check_mapper(a)?;
-        Ok(TopicSource { topic: topic(a)?.value.value.clone(), stream })
+        transport(a, "source", &SOURCES, stream.name)?;
+        let mapper = mapper(a, connectors)?
+            .map(|(map, catalog)| MessageReader::compile(a, map, stream, catalog))
+            .transpose()?;
+        Ok(TopicSource { topic: topic(a)?.value.value.clone(), stream: stream.index, mapper })
     })
     .collect()
 }
 
-/// Compiles the `inMemory` and log sinks of the stream `name`. Errors: as for [`sources`], and unknown
-/// distribution strategies.
+/// Compiles the `inMemory` and log sinks of a stream. Errors: as for [`sources`], and unknown distribution
+/// strategies.
 pub fn sinks(
     annotations: &[Annotation],
-    stream: usize,
-    name: &str,
-    attributes: &Attributes,
+    stream: &ConnectedStream<'_>,
     app: Option<&str>,
     connectors: &Connectors,
 ) -> Result<Vec<StreamSink>, Diagnostic> {
     let of = annotations.iter().filter(|a| a.is("sink") && is_compiled_here(a, &SINKS, connectors));
     of.map(|a| {
-        let ty = transport(a, "sink", &SINKS, name)?;
+        let ty = transport(a, "sink", &SINKS, stream.name)?;
         check_on_error(a)?;
         if ty == "log" {
-            let log = Some(LogSink::of(a, name, attributes, app)?);
-            return Ok(StreamSink { stream, strategy: DistributionStrategy::Broadcast, topics: vec![], log });
+            return Ok(StreamSink {
+                stream: stream.index,
+                strategy: DistributionStrategy::Broadcast,
+                topics: vec![],
+                log: Some(LogSink::of(a, stream, app, connectors)?),
+                mapper: None,
+            });
         }
-        check_mapper(a)?;
+        let mapper = mapper(a, connectors)?
+            .map(|(map, catalog)| MessageWriter::compile(a, map, stream, catalog))
+            .transpose()?;
+        let attributes = stream.attributes;
         let to = |a: &Annotation| TopicTemplate::parse(topic(a)?, attributes);
         let (strategy, topics) = match a.nested().find(|n| n.is("distribution")) {
             None => (DistributionStrategy::Broadcast, vec![to(a)?]),
@@ -144,7 +161,7 @@ pub fn sinks(
                 (strategy(distribution, attributes)?, topics)
             }
         };
-        Ok(StreamSink { stream, strategy, topics, log: None })
+        Ok(StreamSink { stream: stream.index, strategy, topics, log: None, mapper })
     })
     .collect()
 }
@@ -153,7 +170,9 @@ pub fn sinks(
 /// more types.
 fn is_compiled_here(annotation: &Annotation, own: &[&str], connectors: &Connectors) -> bool {
     let is_own = || annotation.element("type").is_none_or(|ty| own.contains(&ty.value.value.as_str()));
-    !file::is_file(annotation) && (matches!(connectors, Connectors::Refused) || is_own())
+    // with connections left out it does not matter what the settings would say
+    let is_left_out = matches!(connectors, Connectors::Ignored(_)) && annotation.element("ref").is_some();
+    !is_left_out && !file::is_file(annotation) && (matches!(connectors, Connectors::Refused) || is_own())
 }
 
 /// Returns the `type` of an annotation of the stream `name`. Errors: it is missing or unknown.
@@ -188,12 +207,19 @@ fn transport<'a>(
     Ok(&ty.value.value)
 }
 
-fn check_mapper(annotation: &Annotation) -> Result<(), Diagnostic> {
-    let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(()) };
-    match map.element("type") {
-        None => Err(Diagnostic::error("F0601", map.span, "a mapper needs a `type`")
-            .expected(MAPPERS.map(|t| format!("type='{t}'")))),
-        Some(ty) => check_known(&MAPPERS, &ty.value.value, "mapper", ty.span),
+/// Returns the `@map` of an annotation if it makes messages, with the catalog that has its mapper. Errors: it has no
+/// type, or there is no catalog.
+fn mapper<'a>(
+    annotation: &'a Annotation,
+    connectors: &'a Connectors,
+) -> Result<Option<(&'a Annotation, &'a Catalog)>, Diagnostic> {
+    let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(None) };
+    match (map.element("type"), connectors.catalog()) {
+        (None, _) => Err(Diagnostic::error("F0601", map.span, "a mapper needs a `type`")
+            .expected([format!("type='{PASS_THROUGH}'")])),
+        (Some(ty), _) if ty.value.value.eq_ignore_ascii_case(PASS_THROUGH) => Ok(None),
+        (Some(_), Some(catalog)) => Ok(Some((map, catalog))),
+        (Some(ty), None) => check_known(&[PASS_THROUGH], &ty.value.value, "mapper", ty.span).map(|()| None),
     }
 }
 

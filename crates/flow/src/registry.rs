@@ -1,6 +1,9 @@
 //! Registry of everything that queries call by name. Built-in and user-defined extensions are registered
 //! alike.
 
+mod connection_settings;
+mod left_out;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +18,13 @@ use crate::batch::EventKind;
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Node};
+use crate::extensions_elsewhere::instead_of;
 use crate::limits::PatternLimits;
 use crate::value::Value;
 use crate::window::WindowConstructor;
+
+pub use connection_settings::ConnectionSettings;
+pub(crate) use connection_settings::resolve as resolve_connections;
 
 /// Checks the arguments of a function and binds it. Errors: the arguments are invalid.
 pub type FunctionFactory = dyn Fn(&[ArgumentType]) -> Result<BoundFunction, String> + Send + Sync;
@@ -169,6 +176,7 @@ pub struct Registry {
     limits: PatternLimits,
     replayable_only: bool,
     connectors: Connectors,
+    settings: Arc<ConnectionSettings>,
 }
 
 /// What becomes of `@source` and `@sink` with types that this crate does not implement.
@@ -179,19 +187,43 @@ pub enum Connectors {
     Refused,
     /// They must be in this catalog.
     Catalog(Arc<Catalog>),
-    /// All connections to the outside are left out, files included.
-    Ignored,
+    /// All connections to the outside are left out, files included. The mappers of this catalog write the lines of
+    /// logs.
+    Ignored(Arc<Catalog>),
+}
+
+impl Connectors {
+    /// Returns the catalog with the mappers, if there is one.
+    pub fn catalog(&self) -> Option<&Arc<Catalog>> {
+        match self {
+            Self::Refused => None,
+            Self::Catalog(catalog) | Self::Ignored(catalog) => Some(catalog),
+        }
+    }
 }
 
 impl Registry {
     /// Sets what becomes of connections to the outside.
     pub fn set_connectors(&mut self, connectors: Connectors) {
+        if matches!(connectors, Connectors::Ignored(_)) {
+            left_out::register(self);
+        }
         self.connectors = connectors;
     }
 
     /// Returns what becomes of connections to the outside.
     pub fn connectors(&self) -> &Connectors {
         &self.connectors
+    }
+
+    /// Sets what `ref` and `datasource` of connections name.
+    pub fn set_connection_settings(&mut self, settings: ConnectionSettings) {
+        self.settings = Arc::new(settings);
+    }
+
+    /// Returns what `ref` and `datasource` of connections name.
+    pub fn connection_settings(&self) -> &ConnectionSettings {
+        &self.settings
     }
 
     /// Sets whether apps compiled from now on may process events more than once. Functions whose results
@@ -270,6 +302,9 @@ impl Registry {
     /// Returns the window `name`. Errors: it is unknown; suggests a similar name.
     pub fn find_window(&self, name: &str) -> Result<&WindowFactory, String> {
         self.windows.get(name).map(Arc::as_ref).ok_or_else(|| {
+            if let Some(instead) = instead_of(name) {
+                return format!("there is no window `{name}` here: {instead}");
+            }
             let hint = did_you_mean(name, self.windows.keys().map(String::as_str));
             format!("there is no window `{name}`{hint}")
         })
@@ -289,6 +324,9 @@ impl Registry {
                      a stream, then read that stream"
                 );
             }
+            if let Some(instead) = instead_of(name) {
+                return format!("there is no stream function `{name}` here: {instead}");
+            }
             let known = self.stream_functions.keys().chain(self.stream_processors.keys());
             let hint = did_you_mean(name, known.map(String::as_str));
             format!("there is no stream function `{name}`{hint}")
@@ -307,6 +345,9 @@ impl Registry {
 
     /// Returns a suggestion for an unknown function or aggregate.
     pub fn suggestion(&self, name: &str) -> String {
+        if let Some(instead) = instead_of(name) {
+            return format!(" here: {instead}");
+        }
         let names = self.functions.keys().chain(self.aggregators.keys()).map(String::as_str);
         did_you_mean(name, names)
     }

@@ -12,7 +12,8 @@ pub(crate) use snapshot::check_same_app;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidemill_types::FieldType;
+use tidemill_connect::StoreMonitor;
+use tidemill_types::{Error, FieldType, Offset, PartitionId};
 
 pub use batch::StreamBatch;
 pub(crate) use batch::checked_order;
@@ -22,13 +23,13 @@ use crate::app_stores::{AppStores, DeterministicRng};
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::io::{DistributionStrategy, LogSink};
+use crate::io::{DistributionStrategy, LogSink, TopicMessage, TopicSource};
 use crate::named_window::NamedWindow;
 use crate::on_demand;
 use crate::partition::{KeyId, Partition};
 use crate::plan::{self, AppPlan, PlanElement, Trigger};
 use crate::query::{Query, QueryPlan, Target};
-use crate::table::Table;
+use crate::table::{Table, create_store};
 use crate::value::Value;
 
 /// Maximum length of the way of an event from query to query. A query may feed itself, but not endlessly.
@@ -125,6 +126,31 @@ impl Emitter {
 }
 
 impl AppRuntime {
+    /// Opens the stores of tables in other systems; `app` is the name under which these know the app. Without it every use
+    /// of such a table fails.
+    ///
+    /// Errors: `Invalid` if a store refuses its options.
+    pub fn open_stores(&mut self, app: &str, monitor: &Arc<StoreMonitor>) -> Result<(), Error> {
+        let plan = self.plan.clone();
+        let Some(catalog) = plan.registry.connectors().catalog() else { return Ok(()) };
+        for table in &mut self.stores.tables {
+            let Table::External(table) = table else { continue };
+            let store = create_store(table.plan(), app, catalog, monitor);
+            let store = store.map_err(|e| Error::invalid(e.to_string()))?;
+            store.into_iter().for_each(|store| table.open(store));
+        }
+        Ok(())
+    }
+
+    /// Says which record of a log is processed next: what it writes to tables in other systems is written once.
+    pub fn set_record(&mut self, partition: PartitionId, offset: Offset) {
+        for table in &mut self.stores.tables {
+            if let Table::External(table) = table {
+                table.set_record(partition, offset);
+            }
+        }
+    }
+
     /// Creates an app that has not started.
     pub fn new(plan: Arc<AppPlan>) -> Self {
         let plan = plan::rewrite_as_group_by(plan);
@@ -475,22 +501,62 @@ impl AppRuntime {
                     sent.push_row(events, row, EventKind::Current, events.times[row]);
                 }
                 sent.end_chunk(self.now);
+                let messages = to.mapper.as_ref().map(|mapper| mapper.messages(&sent));
+                for reason in messages.iter().flat_map(|(_, refused)| refused) {
+                    let message = format!("an event for topic `{topic}` is not published: {reason}");
+                    sink.failure(&plan.catalog.streams()[stream].name, &EvalError::request(message));
+                }
                 for source in plan.sources.iter().filter(|s| s.topic == topic) {
-                    let columns = &plan.catalog.streams()[source.stream].attributes;
-                    if columns.len() == events.columns.len() {
-                        self.deliver(source.stream, &sent, depth + 1, sink);
-                    } else {
-                        let message = format!(
-                            "events of topic `{}` do not match the attributes of the stream",
-                            source.topic
-                        );
-                        sink.failure(
-                            &plan.catalog.streams()[source.stream].name,
-                            &EvalError::request(message),
-                        );
-                    }
+                    let messages = messages.as_ref().map(|(messages, _)| messages.as_slice());
+                    self.receive(source, &sent, messages, depth + 1, sink);
                 }
             }
+        }
+    }
+
+    /// Delivers what was published to a topic, events or messages, to a stream that subscribes to it.
+    fn receive(
+        &mut self,
+        source: &TopicSource,
+        sent: &Batch,
+        messages: Option<&[TopicMessage]>,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) {
+        let plan = self.plan.clone();
+        let stream = &plan.catalog.streams()[source.stream];
+        let topic = &source.topic;
+        let mut fail = |message: String| sink.failure(&stream.name, &EvalError::request(message));
+        let read;
+        let events = match (&source.mapper, messages) {
+            (None, None) if stream.attributes.len() == sent.columns.len() => sent,
+            (None, None) => {
+                return fail(format!("events of topic `{topic}` do not match the attributes of the stream"));
+            }
+            (Some(mapper), Some(messages)) => {
+                let (events, failures) = mapper.events(messages, self.now);
+                failures
+                    .into_iter()
+                    .for_each(|reason| fail(format!("a message of topic `{topic}` is not read: {reason}")));
+                read = events;
+                &read
+            }
+            (Some(mapper), None) => {
+                return fail(format!(
+                    "topic `{topic}` has events, but the source reads messages; write `@map(type='{}')` at the sink, \
+                     or `@map(type='passThrough')` at the source",
+                    mapper.kind()
+                ));
+            }
+            (None, Some(_)) => {
+                return fail(format!(
+                    "topic `{topic}` has messages, but the source reads events; write the `@map` of the sink at the \
+                     source"
+                ));
+            }
+        };
+        if !events.is_empty() {
+            self.deliver(source.stream, events, depth, sink);
         }
     }
 

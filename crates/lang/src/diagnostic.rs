@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::secrets;
 use crate::source::{Position, SourceFile, Sources, Span};
 
 /// Maximum number of diagnostics of one parse. After the last one follows [`TOO_MANY`], and the parser stops.
@@ -109,7 +110,8 @@ impl Diagnostic {
     /// Renders the diagnostic for a terminal: message, location, source line with the range marked, help,
     /// notes. Ends in a newline.
     ///
-    /// Omits location and source line if `sources` does not contain the file.
+    /// Omits location and source line if `sources` does not contain the file. Confidential values in the line are
+    /// replaced by stars.
     pub fn render(&self, sources: &Sources) -> String {
         let mut out = format!("{}[{}]: {}\n", self.severity.name(), self.code, self.message);
         let gutter = self.gutter(sources);
@@ -284,6 +286,7 @@ fn marked_line(file: &SourceFile, span: Span, at: Position) -> (String, String) 
     let cut = if column > SHOWN_CHARS_MAX * 3 / 4 { column - SHOWN_CHARS_MAX / 2 } else { 0 };
     let mut shown = String::from(if cut > 0 { "… " } else { "" });
     let mut mark = String::from(if cut > 0 { "  " } else { "" });
+    let line = secrets::hide(line);
     let mut rest = line.chars().skip(cut);
     for (i, c) in rest.by_ref().take(SHOWN_CHARS_MAX).enumerate() {
         // control characters, which could move the terminal's cursor, are replaced; a tab is repeated in the

@@ -9,6 +9,7 @@ pub mod lexer;
 mod operator;
 mod printer;
 pub mod rules;
+mod secrets;
 pub mod siddhi;
 pub mod source;
 

@@ -3,11 +3,30 @@
 //! A mapper implements [`tidemill_connect::SourceMapper`], [`tidemill_connect::SinkMapper`] or both; names, options and
 //! default forms are those of SiddhiQL's mappers. [`add_all`] adds them to a catalog.
 
+mod avro;
+mod binary;
+mod csv;
 mod json;
+mod keyvalue;
+mod pass_through;
+mod protobuf;
+mod read;
+mod text;
+mod write;
+mod xml;
 
 use tidemill_connect::Catalog;
 
 /// Adds all mappers to a catalog.
 pub fn add_all(catalog: &mut Catalog) {
+    catalog.add_source_mapper(pass_through::PassThroughSourceType);
+    catalog.add_sink_mapper(pass_through::PassThroughSinkType);
     catalog.add_source_mapper(json::JsonSourceType).add_sink_mapper(json::JsonSinkType);
+    catalog.add_source_mapper(text::TextSourceType).add_sink_mapper(text::TextSinkType);
+    catalog.add_source_mapper(xml::XmlSourceType).add_sink_mapper(xml::XmlSinkType);
+    catalog.add_source_mapper(keyvalue::KeyValueSourceType).add_sink_mapper(keyvalue::KeyValueSinkType);
+    catalog.add_source_mapper(csv::CsvSourceType).add_sink_mapper(csv::CsvSinkType);
+    catalog.add_source_mapper(binary::BinarySourceType).add_sink_mapper(binary::BinarySinkType);
+    catalog.add_source_mapper(avro::AvroSourceType).add_sink_mapper(avro::AvroSinkType);
+    catalog.add_source_mapper(protobuf::ProtobufSourceType).add_sink_mapper(protobuf::ProtobufSinkType);
 }

@@ -16,6 +16,9 @@ use crate::options::ServerOptions;
 use crate::request_log::RequestLog;
 use crate::sql::Sql;
 
+/// Callers that may follow streams at once.
+pub(crate) const TAILS_MAX: usize = 64;
+
 /// Shared state of the server.
 pub(crate) struct AppState {
     pub engine: Arc<Engine>,
@@ -28,6 +31,8 @@ pub(crate) struct AppState {
     pub permits: Arc<Semaphore>,
     /// Permits for request bodies in memory, one per KiB: `bodies_bytes_max`.
     pub body_budget: Arc<Semaphore>,
+    /// Permits for callers that follow streams.
+    pub tails: Arc<Semaphore>,
     /// Whether the server listens on a loopback address.
     pub loopback: bool,
     stopping: AtomicBool,
@@ -45,6 +50,7 @@ impl AppState {
         Self {
             permits: permits(options.concurrency_max),
             body_budget: permits(options.bodies_bytes_max.div_ceil(1024)),
+            tails: permits(TAILS_MAX),
             metrics: HttpMetrics::new(),
             log: RequestLog::default(),
             description,

@@ -24,6 +24,7 @@ mod routes;
 mod serve;
 mod shared_errors;
 mod sql;
+mod stored_event;
 
 pub use options::{ServerOptions, Token};
 pub use serve::{Server, serve};

@@ -20,7 +20,7 @@ use crate::app::AppState;
 use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
 use crate::guard::{auth, concurrency, host, observe};
-use crate::routes::{documents, events, find, rules, siddhi, sql, system};
+use crate::routes::{documents, events, find, rules, siddhi, sinks, sql, system, tail};
 use crate::shared_errors;
 
 #[derive(OpenApi)]
@@ -34,6 +34,7 @@ use crate::shared_errors;
     ),
     tags(
         (name = "events", description = "Streams and the events sent to them"),
+        (name = "sinks", description = "Events on their way to other systems, and those that were refused there"),
         (name = "documents", description = "Collections of JSON documents, in MongoDB's relaxed Extended JSON"),
         (name = "sql", description = "Queries over everything"),
         (name = "queries", description = "SiddhiQL: what queries hold"),
@@ -71,6 +72,11 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(system::openapi))
         .routes(routes!(events::list))
         .routes(routes!(events::get, events::send))
+        .routes(routes!(tail::tail))
+        .routes(routes!(sinks::list))
+        .routes(routes!(sinks::undelivered))
+        .routes(routes!(sinks::retry))
+        .routes(routes!(sinks::discard))
         .routes(routes!(documents::collections))
         .routes(routes!(documents::insert))
         .routes(routes!(documents::get, documents::replace, documents::update, documents::delete))

@@ -34,8 +34,9 @@ pub use log_url::LogAtUrl;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
     self as engine, App, BodyFormat, Clock, CollectionInfo, Durability, EmittedEvent, Engine, EngineBuilder,
-    EventSelector, Health, LedgerCounts, ManualClock, QueryWhy, RowError, RuleInfo, SendOptions, SendReply,
-    Settings, StreamInfo, SystemClock,
+    EventSelector, Health, LedgerCounts, ManualClock, QueryWhy, RetryOutcome, RowError, RuleInfo,
+    SendOptions, SendReply, Settings, SinkInfo, StreamInfo, SystemClock, UndeliveredEvent,
+    UndeliveredSelection,
 };
 pub use tidemill_flow as flow;
 pub use tidemill_mongo as mongo;

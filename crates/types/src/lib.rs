@@ -2,6 +2,7 @@
 //!
 //! Nothing in this crate does I/O or reads a clock.
 
+pub mod cron;
 pub mod decode;
 mod error;
 mod ids;

@@ -135,7 +135,7 @@ impl Field {
     /// Parses a time: RFC 3339, or a number of the field's unit (milliseconds if it has none).
     ///
     /// If no unit is declared, eight digits that form a date (`20130101`) are parsed as that date.
-    pub(crate) fn time_from_text(&self, text: &str) -> Option<Timestamp> {
+    pub fn time_from_text(&self, text: &str) -> Option<Timestamp> {
         let date = || Timestamp::parse(text).ok();
         match self.unit {
             Some(unit) => unit.parse(text).or_else(date),

@@ -182,14 +182,15 @@ impl LiveFileColumns {
     }
 }
 
-/// Checks a table's name, which becomes a directory and a part of URLs.
-fn check_name(name: &str) -> Result<()> {
+/// Checks a table's name, which becomes a directory and a part of URLs. That of a fault stream begins with `!`.
+fn check_name(stream: &str) -> Result<()> {
+    let name = stream.strip_prefix('!').unwrap_or(stream);
     let fits = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
     if fits && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "stream name `{name}` cannot be a table: expected ASCII letters, digits, `_`, `-` and `.`, not starting with `-` \
+        "stream name `{stream}` cannot be a table: expected ASCII letters, digits, `_`, `-` and `.`, not starting with `-` \
          or `.`"
     )))
 }

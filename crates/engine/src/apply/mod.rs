@@ -10,6 +10,7 @@ mod documents;
 mod input;
 mod late_events;
 mod outbound;
+mod redelivery;
 mod rejected;
 mod rule_context;
 mod transaction;
@@ -52,6 +53,8 @@ pub struct LogEntry {
 pub struct Applied {
     /// Rows to store, with the schema of their table, in the order of their `_row` within each table.
     pub rows: Vec<(TableRef, RecordBatch)>,
+    /// Rows that go to a sink again, by its name.
+    pub redelivered: Vec<(String, RecordBatch)>,
     /// Events for other partitions.
     pub emissions: Vec<Emission>,
     /// Number of events applied, emitted ones included.
@@ -90,6 +93,7 @@ pub fn apply(
     let LogEntry { offset, time, entry, decision } = record;
     state.store.set_record(offset.0);
     let id = state.partition;
+    state.query_state.get_mut().set_record(id, offset);
     let mut applier =
         RecordApplier { deployment, id, offset, time, wants_reply, applied: Applied::default() };
     let reply = match entry {
@@ -109,7 +113,9 @@ pub fn apply(
             Ok(ApplyReply::default())
         }
         Entry::Transaction(part) => applier.transaction(state, &part, decision)?,
+        Entry::Redeliver { ids } => applier.redeliver(state, &ids),
     };
+    state.query_state.get_mut().check_interruption()?;
     state.next = offset.next();
     Ok(Applied { reply: wants_reply.then_some(reply), ..applier.applied })
 }

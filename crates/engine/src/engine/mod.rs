@@ -9,6 +9,7 @@ mod on_demand;
 mod rules;
 mod streams;
 mod system_tables;
+mod undelivered;
 mod why_query;
 
 use std::path::Path;
@@ -25,6 +26,7 @@ use crate::core::Core;
 use crate::datadir::DataDir;
 use crate::report::StartupReport;
 use crate::sinks::DeliverySink;
+use crate::subscribe::Tap;
 use crate::threads::EngineThreads;
 use crate::{
     Analytics, App, BodyFormat, Health, SendOptions, SendReply, jobs, query_info, sending, transfers,
@@ -139,6 +141,15 @@ impl Engine {
     pub fn subscribe(&self, stream: &str) -> Result<Receiver<RecordBatch>> {
         self.stream_schema(stream)?;
         Ok(self.core.subscribers.subscribe(stream))
+    }
+
+    /// Returns events of a stream that are stored from now on, with the columns of its table, as far as the caller has time
+    /// for them: what it is too slow for is skipped and counted.
+    ///
+    /// Errors: `NotFound` for an unknown stream.
+    pub fn tap(&self, stream: &str) -> Result<Tap> {
+        self.core.deployment.stream(stream)?;
+        Ok(self.core.subscribers.tap(stream))
     }
 
     /// Flushes tails into tablets now, and looks which queries lose events.

@@ -10,15 +10,17 @@ mod expiry;
 pub mod flush;
 mod scheduler;
 pub mod sinks;
+mod stores;
 
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tidemill_types::Result;
+use tidemill_types::{PartitionId, Result};
 
 use crate::core::Core;
+use crate::queries::GLOBAL_PARTITION;
 use crate::sinks::DeliverySink;
 use scheduler::{Job, JobClass, Schedule};
 
@@ -91,6 +93,14 @@ fn all(core: &Core) -> Vec<Job> {
         schedule: Schedule::every(DISK_SPACE_INTERVAL),
         run: disk_space::job(),
     });
+    if core.deployment.queries.has_external_tables(PartitionId(GLOBAL_PARTITION)) {
+        jobs.push(Job {
+            name: "stores".into(),
+            class: JobClass::Watch,
+            schedule: Schedule::every(SINK_INTERVAL),
+            run: stores::job(),
+        });
+    }
     for (index, sink) in core.sinks.all().iter().enumerate() {
         jobs.push(Job {
             name: format!("sink {}", sink.name()),

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use tidemill_connect::OnError;
+use tidemill_flow::io::connector::Direction;
 use tidemill_flow::io::file::is_file;
 use tidemill_flow::limits::Limits;
 use tidemill_flow::plan::{self, AppPlan};
@@ -15,12 +17,13 @@ use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources, Span, render_all};
 use tidemill_rules::Program;
 use tidemill_types::{Error, Field, FieldType, Result, StreamSchema};
 
-use super::placement;
+use super::placement::{self, Placement};
 use super::{
     InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit, late_policy,
     retraction_streams, stream_compat, unit_split,
 };
 use crate::app::AppFile;
+use crate::app_connectors::AppConnector;
 use crate::{App, Settings};
 
 /// A file that was read and makes sense by itself.
@@ -56,7 +59,8 @@ pub fn compile_app(app: &App) -> Result<CompiledApp> {
 /// The same for a data directory that has so many partitions.
 pub fn compile_app_for(app: &App, partitions: u32) -> Result<CompiledApp> {
     let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
-    compile(&app.rules, &app.queries, partitions, &app.registry(), limits(&app.settings), &variable)
+    let files = AppTexts { rules: &app.rules, queries: &app.queries, connected: &app.connected };
+    compile(&files, partitions, &app.registry(), limits(&app.settings), &variable)
 }
 
 /// Limits on the state of each unit.
@@ -112,24 +116,30 @@ fn declaration_site(sources: &Sources, span: Span, declared: bool) -> Option<Dec
     Some(DeclarationSite { file: file.name().to_owned(), line: file.position(span.start).line, declared })
 }
 
-/// Compiles rules and queries together.
+/// Parts of an app that are compiled.
+struct AppTexts<'a> {
+    rules: &'a [AppFile],
+    queries: &'a [AppFile],
+    connected: &'a [AppConnector],
+}
+
+/// Compiles rules, queries and connectors together.
 ///
 /// Errors: `Invalid` with all diagnostics of the first kind of file that has some.
-pub fn compile(
-    rules: &[AppFile],
-    queries: &[AppFile],
+fn compile(
+    files: &AppTexts<'_>,
     partitions: u32,
     registry: &Registry,
     limits: Limits,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<CompiledApp> {
     let mut sources = Sources::default();
-    for file in rules {
+    for file in files.rules {
         sources.add(&file.name, &file.text);
     }
     let mut declared = Program::declared_streams(&sources);
     let mut read = Vec::new();
-    for file in queries {
+    for file in files.queries {
         let file = parse_file(file, registry, variable)?;
         stream_compat::check_declared(&file.app, &file.plan, &declared)
             .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
@@ -147,27 +157,19 @@ pub fn compile(
     }
     let mut placements = Vec::new();
     for file in &read {
-        let key = |s: &Arc<StreamSchema>| s.key.map(|i| s.fields[i].name.clone());
-        let keys = declared.iter().map(|s| (s.name.clone(), key(s))).collect();
-        let placement =
-            placement::place(&file.app, registry, &keys, partitions, file.plan.corrected.is_some());
-        for stream in engine_streams(&file.plan) {
-            if !declared.iter().any(|s| s.name == stream.name) {
-                let key = placement.keys.get(&stream.name).cloned().flatten();
-                declared.push(schema(stream, key.as_deref()));
-            }
-        }
-        stream_compat::check_declared(&file.app, &file.plan, &declared)
-            .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
-        retraction_streams::declare(&file.plan, &mut declared)
-            .map_err(|wrong| Error::invalid(render_all(&wrong, &file.sources)))?;
-        placements.push(placement);
+        placements.push(declare_streams(file, &mut declared, partitions, registry)?);
+    }
+    // connectors of `app.toml` know the streams of all files
+    for connector in files.connected {
+        let file = parse_file(&connector.file(&declared)?, registry, variable)?;
+        placements.push(declare_streams(&file, &mut declared, partitions, registry)?);
+        read.push(file);
     }
     let program = Program::compile_with(&sources, &declared)
         .map_err(|wrong| Error::invalid(render_all(&wrong, &sources)))?;
     let mut places = BTreeMap::new();
     for file in &read {
-        for stream in engine_streams(&file.plan) {
+        for stream in engine_streams(&file.plan).chain(fault_streams(&file.plan)) {
             let defined = file.keys.contains_key(&stream.name);
             let found = declaration_site(&file.sources, stream.span, defined);
             match places.get(&stream.name) {
@@ -198,6 +200,7 @@ pub fn compile(
                 .map_err(|wrong| Error::invalid(render_all(&[wrong], &file.sources)))?,
             identity: identity(&file.app),
             stores: store_names(&file.app),
+            warnings: render_all(&file.plan.warnings, &file.sources),
             placements: placement.elements,
             plan: Arc::new(file.plan),
             name: file.name,
@@ -208,6 +211,28 @@ pub fn compile(
         program: Arc::new(program),
         query_stream_sites: places,
     })
+}
+
+/// Adds the streams of a file that are new to `declared`, and decides where its elements run.
+fn declare_streams(
+    file: &ParsedFile,
+    declared: &mut Vec<Arc<StreamSchema>>,
+    partitions: u32,
+    registry: &Registry,
+) -> Result<Placement> {
+    let failed = |wrong: Vec<Diagnostic>| Error::invalid(render_all(&wrong, &file.sources));
+    let key = |s: &Arc<StreamSchema>| s.key.map(|i| s.fields[i].name.clone());
+    let keys = declared.iter().map(|s| (s.name.clone(), key(s))).collect();
+    let placement = placement::place(&file.app, registry, &keys, partitions, file.plan.corrected.is_some());
+    for stream in engine_streams(&file.plan).chain(fault_streams(&file.plan)) {
+        if !declared.iter().any(|s| s.name == stream.name) {
+            let key = placement.keys.get(&stream.name).cloned().flatten();
+            declared.push(schema(stream, key.as_deref()));
+        }
+    }
+    stream_compat::check_declared(&file.app, &file.plan, declared).map_err(failed)?;
+    retraction_streams::declare(&file.plan, declared).map_err(failed)?;
+    Ok(placement)
 }
 
 fn parse_file(
@@ -243,7 +268,20 @@ pub fn engine_streams(plan: &AppPlan) -> impl Iterator<Item = &catalog::Stream> 
         .map(|(_, stream)| stream)
 }
 
-fn schema(stream: &catalog::Stream, key: Option<&str>) -> Arc<StreamSchema> {
+/// The fault streams that get the events which sinks refuse. They are streams of the engine too: their events come
+/// from the threads that deliver.
+fn fault_streams(plan: &AppPlan) -> impl Iterator<Item = &catalog::Stream> {
+    plan.connectors.iter().filter_map(|connector| match &connector.direction {
+        Direction::Out(config) if config.on_error == OnError::Stream => {
+            let of = &plan.catalog.streams()[connector.stream].name;
+            plan.catalog.find(&format!("!{of}")).map(|fault| &plan.catalog.streams()[fault])
+        }
+        _ => None,
+    })
+}
+
+/// Returns the schema of a stream of a file, spread by `key`.
+pub fn schema(stream: &catalog::Stream, key: Option<&str>) -> Arc<StreamSchema> {
     let fields = stream.attributes.iter().map(|(name, ty)| Field::new(name.clone(), *ty));
     let key = key.and_then(|key| {
         stream.attributes.iter().position(|(name, ty)| name == key && *ty != FieldType::Object)

@@ -25,6 +25,7 @@ mod unit_split;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use tidemill_connect::StoreMonitor;
 use tidemill_flow::plan::AppPlan;
 use tidemill_rules::Program;
 use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean, partition_of_key};
@@ -50,6 +51,8 @@ pub struct Queries {
     pub rules_and_queries_interact: bool,
     /// What the sinks `log` print.
     pub log_lines: Arc<LogLines>,
+    /// Problems of tables in other systems, and the word to stop waiting for these.
+    pub stores: Arc<StoreMonitor>,
 }
 
 /// A file of queries.
@@ -58,6 +61,8 @@ pub struct QueryFile {
     pub name: String,
     /// The whole file, compiled.
     pub plan: Arc<AppPlan>,
+    /// Warnings about the text, ready to print.
+    pub warnings: String,
     /// Its tables, named windows and aggregations.
     pub stores: Vec<String>,
     /// Where its elements run, in order.
@@ -110,6 +115,12 @@ impl Queries {
     /// Whether there is nothing to run.
     pub fn is_empty(&self) -> bool {
         self.units.is_empty()
+    }
+
+    /// Returns whether queries of a partition use tables in other systems.
+    pub fn has_external_tables(&self, partition: PartitionId) -> bool {
+        let mut units = self.units.iter().enumerate().filter(|(number, _)| self.runs_in(*number, partition));
+        units.any(|(_, unit)| unit.plan.catalog.tables().iter().any(|table| table.store.is_some()))
     }
 
     /// The units that read a stream, in order.

@@ -12,7 +12,7 @@ use tidemill_flow::late::{AppRunner, LateEvent, RetractionHandler};
 use tidemill_flow::runtime::{OutputHandler, StreamBatch};
 use tidemill_flow::snapshot::RestoreMode;
 use tidemill_flow::{Batch, Column};
-use tidemill_types::{Error, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use super::{LogLines, Queries, Unit};
 
@@ -29,6 +29,8 @@ pub struct QueryRuntimes {
     pub units: Vec<Option<UnitRuntime>>,
     /// What each query did, by file and name.
     pub counts: QueryCountsByFile,
+    /// Why a record could not be processed to its end.
+    interruption: Option<String>,
 }
 
 /// By file and query.
@@ -102,7 +104,7 @@ impl QueryState {
             };
             queries.runs_in(number, partition).then(|| UnitRuntime { app: app(), started: false })
         });
-        Self(Mutex::new(QueryRuntimes { units: units.collect(), counts: QueryCountsByFile::new() }))
+        Self(Mutex::new(QueryRuntimes { units: units.collect(), ..QueryRuntimes::default() }))
     }
 
     /// For the owner.
@@ -125,6 +127,32 @@ impl QueryState {
 }
 
 impl QueryRuntimes {
+    /// Opens the stores of tables in other systems. Without it every use of such a table fails.
+    ///
+    /// Errors: `Invalid` if a store refuses its options.
+    pub fn open_stores(&mut self, queries: &Queries) -> Result<()> {
+        for (running, unit) in self.units.iter_mut().zip(&queries.units) {
+            if let Some(running) = running {
+                running.app.open_stores(&queries.files[unit.file].name, &queries.stores)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says which record is processed next: what it writes to tables in other systems is written once.
+    pub fn set_record(&mut self, partition: PartitionId, offset: Offset) {
+        for running in self.units.iter_mut().flatten() {
+            running.app.set_record(partition, offset);
+        }
+    }
+
+    /// Fails if the last record was not processed to its end.
+    ///
+    /// Errors: `Unavailable`: another system was not reached before the engine had to stop.
+    pub fn check_interruption(&mut self) -> Result<()> {
+        self.interruption.take().map_or(Ok(()), |message| Err(Error::unavailable(message)))
+    }
+
     /// Returns when the next timer of apps on the machine's clock is due, in milliseconds: `i64::MIN` for an app that has not
     /// started, `i64::MAX` if there is no timer.
     pub fn next_timer(&self, queries: &Queries) -> i64 {
@@ -156,7 +184,10 @@ impl QueryRuntimes {
         let Some(Some(running)) = self.units.get_mut(unit) else { return };
         running.started = true;
         let plan = &queries.units[unit];
-        running.app.start_with_event(now, &mut OutputCollector::new(queries, plan, &mut self.counts, out));
+        running.app.start_with_event(
+            now,
+            &mut OutputCollector::new(queries, plan, (&mut self.counts, &mut self.interruption), out),
+        );
     }
 
     /// The clock of a unit is going to `to` after it may have stood still; see [`tidemill_flow::runtime::AppRuntime::skip_triggers`].
@@ -170,7 +201,10 @@ impl QueryRuntimes {
     pub fn advance(&mut self, queries: &Queries, unit: usize, to: i64, out: &mut Vec<UnitOutput>) {
         let Some(Some(running)) = self.units.get_mut(unit) else { return };
         let plan = &queries.units[unit];
-        running.app.advance(to, &mut OutputCollector::new(queries, plan, &mut self.counts, out));
+        running.app.advance(
+            to,
+            &mut OutputCollector::new(queries, plan, (&mut self.counts, &mut self.interruption), out),
+        );
     }
 
     /// Hands an event to a unit. Errors: it does not fit.
@@ -185,7 +219,7 @@ impl QueryRuntimes {
     ) -> Result<(), EvalError> {
         let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(()) };
         let plan = &queries.units[unit];
-        let mut outlet = OutputCollector::new(queries, plan, &mut self.counts, out);
+        let mut outlet = OutputCollector::new(queries, plan, (&mut self.counts, &mut self.interruption), out);
         match running.app.send(stream, columns, vec![time], &mut outlet)?.first() {
             None => Ok(()),
             // who hands events in has looked before
@@ -207,7 +241,7 @@ impl QueryRuntimes {
     ) -> Result<Vec<LateEvent>, EvalError> {
         let Some(Some(running)) = self.units.get_mut(unit) else { return Ok(vec![]) };
         let plan = &queries.units[unit];
-        let mut outlet = OutputCollector::new(queries, plan, &mut self.counts, out);
+        let mut outlet = OutputCollector::new(queries, plan, (&mut self.counts, &mut self.interruption), out);
         running.app.send_batch(parts, Some(order), &mut outlet)
     }
 
@@ -215,8 +249,12 @@ impl QueryRuntimes {
     pub fn apply_corrections(&mut self, queries: &Queries, unit: usize, out: &mut Vec<UnitOutput>) {
         let Some(Some(running)) = self.units.get_mut(unit) else { return };
         let plan = &queries.units[unit];
-        let settled =
-            running.app.apply_corrections(&mut OutputCollector::new(queries, plan, &mut self.counts, out));
+        let settled = running.app.apply_corrections(&mut OutputCollector::new(
+            queries,
+            plan,
+            (&mut self.counts, &mut self.interruption),
+            out,
+        ));
         if let Err(failure) = settled {
             self.count_failure(&queries.files[plan.file].name, "late events", &failure.to_string());
         }
@@ -321,6 +359,7 @@ struct OutputCollector<'a> {
     file: &'a str,
     log_lines: &'a LogLines,
     counts: &'a mut QueryCountsByFile,
+    interruption: &'a mut Option<String>,
     out: &'a mut Vec<UnitOutput>,
     /// The query that failed last.
     failed: String,
@@ -330,11 +369,11 @@ impl<'a> OutputCollector<'a> {
     fn new(
         queries: &'a Queries,
         unit: &'a Unit,
-        counts: &'a mut QueryCountsByFile,
+        (counts, interruption): (&'a mut QueryCountsByFile, &'a mut Option<String>),
         out: &'a mut Vec<UnitOutput>,
     ) -> Self {
         let file = &queries.files[unit.file].name;
-        Self { unit, file, log_lines: &queries.log_lines, counts, out, failed: String::new() }
+        Self { unit, file, log_lines: &queries.log_lines, counts, interruption, out, failed: String::new() }
     }
 }
 
@@ -353,6 +392,9 @@ impl OutputHandler for OutputCollector<'_> {
     }
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
+        if matches!(failure, EvalError::Interrupted(_)) {
+            *self.interruption = Some(failure.to_string());
+        }
         update_counts(self.counts, self.file, query, |counts| {
             counts.errors += 1;
             counts.last_error = Some(failure.to_string());

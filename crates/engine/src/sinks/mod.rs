@@ -20,12 +20,11 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use tidemill_connect::{ConnectorConfig, ConnectorContext, ConnectorSink};
 use tidemill_flow::Connectors;
-use tidemill_flow::io::connector::Direction;
 use tidemill_log::Log;
 use tidemill_log::disk::Disk;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
-use crate::connectors::ConnectorNames;
+use crate::connectors::{AppSink, app_sinks};
 use crate::deployment::{Deployment, TableRef};
 use crate::queries::files::{file_format, file_path};
 pub use connector_sink::DeliverySink;
@@ -163,6 +162,20 @@ impl SinkSet {
         of_stream.into_iter().try_for_each(|sink| sink.push(partition, offset, batch))
     }
 
+    /// Hands rows of a table to one sink again. Rows for a sink that the app no longer has stay undelivered.
+    pub fn push_again(
+        &self,
+        name: &str,
+        partition: PartitionId,
+        offset: Offset,
+        batch: &RecordBatch,
+    ) -> Result<()> {
+        match self.deliveries.iter().find(|sink| sink.name() == name) {
+            Some(sink) => sink.push(partition, offset, batch),
+            None => Ok(()),
+        }
+    }
+
     /// Records that all records of a partition below `next` are applied and their rows handed over.
     pub fn set_applied(&self, partition: PartitionId, next: Offset) {
         self.sinks.iter().for_each(|sink| sink.set_applied(partition, next));
@@ -214,55 +227,43 @@ fn open_deliveries(
     let Connectors::Catalog(catalog) = deployment.app.registry().connectors().clone() else {
         return Ok(vec![]);
     };
-    let (mut sinks, mut names) = (vec![], ConnectorNames::default());
-    for file in &deployment.queries.files {
-        for connector in &file.plan.connectors {
-            let Direction::Out(config) = &connector.direction else { continue };
-            let stream = &file.plan.catalog.streams()[connector.stream];
-            let index = deployment.program.stream_index(&stream.name);
-            let index = index
-                .ok_or_else(|| Error::internal(format!("stream `{}` of a sink is missing", stream.name)))?;
-            let attributes = stream.attributes.iter().map(|(name, _)| name.as_str());
-            let columns = StreamColumns::new(&deployment.program.streams()[index], index, attributes)?;
-            let open = |name: &str, destination: &ConnectorConfig| {
-                let context = ConnectorContext {
-                    name: name.to_owned(),
-                    app: deployment.app.name.clone(),
-                    schema: columns.schema().clone(),
-                    dir: file_path(&deployment.app, file, ""),
-                };
-                let opened = catalog.open_sink(destination, &context);
-                opened.map_err(|e| Error::invalid(format!("sink {name}: {e}")))
+    let mut sinks = vec![];
+    for AppSink { file, stream, config, names } in app_sinks(&deployment.queries) {
+        let index = deployment.program.stream_index(&stream.name);
+        let index =
+            index.ok_or_else(|| Error::internal(format!("stream `{}` of a sink is missing", stream.name)))?;
+        let attributes = stream.attributes.iter().map(|(name, _)| name.as_str());
+        let columns = StreamColumns::new(&deployment.program.streams()[index], index, attributes)?;
+        let open = |name: &str, destination: &ConnectorConfig| {
+            let context = ConnectorContext {
+                name: name.to_owned(),
+                app: deployment.app.name.clone(),
+                schema: columns.schema().clone(),
+                dir: file_path(&deployment.app, file, ""),
             };
-            let kind = config.destinations.first().map_or("", |destination| &destination.kind);
-            let mut next_name = || names.unique(format!("{}: {} to {kind}", file.name, stream.name));
-            let mut opened = vec![];
-            match config.distribution() {
-                None => {
-                    for destination in &config.destinations {
-                        opened.push(open(&next_name(), destination)?);
-                    }
-                }
-                Some(distribution) => {
-                    let name = next_name();
-                    let parts = config.destinations.iter().map(|destination| open(&name, destination));
-                    let parts = parts.collect::<Result<Vec<_>>>()?;
-                    opened.push(ConnectorSink::distributed(name, parts, distribution));
+            let opened = catalog.open_sink(destination, &context);
+            opened.map_err(|e| Error::invalid(format!("sink {name}: {e}")))
+        };
+        let mut opened = vec![];
+        match (config.distribution(), names.first()) {
+            (Some(distribution), Some(name)) => {
+                let parts = config.destinations.iter().map(|destination| open(name, destination));
+                let parts = parts.collect::<Result<Vec<_>>>()?;
+                opened.push(ConnectorSink::distributed(name.clone(), parts, distribution));
+            }
+            _ => {
+                for (name, destination) in names.iter().zip(&config.destinations) {
+                    opened.push(open(name, destination)?);
                 }
             }
-            for connector in opened {
-                let dir = delivery_queue::queue_dir(&data_dir.join(DELIVERIES_DIR), connector.name());
-                let schema = columns.table_columns(&deployment.program.streams()[index])?;
-                let queue = DeliveryQueue::open(
-                    disk.clone(),
-                    dir,
-                    connector.name(),
-                    schema,
-                    columns.columns().to_vec(),
-                )?;
-                let schema = columns.schema().clone();
-                sinks.push(DeliverySink::new(connector, index, schema, config.on_error, queue));
-            }
+        }
+        for connector in opened {
+            let dir = delivery_queue::queue_dir(&data_dir.join(DELIVERIES_DIR), connector.name());
+            let schema = columns.table_columns(&deployment.program.streams()[index])?;
+            let queue =
+                DeliveryQueue::open(disk.clone(), dir, connector.name(), schema, columns.columns().to_vec())?;
+            let schema = columns.schema().clone();
+            sinks.push(DeliverySink::new(connector, index, schema, config.on_error, queue));
         }
     }
     Ok(sinks)

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tidemill_connect::{Catalog, ConnectorConfig, ConnectorContext, MergedSource, Source};
 use tidemill_files::{Dialect, FileInput, FileSource, Format, ReadOptions};
-use tidemill_flow::io::connector::Direction;
 use tidemill_flow::io::file::{FileMapper, FileSource as FileSourceConfig};
 use tidemill_flow::{Connectors, catalog};
 use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
@@ -13,7 +12,7 @@ use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
 use super::append::{SourcePositions, split_positions};
 use super::reshape::ReshapedSource;
 use crate::app::{App, SourceConfig, SourceFormat};
-use crate::connectors::ConnectorNames;
+use crate::connectors::{AppSource, file_sources};
 use crate::core::Core;
 use crate::queries::QueryFile;
 use crate::queries::files::{file_format, file_path};
@@ -72,18 +71,14 @@ pub(super) fn of_app(core: &Core) -> Vec<SourceSpec> {
 
 fn connectors_of_file(app: &App, file: &QueryFile) -> Vec<ConnectorSpec> {
     let Connectors::Catalog(catalog) = app.registry().connectors().clone() else { return vec![] };
-    let streams = file.plan.catalog.streams();
-    let mut names = ConnectorNames::default();
-    let mut specs = vec![];
-    for connector in &file.plan.connectors {
-        let Direction::In(config) = &connector.direction else { continue };
-        let stream = streams[connector.stream].clone();
-        // the position belongs to this place in the app: changed options do not begin anew
-        let name = names.unique(format!("{}: {} to {}", file.name, config.kind, stream.name));
-        let (dir, config, catalog) = (file_path(app, file, ""), config.clone(), catalog.clone());
-        specs.push(ConnectorSpec { name, stream, dir, config, catalog });
-    }
-    specs
+    let spec = |source: AppSource<'_>| ConnectorSpec {
+        name: source.name,
+        stream: source.stream.clone(),
+        dir: file_path(app, file, ""),
+        config: source.config.clone(),
+        catalog: catalog.clone(),
+    };
+    file_sources(file).into_iter().map(spec).collect()
 }
 
 fn of_file(app: &App, file: &QueryFile) -> Vec<FileSourceSpec> {

@@ -14,7 +14,7 @@ use tidemill_connect::{
     NamedText, OptionError, OptionSpec, Options, RefusedRow, SinkBatch, SinkConnector, SinkType,
     SourceConnector, SourceMapper, SourceMapperType, SourceOutput, SourceType,
 };
-use tidemill_engine::{App, Engine};
+use tidemill_engine::{App, Engine, UndeliveredSelection};
 use tidemill_flow::Connectors;
 use tidemill_types::{Error, EventId, Result, StreamSchema, event_json};
 
@@ -39,6 +39,8 @@ struct Outside {
     fails_after: AtomicUsize,
     /// Whether sinks learn what they delivered before.
     remembers: AtomicBool,
+    /// Whether negative numbers are taken.
+    takes_negative: AtomicBool,
 }
 
 impl Outside {
@@ -186,7 +188,8 @@ impl SinkConnector for Writer {
                 return Err(Error::unavailable("connection reset"));
             }
             let event = event_json(&self.schema, &batch.rows, row);
-            if event["n"].as_i64().is_some_and(|n| n < 0) {
+            let is_refused = event["n"].as_i64().is_some_and(|n| n < 0);
+            if is_refused && !self.outside.takes_negative.load(Ordering::Relaxed) {
                 progress.refused.push(RefusedRow { row, reason: "negative".into() });
             } else {
                 let event = serde_json::Value::Object(event).to_string();
@@ -233,10 +236,15 @@ impl SourceMapper for JsonMapper {
 }
 
 fn app(annotations: &str, outside: &Arc<Outside>) -> App {
+    app_with(annotations, "", outside)
+}
+
+fn app_with(annotations: &str, queries: &str, outside: &Arc<Outside>) -> App {
     let text = format!(
         "define stream In (k string, n long);
         {annotations} define stream Out (k string, n long);
-        from In select k, n insert into Out;"
+        from In select k, n insert into Out;
+        {queries}"
     );
     quiet(App::from_texts("c", None, &[("c.siddhi", &text)])).with_connectors(outside.catalog())
 }
@@ -423,6 +431,88 @@ fn a_sink_that_waits_tries_a_refused_event_alone() {
 }
 
 #[test]
+fn refused_events_go_to_the_fault_stream() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    // an event that a query fails on goes there as before
+    let queries = "
+        from Out[n > 2] select str:length(k) as length insert into Lengths;
+        from !Out select n, _error as why insert into Failed;";
+    let annotations = "@OnError(action='STREAM') @sink(type='outside', on.error='STREAM')";
+    let app = app_with(annotations, queries, &outside);
+    let engine = open(dir.path(), &app);
+    send_numbers(&engine, -3..2);
+    wait_until(|| rows(&engine, "Failed") == 3, || ledger(&engine));
+    engine.wait_idle();
+    let info = &engine.sinks()[0];
+    assert_eq!((info.emitted, info.delivered, info.failed, info.waiting), (5, 2, 3, 0));
+    assert_eq!((rows(&engine, "!Out"), engine.rejected_snapshot().tail.len()), (3, 0));
+    engine.abandon();
+    drop(engine);
+    let engine = open(dir.path(), &app);
+    engine.wait_idle();
+    send(&engine, "In", "{\"n\":5}");
+    engine.wait_idle();
+    assert_eq!((rows(&engine, "!Out"), rows(&engine, "Failed"), rows(&engine, "Lengths")), (3, 4, 0));
+    engine.stop().unwrap();
+
+    let without = app_with("@sink(type='outside', on.error='STREAM')", "", &outside);
+    let wrong = Engine::open(&dir.path().join("other"), Some(without)).err().unwrap().to_string();
+    assert!(wrong.contains("`on.error='STREAM'` sends to `!Out`, which there is not"), "{wrong}");
+    assert!(wrong.contains("write `@OnError(action='STREAM')` before `define stream Out`"), "{wrong}");
+}
+
+#[test]
+fn refused_events_are_stored_retried_once_and_discarded() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    outside.remembers.store(true, Ordering::Relaxed);
+    let app = app("@sink(type='outside', on.error='STORE')", &outside);
+    let all_of = UndeliveredSelection::default();
+    let undelivered = |engine: &Engine| engine.undelivered(&all_of, 100).unwrap();
+    let engine = open(dir.path(), &app);
+    assert_eq!((undelivered(&engine).len(), engine.discard_undelivered(&all_of).unwrap()), (0, 0));
+    send_numbers(&engine, -4..3);
+    engine.wait_idle();
+    let events = undelivered(&engine);
+    assert_eq!(events.len(), 4);
+    assert_eq!((events[0].reason.as_str(), events[0].stream.as_str()), ("negative", "Out"));
+    assert_eq!(events[0].sink, "c.siddhi: Out to outside");
+    engine.checkpoint().unwrap();
+    engine.abandon();
+    drop(engine);
+
+    // what is refused again comes back, with another id
+    let engine = open(dir.path(), &app);
+    engine.wait_idle();
+    let retried = engine.retry_undelivered(&all_of).unwrap();
+    assert_eq!((retried.retried, retried.errors.len()), (4, 0));
+    wait_until(|| undelivered(&engine).len() == 4, || format!("{:?}", engine.sinks()));
+    let again = undelivered(&engine);
+    assert!(again.iter().all(|event| events.iter().all(|before| before.id != event.id)));
+    let sums = |engine: &Engine| {
+        let info = engine.sinks().remove(0);
+        assert_eq!(info.emitted, info.delivered + info.failed + info.waiting);
+        (info.delivered, info.failed)
+    };
+    assert_eq!(sums(&engine), (3, 8));
+
+    let minus_one = again.iter().find(|event| event.event.contains("-1")).unwrap().id.clone();
+    let one = UndeliveredSelection { ids: vec![minus_one, "unknown".into()], ..all_of.clone() };
+    assert_eq!(engine.discard_undelivered(&one).unwrap(), 1);
+    outside.takes_negative.store(true, Ordering::Relaxed);
+    let other = UndeliveredSelection { sink: Some("other".into()), ids: vec![] };
+    assert_eq!(engine.retry_undelivered(&other).unwrap().retried, 0);
+    assert_eq!(engine.retry_undelivered(&all_of).unwrap().retried, 3);
+    // a crash, before or after the delivery: each arrives once
+    engine.abandon();
+    drop(engine);
+    let engine = open(dir.path(), &app);
+    engine.wait_idle();
+    assert_eq!(outside.numbers(), [-4, -3, -2, 0, 1, 2]);
+    assert_eq!(undelivered(&engine), []);
+    engine.stop().unwrap();
+}
+
+#[test]
 fn events_are_distributed_among_destinations() {
     for (strategy, expected) in [
         ("broadcast", vec![("p", 70), ("q", 70)]),
@@ -473,4 +563,55 @@ fn waiting_events_of_a_removed_sink_are_told() {
     engine.wait_idle();
     engine.stop().unwrap();
     assert_eq!(outside.numbers(), all(10));
+}
+
+#[test]
+fn app_toml_has_connectors_for_streams_of_rules_and_queries() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    let app_dir = dir.path().join("app");
+    std::fs::create_dir(&app_dir).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(app_dir.join(name), text).unwrap();
+    write("a.rules", "event In { k: string, n: long, at: time } time at key k;");
+    write(
+        "b.siddhi",
+        "define stream In (k string, n long); from In[n >= 0] select k, n * 2 as n insert into Out;",
+    );
+    let toml = "[[source]]\ntype = 'outside'\nstream = 'In'\nname = 'arrivals'\n\n\
+                [[sink]]\ntype = 'outside'\nstream = 'Out'\noptions = { to = 'y' }\n";
+    write("app.toml", toml);
+    let read = || quiet(App::read(&app_dir, &[]).unwrap()).with_connectors(outside.catalog());
+    for round in 0..3 {
+        let engine = open(dir.path(), &read());
+        let messages = (round * 10..round * 10 + 10).map(|n| format!("{{\"k\":\"a\",\"n\":{n},\"at\":{n}}}"));
+        outside.inbox.lock().extend(messages);
+        engine.start_sources().unwrap();
+        wait_until(|| outside.outbox.lock().len() as i64 >= 10 * (round + 1), || ledger(&engine));
+        assert_eq!(engine.sinks()[0].name, "app.toml/outside from Out: Out to outside");
+        engine.stop().unwrap();
+    }
+    assert_eq!(outside.numbers(), (0..30).map(|n| 2 * n).collect::<Vec<_>>());
+    assert!(outside.outbox.lock().iter().all(|(to, ..)| to == "y"));
+
+    for (toml, message) in [
+        (
+            "[[sink]]\ntype = 'outside'\nstream = 'Otu'\n",
+            "app.toml: line 1: no stream `Otu`. Did you mean `Out`?",
+        ),
+        ("\n\n[[sink]]\ntype = 'outsid'\nstream = 'Out'\n", "app.toml/outsid from Out:3:7"),
+        (
+            "[[sink]]\ntype = 'outside'\nstream = 'Out'\noptions = { too = 'y' }\n",
+            "`too`: the sink `outside` has no such option. Did you mean `to`?",
+        ),
+        (
+            "[[sink]]\ntype = 'outside'\nstream = 'Out'\n[[sink]]\ntype = 'outside'\nstream = 'Out'\n",
+            "two sources or sinks are called `outside from Out`: give each its own `name`",
+        ),
+    ] {
+        write("app.toml", toml);
+        let wrong = App::read(&app_dir, &[]).and_then(|app| {
+            Engine::open(&dir.path().join("wrong"), Some(quiet(app).with_connectors(outside.catalog())))
+        });
+        let wrong = wrong.err().unwrap().to_string();
+        assert!(wrong.contains(message), "{message}\n{wrong}");
+    }
 }

@@ -86,13 +86,23 @@ pub(crate) fn compile_definition(
     })
 }
 
-/// Rejects annotations that store rows elsewhere: rows are only kept in memory.
+/// Returns a warning where an app wants the rows of an aggregation in a database. They are as durable here, so the
+/// app has the same results.
+pub(crate) fn ignored_store(annotations: &[Annotation]) -> Option<Diagnostic> {
+    let store = annotations.iter().find(|a| a.is("store"))?;
+    let message = "`@store` has no effect on an aggregation: its buckets are kept in memory and saved with the state \
+                   of the app, not in another system";
+    Some(
+        Diagnostic::warning("F0720", store.span, message)
+            .help("to have them in a database, let a query insert its results into a table with `@store`"),
+    )
+}
+
+/// Rejects annotations that share the work of an aggregation among several servers.
 fn check_not_stored(annotations: &[Annotation]) -> Result<(), Diagnostic> {
     let on = |a: &Annotation| a.element("enable").is_none_or(|e| e.value.value.eq_ignore_ascii_case("true"));
     let what = annotations.iter().find_map(|a| {
-        let message = if a.is("store") {
-            "`@store` is not supported: aggregations are kept in memory and saved with the state of the app"
-        } else if a.is("PartitionById") && on(a) {
+        let message = if a.is("PartitionById") && on(a) {
             "`@PartitionById` is not supported: it needs a store that several servers write"
         } else if a.is("persistedAggregation") && on(a) {
             "`@persistedAggregation` is not supported: it needs a database that computes the larger buckets"

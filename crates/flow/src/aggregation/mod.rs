@@ -37,7 +37,7 @@ use bucket::BucketEvents;
 use granularity::{BucketInput, GranularityBuckets};
 use groups::GroupTable;
 
-pub(crate) use compile::compile_definition;
+pub(crate) use compile::{compile_definition, ignored_store};
 pub(crate) use within::{compile_bucket_query, missing_within};
 
 /// State of a running aggregation.

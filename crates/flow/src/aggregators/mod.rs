@@ -9,6 +9,7 @@ mod collect;
 mod counted_multiset;
 mod group_concat;
 mod json;
+mod kalman;
 mod logic;
 mod min_max;
 mod sets;
@@ -33,6 +34,7 @@ pub fn register(registry: &mut Registry) {
     group_concat::register(registry);
     collect::register(registry);
     json::register(registry);
+    kalman::register(registry);
 }
 
 /// Registers an aggregate with its signatures, in the syntax of functions. `make` receives the arguments of a

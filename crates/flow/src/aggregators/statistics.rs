@@ -1,4 +1,4 @@
-//! `stdDev`, `math:percentile`.
+//! `stdDev`, `math:percentile`, `stats:median`.
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -10,6 +10,9 @@ use crate::value::Value;
 
 pub(super) fn register(registry: &mut Registry) {
     add(registry, "stdDev", &["number x -> double"], |_| cloning_constructor(StdDev::default()));
+    add(registry, "stats:median", &["number x -> double"], |_| {
+        cloning_constructor(Percentile { sorted: vec![], percent: 50.0 })
+    });
     add(registry, "math:percentile", &["number x, const double percent -> double"], |args| {
         let percent = args.get(1).and_then(|a| a.constant.as_ref()).and_then(Value::as_f64);
         match percent {

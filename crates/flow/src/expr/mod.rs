@@ -3,6 +3,7 @@
 mod access;
 mod function;
 mod ops;
+mod push_down;
 pub mod vector;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ pub(crate) use access::{AccessPath, ColumnBounds, QueriedGranularity, QueriedRan
 pub use access::{BucketQuery, TableSearch};
 pub use function::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext};
 pub(crate) use ops::{arithmetic, compare};
+pub(crate) use push_down::{PushedSearch, push_update};
 
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
@@ -131,6 +133,11 @@ pub trait EvalContext {
         condition: &Expr,
         frame: &Frame<'_>,
     ) -> Result<bool, EvalError>;
+
+    /// Returns whether the rows of a table are in another system, so that asking takes long.
+    fn is_external(&self, _table: usize) -> bool {
+        false
+    }
 
     /// Visits the rows of a table that a search finds, in table order.
     fn find(
@@ -286,6 +293,23 @@ impl Expr {
             }
             _ => Ok(self.eval(frame)?.is_true()),
         }
+    }
+
+    /// Returns whether the expression asks another system.
+    pub(crate) fn asks_elsewhere(&self, host: &dyn EvalContext) -> bool {
+        let mut asks = false;
+        self.walk(&mut |part| asks |= matches!(part.node, Node::In { table, .. } if host.is_external(table)));
+        asks
+    }
+
+    /// Returns whether the expression does not read the row in a slot, and searches no table.
+    pub(crate) fn is_independent_of(&self, slot: usize) -> bool {
+        let mut free = true;
+        self.walk(&mut |part| {
+            free &= !matches!(part.node, Node::Column { slot: s, .. } if s == slot);
+            free &= !matches!(part.node, Node::In { .. });
+        });
+        free
     }
 
     /// Visits all subexpressions in pre-order, including the expression itself.

@@ -22,6 +22,7 @@ mod math;
 mod number;
 pub(crate) mod object;
 mod regex;
+pub(crate) mod script;
 pub(crate) mod signature;
 mod str;
 mod time;
@@ -29,6 +30,7 @@ mod time_format;
 mod time_parse;
 mod time_week;
 mod time_zone;
+mod unit_conversion;
 mod xml;
 
 use crate::registry::Registry;
@@ -46,4 +48,6 @@ pub fn register(registry: &mut Registry) {
     map::register(&mut NamespaceRegistrar::new(registry, "map"));
     list::register(&mut NamespaceRegistrar::new(registry, "list"));
     json::register(&mut NamespaceRegistrar::new(registry, "json"));
+    script::register(registry);
+    unit_conversion::register(registry);
 }

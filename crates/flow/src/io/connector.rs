@@ -11,7 +11,9 @@ use tidemill_lang::siddhi::ast::{Annotation, Element};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{Field, StreamSchema};
 
+use super::file_route::FileRoute;
 use super::{DistributionStrategy, SINKS, SOURCES, file, one_of, strategy};
+use crate::annotations::{has_fault_stream, is_mapping};
 use crate::catalog::Attributes;
 
 /// Connection of a stream with another system.
@@ -65,10 +67,11 @@ pub struct ConnectedStream<'a> {
 }
 
 /// Compiles the connectors of a stream. Errors: an unknown type, wrong options of a connector or its mapper.
-pub fn compile(
+pub(crate) fn compile(
     annotations: &[Annotation],
     stream: &ConnectedStream<'_>,
     catalog: &Catalog,
+    files: &FileRoute<'_>,
 ) -> Result<Vec<Connector>, Diagnostic> {
     let mut connectors = vec![];
     for annotation in annotations {
@@ -78,7 +81,11 @@ pub fn compile(
             _ => continue,
         };
         let Some(kind) = annotation.element("type") else { continue };
-        if own.contains(&kind.value.value.as_str()) || file::is_file(annotation) {
+        let is_elsewhere = match file::is_file(annotation) {
+            true => !files.uses_connector(annotation)?,
+            false => own.contains(&kind.value.value.as_str()),
+        };
+        if is_elsewhere {
             continue;
         }
         let context = ConnectorContext {
@@ -93,7 +100,19 @@ pub fn compile(
                 catalog.create_source(&config, &context).map_err(|e| diagnostic(&e, annotation, None))?;
                 Direction::In(config)
             }
-            false => Direction::Out(sink(annotation, kind, stream, catalog, &context)?),
+            false => {
+                let config = sink(annotation, kind, stream, catalog, &context)?;
+                if config.on_error == OnError::Stream && !has_fault_stream(annotations)? {
+                    let message =
+                        format!("`on.error='STREAM'` sends to `!{}`, which there is not", stream.name);
+                    let span = annotation.element("on.error").map_or(annotation.span, |e| e.span);
+                    return Err(Diagnostic::error("F0619", span, message).help(format!(
+                        "write `@OnError(action='STREAM')` before `define stream {}`",
+                        stream.name
+                    )));
+                }
+                Direction::Out(config)
+            }
         };
         connectors.push(Connector { stream: stream.index, direction });
     }
@@ -151,7 +170,7 @@ fn config(
     let own = annotation.elements().filter(|e| !e.has_key("type") && !e.has_key("on.error"));
     let options = options(own.chain(destination.into_iter().flat_map(Annotation::elements)))?;
     let mut mapper = None;
-    for nested in annotation.nested().filter(|n| !n.is("distribution")) {
+    for nested in annotation.nested().filter(|n| !n.is("distribution") && !is_mapping(n)) {
         if !nested.is("map") || mapper.is_some() {
             let message = format!("`@{}` is not expected here", nested.name.name);
             return Err(Diagnostic::error("F0612", nested.span, message)
@@ -162,7 +181,7 @@ fn config(
     Ok(ConnectorConfig { kind: kind.value.value.clone(), options, mapper })
 }
 
-fn mapper(map: &Annotation) -> Result<MapperConfig, Diagnostic> {
+pub(super) fn mapper(map: &Annotation) -> Result<MapperConfig, Diagnostic> {
     let Some(kind) = map.element("type") else {
         return Err(Diagnostic::error("F0601", map.span, "a mapper needs a `type`").expected(["type='json'"]));
     };
@@ -192,7 +211,9 @@ fn mapper(map: &Annotation) -> Result<MapperConfig, Diagnostic> {
     Ok(config)
 }
 
-fn options<'e>(elements: impl Iterator<Item = &'e Element>) -> Result<Vec<(String, String)>, Diagnostic> {
+pub(crate) fn options<'e>(
+    elements: impl Iterator<Item = &'e Element>,
+) -> Result<Vec<(String, String)>, Diagnostic> {
     let option = |e: &Element| match &e.key {
         Some(key) => Ok((key.value.clone(), e.value.value.clone())),
         None => Err(Diagnostic::error("F0614", e.span, format!("`{}` has no name", e.value.value))
@@ -202,7 +223,11 @@ fn options<'e>(elements: impl Iterator<Item = &'e Element>) -> Result<Vec<(Strin
 }
 
 /// Returns the diagnostic of an error, at the place that it names.
-fn diagnostic(error: &OptionError, annotation: &Annotation, destination: Option<&Annotation>) -> Diagnostic {
+pub(crate) fn diagnostic(
+    error: &OptionError,
+    annotation: &Annotation,
+    destination: Option<&Annotation>,
+) -> Diagnostic {
     let map = annotation.nested().find(|n| n.is("map"));
     let nested = |name: &str| map.and_then(|map| map.nested().find(|n| n.is(name)));
     let option = |of: Option<&Annotation>, name: &str| -> Option<Span> { Some(of?.element(name)?.span) };

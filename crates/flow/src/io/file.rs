@@ -5,12 +5,18 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{Annotation, Element};
 use tidemill_types::{FieldType, did_you_mean};
 
+use super::file_route::FileRoute;
 use crate::catalog::Attributes;
 
 /// Supported mappers of files.
 const MAPPERS: [&str; 4] = ["avro", "csv", "json", "parquet"];
 /// Supported codecs for writing Avro containers.
 const CODECS: [&str; 3] = ["null", "deflate", "snappy"];
+/// Options of a source.
+pub(super) const SOURCE_OPTIONS: [&str; 6] =
+    ["type", "file.uri", "mode", "tailing", "action.after.process", "event.time"];
+/// Options of a sink.
+pub(super) const SINK_OPTIONS: [&str; 5] = ["type", "file.uri", "append", "add.line.separator", "on.error"];
 /// Prefixes of a path that is given as a URI.
 const SCHEMES: [&str; 2] = ["file://", "file:"];
 
@@ -61,55 +67,70 @@ pub enum FileMapper {
     Parquet,
 }
 
-/// Returns whether an annotation connects a stream with a file.
+/// Returns whether an annotation connects a stream with a file, which the engine or the connector `file` reads or writes.
 pub fn is_file(annotation: &Annotation) -> bool {
     annotation.element("type").is_some_and(|ty| ty.value.value == "file")
 }
 
-/// Compiles the file sources of a stream. Errors: an option is invalid or missing.
-pub fn sources(
+/// Compiles the sources of a stream that the engine reads. Errors: an option is invalid or missing.
+pub(crate) fn sources(
     annotations: &[Annotation],
     stream: usize,
     attributes: &Attributes,
+    route: &FileRoute<'_>,
 ) -> Result<Vec<FileSource>, Diagnostic> {
-    let of = annotations.iter().filter(|a| a.is("source") && is_file(a));
-    of.map(|a| {
-        let options = AnnotationOptions(a);
-        options.check_known(&[
-            "type",
-            "file.uri",
-            "mode",
-            "tailing",
-            "action.after.process",
-            "event.time",
-        ])?;
-        options.check_value("mode", "line", "files are read line by line")?;
-        options.check_value("tailing", "false", "a file is read once, to its end")?;
-        options.check_value("action.after.process", "keep", "files are not moved or deleted")?;
-        let time = options.get("event.time").map(|e| event_time(e, attributes)).transpose()?;
-        Ok(FileSource { stream, path: options.path()?, mapper: mapper(a, true)?, time })
-    })
-    .collect()
+    let of = own(annotations, "source", route)?;
+    of.into_iter()
+        .map(|a| {
+            let options = AnnotationOptions(a);
+            options.check_known(&SOURCE_OPTIONS)?;
+            options.check_value("mode", "line", "files are read line by line")?;
+            options.check_value("tailing", "false", "a file is read once, to its end")?;
+            options.check_value("action.after.process", "keep", "files are not moved or deleted")?;
+            let time = options.get("event.time").map(|e| event_time(e, attributes)).transpose()?;
+            Ok(FileSource { stream, path: options.path()?, mapper: mapper(a, true)?, time })
+        })
+        .collect()
 }
 
-/// Compiles the file sinks of a stream. Errors: as for [`sources`].
-pub fn sinks(annotations: &[Annotation], stream: usize) -> Result<Vec<FileSink>, Diagnostic> {
-    let of = annotations.iter().filter(|a| a.is("sink") && is_file(a));
-    of.map(|a| {
-        let options = AnnotationOptions(a);
-        options.check_known(&["type", "file.uri", "append", "add.line.separator", "on.error"])?;
-        options.check_value("add.line.separator", "true", "each event is written as a line")?;
-        super::check_on_error(a)?;
-        let mapper = mapper(a, false)?;
-        let is_text = matches!(mapper, FileMapper::Json { .. } | FileMapper::Csv { .. });
-        let append = options.flag("append", is_text)?;
-        if let (true, false, Some(written)) = (append, is_text, options.get("append")) {
-            let message = "only the mappers json and csv can append to a file";
-            return Err(Diagnostic::error("F0614", written.span, message).expected(["append='false'"]));
+/// Compiles the sinks of a stream that the engine writes. Errors: as for [`sources`].
+pub(crate) fn sinks(
+    annotations: &[Annotation],
+    stream: usize,
+    route: &FileRoute<'_>,
+) -> Result<Vec<FileSink>, Diagnostic> {
+    let of = own(annotations, "sink", route)?;
+    of.into_iter()
+        .map(|a| {
+            let options = AnnotationOptions(a);
+            options.check_known(&SINK_OPTIONS)?;
+            options.check_value("add.line.separator", "true", "each event is written as a line")?;
+            super::check_on_error(a)?;
+            let mapper = mapper(a, false)?;
+            let is_text = matches!(mapper, FileMapper::Json { .. } | FileMapper::Csv { .. });
+            let append = options.flag("append", is_text)?;
+            if let (true, false, Some(written)) = (append, is_text, options.get("append")) {
+                let message = "only the mappers json and csv can append to a file";
+                return Err(Diagnostic::error("F0614", written.span, message).expected(["append='false'"]));
+            }
+            Ok(FileSink { stream, path: options.path()?, mapper, append })
+        })
+        .collect()
+}
+
+/// Returns the annotations of this name whose files the engine reads or writes.
+fn own<'a>(
+    annotations: &'a [Annotation],
+    name: &str,
+    route: &FileRoute<'_>,
+) -> Result<Vec<&'a Annotation>, Diagnostic> {
+    let mut own = vec![];
+    for annotation in annotations.iter().filter(|a| a.is(name) && is_file(a)) {
+        if !route.uses_connector(annotation)? {
+            own.push(annotation);
         }
-        Ok(FileSink { stream, path: options.path()?, mapper, append })
-    })
-    .collect()
+    }
+    Ok(own)
 }
 
 fn event_time(named: &Element, attributes: &Attributes) -> Result<usize, Diagnostic> {
@@ -123,6 +144,19 @@ fn event_time(named: &Element, attributes: &Attributes) -> Result<usize, Diagnos
             let message = format!("`event.time` must be an attribute of type long{hint}");
             Err(Diagnostic::error("F0614", named.span, message))
         }
+    }
+}
+
+/// Returns the options of a mapper of files; `None` if there is none of this name.
+pub(super) fn mapper_options(mapper: &str, reads: bool) -> Option<&'static [&'static str]> {
+    match (mapper, reads) {
+        ("avro", true) | ("parquet", _) => Some(&["type"]),
+        ("avro", false) => Some(&["type", "codec"]),
+        ("json", true) => Some(&["type", "fail.on.missing.attribute"]),
+        ("json", false) => Some(&["type"]),
+        ("csv", true) => Some(&["type", "delimiter", "header.present"]),
+        ("csv", false) => Some(&["type", "delimiter", "header"]),
+        _ => None,
     }
 }
 
@@ -143,28 +177,19 @@ fn mapper(annotation: &Annotation, reads: bool) -> Result<FileMapper, Diagnostic
     }
     super::check_known(&MAPPERS, &ty.value.value, "file mapper", ty.span)?;
     let options = AnnotationOptions(map);
+    options.check_known(mapper_options(&ty.value.value, reads).unwrap_or_default())?;
     match ty.value.value.as_str() {
         "avro" => {
-            let known: &[&str] = if reads { &["type"] } else { &["type", "codec"] };
-            options.check_known(known)?;
             let Some(codec) = options.get("codec") else { return Ok(FileMapper::Avro(CODECS[0].into())) };
             super::check_known(&CODECS, &codec.value.value, "codec", codec.span)?;
             Ok(FileMapper::Avro(codec.value.value.clone()))
         }
-        "json" => {
-            let known: &[&str] = if reads { &["type", "fail.on.missing.attribute"] } else { &["type"] };
-            options.check_known(known)?;
-            Ok(FileMapper::Json { complete: options.flag("fail.on.missing.attribute", true)? })
-        }
+        "json" => Ok(FileMapper::Json { complete: options.flag("fail.on.missing.attribute", true)? }),
         "csv" => {
             let header = if reads { "header.present" } else { "header" };
-            options.check_known(&["type", "delimiter", header])?;
             Ok(FileMapper::Csv { header: options.flag(header, false)?, delimiter: options.delimiter()? })
         }
-        _ => {
-            options.check_known(&["type"])?;
-            Ok(FileMapper::Parquet)
-        }
+        _ => Ok(FileMapper::Parquet),
     }
 }
 

@@ -6,14 +6,16 @@ use serde_json::Value as Json;
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::Annotation;
 
+use super::connector::ConnectedStream;
+use super::mapped::MessageWriter;
 use super::topic::TopicTemplate;
 use crate::batch::Batch;
-use crate::catalog::Attributes;
 use crate::functions::json_text::tagged_json;
+use crate::registry::Connectors;
 use crate::stream_functions::Priority;
 use crate::value::Value;
 
-/// Supported mappers of the log sink.
+/// Mappers with a form of their own in the log.
 const MAPPERS: [&str; 4] = ["csv", "json", "passThrough", "text"];
 
 /// Sink that formats events as lines. The caller that runs the app writes them.
@@ -40,17 +42,20 @@ enum LogMapper {
     Csv,
     /// `@payload("…{{symbol}}…")`
     Payload(TopicTemplate),
+    /// A mapper of the catalog.
+    Message(MessageWriter),
 }
 
 impl LogSink {
-    /// Compiles the annotation of the stream `name`. Errors: an unknown priority or mapper, a payload with an
+    /// Compiles the annotation of a stream. Errors: an unknown priority or mapper, a payload with an
     /// unknown attribute.
     pub(super) fn of(
         annotation: &Annotation,
-        name: &str,
-        attributes: &Attributes,
+        stream: &ConnectedStream<'_>,
         app: Option<&str>,
+        connectors: &Connectors,
     ) -> Result<Self, Diagnostic> {
+        let name = stream.name;
         let prefix = match (annotation.element("prefix"), app) {
             (Some(prefix), _) => prefix.value.value.clone(),
             (None, Some(app)) => format!("{app} : {name}"),
@@ -60,8 +65,8 @@ impl LogSink {
             None => Priority::Info,
             Some(p) => Priority::parse(&p.value.value).map_err(|e| Diagnostic::error("F0608", p.span, e))?,
         };
-        let mapper = mapper(annotation, attributes)?;
-        let attributes = attributes.iter().map(|(name, _)| name.clone()).collect();
+        let mapper = mapper(annotation, stream, connectors)?;
+        let attributes = stream.attributes.iter().map(|(name, _)| name.clone()).collect();
         Ok(Self { prefix, priority, mapper, attributes })
     }
 
@@ -103,6 +108,7 @@ impl LogSink {
                 write!(line, "{}", cells.collect::<Vec<_>>().join(","))
             }
             LogMapper::Payload(payload) => write!(line, "{}", payload.of(events, row)),
+            LogMapper::Message(writer) => write!(line, "{}", writer.text(events, row)),
         };
         line
     }
@@ -121,12 +127,23 @@ fn csv_cell(text: &str) -> String {
     }
 }
 
-fn mapper(annotation: &Annotation, attributes: &Attributes) -> Result<LogMapper, Diagnostic> {
+fn mapper(
+    annotation: &Annotation,
+    stream: &ConnectedStream<'_>,
+    connectors: &Connectors,
+) -> Result<LogMapper, Diagnostic> {
     let Some(map) = annotation.nested().find(|n| n.is("map")) else { return Ok(LogMapper::PassThrough) };
     let Some(ty) = map.element("type") else {
         return Err(Diagnostic::error("F0601", map.span, "a mapper needs a `type`")
             .expected(MAPPERS.map(|t| format!("type='{t}'"))));
     };
+    // lines have forms of their own, without line breaks; options and other formats are those of the mappers
+    let has_options = map.elements().any(|e| !e.has_key("type"));
+    if let Some(catalog) = connectors.catalog()
+        && (has_options || !MAPPERS.contains(&ty.value.value.as_str()))
+    {
+        return MessageWriter::compile(annotation, map, stream, catalog).map(LogMapper::Message);
+    }
     super::check_known(&MAPPERS, &ty.value.value, "log mapper", ty.span)?;
     let payload = map.nested().find(|n| n.is("payload"));
     if let Some(other) = map.nested().find(|n| !n.is("payload")) {
@@ -139,7 +156,7 @@ fn mapper(annotation: &Annotation, attributes: &Attributes) -> Result<LogMapper,
             Err(Diagnostic::error("F0612", payload.span, message))
         }
         (_, Some(payload)) => match payload.elements().next() {
-            Some(text) => TopicTemplate::parse(text, attributes).map(LogMapper::Payload),
+            Some(text) => TopicTemplate::parse(text, stream.attributes).map(LogMapper::Payload),
             None => {
                 let message = "`@payload` needs a template";
                 Err(Diagnostic::error("F0612", payload.span, message).expected(["@payload('…')"]))

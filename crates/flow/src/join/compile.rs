@@ -10,7 +10,7 @@ use crate::aggregation::{self};
 use crate::catalog::{Attributes, Catalog, Table, full_name};
 use crate::compiler::{ColumnRef, Compiler, Scope, StepTime};
 use crate::explain::InputText;
-use crate::expr::{BucketQuery, Node, TableSearch};
+use crate::expr::{BucketQuery, Node, PushedSearch, TableSearch};
 use crate::processor::Handler;
 use crate::query_input::{handlers, make_window, stateless_handlers};
 use crate::registry::Registry;
@@ -235,7 +235,13 @@ pub(crate) fn compile(
     let JoinPlan { sides, on, search, .. } = &mut compiled.plan;
     for (slot, side) in sides.iter().enumerate() {
         if let SideSource::Table(table) = side.source {
-            *search = Some(TableSearch::new(on.clone(), slot, &catalog.tables()[table]));
+            let table = &catalog.tables()[table];
+            if table.store.is_some() {
+                PushedSearch::of(on.as_ref(), slot).map_err(|what| {
+                    table.not_pushed(&what, join.on.as_ref().map_or(table.span, |on| on.span))
+                })?;
+            }
+            *search = Some(TableSearch::new(on.clone(), slot, table));
         }
     }
     Ok(compiled)

@@ -3,6 +3,9 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+use tidemill_connect::StoreMonitor;
+use tidemill_types::{Error, Offset, PartitionId};
+
 use super::{CorrectingRuntime, LateEvent, RetractionHandler};
 use crate::batch::Batch;
 use crate::column::Column;
@@ -33,6 +36,23 @@ impl AppRunner {
     pub fn seed(&mut self, text: &str) {
         if let Self::Plain(app) = self {
             app.seed(text);
+        }
+    }
+
+    /// Opens the stores of tables in other systems: see [`AppRuntime::open_stores`]. A correcting app has none.
+    ///
+    /// Errors: those of [`AppRuntime::open_stores`].
+    pub fn open_stores(&mut self, app: &str, monitor: &Arc<StoreMonitor>) -> Result<(), Error> {
+        match self {
+            Self::Plain(runtime) => runtime.open_stores(app, monitor),
+            Self::Correcting(_) => Ok(()),
+        }
+    }
+
+    /// Says which record of a log is processed next: see [`AppRuntime::set_record`].
+    pub fn set_record(&mut self, partition: PartitionId, offset: Offset) {
+        if let Self::Plain(app) = self {
+            app.set_record(partition, offset);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Compilation of definitions: streams, tables, named windows, triggers, aggregations.
 
+use std::collections::BTreeSet;
+
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, Definition, EventKind};
 use tidemill_types::FieldType;
@@ -9,14 +11,36 @@ use super::{Planner, Trigger};
 use crate::aggregation;
 use crate::annotations;
 use crate::catalog::{self, Stream};
-use crate::cron::Cron;
 use crate::explain::InputText;
+use crate::functions::script;
 use crate::io;
+use crate::io::connector::ConnectedStream;
 use crate::named_window::NamedWindowPlan;
 use crate::query_input::make_window;
-use crate::registry::Connectors;
+use crate::registry::{Connectors, Registry};
 use crate::scope::StreamScope;
 use crate::table;
+use tidemill_types::cron::Cron;
+
+/// Registers the functions that the app defines.
+///
+/// Returns all problems found, in source order, each with the name of its function.
+pub(super) fn define_functions(app: &ast::App, registry: &mut Registry) -> Vec<(String, Diagnostic)> {
+    let mut names = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for definition in &app.definitions {
+        let Definition::Function(d) = definition else { continue };
+        let name = &d.name.name;
+        let defined = if names.insert(name.as_str()) {
+            script::define(d, registry)
+        } else {
+            let message = format!("the name `{name}` is already taken by a function");
+            Err(Diagnostic::error("F0205", d.name.span, message).help("rename one of them"))
+        };
+        wrong.extend(defined.err().map(|diagnostic| (name.clone(), diagnostic)));
+    }
+    wrong
+}
 
 impl Planner<'_> {
     pub(super) fn definition(&mut self, definition: &Definition) -> Result<(), Diagnostic> {
@@ -45,22 +69,24 @@ impl Planner<'_> {
                 let (called, columns) = (name.clone(), attributes.clone());
                 let stream = self.plan.catalog.define(Stream { name, attributes, span: d.id.span })?;
                 annotations::check_stream(&d.annotations)?;
-                let app = self.plan.name.clone();
+                self.plan.warnings.extend(annotations::misplaced_mappings(&d.annotations));
                 let connectors = self.registry.connectors();
-                self.plan.sources.extend(io::sources(&d.annotations, stream, &called, connectors)?);
-                let sinks = io::sinks(&d.annotations, stream, &called, &columns, app.as_deref(), connectors)?;
-                self.plan.sinks.extend(sinks);
-                match connectors {
-                    Connectors::Ignored => {}
-                    Connectors::Refused | Connectors::Catalog(_) => {
-                        self.plan.file_sources.extend(io::file::sources(&d.annotations, stream, &columns)?);
-                        self.plan.file_sinks.extend(io::file::sinks(&d.annotations, stream)?);
-                    }
-                }
-                if let Connectors::Catalog(catalog) = connectors {
-                    let stream =
-                        io::connector::ConnectedStream { index: stream, name: &called, attributes: &columns };
-                    self.plan.connectors.extend(io::connector::compile(&d.annotations, &stream, catalog)?);
+                let stream = ConnectedStream { index: stream, name: &called, attributes: &columns };
+                self.plan.sources.extend(io::sources(&d.annotations, &stream, connectors)?);
+                let app = self.plan.name.as_deref();
+                self.plan.sinks.extend(io::sinks(&d.annotations, &stream, app, connectors)?);
+                let catalog = match connectors {
+                    Connectors::Ignored(_) => return Ok(()),
+                    Connectors::Refused => None,
+                    Connectors::Catalog(catalog) => Some(&**catalog),
+                };
+                let files = io::FileRoute { catalog, playback: self.plan.playback };
+                let (index, columns) = (stream.index, stream.attributes);
+                self.plan.file_sources.extend(io::file::sources(&d.annotations, index, columns, &files)?);
+                self.plan.file_sinks.extend(io::file::sinks(&d.annotations, index, &files)?);
+                if let Some(catalog) = catalog {
+                    let compiled = io::connector::compile(&d.annotations, &stream, catalog, &files)?;
+                    self.plan.connectors.extend(compiled);
                 }
                 Ok(())
             }
@@ -84,7 +110,9 @@ impl Planner<'_> {
                 self.plan.triggers.push((stream, at));
                 Ok(())
             }
-            Definition::Table(d) => self.plan.catalog.define_table(table::compile_definition(d)?),
+            Definition::Table(d) => {
+                self.plan.catalog.define_table(table::compile_definition(d, self.registry)?)
+            }
             Definition::Window(d) => {
                 let attributes = catalog::attributes(&d.attributes)?;
                 let name = catalog::full_name(&d.id);
@@ -104,16 +132,10 @@ impl Planner<'_> {
                 });
                 Ok(())
             }
-            Definition::Function(d) => Err(Diagnostic::error(
-                "F0402",
-                d.language.span,
-                format!(
-                    "functions in `{}` are not supported: there are no script languages",
-                    d.language.name
-                ),
-            )
-            .help("use the built-in functions, or add the function in Rust with Registry::function")),
+            // before all others, see `define_functions`
+            Definition::Function(_) => Ok(()),
             Definition::Aggregation(d) => {
+                self.plan.warnings.extend(aggregation::ignored_store(&d.annotations));
                 let plan = aggregation::compile_definition(d, &self.plan.catalog, self.registry)?;
                 self.plan.catalog.define_aggregation(plan)
             }

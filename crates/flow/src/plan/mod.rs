@@ -16,13 +16,13 @@ use tidemill_lang::{Diagnostic, Span};
 
 use crate::annotations;
 use crate::catalog::{Catalog, full_name};
-use crate::cron::Cron;
 use crate::io;
 use crate::limits::Limits;
 use crate::named_window::NamedWindowPlan;
 use crate::partition::PartitionPlan;
 use crate::query::QueryPlan;
 use crate::registry::Registry;
+use tidemill_types::cron::Cron;
 
 pub(crate) use group_by::rewrite_as_group_by;
 pub(crate) use selection::selection;
@@ -64,6 +64,8 @@ pub struct AppPlan {
     pub registry: Arc<Registry>,
     /// Triggers in source order, each with the index of its stream.
     pub triggers: Vec<(usize, Trigger)>,
+    /// What the app says and what has no effect here.
+    pub warnings: Vec<Diagnostic>,
     limits: Limits,
 }
 
@@ -153,14 +155,18 @@ impl Trigger {
 ///
 /// Errors: all problems found, definitions first, each group in source order.
 pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagnostic>> {
+    let written = app;
+    let app =
+        &*crate::registry::resolve_connections(app, registry.connection_settings(), registry.connectors())?;
     let late = late::correction_span(app);
     let mut repeating = registry.clone();
     repeating.set_replayable_only(!matches!(late, Ok(None)));
+    let wrong_functions = definitions::define_functions(app, &mut repeating);
     let registry = &repeating;
     let mut planner = Planner {
         registry,
         plan: AppPlan {
-            text: text(app).into(),
+            text: text(written).into(),
             name: app.annotation("name").and_then(|a| a.elements.first()).map(|e| e.value.value.clone()),
             playback: app.annotation("playback").is_some(),
             corrected: None,
@@ -176,6 +182,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             file_sinks: vec![],
             connectors: vec![],
             triggers: vec![],
+            warnings: vec![],
             limits: Limits::default(),
         },
         names: BTreeMap::new(),
@@ -183,6 +190,10 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
         queries: 0,
     };
     let mut wrong = annotations::check_app(&app.annotations);
+    for (name, diagnostic) in wrong_functions {
+        planner.undefined.insert(name);
+        wrong.push(diagnostic);
+    }
     match late {
         Ok(allowed) => planner.plan.corrected = allowed,
         Err(diagnostics) => wrong.extend(diagnostics),

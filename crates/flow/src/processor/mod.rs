@@ -2,8 +2,11 @@
 
 mod adaptive;
 mod aggregate_filter;
+mod counts;
 mod deduplicate;
+mod frequent_values;
 mod handler;
+mod priority;
 mod reorder;
 mod reorder_buffer;
 
@@ -28,6 +31,9 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.stream_processor("unique:deduplicate", deduplicate::build);
     registry.stream_processor("reorder:kslack", reorder::build);
     registry.stream_processor("reorder:akslack", adaptive::build);
+    registry.stream_processor("priority:time", priority::build);
+    frequent_values::register(registry);
+    counts::register(registry);
 }
 
 /// A compiled stateful handler.

@@ -414,6 +414,11 @@ impl Batch {
         rest
     }
 
+    /// Returns the chunk of a row.
+    pub(crate) fn chunk_of(&self, row: usize) -> usize {
+        self.chunk_ends.partition_point(|end| *end as usize <= row)
+    }
+
     /// Appends all chunks of a batch with the same columns.
     pub(crate) fn append(&mut self, other: &Self) {
         let base = self.len() as u32;

@@ -3,7 +3,7 @@
 use super::QueryPlan;
 use crate::batch::{Batch, EventKind};
 use crate::explain::{InputStats, ReadOnlyContext, leading_filters, referenced_columns};
-use crate::expr::{EvalContext, Frame};
+use crate::expr::{EvalContext, Expr, Frame};
 
 /// Number of events of a batch that are searched for one that did not pass. A longer search is expensive if
 /// nearly all pass.
@@ -67,6 +67,8 @@ impl InputStats {
 
     #[cold]
     fn sample_rejected(&mut self, plan: &QueryPlan, input: &Batch, host: &dyn EvalContext) {
+        let filters: Vec<&Expr> =
+            leading_filters(&plan.before).filter(|filter| !filter.asks_elsewhere(host)).collect();
         let row = match input.len() {
             1 => Some(0),
             len => (len.saturating_sub(LOOKBACK_MAX)..len).rev().find(|row| {
@@ -75,7 +77,7 @@ impl InputStats {
                 let now = input.chunk_clocks.get(chunk).copied().unwrap_or_default();
                 let frame = Frame { rows: &rows, time: input.times[*row], now, host: &ReadOnlyContext(host) };
                 input.kinds[*row] != EventKind::Reset
-                    && leading_filters(&plan.before).any(|filter| !matches!(filter.is_true(&frame), Ok(true)))
+                    && filters.iter().any(|filter| !matches!(filter.is_true(&frame), Ok(true)))
             }),
         };
         if let Some(row) = row {

@@ -298,14 +298,12 @@ impl AppRuntime {
                 self.dispatch(*stream, &events, ticks, false, ran, sink);
             }
             Target::Table(table, action) => {
-                let mut rest = events;
-                while let Err((row, failure)) = self.stores.tables[*table].apply_rows(action, &rest, now) {
+                let origins = events.input_chunks.clone();
+                for (chunk, failure) in self.stores.tables[*table].apply_chunks(action, events, now) {
                     sink.failure(&plan.name, &failure);
-                    let chunk = rest.chunk_ends.partition_point(|end| *end as usize <= row);
-                    if let Some(Some(origin)) = rest.input_chunks.get(chunk) {
+                    if let Some(Some(origin)) = origins.get(chunk) {
                         done.failed.push((*origin, failure));
                     }
-                    rest = rest.chunks_after(chunk);
                 }
                 done.failed.sort_by_key(|(chunk, _)| *chunk);
             }

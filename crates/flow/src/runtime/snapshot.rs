@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::AppRuntime;
 use crate::aggregation::Aggregation;
 use crate::snapshot::{Error, Reader, RestoreMode, Writer};
+use crate::table::Table;
 
 /// State outside the elements of the app.
 #[derive(Serialize, Deserialize)]
@@ -104,6 +105,11 @@ impl AppRuntime {
             RestoreMode::Restarted => (self.now, std::mem::take(&mut self.triggers)),
         };
         fresh.restored_at = Some(fresh.now);
+        for (fresh, old) in fresh.stores.tables.iter_mut().zip(&mut self.stores.tables) {
+            if let (Table::External(fresh), Table::External(old)) = (fresh, old) {
+                fresh.take_store(old);
+            }
+        }
         *self = fresh;
         Ok(())
     }

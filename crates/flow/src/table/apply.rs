@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::key::{CellRef, KeyProbe};
 use super::rows::RowIndex;
-use super::{EVENT, ROW, Table, TableAction, cast};
+use super::{EVENT, MemoryTable, ROW, TableAction, cast};
 use crate::batch::Batch;
 use crate::column::Column;
 use crate::eval_error::EvalError;
@@ -23,15 +23,11 @@ struct KeyedUpdate {
     set: SmallVec<[(usize, usize); 8]>,
 }
 
-impl Table {
+impl MemoryTable {
     /// Applies `action` for each event in order. `now` is the time for events of a batch without chunks.
     ///
-    /// Errors: an expression fails, or the table is full; earlier changes remain.
-    pub fn apply(&mut self, action: &TableAction, events: &Batch, now: i64) -> Result<(), EvalError> {
-        self.apply_rows(action, events, now).map_err(|(_, failure)| failure)
-    }
-
-    /// Applies `action` as [`Self::apply`] does; an error includes the row of its event.
+    /// Errors: an expression fails, or the table is full; the error includes the row of the event, and earlier changes
+    /// remain.
     pub fn apply_rows(
         &mut self,
         action: &TableAction,
@@ -266,7 +262,7 @@ impl Table {
 }
 
 /// Returns whether an expression reads a column of the row that an earlier assignment writes.
-fn reads_assigned_columns(set: &[(usize, Expr)]) -> bool {
+pub(super) fn reads_assigned_columns(set: &[(usize, Expr)]) -> bool {
     set.iter().enumerate().any(|(i, (_, expr))| {
         let mut sees = false;
         expr.walk(&mut |part| {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
-use super::Table;
+use super::MemoryTable;
 use super::float_text;
 use super::index;
 use super::key::{CellRef, PrimaryKey};
@@ -18,7 +18,7 @@ use crate::value::Value;
 /// An index is used only if at most one row in this many is a candidate.
 const SCAN_RATIO: usize = 4;
 
-impl Table {
+impl MemoryTable {
     /// Visits the rows that a search finds, until `visit` returns false. Table order: by a numeric key, else
     /// by insertion. Errors: an expression fails.
     pub fn find(
@@ -145,7 +145,7 @@ fn cell_in_place<'a>(value: &Expr, frame: &Frame<'a>) -> Option<CellRef<'a>> {
 
 /// Filters candidate rows by the condition of a search.
 struct RowFilter<'f, 'v> {
-    table: &'f Table,
+    table: &'f MemoryTable,
     search: &'f TableSearch,
     frame: &'f Frame<'f>,
     visit: &'v mut dyn FnMut(RowIndex, &[Column], usize) -> bool,

@@ -1,12 +1,16 @@
-//! Tables: rows that stay until a query changes or deletes them.
+//! Tables: rows that stay until a query changes or deletes them, in memory or in the [store](external) of another
+//! system.
 //!
-//! Rows are stored in segments of typed columns and changed in place. A row has an index; keys and secondary
+//! Rows in memory are stored in segments of typed columns and changed in place. A row has an index; keys and secondary
 //! indexes refer to it. Removed rows leave holes, which are compacted when there are more of them than rows.
 
 mod apply;
+mod cache;
+mod external;
 mod float_text;
 mod index;
 mod key;
+mod location;
 mod lookup;
 mod plan;
 mod rows;
@@ -21,11 +25,14 @@ use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Frame, NoContext, TableSearch};
 use crate::limits::Limits;
+use crate::snapshot::{self as snapshot_format, Reader, Writer};
 use crate::value::Value;
 use index::SecondaryIndex;
 use key::{CellRef, PrimaryKey};
 use rows::{RowIndex, TableRows};
 
+pub use external::ExternalTable;
+pub use location::create as create_store;
 pub(crate) use plan::{compile_action, compile_definition};
 pub(crate) use search::equal_to;
 
@@ -52,8 +59,127 @@ pub enum TableAction {
     },
 }
 
-/// Rows, key and indexes of a table.
-pub struct Table {
+/// A table.
+pub enum Table {
+    /// Its rows are in memory, and part of the state of the app.
+    Memory(Box<MemoryTable>),
+    /// Its rows are in another system.
+    External(Box<ExternalTable>),
+}
+
+impl Table {
+    /// Creates an empty table, or one whose store is not open.
+    pub fn new(plan: catalog::Table) -> Self {
+        match plan.store {
+            None => Self::Memory(Box::new(MemoryTable::new(plan))),
+            Some(_) => Self::External(Box::new(ExternalTable::new(plan))),
+        }
+    }
+
+    /// Sets the maximum number of rows in memory, at most 2^30; an insert beyond it fails.
+    pub fn with_rows_max(self, rows_max: usize) -> Self {
+        match self {
+            Self::Memory(table) => Self::Memory(Box::new(table.with_rows_max(rows_max))),
+            external @ Self::External(_) => external,
+        }
+    }
+
+    /// Returns the definition of the table.
+    pub fn plan(&self) -> &catalog::Table {
+        match self {
+            Self::Memory(table) => table.plan(),
+            Self::External(table) => table.plan(),
+        }
+    }
+
+    /// Returns the table if its rows are in memory.
+    pub fn memory(&self) -> Option<&MemoryTable> {
+        match self {
+            Self::Memory(table) => Some(table),
+            Self::External(_) => None,
+        }
+    }
+
+    /// Visits the rows that a search finds, until `visit` returns false. Table order: by a numeric key, else
+    /// by insertion; rows in another system come in its order. Errors: an expression fails, or the other system does
+    /// not answer.
+    pub fn find(
+        &self,
+        search: &TableSearch,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize) -> bool,
+    ) -> Result<(), EvalError> {
+        match self {
+            Self::Memory(table) => table.find(search, frame, &mut |_, columns, row| visit(columns, row)),
+            Self::External(table) => table.find(search, frame, visit),
+        }
+    }
+
+    /// Applies `action` for each event in order. `now` is the time for events of a batch without chunks.
+    ///
+    /// Errors: an expression fails, or the table is full or refuses a row; earlier changes remain, and events behind the
+    /// one that fails change nothing in memory.
+    pub fn apply(&mut self, action: &TableAction, events: &Batch, now: i64) -> Result<(), EvalError> {
+        match self {
+            Self::Memory(table) => table.apply_rows(action, events, now).map_err(|(_, failure)| failure),
+            Self::External(table) => {
+                let failed = table.apply_rows(action, events, now)?;
+                failed.into_iter().next().map_or(Ok(()), |(_, failure)| Err(failure))
+            }
+        }
+    }
+
+    /// Applies `action` for each event in order. Returns the chunks in which an event fails, each once, in order.
+    pub(crate) fn apply_chunks(
+        &mut self,
+        action: &TableAction,
+        events: Batch,
+        now: i64,
+    ) -> Vec<(usize, EvalError)> {
+        let mut failed: Vec<(usize, EvalError)> = vec![];
+        match self {
+            Self::Memory(table) => {
+                let mut rest = events;
+                let mut done = 0;
+                while let Err((row, failure)) = table.apply_rows(action, &rest, now) {
+                    let chunk = rest.chunk_of(row);
+                    failed.push((done + chunk, failure));
+                    done += chunk + 1;
+                    rest = rest.chunks_after(chunk);
+                }
+            }
+            Self::External(table) => match table.apply_rows(action, &events, now) {
+                Ok(rows) => {
+                    failed.extend(rows.into_iter().map(|(row, failure)| (events.chunk_of(row), failure)));
+                    failed.dedup_by_key(|(chunk, _)| *chunk);
+                }
+                Err(failure) => {
+                    failed.extend((0..events.chunk_ends.len()).map(|chunk| (chunk, failure.clone())));
+                }
+            },
+        }
+        failed
+    }
+
+    /// Writes the rows in insertion order; nothing for rows in another system.
+    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), snapshot_format::Error> {
+        match self {
+            Self::Memory(table) => table.save(out),
+            Self::External(_) => Ok(()),
+        }
+    }
+
+    /// Replaces the rows by saved ones, even if they are more than the limit; unchanged on error.
+    pub(crate) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), snapshot_format::Error> {
+        match self {
+            Self::Memory(table) => table.restore(from),
+            Self::External(_) => Ok(()),
+        }
+    }
+}
+
+/// Rows, key and indexes of a table in memory.
+pub struct MemoryTable {
     plan: catalog::Table,
     rows: TableRows,
     key: Option<PrimaryKey>,
@@ -61,7 +187,7 @@ pub struct Table {
     rows_max: usize,
 }
 
-impl Table {
+impl MemoryTable {
     /// Creates an empty table.
     pub fn new(plan: catalog::Table) -> Self {
         let key = PrimaryKey::new(&plan);

@@ -4,21 +4,25 @@ use tidemill_lang::siddhi::ast::{self, Annotation, AttributeRef, OutputAction, T
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::{EVENT, ROW, TableAction, index};
+use super::{EVENT, ROW, TableAction, index, location};
 use crate::catalog::{self, Attributes, list_attributes};
 use crate::compiler::{ColumnRef, Compiler, Scope};
-use crate::expr::{Expr, TableSearch};
-use crate::registry::Registry;
+use crate::expr::{Expr, PushedSearch, TableSearch};
+use crate::registry::{Connectors, Registry};
 
 /// Compiles a definition.
-pub(crate) fn compile_definition(d: &TableDefinition) -> Result<catalog::Table, Diagnostic> {
+pub(crate) fn compile_definition(
+    d: &TableDefinition,
+    registry: &Registry,
+) -> Result<catalog::Table, Diagnostic> {
     let attributes = catalog::attributes(&d.attributes)?;
     let (mut primary_key, mut indexes) = (vec![], vec![]);
     let mut keys = 0;
+    let store = d.annotations.iter().find(|annotation| annotation.is("store"));
+    // other systems have keys and indexes of more kinds; they matter only if the table is there
+    let elsewhere = store.is_some() && matches!(registry.connectors(), Connectors::Ignored(_));
     for annotation in &d.annotations {
-        if annotation.is("store") {
-            return Err(store_unsupported(annotation));
-        } else if annotation.is("primaryKey") {
+        if annotation.is("primaryKey") {
             keys += 1;
             if keys > 1 {
                 return Err(Diagnostic::error(
@@ -27,25 +31,37 @@ pub(crate) fn compile_definition(d: &TableDefinition) -> Result<catalog::Table, 
                     "duplicate `@primaryKey`: a table has one primary key",
                 ));
             }
-            columns(annotation, &attributes, &mut primary_key)?;
+            match columns(annotation, &attributes, &mut primary_key) {
+                Err(_) if elsewhere => primary_key.clear(),
+                checked => checked?,
+            }
         } else if annotation.is("index") || annotation.is("indexBy") {
             let several: Vec<_> = annotation.elements().map(|e| e.value.value.trim()).collect();
-            if several.len() > 1 {
+            // databases have indexes of several columns
+            if several.len() > 1 && store.is_none() {
                 let name = &annotation.name.name;
                 let each: Vec<_> = several.iter().map(|column| format!("@{name}('{column}')")).collect();
                 let message = format!("`@{name}` takes one column, found {}", several.len());
                 return Err(Diagnostic::error("F0813", annotation.span, message)
                     .help(format!("write an annotation for each: {}", each.join(" "))));
             }
-            columns(annotation, &attributes, &mut indexes)?;
+            let known = indexes.len();
+            match columns(annotation, &attributes, &mut indexes) {
+                Err(_) if elsewhere => indexes.truncate(known),
+                checked => checked?,
+            }
         }
     }
     let name = catalog::full_name(&d.id);
-    Ok(catalog::Table { name, attributes, primary_key, indexes, span: d.id.span })
+    let mut table = catalog::Table { name, attributes, primary_key, indexes, store: None, span: d.id.span };
+    if let Some(annotation) = store {
+        table.store = location::compile(annotation, &table, registry)?;
+    }
+    Ok(table)
 }
 
-/// Builds the error for `@store`.
-fn store_unsupported(annotation: &Annotation) -> Diagnostic {
+/// Builds the error for `@store` where there are no other systems.
+pub(super) fn store_unsupported(annotation: &Annotation) -> Diagnostic {
     let ty = annotation.element("type").map(|e| e.value.value.as_str());
     let message = match ty {
         Some(ty) => format!("the store `{ty}` is not supported: tables are kept in memory"),
@@ -126,7 +142,33 @@ pub(crate) fn compile_action(
             (number, TableAction::Update { on, set, insert: true })
         }
     };
+    check_pushed(&action, &tables[number], output)?;
     Ok(Some((number, action)))
+}
+
+/// Checks that the store of a table can evaluate an action.
+fn check_pushed(
+    action: &TableAction,
+    table: &catalog::Table,
+    output: &ast::Output,
+) -> Result<(), Diagnostic> {
+    if table.store.is_none() {
+        return Ok(());
+    }
+    let on = |on: &TableSearch| PushedSearch::of(on.condition.as_ref(), ROW).map(drop);
+    let checked = match action {
+        TableAction::Insert => Ok(()),
+        TableAction::Delete(search) => on(search),
+        TableAction::Update { on, set, .. } => super::external::push_update(on, set).map(drop),
+    };
+    let span = match &output.action {
+        OutputAction::Delete { table, .. }
+        | OutputAction::Update { table, .. }
+        | OutputAction::UpdateOrInsert { table, .. } => table.span,
+        OutputAction::Insert { target } => target.span,
+        OutputAction::Return => table.span,
+    };
+    checked.map_err(|what| table.not_pushed(&what, span))
 }
 
 fn compile_condition(

@@ -118,7 +118,8 @@ fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::Table)
         Node::Compare(Comparison::Eq, a, b) => {
             let in_key = |x: &Expr| matches!(x.node, Node::Column { slot: s, column } if s == slot && table.primary_key.contains(&column));
             let key_is_left = in_key(a);
-            if (key_is_left || in_key(b)) && is_independent_of(if key_is_left { b } else { a }, slot) {
+            let other: &Expr = if key_is_left { b } else { a };
+            if (key_is_left || in_key(b)) && other.is_independent_of(slot) {
                 match (a.ty, b.ty) {
                     (FieldType::Float, FieldType::Double) => float_text::read_as_double(a),
                     (FieldType::Double, FieldType::Float) => float_text::read_as_double(b),
@@ -130,23 +131,13 @@ fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::Table)
     }
 }
 
-/// Returns whether an expression does not read the row in a slot.
-fn is_independent_of(x: &Expr, slot: usize) -> bool {
-    let mut free = true;
-    x.walk(&mut |part| {
-        free &= !matches!(part.node, Node::Column { slot: s, .. } if s == slot);
-        free &= !matches!(part.node, Node::In { .. });
-    });
-    free
-}
-
 /// Collects the usable conjuncts of a condition; returns the number of the other ones.
 fn collect_predicates<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<Predicate<'e>>) -> usize {
     let column = |x: &Expr| match x.node {
         Node::Column { slot: s, column } if s == slot => Some(column),
         _ => None,
     };
-    let free = |x: &Expr| is_independent_of(x, slot);
+    let free = |x: &Expr| x.is_independent_of(slot);
     match &condition.node {
         Node::And(a, b) => collect_predicates(a, slot, terms) + collect_predicates(b, slot, terms),
         Node::Compare(op, a, b) if *op != Comparison::Ne => {

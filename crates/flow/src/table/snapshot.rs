@@ -1,9 +1,9 @@
 //! Rows of a table in a snapshot, chunk by chunk. Keys and indexes are rebuilt on restore.
 
-use super::Table;
+use super::MemoryTable;
 use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 
-impl Table {
+impl MemoryTable {
     /// Writes the rows in insertion order.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.number(self.len() as u64)?;

@@ -3,10 +3,10 @@ use crate::batch::EventKind;
 use crate::expr::{Comparison, Node};
 use tidemill_lang::{FileId, Span};
 
-fn table(primary_key: Vec<usize>, indexes: Vec<usize>) -> Table {
+fn table(primary_key: Vec<usize>, indexes: Vec<usize>) -> MemoryTable {
     let attributes = vec![("k".to_owned(), FieldType::Long), ("v".to_owned(), FieldType::Double)];
     let span = Span::new(FileId(0), 0, 0);
-    Table::new(catalog::Table { name: "T".into(), attributes, primary_key, indexes, span })
+    MemoryTable::new(catalog::Table { name: "T".into(), attributes, primary_key, indexes, store: None, span })
 }
 
 fn row(k: i64, v: f64) -> Vec<Value> {
@@ -19,7 +19,7 @@ fn equals(column: usize, ty: FieldType, value: Value) -> Expr {
     Expr { node: Node::Compare(Comparison::Eq, Box::new(column), Box::new(constant)), ty: FieldType::Bool }
 }
 
-fn found(table: &Table, on: &Expr) -> Vec<u32> {
+fn found(table: &MemoryTable, on: &Expr) -> Vec<u32> {
     let rows = [None];
     let on = TableSearch::new(Some(on.clone()), ROW, table.plan());
     table.matching_rows(&on, &Frame { rows: &rows, time: 0, now: 0, host: &NoContext }).unwrap().to_vec()
@@ -72,9 +72,9 @@ fn places_are_given_back() {
     };
     let delete = TableAction::Delete(TableSearch::new(Some(on), ROW, table.plan()));
     for k in 0..50_000 {
-        table.apply(&TableAction::Insert, &event(k), 0).unwrap();
+        table.apply_rows(&TableAction::Insert, &event(k), 0).unwrap();
         if k >= 10 {
-            table.apply(&delete, &event(k - 10), 0).unwrap();
+            table.apply_rows(&delete, &event(k - 10), 0).unwrap();
         }
     }
     assert_eq!(table.len(), 10);
@@ -89,8 +89,15 @@ fn places_are_given_back() {
 fn texts_are_replaced_where_they_lie() {
     let attributes = vec![("k".to_owned(), FieldType::Long), ("t".to_owned(), FieldType::String)];
     let span = Span::new(FileId(0), 0, 0);
-    let plan = catalog::Table { name: "T".into(), attributes, primary_key: vec![0], indexes: vec![], span };
-    let mut table = Table::new(plan);
+    let plan = catalog::Table {
+        name: "T".into(),
+        attributes,
+        primary_key: vec![0],
+        indexes: vec![],
+        store: None,
+        span,
+    };
+    let mut table = MemoryTable::new(plan);
     for k in 0..100 {
         table.insert(vec![Value::Long(k), Value::text("four")]).unwrap();
     }
@@ -112,7 +119,7 @@ fn texts_are_replaced_where_they_lie() {
         events.times.push(0);
         events.kinds.push(EventKind::Current);
     }
-    table.apply(&action, &events, 0).unwrap();
+    table.apply_rows(&action, &events, 0).unwrap();
     let rows = table.rows(0);
     let texts: Vec<String> = (2..8).map(|i| rows.columns[1].get(i).to_string()).collect();
     assert_eq!(texts, ["four", "drei", "vier", "", "null", "four"]);

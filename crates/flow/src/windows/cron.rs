@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::build::arity;
-use crate::cron::Cron;
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
 use crate::snapshot::{Error, Reader, Writer};
@@ -15,6 +14,7 @@ use crate::store::{RowId, RowStore};
 use crate::window::{
     RetainedRows, RowQueue, StatusContext, Window, WindowConstructor, WindowContext, WindowStatus,
 };
+use tidemill_types::cron::Cron;
 
 pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
     arity(parameters, 1..=1, "cron('schedule')")?;

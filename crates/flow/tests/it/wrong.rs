@@ -1,13 +1,14 @@
 //! Rejected apps and their diagnostics: `tests/cases/wrong/*.txt`.
 //!
 //! A case is `=== name`, the app, `---`, and the rendered diagnostics. `UPDATE_CASES=1` rewrites them; an app
-//! that compiles fails the test.
+//! that compiles fails the test. `tests/cases/warnings.txt` has apps that compile, with their warnings.
 
 use std::path::Path;
 use std::{env, fs};
 
 use tidemill_flow::Registry;
 use tidemill_flow::replay::compile;
+use tidemill_lang::{Sources, render_all};
 
 /// Returns name and app of each case.
 fn cases(text: &str) -> Vec<(String, String)> {
@@ -44,4 +45,25 @@ fn wrong_apps_are_told_what_is_wrong() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count >= 90, "{count} cases");
+}
+
+#[test]
+fn apps_with_parts_that_have_no_effect_are_warned_about() {
+    let registry = Registry::standard();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/warnings.txt");
+    let text = fs::read_to_string(&path).expect("a file of cases");
+    let mut filled = String::new();
+    for (name, app) in cases(&text) {
+        let plan =
+            compile("app.siddhi", &app, &registry, &|_| None).unwrap_or_else(|e| panic!("`{name}`: {e}"));
+        let mut sources = Sources::default();
+        sources.add("app.siddhi", &app);
+        let warnings = render_all(&plan.warnings, &sources);
+        filled.push_str(&format!("=== {name}\n{app}---\n{}\n\n", warnings.trim_end()));
+    }
+    if env::var_os("UPDATE_CASES").is_some() {
+        fs::write(&path, filled).expect("writing a file of cases");
+    } else {
+        assert_eq!(filled, text);
+    }
 }

@@ -6,6 +6,8 @@ pub(crate) mod find;
 pub(crate) mod id;
 pub(crate) mod rules;
 pub(crate) mod siddhi;
+pub(crate) mod sinks;
 pub(crate) mod sql;
 pub(crate) mod system;
+pub(crate) mod tail;
 pub(crate) mod write_reply;

@@ -91,3 +91,55 @@ fn an_aggregate_rule_is_run_when_asked() {
     let origins = rules.as_array().unwrap().iter().find(|r| r["name"] == "Origins").unwrap();
     assert_eq!(origins["fired"], 1);
 }
+
+#[test]
+fn a_stream_is_followed_live() {
+    let mut mill = Mill::start();
+    let mut tail = mill.connect(b"");
+    let head = tail.read_until("/api/v1/streams/Late/tail", "", "\r\n\r\n");
+    assert!(head.contains("content-type: text/event-stream"), "{head}");
+    mill.post_json(
+        "/api/v1/streams/Flight",
+        r#"[{"id":"A","delay":20},{"id":"B","delay":1},{"id":"C","delay":30}]"#,
+    );
+    let mut events = String::new();
+    while events.matches("\ndata: ").count() < 2 {
+        events += &tail.read_on("\n\n");
+    }
+    let data: Vec<serde_json::Value> = events
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    let mut ids: Vec<_> = data.iter().map(|event| event["id"].as_str().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["A", "C"]);
+    assert!(data[0]["_time"].as_str().unwrap().ends_with('Z'), "{events}");
+    let last = events.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap();
+    assert!(last.split(',').all(|part| part.split('-').count() == 3), "{last}");
+
+    // a follower does not keep the server from its end
+    let shutdown = mill.begin_shutdown(std::time::Duration::from_secs(60));
+    assert_eq!(mill.block_on(shutdown).unwrap(), 0);
+}
+
+#[test]
+fn followers_are_counted() {
+    let mill = Mill::start();
+    let mut tails = vec![];
+    for _ in 0..64 {
+        let mut tail = mill.connect(b"");
+        tail.read_until("/api/v1/streams/Late/tail", "", "\r\n\r\n");
+        tails.push(tail);
+    }
+    let refused = mill.get("/api/v1/streams/Late/tail").refusal(429, "limit_reached");
+    assert_eq!(refused, "64 callers follow streams, which is the limit");
+    drop(tails.pop());
+    for _ in 0..2000 {
+        let mut tail = mill.connect(b"");
+        if tail.read_until("/api/v1/streams/Late/tail", "", "\r\n\r\n").starts_with("HTTP/1.1 200") {
+            return;
+        }
+    }
+    panic!("the place of a follower that has gone stays taken");
+}

@@ -186,6 +186,28 @@ impl Connection {
         reply
     }
 
+    /// Sends a GET with the token and a header, and reads the reply until `end` comes.
+    pub fn read_until(&mut self, path: &str, header: &str, end: &str) -> String {
+        self.write(
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n{header}\r\n"
+            )
+            .as_bytes(),
+        );
+        self.read_on(end)
+    }
+
+    /// Reads on until `end` comes.
+    pub fn read_on(&mut self, end: &str) -> String {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(end.as_bytes()) {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).unwrap();
+            bytes.extend(byte);
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
     /// Reads a reply until the server closes the connection.
     pub fn read_all(mut self) -> Reply {
         let mut bytes = Vec::new();

@@ -2,21 +2,32 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use tidemill::{App, Tidemill};
+use tidemill_engine::{CompiledApp, ConnectionTrial, try_connections};
 
 use super::vars::VarArgs;
 
 /// Checks an app's rules, queries, settings and summary without running it.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  tidemill check examples/flights")]
+#[command(
+    after_help = "Examples:\n  tidemill check examples/flights\n  tidemill check examples/flights --connect"
+)]
 pub struct CheckArgs {
     /// App directory, or one *.siddhi or *.rules file.
     app: PathBuf,
     #[command(flatten)]
     vars: VarArgs,
+    /// Also try to reach each system that the app is connected with. What connecting does happens: ports are opened, missing
+    /// tables are created.
+    #[arg(long)]
+    connect: bool,
 }
+
+/// How long an attempt to reach a system may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let app = args.vars.read_app(&args.app)?;
@@ -28,6 +39,7 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::FAILURE);
             }
             for file in &compiled.queries.files {
+                eprint!("{}", file.warnings);
                 println!(
                     "{}: {} streams, {} queries: good",
                     file.name,
@@ -45,12 +57,33 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
                 program.rules().len(),
                 program.aggregates().len()
             );
-            Ok(ExitCode::SUCCESS)
+            match args.connect {
+                true => Ok(connections(&app, &compiled)),
+                false => Ok(ExitCode::SUCCESS),
+            }
         }
         Err(e) => {
             eprintln!("{e}");
             Ok(ExitCode::FAILURE)
         }
+    }
+}
+
+/// Tries to reach the systems that the app is connected with.
+fn connections(app: &App, compiled: &CompiledApp) -> ExitCode {
+    let trials = try_connections(app, compiled, CONNECT_TIMEOUT);
+    for ConnectionTrial { name, outcome } in &trials {
+        match outcome {
+            Ok(()) => println!("{name}: connected"),
+            Err(e) => eprintln!("{name}: not connected: {e}"),
+        }
+    }
+    if trials.is_empty() {
+        println!("{}: no connections to other systems", app.name);
+    }
+    match trials.iter().all(|trial| trial.outcome.is_ok()) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }
 

@@ -83,6 +83,21 @@ impl Client {
         response.body_mut().read_json().context("the server's reply is not JSON")
     }
 
+    /// Sends a GET to a path and returns the body of the reply, which comes as long as the server sends.
+    pub fn stream(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<impl std::io::Read + 'static> {
+        let mut response = self
+            .agent
+            .get(format!("{}{path}", self.base))
+            .query_pairs(query.iter().copied())
+            .header("authorization", format!("Bearer {}", self.token))
+            .call()
+            .context("the server did not answer")?;
+        if response.status() != 200 {
+            bail!("{}", error_message(response.body_mut()));
+        }
+        Ok(response.into_body().into_reader())
+    }
+
     /// Sends a GET to a path and returns the JSON of the reply.
     pub fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<serde_json::Value> {
         let mut response = self

@@ -1,4 +1,4 @@
-//! `tidemill connectors`: the types of sources, sinks and mappers with their options.
+//! `tidemill connectors`: the types of sources, sinks, stores and mappers with their options.
 
 use std::process::ExitCode;
 
@@ -7,18 +7,18 @@ use tidemill::catalog;
 use tidemill_connect::{OptionKind, OptionSpec};
 use tidemill_types::did_you_mean;
 
-/// Lists the types of sources, sinks and mappers, or the options of one type.
+/// Lists the types of sources, sinks, stores and mappers, or the options of one type.
 ///
 /// Besides these, every app has sources and sinks of type inMemory, log and file; docs/siddhi.md has their options.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  tidemill connectors\n  tidemill connectors json")]
 pub struct ConnectorsArgs {
-    /// Name of a type. Sources, sinks and mappers of this name are shown with their options.
+    /// Name of a type. Sources, sinks, stores and mappers of this name are shown with their options.
     #[arg(value_name = "TYPE")]
     name: Option<String>,
 }
 
-/// Type of source, sink or mapper.
+/// Type of source, sink, store or mapper.
 struct Described {
     role: &'static str,
     name: &'static str,
@@ -35,7 +35,9 @@ pub fn connectors(args: ConnectorsArgs) -> anyhow::Result<ExitCode> {
             let found: Vec<_> = all.iter().filter(|one| one.name.eq_ignore_ascii_case(name)).collect();
             if found.is_empty() {
                 let hint = did_you_mean(name, all.iter().map(|one| one.name));
-                bail!("there is no source, sink or mapper `{name}`{hint}; `tidemill connectors` lists all");
+                bail!(
+                    "there is no source, sink, store or mapper `{name}`{hint}; `tidemill connectors` lists all"
+                );
             }
             found.into_iter().for_each(show);
         }
@@ -59,12 +61,13 @@ fn described() -> Vec<Described> {
         guarantee: Some(t.guarantee().name()),
         options: t.options(),
     });
-    let mapper = |role, name, summary, options| Described { role, name, summary, guarantee: None, options };
+    let other = |role, name, summary, options| Described { role, name, summary, guarantee: None, options };
+    let stores = catalog.stores().map(|t| other("store", t.name(), t.summary(), t.options()));
     let source_mappers =
-        catalog.source_mappers().map(|t| mapper("mapper of sources", t.name(), t.summary(), t.options()));
+        catalog.source_mappers().map(|t| other("mapper of sources", t.name(), t.summary(), t.options()));
     let sink_mappers =
-        catalog.sink_mappers().map(|t| mapper("mapper of sinks", t.name(), t.summary(), t.options()));
-    sources.chain(sinks).chain(source_mappers).chain(sink_mappers).collect()
+        catalog.sink_mappers().map(|t| other("mapper of sinks", t.name(), t.summary(), t.options()));
+    sources.chain(sinks).chain(stores).chain(source_mappers).chain(sink_mappers).collect()
 }
 
 fn list(all: &[Described]) {

@@ -19,6 +19,7 @@ mod backtest;
 mod check;
 mod client;
 mod connectors;
+mod errors;
 mod explain;
 mod fmt;
 mod log_sinks;
@@ -32,6 +33,7 @@ mod run;
 mod sql;
 mod statements;
 pub mod stdio;
+mod tap;
 mod test;
 mod vars;
 mod why;
@@ -74,6 +76,8 @@ enum Command {
     Sql(sql::SqlArgs),
     Check(check::CheckArgs),
     Connectors(connectors::ConnectorsArgs),
+    Tap(tap::TapArgs),
+    Errors(errors::ErrorsArgs),
     Explain(explain::ExplainArgs),
     Query(query::QueryArgs),
     Backtest(backtest::BacktestArgs),
@@ -147,6 +151,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Sql(args) => sql::sql(args),
         Command::Check(args) => check::check(args),
         Command::Connectors(args) => connectors::connectors(args),
+        Command::Tap(args) => tap::tap(args),
+        Command::Errors(args) => errors::errors(args),
         Command::Explain(args) => explain::explain(args),
         Command::Query(args) => query::query(args),
         Command::Backtest(args) => backtest::backtest(args),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidemill::{App, connectors};
+use tidemill::{App, catalog, connectors};
 use tidemill_flow::{Connectors, Registry};
 
 /// Values for the variables of an app.
@@ -26,7 +26,7 @@ pub struct ConnectionArgs {
 impl ConnectionArgs {
     /// Returns what becomes of the connections.
     pub fn connectors(&self) -> Connectors {
-        if self.without_io { Connectors::Ignored } else { connectors() }
+        if self.without_io { Connectors::Ignored(catalog().clone()) } else { connectors() }
     }
 }
 

@@ -109,10 +109,14 @@ fn type_name(ty: &DataType) -> Result<&'static str> {
 /// Characters that Parquet readers of Delta tables reject in a column name without column mapping.
 const FORBIDDEN: [char; 11] = [' ', ',', ';', '{', '}', '(', ')', '\n', '\t', '=', '.'];
 
+/// Field of fault streams with the reason of the failure.
+const FAULT_REASON: &str = "_error";
+
 fn check_names(stream: &StreamSchema) -> Result<()> {
     let mut seen = BTreeMap::new();
     for field in &stream.fields {
-        if field.name.is_empty() || field.name.starts_with('_') || field.name.contains(FORBIDDEN) {
+        let is_reserved = field.name.starts_with('_') && field.name != FAULT_REASON;
+        if field.name.is_empty() || is_reserved || field.name.contains(FORBIDDEN) {
             return Err(Error::invalid(format!(
                 "stream `{}`: field `{}` cannot be a table column: expected a name without a leading `_` and without \
                  spaces or any of , ; {{ }} ( ) = .",

@@ -16,11 +16,16 @@ pub(super) enum PrefixAnnotation {
 impl Parser<'_> {
     /// Parses the annotation at the current token, which is `@`.
     pub(super) fn prefix_annotation(&mut self) -> Parse<PrefixAnnotation> {
-        if self.is_word(1, "app") && self.is_punct(2, ":") {
+        if self.is_app_annotation() {
             self.app_annotation().map(PrefixAnnotation::App)
         } else {
             self.annotation().map(PrefixAnnotation::Other)
         }
+    }
+
+    /// Returns whether an annotation of the app begins here: `@app:`, or `@plan:` as older versions of SiddhiQL say.
+    fn is_app_annotation(&self) -> bool {
+        (self.is_word(1, "app") || self.is_word(1, "plan")) && self.is_punct(2, ":")
     }
 
     /// Parses `@app:name(…)`.
@@ -66,7 +71,7 @@ impl Parser<'_> {
         if !self.is_punct(0, "@") {
             return Ok(AnnotationArg::Element(self.element()?));
         }
-        if self.is_word(1, "app") && self.is_punct(2, ":") {
+        if self.is_app_annotation() {
             let span = self.span();
             self.report_misplaced_app_annotation(span);
         }

@@ -1,0 +1,37 @@
+//! Extensions of other SiddhiQL systems that there are not here, and what to use instead.
+
+/// Names or namespaces, and what to use instead.
+const ELSEWHERE: &[(&str, &str)] = &[
+    (
+        "rdbms:cud",
+        "write the rows with `insert into`, `update` or `delete` of a table with `@store(type='rdbms')`",
+    ),
+    ("rdbms:query", "join a table with `@store(type='rdbms')`"),
+    ("file", "move and delete files by `action.after.process` of a source of type `file`"),
+    ("streamingml", "train models elsewhere, and score events by a service with `@sink(type='http-call')`"),
+    ("ml", "train models elsewhere, and score events by a service with `@sink(type='http-call')`"),
+    ("pmml", "score events by a service with `@sink(type='http-call')`"),
+    ("tensorFlow", "score events by a service with `@sink(type='http-call')`"),
+    ("tensorflow", "score events by a service with `@sink(type='http-call')`"),
+    ("geo", "compute with coordinates by the functions of `math`, or by a function in JavaScript"),
+    ("gpl", "ask a service with `@sink(type='http-call')`"),
+    ("nlp", "ask a service with `@sink(type='http-call')`"),
+    ("sentiment", "ask a service with `@sink(type='http-call')`"),
+    ("markov", "ask a service with `@sink(type='http-call')`"),
+    ("graph", "ask a service with `@sink(type='http-call')`"),
+    ("timeseries", "write a pattern, or a function in JavaScript over the events that a window collects"),
+    (
+        "r",
+        "functions of R do not run here: write them in JavaScript, or ask a service with `@sink(type='http-call')`",
+    ),
+    ("throughput", "the rates of streams and queries are in the metrics and in system.queries"),
+    ("eventTable", "define a table"),
+    ("evalscript", "define a function: `define function f[javascript] return int { … }`"),
+];
+
+/// Returns what to use instead of an extension that there is not here.
+pub(crate) fn instead_of(name: &str) -> Option<&'static str> {
+    let namespace = name.split_once(':').map(|(namespace, _)| namespace);
+    let is_it = |known: &str| known == name || namespace.is_some_and(|namespace| known == namespace);
+    ELSEWHERE.iter().find(|(known, _)| is_it(known)).map(|(_, instead)| *instead)
+}
