@@ -6,9 +6,12 @@
 #   scripts/kafka.sh kill ID      kills one broker, as a crash does
 #   scripts/kafka.sh resume ID    starts a broker again that was stopped or killed
 #   scripts/kafka.sh wipe         stops all brokers and deletes their data
+#   scripts/kafka.sh download     downloads Kafka without starting a broker
 #
-# Environment: KAFKA_DIR (default ${TMPDIR:-/tmp}/tidemill-kafka), KAFKA_HEAP (default 256m; 512m at most is enough),
-# KAFKA_PORT (default 29091; broker I listens on KAFKA_PORT + I - 1, its controller 10,000 below).
+# Environment: KAFKA_DIR (default ${TMPDIR:-/tmp}/tidemill-kafka), KAFKA_LIBS (where the program is, default below KAFKA_DIR),
+# KAFKA_HEAP (default 256m; 512m at most is enough), KAFKA_PORT (default 29091; broker I listens on KAFKA_PORT + I - 1, its
+# controller 10,000 below), KAFKA_SASL_PORT (none by default; broker I listens there + I - 1 for clients that log in by
+# SASL/PLAIN as `tidemill` with the password `tidemill`).
 # Needs Java 17 or later and Maven: `apt-get install openjdk-17-jre-headless maven`.
 set -euo pipefail
 # A broker must not inherit the descriptor of a lock under which this script runs: it would hold the lock.
@@ -18,7 +21,7 @@ VERSION=4.2.0
 DIR=${KAFKA_DIR:-${TMPDIR:-/tmp}/tidemill-kafka}
 HEAP=${KAFKA_HEAP:-256m}
 PORT=${KAFKA_PORT:-29091}
-LIBS=$DIR/libs-$VERSION
+LIBS=${KAFKA_LIBS:-$DIR/libs}-$VERSION
 CLUSTER_ID=MkU3OEVBNTcwNTJENDM2Qk
 
 fail() { echo "kafka.sh: $*" >&2; exit 1; }
@@ -27,6 +30,7 @@ fail() { echo "kafka.sh: $*" >&2; exit 1; }
 KAFKA_SHA256=0490bc0a8675f9217c52b788c8a586f692ad5ae34a50a3ed370d2533b01bdbcb
 download() {
   [ -d "$LIBS" ] && return
+  mkdir -p "$(dirname "$LIBS")"
   command -v mvn >/dev/null || fail "Maven is missing: apt-get install maven"
   mkdir -p "$DIR"
   cat > "$DIR/pom.xml" <<EOF
@@ -46,17 +50,19 @@ running() { [ -f "$1/pid" ] && kill -0 "$(cat "$1/pid")" 2>/dev/null; }
 
 configure() { # ID, number of brokers
   local i id=$1 n=$2 home=$DIR/broker-$1 voters="" replicas=$(( $2 < 3 ? $2 : 3 )) in_sync=$(( $2 < 3 ? 1 : 2 ))
+  local sasl="" map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT
+  [ -z "${KAFKA_SASL_PORT:-}" ] || sasl=",SASL://127.0.0.1:$((KAFKA_SASL_PORT + id - 1))"
   for i in $(seq 1 "$n"); do voters+="${voters:+,}$i@127.0.0.1:$((PORT - 10000 + i - 1))"; done
   mkdir -p "$home"
   cat > "$home/server.properties" <<EOF
 process.roles=broker,controller
 node.id=$id
 controller.quorum.voters=$voters
-listeners=PLAINTEXT://127.0.0.1:$((PORT + id - 1)),CONTROLLER://127.0.0.1:$((PORT - 10000 + id - 1))
-advertised.listeners=PLAINTEXT://127.0.0.1:$((PORT + id - 1))
+listeners=PLAINTEXT://127.0.0.1:$((PORT + id - 1)),CONTROLLER://127.0.0.1:$((PORT - 10000 + id - 1))$sasl
+advertised.listeners=PLAINTEXT://127.0.0.1:$((PORT + id - 1))$sasl
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=$map
 log.dirs=$home/data
 default.replication.factor=$replicas
 min.insync.replicas=$in_sync
@@ -72,6 +78,8 @@ auto.create.topics.enable=false
 num.network.threads=2
 num.io.threads=4
 log.cleaner.dedupe.buffer.size=16777216
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_tidemill="tidemill";
 EOF
 }
 
@@ -114,9 +122,10 @@ case ${1:-} in
     for i in $(seq 1 "$n"); do configure "$i" "$n"; launch "$i"; addresses+="${addresses:+,}127.0.0.1:$((PORT + i - 1))"; done
     for i in $(seq 1 "$n"); do await "$i"; done
     echo "$addresses";;
+  download) download;;
   stop) if [ $# -gt 1 ]; then end "$2" TERM; else for i in $(ids); do end "$i" TERM; done; fi;;
   kill) end "${2:?which broker?}" KILL;;
   resume) launch "${2:?which broker?}"; await "$2";;
   wipe) for i in $(ids); do end "$i" KILL; done; rm -rf "$DIR"/broker-*;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2;;
+  *) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2;;
 esac

@@ -22,7 +22,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("script", &[]),
     ("files", &["types", "connect"]),
     ("mappers", &["types", "connect"]),
-    ("connectors", &["types", "connect", "mappers"]),
+    ("relational", &["types", "connect", "lang"]),
+    ("connectors", &["types", "connect", "mappers", "relational"]),
     ("rules", &["types", "lang", "docs"]),
     ("flow", &["types", "lang", "connect", "script"]),
     ("sql", &["types", "docs", "zones"]),
@@ -52,7 +53,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that must build without these heavy dependencies, so that they build and test in seconds.
-const LIGHT: &[&str] = &["types", "connect", "mappers", "log", "lang", "docs", "rules", "script", "flow"];
+const LIGHT: &[&str] =
+    &["types", "connect", "mappers", "relational", "log", "lang", "docs", "rules", "script", "flow"];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 
 fn main() -> ExitCode {

@@ -3,11 +3,54 @@
 //! A connector implements [`tidemill_connect::SourceType`], [`tidemill_connect::SinkType`] or both; names and options are those
 //! of SiddhiQL's connectors. [`catalog`] has all of them, with the mappers.
 
+mod cdc;
+mod client_tls;
+mod email;
+mod fanout;
+mod file;
+mod grpc;
+mod http;
+mod kafka;
+mod logins;
+mod mqtt;
+mod nats;
+mod pairs;
+mod ports;
+mod prometheus;
+mod rabbitmq;
+mod rdbms;
+mod receipts;
+mod redis;
+mod routes;
+mod simulator;
+mod stores;
+mod tcp;
+mod tls;
+mod unavailable;
+mod waiting;
+mod websocket;
+
 use tidemill_connect::Catalog;
 
 /// Returns all connectors and mappers.
 pub fn catalog() -> Catalog {
     let mut catalog = Catalog::default();
     tidemill_mappers::add_all(&mut catalog);
+    cdc::add(&mut catalog);
+    email::add(&mut catalog);
+    file::add(&mut catalog);
+    prometheus::add(&mut catalog);
+    unavailable::add_all(&mut catalog);
+    grpc::add(&mut catalog);
+    http::add(&mut catalog);
+    kafka::add(&mut catalog);
+    mqtt::add(&mut catalog);
+    nats::add(&mut catalog);
+    rabbitmq::add(&mut catalog);
+    rdbms::add(&mut catalog);
+    redis::add(&mut catalog);
+    simulator::add(&mut catalog);
+    tcp::add(&mut catalog);
+    websocket::add(&mut catalog);
     catalog
 }

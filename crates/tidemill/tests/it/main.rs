@@ -2,6 +2,7 @@
 
 mod apps;
 mod commands;
+mod connected;
 mod damage;
 mod deploys;
 mod directory;

@@ -1,0 +1,155 @@
+//! Exactly once: each transaction has messages and the position behind them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
+use rdkafka::producer::{FutureRecord, Producer};
+use tidemill_connect::{DeliveredEvents, DeliveryProgress, Payload, RefusedRow, SinkBatch};
+use tidemill_types::Result;
+
+use super::client::blocking;
+use super::positions::{PositionTopic, position_key};
+use super::sink::{Connection, Records, TOO_LARGE, Waiting};
+
+/// How long the brokers may take to begin or end a transaction.
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Messages of one transaction.
+const TRANSACTION_MESSAGES: usize = 10_000;
+
+/// Transactions of one sink.
+pub(super) struct Transactions {
+    id: String,
+    positions: PositionTopic,
+}
+
+impl Transactions {
+    pub(super) fn new(id: String, topic: String, consumer: ClientConfig) -> Self {
+        Self { positions: PositionTopic::new(topic, consumer), id }
+    }
+
+    /// Ends what an earlier connection left behind, and returns the position of the last transaction.
+    pub(super) async fn begin(&self, connection: &Connection) -> Result<DeliveredEvents> {
+        self.positions.create(connection).await?;
+        call(connection, "transactions cannot be initialized", |c| c.init_transactions(TRANSACTION_TIMEOUT))
+            .await?;
+        let mark = self.positions.mark(&self.id);
+        connection
+            .producer
+            .begin_transaction()
+            .map_err(|e| connection.failed("no transaction can begin", &e))?;
+        self.positions.write(connection, &mark.0, &mark.1).await?;
+        commit(connection).await?;
+        self.positions.read(connection, &self.id, &mark).await
+    }
+
+    /// Sends the messages of `batch` with the position behind them, all or none of a transaction.
+    pub(super) async fn deliver(
+        &mut self,
+        connection: &Connection,
+        records: &mut Records,
+        batch: &SinkBatch,
+        progress: &mut DeliveryProgress,
+    ) -> Result<()> {
+        let mut refused: Vec<RefusedRow> = vec![];
+        // whether each message is sent alone, to find the one that is too large
+        let mut one_by_one = false;
+        while progress.delivered < batch.rows.num_rows() {
+            let from = progress.delivered;
+            let messages: Vec<_> = batch
+                .messages_from(progress)
+                .iter()
+                .filter(|message| !refused.iter().any(|r| r.row == message.row))
+                .take(TRANSACTION_MESSAGES)
+                .cloned()
+                .collect();
+            let is_all = messages.len() < TRANSACTION_MESSAGES;
+            let end = match messages.last() {
+                Some(last) if !is_all => last.row + last.rows,
+                _ => batch.rows.num_rows(),
+            };
+            connection
+                .producer
+                .begin_transaction()
+                .map_err(|e| connection.failed("no transaction can begin", &e))?;
+            let mut outcome = DeliveryProgress { delivered: from, refused: vec![] };
+            let sent = async {
+                let mut waiting = Waiting::new();
+                let mut too_large = vec![];
+                for message in messages {
+                    let sent = records.send(connection, batch, &message).await?;
+                    waiting.push(message, sent);
+                    if one_by_one {
+                        waiting.count_next(connection, &mut outcome, &mut too_large).await?;
+                    }
+                    if one_by_one && !too_large.is_empty() {
+                        break;
+                    }
+                }
+                while waiting.len() > 0 {
+                    waiting.count_next(connection, &mut outcome, &mut too_large).await?;
+                }
+                Ok(too_large)
+            };
+            let sent: Result<Vec<Payload>> = sent.await;
+            if !matches!(&sent, Ok(too_large) if too_large.is_empty()) || !outcome.refused.is_empty() {
+                // a refused message makes the whole transaction fail: it begins again without the message
+                call(connection, "a transaction cannot be aborted", |c| {
+                    c.abort_transaction(TRANSACTION_TIMEOUT)
+                })
+                .await?;
+                match sent?.as_slice() {
+                    [only] if one_by_one => outcome.refused(&only.clone(), TOO_LARGE),
+                    too_large => one_by_one |= !too_large.is_empty(),
+                }
+                refused.append(&mut outcome.refused);
+                continue;
+            }
+            let mut last = BTreeMap::new();
+            last.extend(batch.ids[from..end].iter().map(|id| (id.partition, *id)));
+            for (partition, id) in last {
+                let key = position_key(&self.id, partition);
+                self.positions.write(connection, &key, &id.to_string()).await?;
+            }
+            commit(connection).await?;
+            let (before, rest) = refused.into_iter().partition(|r| r.row < end);
+            let before: Vec<RefusedRow> = before;
+            refused = rest;
+            progress.refused.extend(before);
+            progress.delivered = end;
+        }
+        Ok(())
+    }
+}
+
+async fn commit(connection: &Connection) -> Result<()> {
+    call(connection, "a transaction is not known to be committed", |c| {
+        c.commit_transaction(TRANSACTION_TIMEOUT)
+    })
+    .await
+}
+
+/// Runs a call of the producer that blocks.
+async fn call(
+    connection: &Connection,
+    what: &str,
+    call: impl FnOnce(&super::sink::KafkaProducer) -> Result<(), KafkaError> + Send + 'static,
+) -> Result<()> {
+    let producer = connection.producer.clone();
+    blocking(move || call(&producer)).await?.map_err(|e| connection.failed(what, &e))
+}
+
+impl PositionTopic {
+    /// Adds a record to the current transaction.
+    async fn write(&self, connection: &Connection, key: &str, value: &str) -> Result<()> {
+        let record = FutureRecord::<str, str>::to(self.name()).key(key).payload(value).partition(0);
+        let sent = connection.producer.send_result(record);
+        let failed = |e: &KafkaError| connection.failed("the position cannot be written", e);
+        match sent.map_err(|(e, _)| failed(&e))?.await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err((e, _))) => Err(failed(&e)),
+            Err(_) => Err(failed(&KafkaError::Canceled)),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Types of connectors and mappers that apps of other SiddhiQL systems use and that there are not here, with what to
+//! use instead.
+
+use tidemill_connect::Catalog;
+
+/// Names, and what to use instead.
+const UNAVAILABLE: &[(&str, &str)] = &[
+    (
+        "jms",
+        "the protocol belongs to Java; connect the broker's AMQP port with `rabbitmq`, or MQTT with `mqtt`",
+    ),
+    ("ibmmq", "connect the queue manager's MQTT service with `mqtt`, or its REST interface with `http`"),
+    ("hl7", "receive MLLP frames with `tcp` or documents with `http` and `@map(type='xml')`"),
+    ("snmp", "let an SNMP collector send its values to `http` or `mqtt`"),
+    ("twitter", "the interface that it used no longer exists; poll the service with `http-poll`"),
+    ("wso2event", "use `tcp` with `@map(type='binary')` between systems, or `http`"),
+    ("kafkaMultiDC", "write one `@source(type='kafka')` for each data centre, and `kafka` sinks alike"),
+    ("googlepubsub", "push subscriptions reach `@source(type='http')`; topics take messages over `http`"),
+    ("sqs", "let a queue trigger deliver to `@source(type='http')`"),
+    (
+        "s3",
+        "every event is kept in the event store, which can live in S3; read files of a bucket with `tidemill load`",
+    ),
+    ("gcs", "every event is kept in the event store, which can live in Google Cloud Storage"),
+    ("azuredatalake", "every event is kept in the event store, which can live in Azure storage"),
+    ("websubhub", "subscribe with `@source(type='http')`"),
+    ("hazelcast", "use `redis` or `nats`"),
+    (
+        "mongodb",
+        "keep the rows in a table without `@store`; MongoDB's own drivers can read and write entities of rules here",
+    ),
+    (
+        "elasticsearch",
+        "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`",
+    ),
+    ("solr", "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`"),
+    (
+        "cassandra",
+        "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`",
+    ),
+    ("hbase", "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`"),
+    ("influxdb", "keep the rows in a table without `@store`; every event is kept in the event store, too"),
+    ("binaryPassThrough", "attributes hold no raw bytes: use `text`, `json`, `avro` or `protobuf`"),
+    ("googlesheets", "write the events with `http` to the interface of the service"),
+];
+
+/// Adds all of them to a catalog.
+pub(crate) fn add_all(catalog: &mut Catalog) {
+    for (name, instead) in UNAVAILABLE {
+        catalog.add_unavailable(name, instead);
+    }
+}

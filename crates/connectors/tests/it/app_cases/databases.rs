@@ -1,0 +1,35 @@
+//! Tables of PostgreSQL and MariaDB.
+
+use super::ends::End;
+use crate::rdbms::database::{TestDatabase, databases};
+use crate::rdbms::servers::shared;
+
+/// A database.
+pub struct Database {
+    variable: &'static str,
+    database: TestDatabase,
+}
+
+impl Database {
+    /// Connects with the server of this name. `None`, with a message, if it cannot be had.
+    pub fn open(name: &str, variable: &'static str) -> Option<Self> {
+        let place = shared().databases.iter().position(|server| server.name == name)?;
+        Some(Self { variable, database: databases().swap_remove(place) })
+    }
+}
+
+impl End for Database {
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        vec![(self.variable, self.database.url.clone())]
+    }
+
+    /// Executes a statement, which may go on in the lines below.
+    fn send(&mut self, statement: &str, lines: &[String]) {
+        self.database.run(&format!("{statement} {}", lines.join(" ")));
+    }
+
+    /// Returns the rows of a query, or why there are none, such as a table that the app has not created yet.
+    fn read(&mut self, query: &str) -> Vec<String> {
+        self.database.try_rows(query).unwrap_or_else(|e| vec![e.to_string()])
+    }
+}

@@ -1,0 +1,31 @@
+//! Connectors against real servers and clients.
+
+mod any_options;
+mod app_cases;
+mod apps;
+mod bad_options;
+mod cdc;
+mod email;
+mod file;
+mod file_route;
+mod grpc;
+mod helpers;
+mod http;
+mod http_client;
+mod http_server;
+mod kafka;
+mod mqtt;
+mod nats;
+mod positioned;
+mod prometheus;
+mod python;
+mod rabbitmq;
+mod rdbms;
+mod redis;
+mod redis_store;
+mod servers;
+mod simulator;
+mod sse;
+mod stored;
+mod tcp;
+mod websocket;

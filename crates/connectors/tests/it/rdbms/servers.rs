@@ -1,0 +1,97 @@
+//! Real PostgreSQL and MariaDB servers, started by `scripts/servers.sh`.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// Servers of one run. They end with the process.
+pub struct Servers {
+    dir: PathBuf,
+    port: u16,
+    /// Addresses; empty if there is no server, which is printed.
+    pub databases: Vec<Server>,
+}
+
+/// A server with its address.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Name in `scripts/servers.sh`.
+    pub name: &'static str,
+    /// Host and port.
+    pub at: String,
+}
+
+const NAMES: [(&str, &str); 2] = [("postgres", "TIDEMILL_POSTGRES"), ("mariadb", "TIDEMILL_MARIADB")];
+
+/// Returns the servers that all tests share. `TIDEMILL_POSTGRES` and `TIDEMILL_MARIADB` name some that run already.
+pub fn shared() -> &'static Servers {
+    static SHARED: OnceLock<Servers> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let given = NAMES.iter().filter_map(|(name, variable)| {
+            let url = std::env::var(variable).ok()?;
+            let at = url.split('@').next_back()?.split('/').next()?.to_owned();
+            Some(Server { name, at })
+        });
+        let databases: Vec<Server> = given.collect();
+        match databases.is_empty() {
+            true => Servers::start("shared"),
+            false => Servers { dir: PathBuf::new(), port: 0, databases },
+        }
+    })
+}
+
+impl Servers {
+    /// Starts servers of a test that ends them.
+    pub fn start(purpose: &str) -> Self {
+        let port = free_range();
+        let dir = std::env::temp_dir().join(format!("tidemill-rdbms-{}-{purpose}", std::process::id()));
+        let mut servers = Self { dir, port, databases: vec![] };
+        let watch = servers.script(&["watch", &std::process::id().to_string()]).stdout(Stdio::null()).spawn();
+        assert!(watch.is_ok(), "{watch:?}");
+        for (name, _) in NAMES {
+            let started = servers.script(&["start", name]).output().unwrap();
+            match started.status.code() {
+                Some(0) => {
+                    let address = String::from_utf8_lossy(&started.stdout).into_owned();
+                    let at = address.split('@').next_back().unwrap().split('/').next().unwrap().to_owned();
+                    servers.databases.push(Server { name, at });
+                }
+                Some(3) => eprintln!("skipped {name}: {}", String::from_utf8_lossy(&started.stderr)),
+                _ => panic!("{name}: {}", String::from_utf8_lossy(&started.stderr)),
+            }
+        }
+        servers
+    }
+
+    /// Ends a server as a crash does.
+    pub fn kill(&self, server: &Server) {
+        assert!(self.script(&["kill", server.name]).status().unwrap().success());
+    }
+
+    /// Starts a server again, with its data.
+    pub fn restart(&self, server: &Server) {
+        let started = self.script(&["start", server.name]).output().unwrap();
+        assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
+    }
+
+    fn script(&self, arguments: &[&str]) -> Command {
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/servers.sh");
+        let mut command = Command::new(script);
+        command.args(arguments).env("TIDEMILL_SERVERS", &self.dir);
+        command.env("TIDEMILL_SERVERS_PORT", self.port.to_string());
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+}
+
+/// Returns the first of 100 ports of which those of the servers are free.
+fn free_range() -> u16 {
+    loop {
+        let first = crate::helpers::free_port() / 100 * 100;
+        let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if first < 65_000 && is_free(first + 50) && is_free(first + 60) {
+            return first;
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Real servers, which `scripts/servers.sh` installs and starts for this run of the tests, and which end with it.
+//!
+//! A server that cannot be had is skipped, with a line that says why.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Exit code of the script for a server that cannot be had.
+const MISSING: i32 = 3;
+/// Ports that a set of servers takes.
+const PORTS: u16 = 100;
+/// First ports among which a run chooses: below those that the system gives to clients, and 10,000 above others.
+const FIRST_PORTS: std::ops::Range<u16> = 22_100..31_000;
+
+/// One server.
+struct Server {
+    /// Variables with its addresses, or why it cannot be had.
+    started: OnceLock<Result<HashMap<String, String>, String>>,
+    /// Tests that kill the server are alone with it.
+    users: RwLock<()>,
+}
+
+static SERVERS: LazyLock<Mutex<HashMap<&'static str, &'static Server>>> = LazyLock::new(Mutex::default);
+
+/// The directory and the first port of this run. The servers end after this process, whatever ends it.
+static PLACE: LazyLock<(PathBuf, u16)> = LazyLock::new(|| {
+    let process = std::process::id();
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("servers-{process}"));
+    let count = (FIRST_PORTS.end - FIRST_PORTS.start) / PORTS;
+    let sets = (0..count).map(|n| FIRST_PORTS.start + (process as u16 % count + n) % count * PORTS);
+    let is_free = |port: &u16| {
+        // a set whose ports for Kafka and Redis are free is free
+        [*port, *port + 40, *port - 10_000]
+            .iter()
+            .all(|p| std::net::TcpListener::bind(("127.0.0.1", *p)).is_ok())
+    };
+    let port = sets.into_iter().find(is_free).expect("100 free ports");
+    let place = (dir, port);
+    let watcher = script(&place, &["watch", &process.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    // it outlives this process, so nothing waits for it
+    std::mem::forget(watcher.expect("a process that ends the servers"));
+    place
+});
+
+fn script((dir, port): &(PathBuf, u16), arguments: &[&str]) -> Command {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/servers.sh");
+    // in a group of its own, so that an interrupt of the tests does not end it
+    let mut command = Command::new("setsid");
+    command.arg(script).args(arguments);
+    command.env("TIDEMILL_SERVERS", dir).env("TIDEMILL_SERVERS_PORT", port.to_string());
+    command
+}
+
+fn server(name: &'static str) -> &'static Server {
+    let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+    servers
+        .entry(name)
+        .or_insert_with(|| Box::leak(Box::new(Server { started: OnceLock::new(), users: RwLock::new(()) })))
+}
+
+fn start(name: &str) -> Result<HashMap<String, String>, String> {
+    let output = script(&PLACE, &["start", name]).output().map_err(|e| format!("setsid: {e}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match output.status.code() {
+        Some(0) => {}
+        Some(MISSING) => return Err(errors),
+        _ => panic!("{name} does not start: {errors}"),
+    }
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(lines.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect())
+}
+
+/// Address of a server that runs while this value lives.
+pub struct SharedServer {
+    addresses: HashMap<String, String>,
+    _guard: RwLockReadGuard<'static, ()>,
+}
+
+impl SharedServer {
+    /// Returns the address in a variable such as `TIDEMILL_KAFKA`.
+    pub fn address(&self, variable: &str) -> &str {
+        &self.addresses[variable]
+    }
+}
+
+/// Server that a test may kill.
+pub struct OwnServer {
+    name: &'static str,
+    addresses: HashMap<String, String>,
+    _guard: RwLockWriteGuard<'static, ()>,
+}
+
+impl OwnServer {
+    /// Returns the address in a variable such as `TIDEMILL_KAFKA`.
+    pub fn address(&self, variable: &str) -> &str {
+        &self.addresses[variable]
+    }
+
+    /// Ends the server as a crash does.
+    pub fn kill(&self) {
+        assert!(script(&PLACE, &["kill", self.name]).status().unwrap().success());
+    }
+
+    /// Stops the server in order.
+    pub fn stop(&self) {
+        assert!(script(&PLACE, &["stop", self.name]).status().unwrap().success());
+    }
+
+    /// Starts the server again with its data.
+    pub fn start_again(&self) {
+        start(self.name).unwrap();
+    }
+}
+
+/// Starts a server if it does not run. `None`, with a message, if it cannot be had.
+pub fn shared(name: &'static str) -> Option<SharedServer> {
+    let server = server(name);
+    let addresses = addresses(name, server)?;
+    Some(SharedServer { addresses, _guard: server.users.read().unwrap_or_else(PoisonError::into_inner) })
+}
+
+/// Starts a server if it does not run, and waits until no other test uses it. `None`, with a message, if it cannot be
+/// had.
+pub fn own(name: &'static str) -> Option<OwnServer> {
+    let server = server(name);
+    let addresses = addresses(name, server)?;
+    Some(OwnServer { name, addresses, _guard: server.users.write().unwrap_or_else(PoisonError::into_inner) })
+}
+
+fn addresses(name: &str, server: &Server) -> Option<HashMap<String, String>> {
+    match server.started.get_or_init(|| start(name)) {
+        Ok(addresses) => Some(addresses.clone()),
+        Err(reason) => {
+            eprintln!("SKIPPED: no {name}: {reason}");
+            None
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Relational databases: tables with the types of SiddhiQL, written in bulk and read by parameterised SQL.
+//!
+//! [`Database`] is a connection to PostgreSQL, MariaDB, MySQL or SQLite. [`BulkWriter`] inserts, updates, replaces or deletes
+//! the rows of a batch by the fastest way the server has, and names the rows that it refuses. [`PositionTable`] counts
+//! in the database itself how far a writer came, so that each row is written exactly once. [`RelationalTable`] is a
+//! table of a SiddhiQL app.
+
+mod bulk;
+mod changes;
+mod database;
+mod dialect;
+mod error;
+mod existing;
+mod expression;
+mod mysql;
+mod options;
+mod param;
+mod position;
+mod postgres;
+mod rows;
+mod schema;
+mod sqlite;
+mod table;
+mod text_format;
+mod tls;
+mod url;
+
+pub use bulk::{BulkWriter, Mapping, Operation};
+pub use changes::{
+    ChangeLog, ChangeOperation, ChangePoller, ChangeSettings, ChangeStart, ChangedRow, LogItem, PolledRow,
+    RowWriter, SnapshotRow,
+};
+pub use database::Database;
+pub use dialect::Dialect;
+pub use error::{DbError, DbErrorKind};
+pub use existing::{ExistingColumn, ExistingTable};
+pub use expression::{ArithmeticOperator, CompareOperator, Expression, SqlColumn, SqlStatement, SqlWriter};
+pub use options::{STORE_OPTIONS, StoreOptions};
+pub use param::Param;
+pub use position::{PositionTable, StoredPosition};
+pub use rows::RowValues;
+pub use schema::{Column, TableName, TableSchema, parse_lengths};
+pub use table::{FOUND_ROWS_MAX, RelationalTable, TableRow, Written};
+pub use url::{DatabaseUrl, TlsMode};

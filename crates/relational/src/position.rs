@@ -1,0 +1,184 @@
+//! How far a writer came, counted in the database itself.
+//!
+//! The position is written in the transaction of the rows: both are there or neither. Each write counts up a number
+//! that it has read before, so that of two writers with the same name, such as a program that was restarted and its
+//! predecessor whose last transaction still runs, only one can commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidemill_types::{EventId, FieldType, Offset, PartitionId, Value};
+
+use crate::database::Database;
+use crate::dialect::Dialect;
+use crate::error::{DbError, DbErrorKind};
+use crate::param::Param;
+
+/// Name of the table.
+const TABLE: &str = "tidemill_position";
+/// Longest name of a writer in characters.
+const NAME_MAX: usize = 255;
+
+/// Position of a writer in one partition of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPosition {
+    /// Last event that was processed.
+    pub last: EventId,
+    /// Events of the last batch that the database refused. They may be tried again.
+    pub refused: BTreeSet<EventId>,
+    /// Number of batches that were written.
+    pub batch: i64,
+}
+
+/// Positions of one writer.
+#[derive(Debug, Clone)]
+pub struct PositionTable {
+    writer: String,
+    insert: String,
+    update: String,
+    select: String,
+    create: String,
+}
+
+impl PositionTable {
+    /// Creates the access to the positions of `writer`.
+    ///
+    /// Errors: the name is too long.
+    pub fn new(dialect: Dialect, writer: &str) -> Result<Self, String> {
+        if writer.chars().count() > NAME_MAX {
+            return Err(format!("the name `{writer}` is longer than {NAME_MAX} characters"));
+        }
+        let p = |index, ty| dialect.parameter(index, ty);
+        let (text, int, long) = (FieldType::String, FieldType::Int, FieldType::Long);
+        let (suffix, large) = match dialect {
+            Dialect::PostgreSql | Dialect::Sqlite => ("", "text"),
+            Dialect::MySql => (" ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "longtext"),
+        };
+        Ok(Self {
+            writer: writer.to_owned(),
+            create: format!(
+                "CREATE TABLE IF NOT EXISTS {TABLE} (sink varchar({NAME_MAX}) NOT NULL, log_partition integer NOT NULL, \
+                 log_offset bigint NOT NULL, log_row integer NOT NULL, batch bigint NOT NULL, refused {large} NOT NULL, \
+                 PRIMARY KEY (sink, log_partition)){suffix}"
+            ),
+            select: format!(
+                "SELECT log_partition, log_offset, log_row, batch, refused FROM {TABLE} WHERE sink = {}",
+                p(0, text)
+            ),
+            insert: format!(
+                "INSERT INTO {TABLE} (log_offset, log_row, batch, refused, sink, log_partition) \
+                 VALUES ({}, {}, {}, {}, {}, {})",
+                p(0, long),
+                p(1, int),
+                p(2, long),
+                p(3, text),
+                p(4, text),
+                p(5, int)
+            ),
+            update: format!(
+                "UPDATE {TABLE} SET log_offset = {}, log_row = {}, batch = {}, refused = {} \
+                 WHERE sink = {} AND log_partition = {} AND batch = {}",
+                p(0, long),
+                p(1, int),
+                p(2, long),
+                p(3, text),
+                p(4, text),
+                p(5, int),
+                p(6, long)
+            ),
+        })
+    }
+
+    /// Creates the table if it is missing and reads the positions.
+    ///
+    /// Errors: those of the server.
+    pub async fn open(&self, db: &mut Database) -> Result<BTreeMap<PartitionId, StoredPosition>, DbError> {
+        let context = |e: DbError| e.context(format!("table `{TABLE}`, which counts what was written"));
+        let created = db.run(&self.create).await;
+        created.map_err(|e| match e.kind {
+            // another writer has created it at this moment
+            DbErrorKind::RowRefused => context(DbError { kind: DbErrorKind::Unavailable, ..e }),
+            _ => context(e),
+        })?;
+        self.read(db).await.map_err(context)
+    }
+
+    /// Reads the positions.
+    ///
+    /// Errors: those of the server.
+    pub async fn read(&self, db: &mut Database) -> Result<BTreeMap<PartitionId, StoredPosition>, DbError> {
+        let types = [FieldType::Int, FieldType::Long, FieldType::Int, FieldType::Long, FieldType::String];
+        let writer = Param { ty: FieldType::String, value: Value::str(&self.writer) };
+        let rows = db.query(&self.select, &[writer], &types).await?;
+        let mut positions = BTreeMap::new();
+        for row in rows {
+            let position = stored(&row).ok_or_else(|| {
+                DbError::invalid(format!("the row of `{}` has an impossible value", self.writer))
+            })?;
+            positions.insert(position.last.partition, position);
+        }
+        Ok(positions)
+    }
+
+    /// Writes the position of a partition, whose last batch had the number `position.batch - 1`, 0 if there was none.
+    ///
+    /// Errors: those of the server; another writer of the same name was faster.
+    pub async fn write(&self, db: &mut Database, position: &StoredPosition) -> Result<(), DbError> {
+        let long = |value: i64| Param { ty: FieldType::Long, value: Value::Int(value) };
+        let int = |value: i64| Param { ty: FieldType::Int, value: Value::Int(value) };
+        let text = |value: &str| Param { ty: FieldType::String, value: Value::Str(value.to_owned().into()) };
+        let EventId { partition, offset, row } = position.last;
+        let too_far = || DbError::invalid(format!("the position {} is out of range", position.last));
+        let offset = i64::try_from(offset.0).map_err(|_| too_far())?;
+        let (partition, row) = (i32::try_from(partition.0), i32::try_from(row));
+        let (Ok(partition), Ok(row)) = (partition, row) else { return Err(too_far()) };
+        let refused: Vec<String> =
+            position.refused.iter().map(|id| format!("{}-{}", id.offset, id.row)).collect();
+        let mut params = vec![
+            long(offset),
+            int(row.into()),
+            long(position.batch),
+            text(&refused.join(",")),
+            text(&self.writer),
+            int(partition.into()),
+        ];
+        let overtaken = || {
+            DbError::unavailable(format!(
+                "another connection writes as `{}` at the same time; its position is read again",
+                self.writer
+            ))
+        };
+        if position.batch == 1 {
+            return match db.execute(&self.insert, &params).await {
+                Err(e) if e.kind == DbErrorKind::RowRefused => Err(overtaken()),
+                other => other.map(drop),
+            };
+        }
+        params.push(long(position.batch - 1));
+        match db.execute(&self.update, &params).await? {
+            1 => Ok(()),
+            _ => Err(overtaken()),
+        }
+    }
+}
+
+fn stored(row: &[Value<'_>]) -> Option<StoredPosition> {
+    let [Value::Int(partition), Value::Int(offset), Value::Int(event_row), Value::Int(batch), refused] = row
+    else {
+        return None;
+    };
+    let partition = PartitionId(u32::try_from(*partition).ok()?);
+    let id = |offset: u64, row: u32| EventId { partition, offset: Offset(offset), row };
+    let refused = match refused {
+        Value::Str(text) => text.as_ref(),
+        _ => "",
+    };
+    let refused = refused.split(',').filter(|part| !part.is_empty()).map(|part| {
+        let (offset, row) = part.split_once('-')?;
+        Some(id(offset.parse().ok()?, row.parse().ok()?))
+    });
+    Some(StoredPosition {
+        last: id(u64::try_from(*offset).ok()?, u32::try_from(*event_row).ok()?),
+        refused: refused.collect::<Option<_>>()?,
+        batch: *batch,
+    })
+}

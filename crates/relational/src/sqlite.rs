@@ -1,0 +1,275 @@
+//! SQLite: a file that this program reads and writes by itself.
+//!
+//! The library blocks, so each connection has a thread of its own.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rusqlite::types::{Value as SqliteValue, ValueRef};
+use rusqlite::{Connection, ErrorCode, params_from_iter};
+use tidemill_types::{FieldType, Timestamp, Value};
+use tokio::sync::oneshot;
+
+use crate::error::{DbError, DbErrorKind};
+use crate::param::{LoadOutcome, Param};
+use crate::text_format::{civil, micros_of_civil, time_range};
+use crate::url::DatabaseUrl;
+
+/// Statements of a connection that stay prepared.
+const STATEMENTS_MAX: usize = 64;
+/// How other connections are told apart from lost ones: everyone may read while one writes, and what is committed is on
+/// disk.
+const SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY";
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// Connection to a file.
+pub struct SqliteConnection {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl SqliteConnection {
+    pub async fn connect(url: &DatabaseUrl) -> Result<Self, DbError> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (opened, is_open) = oneshot::channel();
+        let (path, timeout) = (url.database.clone(), url.connect_timeout);
+        let work = move || {
+            let mut connection = match open(&path, timeout) {
+                Ok(connection) => connection,
+                // nobody waits for the answer any more if it cannot be sent
+                Err(e) => return drop(opened.send(Err(e))),
+            };
+            drop(opened.send(Ok(())));
+            while let Ok(job) = queue.recv() {
+                job(&mut connection);
+            }
+        };
+        let thread = std::thread::Builder::new().name("sqlite".into()).spawn(work);
+        thread.map_err(|e| DbError::unavailable(format!("the system gives no thread: {e}")))?;
+        is_open.await.map_err(|_| ended())??;
+        Ok(Self { jobs })
+    }
+
+    /// Calls `work` on the thread of the connection.
+    async fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> Result<T, DbError> + Send + 'static,
+    ) -> Result<T, DbError> {
+        let (answer, result) = oneshot::channel();
+        let job: Job = Box::new(move |connection| drop(answer.send(work(connection))));
+        self.jobs.send(job).map_err(|_| ended())?;
+        result.await.map_err(|_| ended())?
+    }
+
+    pub async fn run(&mut self, sql: &str) -> Result<(), DbError> {
+        let sql = sql.to_owned();
+        self.call(move |connection| connection.execute_batch(&sql).map_err(error)).await
+    }
+
+    /// Executes a statement for each set of parameters.
+    pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Vec<u64>, DbError> {
+        let (sql, sets) = (sql.to_owned(), owned(sets)?);
+        self.call(move |connection| {
+            let mut statement = connection.prepare_cached(&sql).map_err(error)?;
+            let execute = |params| statement.execute(params_from_iter(params)).map_err(error);
+            let counts: Result<Vec<usize>, DbError> = sets.into_iter().map(execute).collect();
+            Ok(counts?.into_iter().map(|count| count as u64).collect())
+        })
+        .await
+    }
+
+    /// Executes a query for each set of parameters.
+    pub async fn query_each(
+        &mut self,
+        sql: &str,
+        sets: &[Vec<Param<'_>>],
+        types: &[FieldType],
+    ) -> Result<Vec<Vec<Vec<Value<'static>>>>, DbError> {
+        let (sql, sets, types) = (sql.to_owned(), owned(sets)?, types.to_vec());
+        self.call(move |connection| {
+            let mut statement = connection.prepare_cached(&sql).map_err(error)?;
+            let mut found = vec![];
+            for params in sets {
+                let mut rows = statement.query(params_from_iter(params)).map_err(error)?;
+                let mut values = vec![];
+                while let Some(row) = rows.next().map_err(error)? {
+                    let value = |(index, ty): (usize, &FieldType)| {
+                        from_sqlite(row.get_ref(index).map_err(error)?, *ty)
+                    };
+                    values.push(types.iter().enumerate().map(value).collect::<Result<_, DbError>>()?);
+                }
+                found.push(values);
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// Inserts rows in the format of [`crate::text_format`]. Texts become what the types of the columns say.
+    pub async fn load(&mut self, table: &str, columns: &str, data: Bytes) -> Result<LoadOutcome, DbError> {
+        // each row ends with a newline, and one of one column may have nothing else
+        let data = data.strip_suffix(b"\n").map_or_else(|| data.clone(), |rows| data.slice_ref(rows));
+        let first = data.split(|b| *b == b'\n').next().unwrap_or_default();
+        let count = first.split(|b| *b == b'\t').count();
+        let marks: Vec<String> = (1..=count).map(|number| format!("?{number}")).collect();
+        let sql = format!("INSERT INTO {table} ({columns}) VALUES ({})", marks.join(", "));
+        self.call(move |connection| {
+            let mut statement = connection.prepare_cached(&sql).map_err(error)?;
+            for line in data.split(|b| *b == b'\n') {
+                for (index, cell) in line.split(|b| *b == b'\t').enumerate() {
+                    statement.raw_bind_parameter(index + 1, unescaped(cell)?).map_err(error)?;
+                }
+                statement.raw_execute().map_err(error)?;
+            }
+            Ok(LoadOutcome::Loaded)
+        })
+        .await
+    }
+}
+
+fn ended() -> DbError {
+    DbError::unavailable("the connection is closed")
+}
+
+fn open(path: &str, timeout: Duration) -> Result<Connection, DbError> {
+    let connection = Connection::open(path).map_err(|e| {
+        let e = error(e);
+        DbError {
+            message: format!("{}; the directory of the file must exist and be writable", e.message),
+            ..e
+        }
+    })?;
+    connection.busy_timeout(timeout).map_err(error)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.execute_batch(SETTINGS).map_err(error)?;
+    Ok(connection)
+}
+
+fn owned(sets: &[Vec<Param<'_>>]) -> Result<Vec<Vec<SqliteValue>>, DbError> {
+    sets.iter().map(|params| params.iter().map(to_sqlite).collect()).collect()
+}
+
+fn to_sqlite(param: &Param<'_>) -> Result<SqliteValue, DbError> {
+    Ok(match (&param.value, param.ty) {
+        (Value::Missing | Value::Null, _) => SqliteValue::Null,
+        (Value::Bool(b), FieldType::Bool) => SqliteValue::Integer((*b).into()),
+        (Value::Int(n), FieldType::Int | FieldType::Long) => SqliteValue::Integer(*n),
+        (Value::Int(n), FieldType::Float | FieldType::Double) => SqliteValue::Real(*n as f64),
+        // as short as it is written in bulk
+        (Value::Float(x), FieldType::Float) => {
+            SqliteValue::Real(format!("{:?}", *x as f32).parse().unwrap_or(*x))
+        }
+        (Value::Float(x), FieldType::Double) => SqliteValue::Real(*x),
+        (Value::Str(text), FieldType::String | FieldType::Object) => {
+            SqliteValue::Text(text.as_ref().to_owned())
+        }
+        (Value::Time(time), FieldType::Time) => {
+            let civil = civil(*time).ok_or_else(|| DbError::new(DbErrorKind::RowRefused, time_range()))?;
+            let [month, day, hour, minute, second] = civil.parts;
+            SqliteValue::Text(format!(
+                "{:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{:06}",
+                civil.year, civil.micros
+            ))
+        }
+        (value, ty) => {
+            let found = value.type_name();
+            return Err(DbError::invalid(format!("a value of type {found} for a parameter of type {ty}")));
+        }
+    })
+}
+
+fn from_sqlite(value: ValueRef<'_>, ty: FieldType) -> Result<Value<'static>, DbError> {
+    let unfit = |found: &str| DbError::invalid(format!("found {found} in a column of type {ty}"));
+    let text = |bytes: &[u8]| {
+        let text = String::from_utf8(bytes.to_vec());
+        text.map_err(|_| DbError::invalid("a text in the database is not UTF-8"))
+    };
+    Ok(match (value, ty) {
+        (ValueRef::Null, _) => Value::Missing,
+        (ValueRef::Integer(n), FieldType::Bool) => Value::Bool(n != 0),
+        (ValueRef::Integer(n), FieldType::Int | FieldType::Long) => Value::Int(n),
+        (ValueRef::Integer(n), FieldType::Float | FieldType::Double) => Value::Float(n as f64),
+        (ValueRef::Real(x), FieldType::Float) => Value::Float((x as f32).into()),
+        (ValueRef::Real(x), FieldType::Double) => Value::Float(x),
+        (ValueRef::Real(x), FieldType::Int | FieldType::Long) if x.fract() == 0.0 && x.abs() < 9e15 => {
+            Value::Int(x as i64)
+        }
+        // as other programs store times: milliseconds since 1970
+        (ValueRef::Integer(n), FieldType::Time) => Value::Time(Timestamp(n.saturating_mul(1000))),
+        (ValueRef::Text(bytes), FieldType::Time) => {
+            let text = text(bytes)?;
+            Value::Time(timestamp(&text).ok_or_else(|| unfit(&format!("`{text}`")))?)
+        }
+        (ValueRef::Integer(n), FieldType::String | FieldType::Object) => Value::Str(n.to_string().into()),
+        (ValueRef::Real(x), FieldType::String | FieldType::Object) => Value::Str(x.to_string().into()),
+        (ValueRef::Text(bytes), FieldType::String | FieldType::Object) => Value::Str(text(bytes)?.into()),
+        (ValueRef::Real(_), _) => return Err(unfit("a number with a fraction")),
+        (ValueRef::Text(_), _) => return Err(unfit("a text")),
+        (ValueRef::Blob(_), _) => return Err(unfit("bytes")),
+    })
+}
+
+/// Parses `2024-05-01 12:00:00.123456`, also with `T` between, without fraction, and a date.
+fn timestamp(text: &str) -> Option<Timestamp> {
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (date, clock) = text.split_once([' ', 'T']).unwrap_or((text, "00:00:00"));
+    let mut date = date.splitn(3, '-');
+    let (year, month, day) = (date.next()?.parse().ok()?, date.next()?, date.next()?);
+    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
+    let mut clock = clock.splitn(3, ':');
+    let (hour, minute, second) = (clock.next()?, clock.next()?, clock.next().unwrap_or("0"));
+    let part = |text: &str| text.parse::<u8>().ok();
+    let parts = [part(month)?, part(day)?, part(hour)?, part(minute)?, part(second)?];
+    let micros: u32 = format!("{:0<6}", fraction.get(..6).unwrap_or(fraction)).parse().ok()?;
+    Some(Timestamp(micros_of_civil(year, parts, micros)))
+}
+
+fn unescaped(cell: &[u8]) -> Result<SqliteValue, DbError> {
+    if cell == b"\\N" {
+        return Ok(SqliteValue::Null);
+    }
+    let mut bytes = Vec::with_capacity(cell.len());
+    let mut rest = cell.iter();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next() {
+                Some(b't') => b'\t',
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b'0') => 0,
+                Some(other) => *other,
+                None => b'\\',
+            },
+            other => *other,
+        });
+    }
+    let text = String::from_utf8(bytes).map_err(|_| DbError::invalid("a text is not UTF-8"))?;
+    Ok(SqliteValue::Text(text))
+}
+
+/// Converts an error of the library.
+fn error(e: rusqlite::Error) -> DbError {
+    let rusqlite::Error::SqliteFailure(failure, message) = e else {
+        return DbError::invalid(e.to_string());
+    };
+    let kind = match failure.code {
+        ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig => {
+            DbErrorKind::RowRefused
+        }
+        ErrorCode::DatabaseBusy
+        | ErrorCode::DatabaseLocked
+        | ErrorCode::SystemIoFailure
+        | ErrorCode::DiskFull
+        | ErrorCode::OutOfMemory
+        | ErrorCode::OperationInterrupted
+        | ErrorCode::OperationAborted
+        | ErrorCode::ReadOnly
+        | ErrorCode::CannotOpen
+        | ErrorCode::SchemaChanged
+        | ErrorCode::FileLockingProtocolFailed => DbErrorKind::Unavailable,
+        _ => DbErrorKind::Invalid,
+    };
+    let message = message.unwrap_or_else(|| failure.to_string());
+    DbError { kind, code: failure.extended_code.to_string(), message }
+}

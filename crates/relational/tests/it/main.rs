@@ -1,0 +1,4 @@
+//! Statements as text cases. What needs a server is tested with the connectors.
+
+mod expressions;
+mod tables;

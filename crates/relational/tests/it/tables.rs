@@ -1,0 +1,59 @@
+//! Statements that create tables: `tests/cases/tables.txt`.
+//!
+//! A case is `TABLE: column type[length], …; key columns; index columns`, `----`, and the statements for each dialect.
+//! `UPDATE_CASES=1 cargo test -p tidemill-relational` rewrites them; review the difference.
+
+use std::path::Path;
+
+use tidemill_relational::{Column, Dialect, TableName, TableSchema};
+use tidemill_types::FieldType;
+
+#[test]
+fn tables() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/tables.txt");
+    let source = std::fs::read_to_string(&path).unwrap();
+    let mut written = String::new();
+    for part in source.split_inclusive("\n\n") {
+        let Some((head, _)) = part.split_once("----\n") else {
+            written += part;
+            continue;
+        };
+        let schema = parse(head.trim());
+        let mut found = String::new();
+        for dialect in [Dialect::PostgreSql, Dialect::MySql, Dialect::Sqlite] {
+            found += &format!("{}\n", schema.create_statement(dialect));
+        }
+        written += &format!("{head}----\n{found}\n");
+    }
+    let written = written.trim_end().to_owned() + "\n";
+    if std::env::var_os("UPDATE_CASES").is_some() {
+        std::fs::write(path, written).unwrap();
+        return;
+    }
+    assert_eq!(written, source);
+}
+
+fn parse(text: &str) -> TableSchema {
+    let (name, rest) = text.split_once(": ").unwrap();
+    let mut parts = rest.split("; ");
+    let column = |text: &str| {
+        let (name, ty) = text.trim().split_once(' ').unwrap();
+        let (ty, length) = match ty.split_once('[') {
+            Some((ty, length)) => (ty, length.trim_end_matches(']').parse().ok()),
+            None => (ty, None),
+        };
+        Column { name: name.into(), ty: FieldType::parse(ty).unwrap(), length }
+    };
+    let columns: Vec<Column> = parts.next().unwrap().split(',').map(column).collect();
+    let position = |name: &str| columns.iter().position(|column| column.name == name.trim()).unwrap();
+    let (mut primary_key, mut indexes) = (vec![], vec![]);
+    for part in parts {
+        let (word, names) = part.split_once(' ').unwrap();
+        let list = names.split(',').map(position).collect();
+        match word {
+            "key" => primary_key = list,
+            _ => indexes.push(list),
+        }
+    }
+    TableSchema { name: TableName::parse(name).unwrap(), columns, primary_key, indexes }
+}
