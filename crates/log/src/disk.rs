@@ -193,10 +193,23 @@ impl Disk for OsDisk {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
+            Ok(()) => Ok(Box::new(LockedFile(file))),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(e)) => Err(e),
         }
+    }
+}
+
+/// A locked file, whose lock ends when this is dropped.
+///
+/// Closing the file is not enough: a program that another thread starts meanwhile has a copy of the descriptor between `fork`
+/// and `exec`, and the lock lasts as long as any copy.
+struct LockedFile(File);
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // if it fails, closing the file releases the lock as soon as no copy is left
+        let _ = self.0.unlock();
     }
 }
 
@@ -230,4 +243,20 @@ pub(crate) fn read_full(file: &dyn DiskFile, pos: u64, buf: &mut [u8]) -> io::Re
         }
     }
     Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_although_a_copy_of_its_descriptor_is_open() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lock");
+        let lock = OsDisk.lock(&path).expect("a lock");
+        let locked = lock.downcast_ref::<LockedFile>().expect("a locked file");
+        let _copy = locked.0.try_clone().expect("a copy, as a forked process has one");
+        drop(lock);
+        OsDisk.lock(&path).map(drop).expect("the lock is free again");
+    }
 }
