@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
+use lapin::message::BasicReturnMessage;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::types::ShortString;
 use lapin::{Channel, Confirmation};
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
@@ -148,18 +150,20 @@ impl SinkConnector for RabbitSink {
         let Some(mut session) = self.session.take() else {
             return Err(Error::unavailable("the sink is not connected"));
         };
-        let mut waiting: FuturesOrdered<BoxFuture<'static, (Payload, Fate)>> = FuturesOrdered::new();
+        let mut waiting: FuturesOrdered<BoxFuture<'static, Confirmed>> = FuturesOrdered::new();
         for message in batch.messages_from(progress).to_vec() {
+            // what the broker returns is known only when the whole window is confirmed, see `attribute_returns`
+            if waiting.len() >= WINDOW && self.is_mandatory {
+                self.count_all(&session, waiting.by_ref().collect().await, progress)?;
+            }
             while waiting.len() >= WINDOW
-                && let Some((message, fate)) = waiting.next().await
+                && let Some(confirmed) = waiting.next().await
             {
-                self.count(&session, &message, fate, progress)?;
+                self.count(&session, confirmed, progress)?;
             }
             waiting.push_back(self.send(&mut session, batch, message).await?);
         }
-        while let Some((message, fate)) = waiting.next().await {
-            self.count(&session, &message, fate, progress)?;
-        }
+        self.count_all(&session, waiting.collect().await, progress)?;
         self.session = Some(session);
         Ok(())
     }
@@ -169,8 +173,72 @@ impl SinkConnector for RabbitSink {
     }
 }
 
-/// What became of a message: confirmed, refused, or the connection failed.
-type Fate = Result<Result<(), String>, lapin::Error>;
+/// A message, and what became of it.
+struct Confirmed {
+    message: Payload,
+    /// Exchange, routing key and id, if it was sent.
+    address: Option<Address>,
+    /// Errors: the connection failed.
+    fate: Result<Fate, lapin::Error>,
+}
+
+/// What the broker says, or this sink before it sends.
+enum Fate {
+    Taken,
+    /// A message came back with this confirmation; not necessarily this one.
+    TakenAndReturned(Box<BasicReturnMessage>),
+    Refused(String),
+    /// The broker took it and could not store it, such as when a queue with a limit is full.
+    NotStored,
+}
+
+/// What a message that comes back is known by, besides its content.
+#[derive(PartialEq)]
+struct Address {
+    exchange: ShortString,
+    routing_key: ShortString,
+    id: Option<ShortString>,
+}
+
+impl Confirmed {
+    fn refused(message: Payload, why: String) -> Self {
+        Self { message, address: None, fate: Ok(Fate::Refused(why)) }
+    }
+
+    /// Returns whether this is the message that came back.
+    fn is(&self, returned: &BasicReturnMessage) -> bool {
+        let address = Address {
+            exchange: returned.exchange.clone(),
+            routing_key: returned.routing_key.clone(),
+            id: returned.properties.message_id().clone(),
+        };
+        self.address.as_ref() == Some(&address) && self.message.bytes[..] == returned.data[..]
+    }
+}
+
+/// Gives what came back to the messages that it is.
+///
+/// The broker sends a message back before it confirms it, and may confirm several at once. The client hands what came back to the
+/// first confirmation after that, which may be that of another message.
+fn attribute_returns(confirmed: &mut [Confirmed]) {
+    let mut returned = Vec::new();
+    for one in confirmed.iter_mut() {
+        if let Ok(fate @ Fate::TakenAndReturned(_)) = &mut one.fate
+            && let Fate::TakenAndReturned(message) = std::mem::replace(fate, Fate::Taken)
+        {
+            returned.push(message);
+        }
+    }
+    for message in returned {
+        let mut others = confirmed.iter_mut();
+        match others.find(|one| matches!(one.fate, Ok(Fate::Taken)) && one.is(&message)) {
+            Some(one) => {
+                one.fate = Ok(Fate::Refused(format!("the message reached no queue: {}", message.reply_text)));
+            }
+            None => tracing::warn!("RabbitMQ returned a message that this sink did not send"),
+        }
+    }
+}
 
 impl RabbitSink {
     /// Sends a message and returns what waits for its confirmation.
@@ -179,9 +247,9 @@ impl RabbitSink {
         session: &mut Session,
         batch: &SinkBatch,
         message: Payload,
-    ) -> Result<BoxFuture<'static, (Payload, Fate)>> {
-        let refused = |message, why: String| -> BoxFuture<'static, (Payload, Fate)> {
-            Box::pin(std::future::ready((message, Ok(Err(why)))))
+    ) -> Result<BoxFuture<'static, Confirmed>> {
+        let refused = |message, why| -> BoxFuture<'static, Confirmed> {
+            Box::pin(std::future::ready(Confirmed::refused(message, why)))
         };
         if message.bytes.len() > self.bytes_max {
             let why =
@@ -210,6 +278,11 @@ impl RabbitSink {
             session.exchanges.insert(exchange);
         }
         let options = BasicPublishOptions { mandatory: self.is_mandatory, ..BasicPublishOptions::default() };
+        let address = Address {
+            exchange: name.clone(),
+            routing_key: routing_key.clone(),
+            id: properties.message_id().clone(),
+        };
         let sent =
             session.channel.basic_publish(name, routing_key, options, &message.bytes, properties).await;
         Ok(Box::pin(async move {
@@ -218,31 +291,43 @@ impl RabbitSink {
                 Err(e) => Err(e),
             };
             let fate = confirmed.map(|confirmation| match confirmation {
-                Confirmation::Ack(Some(returned)) => {
-                    Err(format!("the message reached no queue: {}", returned.reply_text))
-                }
-                Confirmation::Ack(None) | Confirmation::NotRequested => Ok(()),
-                // told apart from a refusal by `count`
-                Confirmation::Nack(_) => Err(NOT_STORED.to_owned()),
+                Confirmation::Ack(Some(returned)) => Fate::TakenAndReturned(Box::new(returned)),
+                Confirmation::Ack(None) | Confirmation::NotRequested => Fate::Taken,
+                Confirmation::Nack(_) => Fate::NotStored,
             });
-            (message, fate)
+            Confirmed { message, address: Some(address), fate }
         }))
+    }
+
+    /// Counts messages that belong to one window, in their order.
+    ///
+    /// Errors: as [`Self::count`].
+    fn count_all(
+        &mut self,
+        session: &Session,
+        mut confirmed: Vec<Confirmed>,
+        progress: &mut DeliveryProgress,
+    ) -> Result<()> {
+        attribute_returns(&mut confirmed);
+        confirmed.into_iter().try_for_each(|one| self.count(session, one, progress))
     }
 
     /// Counts a message. Errors: the connection failed, or the broker could not store the message.
     fn count(
         &mut self,
         session: &Session,
-        message: &Payload,
-        fate: Fate,
+        confirmed: Confirmed,
         progress: &mut DeliveryProgress,
     ) -> Result<()> {
+        let Confirmed { message, fate, .. } = confirmed;
         match fate {
-            Ok(Ok(())) => progress.took(message),
-            Ok(Err(why)) if why == NOT_STORED => {
-                return Err(Error::unavailable(format!("RabbitMQ at {}: {why}", self.settings.address())));
+            Ok(Fate::Taken | Fate::TakenAndReturned(_)) => progress.took(&message),
+            Ok(Fate::Refused(why)) => progress.refused(&message, &why),
+            Ok(Fate::NotStored) => {
+                let address = self.settings.address();
+                let what = "the broker cannot store the message; a queue may be full";
+                return Err(Error::unavailable(format!("RabbitMQ at {address}: {what}")));
             }
-            Ok(Err(why)) => progress.refused(message, &why),
             Err(e) => {
                 // the next attempt refuses the message that has ended this one
                 self.bytes_max = largest_message(&reason(&e)).unwrap_or(self.bytes_max);
@@ -252,9 +337,6 @@ impl RabbitSink {
         Ok(())
     }
 }
-
-/// Reason of a message that the broker took and could not store, such as when a queue with a limit is full.
-const NOT_STORED: &str = "the broker cannot store the message; a queue may be full";
 
 /// Returns the largest size of a message from the broker's words about one that is larger.
 fn largest_message(text: &str) -> Option<usize> {

@@ -202,6 +202,29 @@ fn poison_messages_are_rejected_and_others_taken() {
 }
 
 #[test]
+fn of_many_messages_those_without_a_queue_are_refused() {
+    let Some(broker) = servers::shared("rabbitmq") else { return };
+    let url = broker.address("TIDEMILL_RABBITMQ");
+    let name = name();
+    let mut source = StoredSource::start(
+        &name,
+        "rabbitmq",
+        &[("uri", url), ("exchange.name", ""), ("queue.name", &*name)],
+    );
+    source.wait_working();
+    let options = [("uri", url), ("exchange.name", ""), ("routing.key", "{{text}}"), ("mandatory", "true")];
+    let mut sink = StoredSink::new(&name, "rabbitmq", &options);
+    // more than wait for their confirmation at once, which the broker gives for several messages together
+    let is_lost = |n: i64| n % 7 == 3;
+    sink.deliver(3000, 3000, &|n| if is_lost(n) { format!("nowhere-{name}") } else { name.clone() });
+    let refused: Vec<i64> = sink.refused.iter().map(|refused| refused.row as i64).collect();
+    let (lost, taken): (Vec<i64>, Vec<i64>) = (0..3000).partition(|n| is_lost(*n));
+    assert_eq!(refused, lost);
+    source.poll_rows(taken.len());
+    assert_eq!(source.sorted(), taken);
+}
+
+#[test]
 fn refused_events_do_not_stop_others() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
     let url = broker.address("TIDEMILL_RABBITMQ");
