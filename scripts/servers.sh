@@ -24,6 +24,9 @@ NATS_VERSION=v2.15.2
 DIR=${TIDEMILL_SERVERS:-$HOME/.cache/tidemill/servers}
 PROGRAMS=${TIDEMILL_SERVER_PROGRAMS:-$HOME/.cache/tidemill/programs}
 PORT=${TIDEMILL_SERVERS_PORT:-29100}
+# Dovecot serves the mail as the user `mail`, and asks with `access`, which ignores capabilities, whether it may write: so
+# the mail of root's servers must not lie below the home of root.
+if [ "$(id -u)" = 0 ]; then MAIL=/var/tmp/tidemill-mail-$PORT; else MAIL=$DIR/mail; fi
 ALL="kafka mosquitto rabbitmq nats redis postgres mariadb smtp imap pushgateway"
 SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 START_TIMEOUT_S=90
@@ -66,11 +69,11 @@ addresses() {
     postgres) echo "TIDEMILL_POSTGRES=postgres://tidemill:tidemill@$at:$(port postgres)/tidemill";;
     mariadb) echo "TIDEMILL_MARIADB=mysql://tidemill:tidemill@$at:$(port mariadb)/tidemill";;
     smtp)
-      echo "TIDEMILL_SMTP=smtp://tidemill:tidemill@$at:$(port smtp)"; echo "TIDEMILL_MAIL_STORE=$DIR/mail/store"
+      echo "TIDEMILL_SMTP=smtp://tidemill:tidemill@$at:$(port smtp)"; echo "TIDEMILL_MAIL_STORE=$MAIL/store"
       echo "TIDEMILL_SMTPS=smtps://tidemill:tidemill@$at:$(port smtps)";;
     imap)
       echo "TIDEMILL_IMAP=imap://tidemill:tidemill@$at:$(port imap)"; echo "TIDEMILL_IMAPS=imaps://tidemill:tidemill@$at:$(port imaps)"
-      echo "TIDEMILL_MAIL_CA=$DIR/mail/ca.pem";;
+      echo "TIDEMILL_MAIL_CA=$MAIL/ca.pem";;
     pushgateway) echo "TIDEMILL_PUSHGATEWAY=http://$at:$(port pushgateway)";;
     *) port "$1";;
   esac
@@ -309,11 +312,11 @@ start_pushgateway() {
   run pushgateway prometheus-pushgateway --web.listen-address="127.0.0.1:$(port pushgateway)" --persistence.file="$DIR/pushgateway/metrics"
 }
 
-# Both mail servers use $DIR/mail: certificates of an authority of their own, and the mail that SMTP stores and IMAP shows. The
+# Both mail servers use $MAIL: certificates of an authority of their own, and the mail that SMTP stores and IMAP shows. The
 # user `mail` owns it, because Dovecot refuses to serve the mail of root.
 mail_user() { if is_root; then echo mail; else id -un; fi; }
 prepare_mail() {
-  local home=$DIR/mail
+  local home=$MAIL
   mkdir -p "$home/store"
   make_certificates "$home"
   if is_root; then chown -R mail: "$home"; fi
@@ -327,14 +330,14 @@ run_mail() { # server, command…: as the owner of the mail
 }
 
 start_smtp() {
-  local mail=$DIR/mail
+  local mail=$MAIL
   prepare_mail
   run_mail smtp /usr/bin/python3 "$SCRIPTS/smtp_server.py" "$(port smtp)" "$(port smtps)" "$mail/certificate.pem" "$mail/key.pem" "$mail/store"
 }
 
 # Every user exists; the mail of the user `name` is what arrived for `name@…`.
 start_imap() {
-  local home=$DIR/imap mail=$DIR/mail user
+  local home=$DIR/imap mail=$MAIL user
   user=$(mail_user)
   prepare_mail
   cat > "$home/dovecot.conf" <<EOF
@@ -459,7 +462,7 @@ case $command in
   env) for name in ${*:-$ALL}; do addresses "$name" | sed 's/^/export /'; done;;
   wipe)
     for name in $ALL; do end "$name" KILL; rm -rf "${DIR:?}/$name"; done
-    rm -rf "${DIR:?}/mail"
+    rm -rf "${MAIL:?}"
     rm -f "$DIR"/install-*.log
     rmdir "$DIR" 2>/dev/null || true;;
   watch)

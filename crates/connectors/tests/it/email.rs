@@ -345,7 +345,7 @@ fn messages_are_marked_moved_and_deleted() {
         let flags =
             |file: &PathBuf| file.to_string_lossy().rsplit_once(",").map_or(String::new(), |(_, f)| f.into());
         let expected = if flag == ' ' { String::new() } else { flag.to_string() };
-        wait_until("the messages are marked", || {
+        wait_until(&format!("the messages are marked as {action}"), || {
             source.poll();
             mail.stored(&user, "")
                 .iter()
