@@ -1,5 +1,7 @@
 //! Execution of document commands: on the partitions that they go to, once for each statement of a session.
 
+use std::sync::Arc;
+
 use bson::raw::RawDocument;
 use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, Modification};
 use tidemill_log::Durability;
@@ -9,7 +11,7 @@ use crate::commit::SessionWrite;
 use crate::core::Core;
 use crate::document_routing::{RoutedCommand, collection_spec_of, merge_outcomes, route, route_to_all};
 use crate::document_snapshot::DocumentSnapshot;
-use crate::documents::bad_bson;
+use crate::documents::{PendingReplies, bad_bson};
 use crate::entry::Entry;
 
 /// How often a command on one document looks for another one when it comes too late for the one that it found.
@@ -32,55 +34,61 @@ impl Core {
     ///
     /// Errors: those of `Engine::write_documents`; `Conflict` if the session has gone on to a later write.
     pub fn write_documents(
-        &self,
+        self: &Arc<Self>,
         command: Command,
         durability: Option<Durability>,
         session: Option<&SessionWrite>,
     ) -> Result<CommandOutcome> {
+        self.submit_documents(command, durability, session)?.wait()
+    }
+
+    /// Appends a document command to the logs of its partitions.
+    ///
+    /// Errors: as [`Self::write_documents`], those of the documents themselves excepted.
+    pub fn submit_documents(
+        self: &Arc<Self>,
+        command: Command,
+        durability: Option<Durability>,
+        session: Option<&SessionWrite>,
+    ) -> Result<DocumentWrite> {
         if command.inserts() && self.collection_spec(command.collection()).is_err() {
             let spec = CollectionSpec::new(command.collection());
-            self.run_commands(route_to_all(self, &Command::CreateCollection(spec)), true, durability, None)?;
+            let create = route_to_all(self, &Command::CreateCollection(spec));
+            self.append_commands(create, true, durability, None)?.wait()?;
         }
         let documents = DocumentSnapshot::now(self);
         let replicated = collection_spec_of(&documents, &command)?.is_some_and(|s| s.replicated);
-        let Some((filter, upserts)) = searched(&command) else {
-            return self.run_commands(route(self, &documents, command)?, replicated, durability, session);
-        };
-        // the document may have another partition by now
-        if let Some(session) = session
-            && let Some(outcome) = self.session_outcome(session)?
-        {
-            return Ok(outcome);
-        }
-        let filter = filter.clone();
-        for _ in 0..SEARCH_ATTEMPTS_MAX {
-            let routed = route(self, &DocumentSnapshot::now(self), command.clone())?;
-            let outcome = self.run_commands(routed, replicated, durability, session)?;
-            if outcome != CommandOutcome::default() {
-                return Ok(outcome);
-            }
-            // the document that was found may have been changed by another writer before this command
-            let filter = RawDocument::from_bytes(&filter).map_err(bad_bson)?;
-            let first = FindOptions { limit: Some(1), ..FindOptions::default() };
-            if !upserts && DocumentSnapshot::now(self).find(command.collection(), filter, &first)?.is_empty()
+        let mut search = None;
+        if let Some((filter, upserts)) = searched(&command) {
+            // the document may have another partition by now
+            if let Some(session) = session
+                && let Some(outcome) = self.session_outcome(session)?
             {
-                return Ok(outcome);
+                return Ok(DocumentWrite { progress: Progress::Known(outcome), search });
             }
+            search = Some(Search {
+                core: self.clone(),
+                filter: filter.clone(),
+                upserts,
+                command: command.clone(),
+                replicated,
+                durability,
+                session: session.cloned(),
+            });
         }
-        Err(Error::conflict(format!(
-            "other writers changed every document that was found, {SEARCH_ATTEMPTS_MAX} times: try again"
-        )))
+        let routed = route(self, &documents, command)?;
+        let appended = self.append_commands(routed, replicated, durability, session)?;
+        Ok(DocumentWrite { progress: Progress::Appended(appended), search })
     }
 
-    /// Runs routed commands and merges their outcomes. With `same`, every partition does the same work, so
-    /// only the first outcome counts.
-    fn run_commands(
+    /// Appends routed commands. With `same`, every partition does the same work, so only the first outcome counts.
+    fn append_commands(
         &self,
         commands: Vec<RoutedCommand>,
         same: bool,
         durability: Option<Durability>,
         session: Option<&SessionWrite>,
-    ) -> Result<CommandOutcome> {
+    ) -> Result<AppendedCommands> {
         let entries: Vec<_> = commands
             .iter()
             .map(|r| {
@@ -92,9 +100,92 @@ impl Core {
                 Ok((r.partition, entry))
             })
             .collect::<Result<_>>()?;
-        let replies = self.write_and_wait(entries, durability)?;
-        let outcomes = replies.into_iter().map(|reply| reply.outcome.unwrap_or_default());
-        Ok(merge_outcomes(&commands, outcomes, same))
+        let replies = self.append_all(entries, durability)?;
+        Ok(AppendedCommands { commands, replies, same })
+    }
+}
+
+/// Commands in the logs of their partitions, whose outcomes are to come.
+struct AppendedCommands {
+    commands: Vec<RoutedCommand>,
+    replies: PendingReplies,
+    same: bool,
+}
+
+impl AppendedCommands {
+    /// Waits for the outcomes and merges them.
+    fn wait(self) -> Result<CommandOutcome> {
+        let outcomes = self.replies.wait()?.into_iter().map(|reply| reply.outcome.unwrap_or_default());
+        Ok(merge_outcomes(&self.commands, outcomes, self.same))
+    }
+}
+
+/// A document command in the log, or on its way there: it takes effect whether or not somebody waits for it.
+///
+/// Commands that one thread submits for documents of one partition are applied in the order of their submission.
+#[must_use = "without waiting, nobody knows whether the command was durable and what it did"]
+pub struct DocumentWrite {
+    progress: Progress,
+    /// What is to be done if the command comes too late for the document that it found.
+    search: Option<Search>,
+}
+
+enum Progress {
+    /// The command had been executed before.
+    Known(CommandOutcome),
+    Appended(AppendedCommands),
+}
+
+/// A command on one document, which its partition was looked up for.
+struct Search {
+    core: Arc<Core>,
+    filter: DocBytes,
+    upserts: bool,
+    command: Command,
+    replicated: bool,
+    durability: Option<Durability>,
+    session: Option<SessionWrite>,
+}
+
+impl DocumentWrite {
+    /// Waits until the command is as durable as its submission asked for, and applied, and returns what it did.
+    ///
+    /// Errors: those of `Engine::write_documents`.
+    pub fn wait(self) -> Result<CommandOutcome> {
+        let outcome = match self.progress {
+            Progress::Known(outcome) => return Ok(outcome),
+            Progress::Appended(commands) => commands.wait()?,
+        };
+        match self.search {
+            Some(search) if outcome == CommandOutcome::default() => search.repeat(),
+            _ => Ok(outcome),
+        }
+    }
+}
+
+impl Search {
+    /// Repeats a command that changed nothing, as long as there is a document for it.
+    fn repeat(self) -> Result<CommandOutcome> {
+        let filter = RawDocument::from_bytes(&self.filter).map_err(bad_bson)?;
+        let first = FindOptions { limit: Some(1), ..FindOptions::default() };
+        let core = &self.core;
+        for _ in 1..SEARCH_ATTEMPTS_MAX {
+            // the document that was found may have been changed by another writer before the command
+            let documents = DocumentSnapshot::now(core);
+            if !self.upserts && documents.find(self.command.collection(), filter, &first)?.is_empty() {
+                return Ok(CommandOutcome::default());
+            }
+            let routed = route(core, &documents, self.command.clone())?;
+            let appended =
+                core.append_commands(routed, self.replicated, self.durability, self.session.as_ref())?;
+            let outcome = appended.wait()?;
+            if outcome != CommandOutcome::default() {
+                return Ok(outcome);
+            }
+        }
+        Err(Error::conflict(format!(
+            "other writers changed every document that was found, {SEARCH_ATTEMPTS_MAX} times: try again"
+        )))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Documents as writes need them: ids, the partitions that they belong to, waiting for outcomes.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
+use crossbeam_channel::Receiver;
 use tidemill_docs::{CollectionSpec, get_path};
-use tidemill_log::Durability;
+use tidemill_log::{Durability, Ticket};
 use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
 
 use crate::apply::ApplyReply;
@@ -18,24 +19,24 @@ impl Core {
         entries: Vec<(PartitionId, Entry)>,
         durability: Option<Durability>,
     ) -> Result<Vec<ApplyReply>> {
+        self.append_all(entries, durability)?.wait()
+    }
+
+    /// Appends entries. Their order in a partition is that of the calls of one thread.
+    pub fn append_all(
+        &self,
+        entries: Vec<(PartitionId, Entry)>,
+        durability: Option<Durability>,
+    ) -> Result<PendingReplies> {
         let durability = durability.unwrap_or(self.deployment.settings.durability);
         self.check_disk_space()?;
-        let mut receivers = Vec::new();
+        let mut replies = Vec::with_capacity(entries.len());
         for (p, entry) in entries {
             let (sender, receiver) = crossbeam_channel::bounded(1);
             let ticket = self.partitions()[p.0 as usize].append(self, entry, durability, Some(sender))?;
-            receivers.push((ticket, receiver));
+            replies.push((ticket, receiver));
         }
-        receivers
-            .into_iter()
-            .map(|(ticket, receiver)| {
-                // a failed append has a better reason to give than the missing answer
-                ticket.wait_assigned()?;
-                receiver
-                    .recv()
-                    .unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))
-            })
-            .collect()
+        Ok(PendingReplies(replies))
     }
 
     /// Makes all partitions keep the changes of documents from now on.
@@ -97,6 +98,25 @@ impl Core {
             with_id.append(name, value);
         }
         Ok(with_id)
+    }
+}
+
+/// Replies to appended entries, which come when the entries are durable and applied.
+pub struct PendingReplies(Vec<(Ticket, Receiver<Result<ApplyReply>>)>);
+
+impl PendingReplies {
+    /// Waits for the replies, in the order of the entries.
+    ///
+    /// Errors: that of the first entry that could not be appended or applied; `Unavailable` when the engine stops.
+    pub fn wait(self) -> Result<Vec<ApplyReply>> {
+        let reply = |(ticket, receiver): (Ticket, Receiver<Result<ApplyReply>>)| {
+            // a failed append has a better reason to give than the missing answer
+            ticket.wait_assigned()?;
+            receiver
+                .recv()
+                .unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))
+        };
+        self.0.into_iter().map(reply).collect()
     }
 }
 

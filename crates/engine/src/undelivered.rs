@@ -4,6 +4,7 @@
 //! record of the log that takes the document away and hands the event to its sink again: it happens once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bson::raw::RawDocumentBuf;
 use bson::{DateTime, Document};
@@ -42,7 +43,7 @@ pub struct RetryOutcome {
 /// Stores events that a sink refused. Those that are stored already stay as they are.
 ///
 /// Errors: the documents cannot be written; the caller tries again.
-pub fn store(core: &Core, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) -> Result<()> {
+pub fn store(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) -> Result<()> {
     let now = DateTime::from_millis(core.clock.now().0 / 1000);
     let document = |refused: &RefusedRow| -> Result<DocBytes> {
         let id = &due.ids[refused.row];
@@ -98,7 +99,7 @@ pub fn find(
 /// Hands events to their sinks again and forgets them here.
 ///
 /// Errors: those of [`find`]; the log does not take the records.
-pub fn retry(core: &Core, selection: &UndeliveredSelection) -> Result<RetryOutcome> {
+pub fn retry(core: &Arc<Core>, selection: &UndeliveredSelection) -> Result<RetryOutcome> {
     let mut by_partition: BTreeMap<PartitionId, Vec<String>> = BTreeMap::new();
     for event in find(core, selection, None)? {
         let home = core.partition_of_value(&Value::str(&event.id));
@@ -120,7 +121,7 @@ pub fn retry(core: &Core, selection: &UndeliveredSelection) -> Result<RetryOutco
 /// Forgets events. Returns how many there were.
 ///
 /// Errors: those of [`find`]; the log does not take the records.
-pub fn discard(core: &Core, selection: &UndeliveredSelection) -> Result<u64> {
+pub fn discard(core: &Arc<Core>, selection: &UndeliveredSelection) -> Result<u64> {
     let mut discarded = 0;
     for events in find(core, selection, None)?.chunks(RETRIED_MAX) {
         let mut ids = bson::RawArrayBuf::new();

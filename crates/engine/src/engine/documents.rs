@@ -12,6 +12,7 @@ use crate::change_stream::{ChangeScope, ChangeStart, ChangeStream};
 use crate::commit::SessionWrite;
 use crate::document_snapshot::DocumentSnapshot;
 use crate::document_transaction::Transaction;
+use crate::document_writes::DocumentWrite;
 use crate::documents::bad_bson;
 
 impl Engine {
@@ -152,6 +153,19 @@ impl Engine {
         durability: Option<Durability>,
     ) -> Result<CommandOutcome> {
         self.write_session_documents(command, durability, None)
+    }
+
+    /// Submits a document command without waiting for it, so that one thread can have many on their way: one sync of the disk
+    /// serves all of them.
+    ///
+    /// Errors: as [`Self::write_documents`], those of the documents themselves excepted; `LimitReached` while more bytes
+    /// than the log takes wait for the disk.
+    pub fn submit_documents(
+        &self,
+        command: Command,
+        durability: Option<Durability>,
+    ) -> Result<DocumentWrite> {
+        self.core.submit_documents(command, durability, None)
     }
 
     /// Returns the outcome of a statement of a client session, if it was executed before, in all partitions or in some.

@@ -49,6 +49,21 @@ pub(crate) fn too_large(document: &[u8]) -> CommandError {
     CommandError { code: 10334, message }
 }
 
+/// Returns a document as it is stored, with `_id` in front.
+///
+/// Errors: it is no valid BSON, too large, or its `_id` has operators.
+pub(crate) fn checked(document: DocBytes) -> std::result::Result<DocBytes, WriteError> {
+    let document = tidemill_docs::validate(document)?;
+    if has_operator_id(&document)? {
+        let message = "_id fields may not contain '$'-prefixed fields".to_owned();
+        return Err(CommandError { code: 52, message }.into());
+    }
+    match document.len() > DOCUMENT_BYTES_MAX {
+        true => Err(too_large(&document).into()),
+        false => Ok(with_id_first(document)?),
+    }
+}
+
 /// Inserts documents into the collection with this name in the store. Returns how many, and the errors of the others by their
 /// position.
 pub(crate) fn insert_documents(
@@ -67,19 +82,12 @@ pub(crate) fn insert_documents(
         return Err(CommandError::new(Code::InvalidLength, message));
     }
     for (index, document) in sent.into_iter().enumerate() {
-        match tidemill_docs::validate(document) {
-            Ok(document) if has_operator_id(&document)? => {
-                let message = "_id fields may not contain '$'-prefixed fields".to_owned();
-                errors.push((index, CommandError { code: 52, message }.into()));
-            }
-            Ok(document) if document.len() > DOCUMENT_BYTES_MAX => {
-                errors.push((index, too_large(&document).into()))
-            }
+        match checked(document) {
             Ok(document) => {
-                documents.push(with_id_first(document)?);
+                documents.push(document);
                 indexes.push(index);
             }
-            Err(error) => errors.push((index, error.into())),
+            Err(error) => errors.push((index, error)),
         }
         if ordered && !errors.is_empty() {
             break;

@@ -4,13 +4,14 @@ use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{Bson, Document};
 use bytes::Bytes;
 use tidemill_docs::{Command, CommandOutcome, DocBytes};
+use tidemill_engine::DocumentWrite;
 use tidemill_types::{ErrorKind, Value};
 
 use super::collection::Collection;
 use super::core::encode;
 use super::error::{Error, Result};
 use super::results::{DeleteResult, UpdateResult};
-use crate::commands::insert::insert_documents;
+use crate::commands::insert::{checked, insert_documents};
 use crate::commands::write::WriteOptions;
 
 /// Returns whether a filter asks for one document by its `_id`.
@@ -68,71 +69,82 @@ pub(super) fn insert_one<T>(
     }
 }
 
-/// Updates the document that the filter's `_id` names.
-pub(super) fn update_one<T>(
+/// Inserts a document, which has an `_id`, without waiting.
+pub(super) fn submit_insert_one<T>(
     collection: &Collection<T>,
     stored: &str,
-    filter: &Document,
-    update: RawDocumentBuf,
-) -> Result<UpdateResult> {
-    let command = Command::Update {
+    document: RawDocumentBuf,
+) -> Result<DocumentWrite> {
+    let docs = vec![checked(Bytes::from(document.into_bytes())).map_err(|refused| refused.error)?];
+    let command = Command::Insert { collection: stored.to_owned(), docs, ordered: true };
+    Ok(collection.core().engine().submit_documents(command, None)?)
+}
+
+/// Returns the command that updates the document that the filter's `_id` names.
+pub(super) fn update_one(stored: &str, filter: &Document, update: &Document) -> Result<Command> {
+    Ok(Command::Update {
         collection: stored.to_owned(),
         filter: encode(filter)?.into_bytes().into(),
-        update: tidemill_docs::validate(update.into_bytes())?,
+        update: tidemill_docs::validate(encode(update)?.into_bytes())?,
         multi: false,
         upsert: false,
         upsert_id: None,
-    };
-    updated(write(collection, command)?)
+    })
 }
 
-/// Replaces the document that the filter's `_id` names.
-pub(super) fn replace_one<T>(
-    collection: &Collection<T>,
-    stored: &str,
-    filter: &Document,
-    document: RawDocumentBuf,
-) -> Result<UpdateResult> {
-    let command = Command::Replace {
+/// Returns the command that replaces the document that the filter's `_id` names.
+pub(super) fn replace_one(stored: &str, filter: &Document, document: RawDocumentBuf) -> Result<Command> {
+    Ok(Command::Replace {
         collection: stored.to_owned(),
         filter: encode(filter)?.into_bytes().into(),
         doc: tidemill_docs::validate(document.into_bytes())?,
         upsert: false,
         upsert_id: None,
-    };
-    updated(write(collection, command)?)
+    })
 }
 
-/// Deletes the document that the filter's `_id` names.
-pub(super) fn delete_one<T>(
-    collection: &Collection<T>,
-    stored: &str,
-    filter: &Document,
-) -> Result<DeleteResult> {
+/// Returns the command that deletes the document that the filter's `_id` names.
+pub(super) fn delete_one(stored: &str, filter: &Document) -> Result<Command> {
     let filter = encode(filter)?.into_bytes().into();
-    let outcome = collection.core().engine().collection(stored).delete_one(filter, None);
-    Ok(DeleteResult { deleted_count: or_nothing(outcome)?.deleted })
+    Ok(Command::Delete { collection: stored.to_owned(), filter, multi: false })
 }
 
-fn write<T>(collection: &Collection<T>, command: Command) -> Result<CommandOutcome> {
+/// Runs a command on one document, and waits for it.
+pub(super) fn run<T>(collection: &Collection<T>, command: Command) -> Result<CommandOutcome> {
     or_nothing(collection.core().engine().write_documents(command, None))
 }
 
+/// Submits a command on one document; `None` if its collection does not exist.
+pub(super) fn submit<T>(collection: &Collection<T>, command: Command) -> Result<Option<DocumentWrite>> {
+    match collection.core().engine().submit_documents(command, None) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        submitted => Ok(Some(submitted?)),
+    }
+}
+
 /// In a collection that does not exist there is nothing to write.
-fn or_nothing(outcome: tidemill_types::Result<CommandOutcome>) -> Result<CommandOutcome> {
+pub(super) fn or_nothing(outcome: tidemill_types::Result<CommandOutcome>) -> Result<CommandOutcome> {
     match outcome {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(CommandOutcome::default()),
         outcome => Ok(outcome?),
     }
 }
 
-fn updated(outcome: CommandOutcome) -> Result<UpdateResult> {
-    match outcome.errors.into_iter().next() {
-        Some(failed) => Err(Error::from(failed.error)),
-        None => Ok(UpdateResult {
-            matched_count: outcome.matched,
-            modified_count: outcome.modified,
-            upserted_id: None,
-        }),
+/// Returns what an update or a replacement did.
+pub(super) fn updated(outcome: CommandOutcome) -> Result<UpdateResult> {
+    check(&outcome)?;
+    Ok(UpdateResult { matched_count: outcome.matched, modified_count: outcome.modified, upserted_id: None })
+}
+
+/// Returns what a delete did.
+pub(super) fn deleted(outcome: CommandOutcome) -> Result<DeleteResult> {
+    Ok(DeleteResult { deleted_count: outcome.deleted })
+}
+
+/// Returns the error of the only document of a command.
+pub(super) fn check(outcome: &CommandOutcome) -> Result<()> {
+    match outcome.errors.first() {
+        Some(failed) => Err(Error::from(failed.error.clone())),
+        None => Ok(()),
     }
 }

@@ -10,6 +10,7 @@ use super::core::{to_bson, unexpected};
 use super::direct;
 use super::error::{Error, Result, WriteError};
 use super::options::WriteConcern;
+use super::pending::{PendingWrite, only_by_id};
 use super::results::{InsertManyResult, InsertOneResult};
 use super::session::ClientSession;
 use super::setters::{session_setter, setters};
@@ -61,6 +62,24 @@ impl<'a, T> InsertOne<'a, T> {
         match insert(self.collection, self.session, self.options, batch)?.into_iter().next() {
             Some(failed) => Err(Error::of_writes(vec![failed]).without_documents()),
             None => Ok(InsertOneResult { inserted_id }),
+        }
+    }
+
+    /// Submits the insert, and does not wait for it.
+    ///
+    /// Errors: as [`Self::run`], those of the document excepted; it has options, or belongs to a transaction.
+    pub fn submit(self) -> Result<PendingWrite<InsertOneResult>> {
+        let (document, inserted_id) = with_id(self.document?)?;
+        let in_transaction = self.session.as_ref().is_some_and(|session| session.is_in_transaction());
+        match direct::stored_name(self.collection) {
+            Some(stored) if self.options.is_empty() && !in_transaction => {
+                let write = direct::submit_insert_one(self.collection, stored, document)?;
+                Ok(PendingWrite::new(Some(write), move |outcome| {
+                    direct::check(&outcome)?;
+                    Ok(InsertOneResult { inserted_id })
+                }))
+            }
+            _ => Err(only_by_id()),
         }
     }
 }

@@ -53,6 +53,8 @@
 //! A write returns when it is as safe as the setting `durability` says, and blocks its thread until then. So does the iterator of a
 //! change stream until there is a change. Tasks of an asynchronous runtime call these functions by `spawn_blocking`.
 //!
+//! `submit()` in place of `run()`, which the driver has not, writes one document without waiting: [`PendingWrite`].
+//!
 //! What the driver has and this module has not: connection options, read concerns, write concerns of more than one operation,
 //! collations, `bulk_write`, GridFS, `list_collections`, `list_databases` and `list_indexes` with descriptions (the commands are
 //! there by [`Database::run_command`]), tailable cursors, change streams of a session, and `with_options`.
@@ -71,6 +73,7 @@ mod find_and_modify;
 mod indexes;
 mod insert;
 pub mod options;
+mod pending;
 pub mod results;
 mod session;
 mod setters;
@@ -103,6 +106,7 @@ pub use options::{
     FullDocumentBeforeChangeType, FullDocumentType, Hint, IndexModel, IndexModelBuilder, IndexOptions,
     IndexOptionsBuilder, ReturnDocument, UpdateModifications, WriteConcern, WriteConcernBuilder,
 };
+pub use pending::PendingWrite;
 pub use results::{
     CreateIndexResult, CreateIndexesResult, DeleteResult, InsertManyResult, InsertOneResult, UpdateResult,
 };

@@ -4,11 +4,12 @@ use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc};
 
 use super::collection::Collection;
-use super::core::{encode, to_bson, unexpected};
+use super::core::{to_bson, unexpected};
 use super::direct;
 use super::error::{Error, Result};
 use super::insert::write_errors;
 use super::options::{Hint, UpdateModifications, WriteConcern};
+use super::pending::{PendingWrite, only_by_id};
 use super::results::{DeleteResult, UpdateResult};
 use super::session::ClientSession;
 use super::setters::{session_setter, setters};
@@ -67,10 +68,28 @@ impl<'a, T> Update<'a, T> {
             && let UpdateModifications::Document(update) = &self.update
             && let Some(stored) = direct_target(self.collection, &self.filter, self.session.as_deref())
         {
-            return direct::update_one(self.collection, stored, &self.filter, encode(update)?);
+            let command = direct::update_one(stored, &self.filter, update)?;
+            return direct::updated(direct::run(self.collection, command)?);
         }
         let statement = doc! { "q": self.filter, "u": self.update.into_bson(), "multi": self.multi };
         run_update(self.collection, self.session, statement, self.options)
+    }
+
+    /// Submits an update of one document by its `_id`, and does not wait for it.
+    ///
+    /// Errors: as [`Self::run`], those of the document excepted; the update has options or is by more than an `_id`.
+    pub fn submit(self) -> Result<PendingWrite<UpdateResult>> {
+        check_update(&self.update)?;
+        let target = direct_target(self.collection, &self.filter, self.session.as_deref());
+        match (target, &self.update) {
+            (Some(stored), UpdateModifications::Document(update))
+                if !self.multi && self.options.is_empty() =>
+            {
+                let command = direct::update_one(stored, &self.filter, update)?;
+                Ok(PendingWrite::new(direct::submit(self.collection, command)?, direct::updated))
+            }
+            _ => Err(only_by_id()),
+        }
     }
 }
 
@@ -120,11 +139,27 @@ impl<'a, T> ReplaceOne<'a, T> {
         if self.options.is_empty()
             && let Some(stored) = direct_target(self.collection, &self.filter, self.session.as_deref())
         {
-            return direct::replace_one(self.collection, stored, &self.filter, replacement);
+            let command = direct::replace_one(stored, &self.filter, replacement)?;
+            return direct::updated(direct::run(self.collection, command)?);
         }
         let replacement = to_bson(RawBsonRef::Document(&replacement))?;
         let statement = doc! { "q": self.filter, "u": replacement };
         run_update(self.collection, self.session, statement, self.options)
+    }
+
+    /// Submits a replacement by `_id`, and does not wait for it.
+    ///
+    /// Errors: as [`Self::run`], those of the document excepted; it has options or is by more than an `_id`.
+    pub fn submit(self) -> Result<PendingWrite<UpdateResult>> {
+        let replacement = self.replacement?;
+        check_replacement(&replacement)?;
+        match direct_target(self.collection, &self.filter, self.session.as_deref()) {
+            Some(stored) if self.options.is_empty() => {
+                let command = direct::replace_one(stored, &self.filter, replacement)?;
+                Ok(PendingWrite::new(direct::submit(self.collection, command)?, direct::updated))
+            }
+            _ => Err(only_by_id()),
+        }
     }
 }
 
@@ -163,7 +198,8 @@ impl<'a, T> Delete<'a, T> {
             && self.options.is_empty()
             && let Some(stored) = direct_target(self.collection, &self.filter, self.session.as_deref())
         {
-            return direct::delete_one(self.collection, stored, &self.filter);
+            let command = direct::delete_one(stored, &self.filter)?;
+            return direct::deleted(direct::run(self.collection, command)?);
         }
         let statement = doc! { "q": self.filter, "limit": i32::from(!self.multi) };
         let (statement, mut command) =
@@ -172,6 +208,19 @@ impl<'a, T> Delete<'a, T> {
         let reply = self.collection.run(self.session, command)?;
         check_write(&reply)?;
         Ok(DeleteResult { deleted_count: count(&reply, "n")? })
+    }
+
+    /// Submits a delete of one document by its `_id`, and does not wait for it.
+    ///
+    /// Errors: it has options or is by more than an `_id`.
+    pub fn submit(self) -> Result<PendingWrite<DeleteResult>> {
+        match direct_target(self.collection, &self.filter, self.session.as_deref()) {
+            Some(stored) if !self.multi && self.options.is_empty() => {
+                let command = direct::delete_one(stored, &self.filter)?;
+                Ok(PendingWrite::new(direct::submit(self.collection, command)?, direct::deleted))
+            }
+            _ => Err(only_by_id()),
+        }
     }
 }
 
