@@ -1,13 +1,15 @@
 //! Execution of document commands: on the partitions that they go to, once for each statement of a session.
 
 use bson::raw::RawDocument;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, Modification};
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Result};
 
 use crate::commit::SessionWrite;
 use crate::core::Core;
-use crate::document_routing::{RoutedCommand, collection_spec_of, merge_outcomes, route, route_to_all};
+use crate::document_routing::{
+    RoutedCommand, collation_of, collection_spec_of, merge_outcomes, route, route_to_all,
+};
 use crate::document_snapshot::DocumentSnapshot;
 use crate::documents::bad_bson;
 use crate::entry::Entry;
@@ -62,8 +64,9 @@ impl Core {
             // the document that was found may have been changed by another writer before this command
             let filter = RawDocument::from_bytes(&filter).map_err(bad_bson)?;
             let first = FindOptions { limit: Some(1), ..FindOptions::default() };
-            if !upserts && DocumentSnapshot::now(self).find(command.collection(), filter, &first)?.is_empty()
-            {
+            let documents = DocumentSnapshot::now(self);
+            let filter = Filter::parse_by(filter, collation_of(&documents, &command)?.as_ref())?;
+            if !upserts && documents.find_parsed(command.collection(), &filter, &first)?.is_empty() {
                 return Ok(outcome);
             }
         }
@@ -107,7 +110,7 @@ fn searched(command: &Command) -> Option<(&DocBytes, bool)> {
         Command::FindAndModify { filter, upsert, change, .. } => {
             Some((filter, *upsert && *change != Modification::Remove))
         }
-        Command::Unvalidated(inner) => searched(inner),
+        Command::Unvalidated(inner) | Command::Collated { command: inner, .. } => searched(inner),
         _ => None,
     }
 }
