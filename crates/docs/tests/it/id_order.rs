@@ -4,10 +4,9 @@
 use bson::raw::RawDocument;
 use bson::{Bson, RawDocumentBuf, doc, rawdoc};
 use proptest::prelude::*;
-use proptest::sample::select;
 use tidemill_docs::{
-    Collection, CollectionSpec, Command, DocBytes, Filter, FindOptions, IndexBounds, Limits, Modification,
-    SortOrder, Store, StoreSnapshot,
+    BsonDocument, Collection, CollectionSpec, Command, DocBytes, Filter, FindOptions, IndexBounds, Limits,
+    Modification, SortOrder, Store, StoreSnapshot,
 };
 use tidemill_types::Timestamp;
 
@@ -33,8 +32,14 @@ fn id(n: i32) -> Bson {
 }
 
 fn store() -> Store {
+    store_by(None)
+}
+
+fn store_by(collation: Option<BsonDocument>) -> Store {
     let mut store = Store::new(Limits::default());
-    store.create_collection(&CollectionSpec::new("c")).unwrap();
+    let mut spec = CollectionSpec::new("c");
+    spec.options.collation = collation;
+    store.create_collection(&spec).unwrap();
     let docs = (0..DOCS).map(|n| bytes(&doc! { "_id": id(n), "a": n % 7 })).collect();
     apply(&mut store, &Command::Insert { collection: "c".into(), docs, ordered: false });
     store
@@ -119,7 +124,12 @@ fn command(step: &Step) -> Option<Command> {
 
 /// Compares all kinds of queries that the order serves with a sort of all documents.
 fn check(c: &Collection) {
-    let by_id = SortOrder::parse(&rawdoc! { "_id": 1 }).unwrap();
+    let collation = c.collation();
+    let sorted = |spec: &bson::Document| {
+        let options = sorted(spec);
+        FindOptions { sort: options.sort.with_collation(collation.cloned()), ..options }
+    };
+    let by_id = SortOrder::parse(&rawdoc! { "_id": 1 }).unwrap().with_collation(collation.cloned());
     let mut all: Vec<DocBytes> = c.documents();
     all.sort_by_cached_key(|doc| by_id.key(doc));
     let matching = |filter: &Filter| -> Vec<DocBytes> {
@@ -134,7 +144,7 @@ fn check(c: &Collection) {
         doc! { "_id": { "$gt": 700, "$lt": 300 } },
     ];
     for filter in &filters {
-        let parsed = Filter::parse(&raw(filter)).unwrap();
+        let parsed = Filter::parse_by(&raw(filter), collation).unwrap();
         let mut expected = matching(&parsed);
         assert_eq!(c.find(&parsed, &sorted(&doc! { "_id": 1 })).unwrap(), expected, "{filter}");
         assert_eq!(c.count(&parsed).unwrap(), expected.len() as u64, "{filter}");
@@ -176,8 +186,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_order_is_that_of_a_full_sort(steps in prop::collection::vec(step(), 1..40), compacts in select(vec![true, false])) {
-        let (mut read, mut unread) = (store(), store());
+    fn the_order_is_that_of_a_full_sort(steps in prop::collection::vec(step(), 1..40), compacts in any::<bool>(), collated in any::<bool>()) {
+        let collation = collated.then(|| BsonDocument::new(&rawdoc! { "locale": "cs", "numericOrdering": true }));
+        let (mut read, mut unread) = (store_by(collation.clone()), store_by(collation));
         let mut kept: Vec<(StoreSnapshot, Vec<DocBytes>)> = Vec::new();
         if compacts {
             check(read.snapshot().collection("c").unwrap());
