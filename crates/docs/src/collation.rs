@@ -9,7 +9,7 @@ mod locale;
 use std::fmt;
 use std::sync::Arc;
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 use icu_collator::options::{AlternateHandling, CaseLevel, CollatorOptions, MaxVariable, Strength};
 use icu_collator::preferences::{CollationCaseFirst, CollationNumericOrdering};
@@ -17,7 +17,6 @@ use icu_collator::{Collator, CollatorBorrowed};
 use smallvec::SmallVec;
 
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::spec::BsonDocument;
 use locale::CollationLocale;
 
 /// The locale that stands for no collation.
@@ -32,7 +31,7 @@ pub struct Collation(Arc<Inner>);
 
 struct Inner {
     collator: CollatorBorrowed<'static>,
-    document: BsonDocument,
+    document: RawDocumentBuf,
 }
 
 impl Collation {
@@ -66,7 +65,7 @@ impl Collation {
     }
 
     /// Returns the collation with all of its options, as MongoDB lists it.
-    pub fn document(&self) -> &BsonDocument {
+    pub fn document(&self) -> &RawDocument {
         &self.0.document
     }
 
@@ -88,7 +87,7 @@ impl Eq for Collation {}
 
 impl fmt::Debug for Collation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Collation({})", self.0.document)
+        write!(f, "Collation({:?})", self.0.document)
     }
 }
 
@@ -199,7 +198,11 @@ impl<'d> GivenOptions<'d> {
 }
 
 /// Returns the collation with all of its options, those of the language where none were given.
-fn document(given: &GivenOptions<'_>, collator: &CollatorBorrowed<'static>, backwards: bool) -> BsonDocument {
+fn document(
+    given: &GivenOptions<'_>,
+    collator: &CollatorBorrowed<'static>,
+    backwards: bool,
+) -> RawDocumentBuf {
     let used = collator.resolved_options();
     let strength = match used.strength {
         Strength::Primary => 1,
@@ -213,7 +216,7 @@ fn document(given: &GivenOptions<'_>, collator: &CollatorBorrowed<'static>, back
         CollationCaseFirst::Lower => "lower",
         _ => "off",
     };
-    BsonDocument::new(&rawdoc! {
+    rawdoc! {
         "locale": given.locale,
         "caseLevel": used.case_level == CaseLevel::On,
         "caseFirst": case_first,
@@ -224,7 +227,7 @@ fn document(given: &GivenOptions<'_>, collator: &CollatorBorrowed<'static>, back
         "normalization": given.normalization,
         "backwards": backwards,
         "version": VERSION,
-    })
+    }
 }
 
 fn text<'d>(name: &str, value: RawBsonRef<'d>) -> Result<&'d str> {

@@ -6,8 +6,7 @@ use tidemill_types::did_you_mean;
 
 use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, IndexKeys};
-use crate::plan::IndexId;
+use crate::index::{Index, IndexId, IndexKeys};
 use crate::rows::RowIndex;
 use crate::spec::IndexSpec;
 

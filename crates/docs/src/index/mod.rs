@@ -19,7 +19,7 @@ use crate::path::Path;
 use crate::path_values::{array_on, key_values, present_key_values};
 use crate::raw::{RawValue, close_document, put_element};
 use crate::rows::RowIndex;
-use crate::spec::{Direction, IndexSpec};
+use crate::spec::{BsonDocument, Direction, IndexSpec};
 use keys::CompoundKeys;
 pub(crate) use partial::implies;
 pub(crate) use wildcard::WildcardFields;
@@ -47,6 +47,15 @@ pub(crate) struct Index {
     multikey_docs: usize,
     /// Bytes charged for the entries.
     pub bytes: u64,
+}
+
+/// An index of a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexId {
+    /// That of `_id` in order.
+    OfId,
+    /// The one with this number.
+    Secondary(usize),
 }
 
 /// Bytes charged for an entry, besides a key that is not inline.
@@ -81,7 +90,7 @@ impl Index {
         let spec = IndexSpec {
             name: "_id_".to_owned(),
             unique: true,
-            collation: collation.as_ref().map(|collation| collation.document().clone()),
+            collation: collation.as_ref().map(|collation| BsonDocument::new(collation.document())),
             ..IndexSpec::ascending("_id")
         };
         Self {

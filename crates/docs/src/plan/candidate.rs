@@ -2,10 +2,10 @@
 
 use super::bounds::{FieldBounds, KeyRange, successor};
 use super::{
-    AccessPath, Condition, ConditionKind, IndexAccess, IndexId, POINTS_MAX, Plan, describe_values, sort_note,
+    AccessPath, Condition, ConditionKind, IndexAccess, POINTS_MAX, Plan, describe_values, sort_note,
 };
 use crate::filter::is_nan;
-use crate::index::{Index, WildcardFields, put_field, put_hash};
+use crate::index::{Index, IndexId, WildcardFields, put_field, put_hash};
 use crate::key::KeyBuf;
 use crate::path::Path;
 use crate::raw::{OwnedRawValue, tag};

@@ -188,7 +188,7 @@ impl Collection {
         }
         stage.append(cstr!("indexName"), spec.name.as_str());
         if let Some(collation) = &index.collation {
-            stage.append(cstr!("collation"), collation.document().as_raw());
+            stage.append(cstr!("collation"), collation.document());
         }
         stage.append(cstr!("isMultiKey"), index.multikey());
         stage.append(cstr!("isUnique"), spec.unique);

@@ -15,7 +15,7 @@ use crate::collation::Collation;
 use crate::collection::Collection;
 use crate::display::display;
 use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
-use crate::index::{Index, implies};
+use crate::index::{Index, IndexId, implies};
 use crate::key::{Key, has_strings};
 use crate::path::Path;
 use crate::raw::{OwnedRawValue, tag};
@@ -61,15 +61,6 @@ pub(crate) enum AccessPath {
     Index(IndexAccess),
     /// The documents that one of these plans finds, each once; none of them is a scan.
     Union(Vec<Plan>),
-}
-
-/// An index of a collection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IndexId {
-    /// That of `_id` in order.
-    OfId,
-    /// The one with this number.
-    Secondary(usize),
 }
 
 /// Access by an index.

@@ -128,7 +128,9 @@ impl Runner {
         match op {
             "collation" => {
                 let parsed = Collation::parse(document(&bytes(arg(0))))?;
-                Ok(parsed.map_or("simple".to_owned(), |parsed| lines(&[parsed.document().bytes().clone()])))
+                Ok(parsed.map_or("simple".to_owned(), |parsed| {
+                    lines(&[parsed.document().as_bytes().to_vec().into()])
+                }))
             }
             "find" | "ids" => {
                 let found = self

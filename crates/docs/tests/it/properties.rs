@@ -139,7 +139,8 @@ fn collations() -> Vec<RawDocumentBuf> {
 fn collated_indexes() -> Vec<IndexSpec> {
     let mut all = Vec::new();
     for collation in collations() {
-        let collation = Collation::parse(&collation).unwrap().map(|collation| collation.document().clone());
+        let collation =
+            Collation::parse(&collation).unwrap().map(|collation| BsonDocument::new(collation.document()));
         for index in indexes().into_iter().take(10) {
             let name = format!("{} {collation:?}", index.name);
             all.push(IndexSpec { name, collation: collation.clone(), ..index });

@@ -48,6 +48,6 @@ pub(super) fn of_write(command: &str, given: Option<RawBsonRef<'_>>) -> Result<O
 pub(super) fn in_definition(given: Option<&RawDocument>) -> Result<Option<BsonDocument>> {
     match given.filter(|given| !given.is_empty()) {
         None => Ok(None),
-        Some(given) => Ok(Collation::parse(given)?.map(|collation| collation.document().clone())),
+        Some(given) => Ok(Collation::parse(given)?.map(|collation| BsonDocument::new(collation.document()))),
     }
 }

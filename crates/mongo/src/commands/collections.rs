@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::cstr;
 use bson::raw::RawDocumentBuf;
-use tidemill_docs::{CollectionSpec, Command, DocBytes, Filter};
+use tidemill_docs::{BsonDocument, CollectionSpec, Command, DocBytes, Filter};
 use tidemill_engine::CollectionInfo;
 use tidemill_types::ErrorKind;
 
@@ -55,7 +55,7 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     if let Some(view) = &options.view
         && shared.engine.view(&view.on).is_some()
     {
-        let read = shared.engine.collation(&view.on).map(|collation| collation.document().clone());
+        let read = shared.engine.collation(&view.on).map(|collation| BsonDocument::new(collation.document()));
         if read != options.collation {
             let message =
                 format!("the view {} has another collation than the view that it reads", call.namespace());

@@ -2,7 +2,7 @@
 
 use bson::cstr;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::{CollectionSpec, Command, DocBytes, IndexSpec};
+use tidemill_docs::{BsonDocument, CollectionSpec, Command, DocBytes, IndexSpec};
 
 use super::collections::{batch_size, no_collection};
 use super::index_spec::{self, ID_INDEX, check_conflict, describe, id_index, is_same};
@@ -18,7 +18,8 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     call.allow(&["indexes", "commitQuorum"])?;
     let collection = call.collection()?;
     let durability = write::durability(call)?;
-    let default = shared.engine.collation(&collection).map(|collation| collation.document().clone());
+    let default =
+        shared.engine.collation(&collection).map(|collation| BsonDocument::new(collation.document()));
     let indexes: Vec<IndexSpec> = call
         .documents("indexes")?
         .iter()

@@ -87,7 +87,7 @@ fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, view: ViewSpec)
     body.append(cstr!("pipeline"), stages);
     body.append(cstr!("cursor"), cursor);
     match &own {
-        Some(own) => body.append(cstr!("collation"), own.document().as_raw()),
+        Some(own) => body.append(cstr!("collation"), own.document()),
         None => body.append(cstr!("collation"), bson::rawdoc! { "locale": "simple" }),
     }
     for name in [cstr!("let"), cstr!("maxTimeMS"), cstr!("explain"), cstr!("readConcern")] {

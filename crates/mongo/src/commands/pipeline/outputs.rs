@@ -309,7 +309,7 @@ impl Merge {
         };
         // that of the pipeline, not of the collection
         let collation = match context.collation() {
-            Some(collation) => collation.document().clone(),
+            Some(collation) => BsonDocument::new(collation.document()),
             None => BsonDocument::new(&rawdoc! { "locale": "simple" }),
         };
         let command = command.with_collation(Some(collation));
