@@ -102,6 +102,14 @@ pub enum ErrorCode {
     DollarPrefixedFieldName = 52,
     /// A change to `_id` or to the shard key.
     ImmutableField = 66,
+    /// Something that MongoDB has and this store does not.
+    NotSupported = 238,
+    /// A field that must be there.
+    MissingField = 40414,
+    /// A field that does not exist.
+    UnknownField = 40415,
+    /// A version of collations that is not there.
+    IncompatibleCollationVersion = 161,
     /// An option that does not fit.
     InvalidOptions = 72,
     /// A stage of a pipeline that does not have exactly one field.

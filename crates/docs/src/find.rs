@@ -10,10 +10,11 @@ use crate::DocBytes;
 use crate::collection::Collection;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::{Comparison, Filter};
+use crate::index::IndexId;
 use crate::key::Key;
 use crate::path::Path;
 use crate::path_values::{LeafArray, any_value};
-use crate::plan::{AccessPath, IndexEntries, KeyRange, Plan, can_answer_equality, plan};
+use crate::plan::{AccessPath, IndexEntries, KeyRange, Plan, Purpose, can_answer_equality, plan};
 use crate::projection::Projection;
 use crate::raw::OwnedRawValue;
 use crate::rows::{RowIndex, RowIter};
@@ -30,6 +31,26 @@ pub struct FindOptions {
     pub skip: u64,
     /// Maximum number of documents to return.
     pub limit: Option<u64>,
+    /// Bounds in the order of an index, MongoDB's `min` and `max`.
+    pub bounds: Option<IndexBounds>,
+}
+
+/// Bounds of documents in the order of an index.
+#[derive(Debug, Clone)]
+pub struct IndexBounds {
+    /// The order.
+    pub order: SortOrder,
+    /// Key of the first document.
+    pub low: Option<Key>,
+    /// Key after that of the last document.
+    pub high: Option<Key>,
+}
+
+impl IndexBounds {
+    fn contain(&self, doc: &[u8]) -> bool {
+        let key = self.order.key(doc);
+        self.low.as_ref().is_none_or(|low| key >= *low) && self.high.as_ref().is_none_or(|high| key < *high)
+    }
 }
 
 /// What a query has looked at.
@@ -49,7 +70,8 @@ impl Collection {
     /// Bounds: a sort that no index provides holds keys of up to `sort_bytes_max`; with a limit, those of
     /// about twice `skip + limit` documents. Errors: `LimitReached` when that is not enough.
     pub fn find(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<DocBytes>> {
-        let slots = self.find_slots(filter, options)?;
+        let plan = plan(self, filter, &options.sort, Purpose::Read);
+        let slots = self.find_by_plan(&plan, filter, options, &VisitCounts::default())?;
         let docs = slots.into_iter().filter_map(|slot| self.doc_at(slot));
         Ok(match &options.projection {
             None => docs.cloned().collect(),
@@ -64,7 +86,7 @@ impl Collection {
         if filter.is_all() {
             return Ok(self.len() as u64);
         }
-        let plan = plan(self, filter, &SortOrder::default());
+        let plan = plan(self, filter, &SortOrder::default(), Purpose::Read);
         if let Some(count) = self.count_entries(&plan) {
             return Ok(count);
         }
@@ -80,23 +102,36 @@ impl Collection {
     /// Returns the number of entries of an index if these are the documents that match.
     pub(crate) fn count_entries(&self, plan: &Plan) -> Option<u64> {
         let AccessPath::Index(access) = &plan.access else { return None };
-        let index = self.indexes.get(access.index).filter(|_| access.exact)?;
+        let index = self.index(access.index).filter(|_| access.exact)?;
         Some(access.ranges.iter().map(|range| range.entries(index).count() as u64).sum())
     }
 
     /// Returns the plan that [`Self::find`] would use.
     pub fn explain(&self, filter: &Filter, sort: &SortOrder) -> Plan {
-        plan(self, filter, sort)
+        plan(self, filter, sort, Purpose::Explain)
     }
 
-    /// Returns the rows of the documents that match, in the order of the plan, at most `max`.
+    /// Returns the rows of the documents that match, for a write, in the order of the plan, at most `max`.
     pub(crate) fn matching(&self, filter: &Filter, max: usize) -> Result<Vec<RowIndex>> {
         let options = FindOptions { limit: u64::try_from(max).ok(), ..FindOptions::default() };
         self.find_slots(filter, &options)
     }
 
+    /// Returns the rows of the documents that a write changes: the same ones in the same order, whatever has been built for
+    /// queries.
     pub(crate) fn find_slots(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<RowIndex>> {
-        self.find_by_plan(&plan(self, filter, &options.sort), filter, options, &VisitCounts::default())
+        let all = options.limit.is_none_or(|limit| limit == u64::MAX);
+        let plan = plan(self, filter, &options.sort, Purpose::Write { all });
+        let counts = VisitCounts::default();
+        if !options.sort.is_empty() || !plan.uses(IndexId::OfId) {
+            return self.find_by_plan(&plan, filter, options, &counts);
+        }
+        // those that a scan finds first
+        let mut slots = self.find_by_plan(&plan, filter, &FindOptions::default(), &counts)?;
+        slots.sort_unstable();
+        slots
+            .truncate(options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)));
+        Ok(slots)
     }
 
     /// Returns the rows that [`Self::find`] returns, and counts what is looked at.
@@ -113,12 +148,18 @@ impl Collection {
             return Ok(Vec::new());
         }
         if !plan.sorted {
-            let found = self.find_sorted(plan, filter, &options.sort, (skip, limit), counts);
+            let found = self.find_sorted(plan, filter, options, (skip, limit), counts);
             filter.check()?;
             return found;
         }
+        let clipped = options.bounds.as_ref().and_then(|bounds| self.clipped(plan, bounds));
+        let checked = options.bounds.as_ref().filter(|_| clipped.is_none());
+        let plan = clipped.as_ref().unwrap_or(plan);
         let (mut passed, mut slots) = (0, Vec::new());
-        self.visit(plan, filter, counts, |slot, _| {
+        self.visit(plan, filter, counts, |slot, doc| {
+            if checked.is_some_and(|bounds| !bounds.contain(doc)) {
+                return ControlFlow::Continue(());
+            }
             passed += 1;
             if passed > skip {
                 slots.push(slot);
@@ -134,7 +175,7 @@ impl Collection {
         &self,
         plan: &Plan,
         filter: &Filter,
-        sort: &SortOrder,
+        options: &FindOptions,
         (skip, limit): (usize, usize),
         counts: &VisitCounts,
     ) -> Result<Vec<RowIndex>> {
@@ -144,10 +185,13 @@ impl Collection {
         let mut bytes = 0;
         let mut error = None;
         self.visit(plan, filter, counts, |slot, doc| {
-            let key = sort.key(doc);
+            if options.bounds.as_ref().is_some_and(|bounds| !bounds.contain(doc)) {
+                return ControlFlow::Continue(());
+            }
+            let key = options.sort.key(doc);
             bytes += SORT_ENTRY_BYTES + key.heap_bytes();
             found.push((key, slot));
-            if found.len() >= trim_at {
+            if found.len() >= trim_at || (found.len() > wanted && bytes > self.limits.sort_bytes_max) {
                 found.select_nth_unstable(wanted);
                 found.truncate(wanted);
                 bytes = found.iter().map(|(k, _)| SORT_ENTRY_BYTES + k.heap_bytes()).sum();
@@ -171,6 +215,24 @@ impl Collection {
         // documents with equal keys stay in order of insertion
         found.sort_unstable();
         Ok(found.into_iter().map(|(_, slot)| slot).skip(skip).take(limit).collect())
+    }
+
+    /// Returns the plan that reads an index within bounds in its order; `None` if the plan does not read this index, or the index
+    /// orders a document otherwise than the bounds do.
+    fn clipped(&self, plan: &Plan, bounds: &IndexBounds) -> Option<Plan> {
+        let AccessPath::Index(access) = &plan.access else { return None };
+        let index = self.index(access.index)?;
+        let in_order = index.hashed.is_none() && index.wildcard.is_none() && !index.multikey();
+        let same =
+            *index.fields == *bounds.order.fields && index.collation.as_ref() == bounds.order.collation();
+        if !in_order || !same {
+            return None;
+        }
+        let mut clipped = plan.clone();
+        if let AccessPath::Index(access) = &mut clipped.access {
+            access.ranges.iter_mut().for_each(|range| range.clip(bounds.low.as_ref(), bounds.high.as_ref()));
+        }
+        Some(clipped)
     }
 
     /// Calls `each` once for every document that matches, until it breaks.
@@ -222,7 +284,7 @@ impl Collection {
                 keys.iter().filter_map(|key| self.slot(key)).try_for_each(|slot| entry(slot, false))
             }
             AccessPath::Index(access) => {
-                let Some(index) = self.indexes.get(access.index) else { return ControlFlow::Continue(()) };
+                let Some(index) = self.index(access.index) else { return ControlFlow::Continue(()) };
                 let multikey = index.multikey();
                 let mut each = |(_, slot): &(Key, RowIndex)| entry(*slot, multikey);
                 match access.reverse {

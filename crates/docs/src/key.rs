@@ -14,6 +14,7 @@ use std::fmt;
 use smallvec::SmallVec;
 use tidemill_types::Value;
 
+use crate::collation::Collation;
 use crate::decimal;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::raw::{OwnedRawValue, RawValue, elements, le_i32, tag};
@@ -41,6 +42,22 @@ impl Key {
         Ok(Self::of(&Value::from_bson(raw.as_raw_bson_ref())))
     }
 
+    /// Returns the key of a value that owns its bytes, with strings in the order of a collation. Errors: as [`Self::of_bson`].
+    pub fn of_bson_by(value: &bson::Bson, collation: Option<&Collation>) -> Result<Self> {
+        let Some(collation) = collation else { return Self::of_bson(value) };
+        let raw = bson::RawBson::try_from(value.clone())
+            .map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?;
+        Ok(Self::of_by(&Value::from_bson(raw.as_raw_bson_ref()), Some(collation)))
+    }
+
+    /// Returns the key of a value, with strings in the order of a collation; a missing value has the key of null.
+    pub fn of_by(value: &Value<'_>, collation: Option<&Collation>) -> Self {
+        match collation {
+            None => Self::of(value),
+            collation => Self::of_raw_by(OwnedRawValue::from_value(value).as_raw(), collation),
+        }
+    }
+
     /// Returns the key of a value; a missing value has the key of null.
     pub fn of(value: &Value<'_>) -> Self {
         let mut buf = KeyBuf::new();
@@ -61,6 +78,12 @@ impl Key {
     pub(crate) fn of_raw(raw: RawValue<'_>) -> Self {
         let mut buf = KeyBuf::new();
         put(&mut buf, raw);
+        Self(buf)
+    }
+
+    pub(crate) fn of_raw_by(raw: RawValue<'_>, collation: Option<&Collation>) -> Self {
+        let mut buf = KeyBuf::new();
+        put_by(&mut buf, raw, collation);
         Self(buf)
     }
 
@@ -108,26 +131,45 @@ pub(crate) fn rank(tag: u8) -> u8 {
 
 /// Appends the key of `raw`.
 pub(crate) fn put(buf: &mut KeyBuf, raw: RawValue<'_>) {
+    put_by(buf, raw, None);
+}
+
+/// Appends the key of `raw`, with strings in the order of a collation.
+#[inline]
+pub(crate) fn put_by(buf: &mut KeyBuf, raw: RawValue<'_>, collation: Option<&Collation>) {
     buf.push(rank(raw.tag));
-    put_payload(buf, raw);
+    put_payload(buf, raw, collation);
 }
 
 /// Appends the key of `raw` for a descending field: every byte is inverted.
-pub(crate) fn put_descending(buf: &mut KeyBuf, raw: RawValue<'_>) {
+pub(crate) fn put_descending(buf: &mut KeyBuf, raw: RawValue<'_>, collation: Option<&Collation>) {
     let start = buf.len();
-    put(buf, raw);
+    put_by(buf, raw, collation);
     buf[start..].iter_mut().for_each(|b| *b = !*b);
 }
 
-fn put_payload(buf: &mut KeyBuf, raw: RawValue<'_>) {
+/// Returns whether the key of a value depends on the collation.
+pub(crate) fn has_strings(raw: RawValue<'_>) -> bool {
+    match raw.tag {
+        tag::STRING | tag::SYMBOL => true,
+        tag::DOCUMENT | tag::ARRAY => elements(raw.bytes).any(|e| has_strings(e.value)),
+        _ => false,
+    }
+}
+
+fn put_payload(buf: &mut KeyBuf, raw: RawValue<'_>, collation: Option<&Collation>) {
     match raw.tag {
         tag::INT32 => put_integer(buf, raw.i32().into()),
         tag::INT64 => put_integer(buf, raw.i64()),
         tag::DOUBLE => put_double(buf, raw.f64()),
         tag::DECIMAL => put_decimal(buf, raw),
-        tag::STRING | tag::SYMBOL | tag::CODE => put_text(buf, raw.text_bytes()),
-        tag::DOCUMENT => put_elements(buf, raw.bytes, true),
-        tag::ARRAY => put_elements(buf, raw.bytes, false),
+        tag::STRING | tag::SYMBOL => match collation {
+            None => put_text(buf, raw.text_bytes()),
+            Some(collation) => put_text(buf, &collation.sort_key(raw.text_bytes())),
+        },
+        tag::CODE => put_text(buf, raw.text_bytes()),
+        tag::DOCUMENT => put_elements(buf, raw.bytes, true, collation),
+        tag::ARRAY => put_elements(buf, raw.bytes, false, collation),
         // length, then subtype, then contents, as MongoDB orders them
         tag::BINARY => {
             let len = le_i32(raw.bytes).unwrap_or_default();
@@ -152,7 +194,7 @@ fn put_code_with_scope(buf: &mut KeyBuf, bytes: &[u8]) {
     let code_len = le_i32(bytes.get(4..).unwrap_or_default()).unwrap_or_default();
     let end = 8 + usize::try_from(code_len).unwrap_or_default();
     put_text(buf, bytes.get(8..end.saturating_sub(1)).unwrap_or_default());
-    put_elements(buf, bytes.get(end..).unwrap_or_default(), true);
+    put_elements(buf, bytes.get(end..).unwrap_or_default(), true, None);
 }
 
 /// Appends the contents, with a NUL inside escaped as `00 FF`, then `00 01`. A shorter string comes first,
@@ -169,13 +211,13 @@ fn put_text(buf: &mut KeyBuf, text: &[u8]) {
 }
 
 /// Appends elements in the order in which MongoDB compares them: type, then name, then value.
-fn put_elements(buf: &mut KeyBuf, doc: &[u8], with_names: bool) {
+fn put_elements(buf: &mut KeyBuf, doc: &[u8], with_names: bool, collation: Option<&Collation>) {
     for e in elements(doc) {
         buf.push(rank(e.value.tag));
         if with_names {
             put_text(buf, e.name);
         }
-        put_payload(buf, e.value);
+        put_payload(buf, e.value, collation);
     }
     buf.push(0);
 }

@@ -7,6 +7,7 @@
 
 mod changes;
 mod checkpoint;
+mod collation;
 mod collection;
 mod command;
 mod decimal;
@@ -39,13 +40,14 @@ mod update;
 mod validate;
 
 pub use changes::{ChangeKind, DocumentChange, WriteTimes};
+pub use collation::Collation;
 pub use collection::Collection;
 pub use command::{Command, CommandOutcome, DocumentError, Modification};
 pub use diff::UpdateDescription;
 pub use error::{DocsError, DuplicateKey, ErrorCode, ErrorDetails, Result};
 pub use expression::{EvalValue, Expression, Variables};
 pub use filter::Filter;
-pub use find::FindOptions;
+pub use find::{FindOptions, IndexBounds};
 pub use key::Key;
 pub use limits::Limits;
 pub use path::{Path, get_path};

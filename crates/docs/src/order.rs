@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::key::{KeyBuf, put, rank};
+use crate::collation::Collation;
+use crate::key::{Key, KeyBuf, put, rank};
 use crate::raw::{RawValue, elements, tag};
 
 /// Compares any two values; equivalent to comparing their keys.
@@ -13,6 +14,21 @@ pub(crate) fn compare(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
 /// Returns whether two values are equal; numbers of different types are if they are numerically equal.
 pub(crate) fn equal(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     (a.tag == b.tag && a.bytes == b.bytes) || compare(a, b) == Ordering::Equal
+}
+
+/// Compares any two values, with strings in the order of a collation.
+pub(crate) fn compare_by(a: RawValue<'_>, b: RawValue<'_>, collation: Option<&Collation>) -> Ordering {
+    match collation {
+        Some(_) if rank(a.tag) == rank(b.tag) => {
+            Key::of_raw_by(a, collation).cmp(&Key::of_raw_by(b, collation))
+        }
+        _ => compare(a, b),
+    }
+}
+
+/// Returns whether two values are equal by a collation.
+pub(crate) fn equal_by(a: RawValue<'_>, b: RawValue<'_>, collation: Option<&Collation>) -> bool {
+    equal(a, b) || (collation.is_some() && compare_by(a, b, collation) == Ordering::Equal)
 }
 
 /// Compares two values of one rank.

@@ -2,12 +2,13 @@
 
 use bson::raw::RawDocument;
 
+use crate::collation::Collation;
 use crate::direction::Direction;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::key::{Key, KeyBuf, put, put_descending};
+use crate::key::{Key, KeyBuf, put_by, put_descending};
 use crate::limits::INDEX_FIELDS_MAX;
-use crate::order::compare;
+use crate::order::compare_by;
 use crate::path::Path;
 use crate::path_values::key_values;
 use crate::raw::{RawValue, elements};
@@ -19,6 +20,8 @@ use crate::raw::{RawValue, elements};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SortOrder {
     pub(crate) fields: Vec<(Path, Direction)>,
+    /// Order of strings; that of their bytes if `None`.
+    pub(crate) collation: Option<Collation>,
 }
 
 impl SortOrder {
@@ -37,7 +40,7 @@ impl SortOrder {
                 fields.len()
             )));
         }
-        Ok(Self { fields })
+        Ok(Self { fields, collation: None })
     }
 
     /// Returns whether these are the fields of the order, one after the other.
@@ -51,6 +54,17 @@ impl SortOrder {
         self
     }
 
+    /// Returns this order with strings in the order of a collation.
+    pub fn with_collation(mut self, collation: Option<Collation>) -> Self {
+        self.collation = collation;
+        self
+    }
+
+    /// Returns the collation.
+    pub fn collation(&self) -> Option<&Collation> {
+        self.collation.as_ref()
+    }
+
     /// Returns whether no order is required.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
@@ -59,18 +73,19 @@ impl SortOrder {
     /// Returns the key that `doc` sorts by.
     pub fn key(&self, doc: &[u8]) -> Key {
         let mut buf = KeyBuf::new();
+        let collation = self.collation.as_ref();
         for (path, direction) in &self.fields {
             let values = key_values(doc, path);
             let pick = |less: bool| {
                 values
                     .iter()
                     .copied()
-                    .reduce(|a, b| if compare(b, a).is_lt() == less { b } else { a })
+                    .reduce(|a, b| if compare_by(b, a, collation).is_lt() == less { b } else { a })
                     .unwrap_or(RawValue::NULL)
             };
             match direction {
-                Direction::Ascending => put(&mut buf, pick(true)),
-                Direction::Descending => put_descending(&mut buf, pick(false)),
+                Direction::Ascending => put_by(&mut buf, pick(true), collation),
+                Direction::Descending => put_descending(&mut buf, pick(false), collation),
             }
         }
         Key(buf)

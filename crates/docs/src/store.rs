@@ -23,6 +23,8 @@ pub struct Store {
     limits: Arc<Limits>,
     usage: Arc<MemoryUsage>,
     pub(crate) changes: Arc<ChangeRecorder>,
+    /// Whether this is the store of a transaction.
+    is_fork: bool,
 }
 
 /// The documents of a store at one point in time, for readers of any thread. The store goes on meanwhile.
@@ -70,6 +72,11 @@ impl StoreSnapshot {
         self.bytes
     }
 
+    /// Returns the bytes of what the store has built for queries; see [`Store::derived_bytes`].
+    pub fn derived_bytes(&self) -> u64 {
+        self.usage.derived_total()
+    }
+
     /// Returns how many bytes of documents, with their rows, the store has replaced or deleted since. The
     /// snapshot alone keeps at most these, and its own pages: rows (64 bytes for each of its documents), the
     /// hash table (16) and index entries, as far as they have changed.
@@ -88,6 +95,7 @@ impl Store {
             limits: Arc::new(limits),
             usage: Arc::default(),
             changes: Arc::new(changes),
+            is_fork: false,
         }
     }
 
@@ -101,6 +109,7 @@ impl Store {
             limits: snapshot.limits.clone(),
             usage: Arc::new(usage),
             changes: Arc::new(ChangeRecorder::collecting()),
+            is_fork: true,
         }
     }
 
@@ -138,7 +147,12 @@ impl Store {
         self.usage.superseded.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_usage(&mut self, bytes: u64, superseded: u64) {
+    pub(crate) fn derived(&self) -> u64 {
+        self.usage.derived.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_usage(&mut self, bytes: u64, superseded: u64, derived: u64) {
+        self.usage.derived.store(derived, Ordering::Relaxed);
         self.usage.bytes.store(bytes, Ordering::Relaxed);
         self.usage.superseded.store(superseded, Ordering::Relaxed);
     }
@@ -223,6 +237,7 @@ impl Store {
         };
         gone.note_dropped();
         gone.release_all();
+        gone.release_id_order();
         true
     }
 
@@ -262,13 +277,34 @@ impl Store {
 
     /// Returns the collection `name` mutably.
     pub fn collection_mut(&mut self, name: &str) -> Option<&mut Collection> {
+        if self.usage.total() > self.limits.store_bytes_max {
+            self.give_up_id_orders();
+        }
         let collection = self.collections.get_mut(name).map(Arc::make_mut)?;
         // the collection of a fork still belongs to the store of the snapshot
         if !Arc::ptr_eq(&collection.changes, &self.changes) {
-            collection.changes = self.changes.clone();
-            collection.usage = self.usage.clone();
+            collection.adopt(&self.changes, &self.usage);
+        } else if !self.is_fork {
+            collection.prepare_id_order();
         }
         Some(collection)
+    }
+
+    /// Makes room for documents.
+    fn give_up_id_orders(&mut self) {
+        let names: Vec<Arc<str>> = self
+            .collections
+            .iter()
+            .filter(|(_, c)| c.id_order.index().is_some())
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in names {
+            if let Some(collection) = self.collections.get_mut(&name).map(Arc::make_mut)
+                && Arc::ptr_eq(&collection.changes, &self.changes)
+            {
+                collection.give_up_id_order();
+            }
+        }
     }
 
     /// Returns the collection `name` mutably. Errors: `NamespaceNotFound`, with the name that may have been
@@ -292,6 +328,12 @@ impl Store {
     /// Returns the bytes that count against `store_bytes_max`: documents, their rows and index entries.
     pub fn bytes(&self) -> u64 {
         self.usage.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of what the store has built for queries: the order of `_id`s. It has them only as far as
+    /// `store_bytes_max` leaves room.
+    pub fn derived_bytes(&self) -> u64 {
+        self.usage.derived_total()
     }
 
     /// Returns the limits of the store.

@@ -130,6 +130,7 @@ pub struct Savepoint {
     collections: Collections,
     bytes: u64,
     superseded: u64,
+    derived: u64,
     collected: usize,
     /// For each write what [`crate::changes::ChangeRecorder::last`] was.
     last: Vec<u64>,
@@ -181,6 +182,7 @@ impl Store {
             collections: self.collections.clone(),
             bytes: self.bytes(),
             superseded: self.superseded(),
+            derived: self.derived(),
             collected: self.changes.collected(),
             last: Vec::new(),
         }
@@ -193,7 +195,7 @@ impl Store {
 
     fn roll_back(&mut self, to: &Savepoint, writes: &TransactionWrites) {
         self.collections = to.collections.clone();
-        self.set_usage(to.bytes, to.superseded);
+        self.set_usage(to.bytes, to.superseded, to.derived);
         self.changes.truncate(to.collected);
         for (write, last) in writes.0.iter().zip(&to.last) {
             self.changes.set_last(&write.collection, &write.key, *last);

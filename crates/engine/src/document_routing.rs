@@ -4,7 +4,8 @@ use bson::RawBsonRef;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use tidemill_docs::{
-    CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification, SortOrder, get_path,
+    Collation, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification,
+    SortOrder, get_path,
 };
 use tidemill_types::{PartitionId, Result, Value};
 
@@ -34,6 +35,27 @@ pub fn route_to_all(core: &Core, command: &Command) -> Vec<RoutedCommand> {
 ///
 /// Errors: `NotFound` for an unknown collection, `Invalid` for documents and filters that are none.
 pub fn route(core: &Core, documents: &DocumentSnapshot, command: Command) -> Result<Vec<RoutedCommand>> {
+    let collation = collation_of(documents, &command)?;
+    route_by(core, documents, command, collation.as_ref())
+}
+
+/// Returns the collation of a command: its own, or that of its collection.
+///
+/// Errors: `Invalid` if it is none.
+pub fn collation_of(documents: &DocumentSnapshot, command: &Command) -> Result<Option<Collation>> {
+    match command {
+        Command::Collated { collation, .. } => Ok(Collation::parse(collation.as_raw())?),
+        Command::Unvalidated(inner) => collation_of(documents, inner),
+        other => Ok(documents.collation(other.collection()).ok().flatten().cloned()),
+    }
+}
+
+fn route_by(
+    core: &Core,
+    documents: &DocumentSnapshot,
+    command: Command,
+    collation: Option<&Collation>,
+) -> Result<Vec<RoutedCommand>> {
     let Some(spec) = collection_spec_of(documents, &command)? else {
         return Ok(route_to_all(core, &command));
     };
@@ -43,7 +65,7 @@ pub fn route(core: &Core, documents: &DocumentSnapshot, command: Command) -> Res
         }
         // documents that match may be in all partitions; if there are none, one partition inserts
         Command::Update { multi: true, upsert: true, .. } if !spec.replicated => {
-            match first_match(documents, spec, &command)? {
+            match first_match(documents, spec, &command, collation)? {
                 Some(_) => Ok(route_to_all(core, &without_upsert(command))),
                 None => route_upsert(core, spec, command),
             }
@@ -51,11 +73,18 @@ pub fn route(core: &Core, documents: &DocumentSnapshot, command: Command) -> Res
         Command::Update { multi: false, .. }
         | Command::Replace { .. }
         | Command::Delete { multi: false, .. }
-        | Command::FindAndModify { .. } => route_single(core, documents, spec, command),
+        | Command::FindAndModify { .. } => route_single(core, documents, spec, command, collation),
         Command::Unvalidated(inner) => {
-            let mut routed = route(core, documents, *inner)?;
+            let mut routed = route_by(core, documents, *inner, collation)?;
             for one in &mut routed {
                 one.command = one.command.clone().without_validation();
+            }
+            Ok(routed)
+        }
+        Command::Collated { collation: own, command } => {
+            let mut routed = route_by(core, documents, *command, collation)?;
+            for one in &mut routed {
+                one.command = one.command.clone().with_collation(Some(own.clone()));
             }
             Ok(routed)
         }
@@ -101,6 +130,7 @@ fn route_single(
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
     command: Command,
+    collation: Option<&Collation>,
 ) -> Result<Vec<RoutedCommand>> {
     // a replacement gets its `_id` here, so that it is the same in every partition, and the key of its entity
     let mut needs_id = matches!(
@@ -114,15 +144,15 @@ fn route_single(
         needs_id = false;
     }
     if spec.replicated {
-        return Ok(match needs_id && first_match(documents, spec, &command)?.is_none() {
+        return Ok(match needs_id && first_match(documents, spec, &command, collation)?.is_none() {
             true => route_to_all(core, &with_id_of_filter(core, command)?),
             false => route_to_all(core, &command),
         });
     }
-    if !needs_id && let Some(partition) = determined_partition(core, documents, spec, &command)? {
+    if !needs_id && let Some(partition) = determined_partition(core, documents, spec, &command, collation)? {
         return Ok(to_one(partition, command));
     }
-    match first_match(documents, spec, &command)? {
+    match first_match(documents, spec, &command, collation)? {
         // the document that it inserts may belong to another partition
         Some(partition) => Ok(to_one(partition, without_upsert(command))),
         None => route_upsert(core, spec, command),
@@ -177,6 +207,7 @@ fn determined_partition(
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
     command: &Command,
+    collation: Option<&Collation>,
 ) -> Result<Option<PartitionId>> {
     if spec.gathered {
         // until it has all documents, the others may have one that matches
@@ -188,6 +219,11 @@ fn determined_partition(
     let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
     let value = filter.get(spec.shard_key.as_deref().unwrap_or("_id")).ok().flatten();
     let value = value.filter(|v| !matches!(v, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_)));
+    // a string may equal others, which other partitions have
+    let value = value.filter(|v| {
+        collation.is_none()
+            || !matches!(v, RawBsonRef::String(_) | RawBsonRef::Symbol(_) | RawBsonRef::Array(_))
+    });
     Ok(value.map(|value| core.partition_of_value(&Value::from_bson(value))))
 }
 
@@ -196,12 +232,14 @@ fn first_match(
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
     command: &Command,
+    collation: Option<&Collation>,
 ) -> Result<Option<PartitionId>> {
     let Some(filter) = filter_of(command) else { return Ok(None) };
-    let filter = Filter::parse(RawDocument::from_bytes(filter).map_err(bad_bson)?)?;
+    let filter = Filter::parse_by(RawDocument::from_bytes(filter).map_err(bad_bson)?, collation)?;
     let sort = match command {
         Command::FindAndModify { sort: Some(sort), .. } => {
             SortOrder::parse(RawDocument::from_bytes(sort).map_err(bad_bson)?)?
+                .with_collation(collation.cloned())
         }
         _ => SortOrder::default(),
     };

@@ -2,7 +2,7 @@
 
 use bson::raw::RawDocument;
 use tidemill_docs::{
-    Collection, CollectionSpec, DocBytes, Filter, FindOptions, Key, StoreSnapshot, get_path,
+    Collation, Collection, CollectionSpec, DocBytes, Filter, FindOptions, Key, StoreSnapshot, get_path,
 };
 use tidemill_types::{Error, Offset, Result, Value, did_you_mean};
 
@@ -109,7 +109,15 @@ impl DocumentSnapshot {
         Ok(None)
     }
 
-    /// Returns the documents that match `filter`, over all partitions.
+    /// Returns the collation of a collection.
+    ///
+    /// Errors: `NotFound` for an unknown collection.
+    pub fn collation(&self, name: &str) -> Result<Option<&Collation>> {
+        self.spec(name)?;
+        Ok(self.store(0).collection(name).and_then(Collection::collation))
+    }
+
+    /// Returns the documents that match `filter`, over all partitions, with strings compared by the collation of the collection.
     ///
     /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter, sort or projection.
     pub fn find(
@@ -118,8 +126,12 @@ impl DocumentSnapshot {
         filter: &RawDocument,
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
-        self.spec(collection)?;
-        self.find_parsed(collection, &Filter::parse(filter)?, options)
+        let collation = self.collation(collection)?;
+        let mut options = options.clone();
+        if options.sort.collation().is_none() {
+            options.sort = options.sort.with_collation(collation.cloned());
+        }
+        self.find_parsed(collection, &Filter::parse_by(filter, collation)?, &options)
     }
 
     /// Returns the documents that match, over all partitions.
@@ -138,12 +150,13 @@ impl DocumentSnapshot {
                 .collection(collection)
                 .map_or(Ok(Vec::new()), |c| c.find(filter, options))?);
         }
-        // every partition returns its first skip + limit documents; the merged result is sorted and cut again
+        // every partition returns its first skip + limit documents in order; these runs are merged and cut
         let wide = FindOptions {
             sort: options.sort.clone(),
             projection: None,
             skip: 0,
             limit: options.limit.map(|l| l.saturating_add(options.skip)),
+            bounds: options.bounds.clone(),
         };
         let mut documents = Vec::new();
         for (_, part) in self.parts(collection) {
@@ -156,17 +169,27 @@ impl DocumentSnapshot {
     ///
     /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter.
     pub fn count(&self, collection: &str, filter: &RawDocument) -> Result<u64> {
+        let filter = Filter::parse_by(filter, self.collation(collection)?)?;
+        self.count_parsed(collection, &filter)
+    }
+
+    /// Returns the number of documents that match, over all partitions.
+    ///
+    /// Errors: `NotFound` for an unknown collection; those of expressions in the filter.
+    pub fn count_parsed(&self, collection: &str, filter: &Filter) -> Result<u64> {
         let places = self.places(self.spec(collection)?);
-        let filter = Filter::parse(filter)?;
-        let counts = self.parts(collection).take(places).map(|(_, part)| part.count(&filter));
+        let counts = self.parts(collection).take(places).map(|(_, part)| part.count(filter));
         Ok(counts.sum::<tidemill_docs::Result<u64>>()?)
     }
 }
 
-/// Sorts, cuts and projects the documents found in several partitions.
+/// Merges, cuts and projects the documents found in several partitions.
 fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
     if !options.sort.is_empty() {
-        documents.sort_by_cached_key(|doc| options.sort.key(doc));
+        let mut keyed: Vec<_> = documents.into_iter().map(|doc| (options.sort.key(&doc), doc)).collect();
+        // a stable sort recognizes the sorted runs of the partitions and merges them
+        keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+        documents = keyed.into_iter().map(|(_, doc)| doc).collect();
     }
     let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
     let limit = options.limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(usize::MAX);

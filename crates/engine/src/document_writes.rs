@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, Modification};
+use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Result};
 
 use crate::commit::SessionWrite;
 use crate::core::Core;
-use crate::document_routing::{RoutedCommand, collection_spec_of, merge_outcomes, route, route_to_all};
+use crate::document_routing::{
+    RoutedCommand, collation_of, collection_spec_of, merge_outcomes, route, route_to_all,
+};
 use crate::document_snapshot::DocumentSnapshot;
 use crate::documents::{PendingReplies, bad_bson};
 use crate::entry::Entry;
@@ -172,7 +174,9 @@ impl Search {
         for _ in 1..SEARCH_ATTEMPTS_MAX {
             // the document that was found may have been changed by another writer before the command
             let documents = DocumentSnapshot::now(core);
-            if !self.upserts && documents.find(self.command.collection(), filter, &first)?.is_empty() {
+            let parsed = Filter::parse_by(filter, collation_of(&documents, &self.command)?.as_ref())?;
+            if !self.upserts && documents.find_parsed(self.command.collection(), &parsed, &first)?.is_empty()
+            {
                 return Ok(CommandOutcome::default());
             }
             let routed = route(core, &documents, self.command.clone())?;
@@ -198,7 +202,7 @@ fn searched(command: &Command) -> Option<(&DocBytes, bool)> {
         Command::FindAndModify { filter, upsert, change, .. } => {
             Some((filter, *upsert && *change != Modification::Remove))
         }
-        Command::Unvalidated(inner) => searched(inner),
+        Command::Unvalidated(inner) | Command::Collated { command: inner, .. } => searched(inner),
         _ => None,
     }
 }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use bson::RawDocument;
 use parking_lot::Mutex;
 use tidemill_docs::{
-    Collection, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, ViewSpec,
+    Collation, Collection, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, ViewSpec,
 };
 use tidemill_engine::{CollectionInfo, DocumentSnapshot, Durability, Engine, SessionWrite, Transaction};
 use tidemill_types::{Result, Value};
@@ -66,14 +65,21 @@ impl Documents {
     /// Returns the document with that `_id`.
     pub fn find_one(&self, collection: &str, id: &Value<'_>) -> Option<DocBytes> {
         match (&self.transaction, &self.moment) {
+            // a string may equal others, which a query finds
+            (Some(_), _) | (None, Some(_)) if self.engine.collation(collection).is_some() => None,
             (Some(transaction), _) => transaction.lock().documents().get(collection, id).cloned(),
             (None, Some(moment)) => moment.get(collection, id).cloned(),
             (None, None) => self.engine.collection(collection).find_one(id),
         }
     }
 
-    pub fn count_documents(&self, collection: &str, filter: &RawDocument) -> Result<u64> {
-        self.snapshot().count(collection, filter)
+    pub fn count_parsed(&self, collection: &str, filter: &Filter) -> Result<u64> {
+        self.snapshot().count_parsed(collection, filter)
+    }
+
+    /// Returns the collation of a collection; `None` for the order of bytes.
+    pub fn collation(&self, name: &str) -> Option<Collation> {
+        self.engine.collation(name)
     }
 
     /// Returns the definition of a collection, also of one that was created after the transaction began.

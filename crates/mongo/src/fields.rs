@@ -180,23 +180,6 @@ impl<'r> Call<'r> {
             Some(_) => Err(CommandError::not_supported(format!("`{}.{field}`", self.name))),
         }
     }
-
-    /// Refuses a collation other than the simple one.
-    pub fn refuse_collation(&self) -> Result<()> {
-        match self.document("collation")? {
-            None => Ok(()),
-            Some(collation) => refuse_collation(collation),
-        }
-    }
-}
-
-/// Refuses a collation other than the simple one.
-pub(crate) fn refuse_collation(collation: &RawDocument) -> Result<()> {
-    match collation.get("locale")? {
-        Some(RawBsonRef::String("simple")) => Ok(()),
-        _ if collation.is_empty() => Ok(()),
-        _ => Err(CommandError::not_supported("a collation other than {locale: 'simple'}")),
-    }
 }
 
 /// Returns a number of any type that is whole.

@@ -25,6 +25,7 @@ impl Collection {
             validation_action: change.validation_action.unwrap_or(old.validation_action),
             capped: change.capped.or(old.capped),
             view: change.view.clone().or_else(|| old.view.clone()),
+            collation: old.collation.clone(),
         };
         options.check(!self.indexes.is_empty())?;
         let validator = Validator::new(&options)?;

@@ -6,7 +6,7 @@ use tidemill_types::did_you_mean;
 
 use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::index::{Index, IndexKeys};
+use crate::index::{Index, IndexId, IndexKeys};
 use crate::rows::RowIndex;
 use crate::spec::IndexSpec;
 
@@ -110,6 +110,14 @@ impl Collection {
         Ok(None)
     }
 
+    /// Returns an index.
+    pub(crate) fn index(&self, id: IndexId) -> Option<&Index> {
+        match id {
+            IndexId::OfId => self.id_order.index(),
+            IndexId::Secondary(at) => self.indexes.get(at),
+        }
+    }
+
     /// Returns the number of entries of an index; `None` if there is none of that name.
     pub fn index_entries(&self, name: &str) -> Option<u64> {
         self.indexes.iter().find(|index| index.spec.name == name).map(|index| index.entries.len() as u64)
@@ -133,6 +141,7 @@ impl Collection {
                 Err(error) => wrong.push(error.to_string()),
             }
         }
+        wrong.extend(self.check_id_order());
         wrong
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Documents are in rows that grow only at the end, so a scan returns them in order of insertion, also after
 //! loading a checkpoint. A hash table maps an `_id` to its row. Rows of deleted documents stay empty until
-//! they are at least half of all rows, and not few; then the rows are compacted, in order.
+//! they are at least half of all rows, and not few; then the rows are compacted, in order. Queries that need the
+//! order of the `_id`s make the collection build an index of it.
 //!
 //! Rows, hash table and indexes are persistent: a clone of a collection shares them, and a change copies only
 //! the pages that it touches. So a [`crate::StoreSnapshot`] stays as it is while the owner goes on
@@ -10,6 +11,7 @@
 
 mod change;
 mod definition;
+mod id_order;
 mod indexes;
 mod validation;
 
@@ -21,6 +23,7 @@ use tidemill_types::Value;
 
 use crate::DocBytes;
 use crate::changes::{ChangeKind, ChangeRecorder, DocumentChange};
+use crate::collation::Collation;
 use crate::error::{DocsError, DuplicateKey, ErrorCode, Result};
 use crate::index::{Index, IndexKeys};
 use crate::key::Key;
@@ -31,6 +34,7 @@ use crate::rows::{RowIndex, Rows};
 use crate::spec::CollectionSpec;
 use crate::validate::check;
 pub(crate) use change::with_id_first;
+use id_order::IdOrder;
 use validation::Validator;
 
 /// Bytes charged for a document besides its own: its row, with the key of its `_id`, and its entry in the hash
@@ -47,6 +51,10 @@ pub(crate) struct MemoryUsage {
     /// Bytes of all documents that were ever replaced or deleted, with their rows. A snapshot keeps those that
     /// were so after it was taken.
     pub superseded: AtomicU64,
+    /// Bytes charged for what queries have made the store build; given up before a write is refused.
+    pub derived: AtomicU64,
+    /// The same for what readers have built in their snapshots, and the store has not taken over.
+    pub derived_by_readers: AtomicU64,
 }
 
 /// The documents of one collection in one partition.
@@ -56,12 +64,14 @@ pub struct Collection {
     shard_key: Option<Arc<Path>>,
     pub(crate) rows: Rows,
     pub(crate) indexes: Vec<Index>,
+    pub(crate) id_order: IdOrder,
     /// Bytes of the documents, without rows and indexes.
     bytes: u64,
     pub(crate) limits: Arc<Limits>,
     pub(crate) usage: Arc<MemoryUsage>,
     pub(crate) changes: Arc<ChangeRecorder>,
     validator: Option<Arc<Validator>>,
+    collation: Option<Collation>,
     /// Whether the command that is applied asked for no validation.
     pub(crate) bypass_validation: bool,
 }
@@ -78,10 +88,12 @@ impl Collection {
         let shard_key = spec.shard_key.as_deref().filter(|k| *k != "_id").map(|k| Arc::new(Path::new(k)));
         Ok(Self {
             validator: Validator::new(&spec.options)?,
+            collation: spec.options.parsed_collation()?,
             spec: Arc::new(spec),
             shard_key,
             rows: Rows::new(),
             indexes: Vec::new(),
+            id_order: IdOrder::default(),
             bytes: 0,
             limits,
             usage,
@@ -93,6 +105,11 @@ impl Collection {
     /// Returns the definition, including indexes.
     pub fn spec(&self) -> &CollectionSpec {
         &self.spec
+    }
+
+    /// Returns the collation of operations that name none; `None` for the order of bytes.
+    pub fn collation(&self) -> Option<&Collation> {
+        self.collation.as_ref()
     }
 
     /// Returns the number of documents.
@@ -192,6 +209,7 @@ impl Collection {
         self.bytes += doc.len() as u64;
         self.note(ChangeKind::Insert, &key, None, Some(&doc));
         self.rows.push(key.clone(), doc);
+        self.add_to_id_order(slot);
         Ok(key)
     }
 
@@ -243,6 +261,7 @@ impl Collection {
         let gone = self.len() as u64;
         self.note_cleared();
         self.release_all();
+        self.drop_id_order();
         self.rows = Rows::new();
         self.bytes = 0;
         self.indexes.iter_mut().for_each(|index| *index = index.emptied());
@@ -276,6 +295,7 @@ impl Collection {
             index.remove(keys, slot);
         }
         let key = row.key.clone();
+        self.remove_from_id_order(slot);
         let doc = self.rows.take(slot);
         self.note(ChangeKind::Delete, &key, doc.as_ref(), None);
         let bytes = doc.as_ref().map_or(0, |d| d.len() as u64);
@@ -294,6 +314,7 @@ impl Collection {
         }
         let new = self.rows.compact();
         self.indexes.iter_mut().for_each(|index| index.renumber(&new));
+        self.renumber_id_order(&new);
     }
 
     #[inline]
@@ -326,6 +347,13 @@ impl Collection {
 
     fn release(&self, bytes: u64) {
         self.usage.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Makes the collection one of another store, which is charged for it from now on and notes its changes.
+    pub(crate) fn adopt(&mut self, changes: &Arc<ChangeRecorder>, usage: &Arc<MemoryUsage>) {
+        self.changes = changes.clone();
+        self.usage = usage.clone();
+        self.charge_id_order();
     }
 
     /// Counts a document of `bytes` that snapshots may still hold.

@@ -25,7 +25,7 @@ impl Validator {
         let refuses = options.validation_level != ValidationLevel::Off
             && options.validation_action == ValidationAction::Error;
         let Some(source) = options.validator.as_ref().filter(|_| refuses) else { return Ok(None) };
-        let filter = Filter::parse(source.as_raw())?;
+        let filter = Filter::parse_by(source.as_raw(), options.parsed_collation()?.as_ref())?;
         Ok(Some(Arc::new(Self { filter, source: source.bytes().clone(), level: options.validation_level })))
     }
 }

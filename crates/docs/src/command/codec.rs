@@ -4,6 +4,7 @@
 //! Documents are embedded as received, and are read without a copy.
 
 use bson::oid::ObjectId;
+use bson::raw::RawDocument;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,6 +13,7 @@ use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::raw::{OwnedRawValue, RawValue, close_document, elements, le_i32, put_element, tag};
+use crate::spec::BsonDocument;
 
 use super::{Command, Modification};
 
@@ -91,6 +93,11 @@ impl Command {
                 out.0 = inner[..inner.len().saturating_sub(1)].to_vec();
                 out.flag("unvalidated", true);
             }
+            Self::Collated { collation, command } => {
+                let inner = command.to_bytes()?;
+                out.0 = inner[..inner.len().saturating_sub(1)].to_vec();
+                out.doc("collation", collation.bytes())?;
+            }
         }
         let mut bytes = out.0;
         if bytes.len() >= COMMAND_BYTES_MAX {
@@ -119,6 +126,7 @@ impl Command {
         let op = fields.text("op")?;
         let collection = fields.text("c")?;
         let unvalidated = fields.take("unvalidated", tag::BOOL)?.is_some_and(|flag| flag.bytes == [1]);
+        let collation = fields.optional_doc("collation")?;
         let command = match op.as_str() {
             "insert" => Self::Insert { collection, ordered: fields.flag("ordered")?, docs: fields.docs()? },
             "update" => Self::Update {
@@ -171,8 +179,13 @@ impl Command {
             }
         };
         match fields.found.first() {
-            None if unvalidated => Ok(command.without_validation()),
-            None => Ok(command),
+            None => {
+                let collation = collation.as_deref().map(RawDocument::from_bytes).transpose();
+                let collation =
+                    collation.map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?;
+                let command = command.with_collation(collation.map(BsonDocument::new));
+                Ok(if unvalidated { command.without_validation() } else { command })
+            }
             Some((name, _)) => Err(DocsError::parse(format!(
                 "document command {op}: unknown field {:?}: was it written by a newer version?",
                 String::from_utf8_lossy(name)

@@ -8,6 +8,7 @@ use bson::raw::RawDocument;
 use tidemill_types::Timestamp;
 
 use crate::DocBytes;
+use crate::collation::Collation;
 use crate::collection::{Collection, with_id_first};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
@@ -16,7 +17,7 @@ use crate::key::Key;
 use crate::raw::{OwnedRawValue, elements, field};
 use crate::rows::RowIndex;
 use crate::sort::SortOrder;
-use crate::spec::{CollectionChange, CollectionSpec, IndexSpec};
+use crate::spec::{BsonDocument, CollectionChange, CollectionSpec, IndexSpec};
 use crate::store::Store;
 use crate::update::Update;
 use upsert::{upsert_replaced, upsert_updated};
@@ -135,6 +136,13 @@ pub enum Command {
     },
     /// A command that writes documents without validation.
     Unvalidated(Box<Command>),
+    /// A command that compares strings by this collation instead of that of its collection.
+    Collated {
+        /// MongoDB's document; that of the simple collation compares bytes.
+        collation: BsonDocument,
+        /// A command that finds documents.
+        command: Box<Command>,
+    },
 }
 
 /// Change of a [`Command::FindAndModify`].
@@ -185,8 +193,20 @@ impl Store {
     /// [`CommandOutcome::errors`] lists the failures. Errors: the command itself is invalid (collection,
     /// filter, operators); nothing is changed then.
     pub fn apply(&mut self, command: &Command, now: Timestamp) -> Result<CommandOutcome> {
+        self.apply_by(command, now, None)
+    }
+
+    /// Applies a command with a collation, which may be the simple one, or with that of the collection.
+    fn apply_by(
+        &mut self,
+        command: &Command,
+        now: Timestamp,
+        given: Option<Option<Collation>>,
+    ) -> Result<CommandOutcome> {
         let mut outcome = CommandOutcome::default();
         self.refuse_view(command)?;
+        let by = given.clone().unwrap_or_else(|| self.collation_of(command));
+        let by = by.as_ref();
         match command {
             Command::Insert { collection, docs, ordered } => {
                 let collection = self.require(collection)?;
@@ -202,8 +222,8 @@ impl Store {
             }
             Command::Update { collection, filter, update, multi, upsert, upsert_id } => {
                 let collection = self.require(collection)?;
-                let filter = Filter::parse(document("filter", filter)?)?;
-                let update = Update::parse(document("update", update)?, now)?;
+                let filter = Filter::parse_by(document("filter", filter)?, by)?;
+                let update = Update::parse_by(document("update", update)?, now, by)?;
                 let slots = collection.matching(&filter, if *multi { usize::MAX } else { 1 })?;
                 if slots.is_empty() && *upsert {
                     upsert_updated(collection, &filter, &update, *upsert_id, now, &mut outcome);
@@ -213,27 +233,28 @@ impl Store {
             }
             Command::Replace { collection, filter, doc, upsert, upsert_id } => {
                 let collection = self.require(collection)?;
-                let filter = Filter::parse(document("filter", filter)?)?;
+                let filter = Filter::parse_by(document("filter", filter)?, by)?;
                 document("replacement", doc)?;
                 replace(collection, &filter, doc, *upsert, *upsert_id, &mut outcome)?;
             }
             Command::Delete { collection, filter, multi } => {
                 let collection = self.require(collection)?;
-                let filter = Filter::parse(document("filter", filter)?)?;
+                let filter = Filter::parse_by(document("filter", filter)?, by)?;
                 outcome.deleted = delete(collection, &filter, *multi)?;
                 outcome.matched = outcome.deleted;
             }
             Command::FindAndModify { collection, filter, sort, change, upsert, upsert_id } => {
                 let collection = self.require(collection)?;
-                let filter = Filter::parse(document("filter", filter)?)?;
+                let filter = Filter::parse_by(document("filter", filter)?, by)?;
                 let sort = match sort {
-                    Some(sort) => SortOrder::parse(document("sort", sort)?)?,
+                    Some(sort) => SortOrder::parse(document("sort", sort)?)?.with_collation(by.cloned()),
                     None => SortOrder::default(),
                 };
                 let first = FindOptions { sort, limit: Some(1), ..FindOptions::default() };
                 let slot = collection.find_slots(&filter, &first)?.first().copied();
                 let upsert_id = upsert.then_some(*upsert_id);
-                find_and_modify(collection, &filter, slot, change, upsert_id, now, &mut outcome)?;
+                let context = ModificationContext { now, collation: by };
+                find_and_modify(collection, &filter, slot, change, upsert_id, context, &mut outcome)?;
             }
             Command::CreateIndex { collection, index } => {
                 self.require(collection)?.create_index(index.clone())?
@@ -254,14 +275,22 @@ impl Store {
             }
             Command::Unvalidated(inner) => {
                 self.require(inner.collection())?.bypass_validation = true;
-                let result = self.apply(inner, now);
+                let result = self.apply_by(inner, now, given);
                 if let Some(collection) = self.collection_mut(inner.collection()) {
                     collection.bypass_validation = false;
                 }
                 return result;
             }
+            Command::Collated { collation, command } => {
+                return self.apply_by(command, now, Some(Collation::parse(collation.as_raw())?));
+            }
         }
         Ok(outcome)
+    }
+
+    /// Returns the collation of the collection of a command.
+    fn collation_of(&self, command: &Command) -> Option<Collation> {
+        self.collection(command.collection())?.collation().cloned()
     }
 
     /// Refuses a command that needs documents on a view.
@@ -300,14 +329,14 @@ impl Command {
             | Self::Expire { collection } => collection,
             Self::CreateCollection(spec) => &spec.name,
             Self::EndDatabase { prefix } => prefix,
-            Self::Unvalidated(inner) => inner.collection(),
+            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.collection(),
         }
     }
 
     /// Returns whether the command inserts documents.
     pub fn inserts(&self) -> bool {
         match self {
-            Self::Unvalidated(inner) => inner.inserts(),
+            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.inserts(),
             other => matches!(other, Self::Insert { .. }),
         }
     }
@@ -319,7 +348,7 @@ impl Command {
             Self::Update { upsert, .. }
             | Self::Replace { upsert, .. }
             | Self::FindAndModify { upsert, .. } => *upsert,
-            Self::Unvalidated(inner) => inner.may_insert(),
+            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.may_insert(),
             _ => false,
         }
     }
@@ -332,7 +361,7 @@ impl Command {
             | Self::Replace { .. }
             | Self::Delete { .. }
             | Self::FindAndModify { .. } => true,
-            Self::Unvalidated(inner) => inner.writes_documents(),
+            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.writes_documents(),
             _ => false,
         }
     }
@@ -342,6 +371,18 @@ impl Command {
         match self {
             Self::Unvalidated(_) => self,
             validated => Self::Unvalidated(Box::new(validated)),
+        }
+    }
+}
+
+impl Command {
+    /// Returns the command with this collation instead of that of its collection.
+    pub fn with_collation(self, collation: Option<BsonDocument>) -> Self {
+        match (self, collation) {
+            (command, None) => command,
+            // so that a command has one form
+            (Self::Unvalidated(inner), collation) => inner.with_collation(collation).without_validation(),
+            (command, Some(collation)) => Self::Collated { collation, command: Box::new(command) },
         }
     }
 }
@@ -427,6 +468,13 @@ fn replace_slot(collection: &mut Collection, slot: RowIndex, doc: &DocBytes, out
     }
 }
 
+/// The time of a modification, and the order of strings.
+#[derive(Clone, Copy)]
+struct ModificationContext<'c> {
+    now: Timestamp,
+    collation: Option<&'c Collation>,
+}
+
 /// Changes the document of `slot`; without one it inserts a document if `upsert_id` is present, which then may have the
 /// `_id` to use.
 fn find_and_modify(
@@ -435,7 +483,7 @@ fn find_and_modify(
     slot: Option<RowIndex>,
     change: &Modification,
     upsert_id: Option<Option<ObjectId>>,
-    now: Timestamp,
+    ModificationContext { now, collation: by }: ModificationContext<'_>,
     outcome: &mut CommandOutcome,
 ) -> Result<()> {
     if let Modification::Replace(doc) = change {
@@ -445,7 +493,7 @@ fn find_and_modify(
     let Some(slot) = slot else {
         match (change, upsert_id) {
             (Modification::Update(update), Some(id)) => {
-                let update = Update::parse(document("update", update)?, now)?;
+                let update = Update::parse_by(document("update", update)?, now, by)?;
                 upsert_updated(collection, filter, &update, id, now, outcome);
             }
             (Modification::Replace(doc), Some(id)) => replace(collection, filter, doc, true, id, outcome)?,
@@ -460,7 +508,7 @@ fn find_and_modify(
     outcome.before = collection.doc_at(slot).cloned();
     match change {
         Modification::Update(update) => {
-            let update = Update::parse(document("update", update)?, now)?;
+            let update = Update::parse_by(document("update", update)?, now, by)?;
             update_slots(collection, filter, &[slot], &update, now, outcome);
         }
         Modification::Replace(doc) => replace_slot(collection, slot, doc, outcome),

@@ -39,6 +39,7 @@ impl Command {
                 Modification::Replace(doc) => replaced(filter, doc, *upsert_id),
                 Modification::Remove => Ok(None),
             },
+            Self::Collated { command, .. } => command.upserted(now),
             _ => Ok(None),
         }
     }

@@ -6,6 +6,7 @@ use bson::{Bson, Document};
 
 use super::compare::key;
 use super::{EvalValue, Expression, elements, is_nullish, wrong_type};
+use crate::collation::Collation;
 use crate::error::{DocsError, Result};
 use crate::key::Key;
 
@@ -74,17 +75,17 @@ pub(super) fn last(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     Ok(elements.into_iter().next_back())
 }
 
-pub(super) fn contains(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    let wanted = key(arguments.first().unwrap_or(&None))?;
+pub(super) fn contains(name: &str, arguments: &[EvalValue], by: Option<&Collation>) -> Result<EvalValue> {
+    let wanted = key(arguments.first().unwrap_or(&None), by)?;
     for element in required(name, arguments.get(1))? {
-        if key(&Some(element.clone()))? == wanted {
+        if key(&Some(element.clone()), by)? == wanted {
             return bool(true);
         }
     }
     bool(false)
 }
 
-pub(super) fn index_of(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+pub(super) fn index_of(name: &str, arguments: &[EvalValue], by: Option<&Collation>) -> Result<EvalValue> {
     let [value, wanted, bounds @ ..] = arguments else { return null() };
     let Some(elements) = elements(name, value.clone())? else { return null() };
     let bound = |value: Option<&EvalValue>| -> Result<Option<usize>> {
@@ -93,9 +94,9 @@ pub(super) fn index_of(name: &str, arguments: &[EvalValue]) -> Result<EvalValue>
     };
     let from = bound(bounds.first())?.unwrap_or(0);
     let end = bound(bounds.get(1))?.unwrap_or(usize::MAX).min(elements.len());
-    let wanted = key(wanted)?;
+    let wanted = key(wanted, by)?;
     for (at, element) in elements.into_iter().enumerate().take(end).skip(from) {
-        if key(&Some(element))? == wanted {
+        if key(&Some(element), by)? == wanted {
             return Ok(Some(Bson::Int32(at as i32)));
         }
     }
@@ -173,25 +174,35 @@ pub(super) fn any_element_true(name: &str, arguments: &[EvalValue]) -> Result<Ev
     bool(required(name, arguments.first())?.iter().any(|element| Expression::is_true(&Some(element.clone()))))
 }
 
-/// Returns the different elements of an array, by their keys.
-fn set(elements: &[Bson]) -> Result<BTreeMap<Key, Bson>> {
-    elements.iter().map(|element| Ok((key(&Some(element.clone()))?, element.clone()))).collect()
+/// Returns the different elements of an array, by their keys; of equal ones the first.
+fn set(elements: &[Bson], by: Option<&Collation>) -> Result<BTreeMap<Key, Bson>> {
+    let mut all = BTreeMap::new();
+    for element in elements {
+        all.entry(key(&Some(element.clone()), by)?).or_insert_with(|| element.clone());
+    }
+    Ok(all)
 }
 
-pub(super) fn set_union(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+pub(super) fn set_union(name: &str, arguments: &[EvalValue], by: Option<&Collation>) -> Result<EvalValue> {
     let mut all = BTreeMap::new();
     for argument in arguments {
         let Some(elements) = elements(name, argument.clone())? else { return null() };
-        all.append(&mut set(&elements)?);
+        for (key, element) in set(&elements, by)? {
+            all.entry(key).or_insert(element);
+        }
     }
     array(all.into_values().collect())
 }
 
-pub(super) fn set_intersection(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+pub(super) fn set_intersection(
+    name: &str,
+    arguments: &[EvalValue],
+    by: Option<&Collation>,
+) -> Result<EvalValue> {
     let mut common: Option<BTreeMap<Key, Bson>> = None;
     for argument in arguments {
         let Some(elements) = elements(name, argument.clone())? else { return null() };
-        let mut next = set(&elements)?;
+        let mut next = set(&elements, by)?;
         if let Some(common) = common {
             next.retain(|key, _| common.contains_key(key));
         }
@@ -200,21 +211,26 @@ pub(super) fn set_intersection(name: &str, arguments: &[EvalValue]) -> Result<Ev
     array(common.unwrap_or_default().into_values().collect())
 }
 
-pub(super) fn set_difference(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+pub(super) fn set_difference(
+    name: &str,
+    arguments: &[EvalValue],
+    by: Option<&Collation>,
+) -> Result<EvalValue> {
     let [a, b] = arguments else { return null() };
     let (Some(a), Some(b)) = (elements(name, a.clone())?, elements(name, b.clone())?) else { return null() };
-    let mut without = set(&b)?;
+    let mut without = set(&b, by)?;
     let mut left = Vec::new();
     for element in a {
-        if without.insert(key(&Some(element.clone()))?, Bson::Null).is_none() {
+        if without.insert(key(&Some(element.clone()), by)?, Bson::Null).is_none() {
             left.push(element);
         }
     }
     array(left)
 }
 
-pub(super) fn set_equals(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    let keys = |value| -> Result<Vec<Key>> { Ok(set(required(name, Some(value))?)?.into_keys().collect()) };
+pub(super) fn set_equals(name: &str, arguments: &[EvalValue], by: Option<&Collation>) -> Result<EvalValue> {
+    let keys =
+        |value| -> Result<Vec<Key>> { Ok(set(required(name, Some(value))?, by)?.into_keys().collect()) };
     let mut sets = arguments.iter();
     let Some(first) = sets.next().map(keys).transpose()? else { return bool(true) };
     for other in sets {
@@ -225,8 +241,12 @@ pub(super) fn set_equals(name: &str, arguments: &[EvalValue]) -> Result<EvalValu
     bool(true)
 }
 
-pub(super) fn set_is_subset(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    let (a, b) = (set(required(name, arguments.first())?)?, set(required(name, arguments.get(1))?)?);
+pub(super) fn set_is_subset(
+    name: &str,
+    arguments: &[EvalValue],
+    by: Option<&Collation>,
+) -> Result<EvalValue> {
+    let (a, b) = (set(required(name, arguments.first())?, by)?, set(required(name, arguments.get(1))?, by)?);
     bool(a.keys().all(|key| b.contains_key(key)))
 }
 

@@ -18,9 +18,10 @@ mod strings;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
+use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
 use budget::Budget;
-use operators::Operator;
+use operators::{Function, Operator};
 
 /// Result of an expression; `None` if there is no value, as of a field that a document does not have.
 pub type EvalValue = Option<Bson>;
@@ -28,9 +29,9 @@ pub type EvalValue = Option<Bson>;
 /// Maximum nesting of an expression.
 const DEPTH_MAX: usize = 100;
 
-/// A compiled expression.
+/// A compiled expression, with the collation of its comparisons.
 #[derive(Debug, Clone)]
-pub struct Expression(Node);
+pub struct Expression(Node, Option<Collation>);
 
 #[derive(Debug, Clone)]
 enum Node {
@@ -59,6 +60,7 @@ struct Scope<'d> {
     document: &'d RawDocument,
     variables: Vec<(String, EvalValue)>,
     budget: Budget,
+    collation: Option<&'d Collation>,
 }
 
 impl Expression {
@@ -73,14 +75,16 @@ impl Expression {
     ///
     /// Errors: as [`Self::parse`].
     pub fn parse_with(value: RawBsonRef<'_>, variables: &Variables) -> Result<Self> {
-        Parser { variables: Vec::new(), given: variables, depth: 0 }.parse(value).map(Self)
+        let node = Parser { variables: Vec::new(), given: variables, depth: 0 }.parse(value)?;
+        Ok(Self(node, variables.collation.clone()))
     }
 
     /// Evaluates the expression on a document.
     ///
     /// Errors: an operator does not accept a value, or the values that are made need too much memory.
     pub fn eval(&self, document: &RawDocument) -> Result<EvalValue> {
-        self.0.eval(&mut Scope { document, variables: Vec::new(), budget: Budget::default() })
+        let collation = self.1.as_ref();
+        self.0.eval(&mut Scope { document, variables: Vec::new(), budget: Budget::default(), collation })
     }
 
     /// Returns whether a value counts as true: everything but false, null, 0 and no value.
@@ -103,6 +107,8 @@ pub struct Variables {
     pub now: Option<bson::DateTime>,
     /// Further variables; a value may be missing.
     pub values: Vec<(String, EvalValue)>,
+    /// Order and equality of strings in comparisons; those of their bytes if `None`.
+    pub collation: Option<Collation>,
 }
 
 struct Parser<'v> {
@@ -397,7 +403,10 @@ impl Node {
             Self::Call(operator, arguments) => {
                 let values: Vec<EvalValue> =
                     arguments.iter().map(|node| node.eval(scope)).collect::<Result<_>>()?;
-                (operator.function)(operator.name, &values)?
+                match operator.function {
+                    Function::Plain(function) => function(operator.name, &values)?,
+                    Function::Comparing(function) => function(operator.name, &values, scope.collation)?,
+                }
             }
             Self::And(conditions) => {
                 for condition in conditions {

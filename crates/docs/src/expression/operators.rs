@@ -8,6 +8,7 @@ use super::{
     EvalValue, arithmetic, arrays, compare, convert, date_format, dates, objects, patterns, selections,
     strings,
 };
+use crate::collation::Collation;
 use crate::error::Result;
 
 /// An operator that evaluates all its arguments.
@@ -31,27 +32,59 @@ impl Operator {
 }
 
 /// Evaluates an operator, given its name and its arguments.
-pub(super) type Function = fn(&str, &[EvalValue]) -> Result<EvalValue>;
+type PlainFunction = fn(&str, &[EvalValue]) -> Result<EvalValue>;
+/// Evaluates an operator that compares values, given also the collation of strings.
+type ComparingFunction = fn(&str, &[EvalValue], Option<&Collation>) -> Result<EvalValue>;
+
+#[derive(Debug)]
+pub(super) enum Function {
+    Plain(PlainFunction),
+    Comparing(ComparingFunction),
+}
 
 const MANY: usize = usize::MAX;
 
-const fn operator(name: &'static str, least: usize, most: usize, function: Function) -> Operator {
+const fn operator(name: &'static str, least: usize, most: usize, function: PlainFunction) -> Operator {
+    let function = Function::Plain(function);
     Operator { name, arity: RangeInclusive::new(least, most), options: &[], single: false, function }
 }
 
-const fn named(name: &'static str, options: &'static [&'static str], function: Function) -> Operator {
+/// An operator that compares values.
+const fn comparing(name: &'static str, least: usize, most: usize, function: ComparingFunction) -> Operator {
+    let function = Function::Comparing(function);
+    Operator { name, arity: RangeInclusive::new(least, most), options: &[], single: false, function }
+}
+
+/// An operator with named arguments that compares values.
+const fn named_comparing(
+    name: &'static str,
+    options: &'static [&'static str],
+    function: ComparingFunction,
+) -> Operator {
+    let function = Function::Comparing(function);
+    let arity = RangeInclusive::new(options.len(), options.len());
+    Operator { name, arity, options, single: false, function }
+}
+
+const fn named(name: &'static str, options: &'static [&'static str], function: PlainFunction) -> Operator {
     Operator {
         name,
         arity: RangeInclusive::new(options.len(), options.len()),
         options,
         single: false,
-        function,
+        function: Function::Plain(function),
     }
 }
 
 /// An operator whose first argument may stand alone.
-const fn single(name: &'static str, options: &'static [&'static str], function: Function) -> Operator {
-    Operator { name, arity: RangeInclusive::new(1, options.len()), options, single: true, function }
+const fn single(name: &'static str, options: &'static [&'static str], function: PlainFunction) -> Operator {
+    Operator {
+        name,
+        arity: RangeInclusive::new(1, options.len()),
+        options,
+        single: true,
+        function: Function::Plain(function),
+    }
 }
 
 /// All operators, ordered by name.
@@ -77,7 +110,7 @@ static OPERATORS: &[Operator] = &[
     operator("$bitXor", 0, MANY, objects::bit_xor),
     operator("$bsonSize", 1, 1, objects::bson_size),
     operator("$ceil", 1, 1, arithmetic::ceil),
-    operator("$cmp", 2, 2, compare::cmp),
+    comparing("$cmp", 2, 2, compare::cmp),
     operator("$concat", 0, MANY, strings::concat),
     operator("$concatArrays", 0, MANY, arrays::concat),
     named("$convert", &["input", "to", "onError?", "onNull?"], convert::convert),
@@ -116,17 +149,17 @@ static OPERATORS: &[Operator] = &[
     single("$dayOfYear", &["date", "timezone?"], dates::day_of_year),
     operator("$degreesToRadians", 1, 1, arithmetic::to_radians),
     operator("$divide", 2, 2, arithmetic::divide),
-    operator("$eq", 2, 2, compare::eq),
+    comparing("$eq", 2, 2, compare::eq),
     operator("$exp", 1, 1, arithmetic::exp),
     operator("$first", 1, 1, arrays::first),
     named("$firstN", &["n", "input"], selections::first_n),
     operator("$floor", 1, 1, arithmetic::floor),
     single("$getField", &["field", "input?"], objects::get_field),
-    operator("$gt", 2, 2, compare::gt),
-    operator("$gte", 2, 2, compare::gte),
+    comparing("$gt", 2, 2, compare::gt),
+    comparing("$gte", 2, 2, compare::gte),
     single("$hour", &["date", "timezone?"], dates::hour),
-    operator("$in", 2, 2, arrays::contains),
-    operator("$indexOfArray", 2, 4, arrays::index_of),
+    comparing("$in", 2, 2, arrays::contains),
+    comparing("$indexOfArray", 2, 4, arrays::index_of),
     operator("$indexOfBytes", 2, 4, strings::index_of_bytes),
     operator("$indexOfCP", 2, 4, strings::index_of),
     operator("$isArray", 1, 1, arrays::is_array),
@@ -139,21 +172,21 @@ static OPERATORS: &[Operator] = &[
     operator("$ln", 1, 1, arithmetic::ln),
     operator("$log", 2, 2, arithmetic::log),
     operator("$log10", 1, 1, arithmetic::log10),
-    operator("$lt", 2, 2, compare::lt),
-    operator("$lte", 2, 2, compare::lte),
+    comparing("$lt", 2, 2, compare::lt),
+    comparing("$lte", 2, 2, compare::lte),
     named("$ltrim", &["input", "chars?"], strings::trim),
-    operator("$max", 0, MANY, compare::max),
-    named("$maxN", &["n", "input"], selections::max_n),
+    comparing("$max", 0, MANY, compare::max),
+    named_comparing("$maxN", &["n", "input"], selections::max_n),
     named("$median", &["input", "method"], selections::median),
     operator("$mergeObjects", 0, MANY, arrays::merge_objects),
     single("$millisecond", &["date", "timezone?"], dates::millisecond),
-    operator("$min", 0, MANY, compare::min),
-    named("$minN", &["n", "input"], selections::min_n),
+    comparing("$min", 0, MANY, compare::min),
+    named_comparing("$minN", &["n", "input"], selections::min_n),
     single("$minute", &["date", "timezone?"], dates::minute),
     operator("$mod", 2, 2, arithmetic::modulo),
     single("$month", &["date", "timezone?"], dates::month),
     operator("$multiply", 0, MANY, arithmetic::multiply),
-    operator("$ne", 2, 2, compare::ne),
+    comparing("$ne", 2, 2, compare::ne),
     operator("$not", 1, 1, compare::not),
     operator("$objectToArray", 1, 1, arrays::of_object),
     named("$percentile", &["input", "p", "method"], selections::percentile),
@@ -169,17 +202,17 @@ static OPERATORS: &[Operator] = &[
     operator("$round", 1, 2, arithmetic::round),
     named("$rtrim", &["input", "chars?"], strings::trim),
     single("$second", &["date", "timezone?"], dates::second),
-    operator("$setDifference", 2, 2, arrays::set_difference),
-    operator("$setEquals", 2, MANY, arrays::set_equals),
+    comparing("$setDifference", 2, 2, arrays::set_difference),
+    comparing("$setEquals", 2, MANY, arrays::set_equals),
     named("$setField", &["field", "input", "value"], objects::set_field),
-    operator("$setIntersection", 0, MANY, arrays::set_intersection),
-    operator("$setIsSubset", 2, 2, arrays::set_is_subset),
-    operator("$setUnion", 0, MANY, arrays::set_union),
+    comparing("$setIntersection", 0, MANY, arrays::set_intersection),
+    comparing("$setIsSubset", 2, 2, arrays::set_is_subset),
+    comparing("$setUnion", 0, MANY, arrays::set_union),
     operator("$sin", 1, 1, arithmetic::sin),
     operator("$sinh", 1, 1, arithmetic::sinh),
     operator("$size", 1, 1, arrays::size),
     operator("$slice", 2, 3, arrays::slice),
-    named("$sortArray", &["input", "sortBy"], selections::sort_array),
+    named_comparing("$sortArray", &["input", "sortBy"], selections::sort_array),
     operator("$split", 2, 2, strings::split),
     operator("$sqrt", 1, 1, arithmetic::sqrt),
     operator("$strcasecmp", 2, 2, strings::compare_ignoring_case),

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use bson::Bson;
 
 use super::{EvalValue, compare, elements, is_nullish, positive, wrong_type};
+use crate::collation::Collation;
 use crate::error::{DocsError, Result};
 use crate::key::Key;
 use crate::sort::SortOrder;
@@ -13,19 +14,19 @@ fn null() -> Result<EvalValue> {
     Ok(Some(Bson::Null))
 }
 
-fn key(value: &Bson) -> Result<Key> {
-    compare::key(&Some(value.clone()))
+fn key(value: &Bson, by: Option<&Collation>) -> Result<Key> {
+    compare::key(&Some(value.clone()), by)
 }
 
 /// `$sortArray`: input, sortBy, which is 1, -1 or a document as that of a sort.
-pub(super) fn sort_array(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+pub(super) fn sort_array(name: &str, arguments: &[EvalValue], by: Option<&Collation>) -> Result<EvalValue> {
     let Some(mut array) = elements(name, arguments.first().cloned().flatten())? else { return null() };
     match arguments.get(1) {
-        Some(Some(Bson::Int32(1) | Bson::Int64(1))) => sort_values(&mut array, false)?,
-        Some(Some(Bson::Int32(-1) | Bson::Int64(-1))) => sort_values(&mut array, true)?,
+        Some(Some(Bson::Int32(1) | Bson::Int64(1))) => sort_values(&mut array, false, by)?,
+        Some(Some(Bson::Int32(-1) | Bson::Int64(-1))) => sort_values(&mut array, true, by)?,
         Some(Some(Bson::Document(order))) => {
             let order = bson::RawDocumentBuf::try_from(order).map_err(super::invalid)?;
-            let order = SortOrder::parse(&order)?;
+            let order = SortOrder::parse(&order)?.with_collation(by.cloned());
             let mut keyed = Vec::with_capacity(array.len());
             for element in array {
                 let bytes = match &element {
@@ -45,10 +46,10 @@ pub(super) fn sort_array(name: &str, arguments: &[EvalValue]) -> Result<EvalValu
     Ok(Some(Bson::Array(array)))
 }
 
-fn sort_values(array: &mut Vec<Bson>, descending: bool) -> Result<()> {
+fn sort_values(array: &mut Vec<Bson>, descending: bool, by: Option<&Collation>) -> Result<()> {
     let mut keyed = Vec::with_capacity(array.len());
     for element in array.drain(..) {
-        keyed.push((key(&element)?, element));
+        keyed.push((key(&element, by)?, element));
     }
     keyed.sort_by(|(a, _), (b, _)| if descending { b.cmp(a) } else { a.cmp(b) });
     array.extend(keyed.into_iter().map(|(_, element)| element));
@@ -114,22 +115,27 @@ pub(super) fn last_n(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     Ok(Some(Bson::Array(array.into_iter().skip(skip).collect())))
 }
 
-fn extreme_n(name: &str, arguments: &[EvalValue], descending: bool) -> Result<EvalValue> {
+fn extreme_n(
+    name: &str,
+    arguments: &[EvalValue],
+    descending: bool,
+    by: Option<&Collation>,
+) -> Result<EvalValue> {
     let Some((mut array, count)) = counted(name, arguments)? else { return null() };
     array.retain(|element| !matches!(element, Bson::Null | Bson::Undefined));
-    sort_values(&mut array, descending)?;
+    sort_values(&mut array, descending, by)?;
     array.truncate(count);
     Ok(Some(Bson::Array(array)))
 }
 
 /// `$maxN`: n, input.
-pub(super) fn max_n(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    extreme_n(name, arguments, true)
+pub(super) fn max_n(name: &str, arguments: &[EvalValue], by: Option<&Collation>) -> Result<EvalValue> {
+    extreme_n(name, arguments, true, by)
 }
 
 /// `$minN`: n, input.
-pub(super) fn min_n(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    extreme_n(name, arguments, false)
+pub(super) fn min_n(name: &str, arguments: &[EvalValue], by: Option<&Collation>) -> Result<EvalValue> {
+    extreme_n(name, arguments, false, by)
 }
 
 /// Returns the numbers of a value or an array in order; others do not count.

@@ -7,6 +7,7 @@
 //! ```
 
 mod bits;
+mod collated;
 mod parse;
 mod pattern;
 mod position;
@@ -18,6 +19,7 @@ use bson::Bson;
 use bson::raw::RawDocument;
 use tidemill_types::Value;
 
+use crate::collation::Collation;
 use crate::error::{DocsError, Result};
 use crate::expression::{Expression, Variables};
 use crate::key::rank;
@@ -26,6 +28,7 @@ use crate::path::Path;
 use crate::path_values::{LeafArray, any_value};
 use crate::raw::{OwnedRawValue, RawValue, elements, tag};
 use bits::BitTest;
+pub(crate) use collated::CollatedTest;
 pub(crate) use parse::{compiled_regex, conditions_on_value, is_operators};
 use pattern::Pattern;
 use schema::Schema;
@@ -61,6 +64,8 @@ pub(crate) struct ExpressionTest {
 pub(crate) enum ValueTest {
     Compare(Comparison, OwnedRawValue),
     In(Vec<OwnedRawValue>, Vec<RegexPattern>),
+    /// A comparison with strings in the order of a collation.
+    Collated(Box<CollatedTest>),
     Exists,
     Bits(BitTest),
     Type(Vec<u8>),
@@ -113,6 +118,18 @@ impl Filter {
         Ok(Self { node: parse::document_with(filter.as_bytes(), variables)? })
     }
 
+    /// Parses a filter that compares strings by a collation.
+    ///
+    /// Errors: as [`Self::parse`].
+    pub fn parse_by(filter: &RawDocument, collation: Option<&Collation>) -> Result<Self> {
+        match collation {
+            None => Self::parse(filter),
+            Some(_) => {
+                Self::parse_with(filter, &Variables { collation: collation.cloned(), ..Variables::default() })
+            }
+        }
+    }
+
     /// Returns the error of an expression that could not be evaluated on one of the documents that were tested.
     ///
     /// Errors: the first one.
@@ -134,6 +151,21 @@ impl Filter {
                 ValueTest::Compare(Comparison::Eq, OwnedRawValue::from_value(value)),
             ),
         }
+    }
+
+    /// Returns the filter `path == value` by a collation; a missing value matches like null.
+    pub fn equal_by(path: &str, value: &Value<'_>, collation: Option<&Collation>) -> Self {
+        let value = OwnedRawValue::from_value(value);
+        let test = match collation {
+            Some(collation) => ValueTest::Collated(Box::new(CollatedTest::new(
+                Comparison::Eq,
+                vec![value],
+                Vec::new(),
+                collation,
+            ))),
+            None => ValueTest::Compare(Comparison::Eq, value),
+        };
+        Self { node: FilterNode::Field(Path::new(path), test) }
     }
 
     /// Returns whether the document matches.
@@ -179,6 +211,9 @@ impl FilterNode {
             Self::Field(_, ValueTest::In(_, patterns)) => {
                 patterns.iter().find_map(|pattern| pattern.regex.failure())
             }
+            Self::Field(_, ValueTest::Collated(test)) => {
+                test.patterns.iter().find_map(|pattern| pattern.regex.failure())
+            }
             Self::Field(..) | Self::Schema(_) => None,
         }
     }
@@ -191,6 +226,9 @@ impl FilterNode {
                 if let [one] = values.as_slice() {
                     found.push((path, one.as_raw()));
                 }
+            }
+            Self::Field(path, ValueTest::Collated(test)) => {
+                found.extend(test.equal_to().map(|one| (path, one)))
             }
             _ => {}
         }
@@ -236,6 +274,7 @@ impl ValueTest {
                 values.iter().any(|v| Comparison::Eq.holds(value, v.as_raw()))
                     || patterns.iter().any(|p| p.holds(value))
             }
+            Self::Collated(test) => test.holds(value),
             Self::Exists => true,
             Self::Bits(bits) => bits.holds(value),
             Self::Type(tags) => tags.contains(&value.tag),
@@ -264,6 +303,7 @@ impl ValueTest {
         match self {
             Self::Compare(op, operand) => operand.tag == tag::NULL && op.includes_equal(),
             Self::In(values, _) => values.iter().any(|v| v.tag == tag::NULL),
+            Self::Collated(test) => test.holds_for_missing(),
             _ => false,
         }
     }
@@ -308,7 +348,11 @@ impl Comparison {
         if is_nan(value) || is_nan(operand) {
             return self.includes_equal() && is_nan(value) && is_nan(operand);
         }
-        let order = compare(value, operand);
+        self.accepts(compare(value, operand))
+    }
+
+    /// Returns whether the comparison holds for a value with this order to the operand.
+    fn accepts(self, order: std::cmp::Ordering) -> bool {
         match self {
             Self::Eq => order.is_eq(),
             Self::Gt => order.is_gt(),

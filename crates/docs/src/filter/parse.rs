@@ -6,9 +6,11 @@ use bson::raw::{RawBsonRef, RawDocument};
 use regex::{Regex, RegexBuilder};
 use tidemill_types::did_you_mean;
 
+use crate::collation::Collation;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::expression::{Expression, Variables};
+use crate::key::has_strings;
 use crate::limits::{CLAUSES_MAX, REGEX_BYTES_MAX};
 use crate::path::Path;
 use crate::raw::{OwnedRawValue, RawElement, RawValue, elements, field, tag};
@@ -16,7 +18,7 @@ use crate::raw::{OwnedRawValue, RawElement, RawValue, elements, field, tag};
 use super::bits::BitTest;
 use super::pattern::Pattern;
 use super::schema::Schema;
-use super::{Comparison, ExpressionTest, FilterNode, RegexPattern, ValueTest};
+use super::{CollatedTest, Comparison, ExpressionTest, FilterNode, RegexPattern, ValueTest};
 
 const FIELD_OPERATORS: [&str; 21] = [
     "$eq",
@@ -62,9 +64,9 @@ pub(super) fn document_with(filter: &[u8], variables: &Variables) -> Result<Filt
 }
 
 /// Parses `{ $gt: 1, $lt: 5 }` to conditions on the pseudo field `""`, for `$pull`.
-pub(crate) fn conditions_on_value(operators: &[u8]) -> Result<FilterNode> {
-    FilterParser { clauses: 0, depth: 0, variables: &Variables::default() }
-        .operators(&Path::new(""), operators)
+pub(crate) fn conditions_on_value(operators: &[u8], collation: Option<&Collation>) -> Result<FilterNode> {
+    let variables = Variables { collation: collation.cloned(), ..Variables::default() };
+    FilterParser { clauses: 0, depth: 0, variables: &variables }.operators(&Path::new(""), operators)
 }
 
 /// Returns whether a document has the form `{ $op: … }`.
@@ -147,7 +149,7 @@ impl FilterParser<'_> {
         match value.tag {
             tag::DOCUMENT if is_operators(value.bytes) => self.operators(path, value.bytes),
             tag::REGEX => Ok(FilterNode::Field(path.clone(), ValueTest::Pattern(regex_value(value)?))),
-            _ => Ok(equals(path, value)),
+            _ => Ok(self.equals(path, value)),
         }
     }
 
@@ -177,13 +179,13 @@ impl FilterParser<'_> {
         v: RawValue<'_>,
         beside: &[u8],
     ) -> Result<Option<FilterNode>> {
-        let compare = |c| FilterNode::Field(path.clone(), ValueTest::Compare(c, OwnedRawValue::of(v)));
+        let compare = |c| self.compare(path, c, v);
         Ok(Some(match op {
-            "$eq" => equals(path, v),
+            "$eq" => self.equals(path, v),
             "$ne" if v.tag == tag::REGEX => {
                 return Err(expected("$ne", "a value ($not takes a regular expression)", v));
             }
-            "$ne" => not(equals(path, v)),
+            "$ne" => not(self.equals(path, v)),
             "$gt" | "$gte" | "$lt" | "$lte" if v.tag == tag::REGEX => {
                 return Err(expected(op, "a value other than a regular expression", v));
             }
@@ -223,6 +225,24 @@ impl FilterParser<'_> {
         }))
     }
 
+    fn equals(&self, path: &Path, v: RawValue<'_>) -> FilterNode {
+        self.compare(path, Comparison::Eq, v)
+    }
+
+    fn compare(&self, path: &Path, comparison: Comparison, v: RawValue<'_>) -> FilterNode {
+        let operand = OwnedRawValue::of(v);
+        let test = match &self.variables.collation {
+            Some(collation) if has_strings(v) => ValueTest::Collated(Box::new(CollatedTest::new(
+                comparison,
+                vec![operand],
+                Vec::new(),
+                collation,
+            ))),
+            _ => ValueTest::Compare(comparison, operand),
+        };
+        FilterNode::Field(path.clone(), test)
+    }
+
     fn one_of(&mut self, path: &Path, op: &str, v: RawValue<'_>) -> Result<FilterNode> {
         if v.tag != tag::ARRAY {
             return Err(expected(op, "an array", v));
@@ -241,7 +261,13 @@ impl FilterParser<'_> {
                 _ => values.push(OwnedRawValue::of(e.value)),
             }
         }
-        Ok(FilterNode::Field(path.clone(), ValueTest::In(values, patterns)))
+        let test = match &self.variables.collation {
+            Some(collation) if values.iter().any(|value| has_strings(value.as_raw())) => {
+                ValueTest::Collated(Box::new(CollatedTest::new(Comparison::Eq, values, patterns, collation)))
+            }
+            _ => ValueTest::In(values, patterns),
+        };
+        Ok(FilterNode::Field(path.clone(), test))
     }
 
     fn all_of(&mut self, path: &Path, v: RawValue<'_>) -> Result<FilterNode> {
@@ -260,7 +286,7 @@ impl FilterParser<'_> {
                 _ if e.value.tag == tag::REGEX => {
                     all.push(FilterNode::Field(path.clone(), ValueTest::Pattern(regex_value(e.value)?)))
                 }
-                _ => all.push(equals(path, e.value)),
+                _ => all.push(self.equals(path, e.value)),
             }
         }
         // an empty $all matches nothing
@@ -287,10 +313,6 @@ fn as_bson<'d>(document: &'d [u8], element: &RawElement<'_>) -> Result<RawBsonRe
     let invalid = |e: bson::error::Error| DocsError::new(ErrorCode::InvalidBson, e.to_string());
     let value = RawDocument::from_bytes(document).map_err(invalid)?.get(text(element)).map_err(invalid)?;
     value.ok_or_else(|| DocsError::parse("a filter without its expression"))
-}
-
-fn equals(path: &Path, v: RawValue<'_>) -> FilterNode {
-    FilterNode::Field(path.clone(), ValueTest::Compare(Comparison::Eq, OwnedRawValue::of(v)))
 }
 
 fn not(node: FilterNode) -> FilterNode {

@@ -97,9 +97,9 @@ impl<'a> CompoundKeys<'a> {
             let value = cursor.value.unwrap_or(RawValue::NULL);
             match self.index.fields.get(at) {
                 Some((_, direction)) if self.index.hashed != Some(at) => {
-                    put_field(&mut key, value, *direction)
+                    put_field(&mut key, value, *direction, self.index.collation.as_ref())
                 }
-                _ => super::put_hash(&mut key, value),
+                _ => super::put_hash(&mut key, value, self.index.collation.as_ref()),
             }
         }
         self.keys.push(Key(key));

@@ -10,15 +10,16 @@ use std::sync::Arc;
 use imbl::OrdSet;
 use smallvec::SmallVec;
 
+use crate::collation::Collation;
 use crate::error::{DocsError, DuplicateKey, ErrorCode, Result};
 use crate::filter::Filter;
-use crate::key::{Key, KeyBuf, put, put_descending};
+use crate::key::{Key, KeyBuf, put_by, put_descending};
 use crate::limits::INDEX_KEYS_PER_DOCUMENT_MAX;
 use crate::path::Path;
 use crate::path_values::{array_on, key_values, present_key_values};
 use crate::raw::{RawValue, close_document, put_element};
 use crate::rows::RowIndex;
-use crate::spec::{Direction, IndexSpec};
+use crate::spec::{BsonDocument, Direction, IndexSpec};
 use keys::CompoundKeys;
 pub(crate) use partial::implies;
 pub(crate) use wildcard::WildcardFields;
@@ -37,6 +38,8 @@ pub(crate) struct Index {
     pub hashed: Option<usize>,
     /// The fields of a wildcard index.
     pub wildcard: Option<Arc<WildcardFields>>,
+    /// Order of strings; that of their bytes if `None`.
+    pub collation: Option<Collation>,
     /// The filter of a partial index.
     pub partial: Option<Arc<Filter>>,
     pub entries: OrdSet<(Key, RowIndex)>,
@@ -46,26 +49,61 @@ pub(crate) struct Index {
     pub bytes: u64,
 }
 
+/// An index of a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexId {
+    /// That of `_id` in order.
+    OfId,
+    /// The one with this number.
+    Secondary(usize),
+}
+
 /// Bytes charged for an entry, besides a key that is not inline.
-const ENTRY_BYTES: u64 = 48;
+pub(crate) const ENTRY_BYTES: u64 = 48;
 
 impl Index {
     /// Creates an index without entries. Errors: as [`IndexSpec::check`].
     pub fn new(spec: IndexSpec) -> Result<Self> {
         spec.check()?;
         let wildcard = spec.is_wildcard().then(|| WildcardFields::new(&spec)).transpose()?;
-        let partial =
-            spec.partial_filter.as_ref().map(|filter| Filter::parse(filter.as_raw())).transpose()?;
+        let collation = spec.parsed_collation()?;
+        let partial = spec
+            .partial_filter
+            .as_ref()
+            .map(|filter| Filter::parse_by(filter.as_raw(), collation.as_ref()))
+            .transpose()?;
         Ok(Self {
             fields: spec.fields.iter().map(|(p, d)| (Path::new(p), *d)).collect(),
             hashed: spec.fields.iter().position(|(path, _)| spec.is_hashed(path)),
             wildcard: wildcard.map(Arc::new),
+            collation,
             partial: partial.map(Arc::new),
             spec: Arc::new(spec),
             entries: OrdSet::new(),
             multikey_docs: 0,
             bytes: 0,
         })
+    }
+
+    /// Creates the index of a collection's `_id`s in order, without entries.
+    pub fn of_id(collation: Option<Collation>) -> Self {
+        let spec = IndexSpec {
+            name: "_id_".to_owned(),
+            unique: true,
+            collation: collation.as_ref().map(|collation| BsonDocument::new(collation.document())),
+            ..IndexSpec::ascending("_id")
+        };
+        Self {
+            fields: spec.fields.iter().map(|(p, d)| (Path::new(p), *d)).collect(),
+            hashed: None,
+            wildcard: None,
+            collation,
+            partial: None,
+            spec: Arc::new(spec),
+            entries: OrdSet::new(),
+            multikey_docs: 0,
+            bytes: 0,
+        }
     }
 
     /// Returns an index with the same definition and no entries.
@@ -109,8 +147,8 @@ impl Index {
             .map(|value| {
                 let mut key = KeyBuf::new();
                 match self.hashed {
-                    None => put_field(&mut key, *value, direction),
-                    Some(_) => put_hash(&mut key, *value),
+                    None => put_field(&mut key, *value, direction, self.collation.as_ref()),
+                    Some(_) => put_hash(&mut key, *value, self.collation.as_ref()),
                 }
                 Key(key)
             })
@@ -152,7 +190,7 @@ impl Index {
         self.partial.is_none()
             && self.wildcard.is_none()
             && self.hashed != Some(0)
-            && self.spec.collation.is_none()
+            && self.collation.is_none()
             && self.fields.first().is_some_and(|(first, _)| first.as_str() == path)
     }
 
@@ -179,18 +217,28 @@ impl Index {
     pub fn add(&mut self, keys: IndexKeys, slot: RowIndex) {
         self.multikey_docs += usize::from(keys.len() > 1);
         for key in keys {
-            self.bytes += entry_bytes(&key);
-            self.entries.insert((key, slot));
+            self.add_key(key, slot);
         }
+    }
+
+    /// Adds an entry of a document that has no other.
+    pub fn add_key(&mut self, key: Key, slot: RowIndex) {
+        self.bytes += entry_bytes(&key);
+        self.entries.insert((key, slot));
     }
 
     pub fn remove(&mut self, keys: IndexKeys, slot: RowIndex) {
         self.multikey_docs -= usize::from(keys.len() > 1);
         for key in keys {
-            let bytes = entry_bytes(&key);
-            if self.entries.remove(&(key, slot)).is_some() {
-                self.bytes -= bytes;
-            }
+            self.remove_key(key, slot);
+        }
+    }
+
+    /// Removes an entry of a document that has no other.
+    pub fn remove_key(&mut self, key: Key, slot: RowIndex) {
+        let bytes = entry_bytes(&key);
+        if self.entries.remove(&(key, slot)).is_some() {
+            self.bytes -= bytes;
         }
     }
 
@@ -208,7 +256,7 @@ impl Index {
             let values = key_values(doc, path);
             for value in values.iter().copied().chain([RawValue::NULL]) {
                 let mut part = KeyBuf::new();
-                put_field(&mut part, value, *direction);
+                put_field(&mut part, value, *direction, self.collation.as_ref());
                 if let Some(behind) = rest.strip_prefix(part.as_slice()) {
                     rest = behind;
                     put_element(&mut found, path.as_str().as_bytes(), value);
@@ -235,18 +283,24 @@ fn entry_bytes(key: &Key) -> u64 {
     ENTRY_BYTES + key.heap_bytes() as u64
 }
 
-pub(crate) fn put_field(buf: &mut KeyBuf, value: RawValue<'_>, direction: Direction) {
+pub(crate) fn put_field(
+    buf: &mut KeyBuf,
+    value: RawValue<'_>,
+    direction: Direction,
+    collation: Option<&Collation>,
+) {
     match direction {
-        Direction::Ascending => put(buf, value),
-        Direction::Descending => put_descending(buf, value),
+        Direction::Ascending => put_by(buf, value, collation),
+        Direction::Descending => put_descending(buf, value, collation),
     }
 }
 
 /// Appends the hash of a value, the same for equal numbers of different types.
-pub(crate) fn put_hash(buf: &mut KeyBuf, value: RawValue<'_>) {
+pub(crate) fn put_hash(buf: &mut KeyBuf, value: RawValue<'_>, collation: Option<&Collation>) {
     // FNV-1a: the same on every machine and in every version, and entries are compared with the document anyway
-    let hash = Key::of_raw(value).as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash =
+        Key::of_raw_by(value, collation).as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
     buf.extend_from_slice(&hash.to_be_bytes());
 }

@@ -19,6 +19,7 @@ fn can_select(node: &FilterNode) -> bool {
         FilterNode::Field(_, test) => match test {
             ValueTest::Compare(..) | ValueTest::Exists | ValueTest::Type(_) => true,
             ValueTest::In(_, patterns) => patterns.is_empty(),
+            ValueTest::Collated(test) => test.patterns.is_empty(),
             _ => false,
         },
         _ => false,
@@ -46,6 +47,9 @@ fn test_implies(query: &ValueTest, wanted: &ValueTest) -> bool {
             values.iter().all(|value| comparison_implies(Comparison::Eq, value, wanted))
         }
         (ValueTest::Compare(op, value), _) => comparison_implies(*op, value, wanted),
+        (ValueTest::Collated(query), ValueTest::Collated(wanted)) => query.is_same(wanted),
+        // null also finds documents without the field
+        (ValueTest::Collated(query), ValueTest::Exists) => !query.holds_for_missing(),
         (ValueTest::Exists | ValueTest::Pattern(_) | ValueTest::Size(_), ValueTest::Exists) => true,
         (ValueTest::Type(types), ValueTest::Type(wanted)) => types.iter().all(|one| wanted.contains(one)),
         (ValueTest::Type(_), ValueTest::Exists) => true,

@@ -87,7 +87,7 @@ impl WildcardFields {
     /// Starts the key of a path.
     pub fn prefix(&self, path: &str) -> KeyBuf {
         let mut key = KeyBuf::new();
-        put_field(&mut key, OwnedRawValue::string(path).as_raw(), Direction::Ascending);
+        put_field(&mut key, OwnedRawValue::string(path).as_raw(), Direction::Ascending, None);
         key
     }
 }
@@ -161,7 +161,7 @@ impl<'a> WildcardKeys<'a> {
             return Err(self.index.too_many_keys());
         }
         let mut key = self.fields.prefix(path);
-        put_field(&mut key, value, self.fields.direction);
+        put_field(&mut key, value, self.fields.direction, self.index.collation.as_ref());
         self.keys.push(Key(key));
         Ok(())
     }

@@ -101,8 +101,8 @@ fn keys_and_comparison_follow_the_ladder() {
                     "keys of {a} and {b}"
                 );
                 let (mut p, mut q) = (KeyBuf::new(), KeyBuf::new());
-                put_descending(&mut p, x.as_raw());
-                put_descending(&mut q, y.as_raw());
+                put_descending(&mut p, x.as_raw(), None);
+                put_descending(&mut q, y.as_raw(), None);
                 assert_eq!(p.cmp(&q), j.cmp(&i), "descending keys of {a} and {b}");
             }
         }

@@ -6,11 +6,12 @@ use imbl::ordset::RangedIter;
 use imbl::shared_ptr::DefaultSharedPtr;
 
 use super::{Condition, ConditionKind};
+use crate::collation::Collation;
 use crate::display::display;
 use crate::filter::{Comparison, is_nan};
 use crate::index::{Index, put_field};
 use crate::key::{Key, KeyBuf, rank};
-use crate::order::compare;
+use crate::order::compare_by;
 use crate::path::Path;
 use crate::raw::{RawValue, tag};
 use crate::rows::RowIndex;
@@ -36,7 +37,12 @@ pub(super) struct FieldBounds<'f> {
 impl<'f> FieldBounds<'f> {
     /// Returns the tightest bounds of one type. On a multikey index different elements may satisfy two
     /// bounds, so only the first one is used.
-    pub fn find(conditions: &[Condition<'f>], path: &Path, multikey: bool) -> Option<Self> {
+    pub fn find(
+        conditions: &[Condition<'f>],
+        path: &Path,
+        multikey: bool,
+        collation: Option<&Collation>,
+    ) -> Option<Self> {
         let mut bounds = Self { low: None, high: None };
         for c in conditions.iter().filter(|c| c.path == path) {
             let ConditionKind::Range(op, v) = c.kind else { continue };
@@ -46,12 +52,12 @@ impl<'f> FieldBounds<'f> {
             }
             match op {
                 Comparison::Gt | Comparison::Gte => {
-                    if bounds.low.is_none_or(|(old, _)| compare(v, old).is_gt()) {
+                    if bounds.low.is_none_or(|(old, _)| compare_by(v, old, collation).is_gt()) {
                         bounds.low = Some((v, op == Comparison::Gte));
                     }
                 }
                 _ => {
-                    if bounds.high.is_none_or(|(old, _)| compare(v, old).is_lt()) {
+                    if bounds.high.is_none_or(|(old, _)| compare_by(v, old, collation).is_lt()) {
                         bounds.high = Some((v, op == Comparison::Lte));
                     }
                 }
@@ -90,10 +96,10 @@ impl<'f> FieldBounds<'f> {
 
     /// Returns the range of keys that continue `prefix` with a value within the bounds. A side without a
     /// bound is limited by the type of the other one.
-    pub fn range(&self, prefix: KeyBuf, direction: Direction) -> KeyRange {
+    pub fn range(&self, prefix: KeyBuf, direction: Direction, collation: Option<&Collation>) -> KeyRange {
         let key = |v: RawValue<'_>| {
             let mut key = prefix.clone();
-            put_field(&mut key, v, direction);
+            put_field(&mut key, v, direction, collation);
             key
         };
         let mut bracket = prefix.clone();
@@ -127,11 +133,21 @@ pub(super) fn successor(prefix: &KeyBuf) -> Option<KeyBuf> {
 }
 
 impl KeyRange {
-    /// Returns the range of all keys of an index that start with the key of `value`.
+    /// Returns the range of all keys of an index without a collation that start with the key of `value`.
     pub fn equal(value: RawValue<'_>, direction: Direction) -> Self {
         let mut low = KeyBuf::new();
-        put_field(&mut low, value, direction);
+        put_field(&mut low, value, direction, None);
         Self { high: successor(&low), low }
+    }
+
+    /// Leaves out keys below `low`, and those from `high` on.
+    pub fn clip(&mut self, low: Option<&Key>, high: Option<&Key>) {
+        if let Some(low) = low.filter(|low| low.0 > self.low) {
+            self.low = low.0.clone();
+        }
+        if let Some(high) = high.filter(|high| self.high.as_ref().is_none_or(|own| high.0 < *own)) {
+            self.high = Some(high.0.clone());
+        }
     }
 
     pub fn entries<'i>(&self, index: &'i Index) -> IndexEntries<'i> {

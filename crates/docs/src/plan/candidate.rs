@@ -5,7 +5,7 @@ use super::{
     AccessPath, Condition, ConditionKind, IndexAccess, POINTS_MAX, Plan, describe_values, sort_note,
 };
 use crate::filter::is_nan;
-use crate::index::{Index, WildcardFields, put_field, put_hash};
+use crate::index::{Index, IndexId, WildcardFields, put_field, put_hash};
 use crate::key::KeyBuf;
 use crate::path::Path;
 use crate::raw::{OwnedRawValue, tag};
@@ -13,12 +13,22 @@ use crate::sort::SortOrder;
 
 /// Returns the plan over one index with its score, or `None` if it helps neither the filter nor the order.
 pub(super) fn candidate(
-    at: usize,
+    at: IndexId,
     index: &Index,
     conditions: &[Condition<'_>],
     complete: bool,
     sort: &SortOrder,
 ) -> Option<(usize, Plan)> {
+    let collation = index.collation.as_ref();
+    let fitting: Vec<Condition<'_>>;
+    let (conditions, complete) = match conditions.iter().all(|c| c.fits(collation)) {
+        true => (conditions, complete),
+        // strings have another order in the index
+        false => {
+            fitting = conditions.iter().filter(|c| c.fits(collation)).cloned().collect();
+            (fitting.as_slice(), false)
+        }
+    };
     if let Some(wildcard) = &index.wildcard {
         return wildcard_candidate(at, index, wildcard, conditions, sort);
     }
@@ -39,8 +49,8 @@ pub(super) fn candidate(
                 values.iter().map(|v| {
                     let mut key = prefix.clone();
                     match index.hashed == Some(i) {
-                        true => put_hash(&mut key, v.as_raw()),
-                        false => put_field(&mut key, v.as_raw(), *direction),
+                        true => put_hash(&mut key, v.as_raw(), collation),
+                        false => put_field(&mut key, v.as_raw(), *direction, collation),
                     }
                     key
                 })
@@ -51,7 +61,7 @@ pub(super) fn candidate(
     }
     let ordered = index.hashed != Some(equal) && !shares_array(index, equal);
     let range = index.fields.get(equal).filter(|_| ordered).and_then(|(path, direction)| {
-        let bounds = FieldBounds::find(conditions, path, index.multikey())?;
+        let bounds = FieldBounds::find(conditions, path, index.multikey(), collation)?;
         notes.push(bounds.describe(path));
         Some((bounds, *direction))
     });
@@ -64,7 +74,7 @@ pub(super) fn candidate(
     let mut ranges: Vec<KeyRange> = prefixes
         .into_iter()
         .map(|prefix| match &range {
-            Some((bounds, direction)) => bounds.range(prefix, *direction),
+            Some((bounds, direction)) => bounds.range(prefix, *direction, collation),
             None => KeyRange { high: successor(&prefix), low: prefix },
         })
         .collect();
@@ -82,7 +92,7 @@ pub(super) fn candidate(
         ranged: range.is_some(),
         exact,
     };
-    Some((worth, Plan { access: AccessPath::Index(access), sorted, text }))
+    Some((worth, Plan { access: AccessPath::Index(access), sorted, missing_id_order: None, text }))
 }
 
 /// Returns whether the entries between the bounds are those of the documents that match all `conditions`.
@@ -120,7 +130,7 @@ fn shares_array(index: &Index, at: usize) -> bool {
 
 /// Returns the plan over a wildcard index, which answers the conditions on one path.
 fn wildcard_candidate(
-    at: usize,
+    at: IndexId,
     index: &Index,
     wildcard: &WildcardFields,
     conditions: &[Condition<'_>],
@@ -145,7 +155,7 @@ fn wildcard_candidate(
             ranged: true,
             exact: false,
         });
-        Some((worth + usize::from(sorted), Plan { access, sorted, text }))
+        Some((worth + usize::from(sorted), Plan { access, sorted, missing_id_order: None, text }))
     };
     let equality = conditions.iter().filter(usable).find_map(|c| match &c.kind {
         ConditionKind::OneOf(values) if values.len() <= POINTS_MAX => Some((c.path, values)),
@@ -154,14 +164,15 @@ fn wildcard_candidate(
     if let Some((path, values)) = equality {
         let range = |value: &&OwnedRawValue| {
             let mut low = wildcard.prefix(path.as_str());
-            put_field(&mut low, value.as_raw(), wildcard.direction);
+            put_field(&mut low, value.as_raw(), wildcard.direction, index.collation.as_ref());
             KeyRange { high: successor(&low), low }
         };
         return plan(4, values.iter().map(range).collect(), describe_values(path, "=", values));
     }
     let path = conditions.iter().find(usable)?.path;
-    let bounds = FieldBounds::find(conditions, path, index.multikey())?;
-    let range = bounds.range(wildcard.prefix(path.as_str()), wildcard.direction);
+    let collation = index.collation.as_ref();
+    let bounds = FieldBounds::find(conditions, path, index.multikey(), collation)?;
+    let range = bounds.range(wildcard.prefix(path.as_str()), wildcard.direction, collation);
     plan(2, vec![range], bounds.describe(path))
 }
 
@@ -181,6 +192,9 @@ pub(super) fn one_of<'c, 'f>(
 fn sort_direction(index: &Index, equal: usize, sort: &SortOrder) -> Option<bool> {
     if index.multikey() {
         // a document has several positions in the index, but one in the order
+        return None;
+    }
+    if !sort.is_empty() && sort.collation() != index.collation.as_ref() {
         return None;
     }
     let fixed = &index.fields[..equal];

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use bson::raw::{CString, RawArrayBuf, RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 
-use super::{AccessPath, ConditionKind, FieldBounds, IndexAccess, Plan, conditions, one_of, plan};
+use super::{AccessPath, ConditionKind, FieldBounds, IndexAccess, Plan, Purpose, conditions, one_of, plan};
 use crate::collection::Collection;
 use crate::display::display;
 use crate::error::Result;
@@ -50,7 +50,8 @@ impl Collection {
     ///
     /// Errors: as [`Self::find`].
     pub fn explain_query(&self, query: &ExplainQuery<'_>, run: bool) -> Result<Explanation> {
-        let plan = plan(self, query.filter, &query.options.sort);
+        let purpose = if run { Purpose::Read } else { Purpose::Explain };
+        let plan = plan(self, query.filter, &query.options.sort, purpose);
         let mut explanation = Explanation {
             winning_plan: self.stages(&plan, query),
             returned: 0,
@@ -77,6 +78,9 @@ impl Collection {
             return self.count_stages(plan, query);
         }
         let mut stage = self.access_stage(&plan.access, &query.filter.node, query.filter_document);
+        if let Some(why) = plan.missing_id_order {
+            stage.append(cstr!("note"), why);
+        }
         let options = query.options;
         let to_i64 = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         if !plan.sorted {
@@ -177,12 +181,15 @@ impl Collection {
     fn index_stage(&self, name: &str, access: &IndexAccess, node: &FilterNode) -> RawDocumentBuf {
         let mut stage = RawDocumentBuf::new();
         stage.append(cstr!("stage"), name);
-        let Some(index) = self.indexes.get(access.index) else { return stage };
+        let Some(index) = self.index(access.index) else { return stage };
         let spec: &IndexSpec = &index.spec;
         if let Ok(pattern) = RawDocument::from_bytes(&spec.key_pattern()) {
             stage.append(cstr!("keyPattern"), pattern);
         }
         stage.append(cstr!("indexName"), spec.name.as_str());
+        if let Some(collation) = &index.collation {
+            stage.append(cstr!("collation"), collation.document());
+        }
         stage.append(cstr!("isMultiKey"), index.multikey());
         stage.append(cstr!("isUnique"), spec.unique);
         stage.append(cstr!("isSparse"), spec.sparse);
@@ -196,8 +203,10 @@ impl Collection {
     /// Returns for each field of the index the intervals that are read.
     fn bounds(&self, access: &IndexAccess, node: &FilterNode) -> RawDocumentBuf {
         let mut all = RawDocumentBuf::new();
-        let Some(index) = self.indexes.get(access.index) else { return all };
+        let Some(index) = self.index(access.index) else { return all };
         let (conditions, _) = conditions(node);
+        let collation = index.collation.as_ref();
+        let conditions: Vec<_> = conditions.into_iter().filter(|c| c.fits(collation)).collect();
         let mut add = |path: &str, intervals: Vec<String>| {
             if let Ok(name) = CString::try_from(path.to_owned()) {
                 let mut array = RawArrayBuf::new();
@@ -212,7 +221,8 @@ impl Collection {
                         values.iter().map(|value| point(value.as_raw())).collect()
                     }
                     ConditionKind::Range(..) => {
-                        let bounds = FieldBounds::find(&conditions, condition.path, index.multikey());
+                        let bounds =
+                            FieldBounds::find(&conditions, condition.path, index.multikey(), collation);
                         bounds.iter().map(FieldBounds::interval).collect()
                     }
                 };
@@ -222,7 +232,7 @@ impl Collection {
         }
         for (at, (path, _)) in index.fields.iter().enumerate() {
             let points = one_of(&conditions, path, usize::MAX).filter(|_| at < access.equal);
-            let range = || FieldBounds::find(&conditions, path, index.multikey());
+            let range = || FieldBounds::find(&conditions, path, index.multikey(), collation);
             let intervals = match points {
                 Some(values) => values.iter().map(|value| point(value.as_raw())).collect(),
                 None if at == access.equal && access.ranged => {

@@ -11,11 +11,12 @@ mod explain;
 
 use std::fmt;
 
+use crate::collation::Collation;
 use crate::collection::Collection;
 use crate::display::display;
 use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
-use crate::index::{Index, implies};
-use crate::key::Key;
+use crate::index::{Index, IndexId, implies};
+use crate::key::{Key, has_strings};
 use crate::path::Path;
 use crate::raw::{OwnedRawValue, tag};
 use crate::sort::SortOrder;
@@ -36,7 +37,21 @@ pub struct Plan {
     pub(crate) access: AccessPath,
     /// Whether documents are returned in the requested order.
     pub(crate) sorted: bool,
+    /// Why the index of `_id` in order is not used though it would serve.
+    missing_id_order: Option<&'static str>,
     text: String,
+}
+
+/// What a plan is for, which decides about the index of `_id` in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A read. The index is used, and built if it is missing.
+    Read,
+    /// An explanation. The index is used if it is there.
+    Explain,
+    /// A write of some documents, or of all. The index may be there or not when the log is applied again, so it is used only
+    /// where that makes no difference.
+    Write { all: bool },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +66,7 @@ pub(crate) enum AccessPath {
 /// Access by an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IndexAccess {
-    /// Number of the index in the collection.
-    pub index: usize,
+    pub index: IndexId,
     pub ranges: Vec<KeyRange>,
     pub reverse: bool,
     /// How many fields, from the first, have one of some values.
@@ -76,52 +90,169 @@ impl Plan {
         match &self.access {
             AccessPath::Scan => None,
             AccessPath::Ids(_) => Some("_id_"),
-            AccessPath::Index(access) => collection.indexes.get(access.index).map(|i| i.spec.name.as_str()),
+            AccessPath::Index(access) => collection.index(access.index).map(|i| i.spec.name.as_str()),
             AccessPath::Union(plans) => plans.first().and_then(|plan| plan.index(collection)),
+        }
+    }
+
+    /// Returns whether the plan reads this index.
+    pub(crate) fn uses(&self, index: IndexId) -> bool {
+        match &self.access {
+            AccessPath::Scan | AccessPath::Ids(_) => false,
+            AccessPath::Index(access) => access.index == index,
+            AccessPath::Union(plans) => plans.iter().any(|plan| plan.uses(index)),
         }
     }
 }
 
 /// A condition that an index can answer.
+#[derive(Clone)]
 struct Condition<'f> {
     path: &'f Path,
     kind: ConditionKind<'f>,
+    strings: Strings<'f>,
 }
 
+/// Whether the operands of a condition have strings, and how these are compared.
+#[derive(Clone, Copy)]
+enum Strings<'f> {
+    None,
+    ByBytes,
+    By(&'f Collation),
+}
+
+impl Condition<'_> {
+    /// Returns whether an index with this collation has the documents for which the condition holds in a range.
+    fn fits(&self, collation: Option<&Collation>) -> bool {
+        match self.strings {
+            Strings::None => true,
+            Strings::ByBytes => collation.is_none(),
+            Strings::By(own) => collation == Some(own),
+        }
+    }
+
+    fn is_by_bytes(&self) -> bool {
+        self.fits(None)
+    }
+}
+
+#[derive(Clone)]
 enum ConditionKind<'f> {
     /// One of these values; a single one for equality.
     OneOf(Vec<&'f OwnedRawValue>),
     Range(Comparison, &'f OwnedRawValue),
 }
 
-pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -> Plan {
-    let best = indexed(collection, &filter.node, sort).or_else(|| union(collection, &filter.node, sort));
-    best.unwrap_or_else(|| Plan {
+pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder, purpose: Purpose) -> Plan {
+    let mut planner = Planner { collection, purpose, missing_id_order: None };
+    let best = planner.indexed(&filter.node, sort).or_else(|| planner.union(&filter.node, sort));
+    let mut plan = best.unwrap_or_else(|| Plan {
         access: AccessPath::Scan,
         sorted: sort.is_empty(),
+        missing_id_order: None,
         text: format!("scan of {} documents{}", collection.len(), sort_note(sort.is_empty(), sort)),
-    })
+    });
+    if let Some(why) = planner.missing_id_order {
+        plan.missing_id_order = Some(why);
+        plan.text = format!("{} ({why})", plan.text);
+    }
+    plan
 }
 
-/// Returns the plan for an `$or` each of whose branches has an index.
-fn union(collection: &Collection, node: &FilterNode, sort: &SortOrder) -> Option<Plan> {
-    let branches = match node {
-        FilterNode::Any(branches) => branches,
-        FilterNode::All(nodes) => {
-            return nodes.iter().find_map(|node| union(collection, node, sort));
+struct Planner<'c> {
+    collection: &'c Collection,
+    purpose: Purpose,
+    missing_id_order: Option<&'static str>,
+}
+
+impl Planner<'_> {
+    /// Returns the plan for an `$or` each of whose branches has an index.
+    fn union(&mut self, node: &FilterNode, sort: &SortOrder) -> Option<Plan> {
+        let branches = match node {
+            FilterNode::Any(branches) => branches,
+            FilterNode::All(nodes) => {
+                return nodes.iter().find_map(|node| self.union(node, sort));
+            }
+            _ => return None,
+        };
+        if branches.is_empty() || branches.len() > BRANCHES_MAX {
+            return None;
         }
-        _ => return None,
-    };
-    if branches.is_empty() || branches.len() > BRANCHES_MAX {
-        return None;
+        let plans: Vec<Plan> = branches
+            .iter()
+            .map(|branch| self.indexed(branch, &SortOrder::default()))
+            .collect::<Option<_>>()?;
+        let texts: Vec<&str> = plans.iter().map(|plan| plan.text.as_str()).collect();
+        let text = format!("any of: {}{}", texts.join("; "), sort_note(sort.is_empty(), sort));
+        let sorted = sort.is_empty();
+        Some(Plan { access: AccessPath::Union(plans), sorted, missing_id_order: None, text })
     }
-    let plans: Vec<Plan> = branches
-        .iter()
-        .map(|branch| indexed(collection, branch, &SortOrder::default()))
-        .collect::<Option<_>>()?;
-    let texts: Vec<&str> = plans.iter().map(|plan| plan.text.as_str()).collect();
-    let text = format!("any of: {}{}", texts.join("; "), sort_note(sort.is_empty(), sort));
-    Some(Plan { access: AccessPath::Union(plans), sorted: sort.is_empty(), text })
+
+    /// Returns the plan by `_id` or by the best index, if there is one.
+    fn indexed(&mut self, node: &FilterNode, sort: &SortOrder) -> Option<Plan> {
+        let (conditions, complete) = conditions(node);
+        if let Some(plan) = by_id(&conditions, sort) {
+            return Some(plan);
+        }
+        let candidates = self
+            .collection
+            .indexes
+            .iter()
+            .enumerate()
+            .filter(|(_, index)| is_usable(index, node))
+            .filter_map(|(i, index)| candidate(IndexId::Secondary(i), index, &conditions, complete, sort));
+        // the first of the best, so that the choice depends on nothing but the definitions
+        let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
+            Some(b) if b.0 >= c.0 => Some(b),
+            _ => Some(c),
+        });
+        if let Some((worth, plan)) = self.by_id_order(&conditions, complete, sort)
+            && best.as_ref().is_none_or(|best| worth > best.0)
+            && self.has_id_order()
+        {
+            return Some(plan);
+        }
+        best.map(|(_, plan)| plan)
+    }
+
+    /// Returns the plan over the index of `_id` in order, which may be missing, with its score.
+    fn by_id_order(
+        &self,
+        conditions: &[Condition<'_>],
+        complete: bool,
+        sort: &SortOrder,
+    ) -> Option<(usize, Plan)> {
+        let is_id = |path: &Path| path.as_str() == "_id";
+        let serves =
+            conditions.iter().any(|c| is_id(c.path)) || sort.fields.first().is_some_and(|f| is_id(&f.0));
+        let allowed = match self.purpose {
+            Purpose::Read | Purpose::Explain => true,
+            // without other conditions none can fail on a document that the index leaves out
+            Purpose::Write { .. } => complete,
+        };
+        if !serves || !allowed {
+            return None;
+        }
+        let definition = self.collection.id_order_definition();
+        let (worth, plan) = candidate(IndexId::OfId, &definition, conditions, complete, sort)?;
+        // one document of many is found in the order of insertion, for which a scan is better
+        let one_of_many = self.purpose == Purpose::Write { all: false }
+            && sort.is_empty()
+            && matches!(&plan.access, AccessPath::Index(access) if access.equal == 0);
+        (!one_of_many).then_some((worth, plan))
+    }
+
+    fn has_id_order(&mut self) -> bool {
+        let index = match self.purpose {
+            Purpose::Read => self.collection.want_id_order(true),
+            Purpose::Write { .. } => self.collection.want_id_order(false),
+            Purpose::Explain => self.collection.id_order.index(),
+        };
+        if index.is_none() {
+            self.missing_id_order = Some(self.collection.id_order.why_missing());
+        }
+        index.is_some()
+    }
 }
 
 /// Returns the conditions of a filter that indexes can answer, and whether there are no others.
@@ -131,31 +262,9 @@ fn conditions(node: &FilterNode) -> (Vec<Condition<'_>>, bool) {
     (found, complete)
 }
 
-/// Returns the plan by `_id` or by the best index, if there is one.
-fn indexed(collection: &Collection, node: &FilterNode, sort: &SortOrder) -> Option<Plan> {
-    let (conditions, complete) = conditions(node);
-    if let Some(plan) = by_id(&conditions, sort) {
-        return Some(plan);
-    }
-    let candidates = collection
-        .indexes
-        .iter()
-        .enumerate()
-        .filter(|(_, index)| is_usable(index, node))
-        .filter_map(|(i, index)| candidate(i, index, &conditions, complete, sort));
-    // the first of the best, so that the choice depends on nothing but the definitions
-    let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
-        Some(b) if b.0 >= c.0 => Some(b),
-        _ => Some(c),
-    });
-    best.map(|(_, plan)| plan)
-}
-
 /// Returns whether a query with this filter may use the index at all.
 fn is_usable(index: &Index, node: &FilterNode) -> bool {
-    !index.spec.hidden
-        && index.spec.collation.is_none()
-        && index.partial.as_ref().is_none_or(|partial| implies(node, &partial.node))
+    !index.spec.hidden && index.partial.as_ref().is_none_or(|partial| implies(node, &partial.node))
 }
 
 fn sort_note(sorted: bool, sort: &SortOrder) -> &'static str {
@@ -182,13 +291,27 @@ fn collect<'f>(node: &'f FilterNode, found: &mut Vec<Condition<'f>>) -> bool {
             } else {
                 ConditionKind::Range(*op, v)
             };
-            found.push(Condition { path, kind: what });
+            let strings = if has_strings(v.as_raw()) { Strings::ByBytes } else { Strings::None };
+            found.push(Condition { path, kind: what, strings });
             true
         }
         FilterNode::Field(path, ValueTest::In(values, patterns))
             if patterns.is_empty() && values.iter().all(is_indexable) =>
         {
-            found.push(Condition { path, kind: ConditionKind::OneOf(values.iter().collect()) });
+            let by_bytes = values.iter().any(|value| has_strings(value.as_raw()));
+            let strings = if by_bytes { Strings::ByBytes } else { Strings::None };
+            found.push(Condition { path, kind: ConditionKind::OneOf(values.iter().collect()), strings });
+            true
+        }
+        FilterNode::Field(path, ValueTest::Collated(test))
+            if test.patterns.is_empty() && test.values.iter().all(is_indexable) =>
+        {
+            let kind = match (test.comparison, test.values.as_slice()) {
+                (Comparison::Eq, values) => ConditionKind::OneOf(values.iter().collect()),
+                (comparison, [value]) => ConditionKind::Range(comparison, value),
+                _ => return false,
+            };
+            found.push(Condition { path, kind, strings: Strings::By(&test.collation) });
             true
         }
         _ => false,
@@ -201,7 +324,7 @@ fn is_indexable(v: &OwnedRawValue) -> bool {
 
 fn by_id(conditions: &[Condition<'_>], sort: &SortOrder) -> Option<Plan> {
     let values = conditions.iter().find_map(|c| match &c.kind {
-        ConditionKind::OneOf(values) if c.path.as_str() == "_id" => Some(values),
+        ConditionKind::OneOf(values) if c.path.as_str() == "_id" && c.is_by_bytes() => Some(values),
         _ => None,
     })?;
     let mut keys: Vec<Key> = values.iter().map(|v| Key::of_raw(v.as_raw())).collect();
@@ -209,7 +332,7 @@ fn by_id(conditions: &[Condition<'_>], sort: &SortOrder) -> Option<Plan> {
     keys.dedup();
     let sorted = sort.is_empty() || keys.len() <= 1;
     let text = format!("lookup of {} by _id{}", plural(keys.len(), "document"), sort_note(sorted, sort));
-    Some(Plan { access: AccessPath::Ids(keys), sorted, text })
+    Some(Plan { access: AccessPath::Ids(keys), sorted, missing_id_order: None, text })
 }
 
 fn plural(n: usize, what: &str) -> String {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BsonDocument, Direction, check_path};
 use crate::DocBytes;
+use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::index::WildcardFields;
@@ -40,8 +41,8 @@ pub struct IndexSpec {
     /// Whether no query uses the index.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
-    /// Order of strings, as MongoDB describes it; that of their bytes if `None`. Such an index is kept in the order of bytes
-    /// and no query uses it.
+    /// Order of strings, as MongoDB describes it; that of their bytes if `None`. Queries with the same collation use the index
+    /// for strings, and all for other values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collation: Option<BsonDocument>,
 }
@@ -125,6 +126,11 @@ impl IndexSpec {
         self.check_expiry()
     }
 
+    /// Returns the collation; `None` for the order of bytes. Errors: as [`Collation::parse`].
+    pub(crate) fn parsed_collation(&self) -> Result<Option<Collation>> {
+        self.collation.as_ref().map_or(Ok(None), |collation| Collation::parse(collation.as_raw()))
+    }
+
     /// Checks the options that only some kinds of indexes have.
     fn check_kind(&self) -> Result<()> {
         if let Some(path) = &self.hashed {
@@ -135,9 +141,7 @@ impl IndexSpec {
                 return Err(self.refused("a hashed index cannot be unique"));
             }
         }
-        if self.unique && self.collation.is_some() {
-            return Err(self.refused("a unique index with a collation is not supported yet"));
-        }
+        self.parsed_collation()?;
         if !self.is_wildcard() {
             return match self.wildcard_projection {
                 Some(_) => Err(self.refused("only an index over `$**` has a wildcardProjection")),

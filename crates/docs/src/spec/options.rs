@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::BsonDocument;
+use crate::collation::Collation;
 use crate::error::{DocsError, Result};
 use crate::filter::Filter;
 
@@ -25,6 +26,9 @@ pub struct CollectionOptions {
     /// What a view reads. A view has no documents of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewSpec>,
+    /// Collation of operations that name none, and of new indexes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collation: Option<BsonDocument>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -81,10 +85,16 @@ impl CollectionOptions {
         is_default(self)
     }
 
+    /// Returns the collation of operations that name none. Errors: as [`Collation::parse`].
+    pub(crate) fn parsed_collation(&self) -> Result<Option<Collation>> {
+        self.collation.as_ref().map_or(Ok(None), |collation| Collation::parse(collation.as_raw()))
+    }
+
     /// Checks options that belong together. Errors: a validator that is no filter, sizes of 0, a view with other options.
     pub(crate) fn check(&self, has_indexes: bool) -> Result<()> {
+        let collation = self.parsed_collation()?;
         if let Some(validator) = &self.validator {
-            Filter::parse(validator.as_raw())?;
+            Filter::parse_by(validator.as_raw(), collation.as_ref())?;
         }
         if self.capped.is_some_and(|size| size.bytes == 0 || size.documents == Some(0)) {
             return Err(DocsError::bad_value(

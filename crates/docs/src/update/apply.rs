@@ -4,11 +4,12 @@ use smallvec::SmallVec;
 use tidemill_types::Timestamp;
 
 use crate::DocBytes;
+use crate::collation::Collation;
 use crate::collection::with_id_first;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::{ARRAY_PAD_MAX, Limits};
-use crate::order::compare;
+use crate::order::compare_by;
 use crate::raw::{
     EMPTY, OwnedRawValue, RawElement, RawValue, close_document, elements, field, put_element, tag,
 };
@@ -30,15 +31,17 @@ pub(crate) struct UpdateContext<'a> {
     pub doc: &'a [u8],
     /// The element of an array that the filter has matched, which `$` stands for.
     pub matched: Option<u32>,
+    /// Order and equality of strings.
+    pub collation: Option<&'a Collation>,
 }
 
 impl UpdateContext<'_> {
     pub fn update(now: Timestamp) -> Self {
-        Self { now, inserting: false, doc: EMPTY, matched: None }
+        Self { now, inserting: false, doc: EMPTY, matched: None, collation: None }
     }
 
     pub fn insert(now: Timestamp) -> Self {
-        Self { now, inserting: true, doc: EMPTY, matched: None }
+        Self { now, inserting: true, doc: EMPTY, matched: None, collation: None }
     }
 
     /// Formats `_id: 1` of the document, for messages.
@@ -77,7 +80,9 @@ impl Update {
             return self.resolved(doc, &context)?.apply_bytes(doc, context, out);
         }
         out.reserve(doc.len() + 64);
-        let mut walk = UpdateWalk { context: UpdateContext { doc, ..context }, path: ValuePath::new() };
+        let collation = self.collation.as_ref();
+        let mut walk =
+            UpdateWalk { context: UpdateContext { doc, collation, ..context }, path: ValuePath::new() };
         walk.document(&self.root, doc, out)
     }
 }
@@ -297,15 +302,19 @@ impl<'t> UpdateWalk<'t, '_> {
             UpdateOperator::Bit(operations) => {
                 write_value(arith::bits(operations, old, &path)?.as_raw(), out)
             }
-            UpdateOperator::Min(v) => replace_if(v, old, out, std::cmp::Ordering::Less),
-            UpdateOperator::Max(v) => replace_if(v, old, out, std::cmp::Ordering::Greater),
+            UpdateOperator::Min(v) => {
+                replace_if(v, old, out, std::cmp::Ordering::Less, self.context.collation)
+            }
+            UpdateOperator::Max(v) => {
+                replace_if(v, old, out, std::cmp::Ordering::Greater, self.context.collation)
+            }
             UpdateOperator::CurrentDate { timestamp } => {
                 write_value(current(self.context.now, *timestamp).as_raw(), out)
             }
             UpdateOperator::Push(push) => arrays::push(push, old, out, &path, &self.context)?,
             UpdateOperator::AddToSet(values) => arrays::add_to_set(values, old, out, &path, &self.context)?,
-            UpdateOperator::PullAll(values) => arrays::pull_all(values, old, out)?,
-            UpdateOperator::Pull(pull) => arrays::pull(pull, old, out)?,
+            UpdateOperator::PullAll(values) => arrays::pull_all(values, old, out, self.context.collation)?,
+            UpdateOperator::Pull(pull) => arrays::pull(pull, old, out, self.context.collation)?,
             UpdateOperator::Pop { first } => arrays::pop(*first, old, out, &path)?,
         })
     }
@@ -321,9 +330,10 @@ fn replace_if(
     old: Option<RawValue<'_>>,
     out: &mut Vec<u8>,
     when: std::cmp::Ordering,
+    collation: Option<&Collation>,
 ) -> OperatorOutcome {
     match old {
-        Some(old) if compare(new.as_raw(), old) != when => OperatorOutcome::Keep,
+        Some(old) if compare_by(new.as_raw(), old, collation) != when => OperatorOutcome::Keep,
         _ => write_value(new.as_raw(), out),
     }
 }

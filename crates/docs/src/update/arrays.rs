@@ -2,9 +2,10 @@
 
 use std::cmp::Ordering;
 
+use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::key::Key;
-use crate::order::{compare, equal};
+use crate::order::{compare_by, equal_by};
 use crate::raw::{OwnedRawValue, RawValue, close_document, elements, put_element, tag};
 use crate::spec::Direction;
 
@@ -79,10 +80,11 @@ pub(crate) fn push(
         Some(p) => usize::try_from(p).unwrap_or(usize::MAX).min(all.len()),
     };
     all.splice(at..at, push.values.iter().map(OwnedRawValue::as_raw));
+    let by = context.collation;
     match &push.sort {
         None => {}
-        Some(PushSort::Whole(Direction::Ascending)) => all.sort_by(|a, b| compare(*a, *b)),
-        Some(PushSort::Whole(Direction::Descending)) => all.sort_by(|a, b| compare(*b, *a)),
+        Some(PushSort::Whole(Direction::Ascending)) => all.sort_by(|a, b| compare_by(*a, *b, by)),
+        Some(PushSort::Whole(Direction::Descending)) => all.sort_by(|a, b| compare_by(*b, *a, by)),
         // an element that is no document has none of the fields
         Some(PushSort::Fields(order)) => all.sort_by_cached_key(|v| {
             order.key(if v.tag == tag::DOCUMENT { v.bytes } else { crate::raw::EMPTY })
@@ -119,14 +121,14 @@ pub(crate) fn add_to_set(
         }
     };
     let mut all: Vec<RawValue<'_>> = elements(array).map(|e| e.value).collect();
-    let before = all.len();
+    let (before, by) = (all.len(), context.collation);
     if values.len() > 8 {
         // many values: look them up instead of comparing all pairs
-        let mut known: hashbrown::HashSet<Key> = all.iter().map(|v| Key::of_raw(*v)).collect();
-        all.extend(values.iter().map(OwnedRawValue::as_raw).filter(|v| known.insert(Key::of_raw(*v))));
+        let mut known: hashbrown::HashSet<Key> = all.iter().map(|v| Key::of_raw_by(*v, by)).collect();
+        all.extend(values.iter().map(OwnedRawValue::as_raw).filter(|v| known.insert(Key::of_raw_by(*v, by))));
     } else {
         for value in values {
-            if !all.iter().any(|v| equal(*v, value.as_raw())) {
+            if !all.iter().any(|v| equal_by(*v, value.as_raw(), by)) {
                 all.push(value.as_raw());
             }
         }
@@ -158,19 +160,21 @@ pub(crate) fn pull_all(
     values: &[OwnedRawValue],
     old: Option<RawValue<'_>>,
     out: &mut Vec<u8>,
+    by: Option<&Collation>,
 ) -> Result<OperatorOutcome> {
-    retain("$pullAll", old, out, |v| values.iter().any(|gone| equal(v, gone.as_raw())))
+    retain("$pullAll", old, out, |v| values.iter().any(|gone| equal_by(v, gone.as_raw(), by)))
 }
 
 pub(crate) fn pull(
     pull: &PullOperator,
     old: Option<RawValue<'_>>,
     out: &mut Vec<u8>,
+    by: Option<&Collation>,
 ) -> Result<OperatorOutcome> {
     retain("$pull", old, out, |v| match pull {
         PullOperator::Documents(filter) => v.tag == tag::DOCUMENT && filter.matches_bytes(v.bytes),
         PullOperator::Values(filter) => filter.matches_bytes(&v.in_document("")),
-        PullOperator::Equal(gone) => equal(v, gone.as_raw()),
+        PullOperator::Equal(gone) => equal_by(v, gone.as_raw(), by),
     })
 }
 

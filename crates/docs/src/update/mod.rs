@@ -23,6 +23,7 @@ use bson::Bson;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use tidemill_types::{Timestamp, Value};
 
+use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::path::Path;
@@ -50,6 +51,8 @@ pub struct Update {
     array_filters: Vec<ArrayFilter>,
     /// The stages of an update by a pipeline.
     pipeline: Option<Vec<ReshapeStage>>,
+    /// Order and equality of strings for the operators that compare.
+    collation: Option<Collation>,
 }
 
 /// An operator on one value.
@@ -162,7 +165,14 @@ impl Update {
     /// Errors: `FailedToParse` for unknown operators and replacement documents, `ConflictingUpdateOperators`,
     /// `TypeMismatch` and `BadValue` for operands, `EmptyFieldName`.
     pub fn parse(update: &RawDocument, now: Timestamp) -> Result<Self> {
-        parse::parse(update, now)
+        parse::parse(update, now, None)
+    }
+
+    /// Parses an update whose operators compare strings by a collation.
+    ///
+    /// Errors: as [`Self::parse`].
+    pub fn parse_by(update: &RawDocument, now: Timestamp, collation: Option<&Collation>) -> Result<Self> {
+        parse::parse(update, now, collation)
     }
 
     /// Sets the field to the value.

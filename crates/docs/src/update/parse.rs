@@ -3,6 +3,7 @@
 use bson::raw::{RawBsonRef, RawDocument};
 use tidemill_types::{Timestamp, did_you_mean};
 
+use crate::collation::Collation;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::expression::Variables;
@@ -33,17 +34,17 @@ const OPERATORS: [&str; 15] = [
     "$bit",
 ];
 
-pub(super) fn parse(update: &RawDocument, now: Timestamp) -> Result<Update> {
-    let mut parsed = Update::new();
+pub(super) fn parse(update: &RawDocument, now: Timestamp, collation: Option<&Collation>) -> Result<Update> {
+    let mut parsed = Update { collation: collation.cloned(), ..Update::new() };
     for e in elements(update.as_bytes()) {
         let op = std::str::from_utf8(e.name).unwrap_or_default();
         if op == "$arrayFilters" && e.value.tag == tag::ARRAY {
-            let filters = elements(e.value.bytes).map(|e| ArrayFilter::parse(e.value));
+            let filters = elements(e.value.bytes).map(|e| ArrayFilter::parse(e.value, collation));
             parsed.array_filters = filters.collect::<Result<_>>()?;
             continue;
         }
         if op == "$pipeline" {
-            parsed.pipeline = Some(pipeline(update, now)?);
+            parsed.pipeline = Some(pipeline(update, now, collation)?);
             continue;
         }
         check_operator(op)?;
@@ -61,7 +62,7 @@ pub(super) fn parse(update: &RawDocument, now: Timestamp) -> Result<Update> {
                 parsed.add(path, UpdateOperator::RenameFrom)?;
                 parsed.add(target, UpdateOperator::RenameTo(Path::new(path)))?;
             } else {
-                parsed.add(path, change(op, path, operand.value)?)?;
+                parsed.add(path, change(op, path, operand.value, collation)?)?;
             }
         }
     }
@@ -70,10 +71,17 @@ pub(super) fn parse(update: &RawDocument, now: Timestamp) -> Result<Update> {
 }
 
 /// Parses the stages of `{ $pipeline: [ … ] }`.
-fn pipeline(update: &RawDocument, now: Timestamp) -> Result<Vec<ReshapeStage>> {
+fn pipeline(
+    update: &RawDocument,
+    now: Timestamp,
+    collation: Option<&Collation>,
+) -> Result<Vec<ReshapeStage>> {
     let invalid = |e: bson::error::Error| DocsError::new(ErrorCode::InvalidBson, e.to_string());
-    let variables =
-        Variables { now: Some(bson::DateTime::from_millis(now.0.div_euclid(1000))), ..Variables::default() };
+    let variables = Variables {
+        now: Some(bson::DateTime::from_millis(now.0.div_euclid(1000))),
+        collation: collation.cloned(),
+        ..Variables::default()
+    };
     let Some(RawBsonRef::Array(array)) = update.get("$pipeline").map_err(invalid)? else {
         return Err(DocsError::type_mismatch("an update by a pipeline must be an array of stages"));
     };
@@ -117,7 +125,7 @@ fn check_operator(op: &str) -> Result<()> {
     }
 }
 
-fn change(op: &str, path: &str, v: RawValue<'_>) -> Result<UpdateOperator> {
+fn change(op: &str, path: &str, v: RawValue<'_>, collation: Option<&Collation>) -> Result<UpdateOperator> {
     let owned = || OwnedRawValue::of(v);
     Ok(match op {
         "$set" => UpdateOperator::Set(owned()),
@@ -128,7 +136,7 @@ fn change(op: &str, path: &str, v: RawValue<'_>) -> Result<UpdateOperator> {
         "$min" => UpdateOperator::Min(owned()),
         "$max" => UpdateOperator::Max(owned()),
         "$currentDate" => UpdateOperator::CurrentDate { timestamp: current_date(path, v)? },
-        "$push" => UpdateOperator::Push(Box::new(push(v)?)),
+        "$push" => UpdateOperator::Push(Box::new(push(v, collation)?)),
         "$addToSet" => UpdateOperator::AddToSet(add_to_set(v)?),
         "$pullAll" if v.tag == tag::ARRAY => UpdateOperator::PullAll(values(v)),
         "$pullAll" => {
@@ -138,7 +146,7 @@ fn change(op: &str, path: &str, v: RawValue<'_>) -> Result<UpdateOperator> {
             )));
         }
         "$bit" => UpdateOperator::Bit(arith::bit_operations(path, v)?),
-        "$pull" => UpdateOperator::Pull(Box::new(pull(v)?)),
+        "$pull" => UpdateOperator::Pull(Box::new(pull(v, collation)?)),
         _ => UpdateOperator::Pop { first: pop(path, v)? },
     })
 }
@@ -190,7 +198,7 @@ fn pop(path: &str, v: RawValue<'_>) -> Result<bool> {
     }
 }
 
-fn push(v: RawValue<'_>) -> Result<PushOperator> {
+fn push(v: RawValue<'_>, collation: Option<&Collation>) -> Result<PushOperator> {
     let each = if v.tag == tag::DOCUMENT { field(v.bytes, b"$each") } else { None };
     let Some(each) = each else {
         return Ok(PushOperator {
@@ -220,7 +228,7 @@ fn push(v: RawValue<'_>) -> Result<PushOperator> {
             b"$each" => {}
             b"$position" => parsed.position = Some(whole("$position")?),
             b"$slice" => parsed.slice = Some(whole("$slice")?),
-            b"$sort" => parsed.sort = Some(push_sort(e.value)?),
+            b"$sort" => parsed.sort = Some(push_sort(e.value, collation)?),
             other => {
                 return Err(DocsError::bad_value(format!(
                     "Unrecognized clause in $push: {}: expected $each, $position, $slice or $sort",
@@ -232,13 +240,13 @@ fn push(v: RawValue<'_>) -> Result<PushOperator> {
     Ok(parsed)
 }
 
-fn push_sort(v: RawValue<'_>) -> Result<PushSort> {
+fn push_sort(v: RawValue<'_>, collation: Option<&Collation>) -> Result<PushSort> {
     if v.tag != tag::DOCUMENT {
         return direction("$sort", v).map(PushSort::Whole);
     }
     let doc = RawDocument::from_bytes(v.bytes)
         .map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("$sort in $push: {e}")))?;
-    let order = SortOrder::parse(doc)?;
+    let order = SortOrder::parse(doc)?.with_collation(collation.cloned());
     if order.is_empty() {
         return Err(DocsError::bad_value(
             "The $sort pattern in $push is empty: expected fields such as {a: 1}, or 1 or -1",
@@ -269,15 +277,15 @@ fn add_to_set(v: RawValue<'_>) -> Result<Vec<OwnedRawValue>> {
     }
 }
 
-fn pull(v: RawValue<'_>) -> Result<PullOperator> {
+fn pull(v: RawValue<'_>, collation: Option<&Collation>) -> Result<PullOperator> {
     match v.tag {
         tag::DOCUMENT if is_operators(v.bytes) => {
-            Ok(PullOperator::Values(Filter { node: conditions_on_value(v.bytes)? }))
+            Ok(PullOperator::Values(Filter { node: conditions_on_value(v.bytes, collation)? }))
         }
         tag::DOCUMENT => {
             let doc = RawDocument::from_bytes(v.bytes)
                 .map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("$pull: {e}")))?;
-            Filter::parse(doc).map(PullOperator::Documents)
+            Filter::parse_by(doc, collation).map(PullOperator::Documents)
         }
         tag::REGEX => {
             let doc = v.in_document("");

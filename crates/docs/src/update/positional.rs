@@ -2,6 +2,7 @@
 //! resolved before an update is applied.
 
 use super::{Update, UpdateContext, UpdateOperator};
+use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::limits::CLAUSES_MAX;
@@ -16,7 +17,7 @@ pub(crate) struct ArrayFilter {
 
 impl ArrayFilter {
     /// Parses `{ name: …, "name.field": … }`, in which the name stands for an element.
-    pub fn parse(v: RawValue<'_>) -> Result<Self> {
+    pub fn parse(v: RawValue<'_>, collation: Option<&Collation>) -> Result<Self> {
         if v.tag != tag::DOCUMENT {
             return Err(DocsError::type_mismatch("each of arrayFilters must be an object"));
         }
@@ -28,7 +29,7 @@ impl ArrayFilter {
                 "each of arrayFilters must be about one name that begins with a lowercase letter",
             )
         })?;
-        Ok(Self { name, filter: Filter::parse(doc)? })
+        Ok(Self { name, filter: Filter::parse_by(doc, collation)? })
     }
 
     fn matches(&self, element: RawValue<'_>) -> bool {
@@ -115,6 +116,7 @@ impl Update {
             positional: Vec::new(),
             array_filters: Vec::new(),
             pipeline: None,
+            collation: self.collation.clone(),
         };
         for (path, change) in &self.positional {
             let parts: Vec<&str> = path.split('.').collect();

@@ -12,8 +12,10 @@
 //! - `eval EXPRESSION` its value on each document, one in a line; `-` for no value
 //! - `index SPEC`, `drop_index NAME` `ok` or the error
 //! - `explain FILTER [SORT]` the plan; `stages FILTER [OPTIONS]`, `count_stages FILTER` the plan as MongoDB shows it
-//! - `all` every document
+//! - `all` every document; `collation DOCUMENT` the collation with all of its options
 //! - `change CHANGE` changes the definition, `expire` deletes what has expired; `unvalidated DOCUMENT` inserts it anyway
+//!
+//! Options may have a `collation`, as may the second argument of `eval` and the third of `explain`.
 //!
 //! Values are Extended JSON; results write long integers as `$numberLong` and doubles with a dot. Run with
 //! `UPDATE_CASES=1` to write the actual results into the files, then read the difference.
@@ -25,8 +27,9 @@ use std::path::Path;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use bytes::Bytes;
 use tidemill_docs::{
-    CollectionChange, CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, ExplainQuery, Expression,
-    Filter, FindOptions, IndexSpec, Limits, Modification, Projection, SortOrder, Store, Variables,
+    BsonDocument, Collation, CollectionChange, CollectionSpec, Command, CommandOutcome, DocBytes, DocsError,
+    ExplainQuery, Expression, Filter, FindOptions, IndexSpec, Limits, Modification, Projection, SortOrder,
+    Store, Variables,
 };
 use tidemill_types::Timestamp;
 
@@ -114,20 +117,37 @@ impl Runner {
         let arg = |i: usize| args.get(i).unwrap_or(&empty);
         let options = |i: usize| arg(i).as_document().unwrap().clone();
         let collection = "c".to_owned();
+        // the options are the last argument; without a collation there, it is that of the collection
+        let given = args.last().and_then(|last| last.as_document()?.get_document("collation").ok());
+        let given = given.map(|given| BsonDocument::new(&RawDocumentBuf::try_from(given).unwrap()));
+        let by = match &given {
+            Some(given) => Collation::parse(given.as_raw())?,
+            None => self.store.collection("c").unwrap().collation().cloned(),
+        };
+        let by = by.as_ref();
         match op {
+            "collation" => {
+                let parsed = Collation::parse(document(&bytes(arg(0))))?;
+                Ok(parsed.map_or("simple".to_owned(), |parsed| {
+                    lines(&[parsed.document().as_bytes().to_vec().into()])
+                }))
+            }
             "find" | "ids" => {
                 let found = self
                     .store
                     .collection("c")
                     .unwrap()
-                    .find(&filter(arg(0))?, &find_options(&options(1), &filter(arg(0))?)?)?;
+                    .find(&filter(arg(0), by)?, &find_options(&options(1), &filter(arg(0), by)?, by)?)?;
                 Ok(if op == "ids" { ids(&found) } else { lines(&found) })
             }
             "all" => Ok(lines(&self.store.collection("c").unwrap().documents())),
             "update" => {
                 let o = options(2);
-                let before =
-                    self.store.collection("c").unwrap().find(&filter(arg(0))?, &FindOptions::default())?;
+                let before = self
+                    .store
+                    .collection("c")
+                    .unwrap()
+                    .find(&filter(arg(0), by)?, &FindOptions::default())?;
                 let command = Command::Update {
                     collection,
                     filter: bytes(arg(0)),
@@ -136,13 +156,16 @@ impl Runner {
                     upsert: o.get_bool("upsert").unwrap_or(false),
                     upsert_id: o.get_object_id("upsert_id").ok(),
                 };
-                let outcome = self.apply(&command)?;
+                let outcome = self.apply(&command.with_collation(given))?;
                 Ok(outcome + &self.again(&before))
             }
             "replace" => {
                 let o = options(2);
-                let before =
-                    self.store.collection("c").unwrap().find(&filter(arg(0))?, &FindOptions::default())?;
+                let before = self
+                    .store
+                    .collection("c")
+                    .unwrap()
+                    .find(&filter(arg(0), by)?, &FindOptions::default())?;
                 let command = Command::Replace {
                     collection,
                     filter: bytes(arg(0)),
@@ -150,7 +173,7 @@ impl Runner {
                     upsert: o.get_bool("upsert").unwrap_or(false),
                     upsert_id: o.get_object_id("upsert_id").ok(),
                 };
-                let outcome = self.apply(&command)?;
+                let outcome = self.apply(&command.with_collation(given))?;
                 Ok(outcome + &self.again(&before))
             }
             "insert" => {
@@ -177,6 +200,7 @@ impl Runner {
                     upsert: o.get_bool("upsert").unwrap_or(false),
                     upsert_id: None,
                 };
+                let command = command.with_collation(given);
                 let outcome = self.store.apply(&Command::from_bytes(&command.to_bytes()?)?, NOW)?;
                 let shown = |document: Option<DocBytes>| match document {
                     Some(document) => lines(&[document]),
@@ -186,7 +210,10 @@ impl Runner {
             }
             "eval" => {
                 let wrapped = RawDocumentBuf::try_from(&doc! { "e": arg(0).clone() }).unwrap();
-                let expression = Expression::parse(wrapped.get("e").unwrap().unwrap())?;
+                let expression = Expression::parse_with(
+                    wrapped.get("e").unwrap().unwrap(),
+                    &Variables { collation: by.cloned(), ..Variables::default() },
+                )?;
                 let mut text = String::new();
                 for document in self.store.collection("c").unwrap().documents() {
                     match expression.eval(bson::RawDocument::from_bytes(&document).unwrap()) {
@@ -208,7 +235,8 @@ impl Runner {
             }
             "delete" => {
                 let multi = options(1).get_bool("multi").unwrap_or(false);
-                self.apply(&Command::Delete { collection, filter: bytes(arg(0)), multi })
+                let delete = Command::Delete { collection, filter: bytes(arg(0)), multi };
+                self.apply(&delete.with_collation(given))
             }
             "index" => {
                 let index: IndexSpec = bson::deserialize_from_bson(arg(0).clone()).unwrap();
@@ -228,7 +256,8 @@ impl Runner {
             }
             "explain" => {
                 let sort = SortOrder::parse(&RawDocumentBuf::try_from(&options(1)).unwrap())?;
-                Ok(self.store.collection("c").unwrap().explain(&filter(arg(0))?, &sort).to_string())
+                let sort = sort.with_collation(by.cloned());
+                Ok(self.store.collection("c").unwrap().explain(&filter(arg(0), by)?, &sort).to_string())
             }
             "stages" | "count_stages" => {
                 let (options, filter_document) = (options(1), bytes(arg(0)));
@@ -236,10 +265,10 @@ impl Runner {
                     options.get_document(name).ok().map(|d| RawDocumentBuf::try_from(d).unwrap())
                 };
                 let projection = raw("projection");
-                let filter = filter(arg(0))?;
+                let filter = filter(arg(0), by)?;
                 let query = ExplainQuery {
                     filter: &filter,
-                    options: &find_options(&options, &filter)?,
+                    options: &find_options(&options, &filter, by)?,
                     filter_document: document(&filter_document),
                     sort_document: &raw("sort").unwrap_or_default(),
                     projection_document: projection.as_deref(),
@@ -280,14 +309,23 @@ fn document(bytes: &DocBytes) -> &bson::RawDocument {
     bson::RawDocument::from_bytes(bytes).unwrap()
 }
 
-fn filter(value: &Bson) -> Result<Filter, DocsError> {
-    Filter::parse(document(&bytes(value)))
+fn filter(value: &Bson, by: Option<&Collation>) -> Result<Filter, DocsError> {
+    Filter::parse_by(document(&bytes(value)), by)
 }
 
-fn find_options(options: &Document, filter: &Filter) -> Result<FindOptions, DocsError> {
+fn find_options(
+    options: &Document,
+    filter: &Filter,
+    by: Option<&Collation>,
+) -> Result<FindOptions, DocsError> {
     let raw = |name: &str| options.get_document(name).ok().map(|d| RawDocumentBuf::try_from(d).unwrap());
     Ok(FindOptions {
-        sort: raw("sort").map(|d| SortOrder::parse(&d)).transpose()?.unwrap_or_default(),
+        bounds: None,
+        sort: raw("sort")
+            .map(|d| SortOrder::parse(&d))
+            .transpose()?
+            .unwrap_or_default()
+            .with_collation(by.cloned()),
         projection: raw("projection")
             .map(|d| Projection::parse_for(&d, filter, &Variables::default()))
             .transpose()?,

@@ -98,6 +98,18 @@ fn all() -> Vec<Command> {
             ordered: true,
         }
         .without_validation(),
+        Command::Update {
+            collection: collection.clone(),
+            filter: bytes(doc! { "x": "A" }),
+            update: bytes(doc! { "$addToSet": { "l": "b" } }),
+            multi: true,
+            upsert: false,
+            upsert_id: None,
+        }
+        .with_collation(Some(BsonDocument::new(&rawdoc! { "locale": "sv", "strength": 2 }))),
+        Command::Delete { collection: collection.clone(), filter: bytes(doc! { "x": "A" }), multi: true }
+            .without_validation()
+            .with_collation(Some(BsonDocument::new(&rawdoc! { "locale": "simple" }))),
         Command::Rename { collection, to: "arrivals".into(), drop_target: true },
         Command::CreateCollection(CollectionSpec {
             options: CollectionOptions {

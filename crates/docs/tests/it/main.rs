@@ -4,6 +4,7 @@ mod cases;
 mod checkpoint;
 mod commands;
 mod declared;
+mod id_order;
 mod limits;
 mod properties;
 mod snapshots;

@@ -6,8 +6,8 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tidemill_docs::{
-    BsonDocument, CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits, SortOrder,
-    Store, Update,
+    BsonDocument, Collation, CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits,
+    SortOrder, Store, Update,
 };
 use tidemill_types::{Timestamp, Value};
 
@@ -126,6 +126,64 @@ fn indexes() -> Vec<IndexSpec> {
     ]
 }
 
+/// Collations in which some of the strings below are equal that differ in others.
+fn collations() -> Vec<RawDocumentBuf> {
+    vec![
+        bson::rawdoc! { "locale": "simple" },
+        bson::rawdoc! { "locale": "en", "strength": 1 },
+        bson::rawdoc! { "locale": "en", "strength": 2 },
+        bson::rawdoc! { "locale": "sv" },
+    ]
+}
+
+fn collated_indexes() -> Vec<IndexSpec> {
+    let mut all = Vec::new();
+    for collation in collations() {
+        let collation =
+            Collation::parse(&collation).unwrap().map(|collation| BsonDocument::new(collation.document()));
+        for index in indexes().into_iter().take(10) {
+            let name = format!("{} {collation:?}", index.name);
+            all.push(IndexSpec { name, collation: collation.clone(), ..index });
+        }
+    }
+    all
+}
+
+fn lettered_value() -> impl Strategy<Value = Bson> + Clone {
+    let text = select(vec!["", "a", "A", "á", "Ä", "b", "B", "ab", "AB", "a b", "z", "a\0", "å"]);
+    let text = text.prop_map(Bson::from);
+    prop_oneof![
+        6 => text.clone(),
+        1 => (0..3_i32).prop_map(Bson::Int32),
+        1 => Just(Bson::Null),
+        1 => text.clone().prop_map(|text| doc! { "b": text }.into()),
+        1 => prop::collection::vec(text, 0..3).prop_map(Bson::Array),
+    ]
+}
+
+fn lettered_documents() -> impl Strategy<Value = Vec<Document>> {
+    let fields = (lettered_value(), lettered_value()).prop_map(|(a, b)| doc! { "a": a, "b": b });
+    prop::collection::vec(fields, 0..25).prop_map(|docs| {
+        let with_id = |(i, fields): (usize, Document)| {
+            let mut doc = doc! { "_id": i as i32 };
+            doc.extend(fields);
+            doc
+        };
+        docs.into_iter().enumerate().map(with_id).collect()
+    })
+}
+
+fn lettered_filter() -> impl Strategy<Value = Document> {
+    let op = select(vec!["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]);
+    let condition = prop_oneof![
+        4 => (op, lettered_value()).prop_map(|(op, v)| doc! { op: v }),
+        2 => (lettered_value(), lettered_value()).prop_map(|(a, b)| doc! { "$gte": a, "$lt": b }),
+        2 => prop::collection::vec(lettered_value(), 0..4).prop_map(|v| doc! { "$in": v }),
+    ];
+    prop::collection::vec((select(vec!["a", "b", "a.b"]), condition), 1..3)
+        .prop_map(|fields| fields.into_iter().map(|(path, c)| (path.to_owned(), Bson::from(c))).collect())
+}
+
 fn ids(docs: &[DocBytes]) -> Vec<i32> {
     docs.iter().map(|d| bson::RawDocument::from_bytes(d).unwrap().get_i32("_id").unwrap()).collect()
 }
@@ -157,6 +215,36 @@ proptest! {
                 let expected = ids(&plain.find(&parsed, &options).unwrap());
                 prop_assert_eq!(found, expected, "{} by {}", filter, indexed.explain(&parsed, sort));
             }
+        }
+    }
+
+    #[test]
+    fn an_index_with_a_collation_finds_what_a_scan_finds(
+        docs in lettered_documents(),
+        chosen in subsequence(collated_indexes(), 0..=3),
+        filters in prop::collection::vec(lettered_filter(), 1..6),
+        locale in select(collations()),
+    ) {
+        let collation = Collation::parse(&locale).unwrap();
+        let indexed = store(&docs, &chosen);
+        let indexed = indexed.collection("c").unwrap();
+        prop_assert_eq!(indexed.check_indexes(), Vec::<String>::new());
+        // documents that could not be indexed are left out
+        let kept: Vec<Document> = indexed.iter().map(|d| Document::try_from(bson::RawDocument::from_bytes(d).unwrap()).unwrap()).collect();
+        let plain = store(&kept, &[]);
+        let plain = plain.collection("c").unwrap();
+        let order = SortOrder::default().then("a", Direction::Descending).then("b", Direction::Ascending);
+        let order = order.then("_id", Direction::Ascending).with_collation(collation.clone());
+        for filter in &filters {
+            let parsed = Filter::parse_by(&raw(filter), collation.as_ref()).unwrap();
+            let mut found = ids(&indexed.find(&parsed, &FindOptions::default()).unwrap());
+            found.sort_unstable();
+            let expected = ids(&plain.find(&parsed, &FindOptions::default()).unwrap());
+            prop_assert_eq!(&found, &expected, "{} by {}", filter, indexed.explain(&parsed, &SortOrder::default()));
+            prop_assert_eq!(indexed.count(&parsed).unwrap(), expected.len() as u64);
+            let options = FindOptions { sort: order.clone(), limit: Some(5), ..FindOptions::default() };
+            let found = ids(&indexed.find(&parsed, &options).unwrap());
+            prop_assert_eq!(found, ids(&plain.find(&parsed, &options).unwrap()), "{} by {}", filter, indexed.explain(&parsed, &order));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
-use tidemill_docs::{Collection, Command, CommandOutcome, DocBytes, FindOptions, Key};
+use tidemill_docs::{Collection, Command, CommandOutcome, DocBytes, Filter, FindOptions, Key};
 use tidemill_log::Durability;
 use tidemill_types::{Result, Value};
 
@@ -32,10 +32,15 @@ impl<'e> DocumentCollection<'e> {
     pub fn find_one(&self, id: &Value<'_>) -> Option<DocBytes> {
         let partitions = self.core.partitions();
         let key = Key::of(id);
+        // a string may equal others, in any partition
+        let may_have_strings = matches!(id, Value::Str(_) | Value::Bson(_));
         let in_partition = |at: usize| {
             partitions.get(at)?.with_view(|view| {
                 let part = view.documents.collection(&self.name)?;
-                Some((part.get_key(&key).cloned(), is_placed_by_id(part)))
+                if may_have_strings && part.collation().is_some() {
+                    return Some((None, PlaceOfId::Any));
+                }
+                Some((part.get_key(&key).cloned(), PlaceOfId::of(part)))
             })
         };
         let home = match partitions.len() {
@@ -44,8 +49,15 @@ impl<'e> DocumentCollection<'e> {
         };
         match in_partition(home)? {
             (Some(found), _) => Some(found),
-            (None, true) => None,
-            (None, false) => {
+            (None, PlaceOfId::Home) => None,
+            (None, PlaceOfId::Any) => {
+                let first = FindOptions { limit: Some(1), ..FindOptions::default() };
+                let snapshot = self.engine.document_snapshot();
+                let collation = snapshot.collation(&self.name).ok()?;
+                let filter = Filter::equal_by("_id", id, collation);
+                snapshot.find_parsed(&self.name, &filter, &first).ok()?.into_iter().next()
+            }
+            (None, PlaceOfId::Unknown) => {
                 (0..partitions.len()).filter(|at| *at != home).find_map(|at| in_partition(at)?.0)
             }
         }
@@ -102,8 +114,21 @@ impl<'e> DocumentCollection<'e> {
     }
 }
 
-/// Returns whether the `_id` says which partition has a document.
-fn is_placed_by_id(part: &Collection) -> bool {
-    let spec = part.spec();
-    spec.replicated || !spec.gathered && spec.shard_key.as_deref().is_none_or(|key| key == "_id")
+/// Which partition has the document with an `_id`.
+enum PlaceOfId {
+    /// The one that the `_id` determines.
+    Home,
+    /// It cannot be told.
+    Unknown,
+    /// Several may, as the collation decides which `_id`s are equal.
+    Any,
+}
+
+impl PlaceOfId {
+    fn of(part: &Collection) -> Self {
+        let spec = part.spec();
+        let is_home =
+            spec.replicated || !spec.gathered && spec.shard_key.as_deref().is_none_or(|key| key == "_id");
+        if is_home { Self::Home } else { Self::Unknown }
+    }
 }

@@ -2,7 +2,9 @@
 
 use bson::Bson;
 use bson::raw::RawDocument;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, ViewSpec, get_path};
+use tidemill_docs::{
+    Collation, CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, ViewSpec, get_path,
+};
 use tidemill_log::Durability;
 use tidemill_types::{Result, Timestamp};
 
@@ -58,6 +60,11 @@ impl Engine {
     pub fn view(&self, name: &str) -> Option<ViewSpec> {
         let view = self.core.partitions()[0].view();
         view.documents.collection(name)?.spec().options.view.clone()
+    }
+
+    /// Returns the collation of a collection; `None` for the order of bytes, or if there is no such collection.
+    pub fn collation(&self, name: &str) -> Option<Collation> {
+        self.core.partitions()[0].with_view(|view| view.documents.collection(name)?.collation().cloned())
     }
 
     /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is

@@ -127,9 +127,12 @@ impl Engine {
             ),
             metric(
                 "tidemill_documents_bytes",
-                "Bytes of documents in memory.",
+                "Bytes of documents in memory, with their indexes.",
                 Gauge,
-                by_partition(&|p| p.view().documents.bytes()),
+                by_partition(&|p| {
+                    let view = p.view();
+                    view.documents.bytes() + view.documents.derived_bytes()
+                }),
             ),
             metric(
                 "tidemill_table_tail_rows",

@@ -114,7 +114,7 @@ pub(super) fn repl_set_get_status(_: &Shared, _: &mut Session, call: &Call<'_>) 
 pub(super) fn re_index(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     let spec = shared.engine.collection_spec(&call.collection()?).map_err(|_| no_collection(call))?;
     let mut indexes = RawArrayBuf::new();
-    indexes.push(super::index_spec::id_index());
+    indexes.push(super::index_spec::id_index(&spec));
     for index in &spec.indexes {
         indexes.push(super::index_spec::describe(index)?);
     }

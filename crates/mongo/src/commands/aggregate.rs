@@ -24,7 +24,6 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
         "let",
     ])?;
     call.refuse("explain")?;
-    call.refuse_collation()?;
     let Some(RawBsonRef::Array(pipeline)) = call.get("pipeline") else {
         return Err(CommandError::new(Code::TypeMismatch, "'pipeline' option must be specified as an array"));
     };

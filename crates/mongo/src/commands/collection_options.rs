@@ -6,6 +6,7 @@ use tidemill_docs::{
     BsonDocument, CappedSize, CollectionOptions, CollectionSpec, ValidationAction, ValidationLevel, ViewSpec,
 };
 
+use super::collation;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::namespace::{split_stored_name, stored_name};
@@ -21,6 +22,7 @@ pub(super) fn parse(call: &Call<'_>) -> Result<CollectionOptions> {
         validation_action: validation_action(call)?.unwrap_or_default(),
         capped: capped(call)?,
         view: view(call)?,
+        collation: collation::in_definition(call.document("collation")?)?,
     })
 }
 
@@ -155,6 +157,9 @@ pub(super) fn describe(spec: &CollectionSpec) -> RawDocumentBuf {
             ValidationAction::Warn => "warn",
         };
         shown.append(cstr!("validationAction"), action);
+    }
+    if let Some(collation) = &options.collation {
+        shown.append(cstr!("collation"), collation.as_raw());
     }
     if let Some(view) = &options.view {
         shown.append(cstr!("viewOn"), split_stored_name(&view.on).1);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::cstr;
 use bson::raw::RawDocumentBuf;
-use tidemill_docs::{CollectionSpec, Command, DocBytes, Filter};
+use tidemill_docs::{BsonDocument, CollectionSpec, Command, DocBytes, Filter};
 use tidemill_engine::CollectionInfo;
 use tidemill_types::ErrorKind;
 
@@ -41,7 +41,6 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         call.refuse(option)?;
     }
     call.refuse("storageEngine")?;
-    call.refuse_collation()?;
     let change_images = collection_options::change_images(call)?.unwrap_or(false);
     let options = collection_options::parse(call)?;
     let collection = call.collection()?;
@@ -52,6 +51,16 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         }
         let message = format!("Collection {} already exists with other options.", call.namespace());
         return Err(CommandError::new(Code::NamespaceExists, message));
+    }
+    if let Some(view) = &options.view
+        && shared.engine.view(&view.on).is_some()
+    {
+        let read = shared.engine.collation(&view.on).map(|collation| BsonDocument::new(collation.document()));
+        if read != options.collation {
+            let message =
+                format!("the view {} has another collation than the view that it reads", call.namespace());
+            return Err(CommandError::new(Code::OptionNotSupportedOnView, message));
+        }
     }
     // the order of a capped collection is that of all inserts
     let gathered = options.capped.is_some();
@@ -119,7 +128,7 @@ pub(super) fn list_collections(shared: &Shared, _: &mut Session, call: &Call<'_>
             one.append(cstr!("options"), collection_options::describe(&spec));
             one.append(cstr!("info"), collection_options::info(&spec));
             if !is_view {
-                one.append(cstr!("idIndex"), super::index_spec::id_index());
+                one.append(cstr!("idIndex"), super::index_spec::id_index(&spec));
             }
         }
         if filter.as_ref().is_none_or(|filter| filter.matches(&one)) {

@@ -5,7 +5,7 @@ use bson::raw::RawDocumentBuf;
 use tidemill_docs::Filter;
 use tidemill_types::ErrorKind;
 
-use super::find;
+use super::{collation, find};
 use crate::error::Result;
 use crate::fields::Call;
 use crate::reply::ok;
@@ -14,17 +14,13 @@ use crate::shared::Shared;
 
 pub(super) fn count(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["query", "limit", "skip", "hint", "collation", "fields"])?;
-    call.refuse_collation()?;
     let collection = call.collection()?;
     let filter = call.document("query")?.unwrap_or_else(|| find::empty());
     let skip = call.count("skip")?.unwrap_or(0);
     let limit = call.count("limit")?.filter(|limit| *limit > 0);
-    let found = match shared.engine.count_documents(&collection, filter) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            // the filter of a collection that does not exist may be wrong, too
-            Filter::parse(filter)?;
-            0
-        }
+    let filter = Filter::parse_by(filter, collation::of(shared, call)?.as_ref())?;
+    let found = match shared.engine.count_parsed(&collection, &filter) {
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
         found => found?,
     };
     let counted = found.saturating_sub(skip).min(limit.unwrap_or(u64::MAX));

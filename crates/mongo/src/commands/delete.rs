@@ -6,11 +6,11 @@ use bytes::Bytes;
 use tidemill_docs::Command;
 use tidemill_types::ErrorKind;
 
-use super::hint;
 use super::let_variables::LetVariables;
 use super::write::{WriteErrors, WriteOptions};
+use super::{collation, hint};
 use crate::error::{Code, CommandError, Result};
-use crate::fields::{Call, refuse_collation, whole_number};
+use crate::fields::{Call, whole_number};
 use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -53,9 +53,7 @@ pub(super) fn run(
             "BSON field 'delete.deletes.q' is missing but a required field",
         ));
     };
-    if let Some(RawBsonRef::Document(collation)) = statement.get("collation")? {
-        refuse_collation(collation)?;
-    }
+    let given = collation::of_write("delete.deletes", statement.get("collation")?)?;
     hint::check_statement(shared, collection, "delete.deletes", statement)?;
     let multi = match statement.get("limit")?.and_then(whole_number) {
         Some(0) => true,
@@ -67,7 +65,7 @@ pub(super) fn run(
     };
     let filter = Bytes::copy_from_slice(filter.as_bytes());
     let command = Command::Delete { collection: collection.to_owned(), filter, multi };
-    match shared.engine.write_documents(write.command(command)?, write.durability) {
+    match shared.engine.write_documents(write.command(command, given)?, write.durability) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
         outcome => Ok(outcome?.deleted),
     }

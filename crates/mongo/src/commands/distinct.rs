@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::{DocBytes, FindOptions, Key};
+use tidemill_docs::{Collation, DocBytes, Filter, FindOptions, Key};
 use tidemill_types::Value;
 
-use super::find;
+use super::{collation, find};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::ok;
@@ -16,15 +16,20 @@ use crate::shared::Shared;
 
 pub(super) fn distinct(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["key", "query", "collation", "hint"])?;
-    call.refuse_collation()?;
     let collection = call.collection()?;
     let filter = call.document("query")?.unwrap_or_else(|| find::empty());
-    let found = find::find_documents(shared, &collection, filter, &FindOptions::default())?;
-    reply(&found, call)
+    let by = collation::of(shared, call)?;
+    let filter = Filter::parse_by(filter, by.as_ref())?;
+    let found = find::find_parsed(shared, &collection, &filter, &FindOptions::default())?;
+    reply(&found, call, by.as_ref())
 }
 
-/// Returns the reply with the distinct values of the documents.
-pub(super) fn reply(found: &[DocBytes], call: &Call<'_>) -> Result<RawDocumentBuf> {
+/// Returns the reply with the distinct values of the documents; of those that a collation calls equal the first.
+pub(super) fn reply(
+    found: &[DocBytes],
+    call: &Call<'_>,
+    collation: Option<&Collation>,
+) -> Result<RawDocumentBuf> {
     let Some(key) = call.text("key")? else {
         return Err(CommandError::new(
             Code::MissingField,
@@ -34,7 +39,7 @@ pub(super) fn reply(found: &[DocBytes], call: &Call<'_>) -> Result<RawDocumentBu
     let mut values = BTreeMap::new();
     for document in found {
         visit(RawBsonRef::Document(RawDocument::from_bytes(document)?), key, &mut |value| {
-            values.entry(Key::of(&Value::from_bson(value))).or_insert(value);
+            values.entry(Key::of_by(&Value::from_bson(value), collation)).or_insert(value);
         })?;
     }
     let mut array = RawArrayBuf::new();

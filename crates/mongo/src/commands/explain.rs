@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{ExplainQuery, Explanation, Filter, FindOptions, SortOrder};
 use tidemill_types::ErrorKind;
 
-use super::{find, hint};
+use super::{collation, find, hint};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::Request;
@@ -60,6 +60,7 @@ struct Query<'r> {
     skip: u64,
     limit: Option<u64>,
     counts: bool,
+    collation: Option<&'r RawDocument>,
     /// The stage that changes what was found.
     write: Option<&'static str>,
 }
@@ -73,6 +74,7 @@ impl<'r> Query<'r> {
             skip: 0,
             limit: None,
             counts: false,
+            collation: None,
             write: None,
         }
     }
@@ -127,7 +129,8 @@ fn write_sections(shared: &Shared, call: &Call<'_>, run: bool) -> Result<RawDocu
         "update" => statement.get("multi")? == Some(RawBsonRef::Boolean(true)),
         _ => statement.get("limit")?.and_then(crate::fields::whole_number) == Some(0),
     };
-    let one = Query::one(filter, stage);
+    let collation = statement.get("collation")?.and_then(|collation| collation.as_document());
+    let one = Query { collation, ..Query::one(filter, stage) };
     sections(shared, call, &Query { limit: one.limit.filter(|_| !many), ..one }, run)
 }
 
@@ -164,9 +167,11 @@ fn pipeline_sections(shared: &Shared, call: &Call<'_>, run: bool) -> Result<RawD
 
 /// Returns `queryPlanner`, and with `run` also `executionStats`.
 fn sections(shared: &Shared, call: &Call<'_>, query: &Query<'_>, run: bool) -> Result<RawDocumentBuf> {
-    let filter = Filter::parse(query.filter)?;
+    let collation = collation::of_statement(shared, call, query.collation.or(call.document("collation")?))?;
+    let filter = Filter::parse_by(query.filter, collation.as_ref())?;
     let options = FindOptions {
-        sort: SortOrder::parse(query.sort)?,
+        bounds: None,
+        sort: SortOrder::parse(query.sort)?.with_collation(collation),
         projection: None,
         skip: query.skip,
         limit: query.limit,

@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, Variables};
 use tidemill_types::{ErrorKind, Value};
 
-use super::order;
+use super::{collation, order};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::{first_batch, first_query_batch, first_tailable_batch, next_batch, ok};
@@ -50,7 +50,6 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     for field in ["returnKey", "showRecordId"] {
         call.refuse(field)?;
     }
-    call.refuse_collation()?;
     let collection = call.collection()?;
     let filter = call.document("filter")?.unwrap_or_else(|| empty());
     let variables = variables(shared, call)?;
@@ -59,12 +58,13 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         Some(projection) => Some(Projection::parse_for(projection, &parsed, &variables)?),
         None => None,
     };
-    let order = order::of(shared, call, &collection)?;
+    let order = order::of(shared, call, &collection, variables.collation.as_ref())?;
     let options = FindOptions {
         sort: order.sort.clone(),
         projection,
         skip: call.count("skip")?.unwrap_or(0),
         limit: call.count("limit")?.filter(|limit| *limit > 0),
+        bounds: order.bounds.clone(),
     };
     if call.flag("tailable", false)? {
         return tailable(shared, call, collection, parsed, options);
@@ -73,9 +73,9 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         let message = "Cannot set 'awaitData' without also setting 'tailable'";
         return Err(CommandError::new(Code::FailedToParse, message));
     }
-    let found = match order.is_by_sort() {
-        true => find_parsed(shared, &collection, &parsed, &options)?,
-        false => order.apply(find_parsed(shared, &collection, &parsed, &order.all())?, &options)?,
+    let found = match order.reverse {
+        false => find_parsed(shared, &collection, &parsed, &options)?,
+        true => order.apply(find_parsed(shared, &collection, &parsed, &order.all())?, &options)?,
     };
     let batch_size = call.count("batchSize")?;
     match call.flag("singleBatch", false)? {
@@ -104,10 +104,11 @@ pub(super) fn find_by_id(shared: &Shared, call: &Call<'_>) -> Result<Option<RawD
     Ok(Some(first_batch(&shared.cursors, call.namespace(), vec![found], None, true)?))
 }
 
-/// Returns the variables of a command's expressions: those of `let`, and the present time.
+/// Returns the variables of a command's expressions: those of `let`, the present time, and the collation.
 pub(super) fn variables(shared: &Shared, call: &Call<'_>) -> Result<Variables> {
     let now = bson::DateTime::from_millis(shared.whole_engine.now().0.div_euclid(1000));
-    let mut variables = Variables { now: Some(now), values: Vec::new() };
+    let collation = collation::of(shared, call)?;
+    let mut variables = Variables { now: Some(now), values: Vec::new(), collation };
     if let Some(bound) = call.document("let")? {
         for variable in bound {
             let (name, value) = variable?;

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use tidemill_docs::{Command, CommandOutcome, DocBytes, Modification};
 use tidemill_types::ErrorKind;
 
-use super::find;
 use super::let_variables::LetVariables;
 use super::update::{change_of, require_collection};
 use super::write::WriteOptions;
+use super::{collation, find};
 use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
 use crate::reply::ok;
@@ -36,7 +36,7 @@ const FIELDS: [&str; 14] = [
 
 pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&FIELDS)?;
-    call.refuse_collation()?;
+    let given = collation::of_write(call.name, call.get("collation"))?;
     let collection = call.collection()?;
     let variables = LetVariables::of(shared, call)?;
     let write = WriteOptions::of(call, &variables)?;
@@ -74,7 +74,7 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
         upsert,
         upsert_id: upsert.then(ObjectId::new),
     };
-    let outcome = match shared.engine.write_documents(write.command(command)?, write.durability) {
+    let outcome = match shared.engine.write_documents(write.command(command, given)?, write.durability) {
         Err(error) if error.kind() == ErrorKind::NotFound => CommandOutcome::default(),
         outcome => outcome?,
     };

@@ -2,8 +2,9 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
-use tidemill_docs::{BsonDocument, Direction, IndexSpec};
+use tidemill_docs::{BsonDocument, CollectionSpec, Direction, IndexSpec};
 
+use super::collation;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{type_name, whole_number};
 
@@ -24,10 +25,10 @@ const MISSING: [&str; 10] = [
     "clustered",
 ];
 
-/// Reads a definition.
-pub(super) fn parse(index: &RawDocument) -> Result<IndexSpec> {
+/// Reads a definition. `default` is the collation of an index that names none, that of the collection.
+pub(super) fn parse(index: &RawDocument, default: Option<&BsonDocument>) -> Result<IndexSpec> {
     let mut spec = IndexSpec::default();
-    let mut has_name = false;
+    let (mut has_name, mut has_collation) = (false, false);
     for element in index {
         let (option, value) = element?;
         match option.as_str() {
@@ -49,7 +50,10 @@ pub(super) fn parse(index: &RawDocument) -> Result<IndexSpec> {
             "wildcardProjection" => {
                 spec.wildcard_projection = Some(BsonDocument::new(document("wildcardProjection", value)?));
             }
-            "collation" => spec.collation = collation(document("collation", value)?)?,
+            "collation" => {
+                has_collation = true;
+                spec.collation = collation::in_definition(Some(document("collation", value)?))?;
+            }
             // have no effect here
             "v" | "background" | "ns" | "dropDups" => {}
             option if MISSING.contains(&option) => {
@@ -64,6 +68,9 @@ pub(super) fn parse(index: &RawDocument) -> Result<IndexSpec> {
     }
     if spec.fields.is_empty() {
         return Err(CommandError::new(Code::CannotCreateIndex, "Index keys cannot be an empty object"));
+    }
+    if !has_collation {
+        spec.collation = default.cloned();
     }
     if !has_name {
         spec.name = default_name(&spec);
@@ -152,39 +159,13 @@ fn wrong_type(option: &str, found: RawBsonRef<'_>, expected: &str) -> CommandErr
     CommandError::wrong_type("createIndexes.indexes", option, type_name(found), expected)
 }
 
-/// Returns a collation with all of its fields, as MongoDB lists it; `None` for the simple one.
-pub(super) fn collation(given: &RawDocument) -> Result<Option<BsonDocument>> {
-    let defaults = rawdoc! {
-        "locale": "", "caseLevel": false, "caseFirst": "off", "strength": 3, "numericOrdering": false,
-        "alternate": "non-ignorable", "maxVariable": "punct", "normalization": false, "backwards": false,
-        "version": "57.1",
-    };
-    for element in given {
-        let name = element?.0;
-        if defaults.get(name)?.is_none() {
-            let message = format!("BSON field 'collation.{name}' is an unknown field.");
-            return Err(CommandError { code: 40415, message });
-        }
-    }
-    match given.get("locale")? {
-        Some(RawBsonRef::String("simple")) => return Ok(None),
-        Some(RawBsonRef::String(locale)) if !locale.is_empty() => {}
-        _ => {
-            let message = "BSON field 'collation.locale' is missing but a required field";
-            return Err(CommandError::new(Code::MissingField, message));
-        }
-    }
-    let mut full = RawDocumentBuf::new();
-    for element in &defaults {
-        let (name, default) = element?;
-        full.append(name, given.get(name)?.unwrap_or(default));
-    }
-    Ok(Some(BsonDocument::new(&full)))
-}
-
 /// Returns the description of the index that every collection has.
-pub(super) fn id_index() -> RawDocumentBuf {
-    rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX }
+pub(super) fn id_index(spec: &CollectionSpec) -> RawDocumentBuf {
+    let mut index = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX };
+    if let Some(collation) = &spec.options.collation {
+        index.append(cstr!("collation"), collation.as_raw());
+    }
+    index
 }
 
 /// Returns the description of an index.

@@ -2,7 +2,7 @@
 
 use bson::cstr;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::{CollectionSpec, Command, DocBytes, IndexSpec};
+use tidemill_docs::{BsonDocument, CollectionSpec, Command, DocBytes, IndexSpec};
 
 use super::collections::{batch_size, no_collection};
 use super::index_spec::{self, ID_INDEX, check_conflict, describe, id_index, is_same};
@@ -18,10 +18,12 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     call.allow(&["indexes", "commitQuorum"])?;
     let collection = call.collection()?;
     let durability = write::durability(call)?;
+    let default =
+        shared.engine.collation(&collection).map(|collation| BsonDocument::new(collation.document()));
     let indexes: Vec<IndexSpec> = call
         .documents("indexes")?
         .iter()
-        .map(|index| index_spec::parse(RawDocument::from_bytes(index)?))
+        .map(|index| index_spec::parse(RawDocument::from_bytes(index)?, default.as_ref()))
         .collect::<Result<_>>()?;
     let created = shared.engine.collection_spec(&collection).is_err();
     require_collection(shared, &collection, durability)?;
@@ -40,8 +42,17 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
             continue;
         }
         before.indexes.iter().try_for_each(|other| check_conflict(other, &index))?;
+        let name = index.name.clone();
         let command = Command::CreateIndex { collection: collection.clone(), index };
-        shared.engine.write_documents(command, durability).map_err(|error| with_namespace(error, call))?;
+        if let Err(error) = shared.engine.write_documents(command, durability) {
+            // partitions without the documents that it does not allow have created it
+            let command = Command::DropIndex { collection: collection.clone(), name };
+            if let Err(error) = shared.engine.write_documents(command, durability) {
+                // the one that has them has no such index
+                tracing::debug!(%error, "an index that could not be created was dropped");
+            }
+            return Err(with_namespace(error, call));
+        }
     }
     let after = shared.engine.collection_spec(&collection)?;
     let mut reply = RawDocumentBuf::new();
@@ -72,7 +83,7 @@ fn with_namespace(error: tidemill_types::Error, call: &Call<'_>) -> CommandError
 pub(super) fn list(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["cursor"])?;
     let spec = spec(shared, call)?;
-    let mut listed: Vec<DocBytes> = vec![id_index().into_bytes().into()];
+    let mut listed: Vec<DocBytes> = vec![id_index(&spec).into_bytes().into()];
     for index in &spec.indexes {
         listed.push(describe(index)?.into_bytes().into());
     }

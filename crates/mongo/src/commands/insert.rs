@@ -103,7 +103,7 @@ pub(crate) fn insert_documents(
     if !documents.is_empty() {
         require_collection(shared, collection, write.durability)?;
         let command = Command::Insert { collection: collection.to_owned(), docs: documents, ordered };
-        let outcome = shared.engine.write_documents(write.command(command)?, write.durability)?;
+        let outcome = shared.engine.write_documents(write.command(command, None)?, write.durability)?;
         inserted = outcome.inserted;
         for failed in outcome.errors {
             let index = indexes.get(failed.index).copied().unwrap_or(failed.index);

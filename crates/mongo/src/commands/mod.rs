@@ -5,6 +5,7 @@ mod aggregate;
 mod bulk_write;
 pub(crate) mod change_stream;
 mod coll_mod;
+mod collation;
 mod collection_options;
 mod collections;
 mod count;

@@ -2,7 +2,7 @@
 //! the order of that index.
 
 use bson::raw::{RawBsonRef, RawDocument};
-use tidemill_docs::{CollectionSpec, Direction, DocBytes, FindOptions, Key, SortOrder};
+use tidemill_docs::{Collation, CollectionSpec, Direction, DocBytes, FindOptions, IndexBounds, SortOrder};
 
 use super::index_spec::{self, ID_INDEX};
 use crate::error::{CommandError, Result};
@@ -14,25 +14,31 @@ use crate::shared::Shared;
 pub(super) struct Order {
     /// By fields; empty for the order of insertion.
     pub sort: SortOrder,
-    reverse: bool,
+    /// Whether the documents come in the reverse of the order of insertion.
+    pub reverse: bool,
     /// Keys of the first document, and of the one after the last, in the order of the index.
-    bounds: Option<IndexBounds>,
-}
-
-struct IndexBounds {
-    order: SortOrder,
-    low: Option<Key>,
-    high: Option<Key>,
+    pub bounds: Option<IndexBounds>,
 }
 
 /// Reads `sort`, `hint`, `min` and `max`.
 ///
 /// Errors: bounds without an index, or with other fields than those of the index.
-pub(super) fn of(shared: &Shared, call: &Call<'_>, collection: &str) -> Result<Order> {
+pub(super) fn of(
+    shared: &Shared,
+    call: &Call<'_>,
+    collection: &str,
+    collation: Option<&Collation>,
+) -> Result<Order> {
     let mut order = Order::default();
     let sort = call.document("sort")?.filter(|sort| !sort.is_empty());
     let hinted = match call.get("hint") {
-        Some(hint) => shared.engine.collection_spec(collection).ok().and_then(|spec| index_of(&spec, hint)),
+        Some(hint) => shared
+            .engine
+            .collection_spec(collection)
+            .ok()
+            .map(|spec| index_of(&spec, hint))
+            .transpose()?
+            .flatten(),
         None => None,
     };
     let natural = |document: &RawDocument| document.get("$natural").ok().flatten().and_then(direction);
@@ -41,7 +47,7 @@ pub(super) fn of(shared: &Shared, call: &Call<'_>, collection: &str) -> Result<O
         (Some(sort), _) if natural(sort).is_some() => {
             order.reverse = natural(sort) == Some(Direction::Descending);
         }
-        (Some(sort), _) => order.sort = SortOrder::parse(sort)?,
+        (Some(sort), _) => order.sort = SortOrder::parse(sort)?.with_collation(collation.cloned()),
         (None, Some(index)) => order.sort = index.clone(),
         (None, None) => order.reverse = hint_document.and_then(natural) == Some(Direction::Descending),
     }
@@ -77,45 +83,45 @@ fn direction(value: RawBsonRef<'_>) -> Option<Direction> {
 }
 
 /// Returns the order of the index that a hint names; `None` if it has none.
-fn index_of(spec: &CollectionSpec, hint: RawBsonRef<'_>) -> Option<SortOrder> {
-    let fields = match hint {
-        RawBsonRef::String(ID_INDEX) => vec![("_id".to_owned(), Direction::Ascending)],
-        RawBsonRef::String(name) => spec.indexes.iter().find(|index| index.name == name)?.fields.clone(),
-        RawBsonRef::Document(pattern) => match index_spec::key(pattern).ok()? {
-            (fields, None) => fields,
-            (_, Some(_)) => return None,
+fn index_of(spec: &CollectionSpec, hint: RawBsonRef<'_>) -> Result<Option<SortOrder>> {
+    let by_id = || vec![("_id".to_owned(), Direction::Ascending)];
+    let (fields, collation) = match hint {
+        RawBsonRef::String(ID_INDEX) => (by_id(), &spec.options.collation),
+        RawBsonRef::String(name) => match spec.indexes.iter().find(|index| index.name == name) {
+            Some(index) => (index.fields.clone(), &index.collation),
+            None => return Ok(None),
         },
-        _ => return None,
+        RawBsonRef::Document(pattern) => match index_spec::key(pattern) {
+            Ok((fields, None)) if fields == by_id() => (fields, &spec.options.collation),
+            Ok((fields, None)) => {
+                let index = spec.indexes.iter().find(|index| index.fields == fields);
+                (fields, index.map_or(&None, |index| &index.collation))
+            }
+            _ => return Ok(None),
+        },
+        _ => return Ok(None),
     };
     if fields.iter().any(|(path, _)| path.contains('$')) {
-        return None;
+        return Ok(None);
     }
-    let order = SortOrder::default();
-    Some(fields.iter().fold(order, |order, (path, direction)| order.then(path, *direction)))
+    let collation = match collation {
+        Some(collation) => Collation::parse(collation.as_raw())?,
+        None => None,
+    };
+    let order = SortOrder::default().with_collation(collation);
+    Ok(Some(fields.iter().fold(order, |order, (path, direction)| order.then(path, *direction))))
 }
 
 impl Order {
-    /// Returns whether the documents come in the order of [`Self::sort`], all of them.
-    pub fn is_by_sort(&self) -> bool {
-        !self.reverse && self.bounds.is_none()
-    }
-
     /// Returns the options of a query for all documents.
     pub fn all(&self) -> FindOptions {
-        FindOptions { sort: self.sort.clone(), ..FindOptions::default() }
+        FindOptions { sort: self.sort.clone(), bounds: self.bounds.clone(), ..FindOptions::default() }
     }
 
     /// Returns those of all documents that the query asks for.
     pub fn apply(&self, mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
         if self.reverse {
             documents.reverse();
-        }
-        if let Some(bounds) = &self.bounds {
-            documents.retain(|document| {
-                let key = bounds.order.key(document);
-                bounds.low.as_ref().is_none_or(|low| key >= *low)
-                    && bounds.high.as_ref().is_none_or(|high| key < *high)
-            });
         }
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let page = documents.into_iter().skip(count(options.skip));

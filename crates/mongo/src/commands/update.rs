@@ -9,12 +9,12 @@ use tidemill_log::Durability;
 use tidemill_types::ErrorKind;
 
 use super::collections::new_collection;
-use super::hint;
 use super::insert::{DOCUMENT_BYTES_MAX, too_large};
 use super::let_variables::LetVariables;
 use super::write::{WriteErrors, WriteOptions};
+use super::{collation, hint};
 use crate::error::{Code, CommandError, Result};
-use crate::fields::{Call, refuse_collation, type_name};
+use crate::fields::{Call, type_name};
 use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -74,9 +74,7 @@ pub(super) fn run(
             return Err(CommandError { code: 40415, message });
         }
     }
-    if let Some(RawBsonRef::Document(collation)) = statement.get("collation")? {
-        refuse_collation(collation)?;
-    }
+    let given = collation::of_write("update.updates", statement.get("collation")?)?;
     hint::check_statement(shared, collection, "update.updates", statement)?;
     let flag = |name: &str| -> Result<bool> { Ok(statement.get(name)? == Some(RawBsonRef::Boolean(true))) };
     let Some(RawBsonRef::Document(filter)) = statement.get("q")? else {
@@ -119,7 +117,7 @@ pub(super) fn run(
         Command::Update { update, .. } => Some(update.clone()),
         _ => None,
     };
-    match shared.engine.write_documents(write.command(command)?, write.durability) {
+    match shared.engine.write_documents(write.command(command, given)?, write.durability) {
         // nothing to update, but the update must be one
         Err(error) if error.kind() == ErrorKind::NotFound => {
             if let Some(update) = update {

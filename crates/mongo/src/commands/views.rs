@@ -2,7 +2,7 @@
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::{BsonDocument, DocBytes, ViewSpec};
+use tidemill_docs::{BsonDocument, Collation, DocBytes, ViewSpec};
 
 use super::distinct;
 use crate::cursors::CursorSource;
@@ -63,6 +63,15 @@ fn resolve(shared: &Shared, view: ViewSpec) -> Result<(String, Vec<BsonDocument>
 }
 
 fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, view: ViewSpec) -> Result<RawDocumentBuf> {
+    let own = shared.engine.collation(&call.collection()?);
+    if let Some(given) = call.document("collation")?.filter(|given| !given.is_empty())
+        && Collation::parse(given)? != own
+    {
+        return Err(CommandError::new(
+            Code::OptionNotSupportedOnView,
+            format!("Cannot override the default collation of the view {}", call.namespace()),
+        ));
+    }
     let (on, pipeline) = resolve(shared, view)?;
     let mut stages = RawArrayBuf::new();
     pipeline.iter().for_each(|stage| stages.push(stage.as_raw()));
@@ -77,8 +86,11 @@ fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, view: ViewSpec)
     body.append(cstr!("aggregate"), split_stored_name(&on).1);
     body.append(cstr!("pipeline"), stages);
     body.append(cstr!("cursor"), cursor);
-    for name in [cstr!("collation"), cstr!("let"), cstr!("maxTimeMS"), cstr!("explain"), cstr!("readConcern")]
-    {
+    match &own {
+        Some(own) => body.append(cstr!("collation"), own.document()),
+        None => body.append(cstr!("collation"), bson::rawdoc! { "locale": "simple" }),
+    }
+    for name in [cstr!("let"), cstr!("maxTimeMS"), cstr!("explain"), cstr!("readConcern")] {
         if let Some(value) = call.get(name.as_str()) {
             body.append(name, value);
         }
@@ -89,7 +101,7 @@ fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, view: ViewSpec)
     let reply = super::answer(shared, session, &inner)?;
     match call.name {
         "count" => counted(shared, call, &reply),
-        "distinct" => distinct::reply(&all_documents(shared, call, &reply)?, call),
+        "distinct" => distinct::reply(&all_documents(shared, call, &reply)?, call, own.as_ref()),
         _ => Ok(reply),
     }
 }

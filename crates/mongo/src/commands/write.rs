@@ -2,7 +2,7 @@
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::Command;
+use tidemill_docs::{BsonDocument, Command};
 use tidemill_log::Durability;
 
 use super::let_variables::{self, LetVariables};
@@ -36,12 +36,13 @@ impl<'v> WriteOptions<'v> {
         Ok(Self { durability: durability(call)?, bypass_validation, variables: variables.as_vars() })
     }
 
-    /// Returns the command that the engine gets.
-    pub fn command(&self, command: Command) -> Result<Command> {
+    /// Returns the command that the engine gets, with a collation if it is to have another one than its collection.
+    pub fn command(&self, command: Command, collation: Option<BsonDocument>) -> Result<Command> {
         let command = match self.variables {
             Some(vars) => let_variables::bind(command, vars)?,
             None => command,
         };
+        let command = command.with_collation(collation);
         Ok(if self.bypass_validation { command.without_validation() } else { command })
     }
 }

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBson, cstr};
-use tidemill_docs::{DocBytes, Expression, Key, Variables};
+use tidemill_docs::{Collation, DocBytes, Expression, Key, Variables};
 
 use super::group::Group;
 use super::{known, option};
@@ -10,7 +10,7 @@ use crate::error::{Code, CommandError, Result};
 use crate::fields::whole_number;
 
 /// Returns the `$group` that a `$bucket` stands for: its `_id` is the lower boundary of the value.
-pub(super) fn grouping(options: &RawDocument) -> Result<RawDocumentBuf> {
+pub(super) fn grouping(options: &RawDocument, variables: &Variables) -> Result<RawDocumentBuf> {
     known("$bucket", options, &["groupBy", "boundaries", "default", "output"])?;
     let by = option("$bucket", options, "groupBy")?;
     let RawBsonRef::Array(boundaries) = option("$bucket", options, "boundaries")? else {
@@ -23,8 +23,10 @@ pub(super) fn grouping(options: &RawDocument) -> Result<RawDocumentBuf> {
     if boundaries.len() < 2 {
         return Err(CommandError { code: 40192, message: "$bucket needs at least 2 boundaries".into() });
     }
-    let keys: Vec<Key> =
-        boundaries.iter().map(|b| Ok(Key::of_bson(&Bson::try_from(*b)?)?)).collect::<Result<_>>()?;
+    let keys: Vec<Key> = boundaries
+        .iter()
+        .map(|b| Ok(Key::of_bson_by(&Bson::try_from(*b)?, variables.collation.as_ref())?))
+        .collect::<Result<_>>()?;
     if keys.windows(2).any(|pair| pair[0] >= pair[1]) {
         let message = "the boundaries of $bucket must be in ascending order".into();
         return Err(CommandError { code: 40194, message });
@@ -84,6 +86,7 @@ pub(in crate::commands) struct BucketAuto {
     by: Expression,
     buckets: usize,
     output: Group,
+    collation: Option<Collation>,
 }
 
 impl BucketAuto {
@@ -104,6 +107,7 @@ impl BucketAuto {
             by: Expression::parse_with(option("$bucketAuto", options, "groupBy")?, variables)?,
             buckets,
             output: Group::parse(&group, variables)?,
+            collation: variables.collation.clone(),
         })
     }
 
@@ -111,7 +115,7 @@ impl BucketAuto {
         let mut ordered = Vec::with_capacity(documents.len());
         for document in documents {
             let value = self.by.eval(RawDocument::from_bytes(&document)?)?.unwrap_or(Bson::Null);
-            ordered.push((Key::of_bson(&value)?, value, document));
+            ordered.push((Key::of_bson_by(&value, self.collation.as_ref())?, value, document));
         }
         ordered.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         let mut out: Vec<DocBytes> = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use bson::raw::{CString, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, cstr};
-use tidemill_docs::{DocBytes, Expression, Key, SortOrder, Variables, decimal_math};
+use tidemill_docs::{Collation, DocBytes, Expression, Key, SortOrder, Variables, decimal_math};
 
 use super::{known, option};
 use crate::error::{Code, CommandError, Result};
@@ -13,6 +13,7 @@ use crate::error::{Code, CommandError, Result};
 pub(in crate::commands) struct Group {
     id: Expression,
     fields: Vec<(CString, Accumulator, Expression)>,
+    collation: Option<Collation>,
 }
 
 enum Accumulator {
@@ -82,14 +83,18 @@ impl Group {
             code: 15955,
             message: "a group specification must include an _id".into(),
         })?;
-        Ok(Self { id, fields })
+        Ok(Self { id, fields, collation: variables.collation.clone() })
     }
 
     /// Returns the stage that counts the documents by an expression.
     pub fn counting(by: RawBsonRef<'_>, variables: &Variables) -> Result<Self> {
         let one = Expression::parse(RawBsonRef::Int32(1))?;
         let name = CString::try_from("count".to_owned())?;
-        Ok(Self { id: Expression::parse_with(by, variables)?, fields: vec![(name, Accumulator::Sum, one)] })
+        Ok(Self {
+            id: Expression::parse_with(by, variables)?,
+            fields: vec![(name, Accumulator::Sum, one)],
+            collation: variables.collation.clone(),
+        })
     }
 
     /// Returns a document for each group, in the order in which the groups begin.
@@ -99,7 +104,7 @@ impl Group {
         for document in documents {
             let raw = RawDocument::from_bytes(document)?;
             let id = self.id.eval(raw)?.unwrap_or(Bson::Null);
-            let at = *index.entry(Key::of_bson(&id)?).or_insert_with(|| {
+            let at = *index.entry(Key::of_bson_by(&id, self.collation.as_ref())?).or_insert_with(|| {
                 groups.push((id, self.new_states()));
                 groups.len() - 1
             });
@@ -136,7 +141,7 @@ impl Group {
                 state.keyed.push((order.key(document.as_bytes()), value));
                 continue;
             }
-            state.add(accumulator, operand.eval(document)?)?;
+            state.add(accumulator, operand.eval(document)?, self.collation.as_ref())?;
         }
         Ok(())
     }
@@ -209,7 +214,7 @@ impl Accumulator {
                 };
                 let accumulator = Self::TopN {
                     count: if single { 1 } else { count(options)? },
-                    order: SortOrder::parse(order)?,
+                    order: super::sort_order(order, variables)?,
                     bottom: name.starts_with("$bottom"),
                     single,
                 };
@@ -241,7 +246,7 @@ impl Accumulator {
 }
 
 impl State {
-    fn add(&mut self, accumulator: &Accumulator, value: Option<Bson>) -> Result<()> {
+    fn add(&mut self, accumulator: &Accumulator, value: Option<Bson>, by: Option<&Collation>) -> Result<()> {
         match accumulator {
             Accumulator::Sum | Accumulator::Avg => self.add_number(value.as_ref())?,
             Accumulator::Min | Accumulator::Max => {
@@ -249,7 +254,7 @@ impl State {
                 let better = match &self.value {
                     None => true,
                     Some(best) => {
-                        let (new, best) = (Key::of_bson(&value)?, Key::of_bson(best)?);
+                        let (new, best) = (Key::of_bson_by(&value, by)?, Key::of_bson_by(best, by)?);
                         if matches!(accumulator, Accumulator::Min) { new < best } else { new > best }
                     }
                 };
@@ -272,7 +277,7 @@ impl State {
             }
             Accumulator::ExtremeN(..) => {
                 if let Some(value) = value.filter(|value| *value != Bson::Null) {
-                    self.keyed.push((Key::of_bson(&value)?, value));
+                    self.keyed.push((Key::of_bson_by(&value, by)?, value));
                 }
             }
             Accumulator::MergeObjects => match value {
@@ -292,7 +297,7 @@ impl State {
             },
             Accumulator::AddToSet => {
                 if let Some(value) = value
-                    && self.seen.insert(Key::of_bson(&value)?)
+                    && self.seen.insert(Key::of_bson_by(&value, by)?)
                 {
                     self.values.push(value);
                 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document};
-use tidemill_docs::{DocBytes, EvalValue, Expression, Filter, Key, Variables, encoded, set_path};
+use tidemill_docs::{Collation, DocBytes, EvalValue, Expression, Filter, Key, Variables, encoded, set_path};
 
 use super::{Context, Pipeline, known, option, text};
 use crate::error::{Code, CommandError, Result};
@@ -40,24 +40,26 @@ fn join_values(document: &DocBytes, path: &str) -> Result<Vec<Bson>> {
 struct JoinIndex {
     documents: Vec<DocBytes>,
     by_value: HashMap<Key, Vec<usize>>,
+    collation: Option<Collation>,
 }
 
 impl JoinIndex {
-    fn new(documents: Vec<DocBytes>, path: &str) -> Result<Self> {
+    fn new(documents: Vec<DocBytes>, path: &str, collation: Option<&Collation>) -> Result<Self> {
         let mut by_value: HashMap<Key, Vec<usize>> = HashMap::new();
         for (at, document) in documents.iter().enumerate() {
             for value in join_values(document, path)? {
-                by_value.entry(Key::of_bson(&value)?).or_default().push(at);
+                by_value.entry(Key::of_bson_by(&value, collation)?).or_default().push(at);
             }
         }
-        Ok(Self { documents, by_value })
+        Ok(Self { documents, by_value, collation: collation.cloned() })
     }
 
     /// Returns the positions of the documents with one of these values, in their order.
     fn positions(&self, values: &[Bson]) -> Result<Vec<usize>> {
         let mut found = Vec::new();
         for value in values {
-            found.extend(self.by_value.get(&Key::of_bson(value)?).into_iter().flatten().copied());
+            let key = Key::of_bson_by(value, self.collation.as_ref())?;
+            found.extend(self.by_value.get(&key).into_iter().flatten().copied());
         }
         found.sort_unstable();
         found.dedup();
@@ -106,7 +108,7 @@ impl Lookup {
         };
         let stored = self.from.as_ref().map(|from| stored_name(context.database, from)).transpose()?;
         let index = match &self.fields {
-            Some((_, path)) => Some(JoinIndex::new(foreign, path)?),
+            Some((_, path)) => Some(JoinIndex::new(foreign, path, context.collation())?),
             None => None,
         };
         let mut joined = Vec::with_capacity(documents.len());
@@ -223,7 +225,7 @@ impl GraphLookup {
             foreign.retain(|document| RawDocument::from_bytes(document).is_ok_and(|raw| filter.matches(raw)));
             filter.check()?;
         }
-        let index = JoinIndex::new(foreign, &self.connect_to)?;
+        let index = JoinIndex::new(foreign, &self.connect_to, context.collation())?;
         let mut joined = Vec::with_capacity(documents.len());
         for document in documents {
             let found = self.reached(&index, &document)?;

@@ -10,7 +10,7 @@ mod unwind;
 mod windows;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
-use tidemill_docs::{DocBytes, FindOptions, Variables};
+use tidemill_docs::{Collation, DocBytes, Filter, FindOptions, SortOrder, Variables};
 
 use super::find;
 use crate::error::{Code, CommandError, Result};
@@ -47,6 +47,11 @@ impl<'c> Context<'c> {
             return Err(CommandError::new(Code::FailedToParse, message));
         }
         Ok(Context { collection, variables, depth: self.depth + 1, ..*self })
+    }
+
+    /// Returns the order and equality of strings; those of their bytes if `None`.
+    pub fn collation(&self) -> Option<&'c Collation> {
+        self.variables.collation.as_ref()
     }
 
     /// Returns the documents of a collection by its name in the database; none if it does not exist.
@@ -93,14 +98,20 @@ impl Pipeline {
     pub fn run(&self, context: &Context<'_>) -> Result<Vec<DocBytes>> {
         let mut stages = self.0.as_slice();
         let documents = match (stages, context.collection) {
-            // a leading $match is answered by indexes
-            ([Stage::Match(filter), rest @ ..], Some(collection)) => {
-                stages = rest;
-                find::find_parsed(context.shared, collection, filter, &FindOptions::default())?
-            }
             ([first, ..], _) if first.reads() => Vec::new(),
             (_, Some(collection)) => {
-                find::find_documents(context.shared, collection, find::empty(), &FindOptions::default())?
+                // indexes answer a leading $match, and the first documents of an order
+                let mut filter = None;
+                if let [Stage::Match(leading), rest @ ..] = stages {
+                    (filter, stages) = (Some(leading.clone()), rest);
+                }
+                let mut options = FindOptions::default();
+                if let [Stage::Sort(order), Stage::Limit(limit), rest @ ..] = stages {
+                    options = FindOptions { sort: order.clone(), limit: Some(*limit), ..options };
+                    stages = rest;
+                }
+                let filter = filter.unwrap_or_else(Filter::all);
+                find::find_parsed(context.shared, collection, &filter, &options)?
             }
             (_, None) => {
                 let message = "{aggregate: 1} is not valid for a pipeline that does not begin with $documents, $currentOp or $changeStream";
@@ -124,6 +135,11 @@ impl Pipeline {
         }
         Ok(documents)
     }
+}
+
+/// Reads an order, with strings in that of the collation.
+fn sort_order(order: &RawDocument, variables: &Variables) -> Result<SortOrder> {
+    Ok(SortOrder::parse(order)?.with_collation(variables.collation.clone()))
 }
 
 /// Refuses more documents than memory is meant for.

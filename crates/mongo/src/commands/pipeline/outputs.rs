@@ -1,8 +1,8 @@
 //! Stages that read no documents or write them: `$documents`, `$collStats`, `$currentOp`, `$indexStats`, `$out`, `$merge`; and `$redact`.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{Bson, DateTime, Document, cstr};
-use tidemill_docs::{Command, DocBytes, Expression, Modification, Variables, encoded};
+use bson::{Bson, DateTime, Document, cstr, rawdoc};
+use tidemill_docs::{BsonDocument, Command, DocBytes, Expression, Modification, Variables, encoded};
 
 use super::{Context, known, option};
 use crate::commands::update::require_collection;
@@ -307,6 +307,12 @@ impl Merge {
             upsert: inserts,
             upsert_id: Some(bson::oid::ObjectId::new()),
         };
+        // that of the pipeline, not of the collection
+        let collation = match context.collation() {
+            Some(collation) => BsonDocument::new(collation.document()),
+            None => BsonDocument::new(&rawdoc! { "locale": "simple" }),
+        };
+        let command = command.with_collation(Some(collation));
         let outcome = engine.write_documents(command, None)?;
         if let Some(failed) = outcome.errors.into_iter().next() {
             return Err(failed.error.into());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, DateTime, Document};
-use tidemill_docs::{DocBytes, Expression, Key, SortOrder, Variables, encoded, set_path};
+use tidemill_docs::{Collation, DocBytes, Expression, Key, SortOrder, Variables, encoded, set_path};
 
 use super::{known, option, text};
 use crate::error::{Code, CommandError, Result};
@@ -34,13 +34,17 @@ fn number(value: &Bson) -> Option<f64> {
 }
 
 /// Groups documents by the values at some paths, in the order in which the groups begin.
-fn partitions(documents: Vec<DocBytes>, paths: &[String]) -> Result<Vec<Vec<DocBytes>>> {
+fn partitions(
+    documents: Vec<DocBytes>,
+    paths: &[String],
+    by: Option<&Collation>,
+) -> Result<Vec<Vec<DocBytes>>> {
     let mut places: HashMap<Vec<Key>, usize> = HashMap::new();
     let mut partitions: Vec<Vec<DocBytes>> = Vec::new();
     for document in documents {
         let mut key = Vec::new();
         for path in paths {
-            key.push(Key::of_bson(&value_of(&document, path)?.unwrap_or(Bson::Null))?);
+            key.push(Key::of_bson_by(&value_of(&document, path)?.unwrap_or(Bson::Null), by)?);
         }
         let at = *places.entry(key).or_insert(partitions.len());
         if at == partitions.len() {
@@ -127,7 +131,7 @@ impl Densify {
         })
     }
 
-    pub fn apply(&self, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+    pub fn apply(&self, documents: Vec<DocBytes>, by: Option<&Collation>) -> Result<Vec<DocBytes>> {
         let mut values = Vec::new();
         for document in &documents {
             values.extend(value_of(document, &self.field)?.as_ref().and_then(number));
@@ -135,7 +139,7 @@ impl Densify {
         let full = span(&values);
         let mut out = Vec::new();
         let mut added = 0;
-        for partition in partitions(documents, &self.partition_by)? {
+        for partition in partitions(documents, &self.partition_by, by)? {
             self.complete(partition, full, &mut added, &mut out)?;
         }
         Ok(out)
@@ -215,6 +219,7 @@ pub(in crate::commands) struct Fill {
     partition_by: Vec<String>,
     partition_expression: Option<Expression>,
     order: Option<(SortOrder, String)>,
+    collation: Option<Collation>,
     output: Vec<(String, Filling)>,
 }
 
@@ -234,7 +239,7 @@ impl Fill {
             None => None,
             Some(RawBsonRef::Document(by)) => {
                 let first = by.into_iter().next().transpose()?.map_or("", |(name, _)| name.as_str());
-                Some((SortOrder::parse(by)?, first.to_owned()))
+                Some((super::sort_order(by, variables)?, first.to_owned()))
             }
             Some(_) => return fail("`sortBy` of $fill must be an object"),
         };
@@ -263,18 +268,19 @@ impl Fill {
                 .map(|by| Expression::parse_with(by, variables))
                 .transpose()?,
             order,
+            collation: variables.collation.clone(),
             output,
         })
     }
 
     pub fn apply(&self, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
         let groups = match &self.partition_expression {
-            None => partitions(documents, &self.partition_by)?,
+            None => partitions(documents, &self.partition_by, self.collation.as_ref())?,
             Some(by) => {
                 let mut groups: Vec<(Key, Vec<DocBytes>)> = Vec::new();
                 for document in documents {
                     let value = by.eval(RawDocument::from_bytes(&document)?)?.unwrap_or(Bson::Null);
-                    let key = Key::of_bson(&value)?;
+                    let key = Key::of_bson_by(&value, self.collation.as_ref())?;
                     match groups.iter_mut().find(|(known, _)| *known == key) {
                         Some((_, group)) => group.push(document),
                         None => groups.push((key, vec![document])),

@@ -71,8 +71,9 @@ impl Stage {
                 Self::Sort(SortOrder::parse(&bson::rawdoc! { "count": -1 })?)
             }
             "$bucket" => {
-                stages.push(Self::Group(Group::parse(&buckets::grouping(document()?)?, variables)?));
-                Self::Sort(SortOrder::parse(&bson::rawdoc! { "_id": 1 })?)
+                stages
+                    .push(Self::Group(Group::parse(&buckets::grouping(document()?, variables)?, variables)?));
+                Self::Sort(super::sort_order(&bson::rawdoc! { "_id": 1 }, variables)?)
             }
             "$bucketAuto" => Self::BucketAuto(BucketAuto::parse(document()?, variables)?),
             "$facet" => {
@@ -131,7 +132,7 @@ impl Stage {
         };
         Ok(Some(match name {
             "$match" => Self::Match(Filter::parse_with(document()?, context.variables)?),
-            "$sort" => Self::Sort(SortOrder::parse(document()?)?),
+            "$sort" => Self::Sort(super::sort_order(document()?, context.variables)?),
             "$skip" => Self::Skip(number(value)?),
             "$limit" => match number(value)? {
                 0 => {
@@ -240,7 +241,7 @@ impl Stage {
             Self::GraphLookup(lookup) => documents = lookup.apply(context, documents)?,
             Self::UnionWith(union) => documents.extend(union.documents(context)?),
             Self::SetWindowFields(windows) => documents = windows.apply(documents)?,
-            Self::Densify(densify) => documents = densify.apply(documents)?,
+            Self::Densify(densify) => documents = densify.apply(documents, context.collation())?,
             Self::Fill(fill) => documents = fill.apply(documents)?,
             Self::Redact(expression) => documents = outputs::redacted(expression, documents)?,
             Self::Documents(expression) => documents = outputs::listed(expression)?,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document};
-use tidemill_docs::{DocBytes, Expression, Key, SortOrder, Variables, encoded, set_path};
+use tidemill_docs::{Collation, DocBytes, Expression, Key, SortOrder, Variables, encoded, set_path};
 
 use super::group::Group;
 use super::{known, option};
@@ -17,6 +17,7 @@ const NAME: &str = "$setWindowFields";
 pub(in crate::commands) struct SetWindowFields {
     partition: Option<Expression>,
     order: Option<SortOrder>,
+    collation: Option<Collation>,
     /// The only field of the order, whose values ranges compare.
     range_field: Option<String>,
     outputs: Vec<(String, Output)>,
@@ -53,7 +54,7 @@ impl SetWindowFields {
             let RawBsonRef::Document(by) = by else {
                 return fail("`sortBy` of $setWindowFields must be an object");
             };
-            order = Some(SortOrder::parse(by)?);
+            order = Some(super::sort_order(by, variables)?);
             let mut fields = by.into_iter();
             if let (Some(Ok((name, _))), None) = (fields.next(), fields.next()) {
                 range_field = Some(name.as_str().to_owned());
@@ -71,7 +72,8 @@ impl SetWindowFields {
             let output = Output::parse(function, order.is_some(), range_field.is_some(), variables)?;
             outputs.push((path.as_str().to_owned(), output));
         }
-        Ok(Self { partition, order, range_field, outputs })
+        let collation = variables.collation.clone();
+        Ok(Self { partition, order, collation, range_field, outputs })
     }
 
     pub fn apply(&self, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
@@ -82,7 +84,8 @@ impl SetWindowFields {
                 Some(by) => by.eval(RawDocument::from_bytes(&document)?)?.unwrap_or(Bson::Null),
                 None => Bson::Null,
             };
-            let at = *places.entry(Key::of_bson(&value)?).or_insert(partitions.len());
+            let at =
+                *places.entry(Key::of_bson_by(&value, self.collation.as_ref())?).or_insert(partitions.len());
             if at == partitions.len() {
                 partitions.push(Vec::new());
             }
