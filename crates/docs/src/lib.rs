@@ -48,6 +48,7 @@ pub use filter::Filter;
 pub use find::FindOptions;
 pub use key::Key;
 pub use limits::Limits;
+pub use order::cmp_ids;
 pub use path::{Path, get_path};
 pub use plan::{ExplainQuery, Explanation, Plan};
 pub use projection::Projection;

@@ -48,6 +48,7 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
         database: call.database,
         collection: collection.as_deref(),
         variables: &variables,
+        session: call.document("lsid")?,
         depth: 0,
     };
     let pipeline = Pipeline::parse(pipeline, &context)?;

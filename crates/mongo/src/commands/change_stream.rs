@@ -92,7 +92,7 @@ enum Image {
 }
 
 /// Returns whether a pipeline follows changes.
-pub(super) fn is_change_stream(pipeline: &RawArray) -> bool {
+pub(crate) fn is_change_stream(pipeline: &RawArray) -> bool {
     let first = pipeline.into_iter().next().and_then(Result::ok);
     first.and_then(|stage| stage.as_document()?.get("$changeStream").ok()?).is_some()
 }

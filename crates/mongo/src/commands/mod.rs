@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use bson::raw::RawDocumentBuf;
 
+use crate::api_version;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::session::Session;
@@ -137,6 +138,7 @@ commands! {
     Authenticated "serverStatus" => diagnostics::server_status, "connections and cursors";
     Authenticated "getParameter" => diagnostics::get_parameter, "parameters of the server";
     Authenticated "getCmdLineOpts" => diagnostics::get_cmd_line_opts, "how the server was started";
+    Authenticated "configureFailPoint" => diagnostics::configure_fail_point, "errors for tests of drivers";
     Authenticated "getLog" => diagnostics::get_log, "warnings of the start";
 }
 
@@ -149,6 +151,7 @@ pub(crate) fn run(
     session: &mut Session,
     call: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
+    api_version::check(call)?;
     if command_of(call)?.access == Access::Authenticated && !session.authenticated {
         let message = format!("Command {} requires authentication", call.name);
         return Err(CommandError::new(Code::Unauthorized, message));

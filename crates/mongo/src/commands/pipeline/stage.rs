@@ -43,6 +43,7 @@ pub(in crate::commands) enum Stage {
     CollStats,
     CurrentOp,
     IndexStats,
+    ListLocalSessions,
     Out(Out),
     Merge(Merge),
 }
@@ -101,6 +102,10 @@ impl Stage {
                 Self::CurrentOp
             }
             "$indexStats" => Self::IndexStats,
+            "$listLocalSessions" => {
+                outputs::check_list_sessions(document()?, context)?;
+                Self::ListLocalSessions
+            }
             "$out" => Self::Out(Out::parse(value, context)?),
             "$merge" => Self::Merge(Merge::parse(value, context)?),
             name if MISSING.contains(&name) => {
@@ -183,7 +188,14 @@ impl Stage {
 
     /// Returns whether the stage makes documents of its own, and so comes first.
     pub fn reads(&self) -> bool {
-        matches!(self, Self::Documents(_) | Self::CollStats | Self::CurrentOp | Self::IndexStats)
+        matches!(
+            self,
+            Self::Documents(_)
+                | Self::CollStats
+                | Self::CurrentOp
+                | Self::IndexStats
+                | Self::ListLocalSessions
+        )
     }
 
     /// Applies the stage to documents.
@@ -247,6 +259,7 @@ impl Stage {
             Self::CollStats => documents = outputs::collection_stats(context)?,
             Self::CurrentOp => documents = outputs::current_op(),
             Self::IndexStats => documents = outputs::index_stats(context)?,
+            Self::ListLocalSessions => documents = outputs::local_sessions(context)?,
             Self::Out(out) => documents = out.apply(context, documents)?,
             Self::Merge(merge) => documents = merge.apply(context, documents)?,
         }
