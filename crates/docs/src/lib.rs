@@ -41,7 +41,7 @@ mod validate;
 pub use changes::{ChangeKind, DocumentChange, WriteTimes};
 pub use collection::Collection;
 pub use command::{Command, CommandOutcome, DocumentError, Modification};
-pub use diff::UpdateDescription;
+pub use diff::{PathPart, UpdateDescription};
 pub use error::{DocsError, DuplicateKey, ErrorCode, ErrorDetails, Result};
 pub use expression::{EvalValue, Expression, Variables};
 pub use filter::Filter;

@@ -1,6 +1,6 @@
 //! The versions of the API that clients declare: `apiVersion: "1"`, and `apiStrict` to be refused what is not in it.
 
-use bson::raw::RawBsonRef;
+use bson::raw::{RawArray, RawBsonRef};
 
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
@@ -67,6 +67,28 @@ pub(crate) fn check(call: &Call<'_>) -> Result<()> {
         let message =
             format!("Provided apiStrict:true, but the command {} is not in API Version {VERSION}", call.name);
         return Err(CommandError::new(Code::APIStrictError, message));
+    }
+    Ok(())
+}
+
+/// Checks the stages of a pipeline.
+///
+/// Errors: one is not in the version, and the client wants nothing else.
+pub(crate) fn check_pipeline(call: &Call<'_>, pipeline: &RawArray) -> Result<()> {
+    const OTHERS: [&str; 5] =
+        ["$collStats", "$currentOp", "$indexStats", "$listLocalSessions", "$listSessions"];
+    if !call.flag("apiStrict", false)? {
+        return Ok(());
+    }
+    for stage in pipeline {
+        let name = stage?.as_document().and_then(|stage| stage.into_iter().next()).transpose()?;
+        if let Some((name, _)) = name.filter(|(name, _)| OTHERS.contains(&name.as_str())) {
+            let message = format!(
+                "stage {} is not allowed with 'apiStrict: true' in API Version {VERSION}",
+                name.as_str()
+            );
+            return Err(CommandError::new(Code::APIStrictError, message));
+        }
     }
     Ok(())
 }

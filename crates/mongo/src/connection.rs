@@ -89,7 +89,7 @@ async fn answer(
         }
         let Some(mut reply) = run_or_fail(shared, session, request, stopping).await else { return false };
         // a request that is not a command has an error without labels
-        let _ = error_labels::append(shared, request, &mut reply);
+        let _ = error_labels::append(request, &mut reply);
         // the batches of a cursor, one after the other without a request for each
         more |= request.exhaust_allowed && reply::has_more_batches(&reply);
         if session.authenticated {
@@ -158,11 +158,12 @@ async fn run_or_fail(
     let Some(points) = &shared.fail_points else {
         return run_awaiting(shared, session, request, stopping).await;
     };
-    let failure = match Call::of(request).and_then(|call| points.failure(&call, session)) {
-        Ok(Some(failure)) => failure,
-        Ok(None) => return run_awaiting(shared, session, request, stopping).await,
-        Err(error) => return Some(error.reply()),
-    };
+    let failure =
+        match Call::of(request).and_then(|call| points.failure(&shared.whole_engine, &call, session)) {
+            Ok(Some(failure)) => failure,
+            Ok(None) => return run_awaiting(shared, session, request, stopping).await,
+            Err(error) => return Some(error.reply()),
+        };
     if let Some(time) = failure.block {
         tokio::select! {
             _ = stopping.changed() => return None,

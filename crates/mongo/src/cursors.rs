@@ -162,11 +162,6 @@ impl Cursors {
         }
     }
 
-    /// Returns whether a cursor is that of a change stream.
-    pub fn reads_changes(&self, id: i64) -> bool {
-        self.open.lock().get(&id).is_some_and(|cursor| matches!(cursor.source, CursorSource::Changes(_)))
-    }
-
     /// Takes a cursor out, to read from it. Errors: there is none, or it belongs to another collection.
     pub fn take(&self, id: i64, namespace: &str) -> Result<OpenCursor> {
         let mut open = self.open.lock();

@@ -12,10 +12,13 @@ use std::time::Duration;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 use parking_lot::Mutex;
+use tidemill_engine::Engine;
 
 use crate::error::{Code, CommandError, Result};
+use crate::error_labels;
 use crate::fields::{Call, type_name, whole_number};
 use crate::session::Session;
+use crate::transactions;
 
 /// How long a command may be blocked at most.
 const BLOCK_MAX: Duration = Duration::from_secs(600);
@@ -107,14 +110,18 @@ impl FailPoints {
     /// Returns what the fail points do with a command, and counts it; `None` if they let it be.
     ///
     /// Errors: the data of a fail point is malformed.
-    pub fn failure(&self, call: &Call<'_>, session: &Session) -> Result<Option<Failure>> {
+    pub fn failure(&self, engine: &Engine, call: &Call<'_>, session: &Session) -> Result<Option<Failure>> {
         let mut points = self.0.lock();
         if points.is_empty() || call.name == CONFIGURE {
             return Ok(None);
         }
         for (_, kind) in Kind::ALL {
             let Some(point) = points.get_mut(&kind) else { continue };
-            if point.mode != Mode::Off && matches(kind, &point.data, call, session)? && point.takes_effect() {
+            if point.mode != Mode::Off
+                && matches(kind, &point.data, call, session)?
+                && !(kind == Kind::TransactionalWrite && is_repeated(engine, call)?)
+                && point.takes_effect()
+            {
                 return failure_of(kind, &point.data, call).map(Some);
             }
         }
@@ -206,6 +213,14 @@ fn matches(kind: Kind, data: &RawDocument, call: &Call<'_>, session: &Session) -
     }
 }
 
+/// Returns whether a write was executed before, so that it is not executed again.
+fn is_repeated(engine: &Engine, call: &Call<'_>) -> Result<bool> {
+    match transactions::session_write(call)? {
+        Some(write) => Ok(engine.session_outcome(&write)?.is_some()),
+        None => Ok(false),
+    }
+}
+
 /// Returns what a fail point does with a command that it is about.
 fn failure_of(kind: Kind, data: &RawDocument, call: &Call<'_>) -> Result<Failure> {
     let mut failure = Failure::default();
@@ -252,6 +267,12 @@ fn failure_of(kind: Kind, data: &RawDocument, call: &Call<'_>) -> Result<Failure
         let message = format!("Failing command via 'failCommand' failpoint: {}", call.name);
         let mut error = CommandError { code, message }.reply();
         append_labels(&mut error, labels.as_ref());
+        // one that fails before its command runs does not know whether that reads changes
+        if kind == Kind::FailGetMore && labels.is_none() && error_labels::is_resumable(code) {
+            let mut labels = RawArrayBuf::new();
+            labels.push(error_labels::RESUMABLE);
+            append_labels(&mut error, Some(&labels));
+        }
         return Ok(Failure { error: Some(error), ..failure });
     }
     if let Some(RawBsonRef::Document(concern)) = data.get("writeConcernError")? {

@@ -33,7 +33,7 @@ mod write_concern;
 
 use std::sync::Arc;
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use crate::api_version;
 use crate::error::{Code, CommandError, Result};
@@ -188,8 +188,20 @@ fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<Raw
 
 /// Returns whether a command asks for the documents of one moment.
 fn reads_snapshot(call: &Call<'_>) -> Result<bool> {
+    const LEVELS: [&str; 5] = ["local", "available", "majority", "linearizable", "snapshot"];
     let level = call.document("readConcern")?.map(|concern| concern.get("level")).transpose()?.flatten();
-    Ok(level.and_then(|level| level.as_str()) == Some("snapshot"))
+    match level {
+        None => Ok(false),
+        Some(RawBsonRef::String(level)) if LEVELS.contains(&level) => Ok(level == "snapshot"),
+        Some(RawBsonRef::String(level)) => {
+            let message = format!(
+                "Enumeration value '{level}' for field 'readConcern.level' is not valid: expected one of {}",
+                LEVELS.join(", ")
+            );
+            Err(CommandError::new(Code::BadValue, message))
+        }
+        Some(other) => Err(call.wrong_type("readConcern.level", other, "a string")),
+    }
 }
 
 /// Refuses what a transaction cannot do, although it can do the same of another collection or with other stages.

@@ -48,7 +48,41 @@ pub(in crate::commands) enum Stage {
     Merge(Merge),
 }
 
+/// Stages of pipelines that do not follow changes.
+const NAMES: &[&str] = &[
+    "$bucket",
+    "$bucketAuto",
+    "$collStats",
+    "$count",
+    "$currentOp",
+    "$densify",
+    "$documents",
+    "$facet",
+    "$fill",
+    "$graphLookup",
+    "$group",
+    "$indexStats",
+    "$limit",
+    "$listLocalSessions",
+    "$lookup",
+    "$merge",
+    "$out",
+    "$redact",
+    "$sample",
+    "$setWindowFields",
+    "$skip",
+    "$sort",
+    "$sortByCount",
+    "$unionWith",
+    "$unwind",
+];
+
 impl Stage {
+    /// Returns whether MongoDB has a stage of that name, besides those that change single documents.
+    pub fn is_known(name: &str) -> bool {
+        NAMES.contains(&name) || MISSING.contains(&name) || name == "$changeStreamSplitLargeEvent"
+    }
+
     /// Parses a stage and appends what it stands for. Errors: it is not one, or its argument is wrong.
     pub fn parse(stage: &RawDocument, context: &Context<'_>, stages: &mut Vec<Self>) -> Result<()> {
         let mut fields = stage.into_iter();
