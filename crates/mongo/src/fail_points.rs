@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
+use bytes::Bytes;
 use parking_lot::Mutex;
-use tidemill_engine::Engine;
+use tidemill_engine::{Engine, SessionWrite};
 
 use crate::error::{Code, CommandError, Result};
 use crate::error_labels;
 use crate::fields::{Call, type_name, whole_number};
 use crate::session::Session;
-use crate::transactions;
 
 /// How long a command may be blocked at most.
 const BLOCK_MAX: Duration = Duration::from_secs(600);
@@ -215,10 +215,14 @@ fn matches(kind: Kind, data: &RawDocument, call: &Call<'_>, session: &Session) -
 
 /// Returns whether a write was executed before, so that it is not executed again.
 fn is_repeated(engine: &Engine, call: &Call<'_>) -> Result<bool> {
-    match transactions::session_write(call)? {
-        Some(write) => Ok(engine.session_outcome(&write)?.is_some()),
-        None => Ok(false),
-    }
+    let Some(RawBsonRef::Binary(id)) =
+        call.document("lsid")?.map(|lsid| lsid.get("id")).transpose()?.flatten()
+    else {
+        return Ok(false);
+    };
+    let Some(number) = call.get("txnNumber").and_then(whole_number) else { return Ok(false) };
+    let session = Bytes::copy_from_slice(id.bytes);
+    Ok(engine.session_outcome(&SessionWrite { session, number, statement: 0 })?.is_some())
 }
 
 /// Returns what a fail point does with a command that it is about.

@@ -109,17 +109,6 @@ fn moment_asked_for(server: &ServerState, call: &Call<'_>) -> Result<Option<(Tim
     }
 }
 
-/// Returns the first statement of the write that a command is in its session; `None` for a command without a number.
-pub(crate) fn session_write(call: &Call<'_>) -> Result<Option<SessionWrite>> {
-    let number = call.get("txnNumber").and_then(whole_number);
-    let session = session_id(call)?;
-    Ok(number.zip(session).map(|(number, id)| SessionWrite {
-        session: Bytes::copy_from_slice(id),
-        number,
-        statement: 0,
-    }))
-}
-
 /// Returns the id of the session of a command.
 fn session_id<'r>(call: &Call<'r>) -> Result<Option<&'r [u8]>> {
     let Some(lsid) = call.document("lsid")? else { return Ok(None) };
