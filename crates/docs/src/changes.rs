@@ -26,6 +26,24 @@ pub enum ChangeKind {
     Delete,
     /// Its whole collection is gone: the change has no key and no versions.
     Drop,
+    /// A collection was created. This kind and those below are about a whole collection: they have no key, and the version after is a
+    /// description of the change.
+    Create,
+    /// An index was created.
+    CreateIndex,
+    /// An index was dropped.
+    DropIndex,
+    /// The options of the collection or of an index were changed.
+    Modify,
+    /// The collection has another name.
+    Rename,
+}
+
+impl ChangeKind {
+    /// Returns whether the change is one of a whole collection, and so is made by every partition.
+    pub fn is_of_collection(self) -> bool {
+        !matches!(self, Self::Insert | Self::Update | Self::Replace | Self::Delete)
+    }
 }
 
 /// A change of one document.
@@ -132,6 +150,19 @@ impl ChangeRecorder {
             let kind = ChangeKind::Drop;
             let collection = collection.into();
             self.collect(DocumentChange { kind, collection, key: Key::default(), before: None, after: None });
+        }
+    }
+
+    /// Collects that the definition of a collection was changed, which `description` tells.
+    pub fn collect_definition(
+        &self,
+        kind: ChangeKind,
+        collection: &str,
+        description: impl FnOnce() -> bson::RawDocumentBuf,
+    ) {
+        if self.is_collecting() {
+            let (collection, after) = (collection.into(), Some(description().into_bytes().into()));
+            self.collect(DocumentChange { kind, collection, key: Key::default(), before: None, after });
         }
     }
 

@@ -15,6 +15,23 @@ pub struct UpdateDescription {
     pub removed: Vec<String>,
     /// Arrays that became shorter: path, and new length.
     pub truncated: Vec<(String, u32)>,
+    /// Parts of the paths in which a field has a number or a dot in its name, so that it could be taken for an element or for two fields.
+    pub ambiguous: Vec<(String, Vec<PathPart>)>,
+}
+
+/// A part of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathPart {
+    /// A field of a document.
+    Field(String),
+    /// An element of an array.
+    Element(u32),
+}
+
+impl PathPart {
+    fn is_ambiguous(&self) -> bool {
+        matches!(self, Self::Field(name) if name.contains('.') || name.parse::<u32>().is_ok())
+    }
 }
 
 impl UpdateDescription {
@@ -27,16 +44,20 @@ impl UpdateDescription {
             removed: Vec::new(),
             truncated: Vec::new(),
             path: String::new(),
+            ambiguous: Vec::new(),
+            parts: Vec::new(),
+            in_array: false,
         };
         comparison.documents(before, after);
         close_document(&mut comparison.updated, 0);
         let updated = RawDocument::from_bytes(&comparison.updated)
             .map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?
             .to_owned();
-        Ok(Self { updated, removed: comparison.removed, truncated: comparison.truncated })
+        let Comparison { removed, truncated, ambiguous, .. } = comparison;
+        Ok(Self { updated, removed, truncated, ambiguous })
     }
 
-    /// Returns `{ updatedFields, removedFields, truncatedArrays }`.
+    /// Returns `{ updatedFields, removedFields, truncatedArrays }`, and `disambiguatedPaths` if there are ambiguous ones.
     pub fn to_document(&self) -> RawDocumentBuf {
         let mut removed = RawArrayBuf::new();
         self.removed.iter().for_each(|path| removed.push(path.as_str()));
@@ -48,6 +69,23 @@ impl UpdateDescription {
         description.append(bson::cstr!("updatedFields"), self.updated.clone());
         description.append(bson::cstr!("removedFields"), removed);
         description.append(bson::cstr!("truncatedArrays"), truncated);
+        let mut paths = RawDocumentBuf::new();
+        for (path, parts) in &self.ambiguous {
+            let mut array = RawArrayBuf::new();
+            for part in parts {
+                match part {
+                    PathPart::Field(name) => array.push(name.as_str()),
+                    PathPart::Element(at) => array.push(at.cast_signed()),
+                }
+            }
+            // a name of a field has no NUL
+            if let Ok(path) = bson::raw::CString::try_from(path.clone()) {
+                paths.append(path, array);
+            }
+        }
+        if !paths.is_empty() {
+            description.append(bson::cstr!("disambiguatedPaths"), paths);
+        }
         description
     }
 }
@@ -58,12 +96,19 @@ struct Comparison {
     truncated: Vec<(String, u32)>,
     /// Path of the documents that are compared, with a dot at its end unless it is empty.
     path: String,
+    ambiguous: Vec<(String, Vec<PathPart>)>,
+    /// Parts of `path`.
+    parts: Vec<PathPart>,
+    /// Whether elements of an array are compared.
+    in_array: bool,
 }
 
 impl Comparison {
     fn documents(&mut self, before: &[u8], after: &[u8]) {
         for old in elements(before).filter(|old| field(after, old.name).is_none()) {
-            self.removed.push(format!("{}{}", self.path, String::from_utf8_lossy(old.name)));
+            let path = format!("{}{}", self.path, String::from_utf8_lossy(old.name));
+            self.note_ambiguous(&path, old.name);
+            self.removed.push(path);
         }
         for new in elements(after) {
             self.element(field(before, new.name), &new);
@@ -77,7 +122,7 @@ impl Comparison {
         }
         match (old.value.tag, new.value.tag) {
             (tag::DOCUMENT, tag::DOCUMENT) => {
-                self.inside(new.name, |inner| inner.documents(old.value.bytes, new.value.bytes));
+                self.inside(new.name, false, |inner| inner.documents(old.value.bytes, new.value.bytes));
             }
             (tag::ARRAY, tag::ARRAY) => self.arrays(new, old.value, new.value),
             // values of other types may be equal, as 1 and 1.0, but the document has changed
@@ -97,9 +142,10 @@ impl Comparison {
         }
         if new_len < old_len {
             let path = format!("{}{}", self.path, String::from_utf8_lossy(element.name));
+            self.note_ambiguous(&path, element.name);
             self.truncated.push((path, new_len as u32));
         }
-        self.inside(element.name, |inner| {
+        self.inside(element.name, true, |inner| {
             let mut old = elements(old.bytes);
             for new in elements(new.bytes) {
                 inner.element(old.next(), &new);
@@ -107,17 +153,40 @@ impl Comparison {
         });
     }
 
-    fn inside(&mut self, name: &[u8], compare: impl FnOnce(&mut Self)) {
+    fn part(&self, name: &[u8]) -> PathPart {
+        let name = String::from_utf8_lossy(name);
+        match name.parse() {
+            Ok(at) if self.in_array => PathPart::Element(at),
+            _ => PathPart::Field(name.into_owned()),
+        }
+    }
+
+    fn note_ambiguous(&mut self, path: &str, last: &[u8]) {
+        let last = self.part(last);
+        if self.parts.iter().any(PathPart::is_ambiguous) || last.is_ambiguous() {
+            let parts = self.parts.iter().cloned().chain([last]).collect();
+            self.ambiguous.push((path.to_owned(), parts));
+        }
+    }
+
+    /// Compares what is inside a field or an element; `is_array` says what it is.
+    fn inside(&mut self, name: &[u8], is_array: bool, compare: impl FnOnce(&mut Self)) {
         let outer = self.path.len();
+        let part = self.part(name);
+        self.parts.push(part);
+        let outer_in_array = std::mem::replace(&mut self.in_array, is_array);
         self.path.push_str(&String::from_utf8_lossy(name));
         self.path.push('.');
         compare(self);
         self.path.truncate(outer);
+        self.parts.pop();
+        self.in_array = outer_in_array;
     }
 
     fn put(&mut self, element: &RawElement<'_>) {
         let mut path = self.path.clone().into_bytes();
         path.extend_from_slice(element.name);
+        self.note_ambiguous(&String::from_utf8_lossy(&path), element.name);
         put_element(&mut self.updated, &path, element.value);
     }
 }
@@ -160,6 +229,11 @@ mod tests {
                 doc! { "a": [1, 2, 3] },
                 doc! { "a": [1, 2] },
                 r#"{ "updatedFields": {}, "removedFields": [], "truncatedArrays": [{ "field": "a", "newSize": 2 }] }"#,
+            ),
+            (
+                doc! { "a": { "1": 1 }, "b": [{ "2": 1 }, 3], "c": { "x": 1 } },
+                doc! { "a": { "1": 2 }, "b": [{ "2": 2 }, 3], "c": { "x": 2 } },
+                r#"{ "updatedFields": { "a.1": 2, "b.0.2": 2, "c.x": 2 }, "removedFields": [], "truncatedArrays": [], "disambiguatedPaths": { "a.1": ["a", "1"], "b.0.2": ["b", 0, "2"] } }"#,
             ),
             (
                 doc! { "a": [1, 2, 3], "n": 1 },

@@ -4,7 +4,16 @@ use std::cmp::Ordering;
 
 use crate::collation::Collation;
 use crate::key::{Key, KeyBuf, put, rank};
-use crate::raw::{RawValue, elements, tag};
+use crate::raw::{RawValue, elements, field, tag};
+
+/// Compares the `_id` of two documents; one without comes first.
+pub fn cmp_ids(a: &[u8], b: &[u8]) -> Ordering {
+    let id = |document| field(document, b"_id").map(|element| element.value);
+    match (id(a), id(b)) {
+        (Some(a), Some(b)) => compare(a, b),
+        (a, b) => a.is_some().cmp(&b.is_some()),
+    }
+}
 
 /// Compares any two values; equivalent to comparing their keys.
 pub(crate) fn compare(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {

@@ -262,8 +262,7 @@ impl Store {
         }
         self.drop_collection(to);
         if let Some(mut collection) = self.collections.remove(name) {
-            // those who follow its changes see no more of it, as if it was dropped
-            collection.note_dropped();
+            collection.note_renamed(to, drop_target);
             Arc::make_mut(&mut collection).spec = Arc::new(spec);
             self.collections.insert(to.into(), collection);
         }

@@ -111,7 +111,14 @@ fn kind_name(kind: ChangeKind) -> &'static [u8] {
         ChangeKind::Insert => b"insert",
         ChangeKind::Update => b"update",
         ChangeKind::Replace => b"replace",
-        ChangeKind::Delete | ChangeKind::Drop => b"delete",
+        // a transaction writes documents only
+        ChangeKind::Delete
+        | ChangeKind::Drop
+        | ChangeKind::Create
+        | ChangeKind::CreateIndex
+        | ChangeKind::DropIndex
+        | ChangeKind::Modify
+        | ChangeKind::Rename => b"delete",
     }
 }
 

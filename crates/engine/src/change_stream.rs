@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tidemill_docs::ChangeKind;
 use tidemill_log::Log;
 use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, Timestamp};
 
@@ -130,8 +129,8 @@ impl ChangeStream {
             let Some((_, p)) = first else { break };
             let Some((change, after)) = self.read[p].pop_front() else { break };
             self.position.partitions[p] = after;
-            // every partition drops a collection; the last one does so when no other has more to tell of it
-            let told_elsewhere = change.kind == ChangeKind::Drop && p + 1 < self.read.len();
+            // every partition changes a collection; the last one does so when no other has more to tell of it
+            let told_elsewhere = change.kind.is_of_collection() && p + 1 < self.read.len();
             if self.scope.includes(&change.collection) && !told_elsewhere {
                 bytes += change.bytes();
                 changes.push((change, self.position.clone()));

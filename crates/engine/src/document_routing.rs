@@ -5,7 +5,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use tidemill_docs::{
     Collation, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification,
-    SortOrder, get_path,
+    SortOrder, cmp_ids, get_path,
 };
 use tidemill_types::{PartitionId, Result, Value};
 
@@ -227,7 +227,8 @@ fn determined_partition(
     Ok(value.map(|value| core.partition_of_value(&Value::from_bson(value))))
 }
 
-/// Returns the partition with the first document that a command finds, in the command's order.
+/// Returns the partition with the first document that a command finds, in the command's order; of equal ones that with the least `_id`, as
+/// a query has it.
 fn first_match(
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
@@ -244,19 +245,19 @@ fn first_match(
         _ => SortOrder::default(),
     };
     let options = FindOptions { sort, limit: Some(1), ..FindOptions::default() };
-    let mut first = None;
+    let mut first: Option<(_, DocBytes, PartitionId)> = None;
     for (partition, part) in documents.parts(&spec.name) {
         let partition = PartitionId(partition as u32);
         let Some(found) = part.find(&filter, &options)?.into_iter().next() else { continue };
-        if options.sort.is_empty() {
-            return Ok(Some(partition));
-        }
         let key = options.sort.key(&found);
-        if first.as_ref().is_none_or(|(least, _)| key < *least) {
-            first = Some((key, partition));
+        let is_first = first.as_ref().is_none_or(|(least, document, _)| {
+            key.cmp(least).then_with(|| cmp_ids(&found, document)).is_lt()
+        });
+        if is_first {
+            first = Some((key, found, partition));
         }
     }
-    Ok(first.map(|(_, partition)| partition))
+    Ok(first.map(|(_, _, partition)| partition))
 }
 
 /// Returns the definition of the collection of a command; `None` if the command creates it.

@@ -2,7 +2,8 @@
 
 use bson::raw::RawDocument;
 use tidemill_docs::{
-    Collation, Collection, CollectionSpec, DocBytes, Filter, FindOptions, Key, StoreSnapshot, get_path,
+    Collation, Collection, CollectionSpec, DocBytes, Filter, FindOptions, Key, StoreSnapshot, cmp_ids,
+    get_path,
 };
 use tidemill_types::{Error, Offset, Result, Value, did_you_mean};
 
@@ -158,10 +159,10 @@ impl DocumentSnapshot {
             limit: options.limit.map(|l| l.saturating_add(options.skip)),
             bounds: options.bounds.clone(),
         };
-        let mut documents = Vec::new();
-        for (_, part) in self.parts(collection) {
-            documents.extend(part.find(filter, &wide)?);
-        }
+        let parts = self.parts(collection).map(|(_, part)| part.find(filter, &wide));
+        let parts = parts.collect::<tidemill_docs::Result<Vec<_>>>()?;
+        // a sort recognizes the sorted runs of the partitions
+        let documents = if options.sort.is_empty() { interleave(parts) } else { parts.concat() };
         merge(documents, options)
     }
 
@@ -181,6 +182,25 @@ impl DocumentSnapshot {
         let counts = self.parts(collection).take(places).map(|(_, part)| part.count(filter));
         Ok(counts.sum::<tidemill_docs::Result<u64>>()?)
     }
+}
+
+/// Merges the documents of several partitions, each in the order in which they were inserted there, to one list. The least `_id` of those
+/// that are next goes first: ids that grow with time, as object ids and counters do, give the order of insertion over all partitions.
+fn interleave(parts: Vec<Vec<DocBytes>>) -> Vec<DocBytes> {
+    let mut parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).map(Vec::into_iter).collect();
+    let mut merged = Vec::with_capacity(parts.iter().map(ExactSizeIterator::len).sum());
+    while parts.len() > 1 {
+        let least = (1..parts.len()).fold(0, |least, at| {
+            let (a, b) = (parts[at].as_slice(), parts[least].as_slice());
+            if a.first().zip(b.first()).is_some_and(|(a, b)| cmp_ids(a, b).is_lt()) { at } else { least }
+        });
+        merged.extend(parts[least].next());
+        if parts[least].len() == 0 {
+            parts.remove(least);
+        }
+    }
+    merged.extend(parts.into_iter().flatten());
+    merged
 }
 
 /// Merges, cuts and projects the documents found in several partitions.

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::commands::{self, change_stream, find, hello};
 use crate::error::{Code, CommandError, Result};
+use crate::error_labels;
 use crate::fields::Call;
 use crate::frame::{HEADER_BYTES, Header, Request};
 use crate::message_memory::HeldMessage;
@@ -37,15 +38,7 @@ pub(crate) async fn serve(
     mut stopping: watch::Receiver<bool>,
 ) {
     let open = shared.credentials.is_none();
-    let mut session = Session {
-        connection_id,
-        peer,
-        local,
-        open,
-        authenticated: open,
-        login: None,
-        awaits_empty_message: false,
-    };
+    let mut session = Session::new(connection_id, local, peer, open);
     let mut stream = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
     loop {
         let next = tokio::select! {
@@ -94,7 +87,9 @@ async fn answer(
                 },
             }
         }
-        let Some(mut reply) = run_awaiting(shared, session, request, stopping).await else { return false };
+        let Some(mut reply) = run_or_fail(shared, session, request, stopping).await else { return false };
+        // a request that is not a command has an error without labels
+        let _ = error_labels::append(request, &mut reply);
         // the batches of a cursor, one after the other without a request for each
         more |= request.exhaust_allowed && reply::has_more_batches(&reply);
         if session.authenticated {
@@ -151,6 +146,44 @@ async fn send(stream: &mut BufReader<Socket>, shared: &ServerState, bytes: &[u8]
             }
         },
     }
+}
+
+/// Runs the command of a request, unless a fail point has something else in mind. Returns nothing if the connection is to be closed.
+async fn run_or_fail(
+    shared: &Arc<ServerState>,
+    session: &mut Session,
+    request: &Request,
+    stopping: &mut watch::Receiver<bool>,
+) -> Option<RawDocumentBuf> {
+    let Some(points) = &shared.fail_points else {
+        return run_awaiting(shared, session, request, stopping).await;
+    };
+    let failure =
+        match Call::of(request).and_then(|call| points.failure(&shared.whole_engine, &call, session)) {
+            Ok(Some(failure)) => failure,
+            Ok(None) => return run_awaiting(shared, session, request, stopping).await,
+            Err(error) => return Some(error.reply()),
+        };
+    if let Some(time) = failure.block {
+        tokio::select! {
+            _ = stopping.changed() => return None,
+            () = tokio::time::sleep(time) => {}
+        }
+    }
+    let mut reply = match failure.error {
+        Some(error) => error,
+        None => run_awaiting(shared, session, request, stopping).await?,
+    };
+    if failure.close {
+        return None;
+    }
+    for element in &failure.appended {
+        let (name, value) = element.ok()?;
+        if reply.get(name).is_ok_and(|known| known.is_none()) {
+            reply.append(name, value);
+        }
+    }
+    Some(reply)
 }
 
 /// Runs the command of a request; one that reads changes or the end of a capped collection waits until there is something. Returns nothing if the server stops.

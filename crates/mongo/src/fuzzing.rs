@@ -23,15 +23,7 @@ impl Connection {
         let shared = Arc::new(ServerState::new(engine, options));
         let open = shared.credentials.is_none();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let session = Session {
-            connection_id: 1,
-            peer: address,
-            local: address,
-            open,
-            authenticated: open,
-            login: None,
-            awaits_empty_message: false,
-        };
+        let session = Session::new(1, address, address, open);
         Self { shared, session }
     }
 

@@ -8,6 +8,7 @@
 //! The server calls itself the primary of a replica set of one member, so that drivers offer transactions, writes that they may
 //! send again, and change streams.
 
+mod api_version;
 mod auth;
 mod commands;
 mod connection;
@@ -15,6 +16,8 @@ mod cursors;
 mod documents;
 pub mod embedded;
 mod error;
+mod error_labels;
+mod fail_points;
 mod fields;
 mod frame;
 #[cfg(feature = "fuzzing")]

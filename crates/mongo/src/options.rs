@@ -26,6 +26,9 @@ pub struct MongoOptions {
     pub cursor_timeout: Duration,
     /// Time after which a connection that has not authenticated is closed.
     pub login_timeout: Duration,
+    /// Whether tests of drivers may order errors, closed connections and delays by `configureFailPoint`. Any client that may call
+    /// commands can then keep others from their work.
+    pub test_commands: bool,
 }
 
 impl Default for MongoOptions {
@@ -39,6 +42,7 @@ impl Default for MongoOptions {
             message_memory_max: 1 << 30,
             cursor_timeout: Duration::from_secs(600),
             login_timeout: Duration::from_secs(30),
+            test_commands: false,
         }
     }
 }

@@ -17,4 +17,22 @@ pub(crate) struct Session {
     pub login: Option<(Login, bool)>,
     /// Whether a client that has logged in may send the empty message that ends the exchange.
     pub awaits_empty_message: bool,
+    /// Name that the client has given itself in its first `hello`.
+    pub application: Option<String>,
+}
+
+impl Session {
+    /// Creates the state of a new connection between the addresses `local` and `peer`. `open` says that nobody has to log in.
+    pub fn new(connection_id: i32, local: SocketAddr, peer: SocketAddr, open: bool) -> Self {
+        Self {
+            connection_id,
+            peer,
+            local,
+            open,
+            authenticated: open,
+            login: None,
+            awaits_empty_message: false,
+            application: None,
+        }
+    }
 }

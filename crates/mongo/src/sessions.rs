@@ -60,13 +60,19 @@ impl ClientSessions {
         Ok(session)
     }
 
+    /// Returns the ids of the sessions, and for how long each has not been used. One in use counts as used now.
+    pub fn ids(&self) -> Vec<(Bytes, Duration)> {
+        let sessions = self.0.lock();
+        let idle = |session: &Mutex<ClientSession>| session.try_lock().map(|session| session.used.elapsed());
+        sessions.iter().map(|(id, session)| (id.clone(), idle(session).unwrap_or_default())).collect()
+    }
+
     /// Ends a session; its open transaction is taken back.
     pub fn end(&self, id: &[u8]) {
         self.0.lock().remove(id);
     }
 
-    /// Forgets all sessions.
-    #[cfg(feature = "fuzzing")]
+    /// Ends all sessions.
     pub fn close_all(&self) {
         self.0.lock().clear();
     }

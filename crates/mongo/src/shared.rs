@@ -13,6 +13,7 @@ use tidemill_engine::Engine;
 use crate::auth::Credentials;
 use crate::cursors::Cursors;
 use crate::documents::Documents;
+use crate::fail_points::FailPoints;
 use crate::message_memory::MessageMemory;
 use crate::moments::Moments;
 use crate::options::MongoOptions;
@@ -28,6 +29,8 @@ pub(crate) struct ServerState {
     pub cursors: Cursors,
     pub sessions: ClientSessions,
     pub moments: Moments,
+    /// `None` on a server that was not started for tests of drivers.
+    pub fail_points: Option<FailPoints>,
     pub message_memory: Arc<MessageMemory>,
     /// Id of this process in `topologyVersion`.
     pub process: ObjectId,
@@ -65,6 +68,7 @@ impl ServerState {
             cursors: Cursors::new(&options),
             sessions: ClientSessions::default(),
             moments: Moments::default(),
+            fail_points: options.test_commands.then(FailPoints::default),
             message_memory: MessageMemory::new(options.message_memory_max),
             process: ObjectId::new(),
             whole_engine: engine,

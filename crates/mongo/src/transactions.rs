@@ -10,6 +10,7 @@ use tidemill_types::ErrorKind;
 
 use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result};
+use crate::error_labels::{TRANSIENT, UNKNOWN_COMMIT};
 use crate::fields::{Call, whole_number};
 use crate::moments;
 use crate::reply::ok;
@@ -290,11 +291,6 @@ fn no_transaction(session: &ClientSession, number: i64) -> CommandError {
     };
     CommandError::new(Code::NoSuchTransaction, message)
 }
-
-/// Label of errors after which the whole transaction may be run again.
-const TRANSIENT: &str = "TransientTransactionError";
-/// Label of errors after which the commit may be sent again.
-const UNKNOWN_COMMIT: &str = "UnknownTransactionCommitResult";
 
 /// Returns the reply of an error with a label, by which drivers decide what to send again.
 fn labelled(error: &CommandError, label: &str) -> RawDocumentBuf {

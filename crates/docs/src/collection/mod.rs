@@ -256,6 +256,14 @@ impl Collection {
         self.changes.collect_drop(&self.spec.name);
     }
 
+    /// Notes that the collection gets another name; those who follow its changes see no more of it.
+    pub(crate) fn note_renamed(&self, to: &str, drop_target: bool) {
+        self.changes.note_all();
+        self.changes.collect_definition(ChangeKind::Rename, &self.spec.name, || {
+            bson::rawdoc! { "to": to, "dropTarget": drop_target }
+        });
+    }
+
     /// Deletes all documents and returns their number.
     pub(crate) fn clear(&mut self) -> u64 {
         let gone = self.len() as u64;

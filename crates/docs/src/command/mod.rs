@@ -1,6 +1,7 @@
 //! Commands: changes that are written to the log and applied by the owner of a partition.
 
 mod codec;
+mod definition;
 mod upsert;
 
 use bson::oid::ObjectId;
@@ -8,6 +9,7 @@ use bson::raw::RawDocument;
 use tidemill_types::Timestamp;
 
 use crate::DocBytes;
+use crate::changes::ChangeKind;
 use crate::collation::Collation;
 use crate::collection::{Collection, with_id_first};
 use crate::error::{DocsError, ErrorCode, Result};
@@ -257,10 +259,25 @@ impl Store {
                 find_and_modify(collection, &filter, slot, change, upsert_id, context, &mut outcome)?;
             }
             Command::CreateIndex { collection, index } => {
-                self.require(collection)?.create_index(index.clone())?
+                self.require(collection)?.create_index(index.clone())?;
+                let described = || definition::of_index(index);
+                self.changes.collect_definition(ChangeKind::CreateIndex, collection, described);
             }
-            Command::DropIndex { collection, name } => self.require(collection)?.drop_index(name)?,
-            Command::CreateCollection(spec) => self.create_collection(spec)?,
+            Command::DropIndex { collection, name } => {
+                let found = self.require(collection)?;
+                let index = found.spec().indexes.iter().find(|index| index.name == *name).cloned();
+                found.drop_index(name)?;
+                let described = || index.as_ref().map(definition::of_index).unwrap_or_default();
+                self.changes.collect_definition(ChangeKind::DropIndex, collection, described);
+            }
+            Command::CreateCollection(spec) => {
+                let is_new = self.collection(&spec.name).is_none();
+                self.create_collection(spec)?;
+                if is_new {
+                    let described = || definition::of_collection(spec);
+                    self.changes.collect_definition(ChangeKind::Create, &spec.name, described);
+                }
+            }
             Command::Drop { collection } => {
                 self.require(collection)?;
                 self.drop_collection(collection);
@@ -269,7 +286,11 @@ impl Store {
             Command::Rename { collection, to, drop_target } => {
                 self.rename_collection(collection, to, *drop_target)?
             }
-            Command::Modify { collection, change } => self.require(collection)?.modify(change)?,
+            Command::Modify { collection, change } => {
+                self.require(collection)?.modify(change)?;
+                let described = || definition::of_change(change);
+                self.changes.collect_definition(ChangeKind::Modify, collection, described);
+            }
             Command::Expire { collection } => {
                 outcome.deleted = self.require(collection)?.delete_expired(now)?;
             }

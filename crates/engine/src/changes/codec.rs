@@ -16,9 +16,10 @@ pub struct ChangeEvent {
     pub kind: ChangeKind,
     /// Name of the collection in the store.
     pub collection: String,
-    /// `{ _id: … }` of the document; `None` if the collection was dropped.
+    /// `{ _id: … }` of the document; `None` for a change of the whole collection.
     pub id: Option<DocBytes>,
-    /// The new version of an inserted or replaced document, and of an updated one if the collection keeps images.
+    /// The new version of an inserted or replaced document, and of an updated one if the collection keeps images; the description of a
+    /// change of the whole collection.
     pub document: Option<DocBytes>,
     /// What an update changed, as [`UpdateDescription::to_document`] returns it.
     pub update: Option<DocBytes>,
@@ -76,7 +77,7 @@ fn encode_change(change: &DocumentChange, images: bool) -> Result<RawDocumentBuf
     out.append(cstr!("kind"), kind_name(change.kind));
     out.append(cstr!("c"), &*change.collection);
     let (before, after) = (change.before.as_deref(), change.after.as_deref());
-    if let Some(document) = after.or(before) {
+    if let Some(document) = after.or(before).filter(|_| !change.kind.is_of_collection()) {
         let id = raw(document)?.get("_id").map_err(|e| damaged(&e.to_string()))?;
         let mut key = RawDocumentBuf::new();
         if let Some(id) = id {
@@ -100,8 +101,18 @@ fn raw(document: &[u8]) -> Result<&RawDocument> {
     RawDocument::from_bytes(document).map_err(|e| damaged(&e.to_string()))
 }
 
-const KINDS: [ChangeKind; 5] =
-    [ChangeKind::Insert, ChangeKind::Update, ChangeKind::Replace, ChangeKind::Delete, ChangeKind::Drop];
+const KINDS: [ChangeKind; 10] = [
+    ChangeKind::Insert,
+    ChangeKind::Update,
+    ChangeKind::Replace,
+    ChangeKind::Delete,
+    ChangeKind::Drop,
+    ChangeKind::Create,
+    ChangeKind::CreateIndex,
+    ChangeKind::DropIndex,
+    ChangeKind::Modify,
+    ChangeKind::Rename,
+];
 
 fn kind_name(kind: ChangeKind) -> &'static str {
     match kind {
@@ -110,6 +121,11 @@ fn kind_name(kind: ChangeKind) -> &'static str {
         ChangeKind::Replace => "replace",
         ChangeKind::Delete => "delete",
         ChangeKind::Drop => "drop",
+        ChangeKind::Create => "create",
+        ChangeKind::CreateIndex => "createIndex",
+        ChangeKind::DropIndex => "dropIndex",
+        ChangeKind::Modify => "modify",
+        ChangeKind::Rename => "rename",
     }
 }
 

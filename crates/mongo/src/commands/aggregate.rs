@@ -27,6 +27,7 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
     let Some(RawBsonRef::Array(pipeline)) = call.get("pipeline") else {
         return Err(CommandError::new(Code::TypeMismatch, "'pipeline' option must be specified as an array"));
     };
+    crate::api_version::check_pipeline(call, pipeline)?;
     let variables = find::variables(shared, call)?;
     let level = call.document("readConcern")?.and_then(|concern| concern.get_str("level").ok());
     if change_stream::is_change_stream(pipeline) {
@@ -47,6 +48,7 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
         database: call.database,
         collection: collection.as_deref(),
         variables: &variables,
+        session: call.document("lsid")?,
         depth: 0,
     };
     let pipeline = Pipeline::parse(pipeline, &context)?;

@@ -1,12 +1,16 @@
 //! `$changeStream`: follows the changes of a collection, a database or all of them.
 
+use std::collections::HashMap;
+
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{DateTime, Timestamp, cstr, rawdoc};
-use tidemill_docs::{DocBytes, Filter, ReshapeStage, Variables};
+use bson::{DateTime, Timestamp, Uuid, cstr, rawdoc};
+use tidemill_docs::{ChangeKind, DocBytes, Filter, ReshapeStage, Variables};
 use tidemill_engine::{ChangeEvent, ChangePosition, ChangeScope, ChangeStart, ChangeStream, Engine};
 use tidemill_types::ErrorKind;
 
+use super::collection_options;
 use super::collections::batch_size;
+use super::pipeline::Stage;
 use crate::cursors::ChangeSource;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
@@ -29,6 +33,10 @@ struct ChangeCursor {
     before: Image,
     /// The stages after `$changeStream`.
     pipeline: Vec<ChangeStage>,
+    /// Whether changes of definitions are told, and more about each change.
+    expanded: bool,
+    /// Identities of the collections when the stream was opened, as a collection may have another name when its changes are read.
+    uuids: HashMap<String, Uuid>,
     /// Whether the collection or the database was dropped.
     ended: bool,
 }
@@ -122,6 +130,10 @@ pub(super) fn open(
             CommandError::new(Code::TypeMismatch, "Each element of the 'pipeline' array must be an object")
         })?;
         let name = stage.into_iter().next().transpose()?.map_or("", |(name, _)| name.as_str());
+        if !STAGES.contains(&name) && !Stage::is_known(name) {
+            let message = format!("Unrecognized pipeline stage name: '{name}'");
+            return Err(CommandError::new(Code::UnrecognizedStage, message));
+        }
         if !STAGES.contains(&name) {
             let message =
                 format!("`{name}` is not allowed after $changeStream: expected one of {}", STAGES.join(", "));
@@ -131,12 +143,26 @@ pub(super) fn open(
     }
     let (scope, namespace) = scope(call, options)?;
     let (full_document, before, start) = parse_options(options)?;
+    let expanded = options.get("showExpandedEvents")? == Some(RawBsonRef::Boolean(true));
     let stream = shared.whole_engine.watch(scope.clone(), start).map_err(history_lost)?;
-    let mut cursor = ChangeCursor { stream, scope, full_document, before, pipeline: rest, ended: false };
+    let uuids = if expanded { uuids(shared) } else { HashMap::new() };
+    let mut cursor =
+        ChangeCursor { stream, scope, full_document, before, pipeline: rest, expanded, uuids, ended: false };
     let size = batch_size(call)?.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let (batch, token) = cursor.next(&shared.whole_engine, size)?;
     let id = shared.cursors.open_changes(namespace.clone(), Box::new(cursor))?;
     reply::change_batch("firstBatch", batch, id, &namespace, token)
+}
+
+/// Returns the identities of all collections.
+fn uuids(shared: &Shared) -> HashMap<String, Uuid> {
+    let names = shared.engine.collections().into_iter().map(|info| info.name);
+    names
+        .filter_map(|name| {
+            let spec = shared.engine.collection_spec(&name).ok()?;
+            Some((name, collection_options::uuid(&spec)))
+        })
+        .collect()
 }
 
 /// Returns what is followed, and the name of the cursor's namespace.
@@ -186,10 +212,6 @@ fn parse_options(options: &RawDocument) -> Result<(FullDocument, Image, ChangeSt
             }
             ("startAtOperationTime", RawBsonRef::Timestamp(time)) => {
                 set_start(&mut start, ChangeStart::At(log_time(time)))?;
-            }
-            // a client that asks for the events of indexes and collections would wait for them
-            ("showExpandedEvents", RawBsonRef::Boolean(true)) => {
-                return Err(CommandError::not_supported("`$changeStream.showExpandedEvents`"));
             }
             ("allChangesForCluster" | "showExpandedEvents", RawBsonRef::Boolean(_))
             | (_, RawBsonRef::Null) => {}
@@ -279,13 +301,18 @@ impl ChangeSource for ChangeCursor {
         while documents.len() < most && bytes < BATCH_BYTES_MAX && !self.ended {
             let changes = self.stream.next(at_once, BATCH_BYTES_MAX).map_err(history_lost)?;
             for (change, after) in &changes {
+                if is_expanded(change.kind) && !self.expanded {
+                    continue;
+                }
                 let event = self.event(engine, change, after)?.into_bytes();
                 bytes += event.len();
                 documents.push(event.into());
                 let ends = match self.scope {
                     ChangeScope::All => false,
                     ChangeScope::Prefix(_) => is_end_of_database(change),
-                    ChangeScope::Collection(_) => change.kind == tidemill_docs::ChangeKind::Drop,
+                    ChangeScope::Collection(_) => {
+                        matches!(change.kind, ChangeKind::Drop | ChangeKind::Rename)
+                    }
                 };
                 if ends {
                     documents.push(invalidate(change, after).into_bytes().into());
@@ -319,8 +346,12 @@ impl ChangeSource for ChangeCursor {
 }
 
 impl ChangeCursor {
-    fn event(&self, engine: &Engine, change: &ChangeEvent, after: &ChangePosition) -> Result<RawDocumentBuf> {
-        use tidemill_docs::ChangeKind;
+    fn event(
+        &mut self,
+        engine: &Engine,
+        change: &ChangeEvent,
+        after: &ChangePosition,
+    ) -> Result<RawDocumentBuf> {
         let operation = match change.kind {
             ChangeKind::Insert => "insert",
             ChangeKind::Update => "update",
@@ -328,8 +359,18 @@ impl ChangeCursor {
             ChangeKind::Delete => "delete",
             ChangeKind::Drop if is_end_of_database(change) => "dropDatabase",
             ChangeKind::Drop => "drop",
+            ChangeKind::Create => "create",
+            ChangeKind::CreateIndex => "createIndexes",
+            ChangeKind::DropIndex => "dropIndexes",
+            ChangeKind::Modify => "modify",
+            ChangeKind::Rename => "rename",
         };
         let mut event = head(operation, change, after);
+        if self.expanded
+            && let Some(uuid) = self.uuid(engine, change)
+        {
+            event.append(cstr!("collectionUUID"), bson::Binary::from(uuid));
+        }
         if matches!(change.kind, ChangeKind::Insert | ChangeKind::Replace)
             && let Some(document) = &change.document
         {
@@ -347,12 +388,81 @@ impl ChangeCursor {
             event.append(cstr!("documentKey"), RawDocument::from_bytes(id)?);
         }
         if let Some(update) = &change.update {
-            event.append(cstr!("updateDescription"), RawDocument::from_bytes(update)?);
+            event.append(
+                cstr!("updateDescription"),
+                self.update_description(RawDocument::from_bytes(update)?)?,
+            );
         }
-        if self.before != Image::Off && change.kind != ChangeKind::Drop && change.kind != ChangeKind::Insert {
+        if change.kind.is_of_collection()
+            && let Some(description) = &change.document
+        {
+            self.append_description(change.kind, RawDocument::from_bytes(description)?, &mut event)?;
+        }
+        if self.before != Image::Off && !change.kind.is_of_collection() && change.kind != ChangeKind::Insert {
             append_image(&mut event, "fullDocumentBeforeChange", change.before.as_ref(), self.before)?;
         }
         Ok(event)
+    }
+
+    /// Returns the identity of the collection of a change.
+    fn uuid(&mut self, engine: &Engine, change: &ChangeEvent) -> Option<Uuid> {
+        let name = &change.collection;
+        let known = match change.kind {
+            // another one of that name, or none any more
+            ChangeKind::Create => None,
+            ChangeKind::Drop | ChangeKind::Rename => self.uuids.remove(name),
+            _ => self.uuids.get(name).copied(),
+        };
+        known.or_else(|| {
+            let uuid = collection_options::uuid(&engine.collection_spec(name).ok()?);
+            if !matches!(change.kind, ChangeKind::Drop | ChangeKind::Rename) {
+                self.uuids.insert(name.clone(), uuid);
+            }
+            Some(uuid)
+        })
+    }
+
+    /// Returns what an update changed; how paths are meant is told with the expanded events only.
+    fn update_description(&self, update: &RawDocument) -> Result<RawDocumentBuf> {
+        const PATHS: &bson::raw::CStr = cstr!("disambiguatedPaths");
+        let mut description = RawDocumentBuf::new();
+        let mut has_paths = false;
+        for element in update {
+            let (name, value) = element?;
+            has_paths |= name == PATHS;
+            if name != PATHS || self.expanded {
+                description.append(name, value);
+            }
+        }
+        if self.expanded && !has_paths {
+            description.append(PATHS, RawDocumentBuf::new());
+        }
+        Ok(description)
+    }
+
+    /// Appends how a definition was changed. The new name of a collection is told in any case.
+    fn append_description(
+        &self,
+        kind: ChangeKind,
+        description: &RawDocument,
+        event: &mut RawDocumentBuf,
+    ) -> Result<()> {
+        let mut shown = description.to_owned();
+        if kind == ChangeKind::Rename
+            && let Some(RawBsonRef::String(to)) = description.get("to")?
+        {
+            let (database, collection) = split_stored_name(to);
+            let to = rawdoc! { "db": database, "coll": collection };
+            event.append(cstr!("to"), to.clone());
+            shown = rawdoc! { "to": to };
+            if let Some(drop_target) = description.get("dropTarget")? {
+                shown.append(cstr!("dropTarget"), drop_target);
+            }
+        }
+        if self.expanded {
+            event.append(cstr!("operationDescription"), shown);
+        }
+        Ok(())
     }
 
     /// Appends the document that an update changed.
@@ -393,9 +503,15 @@ fn append_head(event: &mut RawDocumentBuf, operation: &str, change: &ChangeEvent
     event.append(cstr!("wallTime"), DateTime::from_millis(change.time.0.div_euclid(1000)));
 }
 
+/// Returns whether a change is told only to those who ask for the expanded events.
+fn is_expanded(kind: ChangeKind) -> bool {
+    use ChangeKind::{Create, CreateIndex, DropIndex, Modify};
+    matches!(kind, Create | CreateIndex | DropIndex | Modify)
+}
+
 /// Returns whether a change tells that a whole database is gone.
 fn is_end_of_database(change: &ChangeEvent) -> bool {
-    change.kind == tidemill_docs::ChangeKind::Drop && split_stored_name(&change.collection).1.is_empty()
+    change.kind == ChangeKind::Drop && split_stored_name(&change.collection).1.is_empty()
 }
 
 /// Returns the event with which the stream of a dropped collection or database ends.

@@ -175,10 +175,14 @@ pub(super) fn info(spec: &CollectionSpec) -> RawDocumentBuf {
     match spec.options.view {
         Some(_) => rawdoc! { "readOnly": true },
         None => {
-            let uuid = spec.uuid.unwrap_or_else(|| uuid_of_name(&spec.name));
-            rawdoc! { "readOnly": false, "uuid": bson::Binary::from(uuid) }
+            rawdoc! { "readOnly": false, "uuid": bson::Binary::from(uuid(spec)) }
         }
     }
+}
+
+/// Returns the identity of a collection.
+pub(super) fn uuid(spec: &CollectionSpec) -> bson::Uuid {
+    spec.uuid.unwrap_or_else(|| uuid_of_name(&spec.name))
 }
 
 /// Returns the identity of a collection that was created without one, by a rule or an earlier version: always the same.

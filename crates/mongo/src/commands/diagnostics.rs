@@ -108,15 +108,14 @@ pub(super) fn server_status(shared: &Shared, _: &mut Session, _: &Call<'_>) -> R
 /// `getParameter`: one of the parameters that clients ask for, or all (`"*"`).
 ///
 /// Errors: `InvalidOptions` if none of the names is known.
-pub(super) fn get_parameter(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+pub(super) fn get_parameter(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     let mut compatibility = RawDocumentBuf::new();
     compatibility.append(cstr!("version"), "8.0");
     let mut mechanisms = RawArrayBuf::new();
     mechanisms.push("SCRAM-SHA-256");
     let parameters = rawdoc! {
         "authenticationMechanisms": mechanisms,
-        // faults cannot be injected through commands
-        "enableTestCommands": false,
+        "enableTestCommands": shared.options.test_commands,
         "featureCompatibilityVersion": compatibility,
         "localLogicalSessionTimeoutMinutes": 30,
         "requireApiVersion": false,
@@ -142,11 +141,38 @@ pub(super) fn get_parameter(_: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     }
 }
 
-pub(super) fn get_cmd_line_opts(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+pub(super) fn get_cmd_line_opts(shared: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut parsed = RawDocumentBuf::new();
+    if shared.credentials.is_some() {
+        parsed.append(cstr!("security"), rawdoc! { "authorization": "enabled" });
+    }
+    if shared.options.test_commands {
+        parsed.append(cstr!("setParameter"), rawdoc! { "enableTestCommands": "1" });
+    }
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("argv"), RawArrayBuf::new());
-    reply.append(cstr!("parsed"), RawDocumentBuf::new());
+    reply.append(cstr!("parsed"), parsed);
     Ok(ok(reply))
+}
+
+/// `configureFailPoint`: orders errors for tests of drivers.
+///
+/// Errors: the server was not started for such tests.
+pub(super) fn configure_fail_point(
+    shared: &Shared,
+    _: &mut Session,
+    call: &Call<'_>,
+) -> Result<RawDocumentBuf> {
+    let Some(points) = &shared.fail_points else {
+        let message = "no such command: 'configureFailPoint' (it is for tests of drivers: start the server with \
+                       --mongo-test-commands)";
+        return Err(CommandError::new(Code::CommandNotFound, message));
+    };
+    if call.database != "admin" {
+        let message = "configureFailPoint may only be run against the admin database.";
+        return Err(CommandError::new(Code::Unauthorized, message));
+    }
+    Ok(ok(rawdoc! { "count": points.configure(call)? }))
 }
 
 pub(super) fn get_log(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Bson, cstr};
 use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, Variables};
 use tidemill_types::{ErrorKind, Value};
 
@@ -112,11 +112,26 @@ pub(super) fn variables(shared: &Shared, call: &Call<'_>) -> Result<Variables> {
     if let Some(bound) = call.document("let")? {
         for variable in bound {
             let (name, value) = variable?;
-            let value = Expression::parse_with(value, &variables)?.eval(empty())?;
+            let value = match is_random(value)? {
+                true => Some(Bson::Double(rand::random())),
+                false => Expression::parse_with(value, &variables)?.eval(empty())?,
+            };
             variables.values.push((name.as_str().to_owned(), value));
         }
     }
     Ok(variables)
+}
+
+/// Returns whether the value of a variable is `{$rand: {}}`, which has one value for the whole command. Other expressions cannot be random,
+/// as a write must do the same again when the log is read.
+fn is_random(value: RawBsonRef<'_>) -> Result<bool> {
+    let RawBsonRef::Document(expression) = value else { return Ok(false) };
+    let arguments = expression.get("$rand")?;
+    Ok(arguments.is_some_and(|arguments| match arguments {
+        RawBsonRef::Document(arguments) => arguments.is_empty(),
+        RawBsonRef::Array(arguments) => arguments.is_empty(),
+        _ => false,
+    }))
 }
 
 /// Returns the documents that match; none if there is no such collection.

@@ -67,6 +67,12 @@ pub(crate) fn await_time(shared: &ServerState, call: &Call<'_>) -> Option<Durati
 
 pub(super) fn hello(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     let mut reply = RawDocumentBuf::new();
+    if let Some(client) = call.document("client")?
+        && let Some(RawBsonRef::Document(application)) = client.get("application")?
+        && let Some(RawBsonRef::String(name)) = application.get("name")?
+    {
+        session.application = Some(name.to_owned());
+    }
     if call.flag("helloOk", false)? {
         reply.append(cstr!("helloOk"), true);
     }

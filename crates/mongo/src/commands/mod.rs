@@ -34,8 +34,9 @@ mod write_concern;
 
 use std::sync::Arc;
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 
+use crate::api_version;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::session::Session;
@@ -138,6 +139,7 @@ commands! {
     Authenticated "serverStatus" => diagnostics::server_status, "connections and cursors";
     Authenticated "getParameter" => diagnostics::get_parameter, "parameters of the server";
     Authenticated "getCmdLineOpts" => diagnostics::get_cmd_line_opts, "how the server was started";
+    Authenticated "configureFailPoint" => diagnostics::configure_fail_point, "errors for tests of drivers";
     Authenticated "getLog" => diagnostics::get_log, "warnings of the start";
 }
 
@@ -150,6 +152,7 @@ pub(crate) fn run(
     session: &mut Session,
     call: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
+    api_version::check(call)?;
     if command_of(call)?.access == Access::Authenticated && !session.authenticated {
         let message = format!("Command {} requires authentication", call.name);
         return Err(CommandError::new(Code::Unauthorized, message));
@@ -186,8 +189,20 @@ fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<Raw
 
 /// Returns whether a command asks for the documents of one moment.
 fn reads_snapshot(call: &Call<'_>) -> Result<bool> {
+    const LEVELS: [&str; 5] = ["local", "available", "majority", "linearizable", "snapshot"];
     let level = call.document("readConcern")?.map(|concern| concern.get("level")).transpose()?.flatten();
-    Ok(level.and_then(|level| level.as_str()) == Some("snapshot"))
+    match level {
+        None => Ok(false),
+        Some(RawBsonRef::String(level)) if LEVELS.contains(&level) => Ok(level == "snapshot"),
+        Some(RawBsonRef::String(level)) => {
+            let message = format!(
+                "Enumeration value '{level}' for field 'readConcern.level' is not valid: expected one of {}",
+                LEVELS.join(", ")
+            );
+            Err(CommandError::new(Code::BadValue, message))
+        }
+        Some(other) => Err(call.wrong_type("readConcern.level", other, "a string")),
+    }
 }
 
 /// Refuses what a transaction cannot do, although it can do the same of another collection or with other stages.

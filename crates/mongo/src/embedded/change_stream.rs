@@ -76,11 +76,11 @@ pub enum OperationType {
     Delete,
     /// The collection was dropped.
     Drop,
-    /// The collection got another name, which is not told yet.
+    /// The collection got another name.
     Rename,
     /// The database was dropped, which is not told yet: each of its collections is.
     DropDatabase,
-    /// The stream of a collection ends, because that was dropped.
+    /// The stream of a collection ends, because that was dropped or has another name.
     Invalidate,
     /// Something else.
     #[serde(untagged)]

@@ -77,15 +77,7 @@ impl Core {
         request.sequences = sequences;
         // there is no connection, and nobody has to log in to a process
         let nowhere = ([127, 0, 0, 1], 0).into();
-        let mut connection = Session {
-            connection_id: 0,
-            peer: nowhere,
-            local: nowhere,
-            open: true,
-            authenticated: true,
-            login: None,
-            awaits_empty_message: false,
-        };
+        let mut connection = Session::new(0, nowhere, nowhere, true);
         let reply = commands::run(&self.server, &mut connection, &Call::of(&request)?)?;
         match Error::of_reply(&reply) {
             Some(error) => Err(error),

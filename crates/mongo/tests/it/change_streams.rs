@@ -131,7 +131,7 @@ fn bad_options_and_tokens_have_their_codes() {
     assert_eq!(aggregate(doc! { "resumeAfter": { "_data": "01FF" } }, vec![]), 260);
     assert_eq!(aggregate(doc! { "fullDocument": "sometimes" }, vec![]), 2);
     assert_eq!(aggregate(doc! { "allChangesForCluster": true }, vec![]), 72);
-    assert_eq!(aggregate(doc! { "showExpandedEvents": true }, vec![]), 238);
+    assert_eq!(aggregate(doc! {}, vec![doc! { "$unknown": 1 }]), 40324);
     assert_eq!(aggregate(doc! {}, vec![doc! { "$sort": { "a": 1 } }]), 20);
     let early = bson::Timestamp { time: 1_000_000_000, increment: 1 };
     assert_eq!(aggregate(doc! { "startAtOperationTime": early }, vec![]), 286, "no changes were kept then");
@@ -161,4 +161,43 @@ fn the_stream_of_a_database_ends_with_it() {
     let mut again = database.watch().start_after(last).run().unwrap();
     database.collection::<Document>("a").insert_one(doc! { "_id": 2 }).run().unwrap();
     assert_eq!(format!("{:?}", again.next().unwrap().unwrap().operation_type), "Insert");
+}
+
+#[test]
+fn changed_definitions_are_told_to_those_who_ask() {
+    let server = TestServer::start(3);
+    let database = server.client().database("docs");
+    let jobs = server.collection("job");
+    jobs.insert_one(doc! { "_id": 0, "a": { "1": 1 } }).run().unwrap();
+    let wait = Duration::from_millis(50);
+    let mut stream = database.watch().show_expanded_events(true).max_await_time(wait).run().unwrap();
+    let mut plain = follow(&jobs);
+    jobs.update_one(doc! { "_id": 0 }, doc! { "$set": { "a.1": 2 } }).run().unwrap();
+    jobs.create_index(mongodb::IndexModel::builder().keys(doc! { "b": 1 }).build()).run().unwrap();
+    jobs.drop_index("b_1").run().unwrap();
+    database.run_command(doc! { "collMod": "job", "validator": { "b": null } }).run().unwrap();
+    database.create_collection("other").run().unwrap();
+    let rename = doc! { "renameCollection": "docs.job", "to": "docs.task" };
+    server.client().database("admin").run_command(rename).run().unwrap();
+    let event = next(&mut stream);
+    let paths = event.update_description.unwrap().disambiguated_paths.unwrap();
+    assert_eq!(paths, doc! { "a.1": ["a", "1"] });
+    let kinds: Vec<_> = (0..5).map(|_| format!("{:?}", next(&mut stream).operation_type)).collect();
+    assert_eq!(
+        kinds,
+        [
+            r#"Other("createIndexes")"#,
+            r#"Other("dropIndexes")"#,
+            r#"Other("modify")"#,
+            r#"Other("create")"#,
+            "Rename"
+        ]
+    );
+    // the stream of the collection tells nothing but the changes of documents, and ends with the new name
+    let event = next(&mut plain);
+    assert_eq!(event.update_description.unwrap().disambiguated_paths, None);
+    let event = next(&mut plain);
+    assert_eq!(event.operation_type, OperationType::Rename);
+    assert_eq!(event.to.unwrap().coll.as_deref(), Some("task"));
+    assert_eq!(next(&mut plain).operation_type, OperationType::Invalidate);
 }

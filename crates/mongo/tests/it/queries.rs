@@ -186,3 +186,21 @@ fn what_does_not_fit_the_place_is_refused() {
     session.commit_transaction().run().unwrap();
     assert_eq!(new.count_documents(doc! {}).run().unwrap(), 1);
 }
+
+/// Documents of several partitions come in the order in which they were inserted, if their ids grow.
+#[test]
+fn documents_of_several_partitions_come_in_order() {
+    let server = TestServer::start(4);
+    let items = server.collection("item");
+    items.insert_many((0..100).map(|n| doc! { "_id": n, "even": n % 2 == 0 })).run().unwrap();
+    let ids = |filter: Document, skip: u64| -> Vec<i32> {
+        let found = items.find(filter).skip(skip).limit(40).run().unwrap();
+        found.map(|document| document.unwrap().get_i32("_id").unwrap()).collect()
+    };
+    assert_eq!(ids(doc! {}, 5), (5..45).collect::<Vec<_>>());
+    assert_eq!(ids(doc! { "even": true }, 0), (0..40).map(|n| n * 2).collect::<Vec<_>>());
+    let first = items.find_one_and_delete(doc! { "even": false }).run().unwrap().unwrap();
+    assert_eq!(first.get_i32("_id").unwrap(), 1);
+    items.update_one(doc! {}, doc! { "$set": { "even": 5 } }).run().unwrap();
+    assert_eq!(ids(doc! { "even": 5 }, 0), [0]);
+}

@@ -68,6 +68,9 @@ struct ListenerArgs {
     /// Let MongoDB drivers in without user and password, on a loopback address only: any program on this machine can then read and change documents.
     #[arg(long)]
     mongo_without_login: bool,
+    /// Let tests of MongoDB drivers order errors, closed connections and delays by the command `configureFailPoint`. Not for servers that have other clients.
+    #[arg(long)]
+    mongo_test_commands: bool,
     /// Encrypt the connections of MongoDB drivers: a PEM file with the server's certificate, those that signed it, and its private key.
     #[arg(long, env = "TIDEMILL_MONGO_TLS", value_name = "FILE")]
     mongo_tls: Option<PathBuf>,
@@ -257,7 +260,12 @@ async fn start_mongo(
     let password = if listeners.mongo_without_login { None } else { Some(token(data)?) };
     let has_password = password.is_some();
     let encrypted = if listeners.mongo_tls.is_some() { "/?tls=true" } else { "" };
-    let options = MongoOptions { password, tls_file: listeners.mongo_tls.clone(), ..MongoOptions::default() };
+    let options = MongoOptions {
+        password,
+        tls_file: listeners.mongo_tls.clone(),
+        test_commands: listeners.mongo_test_commands,
+        ..MongoOptions::default()
+    };
     match tidemill::mongo::serve(address, tidemill.engine().clone(), options).await {
         Ok(server) => {
             match has_password {

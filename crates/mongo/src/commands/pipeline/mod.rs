@@ -33,6 +33,8 @@ pub(super) struct Context<'c> {
     /// Name in the store of the collection that the pipeline reads.
     pub collection: Option<&'c str>,
     pub variables: &'c Variables,
+    /// The client session of the command, `lsid`.
+    pub session: Option<&'c RawDocument>,
     pub depth: usize,
 }
 
@@ -88,7 +90,7 @@ impl Pipeline {
         }
         let reads = stages.iter().skip(1).position(Stage::reads);
         if reads.is_some() {
-            let message = "$documents, $collStats, $currentOp and $indexStats are only valid as the first stage in a pipeline";
+            let message = "$documents, $collStats, $currentOp, $indexStats and $listLocalSessions are only valid as the first stage in a pipeline";
             return Err(CommandError { code: 40602, message: message.to_owned() });
         }
         Ok(Self(stages))
@@ -114,7 +116,7 @@ impl Pipeline {
                 find::find_parsed(context.shared, collection, &filter, &options)?
             }
             (_, None) => {
-                let message = "{aggregate: 1} is not valid for a pipeline that does not begin with $documents, $currentOp or $changeStream";
+                let message = "{aggregate: 1} is not valid for a pipeline that does not begin with $documents, $currentOp, $listLocalSessions or $changeStream";
                 return Err(CommandError::new(Code::InvalidNamespace, message));
             }
         };

@@ -76,6 +76,42 @@ pub(super) fn current_op() -> Vec<DocBytes> {
     vec![operation.into_bytes().into()]
 }
 
+/// Checks where `$listLocalSessions` stands.
+pub(super) fn check_list_sessions(options: &RawDocument, context: &Context<'_>) -> Result<()> {
+    super::known("$listLocalSessions", options, &["allUsers", "users"])?;
+    match context.collection {
+        None => Ok(()),
+        Some(_) => {
+            let message = "$listLocalSessions must be run against a database with {aggregate: 1}";
+            Err(CommandError::new(Code::InvalidNamespace, message))
+        }
+    }
+}
+
+/// Returns the client sessions that this server knows: those that have written, and that of the command.
+pub(super) fn local_sessions(context: &Context<'_>) -> Result<Vec<DocBytes>> {
+    use sha2::Digest;
+    let mut ids = context.shared.sessions.ids();
+    if let Some(RawBsonRef::Binary(id)) = context.session.map(|lsid| lsid.get("id")).transpose()?.flatten()
+        && !ids.iter().any(|(known, _)| known == id.bytes)
+    {
+        ids.push((id.bytes.to_vec().into(), std::time::Duration::ZERO));
+    }
+    let user = match &context.shared.credentials {
+        Some(_) => format!("{}@admin", crate::auth::USER),
+        None => String::new(),
+    };
+    let uid = sha2::Sha256::digest(user.as_bytes()).to_vec();
+    let now = context.shared.whole_engine.now().0.div_euclid(1000);
+    let describe = |(id, idle): (bytes::Bytes, std::time::Duration)| {
+        let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: id.to_vec() };
+        let uid = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: uid.clone() };
+        let last = DateTime::from_millis(now - i64::try_from(idle.as_millis()).unwrap_or(0));
+        bson::rawdoc! { "_id": { "id": id, "uid": uid }, "lastUse": last }.into_bytes().into()
+    };
+    Ok(ids.into_iter().map(describe).collect())
+}
+
 /// Returns the documents of `$indexStats`: uses of indexes are not counted, and so not told.
 pub(super) fn index_stats(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     let spec = context.shared.engine.collection_spec(context.collection.unwrap_or_default())?;

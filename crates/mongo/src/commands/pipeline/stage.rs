@@ -43,11 +43,46 @@ pub(in crate::commands) enum Stage {
     CollStats,
     CurrentOp,
     IndexStats,
+    ListLocalSessions,
     Out(Out),
     Merge(Merge),
 }
 
+/// Stages of pipelines that do not follow changes.
+const NAMES: &[&str] = &[
+    "$bucket",
+    "$bucketAuto",
+    "$collStats",
+    "$count",
+    "$currentOp",
+    "$densify",
+    "$documents",
+    "$facet",
+    "$fill",
+    "$graphLookup",
+    "$group",
+    "$indexStats",
+    "$limit",
+    "$listLocalSessions",
+    "$lookup",
+    "$merge",
+    "$out",
+    "$redact",
+    "$sample",
+    "$setWindowFields",
+    "$skip",
+    "$sort",
+    "$sortByCount",
+    "$unionWith",
+    "$unwind",
+];
+
 impl Stage {
+    /// Returns whether MongoDB has a stage of that name, besides those that change single documents.
+    pub fn is_known(name: &str) -> bool {
+        NAMES.contains(&name) || MISSING.contains(&name) || name == "$changeStreamSplitLargeEvent"
+    }
+
     /// Parses a stage and appends what it stands for. Errors: it is not one, or its argument is wrong.
     pub fn parse(stage: &RawDocument, context: &Context<'_>, stages: &mut Vec<Self>) -> Result<()> {
         let mut fields = stage.into_iter();
@@ -102,6 +137,10 @@ impl Stage {
                 Self::CurrentOp
             }
             "$indexStats" => Self::IndexStats,
+            "$listLocalSessions" => {
+                outputs::check_list_sessions(document()?, context)?;
+                Self::ListLocalSessions
+            }
             "$out" => Self::Out(Out::parse(value, context)?),
             "$merge" => Self::Merge(Merge::parse(value, context)?),
             name if MISSING.contains(&name) => {
@@ -184,7 +223,14 @@ impl Stage {
 
     /// Returns whether the stage makes documents of its own, and so comes first.
     pub fn reads(&self) -> bool {
-        matches!(self, Self::Documents(_) | Self::CollStats | Self::CurrentOp | Self::IndexStats)
+        matches!(
+            self,
+            Self::Documents(_)
+                | Self::CollStats
+                | Self::CurrentOp
+                | Self::IndexStats
+                | Self::ListLocalSessions
+        )
     }
 
     /// Applies the stage to documents.
@@ -248,6 +294,7 @@ impl Stage {
             Self::CollStats => documents = outputs::collection_stats(context)?,
             Self::CurrentOp => documents = outputs::current_op(),
             Self::IndexStats => documents = outputs::index_stats(context)?,
+            Self::ListLocalSessions => documents = outputs::local_sessions(context)?,
             Self::Out(out) => documents = out.apply(context, documents)?,
             Self::Merge(merge) => documents = merge.apply(context, documents)?,
         }
