@@ -103,7 +103,7 @@ fn inverse(mut rows: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
             (column..size).max_by(|a, b| rows[*a][column].abs().total_cmp(&rows[*b][column].abs()))?;
         rows.swap(column, pivot);
         let divisor = rows[column][column];
-        if !(divisor.abs() > largest * 1e-14) || !divisor.is_finite() {
+        if !divisor.is_finite() || divisor.abs() <= largest * 1e-14 {
             return None;
         }
         rows[column].iter_mut().for_each(|x| *x /= divisor);
