@@ -19,12 +19,11 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("sentiment", "ask a service with `@sink(type='http-call')`"),
     ("markov", "ask a service with `@sink(type='http-call')`"),
     ("graph", "ask a service with `@sink(type='http-call')`"),
-    ("timeseries", "write a pattern, or a function in JavaScript over the events that a window collects"),
+    ("timeseries", "use `timeseries:regress`, `forecast` and `outlier`, or a pattern over the values"),
     (
         "r",
         "functions of R do not run here: write them in JavaScript, or ask a service with `@sink(type='http-call')`",
     ),
-    ("throughput", "the rates of streams and queries are in the metrics and in system.queries"),
     ("eventTable", "define a table"),
     ("evalscript", "define a function: `define function f[javascript] return int { … }`"),
 ];

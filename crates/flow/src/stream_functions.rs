@@ -2,6 +2,7 @@
 
 mod json;
 mod log;
+mod throughput;
 mod tokens;
 
 use std::sync::Arc;
@@ -15,11 +16,13 @@ use crate::registry::{Registry, StreamFunction};
 use crate::value::Value;
 
 pub(crate) use log::Priority;
+pub(crate) use throughput::without_effect;
 
 /// Registers all built-in stream functions.
 pub fn register(registry: &mut Registry) {
     registry.stream_function("log", log::build);
     registry.stream_function("pol2Cart", pol2cart);
+    registry.stream_function(throughput::NAME, throughput::build);
     registry.stream_function("str:tokenize", tokens::text);
     registry.stream_function("json:tokenize", |args| json::build("json:tokenize", args));
     registry.stream_function("json:tokenizeAsObject", |args| json::build("json:tokenizeAsObject", args));

@@ -33,8 +33,10 @@ impl SourceType for GrpcCallResponseSourceType {
     }
 
     fn options(&self) -> &'static [OptionSpec] {
-        const OPTIONS: &[OptionSpec] =
-            &[OptionSpec::text("sink.id", "Id of the sink whose answers are taken.").required()];
+        const OPTIONS: &[OptionSpec] = &[
+            OptionSpec::text("sink.id", "Id of the sink whose answers are taken.").required(),
+            OptionSpec::text("sequence", "Accepted without effect: the URL of the sink names the sequence."),
+        ];
         OPTIONS
     }
 

@@ -20,6 +20,7 @@ use crate::table;
 
 impl Planner<'_> {
     pub(super) fn query(&mut self, query: &ast::Query) -> Result<QueryPlan, Diagnostic> {
+        self.plan.warnings.extend(crate::stream_functions::without_effect(query));
         let input = match &query.input {
             Input::Stream(input) => input,
             Input::Join(join) => return self.join(query, join),

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod aggregate_filter;
+mod components;
 mod counts;
 mod deduplicate;
 mod frequent_values;
@@ -9,6 +10,7 @@ mod handler;
 mod priority;
 mod reorder;
 mod reorder_buffer;
+mod timeseries;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -34,6 +36,8 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.stream_processor("priority:time", priority::build);
     frequent_values::register(registry);
     counts::register(registry);
+    registry.stream_processor("graph:sizeOfLargestConnectedComponent", components::build);
+    timeseries::register(registry);
 }
 
 /// A compiled stateful handler.

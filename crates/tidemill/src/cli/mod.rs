@@ -163,13 +163,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Initializes logging to standard error, by default of warnings and errors. Verbosity applies to Tidemill
-/// only; lines of the libraries matter to few users and are shown with `RUST_LOG=debug`.
+/// Initializes logging to standard error, by default of warnings and errors, and of the lines that apps write with
+/// `#log` (target `siddhi`). Verbosity applies to these and to Tidemill; lines of the libraries matter to few users and
+/// are shown with `RUST_LOG=debug`.
 pub fn init_tracing(verbose: u8) {
     let default = match verbose {
-        0 => "warn",
-        1 => "warn,tidemill=info",
-        _ => "warn,tidemill=debug",
+        0 => "warn,siddhi=info",
+        1 => "warn,tidemill=info,siddhi=debug",
+        _ => "warn,tidemill=debug,siddhi=trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let lines =

@@ -140,6 +140,21 @@ fn queries_are_checked_formatted_and_replayed() {
 }
 
 #[test]
+fn lines_that_queries_log_are_on_standard_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (app, events) = (dir.path().join("app.siddhi"), dir.path().join("events.jsonl"));
+    let text = "define stream Trades (symbol string, price double);\nfrom Trades#log('seen:') #log('DEBUG', 'in detail:') select symbol insert into Seen;\n";
+    std::fs::write(&app, text).unwrap();
+    let event = json!({"stream": "Trades", "timestamp": 1, "data": ["A", 10.5]});
+    std::fs::write(&events, event.to_string() + "\n").unwrap();
+    let (app, events) = (app.to_str().unwrap(), events.to_str().unwrap());
+    let (_, err) = run(&["replay", app, "--events", events], 0);
+    assert!(err.contains("seen:") && err.contains("10.5") && !err.contains("in detail:"), "{err}");
+    let (_, err) = run(&["-v", "replay", app, "--events", events], 0);
+    assert!(err.contains("seen:") && err.contains("in detail:"), "{err}");
+}
+
+#[test]
 fn tests_of_an_app_end_with_the_right_code() {
     let dir = tempfile::tempdir().unwrap();
     let app = dir.path().to_str().unwrap();
