@@ -1,7 +1,7 @@
 //! Execution of document commands: on the partitions that they go to, once for each statement of a session.
 
 use bson::raw::RawDocument;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, Modification};
+use tidemill_docs::{Command, CommandOutcome, DocBytes, FindOptions, Modification};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Result};
 
@@ -38,7 +38,7 @@ impl Core {
         session: Option<&SessionWrite>,
     ) -> Result<CommandOutcome> {
         if command.inserts() && self.collection_spec(command.collection()).is_err() {
-            let spec = CollectionSpec::new(command.collection());
+            let spec = self.new_collection(command.collection());
             self.run_commands(route_to_all(self, &Command::CreateCollection(spec)), true, durability, None)?;
         }
         let documents = DocumentSnapshot::now(self);
