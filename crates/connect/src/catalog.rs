@@ -9,6 +9,7 @@ use tidemill_types::{StreamSchema, did_you_mean};
 use crate::config::{ConnectorConfig, MapperConfig, StoreConfig};
 use crate::connector_sink::{ConnectorSink, SinkConnector};
 use crate::connector_source::{ConnectorSource, SourceConnector, SplitPositions};
+use crate::data_source::{DataSource, DataSourceContext, DataSourceType};
 use crate::mapper::{SinkMapper, SinkMapperType, SourceMapper, SourceMapperType, default_mapper};
 use crate::options::{OptionError, OptionPlace, OptionSpec, Options};
 use crate::store::{StoreContext, StoreType, TableStore};
@@ -119,6 +120,8 @@ pub struct Catalog {
     source_mappers: BTreeMap<&'static str, Arc<dyn SourceMapperType>>,
     sink_mappers: BTreeMap<&'static str, Arc<dyn SinkMapperType>>,
     stores: BTreeMap<&'static str, Arc<dyn StoreType>>,
+    /// Databases that statements of apps go to.
+    data_sources: Option<Arc<dyn DataSourceType>>,
     /// Types of other systems that there are not here, and what to use instead.
     unavailable: BTreeMap<&'static str, &'static str>,
 }
@@ -163,6 +166,29 @@ impl Catalog {
         self
     }
 
+    /// Sets how the databases are opened that statements of apps go to.
+    pub fn set_data_sources(&mut self, sources: impl DataSourceType + 'static) -> &mut Self {
+        self.data_sources = Some(Arc::new(sources));
+        self
+    }
+
+    /// Returns whether statements of apps can go to databases.
+    pub fn has_data_sources(&self) -> bool {
+        self.data_sources.is_some()
+    }
+
+    /// Creates the access to a database, without connecting.
+    ///
+    /// Errors: wrong options; the program has no databases.
+    pub fn create_data_source(
+        &self,
+        options: &[(String, String)],
+        context: &DataSourceContext,
+    ) -> Result<Box<dyn DataSource>, OptionError> {
+        let none = || OptionError::connector("this program has no databases");
+        self.data_sources.as_ref().ok_or_else(none)?.create(options, context)
+    }
+
     /// Adds a type that other systems have and this one has not, with what to use instead.
     pub fn add_unavailable(&mut self, name: &'static str, instead: &'static str) -> &mut Self {
         self.unavailable.insert(name, instead);
@@ -192,6 +218,11 @@ impl Catalog {
     /// Returns the types of stores, by name.
     pub fn stores(&self) -> impl Iterator<Item = &dyn StoreType> {
         self.stores.values().map(|store| &**store)
+    }
+
+    /// Returns whether there is a type of store with this name.
+    pub fn has_store(&self, name: &str) -> bool {
+        self.stores.keys().any(|known| known.eq_ignore_ascii_case(name))
     }
 
     /// Creates the store of a table, without connecting.

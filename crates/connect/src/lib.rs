@@ -19,6 +19,8 @@ mod catalog;
 mod config;
 mod connector_sink;
 mod connector_source;
+mod data_source;
+mod document_value;
 mod mapper;
 mod merge;
 mod message;
@@ -27,6 +29,8 @@ mod runtime;
 mod sink;
 mod source;
 mod store;
+mod store_eval;
+mod store_row;
 mod template;
 
 pub use catalog::{Catalog, ConnectorContext, DeliveryGuarantee, SinkType, SourceParts, SourceType};
@@ -35,6 +39,8 @@ pub use connector_sink::{
     ConnectorSink, DeliveredEvents, DeliveryProgress, Distribution, SinkBatch, SinkConnector,
 };
 pub use connector_source::{ConnectorSource, PendingReceipt, SourceConnector, SourceOutput, SplitPositions};
+pub use data_source::{DataSource, DataSourceContext, DataSourceType};
+pub use document_value::{bson_of, value_of_bson};
 pub use mapper::{
     AttributeSource, EventBuilder, RefusedRow, SinkMapper, SinkMapperType, SourceMapper, SourceMapperType,
     resolve_attributes,
@@ -49,6 +55,8 @@ pub use store::{
     StoreArithmetic, StoreComparison, StoreContext, StoreExpr, StoreMonitor, StoreType, StoreUpdate,
     TableStore, WritePosition,
 };
+pub use store_eval::{RowScope, TypedValue, is_missing, typed_values};
+pub use store_row::{StoredRow, all_values, batch_of, values};
 pub use template::{Template, shown_value, write_value};
 
 /// Health of a connector.

@@ -12,6 +12,7 @@ mod grpc;
 mod http;
 mod kafka;
 mod logins;
+mod mongodb;
 mod mqtt;
 mod nats;
 mod pairs;
@@ -44,6 +45,7 @@ pub fn catalog() -> Catalog {
     grpc::add(&mut catalog);
     http::add(&mut catalog);
     kafka::add(&mut catalog);
+    mongodb::add(&mut catalog);
     mqtt::add(&mut catalog);
     nats::add(&mut catalog);
     rabbitmq::add(&mut catalog);

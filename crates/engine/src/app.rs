@@ -11,6 +11,7 @@ use tidemill_types::{Error, Result};
 
 use crate::Settings;
 use crate::app_connectors::AppConnector;
+use crate::document_tables;
 
 /// Maximum size of one file of an app, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -287,12 +288,11 @@ impl App {
 
     /// Returns the registry of the queries: the one supplied, or the built-in one.
     pub fn registry(&self) -> Cow<'_, Registry> {
-        let registry = self.registry.as_ref().map_or_else(|| Cow::Owned(Registry::standard()), Cow::Borrowed);
-        if self.connectors.is_none() && self.connections == ConnectionSettings::default() {
-            return registry;
+        let mut registry = self.registry.clone().unwrap_or_else(Registry::standard);
+        document_tables::register(&mut registry);
+        if self.connections != ConnectionSettings::default() || self.connectors.is_some() {
+            registry.set_connection_settings(self.connections.clone());
         }
-        let mut registry = registry.into_owned();
-        registry.set_connection_settings(self.connections.clone());
         if let Some(connectors) = &self.connectors {
             registry.set_connectors(connectors.clone());
         }

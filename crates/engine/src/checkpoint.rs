@@ -452,7 +452,8 @@ fn read(
         sessions,
         next: meta.next,
     }
-    .prepare_for_app(program, settings)?;
+    .prepare_for_app(program, settings)?
+    .prepare_tables(deployment)?;
     Ok(LoadedCheckpoint { state, dropped_files: lost, outbox, counts_transfers })
 }
 

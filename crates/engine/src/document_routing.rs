@@ -211,7 +211,7 @@ fn determined_partition(
 ) -> Result<Option<PartitionId>> {
     if spec.gathered {
         // until it has all documents, the others may have one that matches
-        let home = core.partition_of_collection(&spec.name);
+        let home = core.partition_of_collection(spec);
         let mut others = documents.parts(&spec.name).filter(|(partition, _)| *partition != home.0 as usize);
         return Ok(others.all(|(_, part)| part.is_empty()).then_some(home));
     }

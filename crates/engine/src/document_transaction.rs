@@ -4,8 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tidemill_docs::{
-    CollectionSpec, Command, CommandOutcome, DocBytes, DocumentChange, Key, Store, TransactionWrites,
-    write_conflict,
+    Command, CommandOutcome, DocBytes, DocumentChange, Key, Store, TransactionWrites, write_conflict,
 };
 use tidemill_log::Durability;
 use tidemill_types::{Error, PartitionId, Result};
@@ -118,7 +117,7 @@ impl Transaction {
 
     /// Creates a collection, at once and for everybody, as an insert outside of a transaction does.
     fn create_collection(&mut self, name: &str) -> Result<()> {
-        let spec = CollectionSpec::new(name);
+        let spec = self.core.new_collection(name);
         let command = Command::CreateCollection(spec.clone());
         let entries = route_to_all(&self.core, &command).into_iter();
         let entries = entries.map(|r| Ok((r.partition, Entry::Command(r.command.to_bytes()?))));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification};
+use tidemill_docs::{Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Result};
 
@@ -54,7 +54,7 @@ impl Core {
         session: Option<&SessionWrite>,
     ) -> Result<DocumentWrite> {
         if command.inserts() && self.collection_spec(command.collection()).is_err() {
-            let spec = CollectionSpec::new(command.collection());
+            let spec = self.new_collection(command.collection());
             let create = route_to_all(self, &Command::CreateCollection(spec));
             self.append_commands(create, true, durability, None)?.wait()?;
         }

@@ -66,15 +66,21 @@ impl Core {
             return None;
         }
         if spec.gathered {
-            return Some(self.partition_of_collection(&spec.name));
+            return Some(self.partition_of_collection(spec));
         }
         let value = get_path(doc, spec.shard_key.as_deref().unwrap_or("_id"));
         Some(self.partition_of_value(&value))
     }
 
     /// Returns the partition of a collection whose documents are all in one.
-    pub fn partition_of_collection(&self, name: &str) -> PartitionId {
-        partition_of_key(name.as_bytes(), self.deployment.partitions())
+    pub fn partition_of_collection(&self, spec: &CollectionSpec) -> PartitionId {
+        gathering_partition(spec, self.deployment.partitions())
+    }
+
+    /// Returns the definition of a collection that a write creates.
+    pub fn new_collection(&self, name: &str) -> CollectionSpec {
+        let tables = &self.deployment.queries.document_tables;
+        tables.new_collection(name).unwrap_or_else(|| CollectionSpec::new(name))
     }
 
     /// Returns the partition of a shard key's value.
@@ -117,6 +123,14 @@ impl PendingReplies {
                 .unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))
         };
         self.0.into_iter().map(reply).collect()
+    }
+}
+
+/// Returns the partition of a collection whose documents are all in one.
+pub fn gathering_partition(spec: &CollectionSpec, partitions: u32) -> PartitionId {
+    match spec.home.filter(|home| *home < partitions) {
+        Some(home) => PartitionId(home),
+        None => partition_of_key(spec.name.as_bytes(), partitions),
     }
 }
 

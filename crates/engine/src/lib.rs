@@ -26,6 +26,7 @@ mod deployment;
 mod disk_space;
 mod document_routing;
 mod document_snapshot;
+pub mod document_tables;
 mod document_transaction;
 mod document_writes;
 mod documents;

@@ -12,7 +12,7 @@ use tidemill_types::{Offset, PartitionId, Result};
 use crate::commit::{Decisions, SessionWrites};
 use crate::dedupe::Dedupe;
 use crate::deployment::Deployment;
-use crate::queries::runtime::QueryState;
+use crate::queries::runtime::{QueryRuntimes, QueryState};
 use crate::{LedgerCounts, Settings};
 
 /// The state of a partition: everything that its log records have made so far.
@@ -80,7 +80,36 @@ impl PartitionState {
             sessions: SessionWrites::default(),
             next: Offset(0),
         }
-        .prepare_for_app(program, settings)
+        .prepare_for_app(program, settings)?
+        .prepare_tables(deployment)
+    }
+
+    /// Creates the collections that queries have as tables.
+    ///
+    /// Errors: `Conflict` if one of them has documents where the queries do not see them.
+    pub fn prepare_tables(mut self, deployment: &Deployment) -> Result<Self> {
+        deployment.queries.document_tables.prepare(&mut self.store)?;
+        Ok(self)
+    }
+
+    /// Calls `work` with the queries, whose tables read and change the documents of the partition.
+    pub fn with_queries<T>(&mut self, work: impl FnOnce(&mut QueryRuntimes) -> T) -> T {
+        let Self { store, query_state, .. } = self;
+        let runtimes = query_state.get_mut();
+        runtimes.documents.exchange(store);
+        let done = work(runtimes);
+        runtimes.documents.exchange(store);
+        done
+    }
+
+    /// Calls `look` with the queries between two batches of the owner; their tables see the documents of the partition.
+    pub fn read_queries<T>(&self, look: impl FnOnce(&mut QueryRuntimes) -> T) -> T {
+        self.query_state.with_runtimes(|runtimes| {
+            runtimes.documents.set_snapshot(Some(self.store.snapshot()));
+            let found = look(runtimes);
+            runtimes.documents.set_snapshot(None);
+            found
+        })
     }
 
     /// Makes room for what the app declares: collections, indexes, dedupe sets. What a stream remembers of ids made of

@@ -9,6 +9,7 @@ use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{BucketQuery, EvalContext, Expr, Frame, StoreRef, TableSearch};
 use crate::named_window::NamedWindow;
+use crate::statements::StatementCalls;
 use crate::table::Table;
 
 /// Tables, named windows and aggregations of an app, by index.
@@ -20,6 +21,8 @@ pub struct AppStores {
     pub windows: Vec<NamedWindow>,
     /// Aggregations.
     pub aggregations: Vec<Aggregation>,
+    /// Databases that queries send statements to.
+    pub statements: StatementCalls,
     /// Source of random values.
     pub rng: DeterministicRng,
 }
@@ -77,6 +80,10 @@ impl DeterministicRng {
 }
 
 impl EvalContext for AppStores {
+    fn statements(&self) -> Option<&StatementCalls> {
+        Some(&self.statements)
+    }
+
     fn random_u64(&self, time: i64) -> u64 {
         self.rng.next_u64(time)
     }

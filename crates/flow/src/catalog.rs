@@ -49,6 +49,11 @@ impl Table {
         format!("the store of `{}` cannot evaluate {what}", self.name)
     }
 
+    /// Returns whether the rows live in another system.
+    pub fn is_elsewhere(&self) -> bool {
+        self.store.as_ref().is_some_and(|location| !location.is_own)
+    }
+
     /// Returns the diagnostic of [`Self::cannot_push`].
     pub(crate) fn not_pushed(&self, what: &str, span: Span) -> Diagnostic {
         Diagnostic::error("F0816", span, self.cannot_push(what))
@@ -64,6 +69,8 @@ impl Table {
 pub struct TableLocation {
     /// Store.
     pub store: StoreConfig,
+    /// Whether the store is part of the program; see [`crate::Registry::own_stores`].
+    pub is_own: bool,
     /// Cache of what was read, if there is one.
     pub cache: Option<CacheConfig>,
 }

@@ -43,6 +43,7 @@ pub mod runtime;
 mod scope;
 mod select;
 pub mod snapshot;
+mod statements;
 pub mod store;
 mod stream_functions;
 mod string_column;

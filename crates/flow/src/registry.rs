@@ -17,9 +17,10 @@ pub use crate::expr::{ArgumentType, BoundFunction, ColumnarValue, Function, Func
 use crate::batch::EventKind;
 use crate::column::Column;
 use crate::eval_error::EvalError;
-use crate::expr::{Expr, Node};
+use crate::expr::{EvalContext, Expr, Node};
 use crate::extensions_elsewhere::instead_of;
 use crate::limits::PatternLimits;
+use crate::statements;
 use crate::value::Value;
 use crate::window::WindowConstructor;
 
@@ -88,6 +89,16 @@ pub trait StreamFunction: fmt::Debug + Send + Sync {
     /// Evaluates the function with access to the whole event; otherwise as [`StreamFunction::call`].
     fn call_on(&self, args: &[Value], _event: &EventRef<'_>) -> Result<Vec<Vec<Value>>, EvalError> {
         self.call(args)
+    }
+
+    /// Evaluates the function with access to the app; otherwise as [`StreamFunction::call_on`].
+    fn call_in(
+        &self,
+        args: &[Value],
+        event: &EventRef<'_>,
+        _context: &dyn EvalContext,
+    ) -> Result<Vec<Vec<Value>>, EvalError> {
+        self.call_on(args, event)
     }
 
     /// Returns whether the function has side effects, so that it must not be called again for an event.
@@ -176,6 +187,7 @@ pub struct Registry {
     limits: PatternLimits,
     replayable_only: bool,
     connectors: Connectors,
+    own_stores: Arc<Catalog>,
     settings: Arc<ConnectionSettings>,
 }
 
@@ -203,10 +215,15 @@ impl Connectors {
 }
 
 impl Registry {
-    /// Sets what becomes of connections to the outside.
+    /// Sets what becomes of connections to the outside. The settings that they name are set before.
     pub fn set_connectors(&mut self, connectors: Connectors) {
-        if matches!(connectors, Connectors::Ignored(_)) {
-            left_out::register(self);
+        match &connectors {
+            Connectors::Ignored(_) => left_out::register(self),
+            Connectors::Catalog(catalog) => {
+                let settings = self.settings.clone();
+                statements::register(self, catalog, &settings);
+            }
+            Connectors::Refused => {}
         }
         self.connectors = connectors;
     }
@@ -214,6 +231,17 @@ impl Registry {
     /// Returns what becomes of connections to the outside.
     pub fn connectors(&self) -> &Connectors {
         &self.connectors
+    }
+
+    /// Sets the stores that the program itself is: they are there whatever becomes of connections, and the program opens
+    /// them.
+    pub fn set_own_stores(&mut self, stores: Arc<Catalog>) {
+        self.own_stores = stores;
+    }
+
+    /// Returns the stores that the program itself is.
+    pub fn own_stores(&self) -> &Arc<Catalog> {
+        &self.own_stores
     }
 
     /// Sets what `ref` and `datasource` of connections name.

@@ -12,7 +12,7 @@ pub(crate) use snapshot::check_same_app;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidemill_connect::StoreMonitor;
+use tidemill_connect::{StoreMonitor, TableStore};
 use tidemill_types::{Error, FieldType, Offset, PartitionId};
 
 pub use batch::StreamBatch;
@@ -29,6 +29,7 @@ use crate::on_demand;
 use crate::partition::{KeyId, Partition};
 use crate::plan::{self, AppPlan, PlanElement, Trigger};
 use crate::query::{Query, QueryPlan, Target};
+use crate::statements::StatementCalls;
 use crate::table::{Table, create_store};
 use crate::value::Value;
 
@@ -133,8 +134,12 @@ impl AppRuntime {
     pub fn open_stores(&mut self, app: &str, monitor: &Arc<StoreMonitor>) -> Result<(), Error> {
         let plan = self.plan.clone();
         let Some(catalog) = plan.registry.connectors().catalog() else { return Ok(()) };
+        self.stores.statements.open(app, catalog, monitor);
         for table in &mut self.stores.tables {
             let Table::External(table) = table else { continue };
+            if !table.plan().is_elsewhere() {
+                continue;
+            }
             let store = create_store(table.plan(), app, catalog, monitor);
             let store = store.map_err(|e| Error::invalid(e.to_string()))?;
             store.into_iter().for_each(|store| table.open(store));
@@ -142,8 +147,25 @@ impl AppRuntime {
         Ok(())
     }
 
+    /// Opens the tables whose store is part of the program.
+    pub fn open_own_stores(
+        &mut self,
+        open: &mut dyn FnMut(&crate::catalog::Table) -> Result<Box<dyn TableStore>, Error>,
+    ) -> Result<(), Error> {
+        for table in &mut self.stores.tables {
+            if let Table::External(table) = table
+                && !table.plan().is_elsewhere()
+            {
+                let store = open(table.plan())?;
+                table.open(store);
+            }
+        }
+        Ok(())
+    }
+
     /// Says which record of a log is processed next: what it writes to tables in other systems is written once.
     pub fn set_record(&mut self, partition: PartitionId, offset: Offset) {
+        self.stores.statements.set_record(partition, offset);
         for table in &mut self.stores.tables {
             if let Table::External(table) = table {
                 table.set_record(partition, offset);
@@ -176,6 +198,7 @@ impl AppRuntime {
         let window = |of| NamedWindow::new(of).with_rows_max(limits.window_rows);
         let aggregation = |of| Aggregation::new(of).with_rows_max(limits.aggregation_rows);
         let shared = AppStores {
+            statements: StatementCalls::default(),
             tables: plan.catalog.tables().iter().cloned().map(table).collect(),
             windows: plan.windows.iter().cloned().map(window).collect(),
             aggregations: plan.catalog.aggregations().iter().cloned().map(aggregation).collect(),

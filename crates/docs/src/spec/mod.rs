@@ -31,6 +31,9 @@ pub struct CollectionSpec {
     /// and their order is that of all inserts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gathered: bool,
+    /// The partition of a gathered collection, instead of the one that its name gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<u32>,
     /// Indexes besides the one on `_id`.
     #[serde(default)]
     pub indexes: Vec<IndexSpec>,
@@ -53,6 +56,7 @@ impl CollectionSpec {
             shard_key: None,
             replicated: false,
             gathered: false,
+            home: None,
             indexes: Vec::new(),
             change_images: false,
             options: CollectionOptions::default(),
@@ -64,6 +68,9 @@ impl CollectionSpec {
     pub fn placement(&self) -> String {
         match &self.shard_key {
             _ if self.replicated => "replicated".to_owned(),
+            _ if self.gathered && self.home.is_some() => {
+                format!("in partition {}", self.home.unwrap_or_default())
+            }
             _ if self.gathered => "in one partition".to_owned(),
             Some(field) => format!("spread by `{field}`"),
             None => "spread by `_id`".to_owned(),
@@ -78,7 +85,7 @@ impl CollectionSpec {
     /// Returns whether documents are placed in partitions as those of `other` are.
     pub fn has_same_placement(&self, other: &Self) -> bool {
         let field = |spec: &Self| spec.shard_key.clone().filter(|key| key != "_id");
-        (self.replicated, self.gathered) == (other.replicated, other.gathered)
+        (self.replicated, self.gathered, self.home) == (other.replicated, other.gathered, other.home)
             && (self.replicated || field(self) == field(other))
     }
 

@@ -119,12 +119,14 @@ impl Cascade<'_> {
         let begin = own[usize::from(*first)].times[0];
         let streams: Vec<usize> = own.iter().map(|part| part.stream).collect();
         let mut out = Vec::new();
-        let flow = self.state.query_state.get_mut();
-        if flow.is_not_started(unit) {
-            flow.start(queries, unit, begin, &mut out);
-        }
         let plan = &queries.units[unit];
-        match flow.send_batch(queries, unit, own, &order, &mut out) {
+        let sent = self.state.with_queries(|flow| {
+            if flow.is_not_started(unit) {
+                flow.start(queries, unit, begin, &mut out);
+            }
+            flow.send_batch(queries, unit, own, &order, &mut out)
+        });
+        match sent {
             Ok(late) => {
                 for LateEvent { part, row, behind } in late {
                     let (number, rows) = &taken[part];
@@ -134,6 +136,7 @@ impl Cascade<'_> {
                 }
             }
             Err(failure) => {
+                let flow = self.state.query_state.get_mut();
                 for stream in streams {
                     let name = &plan.plan.catalog.streams()[stream].name;
                     flow.count_failure(&queries.files[plan.file].name, name, &failure.to_string());

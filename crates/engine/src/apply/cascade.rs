@@ -136,12 +136,11 @@ impl<'t> Cascade<'t> {
         self.advance_clocks()?;
         for (file, to) in jumps {
             for (number, unit) in self.queries.units.iter().enumerate() {
-                let flow = self.state.query_state.get_mut();
                 if self.queries.files[unit.file].name == *file
-                    && flow.now(number).is_some_and(|now| now < *to)
+                    && self.state.query_state.get_mut().now(number).is_some_and(|now| now < *to)
                 {
                     let mut out = Vec::new();
-                    flow.advance(self.queries, number, *to, &mut out);
+                    self.state.with_queries(|flow| flow.advance(self.queries, number, *to, &mut out));
                     self.propagate(number, out, 1)?;
                 }
             }
@@ -170,7 +169,7 @@ impl<'t> Cascade<'t> {
             let mut out = Vec::new();
             let flow = self.state.query_state.get_mut();
             if flow.is_not_started(number) {
-                flow.start(self.queries, number, self.now, &mut out);
+                self.state.with_queries(|flow| flow.start(self.queries, number, self.now, &mut out));
                 self.propagate(number, out, 1)?;
                 continue;
             }
@@ -183,7 +182,7 @@ impl<'t> Cascade<'t> {
                 let to = if due > last { due } else { self.now };
                 last = due;
                 let mut out = Vec::new();
-                self.state.query_state.get_mut().advance(self.queries, number, to, &mut out);
+                self.state.with_queries(|flow| flow.advance(self.queries, number, to, &mut out));
                 self.propagate(number, out, 1)?;
                 if to == self.now {
                     break;
@@ -333,15 +332,16 @@ impl<'t> Cascade<'t> {
         let queries = self.queries;
         let time = if queries.units[unit].plan.playback { time } else { self.now };
         let mut out = Vec::new();
-        let flow = self.state.query_state.get_mut();
-        if flow.is_not_started(unit) {
-            flow.start(queries, unit, time, &mut out);
-        }
-        if let Err(failure) = flow.send(queries, unit, stream, event, time, &mut out) {
-            let plan = &queries.units[unit];
-            let name = &plan.plan.catalog.streams()[stream].name;
-            flow.count_failure(&queries.files[plan.file].name, name, &failure.to_string());
-        }
+        self.state.with_queries(|flow| {
+            if flow.is_not_started(unit) {
+                flow.start(queries, unit, time, &mut out);
+            }
+            if let Err(failure) = flow.send(queries, unit, stream, event, time, &mut out) {
+                let plan = &queries.units[unit];
+                let name = &plan.plan.catalog.streams()[stream].name;
+                flow.count_failure(&queries.files[plan.file].name, name, &failure.to_string());
+            }
+        });
         self.propagate(unit, out, depth + 1)
     }
 

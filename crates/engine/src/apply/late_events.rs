@@ -19,7 +19,7 @@ impl Cascade<'_> {
             let mut changed = false;
             for unit in &units {
                 let mut out = Vec::new();
-                self.state.query_state.get_mut().apply_corrections(queries, *unit, &mut out);
+                self.state.with_queries(|flow| flow.apply_corrections(queries, *unit, &mut out));
                 changed |= !out.is_empty();
                 self.propagate(*unit, out, 1)?;
             }

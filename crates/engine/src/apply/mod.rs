@@ -22,13 +22,12 @@ use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use tidemill_docs::{Command, CommandOutcome};
-use tidemill_types::{
-    Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp, partition_of_key,
-};
+use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
 use crate::commit::Decision;
 use crate::dedupe::row_id;
 use crate::deployment::{Deployment, TableRef};
+use crate::documents::gathering_partition;
 use crate::entry::{Emission, Entry, Events, UNDELIVERED};
 use crate::queries::GLOBAL_PARTITION;
 use crate::state::PartitionState;
@@ -93,7 +92,7 @@ pub fn apply(
     let LogEntry { offset, time, entry, decision } = record;
     state.store.set_record(offset.0);
     let id = state.partition;
-    state.query_state.get_mut().set_record(id, offset);
+    state.query_state.get_mut().set_record(id, offset, time);
     let mut applier =
         RecordApplier { deployment, id, offset, time, wants_reply, applied: Applied::default() };
     let reply = match entry {
@@ -137,10 +136,12 @@ struct RecordApplier<'d> {
 impl<'d> RecordApplier<'d> {
     fn command(&self, state: &mut PartitionState, command: &Bytes) -> Result<ApplyReply> {
         let command = Command::from_bytes(command)?;
+        let tables = &self.deployment.queries.document_tables;
+        let command = tables.checked(command)?;
         if let Some(part) = state.store.collection(command.collection())
             && part.spec().gathered
             && command.may_insert()
-            && self.id != partition_of_key(command.collection().as_bytes(), self.deployment.partitions())
+            && self.id != gathering_partition(part.spec(), self.deployment.partitions())
         {
             return Err(Error::unavailable(format!(
                 "the documents of `{}` have just got another partition: send the command again",
@@ -239,7 +240,7 @@ impl<'d> RecordApplier<'d> {
     /// Runs an on-demand query that changes a table.
     fn on_demand(&self, state: &mut PartitionState, file: &str, text: &str) -> Result<ApplyReply> {
         let unit = self.deployment.queries.global_unit(file)?;
-        state.query_state.get_mut().on_demand(unit, text).map(|_| ApplyReply::default())
+        state.with_queries(|flow| flow.on_demand(unit, text)).map(|_| ApplyReply::default())
     }
 
     fn event_id(&self, row: i32) -> EventId {

@@ -35,7 +35,7 @@ impl Engine {
             let change = CollectionChange { gathered: true, ..CollectionChange::default() };
             self.write_documents(Command::Modify { collection: name.to_owned(), change }, durability)?;
         }
-        let home = self.core.partition_of_collection(name);
+        let home = self.core.partition_of_collection(&spec);
         let mut conflicts = 0;
         loop {
             match self.move_some(name, home, durability) {

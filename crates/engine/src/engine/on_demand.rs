@@ -36,7 +36,7 @@ impl Engine {
         }
         self.catch_up()?;
         let state = self.core.partitions()[GLOBAL_PARTITION as usize].state.read();
-        let found = state.query_state.with_runtimes(|flow| flow.on_demand(unit, text))?;
+        let found = state.read_queries(|flow| flow.on_demand(unit, text))?;
         let row = |i: usize| found.columns.iter().map(|c| to_json(&c.get(i))).collect();
         Ok((0..found.len()).map(row).collect())
     }

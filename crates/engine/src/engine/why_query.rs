@@ -45,7 +45,7 @@ impl Engine {
         let (mut found, mut missing) = (Vec::new(), None);
         for partition in core.partitions() {
             let state = partition.state.read();
-            match state.query_state.with_runtimes(|flow| flow.why(unit, query, key)) {
+            match state.read_queries(|flow| flow.why(unit, query, key)) {
                 None => {}
                 Some(Ok(report)) => {
                     found.push(QueryWhy { file: file.name.clone(), partition: partition.id.0, report });

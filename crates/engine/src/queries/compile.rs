@@ -195,6 +195,7 @@ fn compile(
                 )?);
             }
         }
+        all.document_tables.add_file(&file.name, file.plan.catalog.tables(), &program, partitions)?;
         all.files.push(QueryFile {
             idle: idle_option(&file.app)
                 .map_err(|wrong| Error::invalid(render_all(&[wrong], &file.sources)))?,

@@ -30,6 +30,7 @@ use tidemill_flow::plan::AppPlan;
 use tidemill_rules::Program;
 use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean, partition_of_key};
 
+use crate::document_tables::DocumentTables;
 use crate::settings::ChangedQueries;
 
 pub use late_policy::{LatePolicy, LateRule};
@@ -49,6 +50,8 @@ pub struct Queries {
     read_globally: Vec<bool>,
     /// Whether rules look at what queries put out, or queries at what rules emit.
     pub rules_and_queries_interact: bool,
+    /// Collections that are tables.
+    pub document_tables: DocumentTables,
     /// What the sinks `log` print.
     pub log_lines: Arc<LogLines>,
     /// Problems of tables in other systems, and the word to stop waiting for these.
@@ -117,10 +120,17 @@ impl Queries {
         self.units.is_empty()
     }
 
-    /// Returns whether queries of a partition use tables in other systems.
+    /// Returns whether queries of a partition use tables in other systems, or databases.
     pub fn has_external_tables(&self, partition: PartitionId) -> bool {
         let mut units = self.units.iter().enumerate().filter(|(number, _)| self.runs_in(*number, partition));
-        units.any(|(_, unit)| unit.plan.catalog.tables().iter().any(|table| table.store.is_some()))
+        units.any(|(_, unit)| {
+            let mut placed = self.files[unit.file]
+                .placements
+                .iter()
+                .filter(|placed| placed.partitioned == unit.partitioned);
+            unit.plan.catalog.tables().iter().any(|table| table.is_elsewhere())
+                || placed.any(|placed| placed.queries.iter().any(|(_, facts)| facts.asks_database()))
+        })
     }
 
     /// The units that read a stream, in order.

@@ -198,6 +198,9 @@ impl Placer<'_> {
         if !facts.inserts {
             return Some(format!("changes table {}", facts.writes));
         }
+        if facts.asks_database() {
+            return Some("sends statements to a database, once and in order".into());
+        }
         let names = facts.reads.iter().chain([&facts.writes]).chain(&facts.queried_tables);
         for name in names {
             if let Some(kind) = self.stores.get(name.as_str()) {

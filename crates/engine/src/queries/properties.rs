@@ -75,6 +75,11 @@ pub fn analyze(query: &Query, registry: &Registry) -> QueryProperties {
 }
 
 impl QueryProperties {
+    /// Returns whether it sends statements of its own to a database.
+    pub fn asks_database(&self) -> bool {
+        self.operators.iter().any(|operator| operator.starts_with("#rdbms:"))
+    }
+
     fn read(&mut self, name: String) {
         if !self.reads.contains(&name) {
             self.reads.push(name);

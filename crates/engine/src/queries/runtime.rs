@@ -12,9 +12,10 @@ use tidemill_flow::late::{AppRunner, LateEvent, RetractionHandler};
 use tidemill_flow::runtime::{OutputHandler, StreamBatch};
 use tidemill_flow::snapshot::RestoreMode;
 use tidemill_flow::{Batch, Column};
-use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use super::{LogLines, Queries, Unit};
+use crate::document_tables::{self, DocumentSlot};
 
 /// What the queries of a partition know.
 ///
@@ -29,6 +30,8 @@ pub struct QueryRuntimes {
     pub units: Vec<Option<UnitRuntime>>,
     /// What each query did, by file and name.
     pub counts: QueryCountsByFile,
+    /// Where tables find the documents of the partition.
+    pub documents: DocumentSlot,
     /// Why a record could not be processed to its end.
     interruption: Option<String>,
 }
@@ -96,15 +99,25 @@ pub struct UnitOutput {
 impl QueryState {
     /// Units that have not started.
     pub fn new(queries: &Queries, partition: PartitionId) -> Self {
+        let tables = &queries.document_tables;
+        let documents = DocumentSlot::new(!tables.is_empty());
         let units = (0..queries.units.len()).map(|number| {
             let app = || {
                 let mut app = AppRunner::new(queries.units[number].plan.clone());
+                let file = queries.file_name(number);
+                let opened =
+                    app.open_own_stores(&mut |table| document_tables::open(table, file, tables, &documents));
+                if let Err(e) = opened {
+                    // the compiler has opened it before; each use of the table reports an error
+                    tracing::error!("{file}: {e}");
+                }
                 app.seed(&format!("{}, unit {number}, partition {partition}", queries.file_name(number)));
                 app
             };
             queries.runs_in(number, partition).then(|| UnitRuntime { app: app(), started: false })
         });
-        Self(Mutex::new(QueryRuntimes { units: units.collect(), ..QueryRuntimes::default() }))
+        let units = units.collect();
+        Self(Mutex::new(QueryRuntimes { units, documents, ..QueryRuntimes::default() }))
     }
 
     /// For the owner.
@@ -140,7 +153,8 @@ impl QueryRuntimes {
     }
 
     /// Says which record is processed next: what it writes to tables in other systems is written once.
-    pub fn set_record(&mut self, partition: PartitionId, offset: Offset) {
+    pub fn set_record(&mut self, partition: PartitionId, offset: Offset, time: Timestamp) {
+        self.documents.set_record(partition, offset, time);
         for running in self.units.iter_mut().flatten() {
             running.app.set_record(partition, offset);
         }

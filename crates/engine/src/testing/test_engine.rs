@@ -302,7 +302,7 @@ impl TestEngine {
         let state = self.core.partitions()[GLOBAL_PARTITION as usize].state.read();
         let names: Vec<String> = store.attributes.iter().map(|(name, _)| format!("`{name}`")).collect();
         let query = format!("from `{}` select {}", store.name, names.join(", "));
-        let found = state.query_state.with_runtimes(|flow| flow.on_demand(store.unit, &query))?;
+        let found = state.read_queries(|flow| flow.on_demand(store.unit, &query))?;
         let row = |i: usize| {
             let cells = store.attributes.iter().zip(&found.columns);
             cells.map(|((name, _), column)| (name.clone(), to_json(&column.get(i)))).collect()

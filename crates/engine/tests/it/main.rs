@@ -6,6 +6,7 @@ mod changes;
 mod connectors;
 mod corrections;
 mod deploys;
+mod document_tables;
 mod documents;
 mod full_disk;
 mod power;

@@ -19,6 +19,7 @@ pub(crate) use push_down::{PushedSearch, push_update};
 
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
+use crate::statements::StatementCalls;
 use crate::value::Value;
 
 /// Slot of the input row in the expressions of a query.
@@ -175,6 +176,11 @@ pub trait EvalContext {
         _visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), EvalError> {
         Ok(())
+    }
+
+    /// Returns the access to databases of a running app.
+    fn statements(&self) -> Option<&StatementCalls> {
+        None
     }
 
     /// Returns 64 random bits for an event with timestamp `time`; replaying the input yields the bits again.

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use tidemill_connect::StoreMonitor;
+use tidemill_connect::{StoreMonitor, TableStore};
 use tidemill_types::{Error, Offset, PartitionId};
 
 use super::{CorrectingRuntime, LateEvent, RetractionHandler};
@@ -45,6 +45,19 @@ impl AppRunner {
     pub fn open_stores(&mut self, app: &str, monitor: &Arc<StoreMonitor>) -> Result<(), Error> {
         match self {
             Self::Plain(runtime) => runtime.open_stores(app, monitor),
+            Self::Correcting(_) => Ok(()),
+        }
+    }
+
+    /// Opens the tables whose store is part of the program: see [`AppRuntime::open_own_stores`].
+    ///
+    /// Errors: those of `open`.
+    pub fn open_own_stores(
+        &mut self,
+        open: &mut dyn FnMut(&crate::catalog::Table) -> Result<Box<dyn TableStore>, Error>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Plain(runtime) => runtime.open_own_stores(open),
             Self::Correcting(_) => Ok(()),
         }
     }

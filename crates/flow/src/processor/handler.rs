@@ -94,7 +94,7 @@ fn call_stream_function(
                 EventKind::Current | EventKind::Expired => {
                     let args = args.iter().map(|a| a.eval(&frame)).collect::<Result<Vec<_>, _>>()?;
                     let event = EventRef { columns: &input.columns, row, time: input.times[row] };
-                    function.call_on(&args, &event)?
+                    function.call_in(&args, &event, host)?
                 }
             };
             for values in made {

@@ -7,6 +7,7 @@ use tidemill_types::FieldType;
 use super::{BoundStreamFunction, Registry, StreamFunction};
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
+use crate::statements::attribute_list;
 use crate::value::Value;
 
 /// Registers them.
@@ -26,16 +27,7 @@ pub(crate) fn register(registry: &mut Registry) {
 
 /// `rdbms:query(datasource, 'name type, …', statement, …)` finds no rows.
 fn query(args: &[ArgumentType]) -> Result<BoundStreamFunction, String> {
-    let list = args.get(1).and_then(|a| a.constant.as_ref()).and_then(Value::as_str);
-    let list =
-        list.ok_or("rdbms:query: the second argument must list the attributes: 'name string, age int'")?;
-    let attribute = |text: &str| {
-        let (name, ty) = text.trim().split_once(char::is_whitespace)?;
-        Some((name.to_owned(), FieldType::parse(&ty.trim().to_ascii_lowercase())?))
-    };
-    let added: Option<Vec<(String, FieldType)>> = list.split(',').map(attribute).collect();
-    let added = added
-        .ok_or_else(|| format!("rdbms:query: `{list}` must be a list such as 'name string, age int'"))?;
+    let added = attribute_list(args.get(1).and_then(|a| a.constant.as_ref()))?;
     Ok((Arc::new(LeftOut { rows: vec![] }), added))
 }
 

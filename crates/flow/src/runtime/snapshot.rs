@@ -110,6 +110,7 @@ impl AppRuntime {
                 fresh.take_store(old);
             }
         }
+        fresh.stores.statements = std::mem::take(&mut self.stores.statements);
         *self = fresh;
         Ok(())
     }

@@ -23,19 +23,25 @@ pub(super) fn compile(
     table: &catalog::Table,
     registry: &Registry,
 ) -> Result<Option<TableLocation>, Diagnostic> {
+    let is_own = is_own(annotation, registry);
     let catalog = match registry.connectors() {
+        _ if is_own => registry.own_stores(),
         Connectors::Refused => return Err(store_unsupported(annotation)),
         Connectors::Ignored(_) => return Ok(None),
         Connectors::Catalog(catalog) => catalog,
     };
     if registry.is_replayable_only() {
         let message =
-            "an app that corrects its output cannot have tables in other systems: it runs several times";
+            "an app that corrects its output cannot have tables with a store: it runs several times";
         return Err(Diagnostic::error("F0817", annotation.span, message)
             .help("remove `@store`, or `policy='correct'` of `@late`"));
     }
     let Some(kind) = annotation.element("type") else {
-        let known = catalog.stores().map(|store| format!("type='{}'", store.name()));
+        let known = registry
+            .own_stores()
+            .stores()
+            .chain(catalog.stores())
+            .map(|store| format!("type='{}'", store.name()));
         return Err(Diagnostic::error("F0801", annotation.span, "a store needs a `type`").expected(known));
     };
     let options = connector::options(annotation.elements().filter(|e| !e.has_key("type")))?;
@@ -50,9 +56,18 @@ pub(super) fn compile(
             let message = format!("`@{}` is not expected in `@store`", nested.name.name);
             return Err(Diagnostic::error("F0801", nested.span, message).expected(["@cache(size='…')"]));
         }
+        if is_own {
+            let message = format!("the store `{}` has no cache: its rows are in this program", config.kind);
+            return Err(Diagnostic::error("F0801", nested.span, message).help("remove `@cache`"));
+        }
         cache = Some(self::cache(nested)?);
     }
-    Ok(Some(TableLocation { store: config, cache }))
+    Ok(Some(TableLocation { store: config, is_own, cache }))
+}
+
+/// Returns whether `@store` names a store that is part of the program.
+pub(super) fn is_own(annotation: &Annotation, registry: &Registry) -> bool {
+    annotation.element("type").is_some_and(|kind| registry.own_stores().has_store(&kind.value.value))
 }
 
 /// Creates the store of a table that lives in another system; `None` for one in memory.
@@ -68,7 +83,8 @@ pub fn create(
     catalog.create_store(&location.store, &context(table, app, monitor.clone())).map(Some)
 }
 
-fn context(table: &catalog::Table, app: &str, monitor: Arc<StoreMonitor>) -> StoreContext {
+/// Returns what the store of a table knows about it.
+pub fn context(table: &catalog::Table, app: &str, monitor: Arc<StoreMonitor>) -> StoreContext {
     let fields = table.attributes.iter().map(|(name, ty)| Field::new(name.clone(), *ty)).collect();
     let schema = StreamSchema { name: table.name.clone(), fields, key: None, id: vec![], time: None };
     StoreContext {

@@ -20,7 +20,8 @@ pub(crate) fn compile_definition(
     let mut keys = 0;
     let store = d.annotations.iter().find(|annotation| annotation.is("store"));
     // other systems have keys and indexes of more kinds; they matter only if the table is there
-    let elsewhere = store.is_some() && matches!(registry.connectors(), Connectors::Ignored(_));
+    let elsewhere = store.is_some_and(|store| !location::is_own(store, registry))
+        && matches!(registry.connectors(), Connectors::Ignored(_));
     for annotation in &d.annotations {
         if annotation.is("primaryKey") {
             keys += 1;

@@ -41,6 +41,7 @@ impl VarArgs {
     /// Returns the registry with which queries compile.
     pub fn registry(&self) -> Registry {
         let mut registry = Registry::standard();
+        tidemill_engine::document_tables::register(&mut registry);
         registry.set_connectors(self.connections.connectors());
         registry
     }

@@ -7,10 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tidemill_connect::{StoreContext, write_value};
+use tidemill_connect::{StoreContext, TypedValue, is_missing, write_value};
 use tidemill_types::{Error, FieldType, Result, StreamSchema, Timestamp, Value};
 
-use super::eval::{Typed, is_missing};
 use crate::stores::StoredRow;
 
 /// Keys and fields of a table.
@@ -68,7 +67,7 @@ impl Layout {
     }
 
     /// Returns the key of the row whose primary key has these values; `None` if no row can have it.
-    pub(super) fn key_with(&self, values: &[Typed]) -> Option<String> {
+    pub(super) fn key_with(&self, values: &[TypedValue]) -> Option<String> {
         let mut key = self.table.clone();
         for (column, value) in self.primary_key.iter().zip(values) {
             self.push_key(&mut key, *column, &self.as_column(*column, value)?);
@@ -77,7 +76,7 @@ impl Layout {
     }
 
     /// Returns the key of the rows whose column has this value; `None` if no row can have it.
-    pub(super) fn index_with(&self, column: usize, value: &Typed) -> Option<String> {
+    pub(super) fn index_with(&self, column: usize, value: &TypedValue) -> Option<String> {
         Some(self.index_key(column, &self.as_column(column, value)?))
     }
 
@@ -95,7 +94,7 @@ impl Layout {
     }
 
     /// Returns a value as one of a column; `None` if a row cannot have it there.
-    pub(super) fn as_column(&self, column: usize, (_, value): &Typed) -> Option<Value<'static>> {
+    pub(super) fn as_column(&self, column: usize, (_, value): &TypedValue) -> Option<Value<'static>> {
         Some(match (self.types.get(column)?, value) {
             (FieldType::Int, Value::Int(n)) => Value::Int(i64::from(i32::try_from(*n).ok()?)),
             (FieldType::Long, Value::Int(n)) => Value::Int(*n),

@@ -4,7 +4,6 @@
 //! applied again after a crash writes nothing twice. The transaction fails, and is repeated, if another client has
 //! changed what was read.
 
-mod eval;
 mod layout;
 mod options;
 mod plan;
@@ -15,20 +14,18 @@ mod write;
 use std::collections::BTreeSet;
 
 use arrow_array::RecordBatch;
-use arrow_schema::DataType;
 use tidemill_connect::{
-    OptionError, OptionSpec, Options, RefusedRow, StoreContext, StoreExpr, StoreType, StoreUpdate,
-    TableStore, WritePosition, runtime,
+    OptionError, OptionSpec, Options, RefusedRow, RowScope, StoreContext, StoreExpr, StoreType, StoreUpdate,
+    TableStore, TypedValue, WritePosition, runtime, typed_values,
 };
 use tidemill_types::{EventId, FieldType, Result};
 
-use self::eval::{Scope, Typed};
 use self::layout::Layout;
 use self::options::{STORE_OPTIONS, store_settings, time_to_live};
 use self::plan::Plan;
 use self::session::Session;
 use self::write::Write;
-use crate::stores::{StoreCalls, StoredRow, all_values, batch_of, values};
+use crate::stores::{StoreCalls, StoredRow, all_values, batch_of};
 
 /// Type of store.
 pub(super) struct RedisStoreType;
@@ -99,7 +96,7 @@ impl TableStore for RedisStore {
         limit: Option<usize>,
     ) -> Result<RecordBatch> {
         let plan = condition.map_or(Ok(Plan::All), |condition| Plan::of(condition, &self.session.layout))?;
-        let given = typed(parameters).into_iter().next().unwrap_or_default();
+        let given = typed_values(parameters).into_iter().next().unwrap_or_default();
         let limit = limit.unwrap_or(usize::MAX);
         let session = &mut self.session;
         let rows = self.calls.until_reached(|| {
@@ -122,7 +119,7 @@ impl TableStore for RedisStore {
         parameters: &RecordBatch,
         at: Option<WritePosition>,
     ) -> Result<Vec<RefusedRow>> {
-        self.write(&Write::Delete { condition, parameters: typed(parameters) }, at)
+        self.write(&Write::Delete { condition, parameters: typed_values(parameters) }, at)
     }
 
     fn update(
@@ -133,7 +130,7 @@ impl TableStore for RedisStore {
         at: Option<WritePosition>,
     ) -> Result<Vec<RefusedRow>> {
         let insert = insert.map(|rows| self.rows(rows));
-        self.write(&Write::Update { change, parameters: typed(parameters), insert }, at)
+        self.write(&Write::Update { change, parameters: typed_values(parameters), insert }, at)
     }
 }
 
@@ -142,7 +139,7 @@ impl Session {
         &mut self,
         condition: Option<&StoreExpr>,
         plan: &Plan<'_>,
-        given: &[Typed],
+        given: &[TypedValue],
         limit: usize,
     ) -> Result<Vec<StoredRow>> {
         let mut search = Search { condition, given, limit, found: vec![], seen: BTreeSet::new() };
@@ -185,7 +182,7 @@ impl Session {
                 }
                 // a key of something else has no row
                 let Ok(Some(row)) = row else { continue };
-                let scope = Scope { types: &self.layout.types, row: &row, parameters: search.given };
+                let scope = RowScope { types: &self.layout.types, row: &row, parameters: search.given };
                 if search.condition.is_none_or(|condition| scope.holds(condition))
                     && self.layout.is_key_of(key, &row)
                 {
@@ -200,7 +197,7 @@ impl Session {
 /// Rows that are looked for, and those that were found.
 struct Search<'s> {
     condition: Option<&'s StoreExpr>,
-    given: &'s [Typed],
+    given: &'s [TypedValue],
     limit: usize,
     found: Vec<(String, StoredRow)>,
     /// Keys that were looked at: a list of keys may have one twice.
@@ -209,27 +206,7 @@ struct Search<'s> {
 
 impl Search<'_> {
     fn may_find(&self, layout: &Layout) -> bool {
-        let scope = Scope { types: &layout.types, row: &[], parameters: self.given };
+        let scope = RowScope { types: &layout.types, row: &[], parameters: self.given };
         self.found.len() < self.limit && self.condition.is_none_or(|condition| scope.holds(condition))
-    }
-}
-
-/// Returns the values of parameters with their types, for each row.
-fn typed(batch: &RecordBatch) -> Vec<Vec<Typed>> {
-    let types: Vec<FieldType> =
-        batch.schema().fields().iter().map(|field| field_type(field.data_type())).collect();
-    let rows = 0..batch.num_rows();
-    rows.map(|row| types.iter().copied().zip(values(batch, row)).collect()).collect()
-}
-
-fn field_type(ty: &DataType) -> FieldType {
-    match ty {
-        DataType::Boolean => FieldType::Bool,
-        DataType::Int32 => FieldType::Int,
-        DataType::Int64 => FieldType::Long,
-        DataType::Float32 => FieldType::Float,
-        DataType::Float64 => FieldType::Double,
-        DataType::Timestamp(..) => FieldType::Time,
-        _ => FieldType::String,
     }
 }

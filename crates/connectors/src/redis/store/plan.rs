@@ -1,10 +1,9 @@
 //! How rows that satisfy a condition are found: by their key, or by a set of an index. What is found so is compared with
 //! the whole condition.
 
-use tidemill_connect::{StoreComparison, StoreExpr};
+use tidemill_connect::{RowScope, StoreComparison, StoreExpr, TypedValue};
 use tidemill_types::{Error, Result};
 
-use super::eval::{Scope, Typed};
 use super::layout::Layout;
 
 /// Where rows that may satisfy a condition are.
@@ -57,18 +56,18 @@ impl<'x> Plan<'x> {
     }
 
     /// Returns the places for these parameters, and whether all rows have to be looked at.
-    pub(super) fn places(&self, layout: &Layout, parameters: &[Typed]) -> Places {
-        let scope = Scope { types: &layout.types, row: &[], parameters };
+    pub(super) fn places(&self, layout: &Layout, parameters: &[TypedValue]) -> Places {
+        let scope = RowScope { types: &layout.types, row: &[], parameters };
         let mut places = Places::default();
         self.add_places(layout, &scope, &mut places);
         places
     }
 
-    fn add_places(&self, layout: &Layout, scope: &Scope<'_>, places: &mut Places) {
+    fn add_places(&self, layout: &Layout, scope: &RowScope<'_>, places: &mut Places) {
         match self {
             Self::All => {}
             Self::Key(values) => {
-                let values: Vec<Typed> = values.iter().map(|value| scope.value(value)).collect();
+                let values: Vec<TypedValue> = values.iter().map(|value| scope.value(value)).collect();
                 places.keys.extend(layout.key_with(&values));
             }
             Self::Index(column, value) => places.sets.extend(layout.index_with(*column, &scope.value(value))),

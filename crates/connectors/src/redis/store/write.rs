@@ -1,9 +1,8 @@
 //! Writes: what they change, applied in order and committed once.
 
-use tidemill_connect::{RefusedRow, StoreExpr, StoreUpdate};
+use tidemill_connect::{RefusedRow, RowScope, StoreExpr, StoreUpdate, TypedValue, is_missing};
 use tidemill_types::{Error, EventId, Result};
 
-use super::eval::{Scope, Typed, is_missing};
 use super::plan::{Places, Plan};
 use super::session::{Session, StoredWrite};
 use super::workspace::Workspace;
@@ -15,8 +14,8 @@ const ATTEMPTS: usize = 100;
 /// Write of a table. Parameters have a row for each event.
 pub(super) enum Write<'w> {
     Insert(Vec<StoredRow>),
-    Delete { condition: Option<&'w StoreExpr>, parameters: Vec<Vec<Typed>> },
-    Update { change: &'w StoreUpdate, parameters: Vec<Vec<Typed>>, insert: Option<Vec<StoredRow>> },
+    Delete { condition: Option<&'w StoreExpr>, parameters: Vec<Vec<TypedValue>> },
+    Update { change: &'w StoreUpdate, parameters: Vec<Vec<TypedValue>>, insert: Option<Vec<StoredRow>> },
 }
 
 impl Session {
@@ -93,13 +92,13 @@ impl Session {
     async fn delete_rows(
         &mut self,
         condition: Option<&StoreExpr>,
-        parameters: &[Vec<Typed>],
+        parameters: &[Vec<TypedValue>],
         space: &mut Workspace,
     ) -> Result<()> {
         let plan = condition.map_or(Ok(Plan::All), |condition| Plan::of(condition, &self.layout))?;
         if plan == Plan::All {
-            let holds = |given: &Vec<Typed>| {
-                let scope = Scope { types: &self.layout.types, row: &[], parameters: given };
+            let holds = |given: &Vec<TypedValue>| {
+                let scope = RowScope { types: &self.layout.types, row: &[], parameters: given };
                 condition.is_none_or(|condition| scope.holds(condition))
             };
             return match parameters.iter().any(holds) {
@@ -141,7 +140,7 @@ impl Session {
     async fn update_rows(
         &mut self,
         change: &StoreUpdate,
-        parameters: &[Vec<Typed>],
+        parameters: &[Vec<TypedValue>],
         insert: Option<&[StoredRow]>,
         space: &mut Workspace,
     ) -> Result<Vec<RefusedRow>> {
@@ -178,13 +177,13 @@ impl Session {
         &mut self,
         change: &StoreUpdate,
         key: &str,
-        given: &[Typed],
+        given: &[TypedValue],
         space: &mut Workspace,
     ) -> Result<Result<(), String>> {
         let Some(old) = space.row(key) else { return Ok(Ok(())) };
         let mut row = old.clone();
         for (column, x) in &change.set {
-            let value = Scope { types: &self.layout.types, row: old, parameters: given }.value(x);
+            let value = RowScope { types: &self.layout.types, row: old, parameters: given }.value(x);
             let fitting = match is_missing(&value.1) {
                 true => Some(value.1),
                 false => self.layout.as_column(*column, &value),
@@ -223,7 +222,7 @@ impl Session {
     async fn load(
         &mut self,
         plan: &Plan<'_>,
-        parameters: &[Vec<Typed>],
+        parameters: &[Vec<TypedValue>],
         space: &mut Workspace,
     ) -> Result<Vec<Places>> {
         let places: Vec<Places> = parameters.iter().map(|given| plan.places(&self.layout, given)).collect();
@@ -239,7 +238,7 @@ impl Session {
         &self,
         places: &Places,
         condition: Option<&StoreExpr>,
-        given: &[Typed],
+        given: &[TypedValue],
         space: &Workspace,
     ) -> Vec<String> {
         let members = places.sets.iter().flat_map(|set| space.members(set));
@@ -248,7 +247,7 @@ impl Session {
         keys.dedup();
         let holds = |key: &&String| {
             space.row(key).is_some_and(|row| {
-                let scope = Scope { types: &self.layout.types, row, parameters: given };
+                let scope = RowScope { types: &self.layout.types, row, parameters: given };
                 condition.is_none_or(|condition| scope.holds(condition))
             })
         };

@@ -1,30 +1,35 @@
-//! Values of expressions for one row.
+//! Values of expressions for one row, for stores whose other side does not evaluate them.
 
 use std::cmp::Ordering;
 
-use tidemill_connect::{StoreArithmetic, StoreComparison, StoreExpr};
+use arrow_array::RecordBatch;
+use arrow_schema::DataType;
 use tidemill_types::{FieldType, Value};
 
-/// Value with its type, which decides about arithmetic.
-pub(super) type Typed = (FieldType, Value<'static>);
+use crate::store::{StoreArithmetic, StoreComparison, StoreExpr};
+use crate::store_row::values;
 
-/// What an expression is evaluated for.
-pub(super) struct Scope<'s> {
+/// Value with its type, which decides about arithmetic.
+pub type TypedValue = (FieldType, Value<'static>);
+
+/// The row and the parameters of an expression.
+pub struct RowScope<'s> {
     /// Types of the columns.
     pub types: &'s [FieldType],
     /// Values of the columns; empty for an expression that reads none.
     pub row: &'s [Value<'static>],
-    pub parameters: &'s [Typed],
+    /// Values of the parameters.
+    pub parameters: &'s [TypedValue],
 }
 
-impl Scope<'_> {
+impl RowScope<'_> {
     /// Returns whether a condition holds.
-    pub(super) fn holds(&self, condition: &StoreExpr) -> bool {
+    pub fn holds(&self, condition: &StoreExpr) -> bool {
         matches!(self.value(condition).1, Value::Bool(true))
     }
 
     /// Returns the value of an expression. What cannot be computed, such as a division by zero, has none.
-    pub(super) fn value(&self, x: &StoreExpr) -> Typed {
+    pub fn value(&self, x: &StoreExpr) -> TypedValue {
         let is = |condition: bool| (FieldType::Bool, Value::Bool(condition));
         match x {
             StoreExpr::Column(column) => {
@@ -49,7 +54,7 @@ impl Scope<'_> {
 }
 
 /// Returns whether there is no value.
-pub(super) fn is_missing(value: &Value<'_>) -> bool {
+pub fn is_missing(value: &Value<'_>) -> bool {
     matches!(value, Value::Missing | Value::Null)
 }
 
@@ -75,7 +80,7 @@ fn compare(operator: StoreComparison, left: &Value<'_>, right: &Value<'_>) -> bo
     }
 }
 
-fn arithmetic(operator: StoreArithmetic, left: &Typed, right: &Typed) -> Typed {
+fn arithmetic(operator: StoreArithmetic, left: &TypedValue, right: &TypedValue) -> TypedValue {
     let has = |ty: FieldType| left.0 == ty || right.0 == ty;
     let ty = [FieldType::Double, FieldType::Float, FieldType::Long].into_iter().find(|ty| has(*ty));
     let ty = ty.unwrap_or(FieldType::Int);
@@ -124,6 +129,26 @@ fn float(value: &Value<'_>) -> Option<f64> {
     }
 }
 
+/// Returns the values of parameters with their types, for each row.
+pub fn typed_values(batch: &RecordBatch) -> Vec<Vec<TypedValue>> {
+    let types: Vec<FieldType> =
+        batch.schema().fields().iter().map(|field| field_type(field.data_type())).collect();
+    let rows = 0..batch.num_rows();
+    rows.map(|row| types.iter().copied().zip(values(batch, row)).collect()).collect()
+}
+
+fn field_type(ty: &DataType) -> FieldType {
+    match ty {
+        DataType::Boolean => FieldType::Bool,
+        DataType::Int32 => FieldType::Int,
+        DataType::Int64 => FieldType::Long,
+        DataType::Float32 => FieldType::Float,
+        DataType::Float64 => FieldType::Double,
+        DataType::Timestamp(..) => FieldType::Time,
+        _ => FieldType::String,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,7 +161,7 @@ mod tests {
             (FieldType::Float, Value::Float(0.5)),
             (FieldType::Long, Value::Int(0)),
         ];
-        Scope { types: &types, row: &row, parameters: &parameters }.value(x).1.to_string()
+        RowScope { types: &types, row: &row, parameters: &parameters }.value(x).1.to_string()
     }
 
     #[test]
