@@ -8,6 +8,7 @@ use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
 use crate::apply::ApplyReply;
 use crate::core::Core;
 use crate::document_snapshot::DocumentSnapshot;
+use crate::document_tables::gathering_partition;
 use crate::entry::Entry;
 use crate::ingest::key_text;
 
@@ -103,14 +104,6 @@ impl Core {
             with_id.append(name, value);
         }
         Ok(with_id)
-    }
-}
-
-/// Returns the partition of a collection whose documents are all in one.
-pub fn gathering_partition(spec: &CollectionSpec, partitions: u32) -> PartitionId {
-    match spec.home.filter(|home| *home < partitions) {
-        Some(home) => PartitionId(home),
-        None => partition_of_key(spec.name.as_bytes(), partitions),
     }
 }
 
