@@ -9,6 +9,7 @@ use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
 use crate::apply::ApplyReply;
 use crate::core::Core;
 use crate::document_snapshot::DocumentSnapshot;
+use crate::document_tables::gathering_partition;
 use crate::entry::Entry;
 use crate::ingest::key_text;
 
@@ -123,14 +124,6 @@ impl PendingReplies {
                 .unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))
         };
         self.0.into_iter().map(reply).collect()
-    }
-}
-
-/// Returns the partition of a collection whose documents are all in one.
-pub fn gathering_partition(spec: &CollectionSpec, partitions: u32) -> PartitionId {
-    match spec.home.filter(|home| *home < partitions) {
-        Some(home) => PartitionId(home),
-        None => partition_of_key(spec.name.as_bytes(), partitions),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{BucketQuery, EvalContext, Expr, Frame, StoreRef, TableSearch};
 use crate::named_window::NamedWindow;
-use crate::statements::StatementCalls;
+use crate::statement_calls::StatementCalls;
 use crate::table::Table;
 
 /// Tables, named windows and aggregations of an app, by index.

@@ -43,7 +43,7 @@ pub mod runtime;
 mod scope;
 mod select;
 pub mod snapshot;
-mod statements;
+mod statement_calls;
 pub mod store;
 mod stream_functions;
 mod string_column;

@@ -3,6 +3,7 @@
 
 mod connection_settings;
 mod left_out;
+mod statements;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,6 @@ use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Node};
 use crate::extensions_elsewhere::instead_of;
 use crate::limits::PatternLimits;
-use crate::statements;
 use crate::value::Value;
 use crate::window::WindowConstructor;
 

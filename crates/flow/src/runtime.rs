@@ -29,7 +29,7 @@ use crate::on_demand;
 use crate::partition::{KeyId, Partition};
 use crate::plan::{self, AppPlan, PlanElement, Trigger};
 use crate::query::{Query, QueryPlan, Target};
-use crate::statements::StatementCalls;
+use crate::statement_calls::StatementCalls;
 use crate::table::{Table, create_store};
 use crate::value::Value;
 

@@ -27,7 +27,7 @@ use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, 
 use crate::commit::Decision;
 use crate::dedupe::row_id;
 use crate::deployment::{Deployment, TableRef};
-use crate::documents::gathering_partition;
+use crate::document_tables::gathering_partition;
 use crate::entry::{Emission, Entry, Events, UNDELIVERED};
 use crate::queries::GLOBAL_PARTITION;
 use crate::state::PartitionState;

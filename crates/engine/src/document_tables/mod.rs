@@ -18,9 +18,8 @@ use tidemill_docs::{CollectionSpec, Command, Direction, DocsError, ErrorCode, In
 use tidemill_flow::table::store_context;
 use tidemill_flow::{Registry, catalog};
 use tidemill_rules::Program;
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, PartitionId, Result, partition_of_key};
 
-use crate::queries::GLOBAL_PARTITION;
 use layout::Layout;
 pub use slot::DocumentSlot;
 use table::DocumentTable;
@@ -89,6 +88,8 @@ pub struct DocumentTables {
     collections: BTreeMap<String, TableCollection>,
     /// Number of partitions of the app.
     partitions: u32,
+    /// The partition in which queries with tables run.
+    home: u32,
 }
 
 /// A collection that tables have.
@@ -110,9 +111,9 @@ impl DocumentTables {
         file: &str,
         tables: &[catalog::Table],
         program: &Program,
-        partitions: u32,
+        (partitions, home): (u32, u32),
     ) -> Result<()> {
-        self.partitions = partitions;
+        (self.partitions, self.home) = (partitions, home);
         for table in tables.iter().filter(|table| is_document_table(table)) {
             let layout = table_layout(table, file)?;
             let name = |column: &usize| table.attributes[*column].0.clone();
@@ -163,10 +164,7 @@ impl DocumentTables {
     pub fn new_collection(&self, name: &str) -> Option<CollectionSpec> {
         let table = self.collections.get(name)?;
         let indexes = table.indexes.iter().map(|column| index(column));
-        Some(placed(
-            CollectionSpec { indexes: indexes.collect(), ..CollectionSpec::new(name) },
-            self.partitions,
-        ))
+        Some(self.placed(CollectionSpec { indexes: indexes.collect(), ..CollectionSpec::new(name) }))
     }
 
     /// Creates the collections that are missing, and indexes.
@@ -179,7 +177,7 @@ impl DocumentTables {
                 spec.map_or(Ok(()), |spec| store.create_collection(&spec))?;
                 continue;
             };
-            let wanted = placed(old.spec().clone(), self.partitions);
+            let wanted = self.placed(old.spec().clone());
             if old.spec().options.view.is_some() {
                 return Err(Error::conflict(format!(
                     "{}: `{name}` is a view: its documents have other collections",
@@ -190,10 +188,11 @@ impl DocumentTables {
                 if !old.is_empty() {
                     return Err(Error::conflict(format!(
                         "{}: the collection `{name}` has {} documents in a partition that are {}, and a query reads those of \
-                         partition {GLOBAL_PARTITION} only: move them to a new collection, or delete them first",
+                         partition {} only: move them to a new collection, or delete them first",
                         table.table,
                         old.len(),
-                        old.spec().placement()
+                        old.spec().placement(),
+                        self.home
                     )));
                 }
                 store.drop_collection(name);
@@ -214,6 +213,20 @@ impl DocumentTables {
         Ok(())
     }
 
+    /// Returns the definition with all documents in the partition of the queries. One partition has all anyway.
+    fn placed(&self, spec: CollectionSpec) -> CollectionSpec {
+        match self.partitions {
+            1 => spec,
+            _ => CollectionSpec {
+                gathered: true,
+                home: Some(self.home),
+                replicated: false,
+                shard_key: None,
+                ..spec
+            },
+        }
+    }
+
     /// Returns a command as it may change the collections of tables: one that is created has the documents where tables read
     /// them.
     ///
@@ -221,7 +234,7 @@ impl DocumentTables {
     pub fn checked(&self, command: Command) -> Result<Command> {
         match command {
             Command::CreateCollection(spec) if self.collections.contains_key(&spec.name) => {
-                Ok(Command::CreateCollection(placed(spec, self.partitions)))
+                Ok(Command::CreateCollection(self.placed(spec)))
             }
             Command::Rename { collection, to, drop_target } => {
                 let table = [&collection, &to].into_iter().find_map(|name| self.collections.get(name));
@@ -241,17 +254,11 @@ impl DocumentTables {
     }
 }
 
-/// Returns the definition with all documents in the partition of the queries. One partition has all anyway.
-fn placed(spec: CollectionSpec, partitions: u32) -> CollectionSpec {
-    match partitions {
-        1 => spec,
-        _ => CollectionSpec {
-            gathered: true,
-            home: Some(GLOBAL_PARTITION),
-            replicated: false,
-            shard_key: None,
-            ..spec
-        },
+/// Returns the partition of a collection whose documents are all in one.
+pub fn gathering_partition(spec: &CollectionSpec, partitions: u32) -> PartitionId {
+    match spec.home.filter(|home| *home < partitions) {
+        Some(home) => PartitionId(home),
+        None => partition_of_key(spec.name.as_bytes(), partitions),
     }
 }
 

@@ -10,12 +10,11 @@ use tidemill_connect::{
     all_values, batch_of, typed_values,
 };
 use tidemill_docs::{Collection, CollectionSpec, DocBytes, Filter, FindOptions, Update, get_path};
-use tidemill_types::Result;
+use tidemill_types::{Error, Result};
 
 use super::condition::filter_of;
 use super::layout::Layout;
 use super::slot::{DocumentSlot, SlotContent};
-use crate::documents::bad_bson;
 
 /// A table whose rows are documents of the slot.
 pub struct DocumentTable {
@@ -219,4 +218,8 @@ fn bytes(document: &Document) -> Result<DocBytes, String> {
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
+}
+
+fn bad_bson(e: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::invalid("not a BSON document").with_source(e)
 }

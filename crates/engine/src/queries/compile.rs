@@ -19,8 +19,8 @@ use tidemill_types::{Error, Field, FieldType, Result, StreamSchema};
 
 use super::placement::{self, Placement};
 use super::{
-    InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit, late_policy,
-    retraction_streams, stream_compat, unit_split,
+    GLOBAL_PARTITION, InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit,
+    late_policy, retraction_streams, stream_compat, unit_split,
 };
 use crate::app::AppFile;
 use crate::app_connectors::AppConnector;
@@ -195,7 +195,12 @@ fn compile(
                 )?);
             }
         }
-        all.document_tables.add_file(&file.name, file.plan.catalog.tables(), &program, partitions)?;
+        all.document_tables.add_file(
+            &file.name,
+            file.plan.catalog.tables(),
+            &program,
+            (partitions, GLOBAL_PARTITION),
+        )?;
         all.files.push(QueryFile {
             idle: idle_option(&file.app)
                 .map_err(|wrong| Error::invalid(render_all(&[wrong], &file.sources)))?,

@@ -19,7 +19,7 @@ pub(crate) use push_down::{PushedSearch, push_update};
 
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
-use crate::statements::StatementCalls;
+use crate::statement_calls::StatementCalls;
 use crate::value::Value;
 
 /// Slot of the input row in the expressions of a query.

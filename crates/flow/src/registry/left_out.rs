@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
+use super::statements::attribute_list;
 use super::{BoundStreamFunction, Registry, StreamFunction};
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
-use crate::statements::attribute_list;
 use crate::value::Value;
 
 /// Registers them.

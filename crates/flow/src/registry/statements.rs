@@ -1,87 +1,15 @@
-//! Statements that apps send to databases: `#rdbms:query(…)` and `#rdbms:cud(…)`.
+//! Stream functions that send statements to databases: `#rdbms:query(…)` and `#rdbms:cud(…)`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use tidemill_connect::{Catalog, DataSource, DataSourceContext, StoreMonitor, TypedValue, WritePosition};
-use tidemill_types::{Error, FieldType, Offset, PartitionId, Timestamp, Value as ScalarValue, did_you_mean};
+use tidemill_connect::{Catalog, DataSourceContext, TypedValue, WritePosition};
+use tidemill_types::{FieldType, Timestamp, Value as ScalarValue, did_you_mean};
 
-use crate::catalog::Attributes;
+use super::{ConnectionSettings, EventRef, Registry, StreamFunction};
 use crate::eval_error::EvalError;
 use crate::expr::{ArgumentType, EvalContext};
-use crate::functions::json_text::{from_json, to_json};
-use crate::registry::{ConnectionSettings, EventRef, Registry, StreamFunction};
+use crate::statement_calls::{DataSourceRef, not_open};
 use crate::value::Value;
-
-/// Data sources of a running app, opened when a query first uses them.
-#[derive(Default)]
-pub struct StatementCalls(Mutex<Calls>);
-
-#[derive(Default)]
-struct Calls {
-    /// Where the app runs; without it every statement fails.
-    opened: Option<Opened>,
-    sources: BTreeMap<String, Box<dyn DataSource>>,
-    /// The record that is being processed, and the number of statements that wrote.
-    record: Option<(PartitionId, Offset, u32)>,
-}
-
-struct Opened {
-    app: String,
-    catalog: Arc<Catalog>,
-    monitor: Arc<StoreMonitor>,
-}
-
-impl StatementCalls {
-    /// Lets statements go to databases; `app` is the name under which these know the app.
-    pub(crate) fn open(&mut self, app: &str, catalog: &Arc<Catalog>, monitor: &Arc<StoreMonitor>) {
-        let (app, catalog, monitor) = (app.to_owned(), catalog.clone(), monitor.clone());
-        self.0.get_mut().opened = Some(Opened { app, catalog, monitor });
-    }
-
-    /// Says which record the next statements belong to.
-    pub(crate) fn set_record(&mut self, partition: PartitionId, offset: Offset) {
-        self.0.get_mut().record = Some((partition, offset, 0));
-    }
-
-    fn with<T>(
-        &self,
-        target: &DataSourceRef,
-        work: impl FnOnce(&mut dyn DataSource, &mut Option<(PartitionId, Offset, u32)>) -> Result<T, Error>,
-    ) -> Result<T, EvalError> {
-        let Calls { opened, sources, record } = &mut *self.0.lock();
-        let name = &target.name;
-        if !sources.contains_key(name) {
-            let Some(Opened { app, catalog, monitor }) = opened else { return Err(not_open(name)) };
-            let context =
-                DataSourceContext { name: name.clone(), app: app.clone(), monitor: monitor.clone() };
-            let source = catalog.create_data_source(&target.options, &context);
-            let source = source.map_err(|e| EvalError::request(e.to_string()))?;
-            sources.insert(name.clone(), source);
-        }
-        let source = sources.get_mut(name).ok_or_else(|| not_open(name))?;
-        Ok(work(source.as_mut(), record)?)
-    }
-}
-
-fn not_open(name: &str) -> EvalError {
-    EvalError::request(format!("the data source `{name}` is only asked where the app runs"))
-}
-
-/// Data source as the settings describe it.
-#[derive(Clone)]
-struct DataSourceRef {
-    name: String,
-    options: Vec<(String, String)>,
-}
-
-impl std::fmt::Debug for DataSourceRef {
-    /// Leaves the options out, which have a password.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.name)
-    }
-}
 
 /// Registers the functions for a program with databases.
 pub(crate) fn register(registry: &mut Registry, catalog: &Arc<Catalog>, settings: &Arc<ConnectionSettings>) {
@@ -94,6 +22,9 @@ pub(crate) fn register(registry: &mut Registry, catalog: &Arc<Catalog>, settings
         let [_, list, statement, parameters @ ..] = args else { return Err(format!("expected {usage}")) };
         let target = data_source(args, &own, &sources, usage)?;
         let added = attribute_list(list.constant.as_ref())?;
+        if added.iter().any(|(_, ty)| *ty == FieldType::Object) {
+            return Err("rdbms:query: an attribute cannot be an object: read JSON as a string".into());
+        }
         check_statement(statement, usage)?;
         let types = parameter_types(parameters)?;
         Ok((Arc::new(DatabaseQuery { target, added: added.clone(), types }), added))
@@ -138,11 +69,14 @@ fn check_statement(statement: &ArgumentType, usage: &str) -> Result<(), String> 
 }
 
 fn parameter_types(parameters: &[ArgumentType]) -> Result<Vec<FieldType>, String> {
+    if parameters.iter().any(|parameter| parameter.ty == FieldType::Object) {
+        return Err("a statement has no parameter of the type object: convert it to a string".into());
+    }
     Ok(parameters.iter().map(|parameter| parameter.ty).collect())
 }
 
 /// Returns the attributes of a list such as `name string, age int`.
-pub(crate) fn attribute_list(list: Option<&Value>) -> Result<Attributes, String> {
+pub(crate) fn attribute_list(list: Option<&Value>) -> Result<Vec<(String, FieldType)>, String> {
     let list = list
         .and_then(Value::as_str)
         .ok_or("rdbms:query: the second argument must list the attributes: 'name string, age int'")?;
@@ -150,7 +84,7 @@ pub(crate) fn attribute_list(list: Option<&Value>) -> Result<Attributes, String>
         let (name, ty) = text.trim().split_once(char::is_whitespace)?;
         Some((name.to_owned(), FieldType::parse(&ty.trim().to_ascii_lowercase())?))
     };
-    let added: Option<Attributes> = list.split(',').map(attribute).collect();
+    let added: Option<Vec<(String, FieldType)>> = list.split(',').map(attribute).collect();
     added.ok_or_else(|| format!("rdbms:query: `{list}` must be a list such as 'name string, age int'"))
 }
 
@@ -158,7 +92,7 @@ pub(crate) fn attribute_list(list: Option<&Value>) -> Result<Attributes, String>
 #[derive(Debug)]
 struct DatabaseQuery {
     target: DataSourceRef,
-    added: Attributes,
+    added: Vec<(String, FieldType)>,
     types: Vec<FieldType>,
 }
 
@@ -241,10 +175,9 @@ fn to_scalar(value: &Value, ty: FieldType) -> ScalarValue<'static> {
         Value::Long(n) => ScalarValue::Int(*n),
         Value::Float(x) => ScalarValue::Float(f64::from(*x)),
         Value::Double(x) => ScalarValue::Float(*x),
-        other => match other.as_str() {
-            Some(text) => ScalarValue::Str(text.to_owned().into()),
-            None => ScalarValue::Str(to_json(other).to_string().into()),
-        },
+        Value::Str(text) => ScalarValue::Str(text.to_string().into()),
+        // refused by the compiler
+        Value::Object(_) => ScalarValue::Missing,
     }
 }
 
@@ -258,9 +191,6 @@ fn from_scalar(value: ScalarValue<'static>, ty: FieldType) -> Value {
         (ScalarValue::Float(x), FieldType::Float) => Value::Float(x as f32),
         (ScalarValue::Float(x), _) => Value::Double(x),
         (ScalarValue::Time(time), _) => Value::Long(time.0.div_euclid(1000)),
-        (ScalarValue::Str(text), FieldType::Object) => {
-            serde_json::from_str(&text).map_or(Value::Null, |json| from_json(&json))
-        }
         (ScalarValue::Str(text), _) => Value::Str(text.as_ref().into()),
         (ScalarValue::Missing | ScalarValue::Null | ScalarValue::Bson(_), _) => Value::Null,
     }
