@@ -1,5 +1,6 @@
 //! Ways to the documents.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 use clap::ValueEnum;
 use mongodb::sync::{Client, Collection};
-use tidemill_docs::{Direction, FindOptions, SortOrder};
-use tidemill_engine::{BodyFormat, Engine, SendOptions};
+use tidemill_docs::{Command, Direction, FindOptions, SortOrder};
+use tidemill_engine::{BodyFormat, DocumentWrite, Engine, SendOptions};
 use tidemill_types::Value;
 
 use crate::workload::{Operation, Target};
@@ -27,6 +28,8 @@ pub enum Kind {
     Driver,
     /// Function calls.
     Embedded,
+    /// Function calls; each thread has up to 256 updates on their way. The time of a write is that of a call.
+    Submit,
     /// Function calls; an update is an event with which a rule changes the document.
     Rules,
 }
@@ -102,6 +105,67 @@ impl Target for Embedded {
                 self.update(key, field, value)
             }
         }
+    }
+}
+
+/// Updates of a thread that may be on their way.
+const IN_FLIGHT_MAX: usize = 256;
+
+/// Function calls that do not wait for each update.
+pub struct Submit {
+    documents: Embedded,
+    in_flight: VecDeque<DocumentWrite>,
+}
+
+impl Submit {
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { documents: Embedded::new(engine), in_flight: VecDeque::new() }
+    }
+
+    fn update(&mut self, key: String, field: String, value: String) -> Result<()> {
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            self.wait_oldest()?;
+        }
+        let command = Command::Update {
+            collection: COLLECTION.to_owned(),
+            filter: rawdoc! { "_id": key }.into_bytes().into(),
+            update: set(field, value)?.into_bytes().into(),
+            multi: false,
+            upsert: false,
+            upsert_id: None,
+        };
+        self.in_flight.push_back(self.documents.engine.submit_documents(command, None)?);
+        Ok(())
+    }
+
+    fn wait_oldest(&mut self) -> Result<()> {
+        let Some(oldest) = self.in_flight.pop_front() else { return Ok(()) };
+        ensure!(oldest.wait()?.matched == 1, "no such document");
+        Ok(())
+    }
+}
+
+impl Target for Submit {
+    fn load(&mut self, records: Vec<RawDocumentBuf>) -> Result<()> {
+        self.documents.load(records)
+    }
+
+    fn run(&mut self, operation: Operation) -> Result<()> {
+        match operation {
+            Operation::Update(key, field, value) => self.update(key, field, value),
+            Operation::ReadModifyWrite(key, field, value) => {
+                self.documents.read(&key)?;
+                self.update(key, field, value)
+            }
+            other => self.documents.run(other),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        while !self.in_flight.is_empty() {
+            self.wait_oldest()?;
+        }
+        Ok(())
     }
 }
 

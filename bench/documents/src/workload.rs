@@ -24,6 +24,10 @@ pub trait Target: Send {
     fn load(&mut self, records: Vec<RawDocumentBuf>) -> Result<()>;
     /// Runs an operation and looks at all fields of what it reads.
     fn run(&mut self, operation: Operation) -> Result<()>;
+    /// Waits for operations that are on their way.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// An operation.

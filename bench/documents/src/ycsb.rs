@@ -13,7 +13,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tidemill_engine::{ChangeScope, ChangeStart, Engine};
 
-use crate::targets::{self, COLLECTION, Embedded, Kind, Rules, Wire};
+use crate::targets::{self, COLLECTION, Embedded, Kind, Rules, Submit, Wire};
 use crate::workload::{self, Generator, Latencies, Operation, Target, Workload};
 use crate::{Level, open};
 
@@ -155,7 +155,7 @@ impl TestBed {
         let dir = tempfile::tempdir()?;
         let mut bed =
             Self { kind, records: options.records, engine: None, server: None, _other: None, _dir: dir };
-        if matches!(kind, Kind::Embedded | Kind::Rules) {
+        if matches!(kind, Kind::Embedded | Kind::Submit | Kind::Rules) {
             let engine = open(bed._dir.path(), options.durability, partitions)?;
             bed._other = Some(OtherWork::start(options.meanwhile, engine.clone())?);
             bed.engine = Some(engine);
@@ -191,6 +191,7 @@ impl TestBed {
         let port = self.server.as_ref().map_or(0, |(_, port)| *port);
         Ok(match (self.kind, &self.engine) {
             (Kind::Embedded, Some(engine)) => Box::new(Embedded::new(engine.clone())),
+            (Kind::Submit, Some(engine)) => Box::new(Submit::new(engine.clone())),
             (Kind::Rules, Some(engine)) => Box::new(Rules::new(engine.clone())),
             (Kind::Driver, _) => Box::new(targets::Driver::connect(port)?),
             _ => Box::new(Wire::connect(port)?),
@@ -246,6 +247,7 @@ impl TestBed {
                             let nanos = u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX);
                             if is_read { reads.push(nanos) } else { writes.push(nanos) }
                         }
+                        target.finish()?;
                         Ok((reads, writes))
                     })
                 })
