@@ -4,10 +4,10 @@ mod aggregation;
 
 use std::sync::Arc;
 
-use tidemill_connect::StoreConfig;
+use tidemill_connect::{StoreConfig, TableStore};
 use tidemill_lang::siddhi::ast::{Attribute, Scope, StreamRef};
 use tidemill_lang::{Diagnostic, Span};
-use tidemill_types::{FieldType, did_you_mean};
+use tidemill_types::{Error, FieldType, did_you_mean};
 
 pub(crate) use aggregation::{AGG_TIMESTAMP, ROW};
 pub use aggregation::{AccumulatorKind, AccumulatorSpec, AggregationPlan, RetentionPolicy};
@@ -63,6 +63,11 @@ impl Table {
             )
     }
 }
+
+/// Opens the store of a table.
+///
+/// Errors: those of the store.
+pub type StoreOpener<'s> = dyn FnMut(&Table) -> Result<Box<dyn TableStore>, Error> + 's;
 
 /// Location of rows in another system.
 #[derive(Debug, Clone, PartialEq, Eq)]

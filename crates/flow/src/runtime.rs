@@ -12,7 +12,7 @@ pub(crate) use snapshot::check_same_app;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidemill_connect::{StoreMonitor, TableStore};
+use tidemill_connect::StoreMonitor;
 use tidemill_types::{Error, FieldType, Offset, PartitionId};
 
 pub use batch::StreamBatch;
@@ -21,6 +21,7 @@ pub(crate) use batch::checked_order;
 use crate::aggregation::Aggregation;
 use crate::app_stores::{AppStores, DeterministicRng};
 use crate::batch::{Batch, EventKind};
+use crate::catalog::StoreOpener;
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::io::{DistributionStrategy, LogSink, TopicMessage, TopicSource};
@@ -148,10 +149,7 @@ impl AppRuntime {
     }
 
     /// Opens the tables whose store is part of the program.
-    pub fn open_own_stores(
-        &mut self,
-        open: &mut dyn FnMut(&crate::catalog::Table) -> Result<Box<dyn TableStore>, Error>,
-    ) -> Result<(), Error> {
+    pub fn open_own_stores(&mut self, open: &mut StoreOpener<'_>) -> Result<(), Error> {
         for table in &mut self.stores.tables {
             if let Table::External(table) = table
                 && !table.plan().is_elsewhere()

@@ -3,11 +3,12 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use tidemill_connect::{StoreMonitor, TableStore};
+use tidemill_connect::StoreMonitor;
 use tidemill_types::{Error, Offset, PartitionId};
 
 use super::{CorrectingRuntime, LateEvent, RetractionHandler};
 use crate::batch::Batch;
+use crate::catalog::StoreOpener;
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::explain::QueryReport;
@@ -52,10 +53,7 @@ impl AppRunner {
     /// Opens the tables whose store is part of the program: see [`AppRuntime::open_own_stores`].
     ///
     /// Errors: those of `open`.
-    pub fn open_own_stores(
-        &mut self,
-        open: &mut dyn FnMut(&crate::catalog::Table) -> Result<Box<dyn TableStore>, Error>,
-    ) -> Result<(), Error> {
+    pub fn open_own_stores(&mut self, open: &mut StoreOpener<'_>) -> Result<(), Error> {
         match self {
             Self::Plain(runtime) => runtime.open_own_stores(open),
             Self::Correcting(_) => Ok(()),
