@@ -61,7 +61,7 @@ impl Core {
         let documents = DocumentSnapshot::now(self);
         let replicated = collection_spec_of(&documents, &command)?.is_some_and(|s| s.replicated);
         let mut search = None;
-        if let Some((filter, upserts)) = searched(&command) {
+        if searched(&command).is_some() {
             // the document may have another partition by now
             if let Some(session) = session
                 && let Some(outcome) = self.session_outcome(session)?
@@ -70,8 +70,6 @@ impl Core {
             }
             search = Some(Search {
                 core: self.clone(),
-                filter: filter.clone(),
-                upserts,
                 command: command.clone(),
                 replicated,
                 durability,
@@ -141,8 +139,6 @@ enum Progress {
 /// A command on one document, which its partition was looked up for.
 struct Search {
     core: Arc<Core>,
-    filter: DocBytes,
-    upserts: bool,
     command: Command,
     replicated: bool,
     durability: Option<Durability>,
@@ -168,15 +164,17 @@ impl DocumentWrite {
 impl Search {
     /// Repeats a command that changed nothing, as long as there is a document for it.
     fn repeat(self) -> Result<CommandOutcome> {
-        let filter = RawDocument::from_bytes(&self.filter).map_err(bad_bson)?;
+        let Some((filter, upserts)) = searched(&self.command) else {
+            return Ok(CommandOutcome::default());
+        };
+        let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
         let first = FindOptions { limit: Some(1), ..FindOptions::default() };
         let core = &self.core;
         for _ in 1..SEARCH_ATTEMPTS_MAX {
             // the document that was found may have been changed by another writer before the command
             let documents = DocumentSnapshot::now(core);
             let parsed = Filter::parse_by(filter, collation_of(&documents, &self.command)?.as_ref())?;
-            if !self.upserts && documents.find_parsed(self.command.collection(), &parsed, &first)?.is_empty()
-            {
+            if !upserts && documents.find_parsed(self.command.collection(), &parsed, &first)?.is_empty() {
                 return Ok(CommandOutcome::default());
             }
             let routed = route(core, &documents, self.command.clone())?;
