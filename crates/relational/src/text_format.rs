@@ -17,27 +17,27 @@ pub fn write_cell(
     out: &mut String,
 ) -> Result<(), String> {
     check(dialect, value)?;
-    // writing to a string cannot fail
-    let _ = match value {
-        Value::Missing | Value::Null => write!(out, "\\N"),
-        Value::Bool(b) => write!(out, "{}", u8::from(*b)),
-        Value::Int(n) => write!(out, "{n}"),
-        Value::Float(x) if x.is_nan() => write!(out, "NaN"),
-        Value::Float(x) if x.is_infinite() => {
-            write!(out, "{}Infinity", if *x < 0.0 { "-" } else { "" })
+    match value {
+        Value::Missing | Value::Null => out.push_str("\\N"),
+        Value::Bool(b) => out.push(if *b { '1' } else { '0' }),
+        Value::Int(n) => out.push_str(itoa::Buffer::new().format(*n)),
+        Value::Float(x) if x.is_nan() => out.push_str("NaN"),
+        Value::Float(x) if x.is_infinite() => out.push_str(if *x < 0.0 { "-Infinity" } else { "Infinity" }),
+        Value::Float(x) if ty == FieldType::Float => {
+            out.push_str(ryu::Buffer::new().format_finite(*x as f32))
         }
-        Value::Float(x) if ty == FieldType::Float => write!(out, "{:?}", *x as f32),
-        Value::Float(x) => write!(out, "{x:?}"),
-        Value::Str(text) => {
-            escape(text, out);
-            Ok(())
-        }
+        Value::Float(x) => out.push_str(ryu::Buffer::new().format_finite(*x)),
+        Value::Str(text) => escape(text, out),
         Value::Time(time) => {
             let civil = civil(*time).ok_or_else(time_range)?;
             let [month, day, hour, minute, second] = civil.parts;
             let (year, micros) = (civil.year, civil.micros);
             let zone = if dialect == Dialect::PostgreSql { "+00" } else { "" };
-            write!(out, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}{zone}")
+            // writing to a string cannot fail
+            let _ = write!(
+                out,
+                "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}{zone}"
+            );
         }
         Value::Bson(_) => return Err("documents cannot be written to a database".into()),
     };
@@ -62,8 +62,10 @@ pub fn check(dialect: Dialect, value: &Value<'_>) -> Result<(), String> {
 }
 
 fn escape(text: &str, out: &mut String) {
+    let is_special = |byte: &u8| matches!(byte, b'\\' | b'\t' | b'\n' | b'\r' | 0);
     let mut rest = text;
-    while let Some(at) = rest.find(['\\', '\t', '\n', '\r', '\0']) {
+    // all of them are below 0x80, so no character is cut
+    while let Some(at) = rest.as_bytes().iter().position(is_special) {
         out.push_str(&rest[..at]);
         out.push('\\');
         out.push(match rest.as_bytes()[at] {

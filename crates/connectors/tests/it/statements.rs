@@ -1,10 +1,12 @@
-//! The stream functions `rdbms:query` and `rdbms:cud`, in apps that run, with a file of SQLite.
+//! The stream functions `rdbms:query` and `rdbms:cud`, in apps that run, with each database.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_engine::{App, BodyFormat, Engine, SendOptions};
 use tidemill_flow::registry::Connectors;
+
+use crate::rdbms::database::databases;
 
 const QUERIES: &str = "
     define stream Setup (k string);
@@ -24,12 +26,15 @@ const QUERIES: &str = "
     select customer, total, times insert into Found;
 ";
 
-fn write_app(dir: &Path, queries: &str) -> App {
-    let database = dir.join("shop.db");
+fn sqlite(dir: &Path) -> String {
+    format!("jdbc:sqlite:{}", dir.join("shop.db").display())
+}
+
+fn write_app(dir: &Path, url: &str, queries: &str) -> App {
     std::fs::create_dir_all(dir.join("app")).unwrap();
     let settings = format!(
-        "[datasources.SHOP]\nurl = 'jdbc:sqlite:{}'\nusername = 'x'\nmaxPoolSize = '5'\n[settings]\npartitions = 3\n",
-        database.display()
+        "[datasources.SHOP]\nurl = '{url}'\nusername = 'tidemill'\npassword = 'tidemill'\nmaxPoolSize = '5'\n\
+         [settings]\npartitions = 3\n"
     );
     std::fs::write(dir.join("app/app.toml"), settings).unwrap();
     std::fs::write(dir.join("app/shop.siddhi"), queries).unwrap();
@@ -52,8 +57,17 @@ fn rows(engine: &Engine, query: &str) -> Vec<String> {
 #[test]
 fn statements_are_executed_once_and_rows_become_events() {
     let dir = tempfile::tempdir().unwrap();
-    let app = write_app(dir.path(), QUERIES);
-    let engine = Engine::open(&dir.path().join("data"), Some(app.clone())).unwrap();
+    execute_once(dir.path(), &sqlite(dir.path()));
+    for db in databases() {
+        db.run("DROP TABLE IF EXISTS orders");
+        let dir = tempfile::tempdir().unwrap();
+        execute_once(dir.path(), &db.url);
+    }
+}
+
+fn execute_once(dir: &Path, url: &str) {
+    let app = write_app(dir, url, QUERIES);
+    let engine = Engine::open(&dir.join("data"), Some(app.clone())).unwrap();
     send(&engine, "Setup", "{\"k\":\"setup\"}\n");
     send(&engine, "Orders", "{\"customer\":\"ann\",\"amount\":1}\n{\"customer\":\"bob\",\"amount\":2}\n");
     send(&engine, "Orders", "{\"customer\":\"ann\",\"amount\":100}\n{\"customer\":\"ann\",\"amount\":3}\n");
@@ -62,7 +76,7 @@ fn statements_are_executed_once_and_rows_become_events() {
     assert_eq!(
         rows(&engine, "from Found select *"),
         [found, r#"["%",2,1]"#],
-        "an event for each row, none without"
+        "{url}: an event for each row, none without"
     );
     send(&engine, "Orders", "{\"customer\":\"ann\",\"amount\":7}\n");
     let written = rows(&engine, "from Written select *");
@@ -83,7 +97,7 @@ fn statements_are_executed_once_and_rows_become_events() {
     engine.abandon();
     drop(engine);
     // the whole log is applied again
-    let engine = Engine::open(&dir.path().join("data"), Some(app)).unwrap();
+    let engine = Engine::open(&dir.join("data"), Some(app)).unwrap();
     send(&engine, "Asks", "{\"customer\":\"bob\"}\n{\"customer\":\"ann\"}\n");
     let all = rows(&engine, "from Found select *");
     assert_eq!(all.last().map(String::as_str), Some(r#"["bob",2,1]"#), "nothing is written twice: {all:?}");
@@ -99,7 +113,7 @@ fn wrong_calls_are_refused() {
         ("rdbms:query('SHOP', 'a int', 7)", "the statement has the type int"),
     ] {
         let queries = format!("define stream S (k string); from S#{call} select k insert into T;");
-        let app = write_app(dir.path(), &queries);
+        let app = write_app(dir.path(), &sqlite(dir.path()), &queries);
         let refused = tidemill_engine::compile(&app).err().unwrap().to_string();
         assert!(refused.contains(message), "{refused}");
     }

@@ -10,6 +10,9 @@ use crate::dialect::Dialect;
 use crate::rows::RowValues;
 use crate::text_format::write_cell;
 
+/// Expected size of a value with its separator.
+const CELL_BYTES: usize = 16;
+
 /// Rows in the format of [`crate::text_format`], with the columns of the key first.
 pub struct EncodedRows {
     text: Bytes,
@@ -37,7 +40,7 @@ impl EncodedRows {
         picked: &[usize],
         refused: &mut Vec<RefusedRow>,
     ) -> Self {
-        let mut text = String::new();
+        let mut text = String::with_capacity(picked.len() * targets.len() * CELL_BYTES);
         let mut lines = Vec::with_capacity(picked.len());
         for row in picked {
             let is_null = |target: &Target| rows.value(*row, target.source).is_absent();

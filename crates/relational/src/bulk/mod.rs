@@ -236,6 +236,9 @@ impl BulkWriter {
             }
             true => self.insert_rows(db, rows, encoded, &last, "REPLACE", staging).await?,
         }
+        if let Some(use_index) = statements.use_index {
+            db.run(use_index).await?;
+        }
         db.execute(apply, &[]).await?;
         Ok(true)
     }

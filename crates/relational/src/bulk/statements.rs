@@ -68,9 +68,15 @@ pub struct Statements {
     pub truncate_staging: Option<String>,
     /// Empties the temporary table within a transaction.
     pub delete_staging: String,
+    /// Makes the server find rows by the index of the key while `apply` runs, where it would not do so by itself.
+    pub use_index: Option<&'static str>,
     /// Applies the rows of the temporary table.
     pub apply: Option<String>,
 }
+
+/// PostgreSQL has no statistics of a temporary table. It takes its rows for wider than they are, and a batch for so large a
+/// part of the other table that it reads all of it. Ends with the transaction.
+const USE_INDEX: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
 impl Statements {
     pub fn new(
@@ -144,7 +150,9 @@ impl Statements {
             Dialect::MySql => Some(format!("TRUNCATE TABLE {staging}")),
             Dialect::Sqlite => Some(format!("DELETE FROM {staging}")),
         };
+        let joins = matches!(operation, Operation::Update | Operation::Delete);
         Self {
+            use_index: (dialect == Dialect::PostgreSql && joins && is_unique).then_some(USE_INDEX),
             truncate_staging: truncate_staging.filter(|_| apply.is_some()),
             delete_staging: format!("DELETE FROM {staging}"),
             table,

@@ -16,6 +16,8 @@ use tidemill_connect::RefusedRow;
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{FieldType, StreamSchema, Timestamp};
 
+use crate::helpers::wait_until;
+
 fn numbered() -> Arc<StreamSchema> {
     stream(&[("k", FieldType::Int), ("v", FieldType::String)])
 }
@@ -177,6 +179,32 @@ fn the_last_write_of_a_key_wins() {
         ];
         assert_eq!(refused, expected);
         assert_eq!(db.rows(select), ["4|alone", "5|alone", "6|f", "7|g"]);
+    }
+}
+
+#[test]
+fn large_batches_find_rows_of_postgresql_by_the_key() {
+    let schema = numbered();
+    for db in databases().iter().filter(|db| db.kind == database::Kind::Postgres) {
+        db.drop_table("large");
+        db.run("CREATE TABLE large (k integer PRIMARY KEY, v varchar(100)) WITH (autovacuum_enabled = off)");
+        db.run("INSERT INTO large SELECT k, repeat('x', 100) FROM generate_series(0, 99999) k");
+        let values: Vec<Vec<FieldValue>> = (0..8192).map(|k| vec![int(k * 11), text("new")]).collect();
+        let counted = "SELECT n_tup_ins::text, seq_scan::text, idx_scan::text FROM pg_stat_user_tables WHERE relname = 'large'";
+        let counts = || db.rows(counted)[0].split('|').map(|n| n.parse().unwrap()).collect::<Vec<i64>>();
+        // the server counts what a connection did a while later
+        wait_until("the server counts the rows", || counts()[0] == 100_000);
+        for (offset, operation) in [(0, "update"), (1, "delete")] {
+            let before = counts();
+            let mut sink = db.sink("large", &schema, &[("operation", operation), ("key", "k")]);
+            assert_eq!(deliver(&mut sink, &batch(&schema, &values), &ids(offset, 8192)).unwrap(), []);
+            sink.close();
+            wait_until("the server counts the scans", || counts() != before);
+            let after = counts();
+            assert_eq!((after[1] - before[1], after[2] - before[2]), (0, 8192), "{operation}");
+        }
+        let left = "SELECT count(*)::text FROM large";
+        assert_eq!(db.rows(left), ["91808"]);
     }
 }
 
