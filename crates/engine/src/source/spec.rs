@@ -164,7 +164,7 @@ fn declared_stream(core: &Core, source: &str, name: &str) -> Result<Arc<StreamSc
 impl ConnectorSpec {
     fn open(&self, core: &Core) -> Result<Box<dyn Source>> {
         let stream = declared_stream(core, &self.name, &self.stream.name)?;
-        let message_schema = Arc::new(attributes_of(&self.stream, &stream)?);
+        let message_schema = incoming_schema(&self.stream, &stream)?;
         let reshaped = message_schema.fields != stream.fields;
         let context = ConnectorContext {
             name: self.name.clone(),
@@ -185,7 +185,7 @@ impl ConnectorSpec {
 impl FileSourceSpec {
     fn open(&self, core: &Core, start: u64) -> Result<Box<dyn Source>> {
         let stream = declared_stream(core, &self.name, &self.stream.name)?;
-        let in_file = Arc::new(attributes_of(&self.stream, &stream)?);
+        let in_file = incoming_schema(&self.stream, &stream)?;
         let options = ReadOptions {
             batch_rows: BATCH_ROWS,
             complete: matches!(self.config.mapper, FileMapper::Json { complete: true }),
@@ -204,11 +204,15 @@ impl FileSourceSpec {
 }
 
 /// Returns the schema of what comes in: the attributes of the app's stream. Those are fields of the engine's
-/// stream, which may have others and another order.
-fn attributes_of(of_app: &catalog::Stream, stream: &StreamSchema) -> Result<StreamSchema> {
+/// stream, which may have others and another order. If they are all of them, it is the engine's stream itself, whose rows
+/// need nothing else: its key says where they go, its id which of them are duplicates.
+fn incoming_schema(of_app: &catalog::Stream, stream: &Arc<StreamSchema>) -> Result<Arc<StreamSchema>> {
     let field = |name: &String| stream.require_field(name).map(|index| stream.fields[index].clone());
     let fields = of_app.attributes.iter().map(|(name, _)| field(name)).collect::<Result<Vec<_>>>()?;
+    if fields == stream.fields {
+        return Ok(stream.clone());
+    }
     let time = stream.time.map(|index| &stream.fields[index].name);
     let time = time.and_then(|time| fields.iter().position(|field| field.name == *time));
-    Ok(StreamSchema { name: stream.name.clone(), fields, key: None, id: vec![], time })
+    Ok(Arc::new(StreamSchema { name: stream.name.clone(), fields, key: None, id: vec![], time }))
 }

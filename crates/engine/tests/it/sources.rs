@@ -252,3 +252,34 @@ fn a_stream_may_have_more_fields_than_its_file() {
     let more = row_value(&engine.table_snapshot("S").unwrap().tail[0], 0, 0).to_string();
     assert!(matches!(more.as_str(), "missing" | "null"), "a field that is not in the file is {more}");
 }
+
+#[test]
+fn key_and_id_of_a_stream_count_for_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "event S { k: string, n: long } key k id k, n;";
+    let queries = "@source(type='file', file.uri='s.csv', @map(type='csv'))
+        define stream S (k string, n long);
+        from S select k, count() as c group by k insert into Counts;";
+    let app = app_dir(
+        dir.path(),
+        &[("s.rules", rules), ("q.siddhi", queries), ("app.toml", "[settings]\npartitions = 2\n")],
+    );
+    // each row twice
+    let text: String = (0..100).map(|n| format!("k{},{}\n", n / 2 % 5, n / 2)).collect();
+    std::fs::write(app.join("s.csv"), text).unwrap();
+    let mut engine = open_app(dir.path(), &app);
+    for _ in 0..2 {
+        read_all(&engine);
+        assert_eq!(ledger(&engine), "S 100=50+50+0\nCounts 50=50+0+0\n");
+        assert_eq!(rows(&engine, "S"), 50);
+        assert_eq!(column(&engine, "Counts", "c").iter().filter(|c| *c == "10").count(), 5);
+        let mut partitions = column(&engine, "S", "_partition");
+        partitions.sort();
+        partitions.dedup();
+        assert_eq!(partitions, ["0", "1"]);
+        // what was stored is the same when the log is applied again
+        engine.abandon();
+        drop(engine);
+        engine = open_app(dir.path(), &app);
+    }
+}
