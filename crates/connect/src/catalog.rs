@@ -225,6 +225,11 @@ impl Catalog {
         self.stores.keys().any(|known| known.eq_ignore_ascii_case(name))
     }
 
+    /// Returns the option with the name that a table has in stores of this type: see [`StoreType::table_option`].
+    pub fn table_option(&self, kind: &str) -> Option<&'static str> {
+        self.stores.values().find(|known| known.name().eq_ignore_ascii_case(kind))?.table_option()
+    }
+
     /// Creates the store of a table, without connecting.
     ///
     /// Errors: an unknown type, wrong options.

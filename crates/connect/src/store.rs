@@ -19,6 +19,10 @@ pub trait StoreType: Send + Sync {
     fn summary(&self) -> &'static str;
     /// Returns all options that it takes.
     fn options(&self) -> &'static [OptionSpec];
+    /// Returns the option with the name that a table has in the other system; `None` if it has that of the app.
+    fn table_option(&self) -> Option<&'static str> {
+        None
+    }
     /// Creates a store of a table, without connecting.
     ///
     /// Errors: options that make no sense together.
@@ -38,6 +42,8 @@ pub struct StoreContext {
     pub primary_key: Vec<usize>,
     /// Columns with an index.
     pub indexes: Vec<usize>,
+    /// Columns whose strings may have any length.
+    pub long_texts: Vec<usize>,
     /// Where the store tells problems and hears when to stop.
     pub monitor: Arc<StoreMonitor>,
 }

@@ -42,7 +42,7 @@ pub fn try_connections(app: &App, compiled: &CompiledApp, timeout: Duration) -> 
             let outcome = try_source(&catalog, source.config, &context, timeout);
             trials.push(ConnectionTrial { name: format!("source {}", source.name), outcome });
         }
-        for table in file.plan.catalog.tables().iter().filter(|table| table.store.is_some()) {
+        for table in file.plan.catalog.stored_tables() {
             let name = format!("table {}: {}", file.name, table.name);
             trials.push(ConnectionTrial { name, outcome: try_store(&catalog, file, table, timeout) });
         }

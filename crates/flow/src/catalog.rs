@@ -10,7 +10,10 @@ use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{Error, FieldType, did_you_mean};
 
 pub(crate) use aggregation::{AGG_TIMESTAMP, ROW};
-pub use aggregation::{AccumulatorKind, AccumulatorSpec, AggregationPlan, RetentionPolicy};
+pub use aggregation::{
+    AccumulatorColumns, AccumulatorKind, AccumulatorSpec, AggregationPlan, AggregationStore, RetentionPolicy,
+    StoredColumn,
+};
 
 /// Name and type of each attribute, in order.
 pub type Attributes = Vec<(String, FieldType)>;
@@ -37,6 +40,8 @@ pub struct Table {
     pub primary_key: Vec<usize>,
     /// Columns with a secondary index.
     pub indexes: Vec<usize>,
+    /// Columns whose strings may have any length.
+    pub long_texts: Vec<usize>,
     /// Where the rows live, if not in memory.
     pub store: Option<TableLocation>,
     /// Source range of the definition.
@@ -123,6 +128,13 @@ impl Catalog {
     /// Returns the tables in order of definition.
     pub fn tables(&self) -> &[Table] {
         &self.tables
+    }
+
+    /// Returns the tables that are in a store: those of the app, and those of its aggregations.
+    pub fn stored_tables(&self) -> impl Iterator<Item = &Table> {
+        let of_aggregations = self.aggregations.iter().filter_map(|aggregation| aggregation.store.as_ref());
+        let tables = self.tables.iter().filter(|table| table.store.is_some());
+        tables.chain(of_aggregations.flat_map(|store| &store.tables))
     }
 
     /// Returns the index of the named window that queries see as this stream.

@@ -10,6 +10,8 @@ pub struct Limits {
     pub window_rows: usize,
     /// Rows of one aggregation, in buckets of all durations. Events of one batch may exceed it.
     pub aggregation_rows: usize,
+    /// Closed buckets of one granularity of an aggregation that stay in memory although a store has them; at least one.
+    pub aggregation_buckets: usize,
     /// Rows that one output rate limiter buffers until a tick or shows at each. One that counts `n` events
     /// buffers at most `n`.
     pub rate_rows: usize,
@@ -24,6 +26,7 @@ impl Default for Limits {
             table_rows: 50_000_000,
             window_rows: 50_000_000,
             aggregation_rows: 50_000_000,
+            aggregation_buckets: 128,
             rate_rows: 50_000_000,
             corrected_rows: 10_000_000,
         }

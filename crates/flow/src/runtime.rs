@@ -128,8 +128,8 @@ impl Emitter {
 }
 
 impl AppRuntime {
-    /// Opens the stores of tables in other systems; `app` is the name under which these know the app. Without it every use
-    /// of such a table fails.
+    /// Opens the stores of tables and aggregations in other systems; `app` is the name under which these know the app.
+    /// Without it every use of such a table fails, and such an aggregation keeps all buckets in memory.
     ///
     /// Errors: `Invalid` if a store refuses its options.
     pub fn open_stores(&mut self, app: &str, monitor: &Arc<StoreMonitor>) -> Result<(), Error> {
@@ -145,10 +145,18 @@ impl AppRuntime {
             let store = store.map_err(|e| Error::invalid(e.to_string()))?;
             store.into_iter().for_each(|store| table.open(store));
         }
+        for aggregation in &mut self.stores.aggregations {
+            aggregation
+                .open_stores(&mut |table| match table.is_elsewhere() {
+                    true => create_store(table, app, catalog, monitor),
+                    false => Ok(None),
+                })
+                .map_err(|e| Error::invalid(e.to_string()))?;
+        }
         Ok(())
     }
 
-    /// Opens the tables whose store is part of the program.
+    /// Opens the tables and aggregations whose store is part of the program.
     pub fn open_own_stores(&mut self, open: &mut StoreOpener<'_>) -> Result<(), Error> {
         for table in &mut self.stores.tables {
             if let Table::External(table) = table
@@ -158,10 +166,16 @@ impl AppRuntime {
                 table.open(store);
             }
         }
+        for aggregation in &mut self.stores.aggregations {
+            aggregation.open_stores(&mut |table| match table.is_elsewhere() {
+                true => Ok(None),
+                false => open(table).map(Some),
+            })?;
+        }
         Ok(())
     }
 
-    /// Says which record of a log is processed next: what it writes to tables in other systems is written once.
+    /// Says which record of a log is processed next: what it writes to other systems is written once.
     pub fn set_record(&mut self, partition: PartitionId, offset: Offset) {
         self.stores.statements.set_record(partition, offset);
         for table in &mut self.stores.tables {
@@ -169,6 +183,7 @@ impl AppRuntime {
                 table.set_record(partition, offset);
             }
         }
+        self.stores.aggregations.iter_mut().for_each(|a| a.set_record(partition, offset));
     }
 
     /// Creates an app that has not started.
@@ -194,7 +209,10 @@ impl AppRuntime {
         let limits = plan.limits();
         let table = |of| Table::new(of).with_rows_max(limits.table_rows);
         let window = |of| NamedWindow::new(of).with_rows_max(limits.window_rows);
-        let aggregation = |of| Aggregation::new(of).with_rows_max(limits.aggregation_rows);
+        let aggregation = |of| {
+            let aggregation = Aggregation::new(of).with_rows_max(limits.aggregation_rows);
+            aggregation.with_closed_buckets_max(limits.aggregation_buckets)
+        };
         let shared = AppStores {
             statements: StatementCalls::default(),
             tables: plan.catalog.tables().iter().cloned().map(table).collect(),
@@ -275,7 +293,7 @@ impl AppRuntime {
                     self.fire_trigger(i, at, sink);
                 }
             }
-            self.purge_aggregations(at);
+            self.purge_aggregations(at, sink);
             for i in 0..self.stores.windows.len() {
                 if self.stores.windows[i].operator.next_scheduled(at - 1) == Some(at) {
                     let out = self.stores.windows[i].fire_schedule(at);

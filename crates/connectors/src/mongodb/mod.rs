@@ -63,6 +63,10 @@ impl StoreType for MongoStoreType {
         OPTIONS
     }
 
+    fn table_option(&self) -> Option<&'static str> {
+        Some("collection.name")
+    }
+
     fn create(&self, options: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError> {
         let settings = SessionSettings {
             client: client_options(options)?,

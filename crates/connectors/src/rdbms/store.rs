@@ -15,9 +15,12 @@ use tidemill_relational::{
     ArithmeticOperator, Column, CompareOperator, Expression, RelationalTable, STORE_OPTIONS, StoreOptions,
     TableName, TableSchema, Written,
 };
-use tidemill_types::{EventId, FieldType, Result, StreamSchema};
+use tidemill_types::{EventId, Field, FieldType, Result, StreamSchema};
 
 use crate::stores::{StoreCalls, all_values, batch_of, values};
+
+/// Length of strings that may have any: databases have a type without a limit for it.
+const LONG_TEXT_LENGTH: u32 = 1 << 30;
 
 /// Type of store.
 #[derive(Debug, Clone, Copy)]
@@ -36,13 +39,23 @@ impl StoreType for RdbmsStoreType {
         STORE_OPTIONS
     }
 
+    fn table_option(&self) -> Option<&'static str> {
+        Some("table.name")
+    }
+
     fn create(&self, options: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError> {
-        let columns = context.schema.fields.iter().map(|field| Column::new(&field.name, field.ty)).collect();
+        let column = |(number, field): (usize, &Field)| {
+            let length = context.long_texts.contains(&number).then_some(LONG_TEXT_LENGTH);
+            Column { length, ..Column::new(&field.name, field.ty) }
+        };
+        let columns = context.schema.fields.iter().enumerate().map(column).collect();
+        // the index of a primary key serves its first column
+        let indexes = context.indexes.iter().filter(|column| context.primary_key.first() != Some(column));
         let schema = TableSchema {
             name: TableName::parse(&context.table).map_err(OptionError::connector)?,
             columns,
             primary_key: context.primary_key.clone(),
-            indexes: context.indexes.iter().map(|column| vec![*column]).collect(),
+            indexes: indexes.map(|column| vec![*column]).collect(),
         };
         let options = StoreOptions::new(options, schema)?;
         let table = RelationalTable::create(options, &format!("{}/{}", context.app, context.table));

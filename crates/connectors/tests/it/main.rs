@@ -1,5 +1,6 @@
 //! Connectors against real servers and clients.
 
+mod aggregation_stores;
 mod any_options;
 mod app_cases;
 mod apps;

@@ -18,14 +18,14 @@ use tidemill_types::{ErrorKind, Field, FieldType, Offset, PartitionId, StreamSch
 const PASSWORD: &str = "0123456789abcdef";
 
 /// A server with its data.
-struct Server {
+pub struct Server {
     engine: Arc<Engine>,
     server: Option<MongoServer>,
     _dir: TempDir,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut app = App::from_rules("docs", "entity Customer key id;");
         app.settings.partitions = 2;
@@ -36,12 +36,12 @@ impl Server {
         Self { engine, server: Some(server), _dir: dir }
     }
 
-    fn uri(&self) -> String {
+    pub fn uri(&self) -> String {
         let port = self.server.as_ref().unwrap().addr().port();
         format!("mongodb://admin:{PASSWORD}@127.0.0.1:{port}/plant?authSource=admin&directConnection=true")
     }
 
-    fn documents(&self, collection: &str) -> Vec<Document> {
+    pub fn documents(&self, collection: &str) -> Vec<Document> {
         runtime().block_on(async {
             let client = mongodb::Client::with_uri_str(self.uri()).await.unwrap();
             let collection = client.database("plant").collection::<Document>(collection);
@@ -78,6 +78,7 @@ fn try_open(options: &[(&str, &str)], monitor: &Arc<StoreMonitor>) -> Result<Box
         schema: schema(),
         primary_key: vec![0],
         indexes: vec![1],
+        long_texts: vec![],
         monitor: monitor.clone(),
     };
     let options = options.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();

@@ -47,6 +47,7 @@ fn try_open(
         schema: schema(),
         primary_key: primary_key.into(),
         indexes: vec![1],
+        long_texts: vec![],
         monitor: monitor.clone(),
     };
     let options = options.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();

@@ -59,6 +59,10 @@ impl StoreType for DocumentStoreType {
         OPTIONS
     }
 
+    fn table_option(&self) -> Option<&'static str> {
+        Some("collection")
+    }
+
     fn create(&self, options: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError> {
         let layout = layout(options, context)?;
         let spec = CollectionSpec::new(layout.collection.clone());
@@ -106,15 +110,15 @@ impl DocumentTables {
     /// Adds the tables of a file.
     ///
     /// Errors: `Invalid` if a collection has another primary key elsewhere, or cannot be in one partition.
-    pub fn add_file(
+    pub fn add_file<'t>(
         &mut self,
         file: &str,
-        tables: &[catalog::Table],
+        tables: impl Iterator<Item = &'t catalog::Table>,
         program: &Program,
         (partitions, home): (u32, u32),
     ) -> Result<()> {
         (self.partitions, self.home) = (partitions, home);
-        for table in tables.iter().filter(|table| is_document_table(table)) {
+        for table in tables.filter(|table| is_document_table(table)) {
             let layout = table_layout(table, file)?;
             let name = |column: &usize| table.attributes[*column].0.clone();
             let primary_key: Vec<String> = table.primary_key.iter().map(name).collect();

@@ -197,7 +197,7 @@ fn compile(
         }
         all.document_tables.add_file(
             &file.name,
-            file.plan.catalog.tables(),
+            file.plan.catalog.stored_tables(),
             &program,
             (partitions, GLOBAL_PARTITION),
         )?;

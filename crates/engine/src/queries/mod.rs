@@ -120,7 +120,7 @@ impl Queries {
         self.units.is_empty()
     }
 
-    /// Returns whether queries of a partition use tables in other systems, or databases.
+    /// Returns whether queries of a partition use tables or aggregations in other systems, or databases.
     pub fn has_external_tables(&self, partition: PartitionId) -> bool {
         let mut units = self.units.iter().enumerate().filter(|(number, _)| self.runs_in(*number, partition));
         units.any(|(_, unit)| {
@@ -128,7 +128,7 @@ impl Queries {
                 .placements
                 .iter()
                 .filter(|placed| placed.partitioned == unit.partitioned);
-            unit.plan.catalog.tables().iter().any(|table| table.is_elsewhere())
+            unit.plan.catalog.stored_tables().any(|table| table.is_elsewhere())
                 || placed.any(|placed| placed.queries.iter().any(|(_, facts)| facts.asks_database()))
         })
     }

@@ -72,12 +72,17 @@ impl Bucket {
     /// Merges another bucket.
     pub(super) fn merge(&mut self, other: &Self) {
         for (from, group) in other.groups.iter().enumerate() {
-            let row = self.row_or_insert(*group) as usize;
-            let len = self.groups.len();
-            for (cells, others) in self.columns.iter_mut().zip(&other.columns) {
-                cells.grow(len);
-                cells.merge(row, others, from);
-            }
+            self.merge_row(*group, &other.columns, from);
+        }
+    }
+
+    /// Merges row `from` of the accumulators of other rows, which is one of `group`.
+    pub(super) fn merge_row(&mut self, group: u32, others: &[AccumulatorColumn], from: usize) {
+        let row = self.row_or_insert(group) as usize;
+        let len = self.groups.len();
+        for (cells, others) in self.columns.iter_mut().zip(others) {
+            cells.grow(len);
+            cells.merge(row, others, from);
         }
     }
 

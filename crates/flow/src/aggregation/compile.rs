@@ -8,6 +8,7 @@ use tidemill_types::FieldType;
 
 use super::accumulators::type_of;
 use super::purge;
+use super::store_layout::{self, StoredParts};
 use crate::catalog::{AGG_TIMESTAMP, AccumulatorKind, AccumulatorSpec, AggregationPlan, Catalog, ROW};
 use crate::compiler::{Compiler, Scope, call_name};
 use crate::expr::{AGGREGATES, Expr, INPUT, Node};
@@ -68,9 +69,20 @@ pub(crate) fn compile_definition(
         SelectItems::List(list) => items(list, &mut scope, &mut keeper, registry)?,
     };
     let (args, cells) = (keeper.args, keeper.cells);
-    check_not_stored(&d.annotations)?;
+    check_not_shared(&d.annotations)?;
     let purge = purge::parse_purge(&d.annotations, &units)?;
     let (name, span) = (d.name.name.clone(), d.name.span);
+    let parts = StoredParts {
+        name: &name,
+        span,
+        attributes: &attributes,
+        group_by: &group_by,
+        units: &units,
+        args: &args,
+        accumulators: &cells,
+        items: &items,
+    };
+    let store = store_layout::compile(&d.annotations, &parts, catalog, registry)?;
     Ok(AggregationPlan {
         name,
         span,
@@ -83,23 +95,12 @@ pub(crate) fn compile_definition(
         accumulators: cells,
         items,
         purge,
+        store,
     })
 }
 
-/// Returns a warning where an app wants the rows of an aggregation in a database. They are as durable here, so the
-/// app has the same results.
-pub(crate) fn ignored_store(annotations: &[Annotation]) -> Option<Diagnostic> {
-    let store = annotations.iter().find(|a| a.is("store"))?;
-    let message = "`@store` has no effect on an aggregation: its buckets are kept in memory and saved with the state \
-                   of the app, not in another system";
-    Some(
-        Diagnostic::warning("F0720", store.span, message)
-            .help("to have them in a database, let a query insert its results into a table with `@store`"),
-    )
-}
-
 /// Rejects annotations that share the work of an aggregation among several servers.
-fn check_not_stored(annotations: &[Annotation]) -> Result<(), Diagnostic> {
+fn check_not_shared(annotations: &[Annotation]) -> Result<(), Diagnostic> {
     let on = |a: &Annotation| a.element("enable").is_none_or(|e| e.value.value.eq_ignore_ascii_case("true"));
     let what = annotations.iter().find_map(|a| {
         let message = if a.is("PartitionById") && on(a) {

@@ -7,6 +7,7 @@ use tidemill_lang::siddhi::ast::PeriodUnit;
 
 use super::bucket::{Bucket, BucketEvents};
 use super::calendar;
+use super::stored_buckets::StoredBuckets;
 use crate::catalog::AggregationPlan;
 
 /// Buckets of one granularity.
@@ -18,6 +19,8 @@ pub(super) struct GranularityBuckets {
     closed: BTreeMap<i64, Bucket>,
     /// Number of rows in `closed`.
     closed_rows: usize,
+    /// What is in a store; `None` if all buckets are in memory.
+    pub(super) stored: Option<StoredBuckets>,
 }
 
 /// Input to merge into a bucket.
@@ -28,9 +31,27 @@ pub(super) enum BucketInput<'a> {
     Bucket(&'a Bucket),
 }
 
+impl BucketInput<'_> {
+    fn merge_into(&self, bucket: &mut Bucket, plan: &AggregationPlan) {
+        match self {
+            Self::Events(events) => bucket.accumulate(&plan.accumulators, events),
+            Self::Bucket(other) => bucket.merge(other),
+        }
+    }
+
+    fn groups(&self) -> &[u32] {
+        match self {
+            Self::Events(events) => events.groups,
+            Self::Bucket(other) => other.groups(),
+        }
+    }
+}
+
 impl GranularityBuckets {
-    pub(super) fn new(unit: PeriodUnit) -> Self {
-        Self { unit, open: None, closed: BTreeMap::new(), closed_rows: 0 }
+    /// Creates a granularity without buckets. `stored`: whether closed ones are in a store too.
+    pub(super) fn new(unit: PeriodUnit, stored: bool) -> Self {
+        let stored = stored.then(StoredBuckets::default);
+        Self { unit, open: None, closed: BTreeMap::new(), closed_rows: 0, stored }
     }
 
     /// Restores a granularity. Errors: the open bucket does not start after all closed ones, or is beyond the
@@ -39,6 +60,7 @@ impl GranularityBuckets {
         unit: PeriodUnit,
         open: Option<(i64, Bucket)>,
         closed: BTreeMap<i64, Bucket>,
+        stored: Option<StoredBuckets>,
     ) -> Result<Self, String> {
         let closed_rows = closed.values().map(Bucket::len).sum();
         let open = match open {
@@ -50,7 +72,7 @@ impl GranularityBuckets {
         {
             return Err("the open bucket is not the latest".into());
         }
-        Ok(Self { unit, open, closed, closed_rows })
+        Ok(Self { unit, open, closed, closed_rows, stored })
     }
 
     /// Returns the time range of the open bucket.
@@ -100,14 +122,72 @@ impl GranularityBuckets {
     }
 
     fn close(&mut self, range: &Range<i64>, bucket: Bucket, plan: &AggregationPlan) {
-        let known = self.closed.entry(range.start).or_insert_with(|| Bucket::new(&plan.accumulators));
-        let before = known.len();
-        if known.len() == 0 {
-            *known = bucket;
-        } else {
-            known.merge(&bucket);
+        if self.closed.contains_key(&range.start) || self.is_offloaded(range.start) {
+            return self.merge_closed(range.start, &BucketInput::Bucket(&bucket), plan);
         }
-        self.closed_rows += known.len() - before;
+        if let Some(stored) = &mut self.stored {
+            stored.changed.entry(range.start).or_default().extend(bucket.groups());
+        }
+        self.closed_rows += bucket.len();
+        self.closed.insert(range.start, bucket);
+    }
+
+    /// Merges `input` into the closed bucket that starts at `start`.
+    fn merge_closed(&mut self, start: i64, input: &BucketInput<'_>, plan: &AggregationPlan) {
+        let new = || Bucket::new(&plan.accumulators);
+        if let Some(stored) = &mut self.stored {
+            if stored.is_offloaded(start) {
+                return input.merge_into(stored.late.entry(start).or_insert_with(new), plan);
+            }
+            stored.changed.entry(start).or_default().extend(input.groups());
+        }
+        let bucket = self.closed.entry(start).or_insert_with(new);
+        let before = bucket.len();
+        input.merge_into(bucket, plan);
+        self.closed_rows += bucket.len() - before;
+    }
+
+    fn is_offloaded(&self, start: i64) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.is_offloaded(start))
+    }
+
+    /// Returns whether the bucket that starts at `start` is closed.
+    fn is_closed(&self, start: i64) -> bool {
+        match &self.open {
+            Some((open, _)) => start < open.start,
+            // closed by the clock
+            None => {
+                self.closed.last_key_value().is_some_and(|(last, _)| *last >= start)
+                    || self.is_offloaded(start)
+            }
+        }
+    }
+
+    /// Keeps changes in memory that no store takes.
+    pub(super) fn keep_changes(&mut self, plan: &AggregationPlan) {
+        let Some(stored) = &mut self.stored else { return };
+        stored.changed.clear();
+        for (start, late) in std::mem::take(&mut stored.late) {
+            let bucket = self.closed.entry(start).or_insert_with(|| Bucket::new(&plan.accumulators));
+            let before = bucket.len();
+            bucket.merge(&late);
+            self.closed_rows += bucket.len() - before;
+        }
+    }
+
+    /// Forgets the oldest closed buckets, but `most`, if the store has all. Returns the number of their rows.
+    pub(super) fn offload(&mut self, most: usize) -> usize {
+        let Some(stored) = self.stored.as_mut().filter(|s| s.late.is_empty() && s.changed.is_empty()) else {
+            return 0;
+        };
+        let before = self.closed_rows;
+        while self.closed.len() > most.max(1)
+            && let Some((_, bucket)) = self.closed.pop_first()
+        {
+            self.closed_rows -= bucket.len();
+            stored.kept_from = self.closed.first_key_value().map(|(start, _)| *start);
+        }
+        before - self.closed_rows
     }
 }
 
@@ -120,22 +200,15 @@ pub(super) fn merge_into(
     input: &BucketInput<'_>,
 ) -> Result<(), String> {
     let Some((level, greater)) = levels.split_first_mut() else { return Ok(()) };
-    let into = |bucket: &mut Bucket| match input {
-        BucketInput::Events(events) => bucket.accumulate(&plan.accumulators, events),
-        BucketInput::Bucket(other) => bucket.merge(other),
-    };
     if let Some((open, bucket)) = &mut level.open
         && open.contains(&time)
     {
-        into(bucket);
+        input.merge_into(bucket, plan);
         return Ok(());
     }
     let range = calendar::bucket_range(level.unit, time)?;
-    if level.open.as_ref().is_some_and(|(open, _)| range.start < open.start) {
-        let bucket = level.closed.entry(range.start).or_insert_with(|| Bucket::new(&plan.accumulators));
-        let before = bucket.len();
-        into(bucket);
-        level.closed_rows += bucket.len() - before;
+    if level.is_closed(range.start) {
+        level.merge_closed(range.start, input, plan);
         return merge_into(plan, greater, time, input);
     }
     if let Some((over, bucket)) = level.open.take() {
@@ -143,7 +216,10 @@ pub(super) fn merge_into(
         level.close(&over, bucket, plan);
     }
     let mut bucket = Bucket::new(&plan.accumulators);
-    into(&mut bucket);
+    input.merge_into(&mut bucket, plan);
+    if let Some(stored) = &mut level.stored {
+        stored.kept_from.get_or_insert(range.start);
+    }
     level.open = Some((range, bucket));
     Ok(())
 }

@@ -88,6 +88,59 @@ impl GroupTable {
     }
 }
 
+/// Groups of a search: those of the aggregation, and those that only stored rows have.
+pub(super) struct FoundGroups<'a> {
+    known: &'a GroupTable,
+    found: GroupTable,
+}
+
+impl<'a> FoundGroups<'a> {
+    pub(super) fn new(known: &'a GroupTable) -> Self {
+        Self { known, found: GroupTable::default() }
+    }
+
+    /// Returns the id of a group, adding it if it is new.
+    pub(super) fn id_or_insert(&mut self, values: &[Value]) -> u32 {
+        let key = key_of(values);
+        let further = |id: u32| id + self.known.len() as u32;
+        self.known.find(&key).unwrap_or_else(|| further(self.found.id_or_insert(&key, || values.into())))
+    }
+
+    /// Returns the id of a group, if there is one.
+    pub(super) fn find(&self, values: &[Value]) -> Option<u32> {
+        let key = key_of(values);
+        let found = || Some(self.found.find(&key)? + self.known.len() as u32);
+        self.known.find(&key).or_else(found)
+    }
+}
+
+/// Values of groups by id.
+pub(super) trait GroupValues {
+    /// Returns a value of a group; null if there is none.
+    fn value(&self, id: u32, column: usize) -> Value;
+}
+
+impl GroupValues for GroupTable {
+    fn value(&self, id: u32, column: usize) -> Value {
+        self.value(id, column)
+    }
+}
+
+impl GroupValues for FoundGroups<'_> {
+    fn value(&self, id: u32, column: usize) -> Value {
+        match id.checked_sub(self.known.len() as u32) {
+            None => self.known.value(id, column),
+            Some(found) => self.found.value(found, column),
+        }
+    }
+}
+
+fn key_of(values: &[Value]) -> Vec<u8> {
+    let mut key = Vec::new();
+    values.iter().for_each(|value| write_value(&mut key, value));
+    key
+}
+
 /// Appends the value at `row` of a column to a key.
 pub(super) fn write_key(key: &mut Vec<u8>, column: &Column, row: usize) {
     match column.data() {

@@ -12,9 +12,12 @@
 //! ```
 //!
 //! A late event updates its closed bucket, and that of each coarser granularity up to one that is still open.
+//!
+//! With a [store](stored_buckets), closed buckets are rows of tables there, and memory keeps only the latest of them.
 
 mod accumulators;
 mod bucket;
+mod bucket_store;
 mod calendar;
 mod compile;
 mod granularity;
@@ -22,6 +25,9 @@ mod groups;
 mod purge;
 mod search;
 mod snapshot;
+mod store_layout;
+mod stored_accumulators;
+mod stored_buckets;
 mod within;
 
 use std::borrow::Cow;
@@ -34,10 +40,12 @@ use crate::eval_error::EvalError;
 use crate::expr::{Frame, NoContext, Node};
 use crate::limits::Limits;
 use bucket::BucketEvents;
+use bucket_store::BucketStore;
 use granularity::{BucketInput, GranularityBuckets};
 use groups::GroupTable;
+use stored_buckets::CurrentRecord;
 
-pub(crate) use compile::{compile_definition, ignored_store};
+pub(crate) use compile::compile_definition;
 pub(crate) use within::{compile_bucket_query, missing_within};
 
 /// State of a running aggregation.
@@ -48,14 +56,38 @@ pub struct Aggregation {
     levels: Vec<GranularityBuckets>,
     next_purge: Option<i64>,
     rows_max: usize,
+    /// Open stores of the granularities; empty if all buckets are in memory.
+    stores: Vec<BucketStore>,
+    /// Number of closed buckets of a granularity that stay in memory beside the store.
+    closed_buckets_max: usize,
+    /// Rows that memory has forgotten since groups were.
+    offloaded_rows: usize,
+    /// The record that is being processed.
+    record: Option<CurrentRecord>,
 }
 
 impl Aggregation {
     /// Creates an aggregation without events.
     pub fn new(plan: Arc<AggregationPlan>) -> Self {
-        let levels = plan.units.iter().map(|unit| GranularityBuckets::new(*unit)).collect();
-        let groups = GroupTable::default();
-        Self { plan, groups, levels, next_purge: None, rows_max: Limits::default().aggregation_rows }
+        let stored = plan.store.is_some();
+        let levels = plan.units.iter().map(|unit| GranularityBuckets::new(*unit, stored)).collect();
+        let limits = Limits::default();
+        Self {
+            plan,
+            groups: GroupTable::default(),
+            levels,
+            next_purge: None,
+            rows_max: limits.aggregation_rows,
+            stores: vec![],
+            closed_buckets_max: limits.aggregation_buckets,
+            offloaded_rows: 0,
+            record: None,
+        }
+    }
+
+    /// Sets the number of closed buckets of a granularity that stay in memory beside a store, at least one.
+    pub fn with_closed_buckets_max(self, closed_buckets_max: usize) -> Self {
+        Self { closed_buckets_max, ..self }
     }
 
     /// Sets the maximum number of rows.
@@ -91,8 +123,11 @@ impl Aggregation {
     /// Skips scheduled purges before `until` that would evict nothing.
     pub fn skip_purges(&mut self, until: i64) {
         let (Some(next), Some(purge)) = (self.next_purge, &self.plan.purge) else { return };
+        let in_store =
+            |level: &GranularityBuckets| level.stored.as_ref().filter(|_| !self.stores.is_empty())?.first();
         let first = |(level, retention): (&GranularityBuckets, &Option<i64>)| {
-            level.first()?.checked_add((*retention)?)
+            let first = level.first().into_iter().chain(in_store(level)).min();
+            first?.checked_add((*retention)?)
         };
         let until = self.levels.iter().zip(&purge.retention_ms).filter_map(first).fold(until, i64::min);
         let left_out = until.saturating_sub(next).max(0) / purge.interval_ms;
@@ -109,6 +144,7 @@ impl Aggregation {
             return Ok(());
         }
         let times = event_times(&plan, &events)?;
+        check_groups(&plan, &events)?;
         let computed = compute_args(&plan, &events)?;
         let args: Vec<&Column> = computed.iter().map(Cow::as_ref).collect();
         let full = self.len() >= self.rows_max;
@@ -167,14 +203,15 @@ impl Aggregation {
         times.iter().zip(groups).all(has)
     }
 
-    /// Runs a due purge: evicts rows older than their retention.
-    pub fn purge(&mut self, now: i64) {
-        let Some(purge) = self.plan.purge.clone() else { return };
+    /// Runs a due purge: evicts rows older than their retention. Returns what went wrong with the store.
+    pub fn purge(&mut self, now: i64) -> Vec<EvalError> {
+        let Some(purge) = self.plan.purge.clone() else { return vec![] };
         self.next_purge = Some(now.saturating_add(purge.interval_ms));
         if self.plan.time_column.is_none() {
             // processing time closes a bucket even without an event
             granularity::close_until(&self.plan, &mut self.levels, now);
         }
+        let mut failures = self.write_changes();
         let mut forgotten = false;
         for (level, retention) in self.levels.iter_mut().zip(&purge.retention_ms) {
             if let Some(retention) = retention {
@@ -185,7 +222,26 @@ impl Aggregation {
             let used = self.used_groups();
             self.groups.retain_used(&used);
         }
+        if self.plan.store.is_some() {
+            failures.extend(self.purge_stores(now));
+        }
+        failures
     }
+}
+
+/// Checks that groups can be stored. Errors: one has a null, which primary keys do not have.
+fn check_groups(plan: &AggregationPlan, events: &Batch) -> Result<(), EvalError> {
+    let Some(store) = &plan.store else { return Ok(()) };
+    for (group, (column, _)) in plan.group_by.iter().enumerate() {
+        if let Some(true) = events.columns[*column].nulls().iter().find(|null| **null) {
+            let name = &store.tables[0].attributes[group + 1].0;
+            return Err(EvalError::argument(format!(
+                "`{name}` is null: it is part of the primary key in the store of aggregation `{}`",
+                plan.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the current events of a batch, dropping expired ones.
@@ -257,5 +313,7 @@ fn compute_args<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Vec<Cow
     plan.args.iter().map(column).collect()
 }
 
+#[cfg(test)]
+mod store_tests;
 #[cfg(test)]
 mod tests;

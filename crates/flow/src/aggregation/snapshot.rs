@@ -7,6 +7,7 @@ use super::accumulators::AccumulatorColumn;
 use super::bucket::Bucket;
 use super::granularity::GranularityBuckets;
 use super::groups::GroupTable;
+use super::stored_buckets::StoredBuckets;
 use crate::catalog::{AccumulatorKind, AccumulatorSpec};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::value::{Key, Value};
@@ -14,10 +15,15 @@ use crate::value::{Key, Value};
 /// Maximum number of groups or buckets in a snapshot; group ids have 32 bits.
 const ROWS_MAX: usize = u32::MAX as usize;
 
+/// Added to the first number of a state that says what a store has.
+const STORED: u64 = 2;
+
 impl Aggregation {
-    /// Writes the time of the next purge, the groups and the buckets.
+    /// Writes the time of the next purge, the groups and the buckets; of buckets in a store, those in memory and what
+    /// the store has.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
-        out.flag(self.next_purge.is_some())?;
+        let stored = if self.plan.store.is_some() { STORED } else { 0 };
+        out.number(stored + u64::from(self.next_purge.is_some()))?;
         self.next_purge.map_or(Ok(()), |at| out.signed(at))?;
         let used = self.used_groups();
         out.number(used.len() as u64)?;
@@ -38,6 +44,7 @@ impl Aggregation {
                 out.signed(*start)?;
                 bucket.save(out)?;
             }
+            level.stored.as_ref().map_or(Ok(()), |stored| stored.save(out))?;
         }
         Ok(())
     }
@@ -46,9 +53,11 @@ impl Aggregation {
     ///
     /// Errors: the data was not written by an aggregation of this plan; the state is then unchanged.
     pub fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
-        let next_purge = match from.flag()? {
-            true => Some(from.signed()?),
-            false => None,
+        let head = from.number_up_to(STORED as usize + 1)? as u64;
+        let has_stored = head >= STORED;
+        let next_purge = match head % STORED {
+            0 => None,
+            _ => Some(from.signed()?),
         };
         let mut groups = Vec::new();
         for _ in 0..from.number_up_to(ROWS_MAX)? {
@@ -70,7 +79,14 @@ impl Aggregation {
             for _ in 0..from.number_up_to(ROWS_MAX)? {
                 closed.extend([bucket(from)?]);
             }
-            let restored = GranularityBuckets::restored(level.unit, open, closed);
+            let read = match has_stored {
+                true => Some(StoredBuckets::restored(&bucket, from)?),
+                false => None,
+            };
+            // a state from before there was a store: all closed buckets are to be written
+            let of_memory = || StoredBuckets::of_memory(open.as_ref().map(|(start, _)| *start), &closed);
+            let stored = self.plan.store.as_ref().map(|_| read.unwrap_or_else(of_memory));
+            let restored = GranularityBuckets::restored(level.unit, open, closed, stored);
             levels.push(restored.map_err(|what| from.damaged(what))?);
         }
         (self.groups, self.levels) = (GroupTable::restored(groups), levels);
@@ -90,6 +106,56 @@ impl Aggregation {
             bucket.groups().iter().for_each(|group| used[*group as usize] = true);
         }
         used
+    }
+}
+
+impl StoredBuckets {
+    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        for time in [self.kept_from, self.last_written, self.purged_before] {
+            out.flag(time.is_some())?;
+            time.map_or(Ok(()), |time| out.signed(time))?;
+        }
+        out.number(self.changed.len() as u64)?;
+        for (start, groups) in &self.changed {
+            out.signed(*start)?;
+            out.numbers(groups.iter().map(|group| u64::from(*group)))?;
+        }
+        out.number(self.late.len() as u64)?;
+        for (start, bucket) in &self.late {
+            out.signed(*start)?;
+            bucket.save(out)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`Self::save`] wrote; `bucket` reads a bucket with its start.
+    fn restored<'r>(
+        bucket: &dyn Fn(&mut Reader<'r>) -> Result<(i64, Bucket), Error>,
+        from: &mut Reader<'r>,
+    ) -> Result<Self, Error> {
+        let time = |from: &mut Reader<'r>| match from.flag()? {
+            true => from.signed().map(Some),
+            false => Ok(None),
+        };
+        let (kept_from, last_written, purged_before) = (time(from)?, time(from)?, time(from)?);
+        let mut stored = Self { kept_from, last_written, purged_before, ..Self::default() };
+        for _ in 0..from.number_up_to(ROWS_MAX)? {
+            let start = from.signed()?;
+            let groups = from.numbers()?.into_iter().filter_map(|group| u32::try_from(group).ok());
+            stored.changed.insert(start, groups.collect());
+        }
+        for _ in 0..from.number_up_to(ROWS_MAX)? {
+            stored.late.extend([bucket(from)?]);
+        }
+        Ok(stored)
+    }
+
+    /// Returns that a store has none of the buckets in memory.
+    fn of_memory(open: Option<i64>, closed: &BTreeMap<i64, Bucket>) -> Self {
+        let kept_from = closed.keys().next().copied().or(open);
+        let changed =
+            closed.iter().map(|(start, bucket)| (*start, bucket.groups().iter().copied().collect()));
+        Self { kept_from, changed: changed.collect(), ..Self::default() }
     }
 }
 

@@ -13,10 +13,10 @@ use crate::snapshot::{Error, Reader, Writer};
 use crate::value::Value;
 use crate::{Registry, replay};
 
-const UNITS: [&str; 6] = ["sec", "min", "hour", "day", "month", "year"];
+pub(super) const UNITS: [&str; 6] = ["sec", "min", "hour", "day", "month", "year"];
 
 /// 2024-02-28 23:00:00, shortly before a leap day and the end of a month.
-const START: i64 = 1_709_161_200_000;
+pub(super) const START: i64 = 1_709_161_200_000;
 
 fn plan(definition: &str) -> Arc<AggregationPlan> {
     let text = format!(
@@ -31,9 +31,9 @@ const ALL: &str = "define aggregation A from S select k, n as last, sum(n) as wh
                    count() as events, min(n) as least, max(v) as greatest, distinctCount(n) as different \
                    group by k aggregate by ts every sec ... year";
 
-type Event = (Option<String>, Option<i32>, Option<f64>, i64);
+pub(super) type Event = (Option<String>, Option<i32>, Option<f64>, i64);
 
-fn batch(events: &[Event]) -> Batch {
+pub(super) fn batch(events: &[Event]) -> Batch {
     use tidemill_types::FieldType::{Double, Int, Long, String};
     let mut batch = Batch::new([String, Int, Double, Long]);
     for (k, n, v, ts) in events {
@@ -56,18 +56,18 @@ fn written(write: &dyn Fn(&mut Writer<'_>) -> Result<(), Error>) -> Vec<u8> {
     bytes
 }
 
-fn saved(aggregation: &Aggregation) -> Vec<u8> {
+pub(super) fn saved(aggregation: &Aggregation) -> Vec<u8> {
     written(&|out| aggregation.save(out))
 }
 
-fn restore(aggregation: &mut Aggregation, mut state: &[u8]) -> Result<(), Error> {
+pub(super) fn restore(aggregation: &mut Aggregation, mut state: &[u8]) -> Result<(), Error> {
     let mut from = Reader::new(&mut state)?;
     from.section("aggregation A")?;
     aggregation.restore(&mut from)
 }
 
 /// Returns the rows that an on-demand query finds, as strings.
-fn rows(aggregation: &Aggregation, query: &str) -> Vec<String> {
+pub(super) fn rows(aggregation: &Aggregation, query: &str) -> Vec<String> {
     let file = SourceFile::new(FileId(0), "query", query);
     let Ok(OnDemandQuery::Find(find)) = tidemill_lang::siddhi::parse_on_demand(&file) else {
         panic!("{query}")
@@ -87,14 +87,14 @@ fn rows(aggregation: &Aggregation, query: &str) -> Vec<String> {
     rows
 }
 
-fn per(aggregation: &Aggregation, unit: &str) -> Vec<String> {
+pub(super) fn per(aggregation: &Aggregation, unit: &str) -> Vec<String> {
     let mut rows = rows(aggregation, &format!("from A within 0L, 99999999999999L per '{unit}'"));
     rows.sort();
     rows
 }
 
 /// Computes the rows that [`per`] must return, from all events.
-fn reckoned(events: &[Event], unit: tidemill_lang::siddhi::ast::PeriodUnit) -> Vec<String> {
+pub(super) fn reckoned(events: &[Event], unit: tidemill_lang::siddhi::ast::PeriodUnit) -> Vec<String> {
     let mut rows: BTreeMap<(i64, Option<String>), Vec<&Event>> = BTreeMap::new();
     for event in events {
         let start = calendar::bucket_range(unit, event.3).expect("a time").start;
@@ -124,7 +124,7 @@ fn reckoned(events: &[Event], unit: tidemill_lang::siddhi::ast::PeriodUnit) -> V
     rows
 }
 
-fn event() -> impl Strategy<Value = Event> {
+pub(super) fn event() -> impl Strategy<Value = Event> {
     let key =
         prop::option::weighted(0.9, prop::sample::select(vec!["a", "b", "null", ""]).prop_map(str::to_owned));
     // sums of whole numbers are exact in any order of addition

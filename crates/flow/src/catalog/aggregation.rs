@@ -4,7 +4,7 @@ use tidemill_lang::Span;
 use tidemill_lang::siddhi::ast::PeriodUnit;
 use tidemill_types::FieldType;
 
-use super::Attributes;
+use super::{Attributes, Table};
 use crate::expr::Expr;
 use crate::processor::Handler;
 
@@ -40,6 +40,47 @@ pub struct AggregationPlan {
     pub items: Vec<(String, Expr)>,
     /// Retention of rows; `None` to keep them forever.
     pub purge: Option<RetentionPolicy>,
+    /// Store of closed buckets; `None` if all buckets are in memory.
+    pub store: Option<AggregationStore>,
+}
+
+/// Store of the closed buckets of an aggregation: a table for each granularity, all with the same columns.
+#[derive(Debug, Clone)]
+pub struct AggregationStore {
+    /// Tables, as [`AggregationPlan::units`].
+    pub tables: Vec<Table>,
+    /// What the columns of each table hold. The bucket's start is the first column, the group follows.
+    pub columns: Vec<StoredColumn>,
+    /// Columns of each accumulator; equal accumulators share theirs.
+    pub accumulators: Vec<AccumulatorColumns>,
+    /// Column with the time of the latest event, which accumulators of the latest value need.
+    pub last_event_time: Option<usize>,
+}
+
+/// Columns that hold the state of an accumulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccumulatorColumns {
+    /// Column of the sum, number, extreme, set or latest value.
+    pub value: usize,
+    /// Column with the number of values of a sum.
+    pub count: Option<usize>,
+}
+
+/// What a column of a stored row holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoredColumn {
+    /// Start of the bucket, milliseconds.
+    BucketStart,
+    /// Value of the group with this index.
+    Group(usize),
+    /// Selected column with this index.
+    Item(usize),
+    /// State of the accumulator with this index.
+    Accumulator(usize),
+    /// Number of values in the sum of the accumulator with this index.
+    ValueCount(usize),
+    /// Time of the latest event, milliseconds, which is that of the accumulator with this index.
+    LastEventTime(usize),
 }
 
 /// Accumulator of one argument.

@@ -135,7 +135,6 @@ impl Planner<'_> {
             // before all others, see `define_functions`
             Definition::Function(_) => Ok(()),
             Definition::Aggregation(d) => {
-                self.plan.warnings.extend(aggregation::ignored_store(&d.annotations));
                 let plan = aggregation::compile_definition(d, &self.plan.catalog, self.registry)?;
                 self.plan.catalog.define_aggregation(plan)
             }

@@ -39,10 +39,8 @@ pub(crate) fn resolve<'a>(
         let annotations = match definition {
             Definition::Stream(d) => &mut d.annotations,
             Definition::Table(d) => &mut d.annotations,
-            Definition::Window(_)
-            | Definition::Trigger(_)
-            | Definition::Function(_)
-            | Definition::Aggregation(_) => continue,
+            Definition::Aggregation(d) => &mut d.annotations,
+            Definition::Window(_) | Definition::Trigger(_) | Definition::Function(_) => continue,
         };
         for annotation in annotations.iter_mut().filter(|a| is_connection(a)) {
             let result = fill_ref(annotation, settings).and_then(|()| fill_datasource(annotation, settings));

@@ -22,7 +22,7 @@ impl AppRuntime {
                 continue;
             }
             let done = apply_handlers(&plan.handlers, events, &self.stores);
-            if let Err(failure) = done.and_then(|events| self.stores.aggregations[i].push(&events)) {
+            if let Err(failure) = done.and_then(|events| self.push_events(i, &events, sink)) {
                 sink.failure(&plan.name, &failure);
                 return Some(failure);
             }
@@ -45,7 +45,7 @@ impl AppRuntime {
                 continue;
             }
             let at_once = apply_handlers(&plan.handlers, &rest, &self.stores)
-                .and_then(|events| self.stores.aggregations[i].push(&events));
+                .and_then(|events| self.push_events(i, &events, sink));
             if at_once.is_ok() {
                 continue;
             }
@@ -54,7 +54,7 @@ impl AppRuntime {
             for (chunk, (rows, clock)) in rest.chunks().enumerate() {
                 let one = rest.chunk(rows, clock);
                 let done = apply_handlers(&plan.handlers, &one, &self.stores)
-                    .and_then(|events| self.stores.aggregations[i].push(&events));
+                    .and_then(|events| self.push_events(i, &events, sink));
                 if let Err(failure) = done {
                     sink.failure(&plan.name, &failure);
                     failed.push((chunk as u32, failure));
@@ -65,10 +65,30 @@ impl AppRuntime {
         rest
     }
 
+    /// Adds events to an aggregation and writes what that changes in its store. What goes wrong there is reported; the
+    /// events are in the aggregation.
+    fn push_events(
+        &mut self,
+        aggregation: usize,
+        events: &Batch,
+        sink: &mut dyn OutputHandler,
+    ) -> Result<(), EvalError> {
+        let aggregation = &mut self.stores.aggregations[aggregation];
+        aggregation.push(events)?;
+        for failure in aggregation.write_changes() {
+            sink.failure(&aggregation.plan().name, &failure);
+        }
+        Ok(())
+    }
+
     /// Purges the aggregations whose purge is scheduled for `at`.
-    pub(super) fn purge_aggregations(&mut self, at: i64) {
+    pub(super) fn purge_aggregations(&mut self, at: i64, sink: &mut dyn OutputHandler) {
         let due = self.stores.aggregations.iter_mut().filter(|a| a.next_purge() == Some(at));
-        due.for_each(|a| a.purge(at));
+        for aggregation in due {
+            for failure in aggregation.purge(at) {
+                sink.failure(&aggregation.plan().name, &failure);
+            }
+        }
     }
 
     /// Skips purges up to `to` that would purge nothing and at which no timer is due.

@@ -110,6 +110,9 @@ impl AppRuntime {
                 fresh.take_store(old);
             }
         }
+        for (fresh, old) in fresh.stores.aggregations.iter_mut().zip(&mut self.stores.aggregations) {
+            fresh.take_stores(old);
+        }
         fresh.stores.statements = std::mem::take(&mut self.stores.statements);
         *self = fresh;
         Ok(())

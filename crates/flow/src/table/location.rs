@@ -15,24 +15,40 @@ use crate::registry::{Connectors, Registry};
 /// Rows of a cache without `size`.
 const CACHE_ROWS: usize = 10;
 
-/// Compiles `@store` of a table. Returns `None` if connections to the outside are left out: the table is in memory.
+/// What has its rows in a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoredElement {
+    /// A table.
+    Table,
+    /// An aggregation, with a table for each granularity.
+    Aggregation,
+}
+
+/// Compiles `@store` of a table. Returns `None` if connections to the outside are left out: the rows are in memory.
 ///
 /// Errors: an unknown type, wrong options.
-pub(super) fn compile(
+pub(crate) fn compile(
     annotation: &Annotation,
     table: &catalog::Table,
+    of: StoredElement,
     registry: &Registry,
 ) -> Result<Option<TableLocation>, Diagnostic> {
     let is_own = is_own(annotation, registry);
     let catalog = match registry.connectors() {
         _ if is_own => registry.own_stores(),
-        Connectors::Refused => return Err(store_unsupported(annotation)),
+        Connectors::Refused => return Err(store_unsupported(annotation, of)),
         Connectors::Ignored(_) => return Ok(None),
         Connectors::Catalog(catalog) => catalog,
     };
     if registry.is_replayable_only() {
-        let message =
-            "an app that corrects its output cannot have tables with a store: it runs several times";
+        let message = match of {
+            StoredElement::Table => {
+                "an app that corrects its output cannot have tables with a store: it runs several times"
+            }
+            StoredElement::Aggregation => {
+                "an app that corrects its output cannot have aggregations with a store: it runs several times"
+            }
+        };
         return Err(Diagnostic::error("F0817", annotation.span, message)
             .help("remove `@store`, or `policy='correct'` of `@late`"));
     }
@@ -55,6 +71,10 @@ pub(super) fn compile(
         if !nested.is("cache") {
             let message = format!("`@{}` is not expected in `@store`", nested.name.name);
             return Err(Diagnostic::error("F0801", nested.span, message).expected(["@cache(size='…')"]));
+        }
+        if of == StoredElement::Aggregation {
+            let message = "an aggregation has no cache of its store: its latest buckets are in memory anyway";
+            return Err(Diagnostic::error("F0801", nested.span, message).help("remove `@cache`"));
         }
         if is_own {
             let message = format!("the store `{}` has no cache: its rows are in this program", config.kind);
@@ -93,6 +113,7 @@ pub fn context(table: &catalog::Table, app: &str, monitor: Arc<StoreMonitor>) ->
         schema: Arc::new(schema),
         primary_key: table.primary_key.clone(),
         indexes: table.indexes.clone(),
+        long_texts: table.long_texts.clone(),
         monitor,
     }
 }

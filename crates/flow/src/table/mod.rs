@@ -32,6 +32,7 @@ use key::{CellRef, PrimaryKey};
 use rows::{RowIndex, TableRows};
 
 pub use external::ExternalTable;
+pub(crate) use location::{StoredElement, compile as compile_location};
 pub use location::{context as store_context, create as create_store};
 pub(crate) use plan::{compile_action, compile_definition};
 pub(crate) use search::equal_to;

@@ -4,7 +4,8 @@ use tidemill_lang::siddhi::ast::{self, Annotation, AttributeRef, OutputAction, T
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
-use super::{EVENT, ROW, TableAction, index, location};
+use super::location::{self, StoredElement};
+use super::{EVENT, ROW, TableAction, index};
 use crate::catalog::{self, Attributes, list_attributes};
 use crate::compiler::{ColumnRef, Compiler, Scope};
 use crate::expr::{Expr, PushedSearch, TableSearch};
@@ -54,23 +55,31 @@ pub(crate) fn compile_definition(
         }
     }
     let name = catalog::full_name(&d.id);
-    let mut table = catalog::Table { name, attributes, primary_key, indexes, store: None, span: d.id.span };
+    let span = d.id.span;
+    let mut table =
+        catalog::Table { name, attributes, primary_key, indexes, long_texts: vec![], store: None, span };
     if let Some(annotation) = store {
-        table.store = location::compile(annotation, &table, registry)?;
+        table.store = location::compile(annotation, &table, StoredElement::Table, registry)?;
     }
     Ok(table)
 }
 
 /// Builds the error for `@store` where there are no other systems.
-pub(super) fn store_unsupported(annotation: &Annotation) -> Diagnostic {
+pub(super) fn store_unsupported(annotation: &Annotation, of: StoredElement) -> Diagnostic {
     let ty = annotation.element("type").map(|e| e.value.value.as_str());
+    let (many, one, help) = match of {
+        StoredElement::Table => {
+            ("tables", "a table", "remove `@store`; `@primaryKey` and `@index` make searches fast")
+        }
+        StoredElement::Aggregation => ("aggregations", "an aggregation", "remove `@store`"),
+    };
     let message = match ty {
-        Some(ty) => format!("the store `{ty}` is not supported: tables are kept in memory"),
-        None => "`@store` is not supported: tables are kept in memory".to_owned(),
+        Some(ty) => format!("the store `{ty}` is not supported: {many} are kept in memory"),
+        None => format!("`@store` is not supported: {many} are kept in memory"),
     };
     Diagnostic::error("F0801", annotation.span, message)
-        .note("the rows of a table are saved with the state of the app")
-        .help("remove `@store`; `@primaryKey` and `@index` make searches fast")
+        .note(format!("the rows of {one} are saved with the state of the app"))
+        .help(help)
 }
 
 /// Appends the columns that an annotation names to `to`.

@@ -6,7 +6,15 @@ use tidemill_lang::{FileId, Span};
 fn table(primary_key: Vec<usize>, indexes: Vec<usize>) -> MemoryTable {
     let attributes = vec![("k".to_owned(), FieldType::Long), ("v".to_owned(), FieldType::Double)];
     let span = Span::new(FileId(0), 0, 0);
-    MemoryTable::new(catalog::Table { name: "T".into(), attributes, primary_key, indexes, store: None, span })
+    MemoryTable::new(catalog::Table {
+        name: "T".into(),
+        attributes,
+        primary_key,
+        indexes,
+        long_texts: vec![],
+        store: None,
+        span,
+    })
 }
 
 fn row(k: i64, v: f64) -> Vec<Value> {
@@ -94,6 +102,7 @@ fn texts_are_replaced_where_they_lie() {
         attributes,
         primary_key: vec![0],
         indexes: vec![],
+        long_texts: vec![],
         store: None,
         span,
     };

@@ -17,7 +17,12 @@ use tidemill_types::{Error, Offset, PartitionId, Result, row_value};
 /// Store that writes down its calls. Searches find the row `(key, 10)` for the first parameter `key`, unless that is
 /// `none`; inserts of the key `bad` are refused; `down` interrupts.
 #[derive(Clone, Default)]
-struct Diary(Arc<Mutex<Vec<String>>>);
+struct Diary {
+    calls: Arc<Mutex<Vec<String>>>,
+    /// Begins each call of a table other than `T`.
+    table: String,
+    columns: Vec<(String, FieldType)>,
+}
 
 struct DiaryType(Diary);
 
@@ -31,21 +36,34 @@ impl StoreType for DiaryType {
     }
 
     fn options(&self) -> &'static [OptionSpec] {
-        const OPTIONS: &[OptionSpec] = &[OptionSpec::text("url", "Where it is.").required()];
+        const OPTIONS: &[OptionSpec] = &[
+            OptionSpec::text("url", "Where it is.").required(),
+            OptionSpec::text("table", "Name of the table there."),
+        ];
         OPTIONS
     }
 
-    fn create(&self, _: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError> {
-        let keys = (context.table.as_str(), &context.primary_key, &context.indexes);
-        assert_eq!(keys, ("T", &vec![0], &vec![1]));
-        Ok(Box::new(self.0.clone()))
+    fn table_option(&self) -> Option<&'static str> {
+        Some("table")
+    }
+
+    fn create(&self, options: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError> {
+        if context.table == "T" {
+            assert_eq!((&context.primary_key, &context.indexes), (&vec![0], &vec![1]));
+        }
+        let table = match options.get("table").unwrap_or(&context.table) {
+            "T" => String::new(),
+            other => format!("{other} "),
+        };
+        let columns = context.schema.fields.iter().map(|field| (field.name.clone(), field.ty));
+        Ok(Box::new(Diary { calls: self.0.calls.clone(), table, columns: columns.collect() }))
     }
 }
 
 impl Diary {
     fn note(&self, call: String, at: Option<WritePosition>) {
         let at = at.map_or(String::new(), |at| format!(" at {}/{}/{}", at.partition.0, at.offset.0, at.call));
-        self.0.lock().push(format!("{call}{at}"));
+        self.calls.lock().push(format!("{}{call}{at}", self.table));
     }
 }
 
@@ -90,6 +108,10 @@ impl TableStore for Diary {
     ) -> Result<RecordBatch> {
         let condition = condition.map_or("all".to_owned(), expr);
         self.note(format!("find {condition} {}", rows(parameters)), None);
+        if self.columns.len() > 2 {
+            let columns = self.columns.iter().map(|(_, ty)| Column::new(*ty)).collect();
+            return flow_arrow::record_batch(columns, &self.columns);
+        }
         let (mut k, mut v) = (Column::new(FieldType::String), Column::new(FieldType::Long));
         if key(parameters, 0) != "none" {
             k.push(Value::text(&key(parameters, 0)));
@@ -192,7 +214,7 @@ fn run(text: &str, keys: &[&str]) -> (Vec<String>, Vec<String>) {
     }
     let stream = plan.catalog.find("In").unwrap();
     runtime.send(stream, vec![k, v], vec![1000; keys.len()], &mut seen).unwrap();
-    let calls = diary.0.lock().clone();
+    let calls = diary.calls.lock().clone();
     (calls, seen.0)
 }
 
@@ -279,6 +301,34 @@ fn what_a_store_cannot_do_is_refused() {
     ] {
         assert_eq!(error(app(queries)), message);
     }
+    let aggregation = |annotations: &str, definitions: &str| {
+        error(format!(
+            "{annotations} define stream In (k string, v long); {definitions}
+             define aggregation A from In select k, sum(v) as total group by k aggregate every sec, min;
+             from In select k insert into Out;"
+        ))
+    };
+    for (app, definitions, message) in [
+        ("", "@store(url='x')", "error[F0801]: a store needs a `type`"),
+        ("", "@store(type='diary')", "error[F0615]: the store `diary` needs the option `url`"),
+        (
+            "",
+            "@store(type='diary', url='x', @cache(size='5'))",
+            "error[F0801]: an aggregation has no cache of its store: its latest buckets are in memory anyway",
+        ),
+        (
+            "",
+            "define table A_MINUTES (k string); @store(type='diary', url='x')",
+            "error[F0205]: the name `A_MINUTES` is already taken by a table",
+        ),
+        (
+            "@app:playback @late(policy='correct', allowed='1 min')",
+            "@store(type='diary', url='x')",
+            "error[F0817]: an app that corrects its output cannot have aggregations with a store: it runs several times",
+        ),
+    ] {
+        assert_eq!(aggregation(app, definitions), message);
+    }
     for (store, message) in [
         ("@store(url='x')", "error[F0801]: a store needs a `type`"),
         ("@store(ref='x')", "error[F0607]: app.toml has no settings `x`"),
@@ -298,4 +348,46 @@ fn what_a_store_cannot_do_is_refused() {
     ] {
         assert_eq!(error(app_with(store, "from In insert into T;")), message);
     }
+}
+
+/// A bucket is written when it is closed, and a late event writes its row again; one write of a record has one number.
+#[test]
+fn aggregations_write_closed_buckets() {
+    let text = "define stream In (k string, v long);
+                @store(type='diary', url='x', table='sums') @purge(enable='false')
+                define aggregation A from In select k, count() as n group by k aggregate by v every sec, min;
+                from In[k == 'a'] as e join A as a on a.k == e.k within 0L, 1000L per 'sec'
+                select a.k as k, a.n as n insert into Out;";
+    let diary = Diary::default();
+    let plan = Arc::new(replay::compile("a.siddhi", text, &registry(&diary), &|_| None).unwrap());
+    let mut runtime = AppRuntime::new(plan.clone());
+    runtime.open_stores("a.siddhi", &Arc::new(StoreMonitor::default())).unwrap();
+    let mut seen = Seen::default();
+    runtime.start(0, &mut seen);
+    let records =
+        [vec![("b", 5000), ("c", 5500)], vec![("b", 9000), ("b", 65_000)], vec![("b", 5100), ("a", 100)]];
+    for (offset, events) in records.into_iter().enumerate() {
+        runtime.set_record(PartitionId(0), Offset(offset as u64));
+        for (key, time) in events {
+            let (mut k, mut v) = (Column::new(FieldType::String), Column::new(FieldType::Long));
+            k.push(Value::text(key));
+            v.push(Value::Long(time));
+            runtime.send(plan.catalog.find("In").unwrap(), vec![k, v], vec![1000], &mut seen).unwrap();
+        }
+    }
+    let upsert = "update ((c0 Eq $0) and (c1 Eq $1)) set c2=$2 c3=$3";
+    let row = |row: &str| format!("{row} or insert {row}");
+    let (found, written) = ("find (((c0 Ge $0) and (c0 Lt $1)) and (c1 Eq $2))", diary.calls.lock().clone());
+    assert_eq!(
+        written,
+        [
+            format!("sums_SECONDS {upsert} {} at 0/1/0", row("(5000 b 1 1) (5000 c 1 1)")),
+            format!("sums_SECONDS {upsert} {} at 0/1/1", row("(9000 b 1 1)")),
+            format!("sums_SECONDS {upsert} {} at 0/2/0", row("(5000 b 2 2)")),
+            format!("sums_SECONDS {found} (0 1 a)"),
+            format!("sums_SECONDS {upsert} {} at 0/2/1", row("(0 a 1 1)")),
+            format!("sums_SECONDS {found} (0 1000 a)"),
+        ]
+    );
+    assert_eq!(seen.0, [""; 0]);
 }

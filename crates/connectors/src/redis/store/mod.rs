@@ -43,6 +43,10 @@ impl StoreType for RedisStoreType {
         STORE_OPTIONS
     }
 
+    fn table_option(&self) -> Option<&'static str> {
+        Some("table.name")
+    }
+
     fn create(&self, options: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError> {
         if let Some(field) = context.schema.fields.iter().find(|field| field.ty == FieldType::Object) {
             let message =

@@ -25,6 +25,7 @@ fn open(db: &TestDatabase, name: &str, monitor: &Arc<StoreMonitor>) -> Box<dyn T
         schema: schema(),
         primary_key: vec![0],
         indexes: vec![1],
+        long_texts: vec![],
         monitor: monitor.clone(),
     };
     let config = StoreConfig { kind: "rdbms".into(), options };
