@@ -145,13 +145,12 @@ impl AppRuntime {
             let store = store.map_err(|e| Error::invalid(e.to_string()))?;
             store.into_iter().for_each(|store| table.open(store));
         }
-        for aggregation in &mut self.stores.aggregations {
-            aggregation
-                .open_stores(&mut |table| match table.is_elsewhere() {
-                    true => create_store(table, app, catalog, monitor),
-                    false => Ok(None),
-                })
-                .map_err(|e| Error::invalid(e.to_string()))?;
+        for aggregation in self.stores.aggregations.iter_mut().filter(|a| a.is_elsewhere()) {
+            aggregation.open_stores(&mut |table| {
+                let store = create_store(table, app, catalog, monitor);
+                let store = store.map_err(|e| Error::invalid(e.to_string()))?;
+                store.ok_or_else(|| Error::internal(format!("`{}` has no store", table.name)))
+            })?;
         }
         Ok(())
     }
@@ -166,11 +165,8 @@ impl AppRuntime {
                 table.open(store);
             }
         }
-        for aggregation in &mut self.stores.aggregations {
-            aggregation.open_stores(&mut |table| match table.is_elsewhere() {
-                true => Ok(None),
-                false => open(table).map(Some),
-            })?;
+        for aggregation in self.stores.aggregations.iter_mut().filter(|a| !a.is_elsewhere()) {
+            aggregation.open_stores(open)?;
         }
         Ok(())
     }

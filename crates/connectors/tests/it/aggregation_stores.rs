@@ -208,7 +208,7 @@ fn old_rows_are_purged() {
     let catalog = Arc::new(tidemill_connectors::catalog());
     let app = App::from_texts("trades", None, &[("trades.siddhi", &text)])
         .with_connectors(Connectors::Catalog(catalog));
-    let engine = Engine::builder(&dir.path().join("data")).app(app).clock(clock.clone()).open().unwrap();
+    let engine = Engine::builder(dir.path().join("data")).app(app).clock(clock.clone()).open().unwrap();
     for second in 0..60 {
         send(&engine, "A", [(second, 1, "ann")]);
     }

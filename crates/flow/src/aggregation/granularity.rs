@@ -218,7 +218,8 @@ pub(super) fn merge_into(
     let mut bucket = Bucket::new(&plan.accumulators);
     input.merge_into(&mut bucket, plan);
     if let Some(stored) = &mut level.stored {
-        stored.kept_from.get_or_insert(range.start);
+        // an earlier run may have stored this one, too
+        stored.kept_from.get_or_insert(range.end);
     }
     level.open = Some((range, bucket));
     Ok(())

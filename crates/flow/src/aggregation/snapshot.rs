@@ -18,6 +18,9 @@ const ROWS_MAX: usize = u32::MAX as usize;
 /// Added to the first number of a state that says what a store has.
 const STORED: u64 = 2;
 
+/// Reads a bucket with its start.
+type BucketReader<'b, 'r> = dyn Fn(&mut Reader<'r>) -> Result<(i64, Bucket), Error> + 'b;
+
 impl Aggregation {
     /// Writes the time of the next purge, the groups and the buckets; of buckets in a store, those in memory and what
     /// the store has.
@@ -128,11 +131,8 @@ impl StoredBuckets {
         Ok(())
     }
 
-    /// Reads what [`Self::save`] wrote; `bucket` reads a bucket with its start.
-    fn restored<'r>(
-        bucket: &dyn Fn(&mut Reader<'r>) -> Result<(i64, Bucket), Error>,
-        from: &mut Reader<'r>,
-    ) -> Result<Self, Error> {
+    /// Reads what [`Self::save`] wrote.
+    fn restored<'r>(bucket: &BucketReader<'_, 'r>, from: &mut Reader<'r>) -> Result<Self, Error> {
         let time = |from: &mut Reader<'r>| match from.flag()? {
             true => from.signed().map(Some),
             false => Ok(None),

@@ -186,9 +186,11 @@ impl Database {
     fn open(&self, plan: &Arc<AggregationPlan>, kept: usize) -> Aggregation {
         let catalog = self.registry().connectors().catalog().expect("a catalog").clone();
         let mut aggregation = Aggregation::new(plan.clone()).with_closed_buckets_max(kept);
-        aggregation
-            .open_stores(&mut |table| crate::table::create_store(table, "app", &catalog, &Arc::default()))
-            .expect("a store");
+        let opened = aggregation.open_stores(&mut |table| {
+            let store = crate::table::create_store(table, "app", &catalog, &Arc::default());
+            Ok(store.expect("options").expect("a store"))
+        });
+        opened.expect("a store");
         aggregation
     }
 }
@@ -324,6 +326,10 @@ fn rows_of_an_earlier_run_are_found() {
     let second =
         |seconds: i64, total: i64, mean: &str| format!("{} a {total} {mean}", START + seconds * 1000);
     assert_eq!(per(&later, "sec"), [second(0, 1, "1.0"), second(1, 18, "9.0"), second(100, 8, "8.0")]);
+    // nor are rows lost where the first event of the new run is in a bucket that the earlier one has closed
+    let mut third = database.open(&plan, 1);
+    push(&mut third, 20, &[at("a", 32, 1), at("b", 1, 200)]);
+    assert_eq!(per(&third, "sec")[..2], [second(0, 1, "1.0"), second(1, 50, "16.666666666666668")]);
     let one = format!("from A on k == 'a' within {}L, {}L per 'sec'", START + 1000, START + 2000);
     assert_eq!(rows(&later, &one).len(), 1);
 }

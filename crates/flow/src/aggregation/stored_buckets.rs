@@ -13,14 +13,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidemill_connect::{TableStore, WritePosition};
-use tidemill_types::{FieldType, Offset, PartitionId};
+use tidemill_connect::WritePosition;
+use tidemill_types::{Error, FieldType, Offset, PartitionId};
 
 use super::bucket::Bucket;
 use super::bucket_store::BucketStore;
 use super::groups::write_value;
 use super::{Aggregation, calendar};
-use crate::catalog::{AggregationPlan, AggregationStore, StoredColumn, Table};
+use crate::catalog::{AggregationPlan, AggregationStore, StoreOpener, StoredColumn, Table};
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{Frame, NoContext};
@@ -29,8 +29,8 @@ use crate::value::Value;
 /// What of a granularity is in its store.
 #[derive(Default)]
 pub(super) struct StoredBuckets {
-    /// Start of the first bucket that may be in memory; closed buckets before it are only in the store. `None` before the
-    /// first event: what an earlier run has stored can be read.
+    /// Closed buckets that start before it are only in the store, which an earlier run may have filled up to the bucket of
+    /// the first event; later ones are in memory. `None` before the first event.
     pub(super) kept_from: Option<i64>,
     /// Greatest start of a row that was written; `None` if there was none.
     pub(super) last_written: Option<i64>,
@@ -73,20 +73,18 @@ impl StoredBuckets {
 }
 
 impl Aggregation {
+    /// Returns whether the closed buckets are in another system.
+    pub fn is_elsewhere(&self) -> bool {
+        self.plan.store.as_ref().is_some_and(|store| store.tables.iter().all(Table::is_elsewhere))
+    }
+
     /// Opens the store of each granularity. Without it all buckets stay in memory.
     ///
     /// Errors: those of `open`.
-    pub fn open_stores<E>(
-        &mut self,
-        open: &mut dyn FnMut(&Table) -> Result<Option<Box<dyn TableStore>>, E>,
-    ) -> Result<(), E> {
-        let Some(store) = &self.plan.store else { return Ok(()) };
-        let mut stores = Vec::with_capacity(store.tables.len());
-        for table in &store.tables {
-            stores.extend(open(table)?.map(BucketStore::new));
-        }
-        if stores.len() == store.tables.len() {
-            self.stores = stores;
+    pub fn open_stores(&mut self, open: &mut StoreOpener<'_>) -> Result<(), Error> {
+        if let Some(store) = &self.plan.store {
+            let stores = store.tables.iter().map(|table| open(table).map(BucketStore::new));
+            self.stores = stores.collect::<Result<_, _>>()?;
         }
         Ok(())
     }

@@ -1,7 +1,9 @@
-//! Tables of PostgreSQL and MariaDB.
+//! Tables of PostgreSQL, MariaDB and SQLite.
+
+use std::path::Path;
 
 use super::ends::End;
-use crate::rdbms::database::{TestDatabase, databases};
+use crate::rdbms::database::{Kind, TestDatabase, databases};
 use crate::rdbms::servers::shared;
 
 /// A database.
@@ -15,6 +17,12 @@ impl Database {
     pub fn open(name: &str, variable: &'static str) -> Option<Self> {
         let place = shared().databases.iter().position(|server| server.name == name)?;
         Some(Self { variable, database: databases().swap_remove(place) })
+    }
+
+    /// Returns a database in a file below `dir`, which is there as soon as the app has created it.
+    pub fn file(dir: &Path, variable: &'static str) -> Self {
+        let url = format!("jdbc:sqlite:{}", dir.join("app.db").display());
+        Self { variable, database: TestDatabase { kind: Kind::Postgres, url } }
     }
 }
 

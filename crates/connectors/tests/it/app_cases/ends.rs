@@ -92,6 +92,9 @@ impl Ends {
                 ends.insert(name, Box::new(databases::Database::open(name, variable)?));
             }
         }
+        if uses("SQLITE") {
+            ends.insert("sqlite", Box::new(databases::Database::file(dir, "SQLITE")));
+        }
         if uses("SMTP") {
             ends.insert("mail", Box::new(mail::Mail(Server::start("smtp", case)?)));
         }

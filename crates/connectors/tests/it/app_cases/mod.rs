@@ -9,7 +9,7 @@
 //!   message for each line. `append file NAME` appends the lines.
 //! - `request http PATH`: a request for each line, followed by `=> STATUS BODY`.
 //! - `expect kafka TOPIC`, and `rabbitmq QUEUE`, `redis STREAM`, `http PATH`, `mail USER`, `file NAME`, `postgres QUERY`, `mariadb QUERY`,
-//!   `table STREAM`, `query ON-DEMAND`, `undelivered`: what is there.
+//!   `sqlite QUERY`, `table STREAM`, `query ON-DEMAND`, `undelivered`: what is there.
 //!
 //! What is expected must be there soon, and at the end of the case, when the engine is idle, still be all that is there: so
 //! an event that arrives twice is seen. `UPDATE_CASES=1` writes what is there into the case. `${KAFKA}` and the like in apps and
@@ -52,6 +52,11 @@ fn file_to_http() {
 #[test]
 fn cdc_to_aggregation() {
     run("cdc_to_aggregation");
+}
+
+#[test]
+fn aggregation_to_sqlite() {
+    run("aggregation_to_sqlite");
 }
 
 #[test]
