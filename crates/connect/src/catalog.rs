@@ -225,9 +225,10 @@ impl Catalog {
         self.stores.keys().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// Returns the option with the name that a table has in stores of this type: see [`StoreType::table_option`].
-    pub fn table_option(&self, kind: &str) -> Option<&'static str> {
-        self.stores.values().find(|known| known.name().eq_ignore_ascii_case(kind))?.table_option()
+    /// Returns the type of store with this name.
+    pub fn store_type(&self, kind: &str) -> Option<&dyn StoreType> {
+        let known = self.stores.values().find(|known| known.name().eq_ignore_ascii_case(kind));
+        known.map(|known| &**known)
     }
 
     /// Creates the store of a table, without connecting.

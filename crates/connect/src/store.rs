@@ -23,6 +23,10 @@ pub trait StoreType: Send + Sync {
     fn table_option(&self) -> Option<&'static str> {
         None
     }
+    /// Returns whether rows are found by ranges of a column, and not by equal values only.
+    fn finds_ranges(&self) -> bool {
+        true
+    }
     /// Creates a store of a table, without connecting.
     ///
     /// Errors: options that make no sense together.

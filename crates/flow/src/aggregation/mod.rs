@@ -172,6 +172,10 @@ impl Aggregation {
                 .map_err(EvalError::argument)?;
             from = run.end;
         }
+        if let (Some(_), Some(open)) = (&plan.store, self.levels[0].open_range()) {
+            // readers of the store see a coarser bucket when it is over, not when the next finer one is
+            granularity::close_until(&plan, &mut self.levels[1..], open.start);
+        }
         Ok(())
     }
 

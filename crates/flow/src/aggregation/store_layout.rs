@@ -88,7 +88,22 @@ pub(super) fn compile(
             true => Some(registry.own_stores()),
             false => registry.connectors().catalog(),
         };
-        let renamed = stores.and_then(|stores| stores.table_option(&location.store.kind));
+        let store_type = stores.and_then(|stores| stores.store_type(&location.store.kind));
+        if store_type.is_some_and(|store_type| !store_type.finds_ranges()) {
+            let kind = &location.store.kind;
+            let message = format!(
+                "the store `{kind}` cannot keep an aggregation: it finds rows by equal values, not by ranges of time"
+            );
+            let others =
+                stores.into_iter().flat_map(|stores| stores.stores()).filter(|other| other.finds_ranges());
+            let others = registry.own_stores().stores().chain(others);
+            let others: Vec<String> = others.map(|other| format!("type='{}'", other.name())).collect();
+            return Err(Diagnostic::error("F0731", annotation.span, message).help(format!(
+                "write {}, or let a query insert the rows of the aggregation into a table with this store",
+                others.join(" or ")
+            )));
+        }
+        let renamed = store_type.and_then(|store_type| store_type.table_option());
         for (option, value) in &mut location.store.options {
             if renamed.is_some_and(|renamed| option.eq_ignore_ascii_case(renamed)) {
                 *value = format!("{}_{suffix}", value.trim());

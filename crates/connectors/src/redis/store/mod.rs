@@ -47,6 +47,10 @@ impl StoreType for RedisStoreType {
         Some("table.name")
     }
 
+    fn finds_ranges(&self) -> bool {
+        false
+    }
+
     fn create(&self, options: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError> {
         if let Some(field) = context.schema.fields.iter().find(|field| field.ty == FieldType::Object) {
             let message =
