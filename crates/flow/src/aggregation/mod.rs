@@ -318,6 +318,4 @@ fn compute_args<'e>(plan: &AggregationPlan, events: &'e Batch) -> Result<Vec<Cow
 }
 
 #[cfg(test)]
-mod store_tests;
-#[cfg(test)]
 mod tests;

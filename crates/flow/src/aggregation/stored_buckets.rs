@@ -289,3 +289,6 @@ impl<'s> StoredRowBuilder<'s> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

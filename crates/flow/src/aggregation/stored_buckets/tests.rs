@@ -12,8 +12,8 @@ use tidemill_connect::{
 };
 use tidemill_types::{Error, FieldType, Offset, PartitionId, Result as StoreResult, StreamSchema};
 
-use super::tests::{Event, START, UNITS, batch, event, per, reckoned, restore, rows, saved};
-use super::*;
+use crate::aggregation::tests::{Event, START, UNITS, batch, event, per, reckoned, restore, rows, saved};
+use crate::aggregation::*;
 use crate::{Connectors, Registry, replay};
 
 /// Tables in memory, by name, which remember the position of the last write as databases do.
