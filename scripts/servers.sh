@@ -10,7 +10,7 @@
 #   scripts/servers.sh wipe           stops all servers and deletes their data
 #   scripts/servers.sh watch PID      waits until this process has ended, then wipes
 #
-# Servers: kafka mosquitto rabbitmq nats redis postgres mariadb smtp imap pushgateway.
+# Servers: kafka mosquitto rabbitmq nats redis postgres mariadb tds smtp imap pushgateway.
 # Exit code 3: a server cannot be had here; the message says why.
 #
 # Environment: TIDEMILL_SERVERS (default ~/.cache/tidemill/servers): data, logs and pid files.
@@ -21,13 +21,14 @@ set -euo pipefail
 for fd in 3 4 5 6 7 8 9; do eval "exec $fd>&-"; done
 
 NATS_VERSION=v2.15.2
+TDS_VERSION=0.3.0
 DIR=${TIDEMILL_SERVERS:-$HOME/.cache/tidemill/servers}
 PROGRAMS=${TIDEMILL_SERVER_PROGRAMS:-$HOME/.cache/tidemill/programs}
 PORT=${TIDEMILL_SERVERS_PORT:-29100}
 # Dovecot serves the mail as the user `mail`, and asks with `access`, which ignores capabilities, whether it may write: so
 # the mail of root's servers must not lie below the home of root.
 if [ "$(id -u)" = 0 ]; then MAIL=/var/tmp/tidemill-mail-$PORT; else MAIL=$DIR/mail; fi
-ALL="kafka mosquitto rabbitmq nats redis postgres mariadb smtp imap pushgateway"
+ALL="kafka mosquitto rabbitmq nats redis postgres mariadb tds smtp imap pushgateway"
 SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 START_TIMEOUT_S=90
 # Debian keeps servers outside of the path of ordinary users.
@@ -44,7 +45,7 @@ port() {
     rabbitmq) echo $((PORT + 20));; rabbitmq-peers) echo $((PORT + 21));; rabbitmq-names) echo $((PORT + 22));;
     rabbitmq-tls) echo $((PORT + 23));;
     nats) echo $((PORT + 30));; redis) echo $((PORT + 40));; redis-tls) echo $((PORT + 41));;
-    postgres) echo $((PORT + 50));; mariadb) echo $((PORT + 60));;
+    postgres) echo $((PORT + 50));; mariadb) echo $((PORT + 60));; tds) echo $((PORT + 61));;
     smtp) echo $((PORT + 70));; smtps) echo $((PORT + 71));; imap) echo $((PORT + 72));; imaps) echo $((PORT + 73));;
     pushgateway) echo $((PORT + 75));;
     *) fail "there is no server $1 (known: $ALL)";;
@@ -68,6 +69,7 @@ addresses() {
       echo "TIDEMILL_REDIS_TLS=rediss://$at:$(port redis-tls)"; echo "TIDEMILL_REDIS_CA=$DIR/redis/tls/ca.pem";;
     postgres) echo "TIDEMILL_POSTGRES=postgres://tidemill:tidemill@$at:$(port postgres)/tidemill";;
     mariadb) echo "TIDEMILL_MARIADB=mysql://tidemill:tidemill@$at:$(port mariadb)/tidemill";;
+    tds) echo "TIDEMILL_TDS=tds://tidemill:tidemill@$at:$(port tds)/"; echo "TIDEMILL_TDS_CA=$DIR/tds/tls/ca.pem";;
     smtp)
       echo "TIDEMILL_SMTP=smtp://tidemill:tidemill@$at:$(port smtp)"; echo "TIDEMILL_MAIL_STORE=$MAIL/store"
       echo "TIDEMILL_SMTPS=smtps://tidemill:tidemill@$at:$(port smtps)";;
@@ -88,6 +90,7 @@ program() { # server: prints the program that must exist
     postgres) ls -d /usr/lib/postgresql/*/bin/postgres 2>/dev/null | sort -V | tail -1 | grep . || echo postgres;;
     mariadb) echo mariadbd;; smtp) echo /usr/lib/python3/dist-packages/aiosmtpd/smtp.py;; imap) echo /usr/lib/dovecot/imap;;
     pushgateway) echo prometheus-pushgateway;;
+    tds) echo "$PROGRAMS/mssql-mock-tds-$TDS_VERSION/bin/mssql-mock-tds";;
     *) fail "there is no server $1 (known: $ALL)";;
   esac
 }
@@ -113,6 +116,18 @@ install_nats() {
   mv "$build/nats-server" "$(program nats)"
 }
 
+# A mock of SQL Server by Microsoft. Its TLS needs OpenSSL, so it is no dependency of the workspace. It speaks TDS 8: in its older
+# handshake it sends packets of another type than servers do.
+install_tds() {
+  command -v cargo >/dev/null || missing "cargo: not installed; it builds mssql-mock-tds"
+  [ -e /usr/include/openssl/ssl.h ] && command -v pkg-config >/dev/null || packages libssl-dev pkg-config
+  local root="$PROGRAMS/mssql-mock-tds-$TDS_VERSION"
+  (cd / && CARGO_TARGET_DIR="$root-build" cargo install mssql-mock-tds --version "$TDS_VERSION" --locked --debug --root "$root") \
+    > "$DIR/install-tds.log" 2>&1 < /dev/null \
+    || { tail -3 "$DIR/install-tds.log" >&2; missing "mssql-mock-tds cannot be built, see $DIR/install-tds.log"; }
+  rm -rf "$root-build"
+}
+
 install() {
   mkdir -p "$DIR" "$PROGRAMS"
   if ! { [ -f "$(program "$1")" ] || command -v "$(program "$1")" >/dev/null; } || { [ "$1" = kafka ] && ! command -v mvn >/dev/null; }; then
@@ -128,6 +143,7 @@ install() {
       smtp) packages python3-aiosmtpd openssl;;
       imap) packages dovecot-imapd openssl;;
       pushgateway) packages prometheus-pushgateway;;
+      tds) install_tds;;
     esac
   fi
   [ "$1" != kafka ] || kafka download 2> "$DIR/install-kafka.log" \
@@ -306,6 +322,12 @@ EOF
   run mariadb mariadbd --no-defaults --datadir="$home/data" --user="$user" --bind-address=127.0.0.1 --port="$(port mariadb)" \
     --socket="$home/socket" --pid-file="$home/mariadb.pid" --init-file="$home/init.sql" --skip-name-resolve \
     --server-id=1 --log-bin=binlog --binlog-format=ROW --binlog-row-image=FULL --innodb-buffer-pool-size=64M
+}
+
+start_tds() {
+  local home=$DIR/tds
+  make_certificates "$home/tls"
+  run tds "$(program tds)" --port "$(port tds)" --tls-mode strict --cert "$home/tls/certificate.pem" --key "$home/tls/key.pem"
 }
 
 start_pushgateway() {

@@ -6,8 +6,10 @@ use tidemill_types::{FieldType, Value};
 use crate::dialect::Dialect;
 use crate::error::DbError;
 use crate::mysql::MySqlConnection;
+use crate::oracle::OracleConnection;
 use crate::param::{LoadOutcome, Param};
 use crate::postgres::PostgresConnection;
+use crate::sql_server::SqlServerConnection;
 use crate::sqlite::SqliteConnection;
 use crate::tls;
 use crate::url::DatabaseUrl;
@@ -22,6 +24,8 @@ enum Connection {
     Postgres(PostgresConnection),
     MySql(MySqlConnection),
     Sqlite(SqliteConnection),
+    SqlServer(Box<SqlServerConnection>),
+    Oracle(OracleConnection),
 }
 
 impl Database {
@@ -43,6 +47,11 @@ impl Database {
                 }
                 Dialect::MySql => Connection::MySql(MySqlConnection::connect(url, user, password).await?),
                 Dialect::Sqlite => Connection::Sqlite(SqliteConnection::connect(url).await?),
+                Dialect::Oracle => Connection::Oracle(OracleConnection::connect(url, user, password).await?),
+                Dialect::SqlServer => {
+                    let connected = SqlServerConnection::connect(url, user, password).await?;
+                    Connection::SqlServer(Box::new(connected))
+                }
             })
         };
         let connected = tokio::time::timeout(url.connect_timeout, connecting).await;
@@ -65,6 +74,8 @@ impl Database {
             Connection::Postgres(_) => Dialect::PostgreSql,
             Connection::MySql(_) => Dialect::MySql,
             Connection::Sqlite(_) => Dialect::Sqlite,
+            Connection::SqlServer(_) => Dialect::SqlServer,
+            Connection::Oracle(_) => Dialect::Oracle,
         }
     }
 
@@ -76,6 +87,8 @@ impl Database {
             Connection::Postgres(connection) => connection.run(sql).await,
             Connection::MySql(connection) => connection.run(sql).await,
             Connection::Sqlite(connection) => connection.run(sql).await,
+            Connection::SqlServer(connection) => connection.run(sql).await,
+            Connection::Oracle(connection) => connection.run(sql).await,
         }
     }
 
@@ -90,23 +103,31 @@ impl Database {
                 let counts = connection.execute_each(sql, &[params.to_vec()]).await?;
                 Ok(counts.into_iter().sum())
             }
+            Connection::SqlServer(connection) => connection.execute(sql, params).await,
+            Connection::Oracle(connection) => connection.execute(sql, params).await,
         }
     }
 
-    /// Executes a statement once for each set of parameters, in order, and returns the number of rows of each.
+    /// Executes a statement once for each set of parameters, in order.
     ///
     /// Errors: those of the server for the first that fails; later ones may have been executed.
-    pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Vec<u64>, DbError> {
+    pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(), DbError> {
         match &mut self.connection {
             Connection::Postgres(connection) => connection.execute_each(sql, sets).await,
             Connection::MySql(connection) => {
-                let mut counts = vec![];
                 for params in sets {
-                    counts.push(connection.execute(sql, params).await?);
+                    connection.execute(sql, params).await?;
                 }
-                Ok(counts)
+                Ok(())
             }
-            Connection::Sqlite(connection) => connection.execute_each(sql, sets).await,
+            Connection::Sqlite(connection) => connection.execute_each(sql, sets).await.map(drop),
+            Connection::SqlServer(connection) => {
+                for params in sets {
+                    connection.execute(sql, params).await?;
+                }
+                Ok(())
+            }
+            Connection::Oracle(connection) => connection.execute_each(sql, sets).await,
         }
     }
 
@@ -123,6 +144,11 @@ impl Database {
             Connection::Postgres(connection) => connection.query(sql, params, types).await,
             Connection::MySql(connection) => connection.query(sql, params, types).await,
             Connection::Sqlite(connection) => {
+                let found = connection.query_each(sql, &[params.to_vec()], types).await?;
+                Ok(found.into_iter().flatten().collect())
+            }
+            Connection::SqlServer(connection) => connection.query(sql, params, types).await,
+            Connection::Oracle(connection) => {
                 let found = connection.query_each(sql, &[params.to_vec()], types).await?;
                 Ok(found.into_iter().flatten().collect())
             }
@@ -148,13 +174,21 @@ impl Database {
                 Ok(found)
             }
             Connection::Sqlite(connection) => connection.query_each(sql, sets, types).await,
+            Connection::SqlServer(connection) => {
+                let mut found = vec![];
+                for params in sets {
+                    found.push(connection.query(sql, params, types).await?);
+                }
+                Ok(found)
+            }
+            Connection::Oracle(connection) => connection.query_each(sql, sets, types).await,
         }
     }
 
     /// Loads rows in the format of [`crate::text_format`] into columns of a table. Names are quoted already.
     /// With `replace`, MariaDB and MySQL replace rows with the same key.
     ///
-    /// Errors: those of the server.
+    /// Errors: those of the server; SQL Server takes no text, see [`Self::load_rows`].
     pub(crate) async fn load(
         &mut self,
         table: &str,
@@ -167,6 +201,22 @@ impl Database {
             Connection::Postgres(connection) => connection.copy(table, columns, data).await,
             Connection::MySql(connection) => connection.load(table, columns, data, rows, replace).await,
             Connection::Sqlite(connection) => connection.load(table, columns, data).await,
+            Connection::SqlServer(_) | Connection::Oracle(_) => Ok(LoadOutcome::Forbidden),
+        }
+    }
+
+    /// Loads rows into the columns `c1`, `c2` and so on of a temporary table of SQL Server; the others load text, see
+    /// [`Self::load`].
+    ///
+    /// Errors: those of the server.
+    pub(crate) async fn load_rows(
+        &mut self,
+        table: &str,
+        rows: &[Vec<Param<'_>>],
+    ) -> Result<LoadOutcome, DbError> {
+        match &mut self.connection {
+            Connection::SqlServer(connection) => connection.load(table, rows).await,
+            _ => Ok(LoadOutcome::Forbidden),
         }
     }
 
@@ -175,10 +225,13 @@ impl Database {
     /// Errors: those of the server.
     pub async fn begin(&mut self) -> Result<(), DbError> {
         self.run(match self.dialect() {
+            // a transaction begins with its first statement
+            Dialect::Oracle => return Ok(()),
             Dialect::PostgreSql => "BEGIN; SET CONSTRAINTS ALL IMMEDIATE",
             Dialect::MySql => "START TRANSACTION",
             // waits here for other connections that write, and not in the middle
             Dialect::Sqlite => "BEGIN IMMEDIATE",
+            Dialect::SqlServer => "BEGIN TRANSACTION",
         })
         .await
     }
@@ -187,21 +240,61 @@ impl Database {
     ///
     /// Errors: those of the server.
     pub async fn commit(&mut self) -> Result<(), DbError> {
-        self.run("COMMIT").await
+        match &mut self.connection {
+            Connection::Oracle(connection) => connection.commit().await,
+            _ => self.run("COMMIT").await,
+        }
     }
 
     /// Rolls the transaction back.
     ///
     /// Errors: those of the server.
     pub async fn rollback(&mut self) -> Result<(), DbError> {
-        self.run("ROLLBACK").await
+        if let Connection::Oracle(connection) = &mut self.connection {
+            return connection.rollback().await;
+        }
+        self.run(match self.dialect() {
+            // some errors have done so already
+            Dialect::SqlServer => "IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION",
+            _ => "ROLLBACK",
+        })
+        .await
+    }
+
+    /// Marks the point of the transaction that [`Self::return_to_savepoint`] returns to.
+    ///
+    /// Errors: those of the server.
+    pub(crate) async fn savepoint(&mut self) -> Result<(), DbError> {
+        self.run(match self.dialect() {
+            Dialect::SqlServer => "SAVE TRANSACTION tidemill",
+            _ => "SAVEPOINT tidemill",
+        })
+        .await
+    }
+
+    /// Takes back what happened since the savepoint. Returns `false` if the server has rolled the whole transaction back,
+    /// so that another one must begin.
+    ///
+    /// Errors: those of the server.
+    pub(crate) async fn return_to_savepoint(&mut self) -> Result<bool, DbError> {
+        if self.dialect() != Dialect::SqlServer {
+            return self.run("ROLLBACK TO SAVEPOINT tidemill").await.map(|()| true);
+        }
+        // a transaction that can only be rolled back has the state -1
+        self.run(
+            "IF XACT_STATE() = 1 ROLLBACK TRANSACTION tidemill ELSE IF XACT_STATE() = -1 ROLLBACK TRANSACTION",
+        )
+        .await?;
+        let count = self.query("SELECT @@TRANCOUNT", &[], &[FieldType::Int]).await?;
+        Ok(!matches!(count.first().map(Vec::as_slice), Some([Value::Int(0)])))
     }
 
     /// Closes the connection.
     pub async fn close(self) {
         match self.connection {
-            Connection::Postgres(_) | Connection::Sqlite(_) => {}
+            Connection::Postgres(_) | Connection::Sqlite(_) | Connection::Oracle(_) => {}
             Connection::MySql(connection) => connection.close().await,
+            Connection::SqlServer(connection) => connection.close().await,
         }
     }
 }

@@ -21,7 +21,7 @@ pub enum DbErrorKind {
 pub struct DbError {
     /// What the caller has to do.
     pub kind: DbErrorKind,
-    /// SQLSTATE of PostgreSQL or error number of MariaDB and MySQL; empty if the error is not the server's.
+    /// SQLSTATE of PostgreSQL or error number of the other servers; empty if the error is not the server's.
     pub code: String,
     /// Message for users, without confidential values.
     pub message: String,

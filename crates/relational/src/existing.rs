@@ -1,5 +1,8 @@
 //! Tables as they are in a database.
 
+mod oracle;
+mod sql_server;
+
 use tidemill_types::{FieldType, Value, did_you_mean};
 
 use crate::database::Database;
@@ -35,7 +38,8 @@ pub struct ExistingColumn {
 }
 
 impl ExistingTable {
-    /// Finds a table: by its exact name, or by the name that it has in lower case.
+    /// Finds a table: by its exact name, or by the name that it has in lower case, in Oracle
+    /// in upper case.
     ///
     /// Errors: those of the server; a table without transactions.
     pub async fn find(db: &mut Database, name: &TableName) -> Result<Option<Self>, DbError> {
@@ -43,6 +47,8 @@ impl ExistingTable {
             Dialect::PostgreSql => find_in_postgres(db, name).await,
             Dialect::MySql => find_in_mysql(db, name).await,
             Dialect::Sqlite => find_in_sqlite(db, name).await,
+            Dialect::SqlServer => sql_server::find(db, name).await,
+            Dialect::Oracle => oracle::find(db, name).await,
         }
     }
 
@@ -53,9 +59,10 @@ impl ExistingTable {
     pub async fn open(db: &mut Database, schema: &TableSchema, create: bool) -> Result<Self, DbError> {
         let mut found = Self::find(db, &schema.name).await?;
         if found.is_none() && create {
-            let created = db.run(&schema.create_statement(db.dialect())).await;
-            created
-                .map_err(|e| schema_error(e).context(format!("table `{}` cannot be created", schema.name)))?;
+            for statement in schema.create_statements(db.dialect()) {
+                let created = db.run(&statement).await;
+                created.map_err(|e| late(e).context(format!("table `{}` cannot be created", schema.name)))?;
+            }
             found = Self::find(db, &schema.name).await?;
         }
         let Some(table) = found else {
@@ -125,8 +132,9 @@ impl ExistingTable {
 }
 
 /// Two clients that create a table at once meet in the catalog: one of them has to try again.
-fn schema_error(e: DbError) -> DbError {
-    let is_late = e.kind == DbErrorKind::RowRefused || e.code == "42P07";
+pub(crate) fn late(e: DbError) -> DbError {
+    let is_late =
+        e.kind == DbErrorKind::RowRefused || ["42P07", "2714", "ORA-00955"].contains(&e.code.as_str());
     DbError { kind: if is_late { DbErrorKind::Unavailable } else { e.kind }, ..e }
 }
 
@@ -135,8 +143,11 @@ fn schema_error(e: DbError) -> DbError {
 fn takes(dialect: Dialect, base: &str, ty: FieldType) -> bool {
     let base = base.to_ascii_lowercase();
     let is = |names: &[&str]| names.contains(&base.as_str());
-    if dialect == Dialect::Sqlite {
-        return takes_in_sqlite(&base, ty);
+    match dialect {
+        Dialect::Sqlite => return takes_in_sqlite(&base, ty),
+        Dialect::SqlServer => return sql_server::takes(&base, ty),
+        Dialect::Oracle => return oracle::takes(&base, ty),
+        Dialect::PostgreSql | Dialect::MySql => {}
     }
     let is_text = match dialect {
         Dialect::PostgreSql => is(&["varchar", "text", "bpchar", "name", "citext"]),

@@ -206,6 +206,26 @@ impl SqlStatement {
     }
 }
 
+impl SqlStatement {
+    /// Returns the query of `selected` from the rows of a table for which `condition` holds, which returns `rows` rows
+    /// at most. `table` and `selected` are SQL.
+    ///
+    /// Errors: those of [`SqlWriter::condition`].
+    pub fn search(
+        dialect: Dialect,
+        columns: &[SqlColumn],
+        table: &str,
+        selected: &str,
+        condition: &Expression,
+        rows: usize,
+    ) -> Result<Self, String> {
+        let (top, end) = dialect.limit(rows);
+        let writer = SqlWriter::new(dialect, columns);
+        let writer = writer.text(&format!("SELECT {top}{selected} FROM {table} WHERE "));
+        Ok(writer.condition(condition)?.text(&end).finish())
+    }
+}
+
 impl<'c> SqlWriter<'c> {
     /// Starts a statement about a table with these columns.
     pub fn new(dialect: Dialect, columns: &'c [SqlColumn]) -> Self {
@@ -219,11 +239,19 @@ impl<'c> SqlWriter<'c> {
         self
     }
 
-    /// Adds an expression.
+    /// Adds an expression as a value.
     ///
     /// Errors: a column that the table has not; arithmetics with other types than numbers.
     pub fn expression(mut self, expression: &Expression) -> Result<Self, String> {
         self.write(expression)?;
+        Ok(self)
+    }
+
+    /// Adds an expression of type `bool` as the condition of a statement.
+    ///
+    /// Errors: those of [`Self::expression`].
+    pub fn condition(mut self, expression: &Expression) -> Result<Self, String> {
+        self.write_condition(expression)?;
         Ok(self)
     }
 
@@ -240,7 +268,7 @@ impl<'c> SqlWriter<'c> {
                 rest.iter().enumerate().any(|(other, (_, value))| other != at && value.uses_column(*column))
             };
             let next = match self.dialect {
-                Dialect::PostgreSql | Dialect::Sqlite => 0,
+                Dialect::PostgreSql | Dialect::Sqlite | Dialect::SqlServer | Dialect::Oracle => 0,
                 Dialect::MySql => (0..rest.len()).find(|at| !is_needed(*at)).ok_or_else(|| {
                     format!("{} cannot compute columns from each other in one statement", self.dialect)
                 })?,
@@ -272,7 +300,21 @@ impl<'c> SqlWriter<'c> {
         self.params.push(source);
     }
 
+    /// Writes a value. Where conditions are no values they become 1 or 0.
     fn write(&mut self, expression: &Expression) -> Result<(), String> {
+        let is_condition = !matches!(
+            expression,
+            Expression::Column(_)
+                | Expression::Parameter(..)
+                | Expression::Constant(..)
+                | Expression::Arithmetic(..)
+        );
+        if is_condition && !self.dialect.has_boolean_values() {
+            self.sql.push_str("CASE WHEN ");
+            self.write_condition(expression)?;
+            self.sql.push_str(" THEN 1 ELSE 0 END");
+            return Ok(());
+        }
         match expression {
             Expression::Column(index) => {
                 let column = self.column(*index)?.operand.clone();
@@ -280,11 +322,41 @@ impl<'c> SqlWriter<'c> {
             }
             Expression::Parameter(index, ty) => self.parameter(ParamSource::Parameter(*index, *ty), *ty),
             Expression::Constant(Value::Missing | Value::Null, _) => self.sql.push_str("NULL"),
-            Expression::Constant(Value::Bool(b), _) => self.sql.push_str(if *b { "TRUE" } else { "FALSE" }),
+            Expression::Constant(Value::Bool(b), _) => {
+                let (yes, no) =
+                    if self.dialect.has_boolean_values() { ("TRUE", "FALSE") } else { ("1", "0") };
+                self.sql.push_str(if *b { yes } else { no });
+            }
             Expression::Constant(value, ty) => {
                 self.parameter(ParamSource::Constant(value.clone(), *ty), *ty);
             }
             Expression::Arithmetic(left, operator, right) => self.arithmetic(left, *operator, right)?,
+            _ => self.write_condition(expression)?,
+        }
+        Ok(())
+    }
+
+    /// Writes what may stand behind WHERE.
+    fn write_condition(&mut self, expression: &Expression) -> Result<(), String> {
+        let has_values = self.dialect.has_boolean_values();
+        match expression {
+            Expression::Column(_)
+            | Expression::Parameter(..)
+            | Expression::Constant(..)
+            | Expression::Arithmetic(..)
+                if has_values =>
+            {
+                self.write(expression)?;
+            }
+            Expression::Constant(value, _) => {
+                let holds = matches!(value, Value::Bool(true));
+                self.sql.push_str(if holds { "(1 = 1)" } else { "(1 = 0)" });
+            }
+            Expression::Column(_) | Expression::Parameter(..) | Expression::Arithmetic(..) => {
+                self.sql.push('(');
+                self.write(expression)?;
+                self.sql.push_str(" = 1)");
+            }
             Expression::Compare(left, operator, right) => {
                 let operator = match operator {
                     CompareOperator::Equal => " = ",
@@ -300,8 +372,17 @@ impl<'c> SqlWriter<'c> {
                 self.write(right)?;
                 self.sql.push(')');
             }
-            Expression::And(parts) => self.list(parts, " AND ", "TRUE")?,
-            Expression::Or(parts) => self.list(parts, " OR ", "FALSE")?,
+            Expression::And(parts) => {
+                self.list(parts, " AND ", if has_values { "TRUE" } else { "(1 = 1)" })?
+            }
+            Expression::Or(parts) => {
+                self.list(parts, " OR ", if has_values { "FALSE" } else { "(1 = 0)" })?
+            }
+            Expression::Not(inner) if !has_values => {
+                self.sql.push_str("(CASE WHEN ");
+                self.write_condition(inner)?;
+                self.sql.push_str(" THEN 0 ELSE 1 END = 1)");
+            }
             Expression::Not(inner) => {
                 self.sql.push_str("(NOT coalesce(");
                 self.write(inner)?;
@@ -330,7 +411,7 @@ impl<'c> SqlWriter<'c> {
             if index > 0 {
                 self.sql.push_str(between);
             }
-            self.write(part)?;
+            self.write_condition(part)?;
         }
         self.sql.push(')');
         Ok(())
@@ -347,16 +428,26 @@ impl<'c> SqlWriter<'c> {
             _ => return Err("arithmetics need numbers on both sides".into()),
         };
         use ArithmeticOperator::{Add, Divide, Multiply, Remainder, Subtract};
+        if self.dialect == Dialect::Oracle && (operator == Remainder || (operator == Divide && is_integer)) {
+            self.sql.push_str(if operator == Remainder { "mod(" } else { "trunc(" });
+            self.write(left)?;
+            self.sql.push_str(if operator == Remainder { ", nullif(" } else { " / nullif(" });
+            self.write(right)?;
+            self.sql.push_str(", 0))");
+            return Ok(());
+        }
         let truncate = match self.dialect {
             Dialect::PostgreSql => Some((" * trunc(", "")),
             Dialect::Sqlite => Some((" * cast(", " AS integer")),
-            Dialect::MySql => None,
+            // the last 1 means that the fraction is cut off
+            Dialect::SqlServer => Some((" * round(", ", 0, 1")),
+            Dialect::MySql | Dialect::Oracle => None,
         };
         if operator == Remainder
             && !is_integer
             && let Some((truncate, end)) = truncate
         {
-            // PostgreSQL and SQLite have `%` for exact numbers only: a - b * trunc(a / b)
+            // these have `%` for exact numbers only: a - b * trunc(a / b)
             self.sql.push('(');
             self.write(left)?;
             self.sql.push_str(" - ");

@@ -1,10 +1,11 @@
 //! Relational databases: tables with the types of SiddhiQL, written in bulk and read by parameterised SQL.
 //!
-//! [`Database`] is a connection to PostgreSQL, MariaDB, MySQL or SQLite. [`BulkWriter`] inserts, updates, replaces or deletes
+//! [`Database`] is a connection to PostgreSQL, MariaDB, MySQL, SQLite, SQL Server or Oracle. [`BulkWriter`] inserts, updates, replaces or deletes
 //! the rows of a batch by the fastest way the server has, and names the rows that it refuses. [`PositionTable`] counts
 //! in the database itself how far a writer came, so that each row is written exactly once. [`RelationalTable`] is a
 //! table of a SiddhiQL app.
 
+mod attempts;
 mod bulk;
 mod changes;
 mod database;
@@ -14,11 +15,13 @@ mod existing;
 mod expression;
 mod mysql;
 mod options;
+mod oracle;
 mod param;
 mod position;
 mod postgres;
 mod rows;
 mod schema;
+mod sql_server;
 mod sqlite;
 mod statements;
 mod table;

@@ -10,7 +10,8 @@ use crate::url::DatabaseUrl;
 pub const STORE_OPTIONS: &[OptionSpec] = &[
     OptionSpec::text(
         "jdbc.url",
-        "Address of the database: `jdbc:postgresql://host:port/db`, `jdbc:mysql:…`, `jdbc:mariadb:…`, `jdbc:sqlite:path`.",
+        "Address of the database: `jdbc:postgresql://host:port/db`, `jdbc:mysql:…`, `jdbc:mariadb:…`, \
+         `jdbc:sqlserver://host:port;databaseName=db`, `jdbc:oracle:thin:@//host:port/service`, `jdbc:sqlite:path`.",
     )
     .required()
     .secret(),

@@ -9,12 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidemill_types::{EventId, FieldType, Offset, PartitionId, Value};
 
 use crate::database::Database;
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, SQL_SERVER_COLLATION};
 use crate::error::{DbError, DbErrorKind};
+use crate::existing::late;
 use crate::param::Param;
+use crate::schema::create_if_missing;
 
 /// Name of the table.
 const TABLE: &str = "tidemill_position";
+/// Error of Oracle about a table that is missing.
+const NO_TABLE: &str = "ORA-00942";
 /// Longest name of a writer in characters.
 const NAME_MAX: usize = 255;
 
@@ -49,17 +53,29 @@ impl PositionTable {
         }
         let p = |index, ty| dialect.parameter(index, ty);
         let (text, int, long) = (FieldType::String, FieldType::Int, FieldType::Long);
-        let (suffix, large) = match dialect {
-            Dialect::PostgreSql | Dialect::Sqlite => ("", "text"),
-            Dialect::MySql => (" ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "longtext"),
+        let suffix = match dialect {
+            Dialect::MySql => " ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            Dialect::PostgreSql | Dialect::Sqlite | Dialect::SqlServer | Dialect::Oracle => "",
         };
+        let (name, large) = match dialect {
+            Dialect::PostgreSql | Dialect::Sqlite => (format!("varchar({NAME_MAX})"), "text"),
+            Dialect::MySql => (format!("varchar({NAME_MAX})"), "longtext"),
+            Dialect::Oracle => (format!("varchar2({NAME_MAX} char)"), "clob"),
+            Dialect::SqlServer => {
+                (format!("nvarchar({NAME_MAX}) COLLATE {SQL_SERVER_COLLATION}"), "nvarchar(max)")
+            }
+        };
+        // Oracle takes an empty text for NULL
+        let not_null = if dialect == Dialect::Oracle { "" } else { " NOT NULL" };
+        let (integer, bigint) = (dialect.scalar_type(int), dialect.scalar_type(long));
+        let columns = format!(
+            "sink {name} NOT NULL, log_partition {integer} NOT NULL, log_offset {bigint} NOT NULL, \
+             log_row {integer} NOT NULL, batch {bigint} NOT NULL, refused {large}{not_null}, \
+             PRIMARY KEY (sink, log_partition)){suffix}"
+        );
         Ok(Self {
             writer: writer.to_owned(),
-            create: format!(
-                "CREATE TABLE IF NOT EXISTS {TABLE} (sink varchar({NAME_MAX}) NOT NULL, log_partition integer NOT NULL, \
-                 log_offset bigint NOT NULL, log_row integer NOT NULL, batch bigint NOT NULL, refused {large} NOT NULL, \
-                 PRIMARY KEY (sink, log_partition)){suffix}"
-            ),
+            create: create_if_missing(dialect, TABLE, &columns),
             select: format!(
                 "SELECT log_partition, log_offset, log_row, batch, refused FROM {TABLE} WHERE sink = {}",
                 p(0, text)
@@ -88,17 +104,25 @@ impl PositionTable {
         })
     }
 
+    /// Describes the statements, one a line, for tests.
+    pub fn describe(&self) -> Vec<String> {
+        let Self { create, select, insert, update, .. } = self;
+        [create, select, insert, update].map(Clone::clone).to_vec()
+    }
+
     /// Creates the table if it is missing and reads the positions.
     ///
     /// Errors: those of the server.
     pub async fn open(&self, db: &mut Database) -> Result<BTreeMap<PartitionId, StoredPosition>, DbError> {
         let context = |e: DbError| e.context(format!("table `{TABLE}`, which counts what was written"));
+        if db.dialect() == Dialect::Oracle {
+            match self.read(db).await {
+                Err(e) if e.code == NO_TABLE => {}
+                read => return read.map_err(context),
+            }
+        }
         let created = db.run(&self.create).await;
-        created.map_err(|e| match e.kind {
-            // another writer has created it at this moment
-            DbErrorKind::RowRefused => context(DbError { kind: DbErrorKind::Unavailable, ..e }),
-            _ => context(e),
-        })?;
+        created.map_err(|e| context(late(e)))?;
         self.read(db).await.map_err(context)
     }
 

@@ -101,11 +101,11 @@ impl PostgresConnection {
     }
 
     /// Sends all sets before it waits for the first answer.
-    pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Vec<u64>, DbError> {
+    pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(), DbError> {
         let statement = self.prepare(sql).await?;
         let client = &self.client;
         let executing = sets.iter().map(|params| client.execute_raw(&statement, params));
-        try_join_all(executing).await.map_err(error)
+        try_join_all(executing).await.map_err(error).map(drop)
     }
 
     pub async fn query(

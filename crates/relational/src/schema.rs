@@ -4,9 +4,9 @@ use std::fmt;
 
 use tidemill_types::{FieldType, did_you_mean};
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, SQL_SERVER_COLLATION};
 
-/// Name of a table, with the schema (PostgreSQL) or database (MariaDB, MySQL) that it is in.
+/// Name of a table, with the schema (PostgreSQL, SQL Server, Oracle) or database (MariaDB, MySQL) that it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableName {
     /// Schema or database; without one, that of the connection.
@@ -87,9 +87,9 @@ pub struct TableSchema {
 }
 
 impl TableSchema {
-    /// Returns the statements that create the table and its indexes, separated by `; `. The database executes all or
-    /// none.
-    pub fn create_statement(&self, dialect: Dialect) -> String {
+    /// Returns the statements that create the table and its indexes. Each is executed as a whole or not at all; only
+    /// Oracle needs several.
+    pub fn create_statements(&self, dialect: Dialect) -> Vec<String> {
         let name = self.name.folded(dialect);
         let list = |columns: &[usize]| {
             let names = columns.iter().map(|c| dialect.quote(&dialect.fold(&self.columns[*c].name)));
@@ -102,7 +102,13 @@ impl TableSchema {
             .map(|(index, column)| {
                 let name = dialect.quote(&dialect.fold(&column.name));
                 let not_null = if self.primary_key.contains(&index) { " NOT NULL" } else { "" };
-                format!("{name} {}{not_null}", dialect.column_type(column))
+                let collation = match (dialect, column.ty) {
+                    (Dialect::SqlServer, FieldType::String | FieldType::Object) => {
+                        format!(" COLLATE {SQL_SERVER_COLLATION}")
+                    }
+                    _ => String::new(),
+                };
+                format!("{name} {}{collation}{not_null}", dialect.column_type(column))
             })
             .collect();
         if !self.primary_key.is_empty() {
@@ -110,7 +116,7 @@ impl TableSchema {
         }
         // MariaDB and MySQL compare without regard to case by default, SiddhiQL does not
         let suffix = match dialect {
-            Dialect::PostgreSql | Dialect::Sqlite => "",
+            Dialect::PostgreSql | Dialect::Sqlite | Dialect::SqlServer | Dialect::Oracle => "",
             Dialect::MySql => " ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
         };
         let table = name.quoted(dialect);
@@ -120,17 +126,38 @@ impl TableSchema {
             let index = dialect.quote(&dialect.fold(&format!("{}_INDEX{number}", self.name.name)));
             match dialect {
                 // several statements that are sent as one are a transaction
-                Dialect::PostgreSql => {
+                Dialect::PostgreSql | Dialect::Oracle => {
                     statements.push(format!("CREATE INDEX {index} ON {table} ({})", list(columns)));
                 }
                 Dialect::Sqlite => statements
                     .push(format!("CREATE INDEX IF NOT EXISTS {index} ON {table} ({})", list(columns))),
-                Dialect::MySql => parts.push(format!("INDEX {index} ({})", list(columns))),
+                Dialect::MySql | Dialect::SqlServer => {
+                    parts.push(format!("INDEX {index} ({})", list(columns)));
+                }
             }
         }
-        let create = format!("CREATE TABLE IF NOT EXISTS {table} ({}){suffix}", parts.join(", "));
+        let create = create_if_missing(dialect, &table, &format!("{}){suffix}", parts.join(", ")));
         statements.insert(0, create);
-        statements.join("; ")
+        match dialect {
+            Dialect::Oracle => statements,
+            _ => vec![statements.join("; ")],
+        }
+    }
+}
+
+/// Returns the statement that creates a table of a quoted name, unless there is one: Oracle
+/// only creates it. `rest` follows the opening parenthesis.
+pub fn create_if_missing(dialect: Dialect, table: &str, rest: &str) -> String {
+    match dialect {
+        Dialect::SqlServer => {
+            let name = table.replace('\'', "''");
+            format!("IF OBJECT_ID(N'{name}') IS NULL CREATE TABLE {table} ({rest}")
+        }
+        // the caller has looked for it
+        Dialect::Oracle => format!("CREATE TABLE {table} ({rest}"),
+        Dialect::PostgreSql | Dialect::MySql | Dialect::Sqlite => {
+            format!("CREATE TABLE IF NOT EXISTS {table} ({rest}")
+        }
     }
 }
 

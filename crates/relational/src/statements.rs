@@ -152,6 +152,9 @@ fn numbered(statement: &str, dialect: Dialect, parameters: &[TypedValue]) -> Res
     while let Some(c) = rest.chars().next() {
         let skipped = match c {
             '\'' | '"' | '`' => 1 + rest[1..].find(c).map_or(rest.len() - 1, |end| end + 1),
+            '[' if dialect == Dialect::SqlServer => {
+                1 + rest[1..].find(']').map_or(rest.len() - 1, |end| end + 1)
+            }
             '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
             '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
             '?' if rest.starts_with("??") => {
@@ -194,5 +197,8 @@ mod tests {
         );
         assert_eq!(of("SELECT ?").unwrap_err(), "the statement has 1 `?`, but there are 2 parameters");
         assert_eq!(numbered("é = ?", Dialect::MySql, &two[..1]).unwrap(), "é = ?");
+        let brackets = numbered("[what?] = ? OR a[1] = ?", Dialect::SqlServer, &two).unwrap();
+        assert_eq!(brackets, "[what?] = @P1 OR a[1] = @P2");
+        assert_eq!(numbered("a = ? AND b = ?", Dialect::Oracle, &two).unwrap(), "a = :1 AND b = :2");
     }
 }

@@ -49,7 +49,7 @@ pub fn write_cell(
 /// Errors: it has not.
 pub fn check(dialect: Dialect, value: &Value<'_>) -> Result<(), String> {
     match (dialect, value) {
-        (Dialect::MySql | Dialect::Sqlite, Value::Float(x)) if !x.is_finite() => {
+        (Dialect::MySql | Dialect::Sqlite | Dialect::SqlServer, Value::Float(x)) if !x.is_finite() => {
             Err(format!("{dialect} has no `{x}`; columns of floats take finite numbers and NULL"))
         }
         (Dialect::PostgreSql, Value::Str(text)) if text.contains('\0') => {

@@ -1,5 +1,8 @@
 //! Addresses of databases, as JDBC and as the databases' own tools write them.
 
+mod oracle;
+mod sql_server;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,12 +38,19 @@ pub struct DatabaseUrl {
     pub host: String,
     /// Port.
     pub port: u16,
-    /// Database.
+    /// Database. In Oracle a service, or an instance.
     pub database: String,
+    /// Whether the database is named by its instance. Only Oracle.
+    pub is_sid: bool,
     /// Encryption.
     pub tls: TlsMode,
-    /// File with certificates of authorities, instead of those of the system.
+    /// File with certificates of authorities, instead of those of the system; SQL Server takes these, too. In Oracle the
+    /// directory of `ewallet.pem`.
     pub root_cert: Option<PathBuf>,
+    /// Whether encryption starts before the first message (TDS 8). Only SQL Server.
+    pub is_strict: bool,
+    /// Host that the certificate is for, if that is not `host`. Only SQL Server.
+    pub certificate_host: Option<String>,
     /// Time in which the server must answer.
     pub connect_timeout: Duration,
     /// Schemas that are searched for tables, as a list in SQL. Only PostgreSQL.
@@ -68,8 +78,16 @@ impl std::fmt::Display for DatabaseUrl {
             Dialect::PostgreSql => "postgresql",
             Dialect::MySql => "mysql",
             Dialect::Sqlite => return write!(f, "sqlite:{}", self.database),
+            Dialect::Oracle if self.is_sid => {
+                return write!(f, "oracle:thin:@{}:{}:{}", self.host, self.port, self.database);
+            }
+            Dialect::Oracle => "oracle:thin:@",
+            Dialect::SqlServer => {
+                return write!(f, "sqlserver://{}:{};databaseName={}", self.host, self.port, self.database);
+            }
         };
-        write!(f, "{scheme}://{}:{}/{}", self.host, self.port, self.database)
+        let colon = if self.dialect == Dialect::Oracle { "" } else { ":" };
+        write!(f, "{scheme}{colon}//{}:{}/{}", self.host, self.port, self.database)
     }
 }
 
@@ -98,8 +116,8 @@ const MYSQL_PARAMETERS: &[&str] = &[
 ];
 
 impl DatabaseUrl {
-    /// Parses `jdbc:postgresql://host:port/db?…`, `jdbc:mysql:`, `jdbc:mariadb:`, `jdbc:sqlite:path`, also without
-    /// `jdbc:`, and `postgres:`.
+    /// Parses `jdbc:postgresql://host:port/db?…`, `jdbc:mysql:`, `jdbc:mariadb:`, `jdbc:sqlite:path`,
+    /// `jdbc:sqlserver://host:port;databaseName=db;…` and `jdbc:oracle:thin:@//host:port/service`, also without `jdbc:`, and `postgres:`.
     ///
     /// Errors: another database or form; what was expected, without the URL, which may have a password.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -109,6 +127,8 @@ impl DatabaseUrl {
         let dialect = match scheme.as_str() {
             "postgresql" | "postgres" => Dialect::PostgreSql,
             "mysql" | "mariadb" => Dialect::MySql,
+            "oracle" => return oracle::parse(bare.get(scheme.len() + 1..).unwrap_or_default()),
+            "sqlserver" => return sql_server::parse(bare.get(scheme.len() + 1..).unwrap_or_default()),
             "sqlite" => return sqlite(bare.get(scheme.len() + 1..).unwrap_or_default()),
             "h2" => return Err(instead_of_h2(bare.get(scheme.len() + 1..).unwrap_or_default())),
             _ => return Err(unknown_scheme(&scheme)),
@@ -136,22 +156,17 @@ impl DatabaseUrl {
             Some(host) if !host.is_empty() => host.trim_matches(['[', ']']).to_owned(),
             _ => "localhost".into(),
         };
+        let port = url.port().unwrap_or(if dialect == Dialect::PostgreSql { 5432 } else { 3306 });
         let mut parsed = Self {
-            dialect,
             host,
-            port: url.port().unwrap_or(if dialect == Dialect::PostgreSql { 5432 } else { 3306 }),
             database,
             tls: match scheme.as_str() {
                 "mariadb" => TlsMode::Disabled,
                 _ => TlsMode::Preferred,
             },
-            root_cert: None,
-            connect_timeout: CONNECT_TIMEOUT,
-            search_path: None,
-            application: None,
             user: Some(decode(url.username())).filter(|user| !user.is_empty()),
             password: url.password().map(decode),
-            without_effect: vec![],
+            ..Self::new(dialect, port)
         };
         let parameters: Vec<(String, String)> =
             url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
@@ -165,6 +180,27 @@ impl DatabaseUrl {
             return Err(format!("the URL names no database; write `jdbc:{scheme}://host:port/database`"));
         }
         Ok(parsed)
+    }
+
+    /// Returns the address of a server on this machine, without a database.
+    fn new(dialect: Dialect, port: u16) -> Self {
+        Self {
+            dialect,
+            host: "localhost".into(),
+            port,
+            database: String::new(),
+            is_sid: false,
+            tls: TlsMode::Disabled,
+            root_cert: None,
+            is_strict: false,
+            certificate_host: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            search_path: None,
+            application: None,
+            user: None,
+            password: None,
+            without_effect: vec![],
+        }
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
@@ -190,7 +226,7 @@ impl DatabaseUrl {
             _ => {
                 let known = match self.dialect {
                     Dialect::PostgreSql => POSTGRES_PARAMETERS,
-                    Dialect::MySql | Dialect::Sqlite => MYSQL_PARAMETERS,
+                    _ => MYSQL_PARAMETERS,
                 };
                 if let Some(meant) = nearest(name, known.iter().copied()) {
                     return Err(format!(
@@ -242,18 +278,10 @@ fn sqlite(rest: &str) -> Result<DatabaseUrl, String> {
     }
     let names = parameters.split('&').filter_map(|part| part.split('=').next());
     Ok(DatabaseUrl {
-        dialect: Dialect::Sqlite,
         host: String::new(),
-        port: 0,
         database: path.to_owned(),
-        tls: TlsMode::Disabled,
-        root_cert: None,
-        connect_timeout: CONNECT_TIMEOUT,
-        search_path: None,
-        application: None,
-        user: None,
-        password: None,
         without_effect: names.filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+        ..DatabaseUrl::new(Dialect::Sqlite, 0)
     })
 }
 
@@ -275,11 +303,12 @@ fn instead_of_h2(rest: &str) -> String {
 }
 
 fn unknown_scheme(scheme: &str) -> String {
-    let there = "there are PostgreSQL (`jdbc:postgresql:`), MySQL (`jdbc:mysql:`), MariaDB (`jdbc:mariadb:`) and SQLite \
-         (`jdbc:sqlite:`)";
+    let there = "there are PostgreSQL (`jdbc:postgresql:`), MySQL (`jdbc:mysql:`), MariaDB (`jdbc:mariadb:`), SQL Server \
+         (`jdbc:sqlserver:`), Oracle (`jdbc:oracle:`) and SQLite (`jdbc:sqlite:`)";
     let name = match scheme {
-        "sqlserver" | "microsoft" | "jtds" => "SQL Server",
-        "oracle" => "Oracle",
+        "microsoft" | "jtds" => {
+            return "the driver of SQL Server takes `jdbc:sqlserver://host:port;databaseName=name`".into();
+        }
         "db2" => "DB2",
         "" => return format!("expected the URL of a database; {there}"),
         other if other.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'-') => {

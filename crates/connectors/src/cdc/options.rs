@@ -141,8 +141,16 @@ fn settings(
         return Err(OptionError::connector(message).expected(["url='jdbc:postgresql://host:port/database'"]));
     };
     let url = DatabaseUrl::parse(url).map_err(at("url"))?;
-    if url.dialect == Dialect::Sqlite {
-        let message = "SQLite keeps no log of changes; there are PostgreSQL, MariaDB and MySQL";
+    let message = match url.dialect {
+        Dialect::PostgreSql | Dialect::MySql => None,
+        Dialect::Sqlite => {
+            Some("SQLite keeps no log of changes; there are PostgreSQL, MariaDB and MySQL".to_owned())
+        }
+        other => {
+            Some(format!("the source `cdc` does not read {other}; there are PostgreSQL, MariaDB and MySQL"))
+        }
+    };
+    if let Some(message) = message {
         return Err(OptionError::option("url", message));
     }
     for parameter in &url.without_effect {

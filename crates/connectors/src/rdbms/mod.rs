@@ -1,4 +1,4 @@
-//! Relational databases: PostgreSQL, MariaDB, MySQL and SQLite.
+//! Relational databases: PostgreSQL, MariaDB, MySQL, SQL Server, Oracle and SQLite.
 
 mod data_source;
 mod sink;

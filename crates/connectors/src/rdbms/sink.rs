@@ -22,7 +22,8 @@ const STAGING: &str = "tidemill_batch";
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec::text(
         "jdbc.url",
-        "Address of the database: `jdbc:postgresql://host:port/db`, `jdbc:mysql:…`, `jdbc:mariadb:…`, `jdbc:sqlite:path`.",
+        "Address of the database: `jdbc:postgresql://host:port/db`, `jdbc:mysql:…`, `jdbc:mariadb:…`, \
+         `jdbc:sqlserver://host:port;databaseName=db`, `jdbc:oracle:thin:@//host:port/service`, `jdbc:sqlite:path`.",
     )
     .required()
     .secret(),
@@ -59,7 +60,7 @@ impl SinkType for RdbmsSinkType {
     }
 
     fn summary(&self) -> &'static str {
-        "Inserts, updates or deletes rows of a table in PostgreSQL, MariaDB, MySQL or SQLite."
+        "Inserts, updates or deletes rows of a table in PostgreSQL, MariaDB, MySQL, SQL Server, Oracle or SQLite."
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -32,7 +32,7 @@ impl StoreType for RdbmsStoreType {
     }
 
     fn summary(&self) -> &'static str {
-        "Keeps the rows of a table in PostgreSQL, MariaDB, MySQL or SQLite."
+        "Keeps the rows of a table in PostgreSQL, MariaDB, MySQL, SQL Server, Oracle or SQLite."
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -8,7 +8,7 @@ use tidemill_flow::registry::Connectors;
 use tidemill_types::Timestamp;
 
 use crate::mongodb_store::Server as MongoServer;
-use crate::rdbms::database::{Kind, TestDatabase, databases};
+use crate::rdbms::database::{TestDatabase, databases};
 
 /// 2024-02-28 23:55:00, shortly before a day ends.
 const START: i64 = 1_709_164_500_000;
@@ -154,9 +154,8 @@ fn check_tables(db: &TestDatabase, prefix: &str) {
 #[test]
 fn buckets_are_rows_in_sqlite() {
     let dir = tempfile::tempdir().unwrap();
-    let url = format!("jdbc:sqlite:{}", dir.path().join("trades.db").display());
-    run(&rdbms(&url, ""));
-    let db = TestDatabase { kind: Kind::Postgres, url };
+    let db = TestDatabase::file(&dir.path().join("trades.db"));
+    run(&rdbms(&db.url, ""));
     check_tables(&db, "TradeAgg");
 }
 
@@ -195,12 +194,12 @@ fn buckets_are_documents_of_the_engine() {
 #[test]
 fn old_rows_are_purged() {
     let dir = tempfile::tempdir().unwrap();
-    let url = format!("jdbc:sqlite:{}", dir.path().join("trades.db").display());
+    let db = TestDatabase::file(&dir.path().join("trades.db"));
     let clock = Arc::new(ManualClock::default());
     let at = |second: i64| clock.set(Timestamp((START + second * 1000) * 1000));
     at(0);
     let purge = "@purge(enable='true', interval='10 sec', @retentionPeriod(sec='120 sec', min='120 min'))";
-    let text = queries(&format!("{} {purge}", rdbms(&url, "")));
+    let text = queries(&format!("{} {purge}", rdbms(&db.url, "")));
     let catalog = Arc::new(tidemill_connectors::catalog());
     let app = App::from_texts("trades", None, &[("trades.siddhi", &text)])
         .with_connectors(Connectors::Catalog(catalog));
@@ -208,7 +207,6 @@ fn old_rows_are_purged() {
     for second in 0..60 {
         send(&engine, "A", [(second, 1, "ann")]);
     }
-    let db = TestDatabase { kind: Kind::Postgres, url };
     let stored = || db.rows("SELECT count(*) FROM TradeAgg_SECONDS");
     engine.wait_idle();
     assert_eq!(stored(), ["59"]);

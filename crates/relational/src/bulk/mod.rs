@@ -2,8 +2,9 @@
 //!
 //! Rows are sent as text by COPY or LOAD DATA, which is the fastest way of both servers: into the table itself if
 //! they are inserted, otherwise into a temporary table of the connection, whose rows one statement then applies by
-//! key. A server that refuses a row refuses the whole statement, so a failed range of rows is halved until
-//! the refused rows stand alone; a savepoint before each attempt leaves the good rows in the transaction.
+//! key. SQL Server gets the rows of all operations by its bulk load into a temporary table, Oracle by
+//! statements for one row with the values of many. See
+//! [`crate::attempts`] for the rows that a server refuses.
 
 mod encoded;
 mod statements;
@@ -11,9 +12,10 @@ mod statements;
 use tidemill_connect::RefusedRow;
 use tidemill_types::{FieldType, did_you_mean};
 
+use crate::attempts::{Attempt, Attempts, Checked};
 use crate::database::Database;
 use crate::dialect::Dialect;
-use crate::error::{DbError, DbErrorKind};
+use crate::error::DbError;
 use crate::existing::ExistingTable;
 use crate::param::{LoadOutcome, Param};
 use crate::rows::RowValues;
@@ -58,15 +60,6 @@ pub struct BulkWriter {
     targets: Vec<Target>,
     keys: usize,
     statements: Statements,
-}
-
-/// Part of a batch that is written by one attempt.
-#[derive(Debug, Clone, Copy)]
-struct Attempt {
-    from: usize,
-    to: usize,
-    /// Whether the server checks each row, because it did not while it loaded this range.
-    careful: bool,
 }
 
 impl BulkWriter {
@@ -159,40 +152,19 @@ impl BulkWriter {
         let (targets, keys) = (&self.targets, self.keys);
         let encoded =
             EncodedRows::encode(self.dialect, targets, keys, skips_null_keys, rows, picked, &mut refused);
-        let mut attempts = vec![Attempt { from: 0, to: encoded.len(), careful: false }];
+        let mut attempts = Attempts::new(encoded.len());
         let mut is_first = true;
-        while let Some(attempt) = attempts.pop() {
-            if attempt.from == attempt.to {
-                continue;
-            }
-            db.run("SAVEPOINT tidemill").await?;
+        while let Some(attempt) = attempts.next(db).await? {
             let written = self.attempt(db, rows, &encoded, attempt, is_first).await;
             is_first = false;
-            let count = attempt.to - attempt.from;
-            match written {
-                Ok(true) => continue,
-                Ok(false) => {
-                    db.run("ROLLBACK TO SAVEPOINT tidemill").await?;
-                    attempts.push(Attempt { careful: true, ..attempt });
-                }
-                Err(e) if e.kind == DbErrorKind::RowRefused => {
-                    db.run("ROLLBACK TO SAVEPOINT tidemill").await?;
-                    if count == 1 {
-                        refused.push(RefusedRow { row: encoded.row(attempt.from), reason: e.to_string() });
-                    } else {
-                        let middle = attempt.from + count / 2;
-                        attempts.push(Attempt { from: middle, ..attempt });
-                        attempts.push(Attempt { to: middle, ..attempt });
-                    }
-                }
-                Err(e) => return Err(e),
-            }
+            attempts.finish(db, attempt, encoded.row(attempt.from), written).await?;
         }
+        refused.extend(attempts.into_refused());
         refused.sort_by_key(|refused| refused.row);
         Ok(refused)
     }
 
-    /// Writes a range of rows. Returns `false` if the server has not checked them: they must be written carefully.
+    /// Writes a range of rows.
     async fn attempt<R: RowValues + ?Sized>(
         &self,
         db: &mut Database,
@@ -200,24 +172,31 @@ impl BulkWriter {
         encoded: &EncodedRows,
         attempt: Attempt,
         is_first: bool,
-    ) -> Result<bool, DbError> {
+    ) -> Result<Checked, DbError> {
         let statements = &self.statements;
-        if attempt.to - attempt.from == 1 {
-            let params = self.params(rows, encoded.row(attempt.from), &statements.row_params);
-            db.execute(&statements.row, &params).await?;
-            return Ok(true);
+        let all = attempt.from..attempt.to;
+        let is_each = match self.dialect {
+            Dialect::Oracle => true,
+            Dialect::SqlServer => attempt.careful,
+            _ => false,
+        };
+        if attempt.count() == 1 || is_each {
+            let set = |index| self.params(rows, encoded.row(index), &statements.row_params);
+            let sets: Vec<Vec<Param<'_>>> = all.map(set).collect();
+            db.execute_each(&statements.row, &sets).await?;
+            return Ok(Checked::Yes);
         }
         let Some(apply) = &statements.apply else {
             return match attempt.careful {
                 false => {
                     let (data, count) = encoded.range(attempt.from, attempt.to);
                     let outcome = db.load(&statements.table, &statements.columns, data, count, false).await?;
-                    Ok(outcome == LoadOutcome::Loaded)
+                    Ok(checked(outcome))
                 }
                 true => {
-                    let all: Vec<usize> = (attempt.from..attempt.to).collect();
+                    let all: Vec<usize> = all.collect();
                     self.insert_rows(db, rows, encoded, &all, "INSERT", &statements.table).await?;
-                    Ok(true)
+                    Ok(Checked::Yes)
                 }
             };
         };
@@ -225,22 +204,33 @@ impl BulkWriter {
             db.run(&statements.delete_staging).await?;
         }
         let staging = &statements.staging;
-        let last = encoded.last_of_each_key(attempt.from, attempt.to);
-        match attempt.careful {
-            false => {
-                let data = encoded.picked(&last);
-                let outcome = db.load(staging, &statements.columns, data, last.len(), true).await?;
-                if outcome != LoadOutcome::Loaded {
-                    return Ok(false);
-                }
+        let last = match self.operation {
+            Operation::Insert => all.collect(),
+            _ => encoded.last_of_each_key(attempt.from, attempt.to),
+        };
+        let outcome = match (self.dialect, attempt.careful) {
+            (Dialect::SqlServer, _) => {
+                let columns: Vec<usize> = (0..self.targets.len()).collect();
+                let row = |index: &usize| self.params(rows, encoded.row(*index), &columns);
+                let values: Vec<Vec<Param<'_>>> = last.iter().map(row).collect();
+                db.load_rows(staging, &values).await?
             }
-            true => self.insert_rows(db, rows, encoded, &last, "REPLACE", staging).await?,
+            (_, false) => {
+                let data = encoded.picked(&last);
+                db.load(staging, &statements.columns, data, last.len(), true).await?
+            }
+            (_, true) => {
+                self.insert_rows(db, rows, encoded, &last, "REPLACE", staging).await?;
+                LoadOutcome::Loaded
+            }
+        };
+        if outcome == LoadOutcome::Loaded {
+            if let Some(use_index) = statements.use_index {
+                db.run(use_index).await?;
+            }
+            db.execute(apply, &[]).await?;
         }
-        if let Some(use_index) = statements.use_index {
-            db.run(use_index).await?;
-        }
-        db.execute(apply, &[]).await?;
-        Ok(true)
+        Ok(checked(outcome))
     }
 
     /// Inserts rows by statements with several rows each, which the server checks one by one.
@@ -275,6 +265,11 @@ impl BulkWriter {
         Ok(())
     }
 
+    /// Describes the statements, one a line, for tests.
+    pub fn describe(&self) -> Vec<String> {
+        self.statements.describe()
+    }
+
     fn params<'r, R: RowValues + ?Sized>(
         &self,
         rows: &'r R,
@@ -286,5 +281,12 @@ impl BulkWriter {
             Param { ty: target.ty, value: rows.value(row, target.source) }
         };
         columns.iter().map(param).collect()
+    }
+}
+
+fn checked(outcome: LoadOutcome) -> Checked {
+    match outcome {
+        LoadOutcome::Loaded => Checked::Yes,
+        LoadOutcome::Doubtful | LoadOutcome::Forbidden => Checked::No,
     }
 }

@@ -1,5 +1,11 @@
 //! The statements of a writer.
 
+mod mysql;
+mod oracle;
+mod postgres;
+mod sql_server;
+mod sqlite;
+
 use tidemill_types::FieldType;
 
 use super::{Mapping, Operation};
@@ -74,10 +80,6 @@ pub struct Statements {
     pub apply: Option<String>,
 }
 
-/// PostgreSQL has no statistics of a temporary table. It takes its rows for wider than they are, and a batch for so large a
-/// part of the other table that it reads all of it. Ends with the transaction.
-const USE_INDEX: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
-
 impl Statements {
     pub fn new(
         dialect: Dialect,
@@ -88,80 +90,13 @@ impl Statements {
         staging: &str,
     ) -> Self {
         let table = table.name.quoted(dialect);
-        let staging = dialect.quote(staging);
-        let columns = join(targets, ", ", |t| t.quoted.clone());
-        let (row, row_params) = row_statement(dialect, operation, &table, targets);
-        let keys: Vec<&Target> = targets.iter().filter(|target| target.is_key).collect();
-        let on = join(keys.iter().copied(), " AND ", |t| format!("t.{0} = s.{0}", t.quoted));
-        let others: Vec<&Target> = targets.iter().filter(|target| !target.is_key).collect();
-        // the temporary table has few rows, and the other one is found by its key
-        let join_by_key = if is_unique { "STRAIGHT_JOIN" } else { "JOIN" };
-        let apply = match (operation, dialect) {
-            (Operation::Insert, _) => None,
-            (Operation::Update, Dialect::PostgreSql | Dialect::Sqlite) => {
-                let set = join(others, ", ", |t| format!("{0} = s.{0}", t.quoted));
-                Some(format!("UPDATE {table} AS t SET {set} FROM {staging} AS s WHERE {on}"))
-            }
-            (Operation::Update, Dialect::MySql) => {
-                let set = join(others, ", ", |t| format!("t.{0} = s.{0}", t.quoted));
-                Some(format!("UPDATE {staging} AS s {join_by_key} {table} AS t ON {on} SET {set}"))
-            }
-            (Operation::Upsert, _) => {
-                let conflict = on_conflict(dialect, targets);
-                // without WHERE MariaDB takes ON for that of a join
-                Some(format!(
-                    "INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging} WHERE true {conflict}"
-                ))
-            }
-            (Operation::Delete, Dialect::PostgreSql) => {
-                Some(format!("DELETE FROM {table} AS t USING {staging} AS s WHERE {on}"))
-            }
-            (Operation::Delete, Dialect::Sqlite) => {
-                let names = join(keys.iter().copied(), ", ", |t| t.quoted.clone());
-                Some(format!("DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {staging})"))
-            }
-            (Operation::Delete, Dialect::MySql) => {
-                Some(format!("DELETE t FROM {staging} AS s {join_by_key} {table} AS t ON {on}"))
-            }
-        };
-        let create_staging = apply.as_ref().map(|_| match dialect {
-            Dialect::PostgreSql => format!(
-                "CREATE TEMPORARY TABLE IF NOT EXISTS {staging} ON COMMIT DELETE ROWS AS \
-                 SELECT {columns} FROM {table} WITH NO DATA"
-            ),
-            Dialect::Sqlite => format!(
-                "CREATE TEMPORARY TABLE IF NOT EXISTS {staging} AS SELECT {columns} FROM {table} LIMIT 0"
-            ),
-            Dialect::MySql => {
-                // keys that are equal for the server, such as texts of other case, are one: the last row wins
-                let unique = match keys.iter().all(|key| key.is_indexable) {
-                    true => format!(" (UNIQUE KEY ({}))", join(keys, ", ", |t| t.quoted.clone())),
-                    false => String::new(),
-                };
-                format!(
-                    "CREATE TEMPORARY TABLE IF NOT EXISTS {staging}{unique} ENGINE=InnoDB AS \
-                     SELECT {columns} FROM {table} LIMIT 0"
-                )
-            }
-        });
-        // PostgreSQL empties it at the end of each transaction
-        let truncate_staging = match dialect {
-            Dialect::PostgreSql => None,
-            Dialect::MySql => Some(format!("TRUNCATE TABLE {staging}")),
-            Dialect::Sqlite => Some(format!("DELETE FROM {staging}")),
-        };
-        let joins = matches!(operation, Operation::Update | Operation::Delete);
-        Self {
-            use_index: (dialect == Dialect::PostgreSql && joins && is_unique).then_some(USE_INDEX),
-            truncate_staging: truncate_staging.filter(|_| apply.is_some()),
-            delete_staging: format!("DELETE FROM {staging}"),
-            table,
-            columns,
-            row,
-            row_params,
-            staging,
-            create_staging,
-            apply,
+        let write = Write { dialect, operation, table, targets, is_unique, staging };
+        match dialect {
+            Dialect::PostgreSql => postgres::statements(&write),
+            Dialect::MySql => mysql::statements(&write),
+            Dialect::Sqlite => sqlite::statements(&write),
+            Dialect::SqlServer => sql_server::statements(&write),
+            Dialect::Oracle => oracle::statements(&write),
         }
     }
 
@@ -182,63 +117,99 @@ impl Statements {
         let rows: Vec<String> = (0..count).map(row).collect();
         format!("{verb} INTO {table} ({}) VALUES {}", self.columns, rows.join(", "))
     }
-}
 
-fn on_conflict(dialect: Dialect, targets: &[Target]) -> String {
-    let others: Vec<&Target> = targets.iter().filter(|target| !target.is_key).collect();
-    let keys = || targets.iter().filter(|target| target.is_key);
-    match (dialect, others.is_empty()) {
-        (Dialect::PostgreSql | Dialect::Sqlite, is_empty) => {
-            let names = join(keys(), ", ", |t| t.quoted.clone());
-            let set = join(others, ", ", |t| format!("{0} = excluded.{0}", t.quoted));
-            let action = if is_empty { "NOTHING".to_owned() } else { format!("UPDATE SET {set}") };
-            format!("ON CONFLICT ({names}) DO {action}")
-        }
-        (Dialect::MySql, false) => {
-            let set = join(others, ", ", |t| format!("{0} = VALUES({0})", t.quoted));
-            format!("ON DUPLICATE KEY UPDATE {set}")
-        }
-        (Dialect::MySql, true) => {
-            let set = join(keys(), ", ", |t| format!("{0} = VALUES({0})", t.quoted));
-            format!("ON DUPLICATE KEY UPDATE {set}")
-        }
+    /// Describes the statements, one a line, for tests.
+    pub fn describe(&self) -> Vec<String> {
+        let named = |name: &str, sql: &Option<String>| sql.as_ref().map(|sql| format!("{name}: {sql}"));
+        let delete = self.create_staging.as_ref().map(|_| self.delete_staging.clone());
+        let params: Vec<String> = self.row_params.iter().map(ToString::to_string).collect();
+        let row = format!("{} -- columns {}", self.row, params.join(", "));
+        [
+            named("create", &self.create_staging),
+            named("reset", &self.truncate_staging),
+            named("delete", &delete),
+            named("apply", &self.apply),
+            named("row", &Some(row)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 }
 
-fn row_statement(
+/// What a writer does, of which the module of each database makes statements.
+struct Write<'t> {
     dialect: Dialect,
     operation: Operation,
-    table: &str,
-    targets: &[Target],
-) -> (String, Vec<usize>) {
-    let mut params = vec![];
-    let mut parameter = |index: usize| {
-        params.push(index);
-        targets[index].parameter(dialect, params.len() - 1)
-    };
-    let indices = 0..targets.len();
-    let columns = join(targets, ", ", |t| t.quoted.clone());
-    let sql = match operation {
-        Operation::Insert | Operation::Upsert => {
-            let values = indices.map(&mut parameter).collect::<Vec<_>>().join(", ");
-            let insert = format!("INSERT INTO {table} ({columns}) VALUES ({values})");
-            match operation {
-                Operation::Upsert => format!("{insert} {}", on_conflict(dialect, targets)),
-                _ => insert,
+    /// Quoted.
+    table: String,
+    /// Columns of keys first.
+    targets: &'t [Target],
+    /// Whether rows are unique by the key.
+    is_unique: bool,
+    /// Name of the temporary table, not quoted.
+    staging: &'t str,
+}
+
+impl Write<'_> {
+    fn columns(&self) -> String {
+        join(self.targets, ", ", |t| t.quoted.clone())
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &Target> {
+        self.targets.iter().filter(|target| target.is_key)
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Target> {
+        self.targets.iter().filter(|target| !target.is_key)
+    }
+
+    /// Returns the condition that rows of the table `t` and the temporary table `s` have the same key.
+    fn on(&self) -> String {
+        join(self.keys(), " AND ", |t| format!("t.{0} = s.{0}", t.quoted))
+    }
+
+    /// Returns the statement that writes one row, and the column of each of its parameters. An upsert is an insert
+    /// that ends with `conflict`.
+    fn row(&self, conflict: &str) -> (String, Vec<usize>) {
+        let Self { dialect, operation, table, targets, .. } = self;
+        let mut params = vec![];
+        let mut parameter = |index: usize| {
+            params.push(index);
+            targets[index].parameter(*dialect, params.len() - 1)
+        };
+        let indices = 0..targets.len();
+        let sql = match operation {
+            Operation::Insert | Operation::Upsert => {
+                let values = indices.map(&mut parameter).collect::<Vec<_>>().join(", ");
+                let insert = format!("INSERT INTO {table} ({}) VALUES ({values})", self.columns());
+                match operation {
+                    Operation::Upsert => format!("{insert} {conflict}"),
+                    _ => insert,
+                }
             }
-        }
-        Operation::Update | Operation::Delete => {
-            let mut equation = |index: usize| format!("{} = {}", targets[index].quoted, parameter(index));
-            let (keys, others): (Vec<usize>, Vec<usize>) = indices.partition(|index| targets[*index].is_key);
-            let set = others.into_iter().map(&mut equation).collect::<Vec<_>>().join(", ");
-            let on = keys.into_iter().map(&mut equation).collect::<Vec<_>>().join(" AND ");
-            match operation {
-                Operation::Update => format!("UPDATE {table} SET {set} WHERE {on}"),
-                _ => format!("DELETE FROM {table} WHERE {on}"),
+            Operation::Update | Operation::Delete => {
+                let mut equation = |index: usize| format!("{} = {}", targets[index].quoted, parameter(index));
+                let (keys, others): (Vec<usize>, Vec<usize>) =
+                    indices.partition(|index| targets[*index].is_key);
+                let set = others.into_iter().map(&mut equation).collect::<Vec<_>>().join(", ");
+                let on = keys.into_iter().map(&mut equation).collect::<Vec<_>>().join(" AND ");
+                match operation {
+                    Operation::Update => format!("UPDATE {table} SET {set} WHERE {on}"),
+                    _ => format!("DELETE FROM {table} WHERE {on}"),
+                }
             }
-        }
-    };
-    (sql, params)
+        };
+        (sql, params)
+    }
+
+    /// Returns what an upsert does with a key that the table has, in PostgreSQL and SQLite.
+    fn on_conflict(&self) -> String {
+        let names = join(self.keys(), ", ", |t| t.quoted.clone());
+        let set = join(self.others(), ", ", |t| format!("{0} = excluded.{0}", t.quoted));
+        let action = if set.is_empty() { "NOTHING".to_owned() } else { format!("UPDATE SET {set}") };
+        format!("ON CONFLICT ({names}) DO {action}")
+    }
 }
 
 fn join<'t>(

@@ -162,7 +162,7 @@ impl ChangeLog {
                     Self::Postgres(Box::new(postgres::PostgresLog::connect(settings).await?))
                 }
                 Dialect::MySql => Self::MySql(Box::new(mysql::MySqlLog::connect(settings).await?)),
-                Dialect::Sqlite => return Err(no_changes()),
+                Dialect::Sqlite | Dialect::SqlServer | Dialect::Oracle => return Err(no_changes()),
             })
         };
         let connected = tokio::time::timeout(settings.url.connect_timeout, connecting).await;
@@ -266,5 +266,5 @@ impl ChangeLog {
 }
 
 fn no_changes() -> DbError {
-    DbError::invalid("SQLite keeps no log of changes; there are PostgreSQL, MariaDB and MySQL")
+    DbError::invalid("the source `cdc` reads PostgreSQL, MariaDB and MySQL")
 }

@@ -46,7 +46,7 @@ impl ChangePoller {
                     Self::Postgres(Box::new(PostgresPoller::connect(settings, column).await?))
                 }
                 Dialect::MySql => Self::MySql(Box::new(MySqlPoller::connect(settings, column).await?)),
-                Dialect::Sqlite => return Err(super::no_changes()),
+                Dialect::Sqlite | Dialect::SqlServer | Dialect::Oracle => return Err(super::no_changes()),
             })
         };
         let connected = tokio::time::timeout(settings.url.connect_timeout, connecting).await;

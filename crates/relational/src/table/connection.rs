@@ -9,7 +9,7 @@ use crate::bulk::{BulkWriter, Mapping, Operation};
 use crate::database::Database;
 use crate::error::{DbError, DbErrorKind};
 use crate::existing::ExistingTable;
-use crate::expression::{SqlColumn, SqlStatement, SqlWriter};
+use crate::expression::{Expression, SqlColumn, SqlStatement, SqlWriter};
 use crate::options::StoreOptions;
 use crate::param::Param;
 use crate::position::{PositionTable, StoredPosition};
@@ -74,6 +74,18 @@ impl TableConnection {
     /// Starts a statement.
     pub fn writer(&self, start: &str) -> SqlWriter<'_> {
         SqlWriter::new(self.db.dialect(), &self.columns).text(start)
+    }
+
+    /// Returns the query of `selected` from the rows for which `condition` holds, which returns `rows` rows at most.
+    pub fn search(
+        &self,
+        selected: &str,
+        condition: &Expression,
+        rows: usize,
+    ) -> Result<SqlStatement, DbError> {
+        let (dialect, table) = (self.db.dialect(), self.table());
+        let found = SqlStatement::search(dialect, &self.columns, &table, selected, condition, rows);
+        found.map_err(DbError::invalid)
     }
 
     /// Returns whether rows are unique by exactly these columns.

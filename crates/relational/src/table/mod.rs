@@ -95,9 +95,7 @@ impl RelationalTable {
     pub fn find_each(&self, condition: &Expression, sets: &[TableRow]) -> Result<Vec<Vec<TableRow>>> {
         let types: Vec<FieldType> = self.options.schema.columns.iter().map(|c| c.ty).collect();
         let found = self.with_connection(async |connection| {
-            let start = format!("SELECT {} FROM {} WHERE ", connection.selected(), connection.table());
-            let writer = connection.writer(&start).expression(condition).map_err(DbError::invalid)?;
-            let statement = writer.text(&format!(" LIMIT {}", FOUND_ROWS_MAX + 1)).finish();
+            let statement = connection.search(&connection.selected(), condition, FOUND_ROWS_MAX + 1)?;
             connection.query_each(&statement, sets, &types).await
         })?;
         match found.iter().any(|rows| rows.len() > FOUND_ROWS_MAX) {
@@ -122,9 +120,8 @@ impl RelationalTable {
     /// Errors: those of the server.
     pub fn contains_each(&self, condition: &Expression, sets: &[TableRow]) -> Result<Vec<bool>> {
         let found = self.with_connection(async |connection| {
-            let start = format!("SELECT 1 FROM {} WHERE ", connection.table());
-            let writer = connection.writer(&start).expression(condition).map_err(DbError::invalid)?;
-            connection.query_each(&writer.text(" LIMIT 1").finish(), sets, &[FieldType::Int]).await
+            let statement = connection.search("1", condition, 1)?;
+            connection.query_each(&statement, sets, &[FieldType::Int]).await
         })?;
         Ok(found.iter().map(|rows| !rows.is_empty()).collect())
     }

@@ -5,9 +5,10 @@ use tidemill_types::{EventId, FieldType, Result};
 
 use super::connection::TableConnection;
 use super::{RelationalTable, TableRow, Written};
+use crate::attempts::{Attempts, Checked};
 use crate::bulk::{BulkWriter, Operation};
 use crate::database::Database;
-use crate::error::{DbError, DbErrorKind};
+use crate::error::DbError;
 use crate::expression::Expression;
 
 /// Rows from which on a temporary table is faster than a statement for each.
@@ -51,7 +52,7 @@ impl RelationalTable {
             let start = format!("UPDATE {} SET ", connection.table());
             let statement: Result<_, String> = (|| {
                 let writer = connection.writer(&start).assignments(set)?.text(" WHERE ");
-                Ok(writer.expression(condition)?.finish())
+                Ok(writer.condition(condition)?.finish())
             })();
             let statement = statement.map_err(DbError::invalid)?;
             let params = connection.params(&statement, rows)?;
@@ -95,7 +96,7 @@ impl RelationalTable {
                 }
                 let insert = writer.text(")").finish();
                 let writer = connection.writer(&update).assignments(set)?.text(" WHERE ");
-                Ok((writer.expression(condition)?.finish(), insert))
+                Ok((writer.condition(condition)?.finish(), insert))
             })();
             let (update, insert) = statements.map_err(DbError::invalid)?;
             let (updates, inserts) = (connection.params(&update, rows)?, connection.params(&insert, rows)?);
@@ -130,7 +131,7 @@ impl RelationalTable {
                 return bulk(connection, &writer, rows).await;
             }
             let start = format!("DELETE FROM {} WHERE ", connection.table());
-            let writer = connection.writer(&start).expression(condition).map_err(DbError::invalid)?;
+            let writer = connection.writer(&start).condition(condition).map_err(DbError::invalid)?;
             let statement = writer.finish();
             let params = connection.params(&statement, rows)?;
             connection.begin().await?;
@@ -176,29 +177,12 @@ async fn halving(
     count: usize,
     attempt: impl AsyncFn(&mut Database, usize, usize) -> Result<(), DbError>,
 ) -> Result<Vec<RefusedRow>, DbError> {
-    let mut refused = vec![];
-    let mut attempts = vec![(0, count)];
-    while let Some((from, to)) = attempts.pop() {
-        if from == to {
-            continue;
-        }
-        db.run("SAVEPOINT tidemill").await?;
-        match attempt(db, from, to).await {
-            Ok(()) => {}
-            Err(e) if e.kind == DbErrorKind::RowRefused => {
-                db.run("ROLLBACK TO SAVEPOINT tidemill").await?;
-                if to - from == 1 {
-                    refused.push(RefusedRow { row: from, reason: e.to_string() });
-                } else {
-                    let middle = from + (to - from) / 2;
-                    attempts.push((middle, to));
-                    attempts.push((from, middle));
-                }
-            }
-            Err(e) => return Err(e),
-        }
+    let mut attempts = Attempts::new(count);
+    while let Some(next) = attempts.next(db).await? {
+        let done = attempt(db, next.from, next.to).await;
+        attempts.finish(db, next, next.from, done.map(|()| Checked::Yes)).await?;
     }
-    Ok(refused)
+    Ok(attempts.into_refused())
 }
 
 /// Pairs of column and column of the rows, and the columns of the key.

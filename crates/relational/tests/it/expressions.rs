@@ -11,7 +11,7 @@ use tidemill_relational::{
 };
 use tidemill_types::{FieldType, Value};
 
-/// Names, declared types, and base types in PostgreSQL and MariaDB.
+/// Names, declared types, and base types in PostgreSQL and in the others.
 const COLUMNS: [(&str, FieldType, &str, &str); 7] = [
     ("symbol", FieldType::String, "varchar", "varchar"),
     ("price", FieldType::Double, "float8", "double"),
@@ -22,7 +22,7 @@ const COLUMNS: [(&str, FieldType, &str, &str); 7] = [
     ("amount", FieldType::Double, "numeric", "decimal"),
 ];
 
-fn columns(dialect: Dialect) -> Vec<SqlColumn> {
+pub fn columns(dialect: Dialect) -> Vec<SqlColumn> {
     let column = |(name, ty, postgres, mariadb): &(&str, FieldType, &str, &str)| {
         let base = if dialect == Dialect::PostgreSql { postgres } else { mariadb };
         let column = ExistingColumn {
@@ -48,7 +48,7 @@ fn expressions() {
             continue;
         };
         let mut found = String::new();
-        for dialect in [Dialect::PostgreSql, Dialect::MySql, Dialect::Sqlite] {
+        for dialect in Dialect::ALL {
             found += &format!("{}\n", render(dialect, head.trim()));
         }
         written += &format!("{head}----\n{found}\n");
@@ -77,7 +77,7 @@ fn render(dialect: Dialect, text: &str) -> String {
             }
             writer.assignments(&set)
         }
-        _ => writer.expression(&parse(&tokens, &mut 0)),
+        _ => writer.condition(&parse(&tokens, &mut 0)),
     };
     match statement.map(SqlWriter::finish) {
         Err(e) => format!("error: {e}"),
@@ -91,7 +91,7 @@ fn render(dialect: Dialect, text: &str) -> String {
     }
 }
 
-fn tokens(text: &str) -> Vec<String> {
+pub fn tokens(text: &str) -> Vec<String> {
     let spaced = text.replace('(', " ( ").replace(')', " ) ");
     spaced.split_whitespace().map(str::to_owned).collect()
 }
@@ -101,7 +101,7 @@ fn column(name: &str) -> usize {
 }
 
 /// Parses `(operator operand …)`, a column, `?0:type`, a number, `'text'`, `true`, `null`.
-fn parse(tokens: &[String], at: &mut usize) -> Expression {
+pub fn parse(tokens: &[String], at: &mut usize) -> Expression {
     let token = tokens[*at].as_str();
     *at += 1;
     if token != "(" {

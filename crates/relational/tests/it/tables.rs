@@ -20,8 +20,8 @@ fn tables() {
         };
         let schema = parse(head.trim());
         let mut found = String::new();
-        for dialect in [Dialect::PostgreSql, Dialect::MySql, Dialect::Sqlite] {
-            found += &format!("{}\n", schema.create_statement(dialect));
+        for dialect in Dialect::ALL {
+            found += &format!("{}\n", schema.create_statements(dialect).join("; "));
         }
         written += &format!("{head}----\n{found}\n");
     }
@@ -33,7 +33,7 @@ fn tables() {
     assert_eq!(written, source);
 }
 
-fn parse(text: &str) -> TableSchema {
+pub fn parse(text: &str) -> TableSchema {
     let (name, rest) = text.split_once(": ").unwrap();
     let mut parts = rest.split("; ");
     let column = |text: &str| {

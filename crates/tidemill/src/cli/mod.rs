@@ -165,12 +165,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Initializes logging to standard error, by default of warnings and errors, and of the lines that apps write with
 /// `#log` (target `siddhi`). Verbosity applies to these and to Tidemill; lines of the libraries matter to few users and
-/// are shown with `RUST_LOG=debug`.
+/// are shown with `RUST_LOG=debug`. The driver of SQL Server reports all that the server refuses as an error, with values
+/// of rows; the program reports that itself.
 pub fn init_tracing(verbose: u8) {
     let default = match verbose {
-        0 => "warn,siddhi=info",
-        1 => "warn,tidemill=info,siddhi=debug",
-        _ => "warn,tidemill=debug,siddhi=trace",
+        0 => "warn,siddhi=info,tiberius=off",
+        1 => "warn,tidemill=info,siddhi=debug,tiberius=off",
+        _ => "warn,tidemill=debug,siddhi=trace,tiberius=off",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let lines =

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::ends::End;
-use crate::rdbms::database::{Kind, TestDatabase, databases};
+use crate::rdbms::database::{TestDatabase, databases};
 use crate::rdbms::servers::shared;
 
 /// A database.
@@ -21,8 +21,7 @@ impl Database {
 
     /// Returns a database in a file below `dir`, which is there as soon as the app has created it.
     pub fn file(dir: &Path, variable: &'static str) -> Self {
-        let url = format!("jdbc:sqlite:{}", dir.join("app.db").display());
-        Self { variable, database: TestDatabase { kind: Kind::Postgres, url } }
+        Self { variable, database: TestDatabase::file(&dir.join("app.db")) }
     }
 }
 

@@ -9,7 +9,7 @@ use tidemill_connect::{
 };
 use tidemill_types::{ErrorKind, FieldType, Offset, PartitionId, StreamSchema, Value, row_value};
 
-use super::database::{TestDatabase, batch, databases, int, stream, text};
+use super::database::{TestDatabase, all_databases, batch, databases, int, stream, text};
 use crate::helpers::wait_until;
 
 fn schema() -> Arc<StreamSchema> {
@@ -17,8 +17,7 @@ fn schema() -> Arc<StreamSchema> {
 }
 
 fn open(db: &TestDatabase, name: &str, monitor: &Arc<StoreMonitor>) -> Box<dyn TableStore> {
-    let given = [("jdbc.url", db.url.as_str()), ("username", "tidemill"), ("password", "tidemill")];
-    let options = given.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+    let options = db.options();
     let context = StoreContext {
         table: name.into(),
         app: "stocks.siddhi".into(),
@@ -60,7 +59,7 @@ fn found(store: &mut Box<dyn TableStore>, condition: Option<&StoreExpr>, given: 
 
 #[test]
 fn the_database_finds_and_changes_rows() {
-    for db in databases() {
+    for db in all_databases() {
         db.drop_table("app_stocks");
         let mut store = open(&db, "app_stocks", &Arc::default());
         let refused = store.insert(&pairs(&[("A", 1), ("B", 2), ("A", 3), ("C", 4)]), at(1, 0)).unwrap();
@@ -98,7 +97,7 @@ fn the_database_finds_and_changes_rows() {
 
 #[test]
 fn a_record_that_is_applied_again_changes_nothing() {
-    for db in databases() {
+    for db in all_databases() {
         db.drop_table("app_again");
         for _ in 0..2 {
             let mut store = open(&db, "app_again", &Arc::default());

@@ -1,6 +1,6 @@
 //! A database as a test sees it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use arrow_array::RecordBatch;
@@ -18,6 +18,8 @@ use super::servers::{Server, shared};
 pub enum Kind {
     Postgres,
     MariaDb,
+    SqlServer,
+    Oracle,
 }
 
 /// A database.
@@ -25,11 +27,36 @@ pub enum Kind {
 pub struct TestDatabase {
     pub kind: Kind,
     pub url: String,
+    /// User and password, unless the URL has them.
+    login: Option<&'static str>,
 }
 
+/// Databases that no script can install, with the variable that has the URL of one, with user and password.
+const GIVEN: [(Kind, &str); 2] =
+    [(Kind::SqlServer, "TIDEMILL_TEST_MSSQL"), (Kind::Oracle, "TIDEMILL_TEST_ORACLE")];
+
 /// Returns the databases that can be had here.
+pub fn all_databases() -> Vec<TestDatabase> {
+    let given = GIVEN.iter().filter_map(|(kind, variable)| match std::env::var(variable) {
+        Ok(url) => Some(TestDatabase { kind: *kind, url, login: None }),
+        Err(_) => {
+            eprintln!("skipped {kind:?}: {variable} names no server, such as {}", example(*kind));
+            None
+        }
+    });
+    databases().into_iter().chain(given).collect()
+}
+
+/// Returns those that `scripts/servers.sh` runs, for tests that know their messages and catalogs.
 pub fn databases() -> Vec<TestDatabase> {
     shared().databases.iter().map(TestDatabase::of).collect()
+}
+
+fn example(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Oracle => "jdbc:oracle:thin:user/password@//host:1521/service",
+        _ => "jdbc:sqlserver://host:1433;databaseName=test;user=sa;password=…;trustServerCertificate=true",
+    }
 }
 
 impl TestDatabase {
@@ -39,15 +66,34 @@ impl TestDatabase {
             "postgres" => (Kind::Postgres, "postgresql"),
             _ => (Kind::MariaDb, "mariadb"),
         };
-        Self { kind, url: format!("jdbc:{scheme}://{}/tidemill", server.at) }
+        Self { kind, url: format!("jdbc:{scheme}://{}/tidemill", server.at), login: Some("tidemill") }
+    }
+
+    /// Returns the database in a file of SQLite, which understands what PostgreSQL does.
+    pub fn file(path: &Path) -> Self {
+        Self { kind: Kind::Postgres, url: format!("jdbc:sqlite:{}", path.display()), login: None }
     }
 
     /// Picks one of two texts.
-    pub fn pick<'t>(&self, postgres: &'t str, mariadb: &'t str) -> &'t str {
+    pub fn pick<'t>(&self, postgres: &'t str, others: &'t str) -> &'t str {
         match self.kind {
             Kind::Postgres => postgres,
-            Kind::MariaDb => mariadb,
+            _ => others,
         }
+    }
+
+    /// Returns whether the messages and the catalog of the server are known.
+    pub fn is_local(&self) -> bool {
+        matches!(self.kind, Kind::Postgres | Kind::MariaDb)
+    }
+
+    /// Returns the options that say where the database is.
+    pub fn options(&self) -> Vec<(String, String)> {
+        let mut options = vec![("jdbc.url".to_owned(), self.url.clone())];
+        for name in ["username", "password"] {
+            options.extend(self.login.map(|login| (name.to_owned(), login.to_owned())));
+        }
+        options
     }
 
     /// Executes a statement.
@@ -93,16 +139,27 @@ impl TestDatabase {
 
     async fn connect(&self) -> Database {
         let url = DatabaseUrl::parse(&self.url).unwrap();
-        Database::connect(&url, Some("tidemill"), Some("tidemill")).await.unwrap()
+        Database::connect(&url, self.login, self.login).await.unwrap()
     }
 
     /// Removes a table, and the positions of its sinks.
     pub fn drop_table(&self, table: &str) {
-        self.run(&format!("DROP TABLE IF EXISTS {table}"));
+        match self.kind {
+            // its error says that there is none
+            Kind::Oracle => runtime().block_on(async {
+                let mut db = self.connect().await;
+                let _ = db.run(&format!("DROP TABLE {table}")).await;
+                db.close().await;
+            }),
+            _ => self.run(&format!("DROP TABLE IF EXISTS {table}")),
+        }
         // another test may not have created it yet
         runtime().block_on(async {
             let mut db = self.connect().await;
             let _ = db.run(&format!("DELETE FROM tidemill_position WHERE sink = 'test/{table}'")).await;
+            if self.kind == Kind::Oracle {
+                db.commit().await.unwrap();
+            }
             db.close().await;
         });
     }
@@ -121,15 +178,9 @@ impl TestDatabase {
     ) -> Result<ConnectorSink, String> {
         let mut all: Vec<(String, String)> =
             options.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let usual = [
-            ("jdbc.url", self.url.as_str()),
-            ("username", "tidemill"),
-            ("password", "tidemill"),
-            ("table.name", table),
-        ];
-        for (name, value) in usual {
-            if !all.iter().any(|(known, _)| known == name) {
-                all.push((name.into(), value.into()));
+        for (name, value) in self.options().into_iter().chain([("table.name".into(), table.into())]) {
+            if !all.iter().any(|(known, _)| *known == name) {
+                all.push((name, value));
             }
         }
         let config = ConnectorConfig { kind: "rdbms".into(), options: all, mapper: None };

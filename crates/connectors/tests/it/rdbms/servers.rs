@@ -1,4 +1,4 @@
-//! Real PostgreSQL and MariaDB servers, started by `scripts/servers.sh`.
+//! Real PostgreSQL and MariaDB servers, and a mock of SQL Server, started by `scripts/servers.sh`.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -44,12 +44,17 @@ pub fn shared() -> &'static Servers {
 impl Servers {
     /// Starts servers of a test that ends them.
     pub fn start(purpose: &str) -> Self {
+        Self::start_these(purpose, &NAMES.map(|(name, _)| name))
+    }
+
+    /// Starts some of the servers of the script.
+    pub fn start_these(purpose: &str, names: &[&'static str]) -> Self {
         let port = free_range();
         let dir = std::env::temp_dir().join(format!("tidemill-rdbms-{}-{purpose}", std::process::id()));
         let mut servers = Self { dir, port, databases: vec![] };
         let watch = servers.script(&["watch", &std::process::id().to_string()]).stdout(Stdio::null()).spawn();
         assert!(watch.is_ok(), "{watch:?}");
-        for (name, _) in NAMES {
+        for name in names.iter().copied() {
             let started = servers.script(&["start", name]).output().unwrap();
             match started.status.code() {
                 Some(0) => {
@@ -62,6 +67,11 @@ impl Servers {
             }
         }
         servers
+    }
+
+    /// Returns a file of the servers.
+    pub fn file(&self, path: &str) -> PathBuf {
+        self.dir.join(path)
     }
 
     /// Ends a server as a crash does.
@@ -90,7 +100,7 @@ fn free_range() -> u16 {
     loop {
         let first = crate::helpers::free_port() / 100 * 100;
         let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if first < 65_000 && is_free(first + 50) && is_free(first + 60) {
+        if first < 65_000 && [50, 60, 61].iter().all(|port| is_free(first + port)) {
             return first;
         }
     }

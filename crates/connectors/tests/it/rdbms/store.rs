@@ -6,7 +6,7 @@ use tidemill_relational::{
 };
 use tidemill_types::{ErrorKind, EventId, FieldType, Offset, PartitionId, Timestamp, Value};
 
-use super::database::{TestDatabase, databases};
+use super::database::{TestDatabase, all_databases, databases};
 use super::servers::Servers;
 
 const COLUMNS: [(&str, FieldType); 4] = [
@@ -27,14 +27,9 @@ fn schema(name: &str, columns: &[(&str, FieldType)], primary_key: &[usize]) -> T
 }
 
 fn options(db: &TestDatabase, schema: TableSchema) -> StoreOptions {
-    let given = [
-        ("jdbc.url", db.url.as_str()),
-        ("username", "tidemill"),
-        ("password", "tidemill"),
-        ("jdbc.driver.name", "org.postgresql.Driver"),
-        ("field.length", "symbol:10"),
-    ];
-    let given: Vec<(String, String)> = given.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+    let mut given = db.options();
+    given.push(("jdbc.driver.name".into(), "org.postgresql.Driver".into()));
+    given.push(("field.length".into(), "symbol:10".into()));
     StoreOptions::check(&given, schema).unwrap()
 }
 
@@ -81,7 +76,7 @@ fn show(row: &TableRow) -> String {
 
 #[test]
 fn rows_are_found_by_conditions() {
-    for db in databases() {
+    for db in all_databases() {
         let table = open(&db, "found", &[0]);
         let mut all = vec![stock("A", 1.5, 50), stock("B", 2.5, 200), stock("C", 3.5, 300)];
         all.push(vec![text("D"), Value::Missing, Value::Missing, Value::Missing]);
@@ -146,7 +141,7 @@ fn rows_are_found_by_conditions() {
 
 #[test]
 fn rows_are_changed_in_order() {
-    for db in databases() {
+    for db in all_databases() {
         // few rows are written by statements of their own, many by a temporary table: the results are the same
         for repeat in [1, 20] {
             let table = open(&db, "changed", &[0]);
@@ -186,7 +181,7 @@ fn rows_are_changed_in_order() {
 
 #[test]
 fn bad_rows_are_refused_alone() {
-    for db in databases() {
+    for db in all_databases() {
         let table = open(&db, "refusing", &[0]);
         let long = "longer than ten";
         let refused =
@@ -207,7 +202,7 @@ fn bad_rows_are_refused_alone() {
 
 #[test]
 fn an_event_is_applied_once() {
-    for db in databases() {
+    for db in all_databases() {
         let table = open(&db, "once", &[]);
         assert_eq!(table.positions().unwrap(), []);
         let one = [stock("A", 1.0, 1)];
@@ -270,9 +265,7 @@ fn existing_tables_of_other_types_are_used() {
 }
 
 fn options_without_lengths(db: &TestDatabase, schema: TableSchema) -> StoreOptions {
-    let given = [("jdbc.url", db.url.as_str()), ("username", "tidemill"), ("password", "tidemill")];
-    let given: Vec<(String, String)> = given.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-    StoreOptions::check(&given, schema).unwrap()
+    StoreOptions::check(&db.options(), schema).unwrap()
 }
 
 #[test]
