@@ -41,6 +41,9 @@ impl DeliveryGuarantee {
 pub struct ConnectorContext {
     /// Name of the connector, which stays the same over restarts.
     pub name: String,
+    /// Name under which another system remembers what the connector has written there. The connectors of other data
+    /// directories have others.
+    pub writer: String,
     /// Name of the app.
     pub app: String,
     /// Events of the stream.

@@ -14,8 +14,9 @@ use crate::store_row::StoredRow;
 pub struct DataSourceContext {
     /// Name of the data source in the settings.
     pub name: String,
-    /// Name of the file that uses it; the database remembers the position of its statements under both names.
-    pub app: String,
+    /// Name of the app's file under which the database remembers what was written, together with that of the data source.
+    /// Files of other data directories have other names.
+    pub writer: String,
     /// Where problems are reported, and who says when to stop waiting.
     pub monitor: Arc<StoreMonitor>,
 }

@@ -38,8 +38,9 @@ pub trait StoreType: Send + Sync {
 pub struct StoreContext {
     /// Name of the table in the app.
     pub table: String,
-    /// Name of the file with its definition.
-    pub app: String,
+    /// Name of the app's file under which the other system remembers what was written, together with that of the table.
+    /// Files of other data directories have other names.
+    pub writer: String,
     /// Its columns.
     pub schema: Arc<StreamSchema>,
     /// Columns of the primary key; empty without one.

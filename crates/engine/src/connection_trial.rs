@@ -66,6 +66,8 @@ fn context(
 ) -> ConnectorContext {
     ConnectorContext {
         name: name.to_owned(),
+        // not that of the app, which may run and would have to make way
+        writer: format!("check/{name}"),
         app: app.name.clone(),
         schema: schema(stream, None),
         dir: file_path(app, file, ""),

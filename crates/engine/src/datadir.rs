@@ -32,6 +32,9 @@ struct DataDirMeta {
     partitions: u32,
     /// Incremented at every start, so that a table writer of an earlier start can no longer commit.
     epoch: u64,
+    /// Distinguishes the directory from all others. Directories that were created without it stay without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
 }
 
 impl DataDir {
@@ -69,7 +72,7 @@ impl DataDir {
                     meta.format
                 )));
             }
-            None => DataDirMeta { format: FORMAT, partitions, epoch: 0 },
+            None => DataDirMeta { format: FORMAT, partitions, epoch: 0, id: Some(new_id()) },
         };
         meta.epoch += 1;
         write_json(&*disk, &file, &meta)?;
@@ -94,6 +97,11 @@ impl DataDir {
     /// Returns the number of partitions, fixed when the directory was created.
     pub fn partitions(&self) -> u32 {
         self.meta.partitions
+    }
+
+    /// Returns what distinguishes the directory from all others; `None` for directories that were created without it.
+    pub fn id(&self) -> Option<&str> {
+        self.meta.id.as_deref()
     }
 
     /// Returns the epoch of this start.
@@ -193,6 +201,13 @@ fn deployment(disk: &dyn Disk, dir: &Path) -> Result<Option<DeploymentRecord>> {
 /// Returns the app deployed in a data directory, if there is one. Does not lock the directory.
 pub fn deployed_app(dir: &Path) -> Result<Option<App>> {
     Ok(deployment(&OsDisk, dir)?.map(|deployment| deployment.app))
+}
+
+/// Returns 12 random hexadecimal digits: few, because they are part of names that other systems limit.
+fn new_id() -> String {
+    let mut id = uuid::Uuid::new_v4().simple().to_string();
+    id.truncate(12);
+    id
 }
 
 /// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was

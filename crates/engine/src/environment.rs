@@ -33,6 +33,12 @@ pub trait LogProvider: Send + Sync {
         partitions: u32,
         clock: &Arc<dyn Clock>,
     ) -> Result<OpenedLog>;
+
+    /// Returns what distinguishes the log from all others, if it is not part of the data directory: several nodes may use
+    /// it, each with a directory of its own.
+    fn id(&self, _settings: &Settings) -> Option<String> {
+        None
+    }
 }
 
 /// Opens the log in the directory `log` of the data directory.

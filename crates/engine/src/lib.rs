@@ -38,6 +38,7 @@ mod id_queue;
 mod ingest;
 mod jobs;
 mod json_file;
+mod log_id;
 mod notifier;
 mod outbox;
 mod partition;

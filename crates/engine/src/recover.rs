@@ -15,6 +15,7 @@ use crate::deployment::Deployment;
 use crate::entry::{self, Emission};
 use crate::environment::{Environment, TableStore};
 use crate::jobs;
+use crate::log_id::LogId;
 use crate::partition::Partition;
 use crate::queries::compile::compile_app_for;
 use crate::report::StartupReport;
@@ -47,7 +48,8 @@ pub fn open(
     let tables = open_tables(data, &deployment, environment)?;
     let clock = environment.clock.clone();
     let disk = data.disk().clone();
-    let sinks = SinkSet::open(disk.clone(), data.path(), &deployment, &*opened.log)?;
+    let log_id = LogId::of(&*environment.log, &deployment.settings, data);
+    let sinks = SinkSet::open(disk.clone(), data.path(), &log_id, &deployment, &*opened.log)?;
     let services =
         Services::new(data.path().to_owned(), disk, deployment, clock, opened.log, tables).with_sinks(sinks);
     let core = Arc::new(Core::new(services));
@@ -65,7 +67,7 @@ pub fn open(
     let mut restored = Vec::new();
     let mut partitions = Vec::new();
     for mut loaded in loaded {
-        loaded.state.query_state.get_mut().open_stores(&core.deployment.queries)?;
+        loaded.state.query_state.get_mut().open_stores(&core.deployment.queries, &log_id)?;
         partitions.push(Partition::new(loaded.state, core.deployment.settings.inbox_bytes as usize));
         restored.push(loaded.outbox);
     }

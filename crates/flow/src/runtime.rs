@@ -128,26 +128,26 @@ impl Emitter {
 }
 
 impl AppRuntime {
-    /// Opens the stores of tables and aggregations in other systems; `app` is the name under which these know the app.
-    /// Without it every use of such a table fails, and such an aggregation keeps all buckets in memory.
+    /// Opens the stores of tables and aggregations in other systems; `writer` is the name under which these remember
+    /// what the app has written. Without it every use of such a table fails, and such an aggregation keeps all buckets in memory.
     ///
     /// Errors: `Invalid` if a store refuses its options.
-    pub fn open_stores(&mut self, app: &str, monitor: &Arc<StoreMonitor>) -> Result<(), Error> {
+    pub fn open_stores(&mut self, writer: &str, monitor: &Arc<StoreMonitor>) -> Result<(), Error> {
         let plan = self.plan.clone();
         let Some(catalog) = plan.registry.connectors().catalog() else { return Ok(()) };
-        self.stores.statements.open(app, catalog, monitor);
+        self.stores.statements.open(writer, catalog, monitor);
         for table in &mut self.stores.tables {
             let Table::External(table) = table else { continue };
             if !table.plan().is_elsewhere() {
                 continue;
             }
-            let store = create_store(table.plan(), app, catalog, monitor);
+            let store = create_store(table.plan(), writer, catalog, monitor);
             let store = store.map_err(|e| Error::invalid(e.to_string()))?;
             store.into_iter().for_each(|store| table.open(store));
         }
         for aggregation in self.stores.aggregations.iter_mut().filter(|a| a.is_elsewhere()) {
             aggregation.open_stores(&mut |table| {
-                let store = create_store(table, app, catalog, monitor);
+                let store = create_store(table, writer, catalog, monitor);
                 let store = store.map_err(|e| Error::invalid(e.to_string()))?;
                 store.ok_or_else(|| Error::internal(format!("`{}` has no store", table.name)))
             })?;

@@ -23,16 +23,16 @@ struct Calls {
 }
 
 struct Opened {
-    app: String,
+    writer: String,
     catalog: Arc<Catalog>,
     monitor: Arc<StoreMonitor>,
 }
 
 impl StatementCalls {
-    /// Lets statements go to databases; `app` is the name under which these know the app.
-    pub(crate) fn open(&mut self, app: &str, catalog: &Arc<Catalog>, monitor: &Arc<StoreMonitor>) {
-        let (app, catalog, monitor) = (app.to_owned(), catalog.clone(), monitor.clone());
-        self.0.get_mut().opened = Some(Opened { app, catalog, monitor });
+    /// Lets statements go to databases; see `DataSourceContext::writer` for `writer`.
+    pub(crate) fn open(&mut self, writer: &str, catalog: &Arc<Catalog>, monitor: &Arc<StoreMonitor>) {
+        let (writer, catalog, monitor) = (writer.to_owned(), catalog.clone(), monitor.clone());
+        self.0.get_mut().opened = Some(Opened { writer, catalog, monitor });
     }
 
     /// Says which record the next statements belong to.
@@ -49,9 +49,9 @@ impl StatementCalls {
         let Calls { opened, sources, record } = &mut *self.0.lock();
         let name = &target.name;
         if !sources.contains_key(name) {
-            let Some(Opened { app, catalog, monitor }) = opened else { return Err(not_open(name)) };
+            let Some(Opened { writer, catalog, monitor }) = opened else { return Err(not_open(name)) };
             let context =
-                DataSourceContext { name: name.clone(), app: app.clone(), monitor: monitor.clone() };
+                DataSourceContext { name: name.clone(), writer: writer.clone(), monitor: monitor.clone() };
             let source = catalog.create_data_source(&target.options, &context);
             let source = source.map_err(|e| EvalError::request(e.to_string()))?;
             sources.insert(name.clone(), source);

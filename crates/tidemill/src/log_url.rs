@@ -36,6 +36,12 @@ impl LogProvider for LogAtUrl {
             None => LocalLogProvider { disk: Arc::new(OsDisk) }.open(data_dir, settings, partitions, clock),
         }
     }
+
+    fn id(&self, settings: &Settings) -> Option<String> {
+        let url = self.url.as_ref().or(settings.log.as_ref())?;
+        // the topic; brokers may move
+        url.parse::<url::Url>().ok().map(|url| url.path().trim_matches('/').to_owned())
+    }
 }
 
 #[cfg(feature = "kafka")]

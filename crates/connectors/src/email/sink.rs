@@ -129,7 +129,7 @@ impl SinkType for EmailSinkType {
             attachments: template("attachments")?,
             content_type,
             dir: context.dir.clone(),
-            id_suffix: message_id_suffix(&context.name),
+            id_suffix: message_id_suffix(&context.writer),
             transport: None,
         }))
     }

@@ -115,7 +115,12 @@ impl SinkType for KafkaSinkType {
             true => {
                 let default = || {
                     let partition = options.get("partition.no").map(|n| format!("/{n}")).unwrap_or_default();
-                    format!("tidemill/{}/{}/{}{partition}", context.app, context.name, options.text("topic"))
+                    format!(
+                        "tidemill/{}/{}/{}{partition}",
+                        context.app,
+                        context.writer,
+                        options.text("topic")
+                    )
                 };
                 let id = options.get("transactional.id").map_or_else(default, str::to_owned);
                 let consumer = client_config(options)?;

@@ -74,7 +74,7 @@ impl StoreType for MongoStoreType {
             collection: options.get("collection.name").unwrap_or(&context.table).to_owned(),
             primary_key: names(&context.schema, &context.primary_key),
             indexes: names(&context.schema, &context.indexes),
-            name: format!("{}/{}", context.app, context.table),
+            name: format!("{}/{}", context.writer, context.table),
         };
         let database = settings.client.default_database.clone().ok_or_else(|| {
             let message = "the URI names no database: expected `mongodb://host:27017/database`";

@@ -59,7 +59,7 @@ impl SinkType for NatsSinkType {
         }
         Ok(Box::new(NatsSink {
             settings: NatsSettings::new(options, context)?,
-            name: context.name.clone(),
+            name: context.writer.clone(),
             subject,
             is_jetstream: is_jetstream(options),
             connection: None,

@@ -62,7 +62,7 @@ impl Renderer {
             properties = properties.with_app_id(short_option(options, "app.id")?);
         }
         let renderer = Self {
-            name: context.name.clone(),
+            name: context.writer.clone(),
             exchange: template("exchange.name")?,
             kind: template("exchange.type")?,
             is_durable: template("exchange.durable.enabled")?,

@@ -31,7 +31,7 @@ impl DataSourceType for RdbmsDataSourceType {
         let url =
             DatabaseUrl::parse(options.text("url")).map_err(|message| OptionError::option("url", message))?;
         let text = |name: &str| options.get(name).map(str::to_owned);
-        let writer = format!("{}/{} (rdbms:cud)", context.app, context.name);
+        let writer = format!("{}/{} (rdbms:cud)", context.writer, context.name);
         let runner = StatementRunner::new(url, text("username"), text("password"), &writer)
             .map_err(OptionError::connector)?;
         let calls =

@@ -133,7 +133,7 @@ impl RdbmsSink {
         }
         let is_key = |mapping: &Mapping| keys.contains(&mapping.column);
         let primary_key = (0..mappings.len()).filter(|index| is_key(&mappings[*index])).collect();
-        let positions = PositionTable::new(url.dialect, &context.name).map_err(OptionError::connector)?;
+        let positions = PositionTable::new(url.dialect, &context.writer).map_err(OptionError::connector)?;
         Ok(Self {
             user: options.get("username").map(str::to_owned),
             password: options.get("password").map(str::to_owned),

@@ -58,7 +58,7 @@ impl StoreType for RdbmsStoreType {
             indexes: indexes.map(|column| vec![*column]).collect(),
         };
         let options = StoreOptions::new(options, schema)?;
-        let table = RelationalTable::create(options, &format!("{}/{}", context.app, context.table));
+        let table = RelationalTable::create(options, &format!("{}/{}", context.writer, context.table));
         let table = table.map_err(|e| OptionError::connector(e.to_string()))?;
         Ok(Box::new(RdbmsStore {
             table,

@@ -68,7 +68,7 @@ impl SinkType for RedisSinkType {
                 payload_field: options.text("payload.field").to_owned(),
                 position_key: options
                     .get("position.key")
-                    .map_or_else(|| format!("tidemill:position:{}", context.name), str::to_owned),
+                    .map_or_else(|| format!("tidemill:position:{}", context.writer), str::to_owned),
             },
             (None, Some(_)) => {
                 for name in ["maxlen", "position.key", "payload.field"] {

@@ -76,7 +76,7 @@ fn create(kind: Kind, name: &str, options: &[(String, String)]) -> Result<(), St
         Kind::Store => {
             let place = StoreContext {
                 table: "S".into(),
-                app: "app".into(),
+                writer: "app".into(),
                 schema: schema("S"),
                 primary_key: vec![],
                 indexes: vec![],

@@ -35,6 +35,7 @@ pub fn problem(text: &str, dir: &Path) -> String {
             ConnectedStream { index: connector.stream, name: &stream.name, attributes: &stream.attributes };
         let context = ConnectorContext {
             name: format!("app/{}", stream.name),
+            writer: format!("app/{}", stream.name),
             app: "app".into(),
             schema: schema(&connected),
             dir: dir.into(),

@@ -50,6 +50,7 @@ pub fn config(kind: &str, options: &[(&str, &str)]) -> ConnectorConfig {
 pub fn context(app: &str, stream: &str) -> ConnectorContext {
     ConnectorContext {
         name: format!("{app}/{stream}"),
+        writer: format!("{app}/{stream}"),
         app: app.into(),
         schema: schema(stream),
         dir: PathBuf::from("."),

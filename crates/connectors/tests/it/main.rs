@@ -15,6 +15,7 @@ mod http;
 mod http_client;
 mod http_server;
 mod kafka;
+mod logs;
 mod mongodb_store;
 mod mqtt;
 mod nats;

@@ -74,7 +74,7 @@ fn schema() -> Arc<StreamSchema> {
 fn try_open(options: &[(&str, &str)], monitor: &Arc<StoreMonitor>) -> Result<Box<dyn TableStore>, String> {
     let context = StoreContext {
         table: "Stocks".into(),
-        app: "stocks.siddhi".into(),
+        writer: "stocks.siddhi".into(),
         schema: schema(),
         primary_key: vec![0],
         indexes: vec![1],

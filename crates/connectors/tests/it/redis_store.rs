@@ -43,7 +43,7 @@ fn try_open(
 ) -> Result<Box<dyn TableStore>, String> {
     let context = StoreContext {
         table: name.into(),
-        app: "stocks.siddhi".into(),
+        writer: "stocks.siddhi".into(),
         schema: schema(),
         primary_key: primary_key.into(),
         indexes: vec![1],

@@ -16,6 +16,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use super::{LogLines, Queries, Unit};
 use crate::document_tables::{self, DocumentSlot};
+use crate::log_id::LogId;
 
 /// What the queries of a partition know.
 ///
@@ -143,10 +144,11 @@ impl QueryRuntimes {
     /// Opens the stores of tables in other systems. Without it every use of such a table fails.
     ///
     /// Errors: `Invalid` if a store refuses its options.
-    pub fn open_stores(&mut self, queries: &Queries) -> Result<()> {
+    pub fn open_stores(&mut self, queries: &Queries, log_id: &LogId) -> Result<()> {
         for (running, unit) in self.units.iter_mut().zip(&queries.units) {
             if let Some(running) = running {
-                running.app.open_stores(&queries.files[unit.file].name, &queries.stores)?;
+                let writer = log_id.qualify(&queries.files[unit.file].name);
+                running.app.open_stores(&writer, &queries.stores)?;
             }
         }
         Ok(())

@@ -26,6 +26,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::connectors::{AppSink, app_sinks};
 use crate::deployment::{Deployment, TableRef};
+use crate::log_id::LogId;
 use crate::queries::files::{file_format, file_path};
 pub use connector_sink::DeliverySink;
 use delivery_queue::DeliveryQueue;
@@ -80,6 +81,7 @@ impl SinkSet {
     pub fn open(
         disk: Arc<dyn Disk>,
         data_dir: &Path,
+        log_id: &LogId,
         deployment: &Deployment,
         log: &dyn Log,
     ) -> Result<Self> {
@@ -114,7 +116,7 @@ impl SinkSet {
         Ok(Self {
             sinks,
             by_stream,
-            deliveries: open_deliveries(&disk, data_dir, deployment)?,
+            deliveries: open_deliveries(&disk, data_dir, log_id, deployment)?,
             bytes_max: deployment.settings.inbox_bytes as usize,
             delivery_bytes_max: deployment.settings.sink_bytes,
         })
@@ -222,6 +224,7 @@ impl SinkSet {
 fn open_deliveries(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
+    log_id: &LogId,
     deployment: &Deployment,
 ) -> Result<Vec<DeliverySink>> {
     let Connectors::Catalog(catalog) = deployment.app.registry().connectors().clone() else {
@@ -237,6 +240,7 @@ fn open_deliveries(
         let open = |name: &str, destination: &ConnectorConfig| {
             let context = ConnectorContext {
                 name: name.to_owned(),
+                writer: log_id.qualify(name),
                 app: deployment.app.name.clone(),
                 schema: columns.schema().clone(),
                 dir: file_path(&deployment.app, file, ""),

@@ -168,6 +168,7 @@ impl ConnectorSpec {
         let reshaped = message_schema.fields != stream.fields;
         let context = ConnectorContext {
             name: self.name.clone(),
+            writer: self.name.clone(),
             app: core.deployment.app.name.clone(),
             schema: message_schema,
             dir: self.dir.clone(),

@@ -90,6 +90,7 @@ pub(crate) fn compile(
         }
         let context = ConnectorContext {
             name: stream.name.to_owned(),
+            writer: String::new(),
             app: String::new(),
             schema: schema(stream),
             dir: PathBuf::new(),

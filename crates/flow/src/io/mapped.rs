@@ -157,6 +157,7 @@ fn times(rows: &RecordBatch) -> Vec<i64> {
 fn context(stream: &ConnectedStream<'_>) -> ConnectorContext {
     ConnectorContext {
         name: stream.name.to_owned(),
+        writer: String::new(),
         app: String::new(),
         schema: connector::schema(stream),
         dir: std::path::PathBuf::new(),

@@ -43,9 +43,9 @@ impl AppRunner {
     /// Opens the stores of tables in other systems: see [`AppRuntime::open_stores`]. A correcting app has none.
     ///
     /// Errors: those of [`AppRuntime::open_stores`].
-    pub fn open_stores(&mut self, app: &str, monitor: &Arc<StoreMonitor>) -> Result<(), Error> {
+    pub fn open_stores(&mut self, writer: &str, monitor: &Arc<StoreMonitor>) -> Result<(), Error> {
         match self {
-            Self::Plain(runtime) => runtime.open_stores(app, monitor),
+            Self::Plain(runtime) => runtime.open_stores(writer, monitor),
             Self::Correcting(_) => Ok(()),
         }
     }

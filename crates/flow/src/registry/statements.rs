@@ -56,7 +56,7 @@ fn data_source(
         ));
     };
     let options: Vec<_> = options.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    let context = DataSourceContext { name: name.to_owned(), app: String::new(), monitor: Arc::default() };
+    let context = DataSourceContext { name: name.to_owned(), writer: String::new(), monitor: Arc::default() };
     catalog.create_data_source(&options, &context).map_err(|e| e.to_string())?;
     Ok(DataSourceRef { name: name.to_owned(), options })
 }

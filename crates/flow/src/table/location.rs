@@ -95,21 +95,21 @@ pub(super) fn is_own(annotation: &Annotation, registry: &Registry) -> bool {
 /// Errors: those of [`tidemill_connect::Catalog::create_store`].
 pub fn create(
     table: &catalog::Table,
-    app: &str,
+    writer: &str,
     catalog: &tidemill_connect::Catalog,
     monitor: &Arc<StoreMonitor>,
 ) -> Result<Option<Box<dyn TableStore>>, tidemill_connect::OptionError> {
     let Some(location) = &table.store else { return Ok(None) };
-    catalog.create_store(&location.store, &context(table, app, monitor.clone())).map(Some)
+    catalog.create_store(&location.store, &context(table, writer, monitor.clone())).map(Some)
 }
 
 /// Returns what the store of a table knows about it.
-pub fn context(table: &catalog::Table, app: &str, monitor: Arc<StoreMonitor>) -> StoreContext {
+pub fn context(table: &catalog::Table, writer: &str, monitor: Arc<StoreMonitor>) -> StoreContext {
     let fields = table.attributes.iter().map(|(name, ty)| Field::new(name.clone(), *ty)).collect();
     let schema = StreamSchema { name: table.name.clone(), fields, key: None, id: vec![], time: None };
     StoreContext {
         table: table.name.clone(),
-        app: app.to_owned(),
+        writer: writer.to_owned(),
         schema: Arc::new(schema),
         primary_key: table.primary_key.clone(),
         indexes: table.indexes.clone(),

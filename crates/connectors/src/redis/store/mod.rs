@@ -62,7 +62,7 @@ impl StoreType for RedisStoreType {
             settings: store_settings(options)?,
             layout: Layout::new(table, context),
             ttl: time_to_live(options),
-            position_key: format!("tidemill:position:{}/{}", context.app, context.table),
+            position_key: format!("tidemill:position:{}/{}", context.writer, context.table),
             connection: None,
         };
         let calls = StoreCalls { table: context.table.clone(), monitor: context.monitor.clone() };

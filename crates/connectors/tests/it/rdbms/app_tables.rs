@@ -20,7 +20,7 @@ fn open(db: &TestDatabase, name: &str, monitor: &Arc<StoreMonitor>) -> Box<dyn T
     let options = db.options();
     let context = StoreContext {
         table: name.into(),
-        app: "stocks.siddhi".into(),
+        writer: "stocks.siddhi".into(),
         schema: schema(),
         primary_key: vec![0],
         indexes: vec![1],

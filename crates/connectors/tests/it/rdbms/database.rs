@@ -186,6 +186,7 @@ impl TestDatabase {
         let config = ConnectorConfig { kind: "rdbms".into(), options: all, mapper: None };
         let context = ConnectorContext {
             name: format!("test/{table}"),
+            writer: format!("test/{table}"),
             app: "test".into(),
             schema: schema.clone(),
             dir: PathBuf::from("."),

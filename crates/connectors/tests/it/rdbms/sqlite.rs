@@ -26,6 +26,7 @@ fn sink(dir: &Path, table: &str, schema: &Arc<StreamSchema>, options: &[(&str, &
     let config = ConnectorConfig { kind: "rdbms".into(), options, mapper: None };
     let context = ConnectorContext {
         name: format!("test/{table}"),
+        writer: format!("test/{table}"),
         app: "test".into(),
         schema: schema.clone(),
         dir: dir.into(),
