@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use tidemill::catalog;
-use tidemill_connect::{OptionKind, OptionSpec};
+use tidemill_connect::{OptionKind, OptionSpec, StoreType};
+use tidemill_engine::document_tables::DocumentStoreType;
 use tidemill_types::did_you_mean;
 
 /// Lists the types of sources, sinks, stores and mappers, or the options of one type.
@@ -62,7 +63,8 @@ fn described() -> Vec<Described> {
         options: t.options(),
     });
     let other = |role, name, summary, options| Described { role, name, summary, guarantee: None, options };
-    let stores = catalog.stores().map(|t| other("store", t.name(), t.summary(), t.options()));
+    let store = |t: &dyn StoreType| other("store", t.name(), t.summary(), t.options());
+    let stores = catalog.stores().map(store).chain([store(&DocumentStoreType)]);
     let source_mappers =
         catalog.source_mappers().map(|t| other("mapper of sources", t.name(), t.summary(), t.options()));
     let sink_mappers =

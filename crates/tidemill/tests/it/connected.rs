@@ -128,7 +128,7 @@ fn check_tries_to_connect() {
 #[test]
 fn connectors_are_listed() {
     let (out, _) = run(&["connectors"], 0);
-    for line in ["source:", "sink:", "store:", "mapper of sources:", "  kafka", "  rdbms"] {
+    for line in ["source:", "sink:", "store:", "mapper of sources:", "  kafka", "  rdbms", "  documents"] {
         assert!(out.lines().any(|found| found.starts_with(line)), "{line}\n{out}");
     }
     let (out, _) = run(&["connectors", "rdbms"], 0);
