@@ -107,7 +107,7 @@ fn deliver_next(
     }
     let refused = progress.refused.partition_point(|refused| refused.row < progress.delivered);
     keep_refused(core, sink, &due, &progress.refused[..refused])?;
-    sink.queue().mark_delivered(progress.delivered, refused)?;
+    sink.queue().mark_delivered(progress.delivered, refused);
     if refused > 0 {
         // after a crash they must not come again beside what was kept of them
         sink.queue().store_progress()?;

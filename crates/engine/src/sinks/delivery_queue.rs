@@ -300,9 +300,7 @@ impl DeliveryQueue {
 
     /// Notes that the first `delivered` events of [`Self::due`] are with the other side, of which it refused
     /// `failed`.
-    ///
-    /// Errors: the files cannot be truncated.
-    pub fn mark_delivered(&mut self, mut delivered: usize, failed: usize) -> Result<()> {
+    pub fn mark_delivered(&mut self, mut delivered: usize, failed: usize) {
         self.changed |= delivered > 0;
         self.counts.failed += failed as u64;
         self.counts.delivered += (delivered - failed) as u64;
@@ -319,12 +317,6 @@ impl DeliveryQueue {
                 self.in_flight.push_front(first);
             }
         }
-        if let Some(files) = &self.files
-            && !self.in_flight.iter().any(|queued| queued.stored)
-        {
-            files.truncate(FILES, self.read_next)?;
-        }
-        Ok(())
     }
 
     /// Takes over from the other side which events it has. Those that wait are not delivered again.
@@ -381,7 +373,14 @@ impl DeliveryQueue {
             counts: SinkCounts { emitted: self.counts.emitted - in_memory, ..self.counts },
         };
         self.create_dir()?;
-        write_json(&*self.disk, &self.dir.join("progress.json"), &file)
+        write_json(&*self.disk, &self.dir.join("progress.json"), &file)?;
+        // not before it is durable that they were delivered: after a crash they would wait for ever
+        match &self.files {
+            Some(files) if !self.in_flight.iter().any(|queued| queued.stored) => {
+                files.truncate(FILES, self.read_next)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Closes the files.
@@ -532,4 +531,58 @@ pub fn others<'n>(disk: &dyn Disk, dir: &Path, names: impl Iterator<Item = &'n s
         }
     }
     Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, Int32Array, Int64Array};
+    use arrow_schema::{DataType, Field, Schema};
+    use tidemill_log::disk::OsDisk;
+
+    use super::*;
+
+    const PARTITION: PartitionId = PartitionId(0);
+
+    fn open(dir: &Path) -> DeliveryQueue {
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
+        let queue = DeliveryQueue::open(Arc::new(OsDisk), dir.join("sinks/s"), "s", schema, vec![0]);
+        queue.unwrap()
+    }
+
+    /// Adds the rows of a record, as when it is applied.
+    fn push(queue: &mut DeliveryQueue, offset: u64, rows: i32) {
+        let n: ArrayRef = Arc::new(Int64Array::from_iter_values((0..rows).map(i64::from)));
+        let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..rows));
+        let batch = RecordBatch::try_from_iter([("n", n), (column::ROW, numbers)]).unwrap();
+        queue.push(PARTITION, Offset(offset), &batch).unwrap();
+        queue.set_applied(PARTITION, Offset(offset + 1));
+    }
+
+    #[test]
+    fn delivered_rows_leave_the_files_after_their_count_is_durable() {
+        // the files of a log are only cut when they are larger than 64 KiB
+        const ROWS: usize = 20_000;
+        let dir = tempfile::tempdir().unwrap();
+        let mut queue = open(dir.path());
+        push(&mut queue, 0, ROWS as i32);
+        queue.store().unwrap();
+        assert_eq!(queue.due(ROWS).unwrap().unwrap().ids.len(), ROWS);
+        queue.mark_delivered(ROWS, 0);
+        // a crash before the progress is stored
+        queue.close().unwrap();
+        let mut queue = open(dir.path());
+        assert_eq!(queue.waiting(), ROWS as u64);
+        let due = queue.due(ROWS).unwrap().expect("what waits is due");
+        // the other side has 7 of them
+        queue.set_known([(PARTITION, due.ids[6])].into());
+        assert_eq!(queue.due(ROWS).unwrap().unwrap().ids, due.ids[7..]);
+        queue.mark_delivered(ROWS - 7, 1);
+        queue.store_progress().unwrap();
+        assert_eq!(queue.bytes(), (0, 0));
+        queue.close().unwrap();
+        let mut queue = open(dir.path());
+        assert!(queue.due(ROWS).unwrap().is_none());
+        let emitted = ROWS as u64;
+        assert_eq!(queue.counts(), SinkCounts { emitted, delivered: emitted - 1, failed: 1 });
+    }
 }
