@@ -45,6 +45,12 @@ pub fn event(n: u64, at: u64) -> String {
     )
 }
 
+/// Returns an event without the envelope of messages.
+pub fn plain_event(n: u64) -> String {
+    let event = event(n, now_us());
+    event.strip_prefix(r#"{"event":"#).and_then(|e| e.strip_suffix('}')).unwrap_or(&event).to_owned()
+}
+
 /// Returns the time in microseconds.
 pub fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use tidemill_engine::{BodyFormat, Engine, SendOptions};
 
-use crate::clients::{consumer, create_topic, event, now_us, open, read, resident_mib};
+use crate::clients::{consumer, create_topic, open, plain_event, read, resident_mib};
 
 /// Events of a request.
 const BATCH: u64 = 1000;
@@ -85,7 +85,7 @@ fn phase(engine: &Engine, options: &Options, seconds: u64, sent: &mut u64) -> Re
     let started = Instant::now();
     let first = *sent;
     while started.elapsed() < Duration::from_secs(seconds) {
-        let body: String = (*sent..*sent + BATCH).map(|n| format!("{}\n", plain(n))).collect();
+        let body: String = (*sent..*sent + BATCH).map(|n| format!("{}\n", plain_event(n))).collect();
         engine.send_json("Readings", body.as_bytes(), BodyFormat::Ndjson, &SendOptions::default())?;
         *sent += BATCH;
         if options.rate > 0 {
@@ -94,12 +94,6 @@ fn phase(engine: &Engine, options: &Options, seconds: u64, sent: &mut u64) -> Re
         }
     }
     Ok((*sent - first) as f64 / started.elapsed().as_secs_f64())
-}
-
-/// Returns an event without the envelope of messages.
-fn plain(n: u64) -> String {
-    let event = event(n, now_us());
-    event.strip_prefix(r#"{"event":"#).and_then(|e| e.strip_suffix('}')).unwrap_or(&event).to_owned()
 }
 
 fn row(phase: &str, rate: f64, engine: &Engine, file: &std::path::Path) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tidemill_engine::{BodyFormat, Engine, SendOptions};
 
-use crate::clients::{event, now_us, open, quantile};
+use crate::clients::{open, plain_event, quantile};
 
 /// Events of a request.
 const BATCH: u64 = 1000;
@@ -166,10 +166,9 @@ fn send(engine: &Engine, load: &Load<'_>, started: Instant) -> Result<Vec<(Durat
         let (step, rows) = load.step;
         let line = |index: u64| {
             let n = load.first + index.wrapping_mul(step) % rows;
-            let event = event(n, now_us());
-            event.strip_prefix(r#"{"event":"#).and_then(|e| e.strip_suffix('}')).map(|e| format!("{e}\n"))
+            format!("{}\n", plain_event(n))
         };
-        let body: String = (sent..to).filter_map(line).collect();
+        let body: String = (sent..to).map(line).collect();
         engine.send_json("Readings", body.as_bytes(), BodyFormat::Ndjson, &SendOptions::default())?;
         sent = to;
         acknowledged.push((started.elapsed(), sent));

@@ -6,6 +6,7 @@
 //! table of a SiddhiQL app.
 
 mod attempts;
+mod blocking;
 mod bulk;
 mod changes;
 mod database;

@@ -1,16 +1,14 @@
 //! Connection to Oracle.
 //!
-//! The library blocks, so each connection has a thread of its own.
-
-use std::sync::mpsc;
+//! The library blocks, see [`crate::blocking`].
 
 use oracledb::{
     BindParameters, Config, Connection, DbType, Error as LibraryError, ErrorKind, OracleNumber,
     OracleTimestamp, Row, ToDbValue,
 };
 use tidemill_types::{FieldType, Timestamp, Value};
-use tokio::sync::oneshot;
 
+use crate::blocking::BlockingConnection;
 use crate::error::{DbError, DbErrorKind};
 use crate::param::Param;
 use crate::text_format::{civil, micros_of_civil, time_range};
@@ -32,12 +30,11 @@ const BATCH_TEXT_BYTES_MAX: usize = 4_000;
 /// Statements of a connection that stay prepared.
 const STATEMENTS_MAX: usize = 64;
 
-type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 type Bound = Box<dyn ToDbValue + Send>;
 
 /// Connection to a server.
 pub struct OracleConnection {
-    jobs: mpsc::Sender<Job>,
+    connection: BlockingConnection<Connection>,
 }
 
 impl OracleConnection {
@@ -46,8 +43,6 @@ impl OracleConnection {
         user: Option<&str>,
         password: Option<&str>,
     ) -> Result<Self, DbError> {
-        let (jobs, queue) = mpsc::channel::<Job>();
-        let (opened, is_open) = oneshot::channel();
         let mut config = Config::default()
             .set_credentials(user.unwrap_or_default(), password.unwrap_or_default())
             .set_connect_string(&descriptor(url))
@@ -57,32 +52,8 @@ impl OracleConnection {
         if let Some(directory) = &url.root_cert {
             config = config.set_wallet_location(directory.display().to_string());
         }
-        let work = move || {
-            let mut connection = match open(config) {
-                Ok(connection) => connection,
-                // nobody waits for the answer any more if it cannot be sent
-                Err(e) => return drop(opened.send(Err(e))),
-            };
-            drop(opened.send(Ok(())));
-            while let Ok(job) = queue.recv() {
-                job(&mut connection);
-            }
-        };
-        let thread = std::thread::Builder::new().name("oracle".into()).spawn(work);
-        thread.map_err(|e| DbError::unavailable(format!("the system gives no thread: {e}")))?;
-        is_open.await.map_err(|_| ended())??;
-        Ok(Self { jobs })
-    }
-
-    /// Calls `work` on the thread of the connection.
-    async fn call<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Result<T, DbError> + Send + 'static,
-    ) -> Result<T, DbError> {
-        let (answer, result) = oneshot::channel();
-        let job: Job = Box::new(move |connection| drop(answer.send(work(connection))));
-        self.jobs.send(job).map_err(|_| ended())?;
-        result.await.map_err(|_| ended())?
+        let connection = BlockingConnection::open("oracle", move || open(config)).await?;
+        Ok(Self { connection })
     }
 
     pub async fn run(&mut self, sql: &str) -> Result<(), DbError> {
@@ -90,11 +61,11 @@ impl OracleConnection {
     }
 
     pub async fn commit(&mut self) -> Result<(), DbError> {
-        self.call(|connection| connection.commit().map_err(error)).await
+        self.connection.call(|connection| connection.commit().map_err(error)).await
     }
 
     pub async fn rollback(&mut self) -> Result<(), DbError> {
-        self.call(|connection| connection.rollback().map_err(error)).await
+        self.connection.call(|connection| connection.rollback().map_err(error)).await
     }
 
     pub async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
@@ -103,7 +74,7 @@ impl OracleConnection {
             let done = connection.execute(&sql, &borrowed(&params)).map_err(error)?;
             Ok(done.rows_affected())
         };
-        self.call(done).await
+        self.connection.call(done).await
     }
 
     /// Executes a statement for each set of parameters, many sets at a time.
@@ -121,22 +92,24 @@ impl OracleConnection {
             is_open = !is_long;
         }
         let sql = sql.to_owned();
-        self.call(move |connection| {
-            for group in &groups {
-                let rows: Vec<Vec<&dyn ToDbValue>> = group.iter().map(|params| borrowed(params)).collect();
-                match rows.as_slice() {
-                    [params] => drop(connection.execute(&sql, params).map_err(error)?),
-                    _ => {
-                        let rows: Vec<&[&dyn ToDbValue]> = rows.iter().map(Vec::as_slice).collect();
-                        connection
-                            .execute_batch(&sql, BindParameters::from(rows.as_slice()))
-                            .map_err(error)?;
+        self.connection
+            .call(move |connection| {
+                for group in &groups {
+                    let rows: Vec<Vec<&dyn ToDbValue>> =
+                        group.iter().map(|params| borrowed(params)).collect();
+                    match rows.as_slice() {
+                        [params] => drop(connection.execute(&sql, params).map_err(error)?),
+                        _ => {
+                            let rows: Vec<&[&dyn ToDbValue]> = rows.iter().map(Vec::as_slice).collect();
+                            connection
+                                .execute_batch(&sql, BindParameters::from(rows.as_slice()))
+                                .map_err(error)?;
+                        }
                     }
                 }
-            }
-            Ok(())
-        })
-        .await
+                Ok(())
+            })
+            .await
     }
 
     /// Executes a query for each set of parameters.
@@ -148,21 +121,18 @@ impl OracleConnection {
     ) -> Result<Vec<Vec<Vec<Value<'static>>>>, DbError> {
         let sets: Result<Vec<Vec<Bound>>, DbError> = sets.iter().map(|params| owned(params)).collect();
         let (sql, sets, types) = (sql.to_owned(), sets?, types.to_vec());
-        self.call(move |connection| {
-            let mut found = vec![];
-            for params in &sets {
-                let rows = connection.query(&sql, &borrowed(params)).map_err(error)?;
-                let rows = rows.map(|row| from_row(&row.map_err(error)?, &types));
-                found.push(rows.collect::<Result<_, DbError>>()?);
-            }
-            Ok(found)
-        })
-        .await
+        self.connection
+            .call(move |connection| {
+                let mut found = vec![];
+                for params in &sets {
+                    let rows = connection.query(&sql, &borrowed(params)).map_err(error)?;
+                    let rows = rows.map(|row| from_row(&row.map_err(error)?, &types));
+                    found.push(rows.collect::<Result<_, DbError>>()?);
+                }
+                Ok(found)
+            })
+            .await
     }
-}
-
-fn ended() -> DbError {
-    DbError::unavailable("the connection is closed")
 }
 
 fn open(config: Config) -> Result<Connection, DbError> {

@@ -1,16 +1,15 @@
 //! SQLite: a file that this program reads and writes by itself.
 //!
-//! The library blocks, so each connection has a thread of its own.
+//! The library blocks, see [`crate::blocking`].
 
-use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::types::{Value as SqliteValue, ValueRef};
 use rusqlite::{Connection, ErrorCode, params_from_iter};
 use tidemill_types::{FieldType, Timestamp, Value};
-use tokio::sync::oneshot;
 
+use crate::blocking::BlockingConnection;
 use crate::error::{DbError, DbErrorKind};
 use crate::param::{LoadOutcome, Param};
 use crate::text_format::{civil, micros_of_civil, time_range};
@@ -22,61 +21,34 @@ const STATEMENTS_MAX: usize = 64;
 /// disk.
 const SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY";
 
-type Job = Box<dyn FnOnce(&mut Connection) + Send>;
-
 /// Connection to a file.
 pub struct SqliteConnection {
-    jobs: mpsc::Sender<Job>,
+    connection: BlockingConnection<Connection>,
 }
 
 impl SqliteConnection {
     pub async fn connect(url: &DatabaseUrl) -> Result<Self, DbError> {
-        let (jobs, queue) = mpsc::channel::<Job>();
-        let (opened, is_open) = oneshot::channel();
         let (path, timeout) = (url.database.clone(), url.connect_timeout);
-        let work = move || {
-            let mut connection = match open(&path, timeout) {
-                Ok(connection) => connection,
-                // nobody waits for the answer any more if it cannot be sent
-                Err(e) => return drop(opened.send(Err(e))),
-            };
-            drop(opened.send(Ok(())));
-            while let Ok(job) = queue.recv() {
-                job(&mut connection);
-            }
-        };
-        let thread = std::thread::Builder::new().name("sqlite".into()).spawn(work);
-        thread.map_err(|e| DbError::unavailable(format!("the system gives no thread: {e}")))?;
-        is_open.await.map_err(|_| ended())??;
-        Ok(Self { jobs })
-    }
-
-    /// Calls `work` on the thread of the connection.
-    async fn call<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Result<T, DbError> + Send + 'static,
-    ) -> Result<T, DbError> {
-        let (answer, result) = oneshot::channel();
-        let job: Job = Box::new(move |connection| drop(answer.send(work(connection))));
-        self.jobs.send(job).map_err(|_| ended())?;
-        result.await.map_err(|_| ended())?
+        let connection = BlockingConnection::open("sqlite", move || open(&path, timeout)).await?;
+        Ok(Self { connection })
     }
 
     pub async fn run(&mut self, sql: &str) -> Result<(), DbError> {
         let sql = sql.to_owned();
-        self.call(move |connection| connection.execute_batch(&sql).map_err(error)).await
+        self.connection.call(move |connection| connection.execute_batch(&sql).map_err(error)).await
     }
 
     /// Executes a statement for each set of parameters.
     pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Vec<u64>, DbError> {
         let (sql, sets) = (sql.to_owned(), owned(sets)?);
-        self.call(move |connection| {
-            let mut statement = connection.prepare_cached(&sql).map_err(error)?;
-            let execute = |params| statement.execute(params_from_iter(params)).map_err(error);
-            let counts: Result<Vec<usize>, DbError> = sets.into_iter().map(execute).collect();
-            Ok(counts?.into_iter().map(|count| count as u64).collect())
-        })
-        .await
+        self.connection
+            .call(move |connection| {
+                let mut statement = connection.prepare_cached(&sql).map_err(error)?;
+                let execute = |params| statement.execute(params_from_iter(params)).map_err(error);
+                let counts: Result<Vec<usize>, DbError> = sets.into_iter().map(execute).collect();
+                Ok(counts?.into_iter().map(|count| count as u64).collect())
+            })
+            .await
     }
 
     /// Executes a query for each set of parameters.
@@ -87,23 +59,24 @@ impl SqliteConnection {
         types: &[FieldType],
     ) -> Result<Vec<Vec<Vec<Value<'static>>>>, DbError> {
         let (sql, sets, types) = (sql.to_owned(), owned(sets)?, types.to_vec());
-        self.call(move |connection| {
-            let mut statement = connection.prepare_cached(&sql).map_err(error)?;
-            let mut found = vec![];
-            for params in sets {
-                let mut rows = statement.query(params_from_iter(params)).map_err(error)?;
-                let mut values = vec![];
-                while let Some(row) = rows.next().map_err(error)? {
-                    let value = |(index, ty): (usize, &FieldType)| {
-                        from_sqlite(row.get_ref(index).map_err(error)?, *ty)
-                    };
-                    values.push(types.iter().enumerate().map(value).collect::<Result<_, DbError>>()?);
+        self.connection
+            .call(move |connection| {
+                let mut statement = connection.prepare_cached(&sql).map_err(error)?;
+                let mut found = vec![];
+                for params in sets {
+                    let mut rows = statement.query(params_from_iter(params)).map_err(error)?;
+                    let mut values = vec![];
+                    while let Some(row) = rows.next().map_err(error)? {
+                        let value = |(index, ty): (usize, &FieldType)| {
+                            from_sqlite(row.get_ref(index).map_err(error)?, *ty)
+                        };
+                        values.push(types.iter().enumerate().map(value).collect::<Result<_, DbError>>()?);
+                    }
+                    found.push(values);
                 }
-                found.push(values);
-            }
-            Ok(found)
-        })
-        .await
+                Ok(found)
+            })
+            .await
     }
 
     /// Inserts rows in the format of [`crate::text_format`]. Texts become what the types of the columns say.
@@ -114,22 +87,19 @@ impl SqliteConnection {
         let count = first.split(|b| *b == b'\t').count();
         let marks: Vec<String> = (1..=count).map(|number| format!("?{number}")).collect();
         let sql = format!("INSERT INTO {table} ({columns}) VALUES ({})", marks.join(", "));
-        self.call(move |connection| {
-            let mut statement = connection.prepare_cached(&sql).map_err(error)?;
-            for line in data.split(|b| *b == b'\n') {
-                for (index, cell) in line.split(|b| *b == b'\t').enumerate() {
-                    statement.raw_bind_parameter(index + 1, unescaped(cell)?).map_err(error)?;
+        self.connection
+            .call(move |connection| {
+                let mut statement = connection.prepare_cached(&sql).map_err(error)?;
+                for line in data.split(|b| *b == b'\n') {
+                    for (index, cell) in line.split(|b| *b == b'\t').enumerate() {
+                        statement.raw_bind_parameter(index + 1, unescaped(cell)?).map_err(error)?;
+                    }
+                    statement.raw_execute().map_err(error)?;
                 }
-                statement.raw_execute().map_err(error)?;
-            }
-            Ok(LoadOutcome::Loaded)
-        })
-        .await
+                Ok(LoadOutcome::Loaded)
+            })
+            .await
     }
-}
-
-fn ended() -> DbError {
-    DbError::unavailable("the connection is closed")
 }
 
 fn open(path: &str, timeout: Duration) -> Result<Connection, DbError> {

@@ -4,8 +4,6 @@
 //! The table has the columns of [`columns`]. `UPDATE_CASES=1 cargo test -p tidemill-relational` rewrites the
 //! results; review the difference.
 
-use std::path::Path;
-
 use tidemill_relational::{
     ArithmeticOperator, CompareOperator, Dialect, ExistingColumn, Expression, SqlColumn, SqlWriter,
 };
@@ -37,28 +35,13 @@ pub fn columns(dialect: Dialect) -> Vec<SqlColumn> {
     COLUMNS.iter().map(column).collect()
 }
 
+use super::check_cases;
+
 #[test]
 fn expressions() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/expressions.txt");
-    let source = std::fs::read_to_string(&path).unwrap();
-    let mut written = String::new();
-    for part in source.split_inclusive("\n\n") {
-        let Some((head, _)) = part.split_once("----\n") else {
-            written += part;
-            continue;
-        };
-        let mut found = String::new();
-        for dialect in Dialect::ALL {
-            found += &format!("{}\n", render(dialect, head.trim()));
-        }
-        written += &format!("{head}----\n{found}\n");
-    }
-    let written = written.trim_end().to_owned() + "\n";
-    if std::env::var_os("UPDATE_CASES").is_some() {
-        std::fs::write(path, written).unwrap();
-        return;
-    }
-    assert_eq!(written, source);
+    check_cases("expressions.txt", |head| {
+        Dialect::ALL.into_iter().map(|dialect| format!("{}\n", render(dialect, head))).collect()
+    });
 }
 
 fn render(dialect: Dialect, text: &str) -> String {

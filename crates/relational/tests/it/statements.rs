@@ -4,40 +4,25 @@
 //! `position`, then `----`, and the statements for each dialect. `UPDATE_CASES=1 cargo test -p tidemill-relational`
 //! rewrites them; review the difference.
 
-use std::path::Path;
-
 use tidemill_relational::{
     BulkWriter, Dialect, ExistingColumn, ExistingTable, Mapping, Operation, PositionTable, SqlStatement,
     TableSchema,
 };
 
-use super::{expressions, tables};
+use super::{check_cases, expressions, tables};
 
 #[test]
 fn statements() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/statements.txt");
-    let source = std::fs::read_to_string(&path).unwrap();
-    let mut written = String::new();
-    for part in source.split_inclusive("\n\n") {
-        let Some((head, _)) = part.split_once("----\n") else {
-            written += part;
-            continue;
-        };
+    check_cases("statements.txt", |head| {
         let mut found = String::new();
         for dialect in Dialect::ALL {
             found += &format!("{dialect}\n");
-            for line in render(dialect, head.trim()) {
+            for line in render(dialect, head) {
                 found += &format!("  {line}\n");
             }
         }
-        written += &format!("{head}----\n{found}\n");
-    }
-    let written = written.trim_end().to_owned() + "\n";
-    if std::env::var_os("UPDATE_CASES").is_some() {
-        std::fs::write(path, written).unwrap();
-        return;
-    }
-    assert_eq!(written, source);
+        found
+    });
 }
 
 fn render(dialect: Dialect, text: &str) -> Vec<String> {

@@ -3,34 +3,18 @@
 //! A case is `TABLE: column type[length], …; key columns; index columns`, `----`, and the statements for each dialect.
 //! `UPDATE_CASES=1 cargo test -p tidemill-relational` rewrites them; review the difference.
 
-use std::path::Path;
-
 use tidemill_relational::{Column, Dialect, TableName, TableSchema};
 use tidemill_types::FieldType;
 
+use super::check_cases;
+
 #[test]
 fn tables() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/tables.txt");
-    let source = std::fs::read_to_string(&path).unwrap();
-    let mut written = String::new();
-    for part in source.split_inclusive("\n\n") {
-        let Some((head, _)) = part.split_once("----\n") else {
-            written += part;
-            continue;
-        };
-        let schema = parse(head.trim());
-        let mut found = String::new();
-        for dialect in Dialect::ALL {
-            found += &format!("{}\n", schema.create_statements(dialect).join("; "));
-        }
-        written += &format!("{head}----\n{found}\n");
-    }
-    let written = written.trim_end().to_owned() + "\n";
-    if std::env::var_os("UPDATE_CASES").is_some() {
-        std::fs::write(path, written).unwrap();
-        return;
-    }
-    assert_eq!(written, source);
+    check_cases("tables.txt", |head| {
+        let schema = parse(head);
+        let statements = |dialect| format!("{}\n", schema.create_statements(dialect).join("; "));
+        Dialect::ALL.into_iter().map(statements).collect()
+    });
 }
 
 pub fn parse(text: &str) -> TableSchema {
