@@ -35,17 +35,7 @@ fn reasons(refused: &[RefusedRow]) -> Vec<String> {
 
 #[test]
 fn values_of_all_types_arrive() {
-    let all = [
-        ("b", FieldType::Bool),
-        ("i", FieldType::Int),
-        ("l", FieldType::Long),
-        ("f", FieldType::Float),
-        ("d", FieldType::Double),
-        ("s", FieldType::String),
-        ("t", FieldType::Time),
-        ("o", FieldType::Object),
-    ];
-    let schema = stream(&all);
+    let schema = stream(&portable::COLUMNS);
     let value = |b, i, l, f, d, s: &str, t, o: &str| {
         let floats = [FieldValue::Float(f), FieldValue::Float(d)];
         let [f, d] = floats;

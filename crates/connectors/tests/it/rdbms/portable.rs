@@ -6,7 +6,8 @@ use tidemill_types::{FieldType, Timestamp, Value};
 
 use super::database::{Kind, TestDatabase, all_databases, batch, deliver, ids, int, stream, text};
 
-const COLUMNS: [(&str, FieldType); 8] = [
+/// A column of each type.
+pub const COLUMNS: [(&str, FieldType); 8] = [
     ("b", FieldType::Bool),
     ("i", FieldType::Int),
     ("l", FieldType::Long),
