@@ -13,6 +13,8 @@ pub struct EngineCounters {
     pub applied: AtomicU64,
     /// Tablets committed.
     pub tablets: AtomicU64,
+    /// Merges of tablets into one.
+    pub consolidations: AtomicU64,
     /// Checkpoints published.
     pub checkpoints: AtomicU64,
     /// Time spent in flushes, in microseconds.

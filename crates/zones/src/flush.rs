@@ -5,19 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow_array::RecordBatch;
-use bytes::Bytes;
-use tidemill_types::{Error, Offset, PartitionId, Result};
-use uuid::Uuid;
+use tidemill_types::{Offset, PartitionId, Result};
 
-use crate::checksum::Checksums;
-use crate::delta::action::{ActionLine, Add, Txn, to_lines};
-use crate::delta::commit::{DeltaWriter, OffsetAdvance, PreparedCommit, committed, log_id, owner_id};
-use crate::delta::commit_info::{commit_info, new_id};
+use crate::delta::builder::{CommitBuilder, RowChange};
+use crate::delta::commit::{DeltaWriter, OffsetAdvance, PreparedCommit, committed};
 use crate::delta::maintenance;
-use crate::encode::EncodedFile;
 use crate::error::internal;
 use crate::table::Table;
-use crate::tablet::{CHECKSUMS_TAG, LEVEL_FLUSHED, Tablet, tablet_name};
+use crate::tablet::LEVEL_FLUSHED;
 
 /// Result of a flush.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,76 +88,27 @@ impl Table {
     /// Sorts and encodes the rows and builds the Delta log entry.
     async fn prepare(&self, taken: FlushRows) -> Result<PreparedCommit> {
         let encoder = self.encoder.clone();
-        let FlushRows { advances: marks, batches } = taken;
+        let FlushRows { advances, batches } = taken;
         let encoded = tokio::task::spawn_blocking(move || encoder.encode(&batches))
             .await
             .map_err(|e| internal("the task that writes tablets ended early", e))??;
-        let id = Uuid::new_v4().to_string();
-        let now_ms = (self.clock)().micros().div_euclid(1_000);
-        let mut lines = vec![ActionLine {
-            commit_info: Some(commit_info(&id, now_ms, "WRITE")),
-            ..ActionLine::default()
-        }];
-        lines.extend(self.txns(&marks, now_ms)?);
-        let mut files = Vec::new();
+        let mut commit = CommitBuilder::new("WRITE", self.now_ms());
+        commit.advance(advances, self.epoch)?;
         let mut rows = 0;
         for tablet in encoded {
             rows += tablet.rows;
-            let (add, path, bytes) = self.add(tablet, now_ms)?;
-            lines.push(ActionLine { add: Some(add), ..ActionLine::default() });
-            files.push((path, bytes));
+            commit.add(tablet, LEVEL_FLUSHED, &self.location, &self.schema, RowChange::Changed);
         }
-        let body =
-            to_lines(&lines).map_err(|e| internal("a Delta log entry cannot be written as JSON", e))?;
-        Ok(PreparedCommit { id, body: Bytes::from(body), files, advances: marks, rows })
+        commit.build(rows)
     }
 
-    fn txns(&self, marks: &[OffsetAdvance], now_ms: i64) -> Result<Vec<ActionLine>> {
-        let line = |app_id: String, version: u64| {
-            let version = i64::try_from(version).map_err(|_| {
-                Error::invalid(format!("{app_id} is {version}: Delta counts up to {}", i64::MAX))
-            })?;
-            let txn = Txn { app_id, version, last_updated: Some(now_ms) };
-            Ok(ActionLine { txn: Some(txn), ..ActionLine::default() })
-        };
-        let pairs = marks.iter().map(|m| {
-            let log = line(log_id(m.partition), m.upto.0)?;
-            Ok([log, line(owner_id(m.partition), self.epoch)?])
-        });
-        Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    /// Returns the time of new commits, in milliseconds.
+    pub(crate) fn now_ms(&self) -> i64 {
+        (self.clock)().micros().div_euclid(1_000)
     }
 
-    fn add(&self, encoded: EncodedFile, now_ms: i64) -> Result<(Add, object_store::path::Path, Bytes)> {
-        let name = tablet_name(LEVEL_FLUSHED, new_id(now_ms));
-        let path = self.location.path(&name);
-        let size = encoded.bytes.len() as u64;
-        let (rows, columns) = (encoded.rows, encoded.columns);
-        let checksums = Checksums::of(&encoded.bytes);
-        let tags = BTreeMap::from([(CHECKSUMS_TAG.to_owned(), Some(checksums.to_text()))]);
-        let tablet = Tablet {
-            path: path.clone(),
-            name: name.clone(),
-            size,
-            rows,
-            level: LEVEL_FLUSHED,
-            columns,
-            checksums: Some(Arc::new(checksums)),
-        };
-        let add = Add {
-            path: name,
-            partition_values: BTreeMap::new(),
-            size: size as i64,
-            modification_time: now_ms,
-            data_change: true,
-            stats: Some(tablet.stats_json(&self.schema)),
-            tags: Some(tags),
-            deletion_vector: None,
-        };
-        Ok((add, path, encoded.bytes))
-    }
-
-    /// Finishes the prepared commit and publishes the resulting state.
-    async fn finish(
+    /// Finishes the prepared commit and publishes the resulting state. Reports what a flush moved in `done`.
+    pub(crate) async fn finish(
         &self,
         writer: &mut DeltaWriter,
         resumed: bool,
@@ -172,6 +118,9 @@ impl Table {
         // Publish after a failure, too: commits of other writers may have been applied on the way.
         self.publish(writer)?;
         let Some((version, prepared)) = outcome? else { return Ok(()) };
+        if prepared.advances.is_empty() {
+            return Ok(());
+        }
         let flushed =
             done.get_or_insert(FlushResult { version: 0, rows: 0, bytes: 0, files: 0, offsets: Vec::new() });
         flushed.version = version as i64;
@@ -186,7 +135,7 @@ impl Table {
     }
 
     /// Writes a Delta checkpoint when it is due. A failure does not fail the flush: the next flush retries.
-    async fn maintain(&self, writer: &DeltaWriter) {
+    pub(crate) async fn maintain(&self, writer: &DeltaWriter) {
         let last = self.checkpoint.load(Ordering::Relaxed);
         if writer.version < last + self.options.delta_checkpoint_commits {
             return;

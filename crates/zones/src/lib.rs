@@ -10,18 +10,22 @@
 //! the offset up to which its files cover each partition, so a restart knows where pushing must begin: every
 //! row is in the table exactly once. `docs/formats/tables.md` describes the files.
 //!
-//! Tablets have a level. Flushes write level 0, one file per flush. A table must stay below a few thousand
-//! files, because commits list them and every query reads their statistics. Merging tablets into larger ones
-//! of the next level is not implemented yet; until then call `flush` by size and time, not per batch.
+//! Tablets have a level. Flushes write level 0, one file per flush. `consolidate` merges tablets of one level into
+//! one of the next until it is large, so that a table has few files: commits list them, and every query reads their
+//! statistics. Replaced files stay for readers of older versions until `remove_old_files` deletes them.
 
 mod checked;
 mod checksum;
+mod consolidate;
 mod delta;
 mod durable;
 mod encode;
+mod encodings;
 mod error;
 mod flush;
 mod location;
+mod merge;
+mod old_files;
 mod open;
 mod options;
 mod retry;
@@ -30,10 +34,13 @@ mod row_order;
 pub mod sim_store;
 mod table;
 mod tablet;
+mod tablet_layout;
+mod tablet_writer;
 mod tail;
 mod zones;
 
 pub use checked::CheckedStore;
+pub use consolidate::Consolidation;
 pub use delta::schema::StoredColumn;
 pub use durable::DurableLocal;
 pub use flush::FlushResult;

@@ -122,6 +122,12 @@ impl Location {
             .filter(|s| !s.is_empty())
             .fold(self.prefix.clone(), |path, segment| path.join(segment))
     }
+
+    /// Returns the path below this location of a store path; `None` when it lies elsewhere.
+    pub fn relative(&self, path: &Path) -> Option<String> {
+        let parts = path.prefix_match(&self.prefix)?;
+        Some(parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"))
+    }
 }
 
 /// Rejects unknown options, because the store's own builder silently ignores mistyped keys.

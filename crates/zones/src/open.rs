@@ -6,21 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arrow_schema::{Schema, SchemaRef};
-use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 use parking_lot::Mutex;
 use tidemill_types::{Error, PartitionId, Result, StreamSchema};
-use uuid::Uuid;
 
-use crate::delta::action::{ActionLine, to_lines};
-use crate::delta::commit::{DeltaWriter, PreparedCommit, committed};
-use crate::delta::commit_info::commit_info;
+use crate::delta::builder::CommitBuilder;
+use crate::delta::commit::{DeltaWriter, committed};
 use crate::delta::create::create;
 use crate::delta::replay::{TableState, replay};
 use crate::delta::schema::{DeltaSchema, StoredColumn, check_protocol, columns, evolve};
 use crate::encode::Encoder;
-use crate::error::{internal, store_error};
+use crate::error::store_error;
 use crate::location::Location;
 use crate::retry::Retry;
 use crate::table::{CommittedState, MissingFile, Table};
@@ -79,6 +76,7 @@ pub(crate) async fn open(
         version: replay.version,
         txns: replay.txns,
         files: live,
+        removed: replay.removed.into_iter().filter(|(name, _)| stored.contains_key(name)).collect(),
         metadata: replay.metadata,
         prepared: None,
         stale: None,
@@ -120,6 +118,7 @@ impl Table {
             pending_bytes: AtomicU64::new(0),
             committed_state: Mutex::new(shared),
             writer: tokio::sync::Mutex::new(writer),
+            rewriting: tokio::sync::Mutex::default(),
             checkpoint: AtomicU64::new(checkpoint),
             missing: missing.into(),
             closed: AtomicBool::new(false),
@@ -253,17 +252,17 @@ fn tablets(
 }
 
 /// Lists the files below `tablets/`, by their path below the table.
-async fn list_tablets(place: &Location, table: &str, retry: Retry) -> Result<HashMap<String, ObjectMeta>> {
+pub(crate) async fn list_tablets(
+    place: &Location,
+    table: &str,
+    retry: Retry,
+) -> Result<HashMap<String, ObjectMeta>> {
     let dir = place.path("tablets");
     let files: Vec<ObjectMeta> = retry
         .run(|| place.store.list(Some(&dir)).try_collect())
         .await
         .map_err(|e| store_error(format!("table `{table}`: {} cannot be listed", place.display(&dir)), e))?;
-    let relative = |meta: &ObjectMeta| {
-        let parts = meta.location.prefix_match(&place.prefix)?;
-        Some(parts.map(|p| p.as_ref().to_owned()).collect::<Vec<_>>().join("/"))
-    };
-    Ok(files.into_iter().filter_map(|meta| Some((relative(&meta)?, meta))).collect())
+    Ok(files.into_iter().filter_map(|meta| Some((place.relative(&meta.location)?, meta))).collect())
 }
 
 /// Compares the live files with those in the store, by existence and length. Files outside `tablets/`, which
@@ -345,7 +344,7 @@ async fn remove_orphans(
     let age_ms = i64::try_from(around.options.orphan_age_s).unwrap_or(i64::MAX).saturating_mul(1_000);
     let before_ms = ((around.clock)().micros() / 1_000).saturating_sub(age_ms);
     for (name, meta) in stored {
-        let known = live.contains_key(name) || replay.removed.contains(name);
+        let known = live.contains_key(name) || replay.removed.contains_key(name);
         if known || tablet_id(name).is_none() || meta.last_modified.timestamp_millis() >= before_ms {
             continue;
         }
@@ -363,17 +362,11 @@ async fn remove_orphans(
 
 /// Commits the declared columns and the retained ones; stored rows have nulls in new columns.
 async fn change_columns(writer: &mut DeltaWriter, schema_string: String, clock: &Clock) -> Result<()> {
-    let id = Uuid::new_v4().to_string();
-    let now_ms = clock().micros().div_euclid(1_000);
     let mut metadata = writer.metadata.clone();
     metadata.schema_string = schema_string;
-    let lines = [
-        ActionLine { commit_info: Some(commit_info(&id, now_ms, "ADD COLUMN")), ..ActionLine::default() },
-        ActionLine { meta_data: Some(metadata), ..ActionLine::default() },
-    ];
-    let body = to_lines(&lines).map_err(|e| internal("a Delta log entry cannot be written as JSON", e))?;
-    let prepared =
-        PreparedCommit { id, body: Bytes::from(body), files: Vec::new(), advances: Vec::new(), rows: 0 };
+    let mut commit = CommitBuilder::new("ADD COLUMN", clock().micros().div_euclid(1_000));
+    commit.metadata(metadata);
+    let prepared = commit.build(0)?;
     writer.prepared = Some(Arc::new(prepared));
     writer.finish(false).await.map_err(|e| e.context(format!("new columns of table `{}`", writer.table)))?;
     Ok(())

@@ -34,6 +34,13 @@ pub struct ZonesOptions {
     /// Maximum number of rows of a Parquet row group, the unit that readers skip by statistics and Bloom
     /// filters.
     pub row_group_rows: usize,
+    /// Maximum number of rows of a row group of a merged tablet, where larger dictionaries save space.
+    pub merged_row_group_rows: usize,
+    /// Size in bytes up to which small tablets are merged into one. A tablet of half this size is large and not
+    /// merged again.
+    pub tablet_bytes: u64,
+    /// Number of small tablets of one level that are merged into one of the next level.
+    pub merge_tablets: usize,
     /// Maximum number of rows of a Parquet page, the unit that readers skip by the page index.
     pub page_rows: usize,
     /// Compression of tablets.
@@ -45,6 +52,9 @@ pub struct ZonesOptions {
     /// Age in seconds at which a Parquet file that no Delta commit names is considered an orphan of a crash
     /// and removed at open. Must exceed the longest time between the upload of a tablet and its commit.
     pub orphan_age_s: u64,
+    /// How long files that were replaced stay for readers of older versions of the table, in seconds. Must exceed
+    /// the longest query.
+    pub removed_retention_s: u64,
     /// Attempts per operation on an unavailable store before the operation fails with `Unavailable`.
     pub retry_attempts: u32,
     /// Delay after the first failed attempt in milliseconds; it doubles each time, up to 2,000.
@@ -60,11 +70,15 @@ impl Default for ZonesOptions {
             tablet_rows_max: 1_000_000,
             tail_bytes_max: 256 * 1024 * 1024,
             row_group_rows: 65_536,
+            merged_row_group_rows: 262_144,
+            tablet_bytes: 128 << 20,
+            merge_tablets: 8,
             page_rows: 8_192,
             compression: Compression::Zstd,
             delta_checkpoint_commits: 100,
             delta_log_retention_s: 24 * 3600,
             orphan_age_s: 24 * 3600,
+            removed_retention_s: 24 * 3600,
             retry_attempts: 5,
             retry_backoff_ms: 50,
             open_degraded: false,
@@ -77,10 +91,12 @@ impl ZonesOptions {
     ///
     /// Errors: `Invalid` with the setting, its value and the expected range.
     pub fn validate(&self) -> Result<()> {
-        let at_least_one: [(&str, u64); 7] = [
+        let at_least_one: [(&str, u64); 9] = [
             ("tablet_rows_max", self.tablet_rows_max as u64),
             ("tail_bytes_max", self.tail_bytes_max),
             ("row_group_rows", self.row_group_rows as u64),
+            ("merged_row_group_rows", self.merged_row_group_rows as u64),
+            ("tablet_bytes", self.tablet_bytes),
             ("page_rows", self.page_rows as u64),
             ("delta_checkpoint_commits", self.delta_checkpoint_commits),
             ("orphan_age_s", self.orphan_age_s),
@@ -90,6 +106,12 @@ impl ZonesOptions {
             if value == 0 {
                 return Err(Error::invalid(format!("zones.{name} is 0: expected at least 1")));
             }
+        }
+        if self.merge_tablets < 2 {
+            return Err(Error::invalid(format!(
+                "zones.merge_tablets is {}: expected at least 2",
+                self.merge_tablets
+            )));
         }
         if self.tablet_rows_max > u32::MAX as usize {
             return Err(Error::invalid(format!(

@@ -48,7 +48,10 @@ impl Retry {
             return false;
         }
         let doubled = self.backoff_ms.saturating_mul(1 << (failures - 1).min(20));
-        tokio::time::sleep(Duration::from_millis(doubled.min(BACKOFF_MS_MAX))).await;
+        // Without a pause no timer is involved, and concurrent operations take their turns as in every run.
+        if doubled > 0 {
+            tokio::time::sleep(Duration::from_millis(doubled.min(BACKOFF_MS_MAX))).await;
+        }
         true
     }
 }

@@ -33,6 +33,8 @@ pub struct FaultyStore {
     pub down_after_lost: AtomicBool,
     /// Number of operations of any kind.
     pub operations: AtomicU32,
+    /// Number of operations that are still performed before the store becomes unavailable.
+    budget: Mutex<Option<u32>>,
     /// Random faults: their source, and the share of operations that fail.
     random: Mutex<Option<(StdRng, f64)>>,
     /// Number of random faults so far.
@@ -48,6 +50,7 @@ impl FaultyStore {
             lose_answers: AtomicU32::new(0),
             down_after_lost: AtomicBool::new(false),
             operations: AtomicU32::new(0),
+            budget: Mutex::new(None),
             random: Mutex::new(None),
             random_faults: AtomicU32::new(0),
         })
@@ -58,8 +61,25 @@ impl FaultyStore {
         *self.random.lock() = (share > 0.0).then_some((rng, share));
     }
 
+    /// Performs `operations` more, then becomes unavailable, as at a crash.
+    pub fn fail_after(&self, operations: u32) {
+        *self.budget.lock() = Some(operations);
+    }
+
+    /// Makes the store available again and ends [`Self::fail_after`].
+    pub fn recover(&self) {
+        *self.budget.lock() = None;
+        self.down.store(false, Ordering::SeqCst);
+    }
+
     fn check(&self) -> Result<()> {
         self.operations.fetch_add(1, Ordering::SeqCst);
+        if let Some(left) = self.budget.lock().as_mut() {
+            match left.checked_sub(1) {
+                Some(less) => *left = less,
+                None => self.down.store(true, Ordering::SeqCst),
+            }
+        }
         if self.down.load(Ordering::SeqCst) {
             return Err(fault("the store is unavailable"));
         }

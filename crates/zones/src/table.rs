@@ -44,6 +44,8 @@ pub struct Table {
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) committed_state: Mutex<CommittedState>,
     pub(crate) writer: tokio::sync::Mutex<DeltaWriter>,
+    /// Held while tablets are replaced: two rewrites at once could choose the same tablets.
+    pub(crate) rewriting: tokio::sync::Mutex<()>,
     /// Version of the last Delta checkpoint; 0 if there is none.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) missing: Box<[MissingFile]>,
@@ -217,6 +219,11 @@ impl Table {
     /// Returns the number of rows of all live files in the Delta log.
     pub fn tablet_rows(&self) -> u64 {
         self.committed_state.lock().rows
+    }
+
+    /// Returns the committed files, without missing ones.
+    pub fn tablets(&self) -> Arc<[Arc<Tablet>]> {
+        self.committed_state.lock().tablets.clone()
     }
 
     /// Returns the files whose rows are missing from snapshots, found when the table was opened degraded.

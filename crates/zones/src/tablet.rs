@@ -13,7 +13,7 @@ use crate::delta::action::Add;
 /// Tag of an `add` action that holds the checksums of the file.
 pub(crate) const CHECKSUMS_TAG: &str = "tidemill.crc32c";
 
-/// Level of flushed tablets. Higher levels are for tablets merged from several.
+/// Level of flushed tablets. Tablets merged from several have a higher one.
 pub(crate) const LEVEL_FLUSHED: u32 = 0;
 
 /// One Parquet file of a table.

@@ -96,6 +96,12 @@ impl Engine {
                 count(&core.counts.flush_us),
             ),
             metric(
+                "tidemill_tablets_merged_total",
+                "Large tablets merged from smaller ones since start.",
+                Counter,
+                count(&core.counts.consolidations),
+            ),
+            metric(
                 "tidemill_checkpoints_published_total",
                 "Checkpoints published since start.",
                 Counter,

@@ -7,6 +7,7 @@ use futures::StreamExt;
 use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 use tidemill_zones::Table;
+use tokio::runtime::RuntimeFlavor;
 
 use crate::core::Core;
 use crate::planted_bugs::{PlantedBug, is_planted};
@@ -40,7 +41,11 @@ pub fn run(core: &Core, table: usize) {
 /// are cores. A table that fails keeps its tail; the others go on.
 pub fn flush(core: &Core) -> Result<()> {
     let (durable, failed) = sync_applied(core);
-    let at_once = std::thread::available_parallelism().map_or(1, NonZero::get);
+    // A simulation has one thread and must repeat exactly, so its tables are flushed one after the other.
+    let at_once = match core.tables.runtime.handle().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => 1,
+        _ => std::thread::available_parallelism().map_or(1, NonZero::get),
+    };
     let flushes =
         futures::stream::iter(core.tables.writable()).map(|(_, table)| flush_table(core, table, &durable));
     let results: Vec<Result<()>> = core.tables.runtime.block_on(flushes.buffered(at_once).collect());

@@ -1,10 +1,11 @@
-//! Background jobs: flushes, sinks, checkpoints, aggregate rules, expiry of documents, the watch on disk space.
+//! Background jobs: flushes, consolidation, sinks, checkpoints, aggregate rules, expiry of documents, the watch on disk space.
 //!
 //! One dispatcher starts every job when it is due. Jobs of one queue never run at the same time, and each class of jobs
 //! has its own threads, so that a slow aggregate rule delays no flush and a flush of one table delays no other table.
 
 pub mod aggregate_rules;
 pub mod checkpoint;
+pub mod consolidation;
 mod disk_space;
 mod expiry;
 pub mod flush;
@@ -28,6 +29,10 @@ use scheduler::{Job, JobClass, Schedule};
 const RULES_AT_ONCE: usize = 2;
 /// How often the free space of the disk is measured.
 const DISK_SPACE_INTERVAL: Duration = Duration::from_millis(50);
+/// How often files of tables are looked for that nobody reads any more.
+const OLD_FILES_INTERVAL: Duration = Duration::from_secs(60);
+/// How often files of tables are looked for that a crash left behind.
+const ORPHANS_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// How often documents that have expired are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Sinks that are written at the same time.
@@ -48,7 +53,7 @@ pub fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
 fn bound(class: JobClass) -> usize {
     match class {
         JobClass::Flush => std::thread::available_parallelism().map_or(1, NonZero::get),
-        JobClass::Checkpoint | JobClass::Watch => 1,
+        JobClass::Checkpoint | JobClass::Consolidation | JobClass::Watch => 1,
         JobClass::Rule => RULES_AT_ONCE,
         JobClass::Sink => SINKS_AT_ONCE,
     }
@@ -69,6 +74,26 @@ fn all(core: &Core) -> Vec<Job> {
             run: Box::new(move |core: &Core| flush::run(core, index)),
         });
     }
+    for (index, (stream, _)) in core.tables.writable().enumerate() {
+        jobs.push(Job {
+            name: format!("consolidation of {}", stream.name),
+            class: JobClass::Consolidation,
+            schedule: Schedule::every(flush_interval),
+            run: Box::new(move |core: &Core| consolidation::run(core, index)),
+        });
+    }
+    jobs.push(Job {
+        name: "old files".into(),
+        class: JobClass::Consolidation,
+        schedule: Schedule::every(OLD_FILES_INTERVAL),
+        run: Box::new(consolidation::remove_old_files),
+    });
+    jobs.push(Job {
+        name: "orphans".into(),
+        class: JobClass::Consolidation,
+        schedule: Schedule::every(ORPHANS_INTERVAL),
+        run: Box::new(consolidation::sweep_orphans),
+    });
     jobs.push(Job {
         name: "checkpoint".into(),
         class: JobClass::Checkpoint,

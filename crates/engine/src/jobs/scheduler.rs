@@ -19,6 +19,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub enum JobClass {
     /// Writes a table to the object store.
     Flush,
+    /// Merges tablets and deletes old ones.
+    Consolidation,
     /// Writes checkpoints.
     Checkpoint,
     /// Runs SQL.
@@ -30,7 +32,8 @@ pub enum JobClass {
 }
 
 impl JobClass {
-    const ALL: [Self; 5] = [Self::Flush, Self::Checkpoint, Self::Rule, Self::Watch, Self::Sink];
+    const ALL: [Self; 6] =
+        [Self::Flush, Self::Consolidation, Self::Checkpoint, Self::Rule, Self::Watch, Self::Sink];
 }
 
 /// Returns whether a job should run before its interval has passed.

@@ -180,6 +180,8 @@ fn app() -> App {
         retry_attempts: 2,
         retry_backoff_ms: 0,
         delta_checkpoint_commits: 5,
+        merge_tablets: 2,
+        removed_retention_s: 60,
         ..app.settings.zones.clone()
     };
     app

@@ -55,6 +55,8 @@ pub struct SimulationReport {
     pub store_faults: u64,
     /// Checkpoints published.
     pub checkpoints: u64,
+    /// Merges of tablets into one.
+    pub merges: u64,
     /// Audits passed.
     pub audits: u64,
 }
@@ -72,6 +74,7 @@ impl SimulationReport {
         self.full_disks += other.full_disks;
         self.store_faults += other.store_faults;
         self.checkpoints += other.checkpoints;
+        self.merges += other.merges;
         self.audits += other.audits;
     }
 }

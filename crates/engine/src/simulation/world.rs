@@ -28,6 +28,8 @@ enum Step {
     Apply,
     Forward,
     Flush,
+    Consolidate,
+    RemoveOldFiles,
     Checkpoint,
     Timers,
     Advance,
@@ -41,11 +43,13 @@ enum Step {
     Audit,
 }
 
-const STEPS: [(Step, u32); 15] = [
+const STEPS: [(Step, u32); 17] = [
     (Step::Send, 30),
     (Step::Apply, 25),
     (Step::Forward, 20),
     (Step::Flush, 6),
+    (Step::Consolidate, 6),
+    (Step::RemoveOldFiles, 1),
     (Step::Checkpoint, 3),
     (Step::Timers, 2),
     (Step::Advance, 4),
@@ -137,6 +141,8 @@ impl World {
             Step::Apply => drop(partitions[p].apply_queued(&core)),
             Step::Forward => drop(partitions[p].forward_next(&core, partitions)),
             Step::Flush => jobs::flush::run(&core, self.rng.random_range(0..6)),
+            Step::Consolidate => jobs::consolidation::run(&core, self.rng.random_range(0..6)),
+            Step::RemoveOldFiles => jobs::consolidation::remove_old_files(&core),
             Step::Checkpoint => jobs::checkpoint::run(&core),
             Step::Timers => timers::poll(&core, &partitions[p]),
             Step::Advance => {
@@ -253,6 +259,7 @@ impl World {
     fn close_books(&mut self) {
         if let Some(engine) = &self.engine {
             self.report.checkpoints += engine.core.counts.checkpoints.load(Ordering::Relaxed);
+            self.report.merges += engine.core.counts.consolidations.load(Ordering::Relaxed);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Simulations with fixed seeds. The same for a time: `cargo run --release -p tidemill-engine --features sim --example
 //! simulate`.
 
-use tidemill_engine::simulation::{PlantedBug, SimulationOptions, run};
+use tidemill_engine::simulation::{PlantedBug, SimulationOptions, SimulationReport, run};
 
 /// Seeds within which a planted bug must be found.
 const SEEDS_MAX: u64 = 40;
@@ -9,9 +9,12 @@ const SEEDS_MAX: u64 = 40;
 #[test]
 fn simulations_lose_and_double_nothing() {
     let options = SimulationOptions::default();
+    let mut total = SimulationReport::default();
     for seed in 1..=12 {
-        run(seed, &options).unwrap_or_else(|violation| panic!("{violation}"));
+        total.add(&run(seed, &options).unwrap_or_else(|violation| panic!("{violation}")));
     }
+    println!("{total:?}");
+    assert!(total.merges > 20, "tablets are merged");
 }
 
 #[test]

@@ -117,10 +117,19 @@ pub(crate) struct Add {
     pub deletion_vector: Option<Json>,
 }
 
-/// Removes a data file from the table.
+/// Removes a data file from the table. The file itself stays for readers of older versions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Remove {
     pub path: String,
+    /// Time of the removal, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<i64>,
+    /// Whether the removal changes the rows of the table; false when other files have them now.
+    #[serde(default)]
+    pub data_change: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<i64>,
 }
 
 /// A whole log entry.

@@ -29,6 +29,9 @@ use crate::tablet::Tablet;
 /// Number of concurrent commits that may precede ours in one attempt; beyond it, a later flush retries.
 const CONFLICTS_MAX: u32 = 1_000;
 
+/// How the application id of a partition's owner begins.
+const OWNER_PREFIX: &str = "owner/";
+
 /// Returns the application id of a partition's last committed offset.
 pub(crate) fn log_id(partition: PartitionId) -> String {
     format!("log/{partition}")
@@ -36,7 +39,7 @@ pub(crate) fn log_id(partition: PartitionId) -> String {
 
 /// Returns the application id of the epoch of a partition's owner.
 pub(crate) fn owner_id(partition: PartitionId) -> String {
-    format!("owner/{partition}")
+    format!("{OWNER_PREFIX}{partition}")
 }
 
 /// Effect of a commit on a partition: its offset advances from `before` to `upto`.
@@ -48,7 +51,7 @@ pub(crate) struct OffsetAdvance {
 }
 
 /// A commit that is ready to be written, repeatedly if necessary.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PreparedCommit {
     /// `txnId` in its commitInfo.
     pub id: String,
@@ -57,7 +60,10 @@ pub(crate) struct PreparedCommit {
     /// Files that it adds. They stay in memory until the commit is known to have happened, so that a file
     /// which was removed as an orphan in the meantime can be put again.
     pub files: Vec<(Path, Bytes)>,
+    /// Names of the files that it removes; all of them must be live when it is committed.
+    pub removes: Vec<String>,
     pub advances: Vec<OffsetAdvance>,
+    /// Rows that it moves from the tail to files.
     pub rows: u64,
 }
 
@@ -73,6 +79,8 @@ pub(crate) struct DeltaWriter {
     pub version: u64,
     pub txns: HashMap<String, i64>,
     pub files: BTreeMap<String, Arc<Tablet>>,
+    /// Removed files that may still be in the store, with the time of their removal in milliseconds.
+    pub removed: BTreeMap<String, i64>,
     pub metadata: Metadata,
     /// Commit whose outcome is unknown, or that could not be written.
     pub prepared: Option<Arc<PreparedCommit>>,
@@ -231,7 +239,31 @@ impl DeltaWriter {
         if let Some(reason) = &self.stale {
             return Err(Error::conflict(reason.clone()));
         }
-        check_conflicts(&self.table, self.epoch, &self.txns, &prepared.advances)
+        check_conflicts(&self.table, self.epoch, &self.txns, &prepared.advances)?;
+        self.check_removes(prepared)
+    }
+
+    /// Checks that this owner may still replace files, and that those it replaces are live.
+    fn check_removes(&self, prepared: &PreparedCommit) -> Result<()> {
+        if prepared.removes.is_empty() {
+            return Ok(());
+        }
+        let owners = self.txns.iter().filter(|(id, _)| id.starts_with(OWNER_PREFIX));
+        if let Some((id, owner)) = owners.max_by_key(|(_, epoch)| **epoch)
+            && i128::from(*owner) > i128::from(self.epoch)
+        {
+            return Err(Error::conflict(format!(
+                "table `{}`: {id} has the epoch {owner}; this node's epoch is {}: it must not replace files any more",
+                self.table, self.epoch
+            )));
+        }
+        match prepared.removes.iter().find(|name| !self.files.contains_key(*name)) {
+            None => Ok(()),
+            Some(gone) => Err(Error::conflict(format!(
+                "table `{}`: another writer removed {gone}, which this commit replaces; nothing was changed",
+                self.table
+            ))),
+        }
     }
 
     /// Discards a rejected commit and removes its files. It was rejected before it was put at the first free
@@ -269,8 +301,12 @@ impl DeltaWriter {
         }
         let removes: Vec<String> =
             entry.removes.iter().map(|r| data_path(&r.path, &self.table)).collect::<Result<_>>()?;
-        for name in removes {
+        for (name, remove) in removes.into_iter().zip(&entry.removes) {
             self.files.remove(&name);
+            self.removed.insert(name, remove.deletion_timestamp.unwrap_or(0));
+        }
+        for tablet in &adds {
+            self.removed.remove(&tablet.name);
         }
         self.files.extend(adds.into_iter().map(|t| (t.name.clone(), Arc::new(t))));
         self.txns.extend(entry.txns.into_iter().map(|t| (t.app_id, t.version)));

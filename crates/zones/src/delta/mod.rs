@@ -7,6 +7,7 @@
 //! table can then also apply the entries of concurrent commits.
 
 pub(crate) mod action;
+pub(crate) mod builder;
 mod checkpoint_checksums;
 pub(crate) mod commit;
 pub(crate) mod commit_info;

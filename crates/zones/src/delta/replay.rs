@@ -1,7 +1,7 @@
 //! Replay of a table's state from its Delta log: the newest readable Delta checkpoint and every entry after
 //! it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use arrow::json::LineDelimitedWriter;
 use bytes::Bytes;
@@ -36,8 +36,9 @@ pub(crate) struct TableState {
     pub live: BTreeMap<String, Add>,
     /// Versions of the log entries that added live files; files from the Delta checkpoint are absent.
     added_in: HashMap<String, u64>,
-    /// Files that the log still lists as removed: readers of older versions may be using them.
-    pub removed: HashSet<String>,
+    /// Files that the log still lists as removed, which readers of older versions may be using, with the time of
+    /// their removal in milliseconds.
+    pub removed: BTreeMap<String, i64>,
 }
 
 impl TableState {
@@ -286,7 +287,7 @@ struct TableStateBuilder {
     txns: HashMap<String, i64>,
     live: BTreeMap<String, Add>,
     added_in: HashMap<String, u64>,
-    removed: HashSet<String>,
+    removed: BTreeMap<String, i64>,
 }
 
 impl TableStateBuilder {
@@ -299,7 +300,7 @@ impl TableStateBuilder {
             let path = data_path(&remove.path, table)?;
             self.live.remove(&path);
             self.added_in.remove(&path);
-            self.removed.insert(path);
+            self.removed.insert(path, remove.deletion_timestamp.unwrap_or(0));
         }
         for add in entry.adds {
             let path = data_path(&add.path, table)?;

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::{
-    Float32Array, Float64Array, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray,
+    ArrayRef, Float32Array, Float64Array, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray,
 };
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use tidemill_types::Field;
+use tidemill_types::{Field, FieldType, Value};
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Snapshots during concurrent pushes and flushes contain each pushed row once.
+//! Snapshots during concurrent pushes, flushes and merges contain each pushed row once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -27,7 +27,8 @@ async fn every_snapshot_has_every_row_once() {
     let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random);
     println!("SEED={seed}");
     let store = memory();
-    let settings = ZonesOptions { tablet_rows_max: 400, delta_checkpoint_commits: 7, ..options() };
+    let settings =
+        ZonesOptions { tablet_rows_max: 400, delta_checkpoint_commits: 7, merge_tablets: 4, ..options() };
     let t = zones(&store, 1, settings).await.table(&stream("Flight"), PARTITIONS).await.unwrap();
     let pushed: Pushed = Arc::default();
     let done = Arc::new(AtomicBool::new(false));
@@ -36,6 +37,7 @@ async fn every_snapshot_has_every_row_once() {
     let flushers: Vec<_> = (0..2)
         .map(|n| tokio::spawn(flush_some(t.clone(), pushed.clone(), done.clone(), seed + 100 + n)))
         .collect();
+    let merger = tokio::spawn(merge_some(t.clone(), done.clone()));
     let reader = tokio::spawn(check_some(store.clone(), t.clone(), pushed.clone(), done.clone()));
     for pusher in pushers {
         tokio::task::spawn_blocking(move || pusher.join().unwrap()).await.unwrap();
@@ -44,8 +46,10 @@ async fn every_snapshot_has_every_row_once() {
     for flusher in flushers {
         flusher.await.unwrap();
     }
+    let merges = merger.await.unwrap();
     let snapshots = reader.await.unwrap();
-    println!("{snapshots} snapshots, {} tablets", t.snapshot().tablets.len());
+    println!("{snapshots} snapshots, {merges} merges, {} tablets", t.tablets().len());
+    assert!(merges > 3);
 
     let total: usize = (0..PARTITIONS).flat_map(|n| (0..RECORDS).map(move |o| rows_of_record(n, o))).sum();
     let mut cache = HashMap::new();
@@ -83,6 +87,15 @@ async fn flush_some(t: Arc<Table>, pushed: Pushed, done: Arc<AtomicBool>, seed: 
         t.flush(&upto).await.unwrap();
         tokio::task::yield_now().await;
     }
+}
+
+async fn merge_some(t: Arc<Table>, done: Arc<AtomicBool>) -> usize {
+    let mut merges = 0;
+    while !done.load(Ordering::SeqCst) {
+        merges += usize::from(t.consolidate().await.unwrap().is_some());
+        tokio::task::yield_now().await;
+    }
+    merges
 }
 
 async fn check_some(

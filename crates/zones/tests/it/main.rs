@@ -1,5 +1,6 @@
 //! Integration tests of the event store.
 
+mod consolidation;
 mod damage;
 mod evolution;
 mod exactness;

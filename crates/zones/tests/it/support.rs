@@ -132,6 +132,14 @@ pub fn count(batch: &RecordBatch, seen: &mut BTreeMap<(i32, i64, i32), usize>) {
     }
 }
 
+/// Returns the paths of all files below `dir` of the table.
+pub async fn files_below(store: &Arc<dyn ObjectStore>, dir: &str) -> Vec<String> {
+    use futures::TryStreamExt;
+    let dir = crate::lifecycle::url_path(dir);
+    let files: Vec<_> = store.list(Some(&dir)).try_collect().await.unwrap();
+    files.into_iter().map(|file| file.location.to_string()).collect()
+}
+
 /// Asserts that a snapshot contains `rows` different rows, each once.
 pub async fn assert_rows(store: &Arc<dyn ObjectStore>, table: &Table, rows: usize) {
     let seen = rows_of(store, &table.snapshot()).await;

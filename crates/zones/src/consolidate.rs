@@ -1,0 +1,140 @@
+//! Consolidation: small tablets are merged into large ones, in the background.
+//!
+//! A flush writes a tablet every few seconds (level 0, the pre-shared zone). As soon as there are enough of a level,
+//! the oldest are merged into one of the next level, until a tablet is large (the shared zone). So a table has a few
+//! small tablets of each level, whatever the rhythm of its events, and a row is rewritten once per level.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::{ObjectStoreExt, PutPayload};
+use tidemill_types::Result;
+
+use crate::ZonesOptions;
+use crate::checked::CheckedStore;
+use crate::delta::builder::{CommitBuilder, RowChange};
+use crate::error::{internal, store_error};
+use crate::merge::{MergeInput, merge_tablets};
+use crate::retry::Retry;
+use crate::table::Table;
+use crate::tablet::{Tablet, tablet_id};
+
+/// Maximum number of tablets merged at once.
+const MERGED_AT_ONCE: usize = 64;
+/// Number of tablets read concurrently.
+const FETCHES: usize = 4;
+
+/// Result of a consolidation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consolidation {
+    /// Delta version that replaced the tablets.
+    pub version: i64,
+    /// Number of tablets that were merged.
+    pub merged: usize,
+    /// Rows of the new tablet.
+    pub rows: u64,
+    /// Size of the tablets that were merged, in bytes.
+    pub bytes_before: u64,
+    /// Size of the new tablet, in bytes.
+    pub bytes: u64,
+}
+
+/// Chooses tablets to merge: the oldest small ones of the lowest level that has enough of them.
+fn choose(tablets: &[Arc<Tablet>], options: &ZonesOptions) -> Option<Vec<Arc<Tablet>>> {
+    let mut levels: BTreeMap<u32, Vec<&Arc<Tablet>>> = BTreeMap::new();
+    let is_small =
+        |tablet: &Tablet| tablet.size < options.tablet_bytes / 2 && tablet_id(&tablet.name).is_some();
+    for tablet in tablets.iter().filter(|tablet| is_small(tablet)) {
+        levels.entry(tablet.level).or_default().push(tablet);
+    }
+    levels.into_values().find_map(|mut tablets| {
+        // Names begin with the time at which a tablet was written.
+        tablets.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut bytes = 0;
+        let fits = |tablet: &&&Arc<Tablet>| {
+            bytes += tablet.size;
+            bytes <= options.tablet_bytes
+        };
+        let chosen: Vec<Arc<Tablet>> =
+            tablets.iter().take(MERGED_AT_ONCE).take_while(fits).map(|tablet| Arc::clone(tablet)).collect();
+        let size: u64 = chosen.iter().map(|tablet| tablet.size).sum();
+        let enough = chosen.len() >= options.merge_tablets || size >= options.tablet_bytes / 2;
+        (chosen.len() > 1 && enough).then_some(chosen)
+    })
+}
+
+impl Table {
+    /// Returns whether [`Table::consolidate`] has something to do.
+    pub fn needs_consolidation(&self) -> bool {
+        choose(&self.tablets(), &self.options).is_some()
+    }
+
+    /// Merges some small tablets into a larger one and replaces them in one Delta commit; `None` when there is
+    /// nothing to merge. Pushes, flushes and snapshots proceed concurrently; snapshots taken before keep their
+    /// files until these are removed by [`Table::remove_old_files`].
+    ///
+    /// Bounds: memory for the tablets and the merged one, each at most `tablet_bytes`.
+    /// Errors: `Unavailable` when the store does not answer, `Conflict` when another writer has replaced one of
+    /// the tablets or a later owner has taken over: the tablets stay as they are. `Corrupt` naming a damaged tablet.
+    pub async fn consolidate(&self) -> Result<Option<Consolidation>> {
+        self.check_open()?;
+        let _alone = self.rewriting.lock().await;
+        let Some(inputs) = choose(&self.tablets(), &self.options) else { return Ok(None) };
+        let level = inputs.iter().map(|tablet| tablet.level).max().unwrap_or_default() + 1;
+        let bytes_before = inputs.iter().map(|tablet| tablet.size).sum();
+        let contents = self.fetch(&inputs).await?;
+        let (stream, schema, options) =
+            (self.stream.clone(), self.stored_schema.clone(), self.options.clone());
+        let merged = tokio::task::spawn_blocking(move || merge_tablets(&stream, &schema, &options, contents))
+            .await
+            .map_err(|e| internal("the task that merges tablets ended early", e))?
+            .map_err(|e| e.context(format!("table `{}`", self.name())))?;
+        let (rows, bytes) = (merged.rows, merged.bytes.len() as u64);
+        let mut commit = CommitBuilder::new("OPTIMIZE", self.now_ms());
+        for tablet in &inputs {
+            commit.remove(tablet, RowChange::Same);
+        }
+        commit.add(merged, level, &self.location, &self.stored_schema, RowChange::Same);
+        let version = self.replace(commit).await?;
+        Ok(Some(Consolidation { version, merged: inputs.len(), rows, bytes_before, bytes }))
+    }
+
+    /// Reads whole tablets and verifies their checksums.
+    async fn fetch(&self, tablets: &[Arc<Tablet>]) -> Result<Vec<MergeInput>> {
+        let store = CheckedStore::new(self.location.store.clone(), tablets.iter().map(Arc::as_ref));
+        let retry = Retry::new(&self.options);
+        let (store, retry) = (&store, &retry);
+        let fetch = |tablet: Arc<Tablet>| async move {
+            let read = || async { store.get(&tablet.path).await?.bytes().await };
+            let bytes = retry.run(read).await.map_err(|e| {
+                let path = self.location.display(&tablet.path);
+                store_error(format!("table `{}`: {path} cannot be read", self.name()), e)
+            })?;
+            Ok(MergeInput { name: tablet.name.clone(), bytes })
+        };
+        futures::stream::iter(tablets.to_vec()).map(fetch).buffered(FETCHES).try_collect().await
+    }
+
+    /// Uploads the files of a commit that replaces tablets, then writes its entry. Returns its version.
+    pub(crate) async fn replace(&self, commit: CommitBuilder) -> Result<i64> {
+        let prepared = Arc::new(commit.build(0)?);
+        // Uploaded before the lock is taken, so that flushes do not wait for it.
+        for (path, bytes) in &prepared.files {
+            let put = || self.location.store.put(path, PutPayload::from(bytes.clone()));
+            Retry::new(&self.options).run(put).await.map_err(|e| {
+                let path = self.location.display(path);
+                store_error(format!("table `{}`: {path} cannot be written", self.name()), e)
+            })?;
+        }
+        let mut writer = self.writer.lock().await;
+        let mut flushed = None;
+        if writer.prepared.is_some() {
+            self.finish(&mut writer, true, &mut flushed).await?;
+        }
+        writer.prepared = Some(prepared);
+        self.finish(&mut writer, true, &mut flushed).await?;
+        self.maintain(&writer).await;
+        Ok(writer.version as i64)
+    }
+}

@@ -1,0 +1,81 @@
+//! Removal of files that no current version of a table uses.
+
+use std::collections::BTreeSet;
+
+use object_store::{Error as StoreError, ObjectStoreExt};
+use tidemill_types::Result;
+
+use crate::error::store_error;
+use crate::open::list_tablets;
+use crate::retry::Retry;
+use crate::table::Table;
+use crate::tablet::tablet_id;
+
+/// Maximum number of files that one call deletes.
+const DELETES_MAX: usize = 1_000;
+
+impl Table {
+    /// Deletes files that were replaced longer than `zones.removed_retention_s` ago, the oldest first and at most
+    /// 1,000 a call, and returns how many. Versions of the table that used them cannot be read any more.
+    ///
+    /// Errors: `Unavailable`; files that are still there are deleted by a later call.
+    pub async fn remove_old_files(&self) -> Result<usize> {
+        let before_ms = self.now_ms().saturating_sub(millis(self.options.removed_retention_s));
+        let mut old: Vec<(String, i64)> = {
+            let writer = self.writer.lock().await;
+            let old = writer.removed.iter().filter(|(_, removed_ms)| **removed_ms < before_ms);
+            old.map(|(name, removed_ms)| (name.clone(), *removed_ms)).collect()
+        };
+        old.sort_by_key(|(_, removed_ms)| *removed_ms);
+        old.truncate(DELETES_MAX);
+        for (name, _) in &old {
+            self.delete(name).await?;
+            self.writer.lock().await.removed.remove(name);
+        }
+        Ok(old.len())
+    }
+
+    /// Deletes tablets that no commit names and that are older than `zones.orphan_age_s`: the remains of crashes
+    /// between the upload of a tablet and its commit. Returns how many.
+    ///
+    /// Errors: `Unavailable`.
+    pub async fn sweep_orphans(&self) -> Result<usize> {
+        // Listed before the log is read: a tablet that is committed in between is named by then.
+        let stored = list_tablets(&self.location, self.name(), Retry::new(&self.options)).await?;
+        let named: BTreeSet<String> = {
+            let mut writer = self.writer.lock().await;
+            let refreshed = writer.refresh().await;
+            self.publish(&writer)?;
+            refreshed?;
+            let prepared = writer.prepared.iter().flat_map(|commit| &commit.files);
+            let prepared = prepared.filter_map(|(path, _)| self.location.relative(path));
+            writer.files.keys().chain(writer.removed.keys()).cloned().chain(prepared).collect()
+        };
+        let before_ms = self.now_ms().saturating_sub(millis(self.options.orphan_age_s));
+        let mut swept = 0;
+        for (name, meta) in stored {
+            let is_old = meta.last_modified.timestamp_millis() < before_ms;
+            if is_old && tablet_id(&name).is_some() && !named.contains(&name) {
+                self.delete(&name).await?;
+                tracing::info!(table = self.name(), file = name, "removed a file that was never committed");
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        let path = self.location.path(name);
+        match Retry::new(&self.options).run(|| self.location.store.delete(&path)).await {
+            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+            Err(e) => {
+                let path = self.location.display(&path);
+                Err(store_error(format!("table `{}`: {path} cannot be deleted", self.name()), e))
+            }
+        }
+    }
+}
+
+fn millis(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000)
+}
