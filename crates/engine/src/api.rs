@@ -110,6 +110,8 @@ pub struct StreamInfo {
     pub ledger: LedgerCounts,
     /// Rows in its table.
     pub rows_in_table: u64,
+    /// Rows that were stored and have expired or been deleted since.
+    pub removed: u64,
     /// Rows in the memory tail, not yet in a tablet.
     pub tail_rows: u64,
     /// Tablets (Parquet files).
@@ -119,6 +121,12 @@ pub struct StreamInfo {
 }
 
 impl StreamInfo {
+    /// Whether nothing is unaccounted for: every row that arrived was stored, found to be a duplicate or rejected, and
+    /// every stored one is in the table or was removed from it.
+    pub fn balances(&self) -> bool {
+        self.ledger.balances() && self.ledger.stored == self.rows_in_table + self.removed
+    }
+
     /// Field names and types as they are declared (`time(us)`), in order.
     pub fn fields(&self) -> impl Iterator<Item = (&str, String)> {
         self.schema.fields.iter().map(|f| (f.name.as_str(), f.declared_type()))

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tidemill_flow::registry::ConnectionSettings;
 use tidemill_flow::{Connectors, Registry};
-use tidemill_types::{Error, Result};
+use tidemill_types::{Duration, Error, Result};
 
 use crate::Settings;
 use crate::app_connectors::AppConnector;
@@ -37,6 +37,8 @@ pub struct App {
     pub settings: Settings,
     /// Documents loaded before the sources start.
     pub documents: Vec<DocumentsConfig>,
+    /// How the tables of streams are kept, by the name of the stream.
+    pub tables: BTreeMap<String, TableConfig>,
     /// Sources of events other than the network.
     pub sources: Vec<SourceConfig>,
     /// Sources and sinks of connectors to other systems in `app.toml`.
@@ -79,6 +81,27 @@ pub struct DocumentsConfig {
     pub collection: String,
     /// NDJSON file, optionally `.gz`, relative to the app's directory.
     pub path: PathBuf,
+}
+
+/// How the table of a stream is kept: `[tables.NAME]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TableConfig {
+    /// How long events are kept after their time; `None` keeps them for ever.
+    #[serde(deserialize_with = "time_to_live")]
+    pub ttl: Option<Duration>,
+}
+
+/// Deserializes `"30 days"`; a time to live is longer than nothing.
+fn time_to_live<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let ttl = Duration::parse(&text).map_err(serde::de::Error::custom)?;
+    if ttl <= Duration::default() {
+        return Err(serde::de::Error::custom(format!(
+            "ttl is {text}: expected more than 0, such as \"30 days\""
+        )));
+    }
+    Ok(Some(ttl))
 }
 
 /// A query that is part of an app's summary.
@@ -171,6 +194,7 @@ struct AppToml {
     datasources: BTreeMap<String, BTreeMap<String, String>>,
     settings: Settings,
     documents: Vec<DocumentsConfig>,
+    tables: BTreeMap<String, TableConfig>,
     source: Vec<toml::Spanned<toml::Table>>,
     sink: Vec<toml::Spanned<toml::Table>>,
     summary: Vec<SummaryToml>,
@@ -341,6 +365,7 @@ impl App {
         };
         self.settings = toml.settings;
         self.documents = toml.documents;
+        self.tables = toml.tables;
         for (is_source, tables) in [(true, toml.source), (false, toml.sink)] {
             for table in tables {
                 let line = 1 + text.get(..table.span().start).unwrap_or_default().matches('\n').count();

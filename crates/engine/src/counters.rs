@@ -15,6 +15,8 @@ pub struct EngineCounters {
     pub tablets: AtomicU64,
     /// Merges of tablets into one.
     pub consolidations: AtomicU64,
+    /// Rows of tablets that expired as a whole.
+    pub expired: AtomicU64,
     /// Checkpoints published.
     pub checkpoints: AtomicU64,
     /// Time spent in flushes, in microseconds.

@@ -366,9 +366,10 @@ fn check_ledger(core: &Core) -> Vec<String> {
     for (stream, table) in core.tables.streams().iter().chain(core.tables.former()) {
         let ledger = core.ledger(&stream.name);
         let in_table = table.tablet_rows() + table.pending_rows();
-        if ledger.stored != in_table || !ledger.balances() {
+        let removed = table.removed_rows();
+        if ledger.stored != in_table + removed || !ledger.balances() {
             warnings.push(format!(
-                "ledger of {}: received {} = stored {} + duplicate {} + rejected {} must hold, and the table must have as many rows as are stored; it has {in_table}",
+                "ledger of {}: received {} = stored {} + duplicate {} + rejected {} must hold, and the table must have as many rows as are stored; it has {in_table}, and {removed} were removed from it",
                 stream.name, ledger.received, ledger.stored, ledger.duplicate, ledger.rejected
             ));
         }

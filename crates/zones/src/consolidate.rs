@@ -16,6 +16,7 @@ use crate::checked::CheckedStore;
 use crate::delta::builder::{CommitBuilder, RowChange};
 use crate::error::{internal, store_error};
 use crate::merge::{MergeInput, merge_tablets};
+use crate::removal::ROWS_REMOVED;
 use crate::retry::Retry;
 use crate::table::Table;
 use crate::tablet::{Tablet, tablet_id};
@@ -86,22 +87,28 @@ impl Table {
         let contents = self.fetch(&inputs).await?;
         let (stream, schema, options) =
             (self.stream.clone(), self.stored_schema.clone(), self.options.clone());
-        let merged = tokio::task::spawn_blocking(move || merge_tablets(&stream, &schema, &options, contents))
+        let keep_from = self.expired_before();
+        let merge = move || merge_tablets(&stream, &schema, &options, contents, keep_from);
+        let merged = tokio::task::spawn_blocking(merge)
             .await
             .map_err(|e| internal("the task that merges tablets ended early", e))?
             .map_err(|e| e.context(format!("table `{}`", self.name())))?;
-        let (rows, bytes) = (merged.rows, merged.bytes.len() as u64);
+        let (rows, bytes) = (merged.file.rows, merged.file.bytes.len() as u64);
+        let change = if merged.expired > 0 { RowChange::Changed } else { RowChange::Same };
         let mut commit = CommitBuilder::new("OPTIMIZE", self.now_ms());
-        for tablet in &inputs {
-            commit.remove(tablet, RowChange::Same);
+        inputs.iter().for_each(|tablet| commit.remove(tablet, change));
+        if rows > 0 {
+            commit.add(merged.file, level, &self.location, change);
         }
-        commit.add(merged, level, &self.location, &self.stored_schema, RowChange::Same);
+        if merged.expired > 0 {
+            commit.txn(ROWS_REMOVED.to_owned(), self.removed_rows() + merged.expired)?;
+        }
         let version = self.replace(commit).await?;
         Ok(Some(Consolidation { version, merged: inputs.len(), rows, bytes_before, bytes }))
     }
 
     /// Reads whole tablets and verifies their checksums.
-    async fn fetch(&self, tablets: &[Arc<Tablet>]) -> Result<Vec<MergeInput>> {
+    pub(crate) async fn fetch(&self, tablets: &[Arc<Tablet>]) -> Result<Vec<MergeInput>> {
         let store = CheckedStore::new(self.location.store.clone(), tablets.iter().map(Arc::as_ref));
         let retry = Retry::new(&self.options);
         let (store, retry) = (&store, &retry);
@@ -117,16 +124,10 @@ impl Table {
     }
 
     /// Uploads the files of a commit that replaces tablets, then writes its entry. Returns its version.
-    pub(crate) async fn replace(&self, commit: CommitBuilder) -> Result<i64> {
+    pub(crate) async fn replace(&self, mut commit: CommitBuilder) -> Result<i64> {
+        // Before the lock is taken, so that flushes do not wait for it.
+        self.upload(&mut commit).await?;
         let prepared = Arc::new(commit.build(0)?);
-        // Uploaded before the lock is taken, so that flushes do not wait for it.
-        for (path, bytes) in &prepared.files {
-            let put = || self.location.store.put(path, PutPayload::from(bytes.clone()));
-            Retry::new(&self.options).run(put).await.map_err(|e| {
-                let path = self.location.display(path);
-                store_error(format!("table `{}`: {path} cannot be written", self.name()), e)
-            })?;
-        }
         let mut writer = self.writer.lock().await;
         let mut flushed = None;
         if writer.prepared.is_some() {
@@ -136,5 +137,18 @@ impl Table {
         self.finish(&mut writer, true, &mut flushed).await?;
         self.maintain(&writer).await;
         Ok(writer.version as i64)
+    }
+
+    /// Uploads the files of a commit that are only in memory so far.
+    pub(crate) async fn upload(&self, commit: &mut CommitBuilder) -> Result<()> {
+        for file in &mut commit.files {
+            let Some(bytes) = file.bytes.take() else { continue };
+            let put = || self.location.store.put(&file.path, PutPayload::from(bytes.clone()));
+            Retry::new(&self.options).run(put).await.map_err(|e| {
+                let path = self.location.display(&file.path);
+                store_error(format!("table `{}`: {path} cannot be written", self.name()), e)
+            })?;
+        }
+        Ok(())
     }
 }

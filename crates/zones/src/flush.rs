@@ -97,7 +97,7 @@ impl Table {
         let mut rows = 0;
         for tablet in encoded {
             rows += tablet.rows;
-            commit.add(tablet, LEVEL_FLUSHED, &self.location, &self.schema, RowChange::Changed);
+            commit.add(tablet, LEVEL_FLUSHED, &self.location, RowChange::Changed);
         }
         commit.build(rows)
     }
@@ -125,7 +125,7 @@ impl Table {
             done.get_or_insert(FlushResult { version: 0, rows: 0, bytes: 0, files: 0, offsets: Vec::new() });
         flushed.version = version as i64;
         flushed.rows += prepared.rows;
-        flushed.bytes += prepared.files.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+        flushed.bytes += prepared.files.iter().map(|file| file.size).sum::<u64>();
         flushed.files += prepared.files.len();
         for mark in &prepared.advances {
             flushed.offsets.retain(|(p, _)| *p != mark.partition);

@@ -28,6 +28,7 @@ mod merge;
 mod old_files;
 mod open;
 mod options;
+mod removal;
 mod retry;
 mod row_order;
 #[cfg(feature = "sim")]
@@ -46,6 +47,7 @@ pub use durable::DurableLocal;
 pub use flush::FlushResult;
 pub use open::StoredTable;
 pub use options::{Clock, Compression, ZonesOptions};
+pub use removal::{Rewritten, RowRewrite, RowRewriter};
 pub use table::{MissingFile, Table, TableSnapshot};
 pub use tablet::{ColumnStats, Tablet};
 pub use zones::Zones;

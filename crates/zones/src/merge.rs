@@ -10,13 +10,15 @@ use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
+use arrow_select::filter::filter_record_batch;
 use arrow_select::interleave::interleave_record_batch;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use tidemill_types::{Error, Result, StreamSchema};
+use tidemill_types::{Error, Result, StreamSchema, Timestamp};
 
 use crate::ZonesOptions;
 use crate::error::internal;
+use crate::removal::rows_since;
 use crate::tablet_layout::{ORDER, TabletLayout};
 use crate::tablet_writer::{EncodedFile, TabletWriter};
 
@@ -33,8 +35,14 @@ pub(crate) struct MergeInput {
     pub bytes: Bytes,
 }
 
-/// Merges tablets of the table of `stream`. `stored` has all columns of the table; the result has those that one
-/// of the tablets has, with nulls where a tablet lacks them.
+/// A tablet merged from several, and the number of rows that were too old for it.
+pub(crate) struct Merged {
+    pub file: EncodedFile,
+    pub expired: u64,
+}
+
+/// Merges tablets of the table of `stream`, without the rows before `keep_from`. `stored` has all columns of the
+/// table; the result has those that one of the tablets has, with nulls where a tablet lacks them.
 ///
 /// Bounds: in addition to input and output, memory for [`READ_ROWS`] decoded rows of each tablet and a sample of
 /// [`SAMPLE_ROWS`] rows.
@@ -44,12 +52,13 @@ pub(crate) fn merge_tablets(
     stored: &Schema,
     options: &ZonesOptions,
     inputs: Vec<MergeInput>,
-) -> Result<EncodedFile> {
+    keep_from: Option<Timestamp>,
+) -> Result<Merged> {
     let readers = inputs.into_iter().map(open).collect::<Result<Vec<_>>>()?;
     let has_column = |name: &str| readers.iter().any(|(_, schema, _)| schema.index_of(name).is_ok());
     let fields = stored.fields().iter().filter(|field| has_column(field.name()));
     let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
-    let mut merge = Merge::new(stream, schema.clone(), readers)?;
+    let mut merge = Merge::new(stream, schema.clone(), readers, keep_from)?;
     let sample = merge.sample()?;
     let layout = TabletLayout::merged(stream, schema.clone(), options)?
         .with_encodings_for(&concat_batches(&schema, &sample).map_err(cannot_gather)?)?;
@@ -60,7 +69,7 @@ pub(crate) fn merge_tablets(
     while let Some(batch) = merge.next_batch()? {
         writer.write(&batch)?;
     }
-    writer.finish()
+    Ok(Merged { file: writer.finish()?, expired: merge.expired })
 }
 
 fn cannot_gather(e: arrow_schema::ArrowError) -> Error {
@@ -81,6 +90,9 @@ struct Merge {
     cursors: Vec<Cursor>,
     /// Positions of the cursors that have rows, as a heap: the one whose next row comes first is at the top.
     heap: Vec<usize>,
+    keep_from: Option<Timestamp>,
+    /// Number of rows before `keep_from` so far.
+    expired: u64,
 }
 
 /// The order of the rows, as comparable bytes.
@@ -218,11 +230,13 @@ impl Merge {
         stream: &StreamSchema,
         schema: SchemaRef,
         readers: Vec<(String, SchemaRef, ParquetRecordBatchReader)>,
+        keep_from: Option<Timestamp>,
     ) -> Result<Self> {
         let order = SortOrder::new(stream, schema)?;
         let opened = readers.into_iter().map(|(name, _, reader)| Cursor::open(&order, name, reader));
         let cursors: Vec<Cursor> = opened.filter_map(Result::transpose).collect::<Result<_>>()?;
-        let mut merge = Self { order, heap: (0..cursors.len()).collect(), cursors };
+        let heap = (0..cursors.len()).collect();
+        let mut merge = Self { order, cursors, heap, keep_from, expired: 0 };
         for place in (0..merge.heap.len() / 2).rev() {
             merge.sift_down(place);
         }
@@ -242,8 +256,20 @@ impl Merge {
         Ok(sample)
     }
 
-    /// Returns the next rows, about [`WRITE_ROWS`]; `None` at the end.
+    /// Returns the next rows that are kept, about [`WRITE_ROWS`]; `None` at the end.
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            let Some(batch) = self.next_in_order()? else { return Ok(None) };
+            let Some(from) = self.keep_from else { return Ok(Some(batch)) };
+            let kept = filter_record_batch(&batch, &rows_since(&batch, from)?).map_err(cannot_gather)?;
+            self.expired += (batch.num_rows() - kept.num_rows()) as u64;
+            if kept.num_rows() > 0 {
+                return Ok(Some(kept));
+            }
+        }
+    }
+
+    fn next_in_order(&mut self) -> Result<Option<RecordBatch>> {
         let mut gathered = Gathered { positions: vec![None; self.cursors.len()], ..Gathered::default() };
         while let Some(first) = self.heap.first().copied() {
             let second = [1, 2].into_iter().filter_map(|place| self.heap.get(place).copied());

@@ -48,7 +48,7 @@ impl Table {
             self.publish(&writer)?;
             refreshed?;
             let prepared = writer.prepared.iter().flat_map(|commit| &commit.files);
-            let prepared = prepared.filter_map(|(path, _)| self.location.relative(path));
+            let prepared = prepared.filter_map(|file| self.location.relative(&file.path));
             writer.files.keys().chain(writer.removed.keys()).cloned().chain(prepared).collect()
         };
         let before_ms = self.now_ms().saturating_sub(millis(self.options.orphan_age_s));

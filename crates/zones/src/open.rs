@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 use arrow_schema::{Schema, SchemaRef};
 use futures::TryStreamExt;
@@ -103,6 +103,7 @@ impl Table {
             version: writer.version,
             tablets: sound.cloned().collect(),
             rows: writer.files.values().map(|t| t.rows).sum(),
+            removed_rows: writer.removed_rows(),
         };
         Ok(Self {
             encoder: Arc::new(Encoder::new(&stream, &around.options)?),
@@ -119,6 +120,7 @@ impl Table {
             committed_state: Mutex::new(shared),
             writer: tokio::sync::Mutex::new(writer),
             rewriting: tokio::sync::Mutex::default(),
+            expired_before: AtomicI64::new(i64::MIN),
             checkpoint: AtomicU64::new(checkpoint),
             missing: missing.into(),
             closed: AtomicBool::new(false),

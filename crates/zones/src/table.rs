@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -46,6 +46,8 @@ pub struct Table {
     pub(crate) writer: tokio::sync::Mutex<DeltaWriter>,
     /// Held while tablets are replaced: two rewrites at once could choose the same tablets.
     pub(crate) rewriting: tokio::sync::Mutex<()>,
+    /// Time in microseconds before which rows have expired; `i64::MIN` if they never do.
+    pub(crate) expired_before: AtomicI64,
     /// Version of the last Delta checkpoint; 0 if there is none.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) missing: Box<[MissingFile]>,
@@ -59,6 +61,8 @@ pub(crate) struct CommittedState {
     pub tablets: Arc<[Arc<Tablet>]>,
     /// Rows of all live files in the Delta log, including those of missing files.
     pub rows: u64,
+    /// Rows that have left the table's files since it was created.
+    pub removed_rows: u64,
 }
 
 /// A file that the Delta log names and that is missing in the store or differs from its description.
@@ -266,6 +270,7 @@ impl Table {
         }
         shared.tablets = live().cloned().collect();
         shared.rows = writer.files.values().map(|t| t.rows).sum();
+        shared.removed_rows = writer.removed_rows();
         shared.version = writer.version;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, SchemaRef};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::ParquetMetaData;
@@ -20,7 +20,8 @@ use crate::tablet_layout::TabletLayout;
 pub(crate) struct EncodedFile {
     pub bytes: Bytes,
     pub rows: u64,
-    /// Statistics of each column of the layout.
+    pub schema: SchemaRef,
+    /// Statistics of each column of `schema`.
     pub columns: Box<[ColumnStats]>,
 }
 
@@ -55,8 +56,9 @@ impl<'l> TabletWriter<'l> {
     pub fn finish(mut self) -> Result<EncodedFile> {
         let metadata = self.writer.finish().map_err(|e| internal("a tablet cannot be ended", e))?;
         let columns = (0..self.nan.len()).map(|i| self.column_stats(&metadata, i)).collect();
-        let rows = self.rows;
-        Ok(EncodedFile { bytes: Bytes::from(std::mem::take(self.writer.inner_mut())), rows, columns })
+        let (rows, schema) = (self.rows, self.layout.schema.clone());
+        let bytes = Bytes::from(std::mem::take(self.writer.inner_mut()));
+        Ok(EncodedFile { bytes, rows, schema, columns })
     }
 
     /// Merges the statistics of the Parquet writer over all row groups.

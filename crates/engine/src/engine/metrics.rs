@@ -102,6 +102,12 @@ impl Engine {
                 count(&core.counts.consolidations),
             ),
             metric(
+                "tidemill_expired_rows_total",
+                "Rows of tablets that expired as a whole since start.",
+                Counter,
+                count(&core.counts.expired),
+            ),
+            metric(
                 "tidemill_checkpoints_published_total",
                 "Checkpoints published since start.",
                 Counter,

@@ -9,6 +9,7 @@ mod on_demand;
 mod rules;
 mod streams;
 mod system_tables;
+mod tables;
 mod undelivered;
 mod why_query;
 

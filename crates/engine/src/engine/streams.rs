@@ -26,6 +26,7 @@ impl Engine {
             schema: schema.clone(),
             ledger: self.core.ledger(&schema.name),
             rows_in_table: table.tablet_rows() + table.pending_rows(),
+            removed: table.removed_rows(),
             tail_rows: table.pending_rows(),
             tablets: table.snapshot().tablets.len() as u64,
             declared,

@@ -9,10 +9,11 @@ use super::Engine;
 use crate::{StreamInfo, transfers};
 
 /// System tables that are made when they are asked for, in the order they are listed.
-pub const SYSTEM_TABLES: [&str; 11] = [
+pub const SYSTEM_TABLES: [&str; 12] = [
     "streams",
     "partitions",
     "tablets",
+    "zones",
     "rules",
     "queries",
     "ledger",
@@ -30,6 +31,7 @@ impl Engine {
             "streams" => self.streams_table(),
             "partitions" => self.partitions_table(),
             "tablets" => self.tablets_table(),
+            "zones" => self.zones_table(),
             "rules" => self.rules_table(),
             "queries" => self.queries_table(),
             "ledger" => self.ledger_table(),
@@ -99,6 +101,30 @@ impl Engine {
             text("path", tablets.iter().map(|(_, t)| tables.zones.display_path(&t.path))),
             int("rows", tablets.iter().map(|(_, t)| t.rows)),
             int("bytes", tablets.iter().map(|(_, t)| t.size)),
+            int("level", tablets.iter().map(|(_, t)| t.level.into())),
+        ]
+    }
+
+    /// One row per stream and zone: the tail in memory, flushed tablets, merged tablets.
+    fn zones_table(&self) -> Columns {
+        let tables = &self.core.tables;
+        let mut zones: Vec<(String, &str, u64, u64, u64)> = Vec::new();
+        for (stream, table) in tables.writable().chain(tables.former()) {
+            let tablets = table.tablets();
+            zones.push((stream.name.clone(), "tail", 0, table.pending_rows(), table.pending_bytes()));
+            for (zone, is_in_zone) in [("flushed", true), ("merged", false)] {
+                let of_zone = || tablets.iter().filter(|tablet| (tablet.level == 0) == is_in_zone);
+                let rows = of_zone().map(|tablet| tablet.rows).sum();
+                let bytes = of_zone().map(|tablet| tablet.size).sum();
+                zones.push((stream.name.clone(), zone, of_zone().count() as u64, rows, bytes));
+            }
+        }
+        vec![
+            text("stream", zones.iter().map(|zone| zone.0.clone())),
+            text("zone", zones.iter().map(|zone| zone.1.to_owned())),
+            int("tablets", zones.iter().map(|zone| zone.2)),
+            int("rows", zones.iter().map(|zone| zone.3)),
+            int("bytes", zones.iter().map(|zone| zone.4)),
         ]
     }
 
@@ -140,10 +166,8 @@ impl Engine {
             int("duplicate", streams.iter().map(|s| s.ledger.duplicate)),
             int("rejected", streams.iter().map(|s| s.ledger.rejected)),
             int("rows_in_table", streams.iter().map(|s| s.rows_in_table)),
-            bool(
-                "balanced",
-                streams.iter().map(|s| s.ledger.balances() && s.rows_in_table == s.ledger.stored),
-            ),
+            int("removed", streams.iter().map(|s| s.removed)),
+            bool("balanced", streams.iter().map(StreamInfo::balances)),
         ]
     }
 

@@ -23,7 +23,8 @@ pub fn run(core: &Core, table: usize) {
     }
 }
 
-fn consolidate(core: &Core, table: &Table) -> Result<()> {
+/// Merges the small tablets of a table until there are few.
+pub fn consolidate(core: &Core, table: &Table) -> Result<()> {
     while !core.is_stopping() {
         let Some(done) = core.tables.runtime.block_on(table.consolidate())? else { break };
         core.counts.consolidations.fetch_add(1, Ordering::Relaxed);

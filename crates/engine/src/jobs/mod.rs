@@ -9,6 +9,7 @@ pub mod consolidation;
 mod disk_space;
 mod expiry;
 pub mod flush;
+pub mod retention;
 mod scheduler;
 pub mod sinks;
 mod stores;
@@ -33,6 +34,8 @@ const DISK_SPACE_INTERVAL: Duration = Duration::from_millis(50);
 const OLD_FILES_INTERVAL: Duration = Duration::from_secs(60);
 /// How often files of tables are looked for that a crash left behind.
 const ORPHANS_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// How often events that have expired are looked for.
+const RETENTION_INTERVAL: Duration = Duration::from_secs(10);
 /// How often documents that have expired are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Sinks that are written at the same time.
@@ -80,6 +83,17 @@ fn all(core: &Core) -> Vec<Job> {
             class: JobClass::Consolidation,
             schedule: Schedule::every(flush_interval),
             run: Box::new(move |core: &Core| consolidation::run(core, index)),
+        });
+    }
+    for (index, (stream, _)) in core.tables.writable().enumerate() {
+        let Some(ttl) = core.deployment.app.tables.get(&stream.name).and_then(|table| table.ttl) else {
+            continue;
+        };
+        jobs.push(Job {
+            name: format!("retention of {}", stream.name),
+            class: JobClass::Consolidation,
+            schedule: Schedule::every(RETENTION_INTERVAL),
+            run: Box::new(move |core: &Core| retention::run(core, index, ttl)),
         });
     }
     jobs.push(Job {

@@ -15,7 +15,7 @@ use tidemill_lang::siddhi;
 use tidemill_lang::siddhi::ast::{self, Definition, ExprKind};
 use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources, Span, render_all};
 use tidemill_rules::Program;
-use tidemill_types::{Error, Field, FieldType, Result, StreamSchema};
+use tidemill_types::{Error, Field, FieldType, Result, StreamSchema, did_you_mean};
 
 use super::placement::{self, Placement};
 use super::{
@@ -60,7 +60,22 @@ pub fn compile_app(app: &App) -> Result<CompiledApp> {
 pub fn compile_app_for(app: &App, partitions: u32) -> Result<CompiledApp> {
     let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
     let files = AppTexts { rules: &app.rules, queries: &app.queries, connected: &app.connected };
-    compile(&files, partitions, &app.registry(), limits(&app.settings), &variable)
+    let compiled = compile(&files, partitions, &app.registry(), limits(&app.settings), &variable)?;
+    check_tables(app, &compiled)?;
+    Ok(compiled)
+}
+
+/// Checks that every `[tables.NAME]` of `app.toml` names a stream.
+fn check_tables(app: &App, compiled: &CompiledApp) -> Result<()> {
+    let streams = compiled.program.streams();
+    let is_stream = |name: &&String| streams.iter().any(|stream| stream.name == **name);
+    match app.tables.keys().find(|name| !is_stream(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let hint = did_you_mean(name, streams.iter().map(|stream| stream.name.as_str()));
+            Err(Error::invalid(format!("app.toml: [tables.{name}]: the app has no stream `{name}`{hint}")))
+        }
+    }
 }
 
 /// Limits on the state of each unit.

@@ -317,7 +317,7 @@ impl World {
         self.report.stored = 0;
         for (stream, table) in core.tables.streams() {
             let ledger = core.ledger(&stream.name);
-            let rows = table.tablet_rows() + table.pending_rows();
+            let rows = table.tablet_rows() + table.pending_rows() + table.removed_rows();
             if !ledger.balances() || ledger.stored != rows {
                 return Err(format!(
                     "the ledger of {} is {ledger:?}, its table has {rows} rows",

@@ -17,6 +17,7 @@ mod sending;
 mod simulation;
 mod sinks;
 mod sources;
+mod tables;
 mod testing;
 mod together;
 mod transactions;

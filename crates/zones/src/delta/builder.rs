@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_schema::Schema;
 use bytes::Bytes;
-use object_store::path::Path;
 use tidemill_types::{Error, Result};
 use uuid::Uuid;
 
 use super::action::{ActionLine, Add, Metadata, Remove, Txn, to_lines};
-use super::commit::{OffsetAdvance, PreparedCommit, log_id, owner_id};
+use super::commit::{NewFile, OffsetAdvance, PreparedCommit, log_id, owner_id};
 use super::commit_info::{commit_info, new_id};
 use crate::checksum::Checksums;
 use crate::error::internal;
@@ -30,7 +28,7 @@ pub(crate) struct CommitBuilder {
     id: String,
     now_ms: i64,
     lines: Vec<ActionLine>,
-    files: Vec<(Path, Bytes)>,
+    pub files: Vec<NewFile>,
     removes: Vec<String>,
     advances: Vec<OffsetAdvance>,
 }
@@ -70,15 +68,8 @@ impl CommitBuilder {
         self.lines.push(ActionLine { meta_data: Some(metadata), ..ActionLine::default() });
     }
 
-    /// Adds a new tablet of `level` to the table at `location`. The columns of `encoded` are those of `schema`.
-    pub fn add(
-        &mut self,
-        encoded: EncodedFile,
-        level: u32,
-        location: &Location,
-        schema: &Schema,
-        change: RowChange,
-    ) {
+    /// Adds a new tablet of `level` to the table at `location`.
+    pub fn add(&mut self, encoded: EncodedFile, level: u32, location: &Location, change: RowChange) {
         let name = tablet_name(level, new_id(self.now_ms));
         let path = location.path(&name);
         let size = encoded.bytes.len() as u64;
@@ -99,12 +90,12 @@ impl CommitBuilder {
             size: size as i64,
             modification_time: self.now_ms,
             data_change: change == RowChange::Changed,
-            stats: Some(tablet.stats_json(schema)),
+            stats: Some(tablet.stats_json(&encoded.schema)),
             tags: Some(tags),
             deletion_vector: None,
         };
         self.lines.push(ActionLine { add: Some(add), ..ActionLine::default() });
-        self.files.push((path, encoded.bytes));
+        self.files.push(NewFile { path, size, bytes: Some(encoded.bytes) });
     }
 
     /// Removes a tablet that this program wrote: the names of other files may need another encoding.

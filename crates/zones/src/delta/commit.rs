@@ -23,6 +23,7 @@ use super::entry_path;
 use super::replay::{data_path, read_entry};
 use crate::error::{is_transient, store_error};
 use crate::location::Location;
+use crate::removal::ROWS_REMOVED;
 use crate::retry::Retry;
 use crate::tablet::Tablet;
 
@@ -50,6 +51,16 @@ pub(crate) struct OffsetAdvance {
     pub upto: Offset,
 }
 
+/// A file that a commit adds.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    pub path: Path,
+    pub size: u64,
+    /// Content that is not in the store yet. That of a flush stays in memory until the commit is known to have
+    /// happened, so that a file which was removed as an orphan in the meantime can be put again.
+    pub bytes: Option<Bytes>,
+}
+
 /// A commit that is ready to be written, repeatedly if necessary.
 #[derive(Debug, Default)]
 pub(crate) struct PreparedCommit {
@@ -57,9 +68,8 @@ pub(crate) struct PreparedCommit {
     pub id: String,
     /// Encoded log entry.
     pub body: Bytes,
-    /// Files that it adds. They stay in memory until the commit is known to have happened, so that a file
-    /// which was removed as an orphan in the meantime can be put again.
-    pub files: Vec<(Path, Bytes)>,
+    /// Files that it adds.
+    pub files: Vec<NewFile>,
     /// Names of the files that it removes; all of them must be live when it is committed.
     pub removes: Vec<String>,
     pub advances: Vec<OffsetAdvance>,
@@ -210,6 +220,11 @@ impl DeltaWriter {
         Ok(())
     }
 
+    /// Returns the number of rows that have left the table's files since it was created.
+    pub fn removed_rows(&self) -> u64 {
+        self.txns.get(ROWS_REMOVED).and_then(|rows| u64::try_from(*rows).ok()).unwrap_or(0)
+    }
+
     fn not_written(&self, error: StoreError) -> Error {
         store_error(
             format!("table `{}`: Delta version {} cannot be written", self.table, self.version + 1),
@@ -220,10 +235,11 @@ impl DeltaWriter {
     /// Uploads the files. Those of a resumed commit are looked up first, because most of them exist.
     async fn upload(&self, prepared: &PreparedCommit, resumed: bool) -> Result<()> {
         let store = &self.location.store;
-        for (path, bytes) in &prepared.files {
+        for NewFile { path, size, bytes } in &prepared.files {
+            let Some(bytes) = bytes else { continue };
             if resumed
                 && let Ok(meta) = store.head(path).await
-                && meta.size == bytes.len() as u64
+                && meta.size == *size
             {
                 continue;
             }
@@ -270,7 +286,7 @@ impl DeltaWriter {
     /// version, so no entry refers to its files.
     async fn discard(&mut self, prepared: &PreparedCommit) {
         self.prepared = None;
-        for (path, _) in &prepared.files {
+        for NewFile { path, .. } in &prepared.files {
             if let Err(error) = self.location.store.delete(path).await {
                 let path = self.location.display(path);
                 tracing::warn!(table = self.table, path, %error, "a file of a refused commit stays until it is vacuumed");

@@ -92,7 +92,7 @@ fn a_merge_has_all_rows_in_order() {
         all.extend(last);
         let stored = stream(&[("key", FieldType::String), ("value", FieldType::Double)]);
         let schema = stored.table_schema();
-        let merged = merge_tablets(&stored, &schema, &ZonesOptions::default(), inputs).unwrap();
+        let merged = merge_tablets(&stored, &schema, &ZonesOptions::default(), inputs, None).unwrap().file;
         all.sort();
         assert_eq!(merged.rows, all.len() as u64, "round {round}");
         assert!(read(&merged) == all, "round {round}: rows differ or are in another order");
@@ -109,7 +109,7 @@ fn a_damaged_tablet_is_named() {
     let damaged = MergeInput { name: "tablets/0/x.parquet".to_owned(), bytes: bytes.into() };
     let stored = stream(&[("key", FieldType::String), ("value", FieldType::Double)]);
     let error =
-        merge_tablets(&stored, &stored.table_schema(), &ZonesOptions::default(), vec![sound, damaged]);
+        merge_tablets(&stored, &stored.table_schema(), &ZonesOptions::default(), vec![sound, damaged], None);
     let error = error.err().unwrap();
     assert_eq!(error.kind(), tidemill_types::ErrorKind::Corrupt);
     assert!(error.to_string().contains("tablets/0/x.parquet"), "{error}");
@@ -122,8 +122,9 @@ fn encodings_are_chosen_by_what_the_columns_hold() {
         .collect();
     let stored = stream(&[("key", FieldType::String), ("value", FieldType::Double)]);
     let input = tablet(&mut rows, true);
-    let merged =
-        merge_tablets(&stored, &stored.table_schema(), &ZonesOptions::default(), vec![input]).unwrap();
+    let merged = merge_tablets(&stored, &stored.table_schema(), &ZonesOptions::default(), vec![input], None)
+        .unwrap()
+        .file;
     let reader = ParquetRecordBatchReaderBuilder::try_new(merged.bytes).unwrap();
     let encodings = |column: usize| -> BTreeSet<String> {
         reader.metadata().row_group(0).column(column).encodings().map(|e| e.to_string()).collect()

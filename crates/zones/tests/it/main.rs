@@ -9,4 +9,5 @@ mod fencing;
 mod interop;
 mod lifecycle;
 mod remote;
+mod removal;
 mod support;
