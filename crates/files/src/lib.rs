@@ -24,6 +24,7 @@
 mod avro;
 mod avro_layout;
 mod blocks;
+mod columns;
 mod csv;
 mod error;
 mod event_reader;
@@ -45,6 +46,7 @@ mod source;
 mod text;
 mod writer;
 
+pub use columns::events_from_columns;
 pub use format::{Codec, Format};
 pub use lines::{Line, LineReader};
 pub use open::FileInput;
