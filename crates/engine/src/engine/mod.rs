@@ -7,6 +7,7 @@ mod gather;
 mod metrics;
 mod on_demand;
 mod rules;
+mod sources;
 mod streams;
 mod system_tables;
 mod undelivered;
