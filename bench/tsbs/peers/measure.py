@@ -6,21 +6,16 @@ import time
 import feed
 import results
 
-MODULES = {
-    "duckdb": "duckdb_peer",
-    "duckdb-parquet": "duckdb_parquet_peer",
-    "clickhouse": "clickhouse_peer",
-    "questdb": "questdb_peer",
-    "postgres": "postgres_peer",
-}
 
-
-def figures(name, data, scratch, plan):
+def figures(module, data, scratch, plan):
     """Yields the load, the statements and the version as dictionaries."""
-    peer = importlib.import_module(MODULES[name]).Peer(scratch)
+    peer = importlib.import_module(module).Peer(scratch)
     try:
         peer.start()
-        yield {"load": load(peer, data)}
+        if hasattr(peer, "open"):
+            peer.open(data)
+        else:
+            yield {"load": load(peer, data)}
         yield from statements(peer, plan)
         yield {"version": peer.version()}
     finally:
@@ -76,7 +71,7 @@ def statements(peer, plan):
                 continue
             if turn:
                 times[name].append(elapsed)
-            lines = results.lines(rows)
+            lines = results.lines(rows, statement.get("key"))
             found = {"rows": len(lines), "sha256_16": results.digest(lines)}
             if outcome.setdefault(name, found) != found:
                 failed[name] = f"{found}, before {outcome[name]}"

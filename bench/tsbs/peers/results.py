@@ -23,8 +23,10 @@ def text(value):
     return str(value)
 
 
-def lines(rows):
-    """A line for each row, sorted."""
+def lines(rows, key=None):
+    """A line for each row, sorted; only with the column `key` if there is one."""
+    if key is not None:
+        rows = [[row[key]] for row in rows]
     return sorted(",".join(text(value) for value in row) for row in rows)
 
 

@@ -3,7 +3,8 @@
 
     run.py PEER --data DIR --scratch DIR [--venv DIR] < statements.json
 
-Standard input: {"runs": N, "statements": [{"name": "q01", "text": "SELECT …"}, …]}.
+Standard input: {"runs": N, "statements": [{"name": "q01", "text": "SELECT …", "key": null}, …]}; `key` is the column that
+results are compared by, null for all.
 Standard output: one JSON object a line, first the load, then a statement each, then the version.
 The packages of requirements.txt are installed into a virtual environment, which is created first if necessary.
 """
@@ -15,6 +16,14 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+PEERS = {
+    "duckdb": "duckdb_peer",
+    "duckdb-parquet": "duckdb_parquet_peer",
+    "duckdb-files": "duckdb_files_peer",
+    "clickhouse": "clickhouse_peer",
+    "questdb": "questdb_peer",
+    "postgres": "postgres_peer",
+}
 
 
 def enter_venv(directory):
@@ -36,7 +45,7 @@ def enter_venv(directory):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peer", choices=["duckdb", "duckdb-parquet", "clickhouse", "questdb", "postgres"])
+    parser.add_argument("peer", choices=list(PEERS))
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--scratch", type=pathlib.Path, required=True)
     parser.add_argument("--venv", type=pathlib.Path)
@@ -49,7 +58,7 @@ def main():
     enter_venv(options.venv or options.scratch / "venv")
     import measure
     plan = json.load(sys.stdin)
-    for figure in measure.figures(options.peer, options.data.resolve(), options.scratch.resolve(), plan):
+    for figure in measure.figures(PEERS[options.peer], options.data.resolve(), options.scratch.resolve(), plan):
         print(json.dumps(figure), flush=True)
 
 

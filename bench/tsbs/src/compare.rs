@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.write_expected {
         return write_expected(options, &measured);
     }
-    let expected = Expected::read(&options.expected, options.set)?;
+    let expected = Expected::read(&options.expected, options.set.name())?;
     let batches = Dataset::open(&options.data)?.all_batches(10_000)?;
     let loaded = Loaded::new(&options.scratch, options.state, &batches, &options.settings)?;
     let asked = statements(options.set, Dialect::Tidemill, options.unbounded)?;
@@ -127,7 +127,7 @@ fn write_expected(options: &Options, measured: &[(Peer, PeerFigures)]) -> Result
     let bounded = figures.statements.iter().filter(|(name, _)| !name.ends_with("-nobound"));
     let outcomes: BTreeMap<String, Outcome> =
         bounded.map(|(name, (_, outcome))| (name.clone(), outcome.clone())).collect();
-    Expected::write(&options.expected, options.set, &outcomes)?;
+    Expected::write(&options.expected, options.set.name(), &outcomes)?;
     println!("{} results of {} written to {}", outcomes.len(), figures.version, options.expected.display());
     Ok(())
 }

@@ -14,10 +14,11 @@ const DIGEST_DIGITS: usize = 16;
 
 /// Returns the rows as lines of values separated by commas, sorted. Null and NaN are empty; a number has nine significant
 /// digits; a time is in UTC without fractions of a second.
-pub fn lines(rows: &QueryRows) -> Result<Vec<String>> {
+pub fn lines(rows: &QueryRows, key: Option<usize>) -> Result<Vec<String>> {
     let mut lines = Vec::with_capacity(rows.num_rows());
     for batch in &rows.batches {
-        let columns = batch.columns().iter().map(Column::of).collect::<Result<Vec<_>>>()?;
+        let wanted = batch.columns().iter().enumerate().filter(|(i, _)| key.is_none_or(|key| key == *i));
+        let columns = wanted.map(|(_, column)| Column::of(column)).collect::<Result<Vec<_>>>()?;
         for row in 0..batch.num_rows() {
             let values: Vec<String> = columns.iter().map(|column| column.text(row)).collect();
             lines.push(values.join(","));

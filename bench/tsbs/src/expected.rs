@@ -1,12 +1,10 @@
-//! Expected results: `SET.digests.json`, and for people `SET.qNN.csv`, in one directory.
+//! Expected results: files `SET.digests.json` in one directory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-
-use crate::statements::Set;
 
 /// Result of one statement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,10 +23,10 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Reads the results of `set` from a directory.
+    /// Reads the results of the data set `set` from a directory.
     ///
     /// Errors: there is no such file, or it has another form.
-    pub fn read(dir: &Path, set: Set) -> Result<Self> {
+    pub fn read(dir: &Path, set: &str) -> Result<Self> {
         let path = file(dir, set);
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let outcomes = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
@@ -57,7 +55,7 @@ impl Expected {
     }
 
     /// Writes results as expected ones.
-    pub fn write(dir: &Path, set: Set, outcomes: &BTreeMap<String, Outcome>) -> Result<()> {
+    pub fn write(dir: &Path, set: &str, outcomes: &BTreeMap<String, Outcome>) -> Result<()> {
         std::fs::create_dir_all(dir)?;
         let path = file(dir, set);
         let text = serde_json::to_string_pretty(outcomes)?;
@@ -65,6 +63,6 @@ impl Expected {
     }
 }
 
-fn file(dir: &Path, set: Set) -> PathBuf {
-    dir.join(format!("{}.digests.json", set.name()))
+fn file(dir: &Path, set: &str) -> PathBuf {
+    dir.join(format!("{set}.digests.json"))
 }

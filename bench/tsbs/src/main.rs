@@ -1,25 +1,8 @@
 //! The iot use case of TSBS on Tidemill and beside its peers: see README.md.
 
-mod app;
-mod compare;
-mod cpu;
-mod dataset;
-mod digest;
-mod expected;
-mod generate;
-mod imperfections;
-mod ingest;
-mod load;
-mod peers;
-mod queries;
-mod report;
-mod statements;
-mod states;
-mod truck;
-mod visible;
-
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use tidemill_bench_tsbs::{compare, generate, ingest, queries};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

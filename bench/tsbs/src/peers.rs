@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 
 use crate::expected::Outcome;
-use crate::statements::{Dialect, Set, statements};
+use crate::statements::{Dialect, Set, Statement, statements};
 
 /// A system beside Tidemill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -113,20 +113,34 @@ struct Milliseconds {
 
 /// Loads the data set into a peer and asks it the statements.
 ///
-/// Errors: the script fails, for instance because the peer is not installed.
+/// Errors: those of [`ask`].
 pub fn measure(peer: Peer, run: &Run<'_>) -> Result<PeerFigures> {
-    let asked: Vec<serde_json::Value> = statements(run.set, peer.dialect(), run.unbounded)?
-        .into_iter()
-        .map(|statement| serde_json::json!({"name": statement.name, "text": statement.text}))
-        .collect();
-    let plan = serde_json::json!({"runs": run.runs, "statements": asked});
+    let asked = statements(run.set, peer.dialect(), run.unbounded)?;
+    ask(peer.name(), run.data, run.scratch, run.runs, &asked)
+}
+
+/// Runs the script of a peer on a data set.
+///
+/// Errors: the script fails, for instance because the peer is not installed.
+pub fn ask(
+    peer: &str,
+    data: &Path,
+    scratch: &Path,
+    runs: usize,
+    statements: &[Statement],
+) -> Result<PeerFigures> {
+    let asked = statements
+        .iter()
+        .map(|asked| serde_json::json!({"name": asked.name, "text": asked.text, "key": asked.key}))
+        .collect::<Vec<_>>();
+    let plan = serde_json::json!({"runs": runs, "statements": asked});
     let script = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/run.py"));
     let mut child = Command::new("python3")
         .arg(script)
-        .args([peer.name(), "--data"])
-        .arg(run.data)
+        .args([peer, "--data"])
+        .arg(data)
         .arg("--scratch")
-        .arg(run.scratch)
+        .arg(scratch)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -137,7 +151,7 @@ pub fn measure(peer: Peer, run: &Run<'_>) -> Result<PeerFigures> {
     let mut figures = PeerFigures::default();
     for line in BufReader::new(child.stdout.take().context("no standard output")?).lines() {
         let line = line?;
-        match serde_json::from_str(&line).with_context(|| format!("{}: `{line}`", peer.name()))? {
+        match serde_json::from_str(&line).with_context(|| format!("{}: `{line}`", peer))? {
             Line::Load { load } => figures.load = Some(load),
             Line::Version { version } => figures.version = version,
             Line::Failed { statement, error } => {
@@ -150,7 +164,7 @@ pub fn measure(peer: Peer, run: &Run<'_>) -> Result<PeerFigures> {
     }
     let status = child.wait()?;
     if !status.success() {
-        bail!("{}: the script ended with {status}", peer.name());
+        bail!("{}: the script ended with {status}", peer);
     }
     Ok(figures)
 }

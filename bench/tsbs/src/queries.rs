@@ -75,7 +75,7 @@ pub struct Figure {
 
 /// Loads the data set in each state, and prints a table for each. Every result must be the expected one.
 pub fn run(options: &Options) -> Result<()> {
-    let expected = Expected::read(&options.expected, options.set)?;
+    let expected = Expected::read(&options.expected, options.set.name())?;
     std::fs::create_dir_all(&options.scratch)?;
     let batches = Dataset::open(&options.data)?.all_batches(options.batch_rows)?;
     let asked = statements(options.set, Dialect::Tidemill, options.unbounded)?;
@@ -116,7 +116,7 @@ pub fn measure(tidemill: &Tidemill, asked: &[Statement], runs: usize) -> Result<
                 if round > 0 {
                     times.push(ms);
                 }
-                let lines = lines(&rows)?;
+                let lines = lines(&rows, statement.key)?;
                 let found = Outcome { rows: lines.len(), sha256_16: digest(&lines) };
                 let first = outcome.get_or_insert_with(|| found.clone());
                 ensure!(*first == found, "{}: {found:?}, before {first:?}", statement.name);

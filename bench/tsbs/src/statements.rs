@@ -46,6 +46,8 @@ pub struct Statement {
     pub name: String,
     /// Its text.
     pub text: String,
+    /// Column that results are compared by, from 0; `None` for all. Of rows with a limit only those in the order are certain.
+    pub key: Option<usize>,
 }
 
 /// Texts that several systems understand, and better or only texts of one: name, portable, then by dialect.
@@ -98,12 +100,14 @@ pub fn statements(set: Set, dialect: Dialect, unbounded: bool) -> Result<Vec<Sta
         statements.push(Statement {
             name: template.name.to_owned(),
             text: render(template, dialect, parameters, true)?,
+            key: None,
         });
     }
     for template in TEMPLATES.iter().filter(|t| unbounded && t.portable.contains("[[")) {
         statements.push(Statement {
             name: format!("{}-nobound", template.name),
             text: render(template, dialect, parameters, false)?,
+            key: None,
         });
     }
     Ok(statements)
