@@ -44,7 +44,7 @@ enum LoadFormat {
 /// exit code is 1.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tidemill load Trades trades.csv --infer --create trades\n  tidemill load Trades trades.csv --data loaded --app trades\n  tidemill load Trades trades.csv --data loaded --resume"
+    after_help = "Examples:\n  tidemill load Trades trades.csv --infer --create trades-app\n  tidemill load Trades trades.csv --data loaded --app trades-app\n  tidemill load Trades trades.csv --data loaded --resume"
 )]
 pub struct LoadArgs {
     /// Stream of the rows. For line protocol one or several with commas: the measurement of each line is its stream.
