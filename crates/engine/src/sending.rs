@@ -45,18 +45,12 @@ pub fn send_json(
     send(core, decoded, stream, options)
 }
 
-/// Sends a batch of `stream` with [`StreamSchema::batch_schema`].
+/// Sends a batch of `stream` whose columns are fields of the stream; those of [`StreamSchema::batch_schema`] fit as they are.
 ///
-/// Errors: as [`send_json`]; `Invalid` for another schema.
+/// Errors: as [`send_json`]; `Invalid` for columns that do not fit, as in [`tidemill_files::events_from_columns`].
 pub fn send_batch(core: &Core, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
     let schema = core.deployment.stream(stream)?;
-    if batch.schema_ref().fields() != schema.batch_schema().fields() {
-        return Err(Error::invalid(format!(
-            "batch for stream `{stream}`: expected the columns {:?}, found {:?}",
-            schema.batch_schema().fields(),
-            batch.schema_ref().fields()
-        )));
-    }
+    let batch = tidemill_files::events_from_columns(&batch, schema, core.clock.now())?;
     let places = (0..batch.num_rows() as u64).collect();
     let rows = InterleavedBatches { parts: vec![(schema.clone(), batch)], order: None };
     send(core, DecodedRows { rows, rejected: Vec::new(), row_numbers: places }, stream, options)

@@ -8,6 +8,7 @@ mod spec;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use tidemill_connect::Source;
 use tidemill_types::Result;
 
 use crate::core::Core;
@@ -43,6 +44,19 @@ fn run(core: &Arc<Core>) {
             });
         }
     });
+}
+
+/// Reads a source of a caller from where it was opened to its end. Its position is stored under its name.
+pub fn read_to_end(core: &Arc<Core>, source: &mut dyn Source, stream: &str) -> Result<()> {
+    let name = source.name().to_owned();
+    append::append_source(core, source, &name, stream)
+}
+
+/// Returns the position that is stored under `name`, up to which every partition has the rows of that source; `None` if no
+/// row of it was read.
+pub fn stored_position(core: &Core, name: &str) -> Option<u64> {
+    let known = core.partitions().iter().any(|p| p.view().sources.contains_key(name));
+    known.then(|| append::SourcePositions::read(core, name).start())
 }
 
 /// Reads a source from its stored position to its end.

@@ -66,12 +66,13 @@ impl Format {
     }
 
     /// Returns the format for the extension of a file: `.avro`, `.json`, `.jsonl`, `.ndjson`, `.csv` (with a
-    /// header), `.parquet`. Extensions of text formats may be followed by `.gz`.
+    /// header), `.parquet`. Extensions of text formats may be followed by `.gz` or `.zst`.
     ///
     /// Errors: `Invalid` for other extensions.
     pub fn from_path(path: &Path) -> Result<Self> {
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_lowercase();
-        let ending = name.trim_end_matches(".gz").rsplit('.').next().unwrap_or_default();
+        let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(&name);
+        let ending = plain.rsplit('.').next().unwrap_or_default();
         match ending {
             "jsonl" | "ndjson" => Ok(Self::Json),
             "csv" => Ok(Self::Csv { header: true, delimiter: b',' }),

@@ -24,13 +24,17 @@
 mod avro;
 mod avro_layout;
 mod blocks;
+mod columns;
+mod compression;
 mod csv;
 mod error;
 mod event_reader;
 mod event_writer;
 mod fields;
 mod format;
+mod infer;
 mod json_lines;
+mod line_protocol;
 mod lines;
 mod open;
 mod options;
@@ -45,7 +49,12 @@ mod source;
 mod text;
 mod writer;
 
+pub use columns::events_from_columns;
+pub use compression::decompressed;
 pub use format::{Codec, Format};
+#[cfg(feature = "parquet")]
+pub use infer::infer_parquet;
+pub use infer::{InferredStream, infer_avro, infer_csv, infer_json_lines, infer_line_protocol};
 pub use lines::{Line, LineReader};
 pub use open::FileInput;
 pub use options::{Dialect, ReadOptions};

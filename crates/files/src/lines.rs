@@ -1,27 +1,13 @@
 //! Lines of a text file.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
 use tidemill_types::{Result, RowOrigin};
 
+use crate::compression::open_text;
 use crate::error::unreadable;
 use crate::options::READ_BYTES;
-
-/// Opens a text file; one whose name ends in `.gz` is decompressed.
-///
-/// Errors: `NotFound` or `Unavailable`, without the path.
-pub(crate) fn open_text(path: &Path) -> Result<Box<dyn Read + Send>> {
-    let file = File::open(path).map_err(unreadable)?;
-    let gz = path.extension().is_some_and(|e| e == "gz");
-    Ok(if gz {
-        Box::new(MultiGzDecoder::new(BufReader::with_capacity(READ_BYTES, file)))
-    } else {
-        Box::new(file)
-    })
-}
 
 /// Reader of the lines of a text file.
 pub struct LineReader {
@@ -45,7 +31,7 @@ pub struct Line<'l> {
 }
 
 impl LineReader {
-    /// Opens a file; one whose name ends in `.gz` is decompressed. Lines may have up to `bytes_max` bytes.
+    /// Opens a file; one whose name ends in `.gz` or `.zst` is decompressed. Lines may have up to `bytes_max` bytes.
     ///
     /// Errors: `NotFound` or `Unavailable`, with the path.
     pub fn open(path: &Path, bytes_max: usize) -> Result<Self> {

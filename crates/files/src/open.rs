@@ -8,12 +8,13 @@ use std::sync::Arc;
 use tidemill_types::{Error, Result, RowDecoder, StreamSchema};
 
 use crate::avro::AvroReader;
+use crate::compression::open_text;
 use crate::csv::CsvReader;
 use crate::error::unreadable;
 use crate::event_reader::EventReader;
 use crate::format::Format;
 use crate::json_lines::JsonReader;
-use crate::lines::{LineReader, open_text};
+use crate::lines::LineReader;
 use crate::options::ReadOptions;
 
 /// What is read from a file.
@@ -36,7 +37,7 @@ impl FileInput {
     }
 }
 
-/// Opens a file. Text files ending in `.gz` are decompressed.
+/// Opens a file. Text files ending in `.gz` or `.zst` are decompressed.
 ///
 /// Errors: the file cannot be opened, has another format, lacks a field, or has a field of an incompatible
 /// type.

@@ -116,9 +116,12 @@ impl Tidemill {
         }
     }
 
-    /// Sends a batch of events and returns when it is durable.
+    /// Sends a batch of events and returns when it is as durable as `options` say.
     ///
-    /// Shape: the columns of `StreamSchema::batch_schema`.
+    /// Shape: columns with the names of the stream's fields, in any order, whose types fit the fields. A field without a
+    /// column is null.
+    ///
+    /// Errors: `NotFound` for an unknown stream; `Invalid` with the column that is no field or has another type.
     pub fn send_batch(&self, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
         self.engine.send_batch(stream, batch, options)
     }

@@ -7,6 +7,7 @@ mod gather;
 mod metrics;
 mod on_demand;
 mod rules;
+mod sources;
 mod streams;
 mod system_tables;
 mod tables;
@@ -129,9 +130,11 @@ impl Engine {
         sending::send_json(&self.core, stream, body, format, options)
     }
 
-    /// Sends a batch of `stream` with [`StreamSchema::batch_schema`].
+    /// Sends a batch of events and returns when it is as durable as `options` say. Its columns are fields of the stream, in
+    /// any order; fields without a column are null. The engine adds the event time and splits the rows by partition.
     ///
-    /// Errors: as [`Self::send_json`]; `Invalid` for another schema.
+    /// Errors: as [`Self::send_json`]; `Invalid` for columns that do not fit, as in
+    /// [`tidemill_files::events_from_columns`].
     pub fn send_batch(&self, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
         sending::send_batch(&self.core, stream, batch, options)
     }

@@ -184,9 +184,8 @@ impl SourceAppender<'_> {
         for (p, rows) in rows.into_iter().enumerate() {
             let rejected = rejected.remove(&p).unwrap_or_default();
             let is_empty = rows.is_none() && rejected.is_empty();
-            let lags = split.is_some()
-                && of.appended[p].0 < batch.position
-                && now.saturating_sub(of.appended[p].1) >= POSITION_LAG;
+            let lags =
+                of.appended[p].0 < batch.position && now.saturating_sub(of.appended[p].1) >= POSITION_LAG;
             if is_empty && !lags {
                 continue;
             }

@@ -1,3 +1,6 @@
+use std::sync::Arc;
+
+use arrow_array::{Float32Array, RecordBatch, StringArray};
 use tidemill_engine::{App, BodyFormat, Engine, EventSelector, SendOptions};
 use tidemill_types::ErrorKind;
 
@@ -138,4 +141,31 @@ fn ids_are_in_the_order_of_the_rows_sent() {
     let mut expected: Vec<Option<String>> = (0..20_000).map(|n| Some(format!("o{n}"))).collect();
     expected.insert(6, None);
     assert_eq!(found, expected);
+}
+
+#[test]
+fn batches_have_columns_of_fields_and_are_split_by_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let ids: Vec<String> = (0..40).map(|n| format!("o{n}")).collect();
+    let customers: Vec<String> = (0..40).map(|n| format!("c{n}")).collect();
+    let columns = [
+        ("amount", Arc::new(Float32Array::from(vec![1.5; 40])) as _),
+        ("customer", Arc::new(StringArray::from(customers)) as _),
+        ("id", Arc::new(StringArray::from(ids)) as _),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let options = SendOptions { wait: true, origin: "test".into(), ..SendOptions::default() };
+    let reply = engine.send_batch("Order", batch.clone(), &options).unwrap();
+    assert_eq!((reply.accepted, reply.duplicates, reply.durability.as_str()), (40, Some(0), "fsync"));
+    let events = reply.events.unwrap();
+    let partitions: std::collections::BTreeSet<&str> =
+        events.iter().flatten().filter_map(|id| id.split('-').next()).collect();
+    assert!(events.iter().all(Option::is_some) && partitions.len() > 1, "{partitions:?}");
+    let again = engine.send_batch("Order", batch.clone(), &options).unwrap();
+    assert_eq!(again.duplicates, Some(40));
+    assert!(ledger(&engine).contains("Order 80=40+40+0"), "{}", ledger(&engine));
+    let error = engine.send_batch("Big", batch, &options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("no field for the column `id`"), "{error}");
 }

@@ -22,6 +22,7 @@ mod connectors;
 mod errors;
 mod explain;
 mod fmt;
+mod load;
 mod log_sinks;
 mod progress;
 mod query;
@@ -74,6 +75,7 @@ enum Command {
     Run(run::RunArgs),
     Serve(run::ServeArgs),
     Sql(sql::SqlArgs),
+    Load(load::LoadArgs),
     Check(check::CheckArgs),
     Connectors(connectors::ConnectorsArgs),
     Tap(tap::TapArgs),
@@ -149,6 +151,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Serve(args) => run::serve(args),
         Command::Sql(args) => sql::sql(args),
+        Command::Load(args) => load::load(args),
         Command::Check(args) => check::check(args),
         Command::Connectors(args) => connectors::connectors(args),
         Command::Tap(args) => tap::tap(args),

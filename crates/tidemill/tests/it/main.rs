@@ -10,6 +10,7 @@ mod embedding;
 mod flights;
 mod flips;
 mod former;
+mod load;
 mod pages;
 mod queries;
 mod why_again;

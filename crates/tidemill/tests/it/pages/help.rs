@@ -69,6 +69,7 @@ fn fixtures(place: &Path) {
     std::fs::write(place.join("app.siddhi"), TRADES).unwrap();
     let event = "{\"stream\": \"Trades\", \"timestamp\": 1000, \"data\": [\"A\", 10.0]}\n";
     std::fs::write(place.join("events.jsonl"), event).unwrap();
+    std::fs::write(place.join("trades.csv"), "symbol,price\nA,10.0\nB,11.5\n").unwrap();
     std::fs::create_dir(place.join("changed")).unwrap();
     std::os::unix::fs::symlink(root().join("examples/flights"), place.join("changed/flights")).unwrap();
     std::fs::create_dir(place.join("cases")).unwrap();

@@ -1,0 +1,3 @@
+SELECT count(*)
+FROM lineitem
+WHERE l_shipdate BETWEEN DATE '1992-01-03' AND DATE '1998-11-30'

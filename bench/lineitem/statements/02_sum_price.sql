@@ -1,0 +1,2 @@
+SELECT sum(l_extendedprice)
+FROM lineitem

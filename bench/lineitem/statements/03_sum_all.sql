@@ -1,0 +1,2 @@
+SELECT sum(l_extendedprice), sum(l_discount), sum(l_tax), sum(l_quantity)
+FROM lineitem

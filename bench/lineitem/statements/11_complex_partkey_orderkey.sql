@@ -1,0 +1,4 @@
+SELECT sum(l_extendedprice) AS s
+FROM lineitem
+GROUP BY l_partkey, l_orderkey
+ORDER BY s DESC LIMIT 100

@@ -1,0 +1,36 @@
+//! The iot use case of TSBS on Tidemill and beside its peers: see README.md.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use tidemill_bench_tsbs::{compare, generate, ingest, queries};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Measures Tidemill with trucks that send readings and diagnostics.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Writes a data set; the same arguments write the same bytes everywhere.
+    Generate(generate::Options),
+    /// Loads a data set into fresh data directories: from Arrow batches in process, and from CSV by the app's sources.
+    Ingest(ingest::Options),
+    /// Runs the 13 statements, checks each result, and measures them.
+    Queries(queries::Options),
+    /// Runs the 13 statements on Tidemill and on its peers, and prints one table.
+    Compare(compare::Options),
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Generate(options) => generate::run(&options),
+        Command::Ingest(options) => ingest::run(&options),
+        Command::Queries(options) => queries::run(&options),
+        Command::Compare(options) => compare::run(&options),
+    }
+}

@@ -1,0 +1,26 @@
+//! Sources that a caller has, in addition to those of the app.
+
+use tidemill_connect::Source;
+use tidemill_types::Result;
+
+use super::Engine;
+use crate::source;
+
+impl Engine {
+    /// Reads a source to its end, as those of the app are read: its position is stored with its rows, under its name, so that
+    /// a caller that opens it at [`Self::source_position`] after a crash gets each row into the log exactly once. `stream` is
+    /// the stream of rejected rows that name none.
+    ///
+    /// When this returns, all rows are in the log, and as durable as the setting says after [`Self::catch_up`] and
+    /// [`Self::stop`].
+    ///
+    /// Errors: those of the source, and why the log takes no more. The rows before are stored.
+    pub fn read_source(&self, source: &mut dyn Source, stream: &str) -> Result<()> {
+        source::read_to_end(&self.core, source, stream)
+    }
+
+    /// Returns the position at which the source `name` continues; `None` if nothing of it was read.
+    pub fn source_position(&self, name: &str) -> Option<u64> {
+        source::stored_position(&self.core, name)
+    }
+}

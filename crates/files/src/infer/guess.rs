@@ -1,0 +1,88 @@
+//! What the values of a column have in common.
+
+use serde_json::Value;
+use tidemill_types::{FieldType, Timestamp};
+
+/// Type of the values seen so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guess {
+    /// No value yet.
+    Nothing,
+    /// True or false.
+    Bool,
+    /// Whole numbers of 32 bits, only where the file says so: later rows may have larger numbers.
+    Int,
+    /// Whole numbers.
+    Long,
+    /// Numbers of 32 bits, only where the file says so.
+    Float,
+    /// Numbers.
+    Double,
+    /// Text with times in RFC 3339.
+    Time,
+    /// Other text.
+    Text,
+    /// Cells of CSV of several types, which are all text.
+    Cells,
+    /// JSON values of several types, objects and arrays.
+    Any,
+}
+
+impl Guess {
+    /// Returns the type of a cell of CSV.
+    pub fn of_cell(cell: &str) -> Self {
+        match cell {
+            "" => Self::Nothing,
+            "true" | "false" => Self::Bool,
+            _ if cell.parse::<i64>().is_ok() => Self::Long,
+            _ if cell.parse::<f64>().is_ok() => Self::Double,
+            _ if is_time(cell) => Self::Time,
+            _ => Self::Cells,
+        }
+    }
+
+    /// Returns the type of a JSON value.
+    pub fn of_json(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::Nothing,
+            Value::Bool(_) => Self::Bool,
+            Value::Number(number) if number.is_i64() => Self::Long,
+            Value::Number(_) => Self::Double,
+            Value::String(text) if is_time(text) => Self::Time,
+            Value::String(_) => Self::Text,
+            Value::Array(_) | Value::Object(_) => Self::Any,
+        }
+    }
+
+    /// Returns the type that fits the values of both.
+    pub fn join(self, other: Self) -> Self {
+        match (self, other) {
+            (a, b) if a == b => a,
+            (Self::Nothing, a) | (a, Self::Nothing) => a,
+            (Self::Cells, _) | (_, Self::Cells) => Self::Cells,
+            (Self::Int, Self::Long) | (Self::Long, Self::Int) => Self::Long,
+            (Self::Long | Self::Int, Self::Double) | (Self::Double, Self::Long | Self::Int) => Self::Double,
+            (Self::Time, Self::Text) | (Self::Text, Self::Time) => Self::Text,
+            _ => Self::Any,
+        }
+    }
+
+    /// Returns the type of the field.
+    pub fn field_type(self) -> FieldType {
+        match self {
+            Self::Bool => FieldType::Bool,
+            Self::Int => FieldType::Int,
+            Self::Long => FieldType::Long,
+            Self::Float => FieldType::Float,
+            Self::Double => FieldType::Double,
+            Self::Time => FieldType::Time,
+            Self::Nothing | Self::Text | Self::Cells => FieldType::String,
+            Self::Any => FieldType::Object,
+        }
+    }
+}
+
+/// Returns whether text is a date or a time: digits alone are none.
+fn is_time(text: &str) -> bool {
+    text.len() >= 10 && text.as_bytes().get(4) == Some(&b'-') && Timestamp::parse(text).is_ok()
+}

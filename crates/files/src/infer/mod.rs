@@ -1,0 +1,198 @@
+//! Fields and types of files whose stream is not declared yet, from their first rows.
+
+mod guess;
+
+#[cfg(feature = "parquet")]
+use std::fs::File;
+use std::io::{BufReader, Read};
+
+use arrow_schema::{DataType, Schema};
+use influxdb_line_protocol::{FieldValue, parse_lines};
+#[cfg(feature = "parquet")]
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::{Map, Value};
+use tidemill_types::{Error, Field, Result};
+
+use crate::lines::LineReader;
+use guess::Guess;
+
+/// Longest line that is looked at, in bytes.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// A stream that would hold the rows of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InferredStream {
+    /// Its name, where the rows have one.
+    pub name: Option<String>,
+    /// Its fields, in the order of their first appearance.
+    pub fields: Vec<Field>,
+}
+
+/// Columns in the order of their first appearance, each with what its values have in common.
+#[derive(Default)]
+struct Columns(Vec<(String, Guess)>);
+
+impl Columns {
+    fn add(&mut self, name: &str, guess: Guess) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = known.join(guess),
+            None => self.0.push((name.to_owned(), guess)),
+        }
+    }
+
+    /// Names that no field can have are left out: their values are kept as undeclared fields.
+    fn stream(self, name: Option<String>) -> InferredStream {
+        let usable =
+            |name: &str| !name.is_empty() && !name.starts_with('_') && !name.contains(['`', '\n', '\r']);
+        let fields = self.0.into_iter().filter(|(name, _)| usable(name));
+        let fields = fields.map(|(name, guess)| Field::new(name, guess.field_type())).collect();
+        InferredStream { name, fields }
+    }
+}
+
+/// Returns the stream for a CSV file with a header line, from its first `rows` rows.
+///
+/// Errors: the file cannot be read, has no header, or its rows have other numbers of cells.
+pub fn infer_csv(input: Box<dyn Read + Send>, rows: usize) -> Result<InferredStream> {
+    let wrong = |e: csv::Error| Error::invalid(e.to_string());
+    let mut reader = csv::ReaderBuilder::new().from_reader(input);
+    let names: Vec<String> =
+        reader.headers().map_err(wrong)?.iter().map(|name| name.trim().to_owned()).collect();
+    if names.is_empty() {
+        return Err(Error::invalid("expected a header line with the names of the columns, found nothing"));
+    }
+    let mut columns = Columns::default();
+    names.iter().for_each(|name| columns.add(name, Guess::Nothing));
+    for record in reader.records().take(rows) {
+        let record = record.map_err(wrong)?;
+        for (name, cell) in names.iter().zip(record.iter()) {
+            columns.add(name, Guess::of_cell(cell));
+        }
+    }
+    // cells of several types are text
+    columns
+        .0
+        .iter_mut()
+        .filter(|(_, guess)| *guess == Guess::Any)
+        .for_each(|(_, guess)| *guess = Guess::Cells);
+    Ok(columns.stream(None))
+}
+
+/// Returns the stream for lines of JSON objects, from the first `rows` lines.
+///
+/// Errors: a line is no JSON object; with its number.
+pub fn infer_json_lines(input: Box<dyn Read + Send>, rows: usize) -> Result<InferredStream> {
+    let mut columns = Columns::default();
+    for_each_line(input, rows, |number, line| {
+        let object: Map<String, Value> = serde_json::from_slice(line)
+            .map_err(|e| Error::invalid(format!("line {number}: expected a JSON object: {e}")))?;
+        object.iter().for_each(|(name, value)| columns.add(name, Guess::of_json(value)));
+        Ok(())
+    })?;
+    Ok(columns.stream(None))
+}
+
+/// Returns the streams for line protocol, one for each measurement, from the first `rows` lines. Their times are fields called
+/// `time`.
+///
+/// Errors: a line is no line protocol; with its number.
+pub fn infer_line_protocol(input: Box<dyn Read + Send>, rows: usize) -> Result<Vec<InferredStream>> {
+    let mut streams: Vec<(String, Columns)> = Vec::new();
+    for_each_line(input, rows, |number, line| {
+        let wrong = |what: String| Error::invalid(format!("line {number}: {what}"));
+        let text = std::str::from_utf8(line).map_err(|e| wrong(e.to_string()))?;
+        let Some(parsed) = parse_lines(text).next() else { return Ok(()) };
+        let parsed = parsed.map_err(|e| wrong(e.to_string()))?;
+        let name = parsed.series.measurement.as_str();
+        let at = streams.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+            streams.push((name.to_owned(), Columns::default()));
+            streams.len() - 1
+        });
+        let columns = &mut streams[at].1;
+        columns.add("time", Guess::Time);
+        for (key, _) in parsed.series.tag_set.iter().flatten() {
+            columns.add(key, Guess::Text);
+        }
+        for (key, value) in &parsed.field_set {
+            columns.add(key, of_field(value));
+        }
+        Ok(())
+    })?;
+    Ok(streams.into_iter().map(|(name, columns)| columns.stream(Some(name))).collect())
+}
+
+fn of_field(value: &FieldValue<'_>) -> Guess {
+    match value {
+        FieldValue::I64(_) | FieldValue::U64(_) => Guess::Long,
+        FieldValue::F64(_) => Guess::Double,
+        FieldValue::String(_) => Guess::Text,
+        FieldValue::Boolean(_) => Guess::Bool,
+    }
+}
+
+/// Returns the stream for a Parquet file, from its schema.
+///
+/// Errors: it is not a Parquet file.
+#[cfg(feature = "parquet")]
+pub fn infer_parquet(file: File) -> Result<InferredStream> {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file)
+        .map_err(|e| Error::invalid("not a Parquet file").with_source(e))?;
+    Ok(infer_columns(reader.schema()))
+}
+
+/// Returns the stream for an Avro container, from its schema.
+///
+/// Errors: it is not an Avro container, or has a schema that cannot be read.
+pub fn infer_avro(input: Box<dyn Read + Send>) -> Result<InferredStream> {
+    let reader = arrow_avro::reader::ReaderBuilder::new()
+        .build(BufReader::new(input))
+        .map_err(|e| Error::invalid("not an Avro object container").with_source(e))?;
+    Ok(infer_columns(&reader.schema()))
+}
+
+/// Returns the stream for rows with an Arrow schema.
+fn infer_columns(schema: &Schema) -> InferredStream {
+    let fields = schema.fields().iter().map(|field| (field.name().clone(), of_type(field.data_type())));
+    Columns(fields.collect()).stream(None)
+}
+
+fn of_type(ty: &DataType) -> Guess {
+    match ty {
+        DataType::Dictionary(_, values) => of_type(values),
+        DataType::Null => Guess::Nothing,
+        DataType::Boolean => Guess::Bool,
+        DataType::Int8 | DataType::Int16 | DataType::UInt8 | DataType::UInt16 | DataType::Int32 => Guess::Int,
+        DataType::Int64 | DataType::UInt32 => Guess::Long,
+        DataType::Float16 | DataType::Float32 => Guess::Float,
+        DataType::Float64 => Guess::Double,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Guess::Text,
+        DataType::Timestamp(..) => Guess::Time,
+        _ => Guess::Any,
+    }
+}
+
+/// Calls `each` for the first `rows` lines that are not empty, with their numbers from 1.
+fn for_each_line(
+    input: Box<dyn Read + Send>,
+    rows: usize,
+    mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut lines = LineReader::new(input, LINE_BYTES_MAX);
+    let mut left = rows;
+    while left > 0
+        && let Some(line) = lines.next_line()?
+    {
+        let number = line.origin.number + 1;
+        if line.too_long {
+            return Err(Error::invalid(format!("line {number} is longer than {LINE_BYTES_MAX} bytes")));
+        }
+        if !line.bytes.is_empty() {
+            each(number, line.bytes)?;
+            left -= 1;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

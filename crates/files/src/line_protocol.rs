@@ -1,0 +1,275 @@
+//! Reader of InfluxDB's line protocol.
+//!
+//! A line such as `readings,tags_id=7 velocity=52.5,status=1i 1451606400000000000` becomes an event of the stream that is named
+//! like its measurement. Tags and fields are fields of the event; its time, in nanoseconds, is the time field of the stream.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use influxdb_line_protocol::{FieldValue, ParsedLine, parse_lines};
+use serde_json::Value;
+use tidemill_connect::SourceBatch;
+use tidemill_types::{
+    EpochUnit, Error, FieldType, Result, RowDecoder, RowOrigin, StreamSchema, Timestamp, did_you_mean,
+};
+
+use crate::event_reader::{EventReader, of_rows};
+use crate::lines::LineReader;
+use crate::options::ReadOptions;
+
+/// Key that names the stream of an event for the decoder; the control character keeps it apart from tags and fields.
+const STREAM_KEY: &str = "\u{7f}stream";
+
+/// Positions are numbers of lines.
+pub(crate) struct LineProtocolReader {
+    lines: LineReader,
+    streams: Vec<Arc<StreamSchema>>,
+    decoder: RowDecoder,
+    options: ReadOptions,
+    failed: Option<Error>,
+    /// Position after the rows returned so far.
+    returned: u64,
+}
+
+impl LineProtocolReader {
+    /// Errors: a stream has no time field, which the times of lines go to.
+    pub(crate) fn new(
+        input: Box<dyn Read + Send>,
+        streams: &[Arc<StreamSchema>],
+        options: ReadOptions,
+    ) -> Result<Self> {
+        if let Some(stream) = streams.iter().find(|stream| stream.time.is_none()) {
+            return Err(Error::invalid(format!(
+                "stream `{}` has no time field for the times of line protocol: declare `time: time(ns)` and `time time`",
+                stream.name
+            )));
+        }
+        Ok(Self {
+            lines: LineReader::new(input, options.line_bytes_max),
+            streams: streams.to_vec(),
+            decoder: RowDecoder::new(streams, Some(STREAM_KEY)),
+            options,
+            failed: None,
+            returned: options.start,
+        })
+    }
+
+    fn finish(&mut self) -> SourceBatch {
+        self.returned = self.lines.lines_read();
+        of_rows(self.decoder.finish(), self.returned)
+    }
+}
+
+impl EventReader for LineProtocolReader {
+    fn next(&mut self, now: Timestamp) -> Result<Option<SourceBatch>> {
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
+        let mut bytes = 0;
+        loop {
+            let line = match self.lines.next_line() {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok((self.lines.lines_read() > self.returned).then(|| self.finish())),
+                Err(e) if self.decoder.rows_read() == 0 => return Err(e),
+                Err(e) => {
+                    self.failed = Some(e);
+                    return Ok(Some(self.finish()));
+                }
+            };
+            if line.origin.number >= self.options.start {
+                bytes += line.bytes.len();
+                match line.too_long {
+                    true => {
+                        let max = self.options.line_bytes_max;
+                        self.decoder.reject(
+                            line.origin,
+                            format!("the line is longer than {max} bytes"),
+                            line.bytes,
+                        );
+                    }
+                    false => push_line(&mut self.decoder, &self.streams, line.origin, line.bytes, now),
+                }
+            }
+            if self.decoder.rows_read() >= self.options.batch_rows.max(1) || bytes >= self.options.batch_bytes
+            {
+                return Ok(Some(self.finish()));
+            }
+        }
+    }
+}
+
+/// Decodes a line. Empty lines and comments are no rows.
+fn push_line(
+    decoder: &mut RowDecoder,
+    streams: &[Arc<StreamSchema>],
+    origin: RowOrigin,
+    line: &[u8],
+    now: Timestamp,
+) {
+    let Ok(text) = std::str::from_utf8(line) else {
+        return decoder.reject(origin, "the line is not UTF-8", line);
+    };
+    let Some(parsed) = parse_lines(text).next() else { return };
+    let event = parsed.map_err(|e| e.to_string()).and_then(|parsed| event(&parsed, streams));
+    match event {
+        // the decoder reports what does not fit its stream
+        Ok(event) => decoder.push_json(origin, event.as_bytes(), now),
+        Err(reason) => decoder.reject(origin, reason, line),
+    }
+}
+
+/// Returns the event of a line as a JSON object that begins with the name of its stream; or what is wrong.
+fn event(line: &ParsedLine<'_>, streams: &[Arc<StreamSchema>]) -> Result<String, String> {
+    let name = line.series.measurement.as_str();
+    let stream = streams.iter().find(|stream| stream.name == name).ok_or_else(|| {
+        let known = streams.iter().map(|stream| stream.name.as_str());
+        format!("measurement `{name}`: this load has no stream of that name{}", did_you_mean(name, known))
+    })?;
+    let mut event = EventText::of_stream(name);
+    for (key, value) in line.series.tag_set.iter().flatten() {
+        event.add(key, &tag_value(stream, key, value))?;
+    }
+    for (key, value) in &line.field_set {
+        event.add(key, &field_value(value))?;
+    }
+    if let (Some(nanos), Some(time)) = (line.timestamp, stream.time) {
+        let time_text = EpochUnit::Nanos
+            .timestamp(nanos)
+            .ok_or_else(|| format!("the time {nanos} is not in the years -9999 to 9999"))?
+            .to_string();
+        event.add(&stream.fields[time].name, &time_text.into())?;
+    }
+    Ok(event.finish())
+}
+
+/// A JSON object that is written member by member, in order.
+struct EventText {
+    text: String,
+    keys: Vec<String>,
+}
+
+impl EventText {
+    fn of_stream(name: &str) -> Self {
+        Self { text: format!("{{\"{STREAM_KEY}\":{}", Value::from(name)), keys: vec![STREAM_KEY.to_owned()] }
+    }
+
+    /// Errors: there is a member `key`: a tag, a field, or the time field that the time of the line goes to.
+    fn add(&mut self, key: &str, value: &Value) -> Result<(), String> {
+        if self.keys.iter().any(|known| known == key) {
+            return Err(format!("`{key}` occurs twice"));
+        }
+        self.text.push_str(&format!(",{}:{value}", Value::from(key)));
+        self.keys.push(key.to_owned());
+        Ok(())
+    }
+
+    fn finish(mut self) -> String {
+        self.text.push('}');
+        self.text
+    }
+}
+
+/// Returns the value of a tag, which is text in line protocol, for the type of its field.
+fn tag_value(stream: &StreamSchema, key: &str, value: &str) -> Value {
+    let text = Value::from(value);
+    match stream.field_index(key).map(|i| stream.fields[i].ty) {
+        None | Some(FieldType::String | FieldType::Time | FieldType::Object) => text,
+        // a number or a truth value; the decoder tells what it expected instead of anything else
+        Some(_) => serde_json::from_str(value).unwrap_or(text),
+    }
+}
+
+fn field_value(value: &FieldValue<'_>) -> Value {
+    match value {
+        FieldValue::I64(number) => (*number).into(),
+        FieldValue::U64(number) => (*number).into(),
+        FieldValue::F64(number) => (*number).into(),
+        FieldValue::String(text) => text.as_str().into(),
+        FieldValue::Boolean(truth) => (*truth).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use arrow_array::RecordBatch;
+    use tidemill_types::{BadRow, Field, event_json};
+
+    use super::*;
+
+    fn stream(name: &str, fields: &[(&str, FieldType)]) -> Arc<StreamSchema> {
+        let fields = fields.iter().map(|(name, ty)| Field::new(*name, *ty)).collect();
+        Arc::new(StreamSchema { name: name.into(), fields, key: None, id: vec![], time: Some(0) })
+    }
+
+    fn read(lines: &str, start: u64) -> (Vec<String>, Vec<BadRow>, u64) {
+        let streams = [
+            stream(
+                "readings",
+                &[("time", FieldType::Time), ("truck", FieldType::Int), ("speed", FieldType::Double)],
+            ),
+            stream("notes", &[("at", FieldType::Time), ("text", FieldType::String)]),
+        ];
+        let options = ReadOptions { start, batch_rows: 2, ..ReadOptions::default() };
+        let input = Box::new(Cursor::new(lines.to_owned().into_bytes()));
+        let mut reader = LineProtocolReader::new(input, &streams, options).unwrap();
+        let (mut events, mut rejected, mut position) = (vec![], vec![], start);
+        while let Some(batch) = reader.next(Timestamp(5)).unwrap() {
+            let rows = |(stream, rows): &(Arc<StreamSchema>, RecordBatch)| -> Vec<String> {
+                (0..rows.num_rows())
+                    .map(|row| format!("{} {}", stream.name, Value::Object(event_json(stream, rows, row))))
+                    .collect()
+            };
+            events.extend(batch.rows.parts.iter().flat_map(rows));
+            rejected.extend(batch.rejected);
+            position = batch.position;
+        }
+        (events, rejected, position)
+    }
+
+    const LINES: &str = "# comment\n\
+        readings,truck=7,fleet=South speed=52.5 1451606400000000000\n\
+        notes text=\"a, b\",n=3i 1451606400000000001\n\
+        readings,truck=seven speed=1 1\n\
+        raedings speed=1 1\n\
+        readings speed 1\n\
+        readings,truck=8 speed=1i\n";
+
+    #[test]
+    fn lines_are_events_of_the_stream_that_their_measurement_names() {
+        let (events, rejected, position) = read(LINES, 0);
+        assert_eq!(
+            events,
+            [
+                r#"readings {"fleet":"South","speed":52.5,"time":"2016-01-01T00:00:00Z","truck":7}"#,
+                r#"notes {"at":"2016-01-01T00:00:00Z","n":3,"text":"a, b"}"#,
+                r#"readings {"speed":1.0,"truck":8}"#,
+            ]
+        );
+        let reasons: Vec<String> = rejected.iter().map(|bad| bad.to_string()).collect();
+        assert_eq!(
+            reasons,
+            [
+                "line 4, byte 113: field `truck`: expected int (a whole number of 32 bits), found \"seven\"",
+                "line 5, byte 144: measurement `raedings`: this load has no stream of that name. Did you mean `readings`?",
+                "line 6, byte 163: No fields were provided"
+            ]
+        );
+        assert_eq!(position, 7);
+    }
+
+    #[test]
+    fn reading_continues_at_a_line() {
+        let (events, rejected, position) = read(LINES, 5);
+        assert_eq!((events.len(), rejected.len(), position), (1, 1, 7));
+    }
+
+    #[test]
+    fn a_stream_without_a_time_is_refused() {
+        let plain = StreamSchema { time: None, ..(*stream("readings", &[("n", FieldType::Int)])).clone() };
+        let input = Box::new(Cursor::new(vec![]));
+        let error = LineProtocolReader::new(input, &[Arc::new(plain)], ReadOptions::default()).err().unwrap();
+        assert!(error.to_string().contains("declare `time: time(ns)` and `time time`"), "{error}");
+    }
+}
