@@ -13,10 +13,10 @@ use tidemill_rules::{Counters, Executor, Program, TraceImage};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::commit::{Decision, Decisions, SessionWrites, TransactionId};
-use crate::dedupe::Dedupe;
+use crate::dedupe::IdQueue;
+use crate::dedupe::{Dedupe, RunInfo, Segment};
 use crate::deployment::Deployment;
 use crate::entry::{self, Emission, Encoder, Entry, Streams};
-use crate::id_queue::IdQueue;
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::Queries;
 use crate::queries::runtime::{QueryCountsByFile, QueryState, SavedUnit};
@@ -77,6 +77,12 @@ struct CheckpointMeta {
     /// The fields that those ids are made of. Missing in checkpoints of the first versions.
     #[serde(default)]
     id_fields: BTreeMap<String, Vec<String>>,
+    /// The segments of those ids. Missing in checkpoints of versions that forgot older ids.
+    #[serde(default)]
+    id_segments: BTreeMap<String, Vec<Segment>>,
+    /// The files with older ids.
+    #[serde(default)]
+    id_runs: BTreeMap<String, Vec<RunInfo>>,
 }
 
 impl StateImage {
@@ -114,6 +120,8 @@ impl StateImage {
                 decisions: state.decisions.iter().map(|(id, d)| (id.to_hex(), d.clone())).collect(),
                 transfers: Some(TransferCounts::clone(&state.transfers)),
                 id_fields: state.id_fields.clone(),
+                id_segments: of_streams(state, Dedupe::segments),
+                id_runs: of_streams(state, Dedupe::run_infos),
             },
             ids,
             query_state: flow,
@@ -136,6 +144,11 @@ impl StateImage {
             }
         }
         last
+    }
+
+    /// The files with ids of events that it names, by stream.
+    pub fn id_runs(&self) -> &BTreeMap<String, Vec<RunInfo>> {
+        &self.meta.id_runs
     }
 
     /// The offset up to which records are in it.
@@ -223,6 +236,11 @@ impl StateImage {
         out.write_all(&self.sessions)?;
         self.store.write_to(out).map_err(std::io::Error::other)
     }
+}
+
+/// What `of` says of each stream with ids.
+fn of_streams<T>(state: &PartitionState, of: impl Fn(&Dedupe) -> Vec<T>) -> BTreeMap<String, Vec<T>> {
+    state.dedupe.iter().map(|(stream, ids)| (stream.clone(), of(ids))).collect()
 }
 
 /// Removes what a failed write left: on a full disk the next attempt needs the room.
@@ -388,14 +406,16 @@ fn read(
     let mut actual = 0;
     let mut dedupe = BTreeMap::new();
     for (stream, n) in &meta.ids {
-        let mut set = Dedupe::new(settings.dedupe_ids);
+        let mut ids = Vec::new();
         let mut id = [0; 16];
         for _ in 0..*n {
             read_exact(input, &mut id, "its ids")?;
             actual = crc32c::crc32c_append(actual, &id);
-            set.admit(u128::from_le_bytes(id));
+            ids.push(u128::from_le_bytes(id));
         }
-        dedupe.insert(stream.clone(), set);
+        let segments = meta.id_segments.get(stream).cloned().unwrap_or_default();
+        let runs = meta.id_runs.get(stream).cloned().unwrap_or_default();
+        dedupe.insert(stream.clone(), Dedupe::restore(settings.dedupe_ids, ids.into_iter(), segments, runs));
     }
     if actual != crc {
         return Err(Error::corrupt("the ids do not match their checksum"));

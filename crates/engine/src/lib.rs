@@ -34,7 +34,6 @@ mod engine;
 pub mod entry;
 mod environment;
 mod health;
-mod id_queue;
 mod ingest;
 mod jobs;
 mod json_file;

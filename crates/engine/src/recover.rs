@@ -215,7 +215,12 @@ fn load_state(
     let mut damage = None;
     let own = files.iter().rev().take_while(|(offset, _)| *offset >= since);
     for (_, path) in own {
-        match checkpoint::load(&*core.disk, path, &core.deployment, id, since) {
+        let loaded = checkpoint::load(&*core.disk, path, &core.deployment, id, since);
+        let loaded = loaded.and_then(|mut loaded| {
+            loaded.state.open_id_runs(&core.disk, &core.dir)?;
+            Ok(loaded)
+        });
+        match loaded {
             Ok(mut loaded) => {
                 // what the app before it knew is in the checkpoint of the deploy, which has told what becomes of it
                 if id.0 == 0 && (loaded.state.next > since || since == Offset(0)) {
@@ -254,7 +259,8 @@ fn load_state(
     if let Some(damage) = damage {
         report.warnings.push(format!("{damage}; started over from the whole log"));
     }
-    let state = PartitionState::new(&core.deployment, id)?;
+    let mut state = PartitionState::new(&core.deployment, id)?;
+    state.open_id_runs(&core.disk, &core.dir)?;
     Ok(LoadedCheckpoint { state, dropped_files: Vec::new(), outbox: Vec::new(), counts_transfers: true })
 }
 

@@ -1,13 +1,15 @@
 //! State of one partition.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 use tidemill_docs::{Limits, Store};
+use tidemill_log::disk::Disk;
 use tidemill_rules::{Executor, Program, Trace, TraceLimits};
-use tidemill_types::{Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::commit::{Decisions, SessionWrites};
 use crate::dedupe::Dedupe;
@@ -131,6 +133,28 @@ impl PartitionState {
             }
         }
         Ok(self)
+    }
+
+    /// Opens the ids of events that are not in memory, below the data directory `data`.
+    ///
+    /// Errors: `Corrupt` naming a file that is missing or damaged; `Unavailable`.
+    pub fn open_id_runs(&mut self, disk: &Arc<dyn Disk>, data: &Path) -> Result<()> {
+        let dir = data.join("ids").join(format!("p{:05}", self.partition.0));
+        self.dedupe.iter_mut().try_for_each(|(stream, ids)| ids.open_runs(disk.clone(), dir.join(stream)))
+    }
+
+    /// Checks that all ids could be looked up.
+    ///
+    /// Errors: why not; what was applied since then may have duplicates.
+    pub fn check_ids(&self) -> Result<()> {
+        let failed = self.dedupe.iter().find_map(|(stream, ids)| Some((stream, ids.failure()?)));
+        match failed {
+            None => Ok(()),
+            Some((stream, error)) => Err(Error::new(
+                error.kind(),
+                format!("ids of {stream} cannot be looked up: {}", error.message()),
+            )),
+        }
     }
 
     /// The ledger line of `stream`.

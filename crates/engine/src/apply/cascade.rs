@@ -19,7 +19,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp
 use super::batch::arrival_order;
 use super::input::{QueryInput, for_each_arrival, times};
 use super::rule_context::{RuleContext, route};
-use crate::dedupe::values_id;
+use crate::dedupe::values_key;
 use crate::deployment::Deployment;
 use crate::entry::Events;
 use crate::queries::output::{ForwardedEvents, StreamOutput};
@@ -496,8 +496,8 @@ impl<'t> Cascade<'t> {
             return true;
         }
         let id: Vec<FieldValue> = schema.id.iter().map(|i| cells[*i].clone()).collect();
-        match (self.state.dedupe.get_mut(&schema.name), values_id(&id)) {
-            (Some(seen), Some(id)) => seen.admit(id),
+        match (self.state.dedupe.get_mut(&schema.name), values_key(schema, &id)) {
+            (Some(seen), Some(key)) => seen.admit(key),
             _ => true,
         }
     }

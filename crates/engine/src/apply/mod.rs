@@ -2,7 +2,7 @@
 //!
 //! [`apply`] drops duplicates, runs rules and queries and changes documents. It is a function of the deployment,
 //! the state and the record: it reads no clock, writes no table, appends to no log. So a replay repeats it exactly, and
-//! its caller decides what becomes of the result.
+//! its caller decides what becomes of the result. A part of the state, ids of events long ago, is in files.
 
 mod batch;
 mod cascade;
@@ -25,7 +25,7 @@ use tidemill_docs::{Command, CommandOutcome};
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
 use crate::commit::Decision;
-use crate::dedupe::row_id;
+use crate::dedupe::row_key;
 use crate::deployment::{Deployment, TableRef};
 use crate::document_tables::gathering_partition;
 use crate::entry::{Emission, Entry, Events, UNDELIVERED};
@@ -115,6 +115,7 @@ pub fn apply(
         Entry::Redeliver { ids } => applier.redeliver(state, &ids),
     };
     state.query_state.get_mut().check_interruption()?;
+    state.check_ids()?;
     state.next = offset.next();
     Ok(Applied { reply: wants_reply.then_some(reply), ..applier.applied })
 }
@@ -264,7 +265,7 @@ impl<'d> RecordApplier<'d> {
                 continue;
             };
             let kept: Vec<bool> = (0..batch.num_rows())
-                .map(|row| row_id(stream, batch, row).is_none_or(|id| seen.admit(id)))
+                .map(|row| row_key(stream, batch, row).is_none_or(|key| seen.admit(key)))
                 .collect();
             if kept.iter().all(|k| *k) {
                 keep.push(None);

@@ -5,7 +5,7 @@ use tidemill_rules::{ExecutionContext, Program, Route};
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{PartitionId, partition_of_key};
 
-use crate::dedupe::{Dedupe, values_id};
+use crate::dedupe::{Dedupe, values_key};
 
 /// Where an event with this key belongs; one without a key stays where it was made.
 pub fn route(here: PartitionId, partitions: u32, key: Option<&str>) -> Route {
@@ -38,9 +38,9 @@ impl ExecutionContext for RuleContext<'_> {
     }
 
     fn admit(&mut self, stream: usize, id: &[FieldValue]) -> bool {
-        let name = &self.program.streams()[stream].name;
-        match (self.dedupe.get_mut(name), values_id(id)) {
-            (Some(seen), Some(id)) => seen.admit(id),
+        let schema = &self.program.streams()[stream];
+        match (self.dedupe.get_mut(&schema.name), values_key(schema, id)) {
+            (Some(seen), Some(key)) => seen.admit(key),
             _ => true,
         }
     }

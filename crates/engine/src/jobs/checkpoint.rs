@@ -1,5 +1,6 @@
 //! Checkpoints, and truncation of the log below them.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidemill_log::Durability;
@@ -9,6 +10,7 @@ use super::flush::flush;
 use super::sinks;
 use crate::checkpoint::{self, StateImage};
 use crate::core::Core;
+use crate::dedupe::IdRuns;
 use crate::partition::Partition;
 
 /// Checkpoints kept per partition: the last, and one to fall back to when it is damaged.
@@ -95,6 +97,7 @@ fn publish_checkpoint(core: &Core, id: PartitionId, image: &StateImage) -> Resul
     core.sinks.check_committed(id, image.next())?;
     let dir = checkpoint::checkpoint_dir(&core.dir, id);
     image.save(&*core.disk, &dir, false)?;
+    remove_unused_ids(core, id, image)?;
     // explanations are a help, not a need: on a disk that runs low their room is for the log
     if core.check_disk_space().is_ok() {
         core.health.record_outcome("why", image.save_trace(&*core.disk, &dir, &core.deployment.program));
@@ -129,9 +132,39 @@ pub fn truncate_idle_logs(core: &Core) -> Result<()> {
             StateImage::new(&state, &core.deployment.queries, &partition.outbox.unconfirmed(&*core.log))?
         };
         image.save(&*core.disk, &dir, true)?;
+        remove_unused_ids(core, partition.id, &image)?;
         truncate_below(core, partition.id, &dir)?;
     }
     Ok(())
+}
+
+/// Deletes files with ids that no checkpoint names any more, after `image` has become one.
+fn remove_unused_ids(core: &Core, id: PartitionId, image: &StateImage) -> Result<()> {
+    for (stream, runs) in id_runs(core, id) {
+        let named = image.id_runs().get(&stream).map_or(&[][..], Vec::as_slice);
+        runs.checkpointed(named, CHECKPOINTS_KEPT)?;
+    }
+    Ok(())
+}
+
+fn id_runs(core: &Core, id: PartitionId) -> Vec<(String, Arc<IdRuns>)> {
+    let Some(partition) = core.partitions().iter().find(|partition| partition.id == id) else {
+        return Vec::new();
+    };
+    let state = partition.state.read();
+    state.dedupe.iter().filter_map(|(stream, ids)| Some((stream.clone(), ids.runs()?.clone()))).collect()
+}
+
+/// Merges files with ids of events, as a job, so that few are looked at.
+pub fn merge_id_runs(core: &Core) {
+    let merge = |id: PartitionId| -> Result<()> {
+        for (_, runs) in id_runs(core, id) {
+            while !core.is_stopping() && runs.merge()? {}
+        }
+        Ok(())
+    };
+    let outcomes: Vec<Result<()>> = core.partitions().iter().map(|partition| merge(partition.id)).collect();
+    core.health.record_outcome("ids of events", outcomes.into_iter().collect());
 }
 
 /// Removes all but the last checkpoints, and the log below the oldest one kept.

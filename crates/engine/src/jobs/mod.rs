@@ -109,6 +109,12 @@ fn all(core: &Core) -> Vec<Job> {
         run: Box::new(consolidation::sweep_orphans),
     });
     jobs.push(Job {
+        name: "ids of events".into(),
+        class: JobClass::Consolidation,
+        schedule: Schedule::every(flush_interval),
+        run: Box::new(checkpoint::merge_id_runs),
+    });
+    jobs.push(Job {
         name: "checkpoint".into(),
         class: JobClass::Checkpoint,
         schedule: Schedule::every(settings.checkpoint_interval.to_std()),

@@ -174,6 +174,8 @@ fn app() -> App {
     let mut app = App::from_texts("sim", Some(RULES), &[("sim.siddhi", QUERIES)]);
     app.settings.partitions = PARTITIONS;
     app.settings.segment_bytes = 4 << 10;
+    // so few that most duplicates are found in files
+    app.settings.dedupe_ids = 8;
     // the simulated disk does not report its free space
     app.settings.reserve_bytes = 0;
     app.settings.zones = ZonesOptions {

@@ -8,6 +8,7 @@ mod corrections;
 mod deploys;
 mod document_tables;
 mod documents;
+mod duplicates;
 mod full_disk;
 mod power;
 mod queries;

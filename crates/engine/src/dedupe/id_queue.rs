@@ -23,6 +23,11 @@ impl IdQueue {
         self.len
     }
 
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Adds the newest id.
     pub fn push_back(&mut self, id: u128) {
         match self.chunks.back_mut().filter(|chunk| chunk.len() < CHUNK_IDS) {
