@@ -180,13 +180,6 @@ impl HotStore {
             total -= bytes;
         }
     }
-
-    /// Returns the size of all blocks, in bytes.
-    #[cfg(test)]
-    pub fn bytes(&self) -> usize {
-        let tables: Vec<Arc<HotTable>> = self.tables.lock().values().cloned().collect();
-        tables.iter().flat_map(|table| table.all()).map(|block| block.bytes()).sum()
-    }
 }
 
 impl BoundBlock {

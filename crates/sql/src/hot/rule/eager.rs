@@ -18,7 +18,20 @@ use crate::hot::aggregate::Function;
 /// Returns the replacement of an aggregate over a join of an event table by its key, grouped by the other table.
 pub(super) fn of_join(node: &Aggregate) -> Option<LogicalPlan> {
     let join = join_below(&node.input)?;
-    let sides = Sides::of(join)?;
+    let plain = join.join_type == JoinType::Inner
+        && join.filter.is_none()
+        && !join.null_aware
+        && join.null_equality == NullEquality::NullEqualsNothing;
+    let [(left_key, right_key)] = join.on.as_slice() else { return None };
+    let (left, right) = (join.left.as_ref(), join.right.as_ref());
+    let sides = [
+        Sides { events: left, other: right, event_key: left_key, other_key: right_key },
+        Sides { events: right, other: left, event_key: right_key, other_key: left_key },
+    ];
+    sides.into_iter().filter(|_| plain).find_map(|sides| of_sides(node, &sides))
+}
+
+fn of_sides(node: &Aggregate, sides: &Sides<'_>) -> Option<LogicalPlan> {
     let base = Base::of(sides.events)?;
     let by_other = |group: &Expr| !matches!(group, Expr::GroupingSet(_)) && sides.is_other(group);
     if !node.group_expr.iter().all(by_other) {
@@ -29,9 +42,9 @@ pub(super) fn of_join(node: &Aggregate) -> Option<LogicalPlan> {
     let key = base.source.schema.field(base.source.roles.key?);
     eager.add_key(&base, key)?;
     for function in &node.aggr_expr {
-        eager.add(&base, &sides, function)?;
+        eager.add(&base, sides, function)?;
     }
-    eager.plan(node, &base, &sides).ok().flatten()
+    eager.plan(node, &base, sides).ok().flatten()
 }
 
 /// Returns the join below a projection of columns.
@@ -53,27 +66,7 @@ struct Sides<'p> {
     other_key: &'p Expr,
 }
 
-impl<'p> Sides<'p> {
-    fn of(join: &'p Join) -> Option<Self> {
-        let [(left_key, right_key)] = join.on.as_slice() else { return None };
-        let plain = join.join_type == JoinType::Inner
-            && join.filter.is_none()
-            && !join.null_aware
-            && join.null_equality == NullEquality::NullEqualsNothing;
-        let (left, right) = (join.left.as_ref(), join.right.as_ref());
-        let (events, other, event_key, other_key) = match (Base::of(left), Base::of(right)) {
-            (Some(_), None) => (left, right, left_key, right_key),
-            (None, Some(_)) => (right, left, right_key, left_key),
-            // the table with the larger part of the aggregates would have to be found
-            (Some(l), Some(r)) => match l.source.rows() >= r.source.rows() {
-                true => (left, right, left_key, right_key),
-                false => (right, left, right_key, left_key),
-            },
-            (None, None) => return None,
-        };
-        plain.then_some(Self { events, other, event_key, other_key })
-    }
-
+impl Sides<'_> {
     fn is_other(&self, expr: &Expr) -> bool {
         expr.column_refs().iter().all(|column| self.other.schema().has_column(column))
     }

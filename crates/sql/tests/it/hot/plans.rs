@@ -31,8 +31,7 @@ pub async fn iot() -> Fixture {
     let status = vec![Field::new("status", FieldType::Int)];
     let diagnostics = [keys(), doubles(&["fuel_state", "current_load"]), status].concat();
     for (name, fields) in [("readings", readings), ("diagnostics", diagnostics)] {
-        let stream =
-            StreamSchema { name: name.into(), fields, key: Some(1), id: vec![], time: Some(0) };
+        let stream = StreamSchema { name: name.into(), fields, key: Some(1), id: vec![], time: Some(0) };
         fixture.declare(&Arc::new(stream)).await;
     }
     let texts = ["name", "fleet", "driver", "model", "device_version"];
@@ -55,7 +54,8 @@ async fn the_queries_of_the_benchmark_are_served_from_hot_data() {
     let (mut written, mut failures) = (String::new(), String::new());
     for case in &cases {
         let plan = plan(&sql, &case.sql).await;
-        let leaves = plan.lines().map(str::trim).filter(|l| l.contains("HotScanExec") || l.contains("DataSource"));
+        let leaves =
+            plan.lines().map(str::trim).filter(|l| l.contains("HotScanExec") || l.contains("DataSource"));
         let found: String = leaves.map(|line| format!("{line}\n")).collect();
         if found != case.expected {
             writeln!(failures, "{}\nexpected:\n{}found:\n{found}", case.sql, case.expected).unwrap();

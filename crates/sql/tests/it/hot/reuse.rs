@@ -15,7 +15,8 @@ const SHAPE: Shape = Shape { seed: 7, keys: 5, span: 3_600_000_000, lacks_times:
 
 const COUNTS: &str = "select k, count(*) as n, max(_time) from Points group by k";
 const LATEST: &str = "select k, v, _time from latest('Points')";
-const JOINED: &str = "select p.area, count(*) from docs.places p join Points r on r.k = p._id group by p.area";
+const JOINED: &str =
+    "select p.area, count(*) from docs.places p join Points r on r.k = p._id group by p.area";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_rows_and_tablets_are_seen() {
@@ -83,7 +84,8 @@ async fn changed_documents_and_names_are_seen() {
     sessions.collections(|all| _ = all.remove("places"));
     let error = sessions.hot.query("select count(*) from docs.Places2").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    let absent = sessions.hot.query_with("select count(*) from docs.gone", MissingFields::Null).await.unwrap();
+    let absent =
+        sessions.hot.query_with("select count(*) from docs.gone", MissingFields::Null).await.unwrap();
     assert_eq!(count(absent.collect().await.unwrap()), "0");
 }
 
@@ -131,8 +133,11 @@ async fn limits_hold_for_plans_that_are_kept() {
 fn prepared_queries_run_on_any_thread_until_the_session_ends() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (fixture, sql) = runtime.block_on(fixture::sql(State::Both, fixture::options()));
-    let prepared = sql.prepare_blocking("select count(*), sum(flight) from TakeOffEvent where flight > 0").unwrap();
-    let expected = sorted(&sql.query_blocking("select count(*), sum(flight) from TakeOffEvent where flight > 0").unwrap());
+    let prepared =
+        sql.prepare_blocking("select count(*), sum(flight) from TakeOffEvent where flight > 0").unwrap();
+    let expected = sorted(
+        &sql.query_blocking("select count(*), sum(flight) from TakeOffEvent where flight > 0").unwrap(),
+    );
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -155,7 +160,8 @@ async fn queries_see_each_row_once_while_rows_move() {
     let stream = StreamSchema { name: "Moving".into(), fields, key: Some(0), id: vec![], time: None };
     let table = fixture.declare(&Arc::new(stream)).await;
     let sql = Arc::new(Sql::new(Arc::new(fixture), fixture::options()).unwrap());
-    let prepared = sql.prepare("select sum(c), max(m) from (select k, count(*) as c, max(n) as m from Moving group by k)");
+    let prepared = sql
+        .prepare("select sum(c), max(m) from (select k, count(*) as c, max(n) as m from Moving group by k)");
     let prepared = Arc::new(prepared.await.unwrap());
     let reader = tokio::spawn({
         let prepared = prepared.clone();

@@ -70,7 +70,8 @@ pub fn events(shape: Shape, rng: &mut StdRng, rows: usize) -> RecordBatch {
         let key = Some(rng.random_range(0..=shape.keys)).filter(|k| *k > 0);
         // whole seconds, so that some events have the same key and time
         let time = START + rng.random_range(0..=shape.span) / 1_000_000 * 1_000_000 + 646_325;
-        let mut values = StdRng::seed_from_u64(shape.seed ^ (time as u64) ^ ((key.unwrap_or(0) as u64) << 40));
+        let mut values =
+            StdRng::seed_from_u64(shape.seed ^ (time as u64) ^ ((key.unwrap_or(0) as u64) << 40));
         let at = Some(time).filter(|_| !(shape.lacks_times && values.random_bool(0.1)));
         let number = match values.random_range(0..40) {
             0 => None,
