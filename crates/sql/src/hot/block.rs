@@ -14,10 +14,13 @@ use parking_lot::RwLock;
 use tidemill_types::Value;
 use tidemill_zones::Tablet;
 
-use super::column::{ColumnExpr, HotColumn};
+use super::column::{ColumnExpr, HotColumn, array_bytes};
 use super::layout::Layout;
 use super::reader::TabletReader;
 use super::scan::{HotScan, Roles, ScanResult, TimeRange};
+
+/// Maximum number of expressions that a block keeps beside those of the query that it serves.
+const EXPRESSIONS_MAX: usize = 16;
 
 /// Origin of the rows of a block.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(crate) struct Block {
     source: Source,
+    /// Size of the batches of the source, in bytes.
+    source_bytes: usize,
     schema: SchemaRef,
     roles: Roles,
     layout: OnceLock<Arc<Layout>>,
@@ -39,6 +44,8 @@ pub(crate) struct Block {
     columns: RwLock<HashMap<Expr, Arc<HotColumn>>>,
     /// Held while columns are decoded, so that concurrent queries decode them once.
     loading: tokio::sync::Mutex<()>,
+    /// Number of uses of its columns.
+    uses: AtomicU64,
     /// Number of the use in which a query last needed the block.
     pub(super) used: AtomicU64,
 }
@@ -61,14 +68,20 @@ pub(super) enum Bound {
 
 impl Block {
     pub fn new(source: Source, schema: SchemaRef, roles: Roles) -> Self {
+        let source_bytes = match &source {
+            Source::Tablet(_) => 0,
+            Source::Batches(batches) => batches.iter().flat_map(RecordBatch::columns).map(array_bytes).sum(),
+        };
         Self {
             source,
+            source_bytes,
             schema,
             roles,
             layout: OnceLock::new(),
             time_field_agrees: OnceLock::new(),
             columns: RwLock::default(),
             loading: tokio::sync::Mutex::default(),
+            uses: AtomicU64::new(0),
             used: AtomicU64::new(0),
         }
     }
@@ -83,12 +96,8 @@ impl Block {
 
     /// Returns the size of what is decoded, in bytes. Batches of the tail count, because the block keeps them alive.
     pub fn bytes(&self) -> usize {
-        let source = match &self.source {
-            Source::Tablet(_) => 0,
-            Source::Batches(batches) => batches.iter().map(RecordBatch::get_array_memory_size).sum(),
-        };
         let columns: usize = self.columns.read().values().map(|c| c.bytes()).sum();
-        source + columns + self.layout.get().map_or(0, |l| l.bytes())
+        self.source_bytes + columns + self.layout.get().map_or(0, |l| l.bytes())
     }
 
     /// Returns whether a row of the block may be in `times`, as far as is known without decoding it.
@@ -122,10 +131,12 @@ impl Block {
             if aggregation.extremes().any(|column| !columns[column].finite) {
                 return Bound::Unservable;
             }
-            if let Some(cells) = &layout.cells {
-                columns.iter().for_each(|column| _ = column.stats(cells));
+            if layout.cells.is_some() && !columns.iter().all(|column| column.has_stats()) {
+                return Bound::Missing;
             }
         }
+        let use_number = self.uses.fetch_add(1, Ordering::Relaxed) + 1;
+        columns.iter().for_each(|column| column.touch(use_number));
         Bound::Ready(BoundBlock { layout: layout.clone(), columns })
     }
 
@@ -212,7 +223,30 @@ impl Block {
             let Ok(values) = expr.evaluate(inputs, layout.rows) else { return Ok(Bound::Unservable) };
             self.columns.write().insert(expr.expr.clone(), Arc::new(HotColumn::new(values)));
         }
+        self.drop_old_expressions(scan);
+        if let (ScanResult::Aggregates(_), Some(cells)) = (&scan.result, &layout.cells) {
+            let known = self.columns.read().clone();
+            scan.columns.iter().filter_map(|c| known.get(&c.expr)).for_each(|column| _ = column.stats(cells));
+        }
         Ok(self.bound(scan))
+    }
+
+    /// Drops the expressions that were needed least recently, if there are many: a query whose constants change has
+    /// another expression each time.
+    fn drop_old_expressions(&self, scan: &HotScan) {
+        let mut columns = self.columns.write();
+        let old =
+            |expr: &Expr| !matches!(expr, Expr::Column(_)) && scan.columns.iter().all(|c| c.expr != *expr);
+        let mut expressions: Vec<(u64, Expr)> = columns
+            .iter()
+            .filter(|(expr, _)| old(expr))
+            .map(|(expr, column)| (column.used(), expr.clone()))
+            .collect();
+        expressions.sort_by_key(|(used, _)| *used);
+        let surplus = expressions.len().saturating_sub(EXPRESSIONS_MAX);
+        for (_, expr) in expressions.into_iter().take(surplus) {
+            columns.remove(&expr);
+        }
     }
 
     pub(super) fn touch(&self, tick: u64) {

@@ -1,5 +1,6 @@
 //! Columns of blocks: those of the table, and expressions over them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -41,6 +42,12 @@ impl ColumnExpr {
         let input_schema = Arc::new(schema.project(&inputs).ok()?);
         let physical = physical(&expr, &input_schema)?;
         let ty = expr.get_type(&DFSchema::try_from(input_schema.clone()).ok()?).ok()?;
+        // arrays of other types have nulls that their bitmap does not show
+        let plain_nulls =
+            ty.is_primitive() || matches!(ty, DataType::Boolean | DataType::Utf8 | DataType::Utf8View);
+        if !plain_nulls {
+            return None;
+        }
         Some(Self { expr, inputs, ty, input_schema, physical })
     }
 
@@ -66,14 +73,24 @@ pub(crate) fn physical(expr: &Expr, schema: &SchemaRef) -> Option<Arc<dyn Physic
     create_physical_expr(expr, &names, &ExecutionProps::new(), &PhysicalPlanningContext::default()).ok()
 }
 
+/// Returns the bytes of the values alone, even if they are a slice of a larger array.
+pub(crate) fn array_bytes(values: &ArrayRef) -> usize {
+    let bytes = values.to_data().get_slice_memory_size();
+    bytes.unwrap_or_else(|_| values.get_array_memory_size())
+}
+
 /// Values of a [`ColumnExpr`] in the order of a block.
 #[derive(Debug)]
 pub(crate) struct HotColumn {
     pub values: ArrayRef,
     /// Whether no value is NaN or infinite. DataFusion's `min` and `max` of such values depend on the order of rows.
     pub finite: bool,
+    /// Size of the values, in bytes.
+    bytes: usize,
     /// Aggregates of each cell, once a query has asked for them.
     stats: OnceLock<Stats>,
+    /// Number of the use in which a query last needed the column.
+    used: AtomicU64,
 }
 
 impl HotColumn {
@@ -84,7 +101,8 @@ impl HotColumn {
             DataType::Float64 => values.as_primitive::<Float64Type>().iter().flatten().all(f64::is_finite),
             _ => true,
         };
-        Self { values, finite, stats: OnceLock::new() }
+        let bytes = array_bytes(&values);
+        Self { values, finite, bytes, stats: OnceLock::new(), used: AtomicU64::new(0) }
     }
 
     /// Creates the column of `values`, which have the order of the source of the block.
@@ -107,8 +125,22 @@ impl HotColumn {
         })
     }
 
+    /// Returns whether the aggregates of cells are known.
+    pub fn has_stats(&self) -> bool {
+        self.stats.get().is_some()
+    }
+
+    /// Returns the number of the use in which a query last needed the column.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub fn touch(&self, use_number: u64) {
+        self.used.store(use_number, Ordering::Relaxed);
+    }
+
     /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
-        self.values.get_array_memory_size() + self.stats.get().map_or(0, Stats::bytes)
+        self.bytes + self.stats.get().map_or(0, Stats::bytes)
     }
 }
