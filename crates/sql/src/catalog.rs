@@ -5,15 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
 use datafusion::datasource::{MemTable, TableType};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use parking_lot::Mutex;
 use tidemill_types::{Error, Result, did_you_mean};
+use tidemill_zones::TableSnapshot;
 
 use crate::MissingFields;
 use crate::docs::{DocsTable, WHOLE};
 use crate::events::{EventsTable, OpenFiles};
+use crate::hot::{HotSource, HotStore};
 use crate::names::unknown_column;
 use crate::tables::{SystemTable, Tables};
 
@@ -61,10 +64,28 @@ pub(crate) struct QuerySnapshots {
     tables: Arc<dyn Tables>,
     files: Arc<OpenFiles>,
     missing: MissingFields,
+    /// Hot data from which this query may be served.
+    hot: Option<Arc<HotStore>>,
     entries: Mutex<HashMap<(SchemaName, String), SnapshotEntry>>,
     names: Mutex<HashMap<SchemaName, Arc<TableNames>>>,
     /// Fields that the query references and no document has.
     absent: Mutex<Vec<String>>,
+    /// Names of tables as the query writes them, and the tables they are.
+    resolved: Mutex<Vec<ResolvedName>>,
+}
+
+/// Name of a table, as a query writes it and as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResolvedName {
+    pub written: (String, String),
+    pub found: (SchemaName, String),
+}
+
+impl ResolvedName {
+    /// Returns whether no other table can ever be meant: a name that is written as it is spelled comes first.
+    pub fn is_exact(&self) -> bool {
+        self.written.0 == self.found.0.name() && self.written.1 == self.found.1
+    }
 }
 
 /// Table names of a schema, read when the query first needs them.
@@ -89,16 +110,24 @@ impl TableNames {
 /// Snapshot of a table.
 #[derive(Clone)]
 enum SnapshotEntry {
+    Events(Arc<EventsTable>),
     Documents(Arc<DocsTable>),
     Other(Arc<dyn TableProvider>),
 }
 
 impl QuerySnapshots {
-    pub fn new(tables: Arc<dyn Tables>, files: Arc<OpenFiles>, missing: MissingFields) -> Arc<Self> {
+    pub fn new(
+        tables: Arc<dyn Tables>,
+        files: Arc<OpenFiles>,
+        missing: MissingFields,
+        hot: Option<Arc<HotStore>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             tables,
             files,
             missing,
+            hot,
+            resolved: Mutex::default(),
             entries: Mutex::default(),
             names: Mutex::default(),
             absent: Mutex::default(),
@@ -215,6 +244,7 @@ impl QuerySnapshots {
         };
         Ok(match taken {
             SnapshotEntry::Other(table) => table,
+            SnapshotEntry::Events(table) => table,
             SnapshotEntry::Documents(table) => match self.missing {
                 MissingFields::Refused => table,
                 MissingFields::Null => Arc::new(table.with_absent(&self.absent.lock())),
@@ -222,14 +252,73 @@ impl QuerySnapshots {
         })
     }
 
+    /// Takes a snapshot of the table of a stream.
+    fn take_events(&self, name: &str) -> Result<Arc<EventsTable>> {
+        let gone = || Error::not_found(format!("stream `{name}` was removed just now"));
+        let snapshot = self.tables.stream(name).ok_or_else(gone)?;
+        let hot = self.hot.as_ref().and_then(|store| HotSource::new(name, &snapshot, store.clone()));
+        let store = self.tables.object_store().0;
+        Ok(Arc::new(EventsTable::new(snapshot, store, self.files.clone(), hot)?))
+    }
+
+    /// Returns the table of the stream `name` as the query writes it, qualified or not.
+    ///
+    /// Errors: those of [`Self::locate`]; `Invalid` for a table that is not the table of a stream.
+    pub fn events(&self, schema: &str, name: &str) -> Result<Arc<EventsTable>> {
+        let found = self.locate(schema, name)?;
+        self.note(schema, name, &found);
+        let (schema, name) = found;
+        if schema != SchemaName::Events {
+            return Err(Error::invalid(format!(
+                "{}.{name} has no latest rows: expected the table of a stream, for example latest('events.readings')",
+                schema.name()
+            )));
+        }
+        let key = (schema, name);
+        if let Some(SnapshotEntry::Events(table)) = self.entries.lock().get(&key) {
+            return Ok(table.clone());
+        }
+        let table = self.take_events(&key.1)?;
+        match self.entries.lock().entry(key).or_insert(SnapshotEntry::Events(table)) {
+            SnapshotEntry::Events(table) => Ok(table.clone()),
+            _ => Err(Error::internal("the snapshot of a stream is no table of events")),
+        }
+    }
+
+    fn note(&self, schema: &str, name: &str, found: &(SchemaName, String)) {
+        let written = (schema.to_owned(), name.to_owned());
+        let resolved = ResolvedName { written, found: found.clone() };
+        let mut all = self.resolved.lock();
+        if !all.contains(&resolved) {
+            all.push(resolved);
+        }
+    }
+
+    /// Returns the names of tables that the query has used.
+    pub fn resolved_names(&self) -> Vec<ResolvedName> {
+        self.resolved.lock().clone()
+    }
+
+    /// Returns the snapshot of the table of a stream that the query has used.
+    pub fn event_snapshot(&self, name: &str) -> Option<TableSnapshot> {
+        match self.entries.lock().get(&(SchemaName::Events, name.to_owned()))? {
+            SnapshotEntry::Events(table) => table.hot_source().map(|hot| hot.snapshot().clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns the documents of a collection that the query has used.
+    pub fn documents(&self, name: &str) -> Option<Arc<Vec<Bytes>>> {
+        match self.entries.lock().get(&(SchemaName::Docs, name.to_owned()))? {
+            SnapshotEntry::Documents(table) => Some(table.documents().clone()),
+            _ => None,
+        }
+    }
+
     async fn take_snapshot(&self, schema: SchemaName, name: &str) -> Result<SnapshotEntry> {
         let gone = || Error::not_found(format!("{} `{name}` was removed just now", schema.noun()));
-        let events = |snapshot| -> Result<SnapshotEntry> {
-            let table = EventsTable::new(snapshot, self.tables.object_store().0, self.files.clone())?;
-            Ok(SnapshotEntry::Other(Arc::new(table)))
-        };
         match schema {
-            SchemaName::Events => events(self.tables.stream(name).ok_or_else(gone)?),
+            SchemaName::Events => self.take_events(name).map(SnapshotEntry::Events),
             SchemaName::Docs => {
                 let documents = match (self.tables.collection(name), self.missing) {
                     (Some(documents), _) => documents,
@@ -239,7 +328,11 @@ impl QuerySnapshots {
                 Ok(SnapshotEntry::Documents(Arc::new(DocsTable::infer(name, documents).await?)))
             }
             SchemaName::System => match self.tables.system(name).ok_or_else(gone)? {
-                SystemTable::Events(snapshot) => events(snapshot),
+                SystemTable::Events(snapshot) => {
+                    let store = self.tables.object_store().0;
+                    let table = EventsTable::new(snapshot, store, self.files.clone(), None)?;
+                    Ok(SnapshotEntry::Events(Arc::new(table)))
+                }
                 SystemTable::Rows(batch) => {
                     let table = MemTable::try_new(batch.schema(), vec![vec![batch]]);
                     let table = table.map_err(|e| Error::internal(format!("system.{name}: {e}")))?;
@@ -299,7 +392,9 @@ impl SchemaProvider for QuerySchema {
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
         // names were checked before planning, so a name not found here is a table function
-        let Ok((schema, name)) = self.snapshots.locate(&self.name, name) else { return Ok(None) };
+        let Ok(found) = self.snapshots.locate(&self.name, name) else { return Ok(None) };
+        self.snapshots.note(&self.name, name, &found);
+        let (schema, name) = found;
         let taken = self.snapshots.provider(schema, &name).await;
         taken.map(Some).map_err(|e| DataFusionError::External(Box::new(e)))
     }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! text → parse (only queries pass) → names (one snapshot per table) → plan → run on own threads
-//!      events.X   Parquet scan of the snapshot's tablets ∪ in-memory scan of its tail
+//!      events.X   hot data in memory, or
+//!                 Parquet scan of the snapshot's tablets ∪ in-memory scan of its tail
 //!      docs.X     BSON walked once for the columns, then only the projected ones decoded
 //!      system.X   a batch of rows, or a stored table
 //! ```
@@ -18,11 +19,14 @@ mod docs;
 mod error;
 mod events;
 mod functions;
+mod hot;
 mod memory;
 mod names;
 mod options;
 pub mod output;
 mod parse;
+mod plan_cache;
+mod prepared;
 mod query;
 mod rerun;
 mod session;
@@ -31,6 +35,7 @@ mod tables;
 mod tree;
 
 pub use options::{MissingFields, SqlOptions};
+pub use prepared::Prepared;
 pub use query::{QueryResult, QueryRows};
 pub use session::Sql;
 pub use tables::{SystemTable, Tables};

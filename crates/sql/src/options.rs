@@ -29,6 +29,11 @@ pub struct SqlOptions {
     pub queries_max: usize,
     /// Maximum length of a query, in bytes.
     pub text_bytes_max: usize,
+    /// Memory for decoded columns, synopses and latest rows of event tables, in bytes. 0 reads every query's rows
+    /// from tablets and tails.
+    pub hot_bytes: usize,
+    /// Maximum number of physical plans that are kept for repeated queries. 0 plans every query anew.
+    pub cached_plans: usize,
 }
 
 impl Default for SqlOptions {
@@ -44,12 +49,14 @@ impl Default for SqlOptions {
             collect_bytes_max: 256 << 20,
             queries_max: 16,
             text_bytes_max: 1 << 20,
+            hot_bytes: 1 << 30,
+            cached_plans: 256,
         }
     }
 }
 
 /// Treatment of fields that no document of a collection has, and of collections that do not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissingFields {
     /// An error: for interactive users, who mistype.
     #[default]

@@ -12,6 +12,9 @@ use tidemill_types::{Error, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::SqlOptions;
+use crate::prepared::too_many_rows;
+
 /// Message of a query's task to its reader. A result without `End` is incomplete.
 pub(crate) enum QueryMessage {
     Batch(RecordBatch),
@@ -46,6 +49,10 @@ pub(crate) struct Watchdog {
 pub(crate) struct ClosingFlag(Arc<AtomicBool>);
 
 impl ClosingFlag {
+    pub fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
     pub fn begin(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -81,6 +88,42 @@ impl QueryRows {
     }
 }
 
+/// Rows that are being collected, within the limits of a session.
+pub(crate) struct CollectedRows {
+    rows: usize,
+    /// `None` if the sender of the rows checks it.
+    rows_max: Option<usize>,
+    bytes: usize,
+    bytes_max: usize,
+    pub batches: Vec<RecordBatch>,
+}
+
+impl CollectedRows {
+    pub fn new(options: &SqlOptions) -> Self {
+        let (rows_max, bytes_max) = (options.rows_max, options.collect_bytes_max);
+        Self { rows: 0, rows_max, bytes: 0, bytes_max, batches: vec![] }
+    }
+
+    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        self.rows += batch.num_rows();
+        if let Some(most) = self.rows_max.filter(|most| self.rows > *most) {
+            return Err(too_many_rows(most));
+        }
+        self.bytes = self.bytes.saturating_add(batch.get_array_memory_size());
+        if self.bytes > self.bytes_max {
+            return Err(Error::limit(format!(
+                "the result is larger than {} bytes (`sql.collect_bytes_max`): select less, add LIMIT, or read it as a \
+                 stream",
+                self.bytes_max
+            )));
+        }
+        if batch.num_rows() > 0 {
+            self.batches.push(batch);
+        }
+        Ok(())
+    }
+}
+
 /// Guard that aborts a task when it is dropped.
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop(pub AbortHandle);
@@ -112,21 +155,17 @@ impl QueryResult {
     ///
     /// Errors: those of the query; `LimitReached` when the rows take more than `collect_bytes_max` bytes.
     pub async fn collect(mut self) -> Result<QueryRows> {
-        let mut bytes = 0_usize;
-        let mut batches = Vec::new();
+        let mut rows = CollectedRows {
+            rows: 0,
+            rows_max: None,
+            bytes: 0,
+            bytes_max: self.collect_bytes_max,
+            batches: vec![],
+        };
         while let Some(batch) = self.next().await {
-            let batch = batch?;
-            bytes = bytes.saturating_add(batch.get_array_memory_size());
-            if bytes > self.collect_bytes_max {
-                return Err(Error::limit(format!(
-                    "the result is larger than {} bytes (`sql.collect_bytes_max`): select less, add LIMIT, or read it \
-                     as a stream",
-                    self.collect_bytes_max
-                )));
-            }
-            batches.push(batch);
+            rows.push(batch?)?;
         }
-        Ok(QueryRows { schema: self.schema, batches })
+        Ok(QueryRows { schema: self.schema, batches: rows.batches })
     }
 
     /// Returns the next batch, for callers without an executor. Must not be called from async code.

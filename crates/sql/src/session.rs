@@ -9,20 +9,20 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigNonZeroUsize;
-use datafusion::execution::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::Optimizer;
+use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
-use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::{SQLOptions, SessionConfig};
 use futures::StreamExt;
 use futures::future::Either;
 use tidemill_types::{Error, Result};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -30,7 +30,11 @@ use crate::catalog::{CATALOG, DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots};
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
+use crate::functions::{LATEST, LatestFunction};
+use crate::hot::{HotScan, HotScanExec, HotStore, ServeFromHotData, TabletReader};
 use crate::memory::QueryMemory;
+use crate::plan_cache::{self, PlanCache, ReusablePlan, Snapshots};
+use crate::prepared::{Prepared, too_many_rows};
 use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryResult, QueryRows, Watchdog};
 use crate::{
     MissingFields, SqlOptions, Tables, batch_size, deadline, functions, names, parse, rerun, stack, tree,
@@ -52,14 +56,22 @@ pub struct Sql {
     timers: Option<Runtime>,
 }
 
-struct Shared {
-    tables: Arc<dyn Tables>,
-    options: SqlOptions,
-    state: SessionState,
-    running: Arc<Semaphore>,
+/// What all queries of a session share.
+pub(crate) struct Shared {
+    pub tables: Arc<dyn Tables>,
+    pub options: SqlOptions,
+    pub state: SessionState,
+    /// Decoded rows of event tables; `None` if nothing is to be kept.
+    pub hot: Option<Arc<HotStore>>,
+    pub plans: PlanCache,
+    pub running: Arc<Semaphore>,
     /// Permits for concurrent planning: as many as there are threads to run queries.
     planning: Arc<Semaphore>,
-    closing: ClosingFlag,
+    pub closing: ClosingFlag,
+    /// Threads that run queries.
+    pub threads: Handle,
+    /// Thread of the [`Watchdog`]s, and of the deadlines of prepared queries.
+    pub timers: Handle,
 }
 
 impl Sql {
@@ -81,14 +93,24 @@ impl Sql {
         let state = session_state(&options, environment(tables.as_ref(), &options)?)?;
         let running = Arc::new(Semaphore::new(options.queries_max.max(1)));
         let planning = Arc::new(Semaphore::new(options.target_partitions.max(1)));
-        let shared =
-            Arc::new(Shared { tables, options, state, running, planning, closing: ClosingFlag::default() });
         let timers = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("sql-timers")
             .enable_time()
             .build()
             .map_err(|e| Error::unavailable("the timers of queries cannot be started").with_source(e))?;
+        let shared = Arc::new(Shared {
+            tables,
+            hot: HotStore::new(options.hot_bytes),
+            plans: PlanCache::new(options.cached_plans),
+            options,
+            state,
+            running,
+            planning,
+            closing: ClosingFlag::default(),
+            threads: runtime.handle().clone(),
+            timers: timers.handle().clone(),
+        });
         Ok(Self { shared, runtime: Some(runtime), timers: Some(timers) })
     }
 
@@ -103,47 +125,24 @@ impl Sql {
     /// Plans and starts a query as [`Self::query`] does; `missing` is the treatment of fields and collections
     /// that do not exist.
     pub async fn query_with(&self, sql: &str, missing: MissingFields) -> Result<QueryResult> {
-        let closing = &self.shared.closing;
-        let (head_in, head) = oneshot::channel();
-        let (messages_in, messages) = mpsc::channel(BATCHES_READY);
-        let task = self.spawn_query(sql, missing, head_in, messages_in)?;
-        let mut watchdog = self.watchdog()?;
-        let schema = match futures::future::select(head, &mut watchdog.expired).await {
-            Either::Left((head, _)) => head.map_err(|_| closing.ended_early())??,
-            Either::Right((expired, _)) => return Err(expired.unwrap_or_else(|_| closing.ended_early())),
-        };
-        let bytes_max = self.shared.options.collect_bytes_max;
-        Ok(QueryResult::new(schema, messages, bytes_max, closing.clone(), watchdog, task))
+        self.shared.query(sql, missing).await
     }
 
-    /// Starts the task of a query; the task ends when the returned guard is dropped.
+    /// Checks and plans a query that is to be executed many times.
     ///
-    /// Not `async`, as [`Self::spawn_describe`]: every crate that awaits an `async` function compiles its body again,
-    /// and with it the whole planner.
-    fn spawn_query(
-        &self,
-        sql: &str,
-        missing: MissingFields,
-        head: oneshot::Sender<Result<SchemaRef>>,
-        messages: mpsc::Sender<QueryMessage>,
-    ) -> Result<AbortOnDrop> {
-        let runtime = self.runtime.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
-        let (shared, text) = (self.shared.clone(), sql.to_owned());
-        let task = runtime.spawn(async move { shared.run(text, missing, head, messages).await });
-        Ok(AbortOnDrop(task.abort_handle()))
+    /// Errors: those of [`Self::query`].
+    pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
+        let missing = MissingFields::Refused;
+        let schema = self.describe_with(sql, missing).await?;
+        Ok(Prepared::new(self.shared.clone(), sql.to_owned(), missing, schema))
     }
 
-    /// Starts the watchdog of a query that has just arrived.
-    fn watchdog(&self) -> Result<Watchdog> {
-        let timers = self.timers.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
-        let limit = self.shared.options.query_timeout;
-        let (report, expired) = oneshot::channel();
-        let task = timers.spawn(async move {
-            tokio::time::sleep(limit.saturating_add(WATCHDOG_GRACE)).await;
-            // the query has ended if this fails
-            let _ = report.send(too_long(limit));
-        });
-        Ok(Watchdog { expired, _task: AbortOnDrop(task.abort_handle()) })
+    /// Prepares a query as [`Self::prepare`] does, for callers without an executor. Must not be called from async
+    /// code.
+    ///
+    /// Errors: those of [`Self::query`].
+    pub fn prepare_blocking(&self, sql: &str) -> Result<Prepared> {
+        futures::executor::block_on(self.prepare(sql))
     }
 
     /// Plans a query without running it and returns its schema.
@@ -172,8 +171,8 @@ impl Sql {
             let deadline = tokio::time::Instant::now() + limit;
             let planner = shared.clone();
             let plan = async move {
-                let (_, plan, _) = planner.plan_alone(&text, missing).await?;
-                Ok(plan.schema().inner().clone())
+                let planned = planner.plan_alone(&text, missing, None).await?;
+                Ok(planned.plan.schema().inner().clone())
             };
             let planned = tokio::time::timeout_at(deadline, shared.on_planning_thread(deadline, plan)).await;
             planned.unwrap_or_else(|_| Err(too_long(limit)))
@@ -211,6 +210,51 @@ impl Drop for Sql {
 }
 
 impl Shared {
+    /// Plans and starts a query.
+    pub async fn query(self: &Arc<Self>, sql: &str, missing: MissingFields) -> Result<QueryResult> {
+        let (head_in, head) = oneshot::channel();
+        let (messages_in, messages) = mpsc::channel(BATCHES_READY);
+        let task = self.spawn_query(sql, missing, head_in, messages_in)?;
+        let mut watchdog = self.watchdog();
+        let schema = match futures::future::select(head, &mut watchdog.expired).await {
+            Either::Left((head, _)) => head.map_err(|_| self.closing.ended_early())??,
+            Either::Right((expired, _)) => return Err(expired.unwrap_or_else(|_| self.closing.ended_early())),
+        };
+        let bytes_max = self.options.collect_bytes_max;
+        Ok(QueryResult::new(schema, messages, bytes_max, self.closing.clone(), watchdog, task))
+    }
+
+    /// Starts the task of a query; the task ends when the returned guard is dropped.
+    ///
+    /// Not `async`, as [`Sql::spawn_describe`]: every crate that awaits an `async` function compiles its body again,
+    /// and with it the whole planner.
+    fn spawn_query(
+        self: &Arc<Self>,
+        sql: &str,
+        missing: MissingFields,
+        head: oneshot::Sender<Result<SchemaRef>>,
+        messages: mpsc::Sender<QueryMessage>,
+    ) -> Result<AbortOnDrop> {
+        if self.closing.has_begun() {
+            return Err(self.closing.ended_early());
+        }
+        let (shared, text) = (self.clone(), sql.to_owned());
+        let task = self.threads.spawn(async move { shared.run(text, missing, head, messages).await });
+        Ok(AbortOnDrop(task.abort_handle()))
+    }
+
+    /// Starts the watchdog of a query that has just arrived.
+    fn watchdog(&self) -> Watchdog {
+        let limit = self.options.query_timeout;
+        let (report, expired) = oneshot::channel();
+        let task = self.timers.spawn(async move {
+            tokio::time::sleep(limit.saturating_add(WATCHDOG_GRACE)).await;
+            // the query has ended if this fails
+            let _ = report.send(too_long(limit));
+        });
+        Watchdog { expired, _task: AbortOnDrop(task.abort_handle()) }
+    }
+
     /// Runs the task of a query: sends the schema to `head`, then batches and the end to `messages`.
     async fn run(
         self: Arc<Self>,
@@ -250,26 +294,109 @@ impl Shared {
         deadline: tokio::time::Instant,
     ) -> Result<RunningQuery> {
         let permit = self.running.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
-        let (planner, text) = (self.clone(), text.to_owned());
-        let plan = async move {
-            let (mut state, plan, files) = planner.plan_alone(&text, missing).await?;
-            let physical = async {
-                let plan = state.optimize(&plan)?;
-                let rows = batch_size::rows_per_batch(
-                    &plan,
-                    state.config().batch_size(),
-                    planner.options.function_bytes,
-                )?;
-                state.config_mut().options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;
-                state.query_planner().create_physical_plan(&plan, &state).await
+        let permit = Arc::new(permit);
+        if let Some(plan) = self.plans.get(text, missing) {
+            if let Some((stream, files)) = self.start_again(&plan).await? {
+                return Ok(RunningQuery { stream, files, _permit: permit });
+            }
+            self.plans.remove(text, missing, &plan);
+        }
+        for hot in [self.hot.clone(), None] {
+            let (planner, text, held) = (self.clone(), text.to_owned(), permit.clone());
+            let plan = async move {
+                let planned = planner.plan_physical(&text, missing, hot).await?;
+                // held until planning has ended, even if the query is over before
+                drop(held);
+                Ok(planned)
             };
-            let physical = physical.await.map_err(|e| from_datafusion(&e, Some(&text)))?;
-            // held until planning has ended, even if the query is over before
-            Ok((physical, state.task_ctx(), files, permit))
+            let planned = self.on_planning_thread(deadline, plan).await?;
+            let files = planned.files.clone();
+            if let Some(stream) = self.start_planned(&planned).await? {
+                if let Some(plan) = planned.reusable {
+                    self.plans.put(&planned.text, missing, Arc::new(plan));
+                }
+                return Ok(RunningQuery { stream, files, _permit: permit });
+            }
+        }
+        Err(Error::internal("a plan without hot data asks for some"))
+    }
+
+    /// Starts a plan that was kept; `None` if it does not fit the tables any more.
+    async fn start_again(
+        &self,
+        plan: &ReusablePlan,
+    ) -> Result<Option<(SendableRecordBatchStream, Arc<OpenFiles>)>> {
+        let failed = |e| from_datafusion(&e, None);
+        let Some(snapshots) = plan.snapshots(&self.tables) else { return Ok(None) };
+        let reader = self.tablet_reader(plan.files().clone());
+        let bound = plan_cache::bind(plan.scans(), self.hot.as_deref(), &snapshots, &reader).await;
+        let bindings = match bound {
+            Ok(Some(bindings)) => bindings,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(plan.files().name_damaged(failed(error)).await),
         };
-        let (physical, context, files, permit) = self.on_planning_thread(deadline, plan).await?;
-        let stream = execute_stream(physical, context).map_err(|e| from_datafusion(&e, None))?;
-        Ok(RunningQuery { stream, files, _permit: permit })
+        let environment = self.state.runtime_env().clone();
+        let (physical, context) = plan.instance(bindings, environment).map_err(failed)?;
+        let stream = execute_stream(physical, context).map_err(failed)?;
+        Ok(Some((stream, plan.files().clone())))
+    }
+
+    /// Starts a plan over the snapshots with which it was planned; `None` if its hot data cannot serve it.
+    async fn start_planned(&self, planned: &PlannedQuery) -> Result<Option<SendableRecordBatchStream>> {
+        let failed = |e| from_datafusion(&e, None);
+        let scans = HotScanExec::all(&planned.physical).map_err(failed)?;
+        let mut context = planned.state.task_ctx();
+        if !scans.is_empty() {
+            let snapshots = planned.snapshots_of(&scans);
+            let reader = self.tablet_reader(planned.files.clone());
+            let bound = plan_cache::bind(&scans, self.hot.as_deref(), &snapshots, &reader).await;
+            let bindings = match bound {
+                Ok(Some(bindings)) => bindings,
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(planned.files.name_damaged(failed(error)).await),
+            };
+            let config = context.session_config().clone().with_extension(Arc::new(bindings));
+            context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
+        }
+        execute_stream(planned.physical.clone(), context).map(Some).map_err(failed)
+    }
+
+    fn tablet_reader(&self, files: Arc<OpenFiles>) -> TabletReader {
+        let environment = self.state.runtime_env().clone();
+        TabletReader { environment, store: self.tables.object_store().0, files }
+    }
+
+    /// Plans `text` against new snapshots, with or without hot data.
+    async fn plan_physical(
+        &self,
+        text: &str,
+        missing: MissingFields,
+        hot: Option<Arc<HotStore>>,
+    ) -> Result<PlannedQuery> {
+        let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(text, missing, hot).await?;
+        let failed = |e| from_datafusion(&e, Some(text));
+        let timeless = plan_cache::is_timeless(&plan).map_err(failed)?;
+        let plan = state.optimize(&plan).map_err(failed)?;
+        let resident = plan_cache::is_of_resident_tables(&plan).map_err(failed)?;
+        let usual = state.config().batch_size();
+        let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
+        let options = state.config_mut().options_mut();
+        options.execution.batch_size = ConfigNonZeroUsize::try_new(rows).map_err(failed)?;
+        if resident {
+            // one thread is faster for what is left to do, and filters that a join or a sort hands to a scan would
+            // keep the values of the plan's last execution
+            options.execution.target_partitions = 1;
+            options.optimizer.enable_dynamic_filter_pushdown = false;
+        }
+        let physical = state.query_planner().create_physical_plan(&plan, &state).await.map_err(failed)?;
+        let reusable = match resident && timeless && self.options.cached_plans > 0 {
+            true => {
+                let (physical, config) = (physical.clone(), state.config().clone());
+                ReusablePlan::new(physical, config, &snapshots, missing, files.clone()).map_err(failed)?
+            }
+            false => None,
+        };
+        Ok(PlannedQuery { text: text.to_owned(), physical, state, files, snapshots, reusable })
     }
 
     /// Runs `plan` on its own thread, so that it cannot delay other queries or the timeout of its own.
@@ -293,14 +420,16 @@ impl Shared {
         &self,
         text: &str,
         missing: MissingFields,
-    ) -> Result<(SessionState, LogicalPlan, Arc<OpenFiles>)> {
+        hot: Option<Arc<HotStore>>,
+    ) -> Result<LogicalQuery> {
         let files = Arc::new(OpenFiles::default());
-        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), missing);
+        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), missing, hot);
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
+        state.register_udtf(LATEST, Arc::new(LatestFunction(snapshots.clone())));
         state.mark_start_execution();
         let plan = self.plan(&state, &snapshots, text).await?;
-        Ok((state, plan, files))
+        Ok(LogicalQuery { state, plan, files, snapshots })
     }
 
     async fn plan(
@@ -337,11 +466,38 @@ impl Shared {
     }
 }
 
+/// A query whose text is understood.
+struct LogicalQuery {
+    state: SessionState,
+    plan: LogicalPlan,
+    files: Arc<OpenFiles>,
+    snapshots: Arc<QuerySnapshots>,
+}
+
+/// A query that can be executed.
+struct PlannedQuery {
+    text: String,
+    physical: Arc<dyn ExecutionPlan>,
+    state: SessionState,
+    files: Arc<OpenFiles>,
+    snapshots: Arc<QuerySnapshots>,
+    /// The plan for later executions, if it is worth keeping.
+    reusable: Option<ReusablePlan>,
+}
+
+impl PlannedQuery {
+    /// Returns the snapshots of the tables of `scans`.
+    fn snapshots_of(&self, scans: &[(u64, Arc<HotScan>)]) -> Snapshots {
+        let names = scans.iter().map(|(_, scan)| scan.table.to_string());
+        names.filter_map(|name| Some((name.clone(), self.snapshots.event_snapshot(&name)?))).collect()
+    }
+}
+
 /// A query that has started to produce batches.
 struct RunningQuery {
     stream: SendableRecordBatchStream,
     files: Arc<OpenFiles>,
-    _permit: OwnedSemaphorePermit,
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl RunningQuery {
@@ -355,9 +511,7 @@ impl RunningQuery {
             };
             rows += batch.num_rows();
             if let Some(most) = options.rows_max.filter(|most| rows > *most) {
-                return Err(Error::limit(format!(
-                    "the query returns more than {most} rows (`sql.rows_max`): add LIMIT or aggregate"
-                )));
+                return Err(too_many_rows(most));
             }
             if batch.num_rows() > 0 && messages.send(QueryMessage::Batch(batch)).await.is_err() {
                 return Ok(());
@@ -367,7 +521,7 @@ impl RunningQuery {
     }
 }
 
-fn too_long(limit: Duration) -> Error {
+pub(crate) fn too_long(limit: Duration) -> Error {
     Error::limit(format!(
         "the query took longer than {limit:?} (`sql.query_timeout`): select a shorter time range, or raise the limit"
     ))
@@ -417,13 +571,15 @@ fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) -> Result<S
         reserve.min(settings.execution.sort_spill_reservation_bytes);
     let mut physical = deadline::physical(PhysicalOptimizer::new().rules);
     physical.push(Arc::new(rerun::AllowRerun) as Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+    let mut logical = Optimizer::new().rules;
+    logical.push(Arc::new(ServeFromHotData) as Arc<dyn OptimizerRule + Send + Sync>);
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(environment)
         .with_default_features()
         .with_expr_planners(functions::planners())
         .with_analyzer_rule(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }))
-        .with_optimizer_rules(deadline::logical(Optimizer::new().rules))
+        .with_optimizer_rules(deadline::logical(logical))
         .with_physical_optimizer_rules(physical)
         .build();
     functions::register(&mut state).map_err(|e| from_datafusion(&e, None))?;

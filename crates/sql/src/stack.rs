@@ -16,3 +16,8 @@ pub(crate) fn parsing<T>(text: &str, parse: impl FnOnce() -> T) -> T {
     let bytes = (4 << 20) + text.len() * PARSED_BYTES;
     stacker::maybe_grow(bytes, bytes, parse)
 }
+
+/// Runs a step of a query on a thread of a caller, with enough stack for an ordinary plan.
+pub(crate) fn executing<T>(step: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(1 << 20, 8 << 20, step)
+}

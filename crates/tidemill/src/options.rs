@@ -21,6 +21,8 @@ pub(crate) fn sql(settings: &SqlSettings, dir: &Path) -> SqlOptions {
         collect_bytes_max: size(settings.collect_bytes_max, usual.collect_bytes_max),
         queries_max: size(settings.queries_max, usual.queries_max),
         text_bytes_max: size(settings.text_bytes_max, usual.text_bytes_max),
+        hot_bytes: size(settings.hot_bytes, usual.hot_bytes),
+        cached_plans: size(settings.cached_plans, usual.cached_plans),
     }
 }
 

@@ -82,6 +82,12 @@ pub struct TableSnapshot {
     /// All columns: the declared ones as in [`Table::schema`], then those of removed fields. Tablets and the
     /// tail may lack some of them; read nulls there.
     pub schema: SchemaRef,
+    /// Index of the key column, by which tablets are sorted first.
+    pub key: Option<usize>,
+    /// Index of `_time`, by which tablets are sorted next.
+    pub time: usize,
+    /// Index of the declared time field. Where it has a value, `_time` was taken from it.
+    pub time_field: Option<usize>,
     /// Version of the Delta log.
     pub version: i64,
     /// Committed files, without missing ones.
@@ -245,6 +251,10 @@ impl Table {
         // Delta versions count commits: they stay far below 2^63.
         TableSnapshot {
             schema: self.stored_schema.clone(),
+            key: self.stream.key,
+            // `_time` follows the declared fields in every table schema
+            time: self.stream.fields.len(),
+            time_field: self.stream.time,
             version: shared.version as i64,
             tablets: shared.tablets.clone(),
             tail,

@@ -32,6 +32,11 @@ pub struct SqlSettings {
     /// Maximum length of a query, in bytes.
     #[serde(deserialize_with = "bytes")]
     pub text_bytes_max: Option<u64>,
+    /// Maximum memory for decoded columns of event tables, in bytes.
+    #[serde(deserialize_with = "bytes")]
+    pub hot_bytes: Option<u64>,
+    /// Maximum number of plans kept for repeated queries.
+    pub cached_plans: Option<u64>,
 }
 
 /// Host names and limits of the HTTP server; `docs/http.md` describes the behaviour at each limit.

@@ -113,6 +113,11 @@ impl DocsTable {
         }
     }
 
+    /// Returns the documents, in the order of the rows.
+    pub fn documents(&self) -> &Arc<Vec<Bytes>> {
+        &self.documents
+    }
+
     fn with_columns(found: InferredColumns, documents: Arc<Vec<Bytes>>) -> Self {
         let mut columns = vec![];
         let mut fields = vec![];

@@ -2,7 +2,8 @@
 //!
 //! Tablets that cannot match the filter are pruned during planning by the bounds in the Delta log. Row groups
 //! and pages are pruned during the scan by the statistics, page index and Bloom filters in the files. Filters
-//! are pushed down into the Parquet scan. Without a filter, `count(*)` is answered from the log alone.
+//! are pushed down into the Parquet scan. Without a filter, `count(*)` is answered from the log alone. Small tables are
+//! read from their hot data ([`crate::hot`]).
 
 mod bounds;
 mod reader;
@@ -31,7 +32,9 @@ use tidemill_types::Error;
 use tidemill_zones::{CheckedStore, TableSnapshot, Tablet};
 use url::Url;
 
-pub(crate) use reader::OpenFiles;
+use crate::hot::{HotScanExec, HotSource};
+
+pub(crate) use reader::{NamedReaders, OpenFiles};
 
 /// Snapshot of the table of a stream.
 #[derive(Debug)]
@@ -41,17 +44,37 @@ pub(crate) struct EventsTable {
     tail: Vec<RecordBatch>,
     store: Url,
     files: Arc<OpenFiles>,
+    hot: Option<Arc<HotSource>>,
+    key: Option<usize>,
+    time: usize,
 }
 
 impl EventsTable {
     /// Creates the table at `snapshot`. `store` is the URL under which the tablets' object store is
-    /// registered.
+    /// registered; `hot` is the hot data of this snapshot, if queries may be served from it.
     ///
     /// Errors: `Internal` when a batch of the tail does not fit the table's schema.
-    pub fn new(snapshot: TableSnapshot, store: Url, files: Arc<OpenFiles>) -> tidemill_types::Result<Self> {
+    pub fn new(
+        snapshot: TableSnapshot,
+        store: Url,
+        files: Arc<OpenFiles>,
+        hot: Option<Arc<HotSource>>,
+    ) -> tidemill_types::Result<Self> {
         let tail = tail::conform(snapshot.tail, &snapshot.schema)
             .map_err(|e| Error::internal("the tail does not fit its table").with_source(e))?;
-        Ok(Self { schema: snapshot.schema, tablets: snapshot.tablets, tail, store, files })
+        let TableSnapshot { schema, tablets, key, time, .. } = snapshot;
+        Ok(Self { schema, tablets, tail, store, files, hot, key, time })
+    }
+
+    /// Returns the names of the columns that order the rows: the key, if the table has one, and the time.
+    pub fn order_columns(&self) -> (Option<String>, String) {
+        let name = |index: usize| self.schema.field(index).name().clone();
+        (self.key.map(name), name(self.time))
+    }
+
+    /// Returns the hot data of the table, if queries may be served from it.
+    pub fn hot_source(&self) -> Option<&Arc<HotSource>> {
+        self.hot.as_ref()
     }
 
     /// Returns the tablets that may have rows for which all `filters` are true.
@@ -166,6 +189,11 @@ impl TableProvider for EventsTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        // without columns only the number of rows counts, which needs no row in memory
+        let columns = projection.is_none_or(|p| !p.is_empty());
+        if let Some(scan) = self.hot.as_ref().filter(|_| columns).and_then(|hot| hot.scan_rows(projection)) {
+            return Ok(Arc::new(HotScanExec::new(Arc::new(scan), None)?));
+        }
         let tablets = self.matching_tablets(state, filters)?;
         let mut parts = Vec::with_capacity(2);
         if !tablets.is_empty() {

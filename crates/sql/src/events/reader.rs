@@ -79,7 +79,7 @@ async fn first_damaged(files: &BTreeMap<Path, (Arc<dyn ObjectStore>, u64)>) -> O
 
 /// Factory of readers with cached metadata whose errors name the file.
 #[derive(Debug)]
-pub(super) struct NamedReaders {
+pub(crate) struct NamedReaders {
     inner: CachedParquetFileReaderFactory,
     store: Arc<dyn ObjectStore>,
     files: Arc<OpenFiles>,

@@ -4,6 +4,7 @@ mod access;
 mod bounded;
 mod chain;
 mod first_last;
+mod latest;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use datafusion_functions_json::{register_all, udfs};
 
 pub(crate) use bounded::BoundFunctions;
 pub(crate) use chain::CHAIN;
+pub(crate) use latest::{LATEST, LatestFunction};
 
 /// Returns the planners that turn operators into functions. Ours come before DataFusion's, which would treat
 /// JSON strings as structs.

@@ -15,12 +15,12 @@ use tidemill_sql::output::{Format, Writer};
 
 use crate::fixture::{self, State};
 
-struct Case {
+pub struct Case {
     /// Comments and empty lines before the case.
-    before: String,
-    directive: String,
-    sql: String,
-    expected: String,
+    pub before: String,
+    pub directive: String,
+    pub sql: String,
+    pub expected: String,
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +62,7 @@ async fn cases() {
     assert!(failures.is_empty(), "{failures}");
 }
 
-fn parse(text: &str) -> (Vec<Case>, String) {
+pub fn parse(text: &str) -> (Vec<Case>, String) {
     let mut cases = vec![];
     let mut before = String::new();
     let mut lines = text.lines();

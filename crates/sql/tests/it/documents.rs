@@ -14,8 +14,8 @@ use tidemill_sql::{MissingFields, QueryRows, Sql};
 use crate::fixture::{Fixture, bytes, options};
 
 async fn session(documents: Vec<Bytes>) -> Sql {
-    let mut fixture = Fixture::empty().await;
-    fixture.collections.insert("c".into(), documents);
+    let fixture = Fixture::empty().await;
+    fixture.collections.write().insert("c".into(), documents);
     Sql::new(Arc::new(fixture), options()).unwrap()
 }
 

@@ -19,7 +19,7 @@ type Acknowledged = [AtomicU64; 2];
 async fn rows_are_seen_once_while_they_move() {
     let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random::<u64>);
     println!("SEED={seed}");
-    let mut fixture = Fixture::empty().await;
+    let fixture = Fixture::empty().await;
     let fields = [("k", FieldType::String), ("n", FieldType::Long)];
     let table = fixture.declare(&fixture::stream("Moving", &fields, None)).await;
     let sql = Arc::new(Sql::new(Arc::new(fixture), fixture::options()).unwrap());

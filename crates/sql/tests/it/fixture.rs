@@ -9,6 +9,7 @@ use arrow::datatypes::{DataType, Field as ArrowField, Schema};
 use bson::{Bson, doc};
 use bytes::Bytes;
 use object_store::ObjectStore;
+use parking_lot::RwLock;
 use tidemill_sql::{Sql, SqlOptions, SystemTable, Tables};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
@@ -29,8 +30,8 @@ impl State {
 
 pub struct Fixture {
     pub zones: Zones,
-    pub streams: BTreeMap<String, Arc<Table>>,
-    pub collections: BTreeMap<String, Vec<Bytes>>,
+    pub streams: RwLock<BTreeMap<String, Arc<Table>>>,
+    pub collections: RwLock<BTreeMap<String, Vec<Bytes>>>,
     rejected: Arc<Table>,
     /// Number of calls of `collections`.
     pub listings: AtomicUsize,
@@ -39,20 +40,20 @@ pub struct Fixture {
 
 impl Tables for Fixture {
     fn streams(&self) -> Vec<String> {
-        self.streams.keys().cloned().collect()
+        self.streams.read().keys().cloned().collect()
     }
 
     fn stream(&self, name: &str) -> Option<TableSnapshot> {
-        self.streams.get(name).map(|t| t.snapshot())
+        self.streams.read().get(name).map(|t| t.snapshot())
     }
 
     fn collections(&self) -> Vec<String> {
         self.listings.fetch_add(1, Ordering::Relaxed);
-        self.collections.keys().cloned().collect()
+        self.collections.read().keys().cloned().collect()
     }
 
     fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
-        self.collections.get(name).cloned()
+        self.collections.read().get(name).cloned()
     }
 
     fn system_tables(&self) -> Vec<String> {
@@ -97,7 +98,7 @@ pub fn options() -> SqlOptions {
 
 impl Fixture {
     pub async fn open(state: State) -> Self {
-        let mut fixture = Self::empty().await;
+        let fixture = Self::empty().await;
         fixture.take_offs(state).await;
         let landing = stream("Landing", &[("flight", FieldType::Int), ("Gate", FieldType::String)], None);
         fixture.declare(&landing).await;
@@ -108,7 +109,7 @@ impl Fixture {
                 r#"{"stream":"TakeOffEvent","reason":"field `flight`: expected int","raw":"{\"flight\":\"x\"}"}"#,
             ],
         );
-        fixture.collections = collections();
+        *fixture.collections.write() = collections();
         fixture
     }
 
@@ -122,8 +123,8 @@ impl Fixture {
         let rejected = zones.table(&stream("rejected", &texts, None), 1).await.unwrap();
         Self {
             zones,
-            streams: BTreeMap::new(),
-            collections: BTreeMap::new(),
+            streams: RwLock::default(),
+            collections: RwLock::default(),
             rejected,
             listings: AtomicUsize::new(0),
             _dir: dir,
@@ -131,14 +132,14 @@ impl Fixture {
     }
 
     /// Opens the table of a stream with two partitions.
-    pub async fn declare(&mut self, schema: &Arc<StreamSchema>) -> Arc<Table> {
+    pub async fn declare(&self, schema: &Arc<StreamSchema>) -> Arc<Table> {
         let table = self.zones.table(schema, 2).await.unwrap();
-        self.streams.insert(schema.name.clone(), table.clone());
+        self.streams.write().insert(schema.name.clone(), table.clone());
         table
     }
 
     /// Adds twelve rows. If some are in files, the first four were written before the stream had `gate`.
-    async fn take_offs(&mut self, state: State) {
+    async fn take_offs(&self, state: State) {
         let fields = [
             ("carrier", FieldType::String),
             ("flight", FieldType::Int),

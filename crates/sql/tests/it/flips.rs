@@ -34,7 +34,7 @@ async fn answers(sql: &Sql) -> Vec<tidemill_types::Result<String>> {
 async fn no_flipped_bit_of_a_tablet_gives_other_rows_in_silence() {
     let (fixture, sql) = fixture::sql(State::Tablets, options()).await;
     let good: Vec<String> = answers(&sql).await.into_iter().map(|a| a.unwrap()).collect();
-    let tablets = fixture.streams["TakeOffEvent"].snapshot().tablets;
+    let tablets = fixture.streams.read()["TakeOffEvent"].snapshot().tablets;
     assert!(tablets.len() >= 3);
     let mut rng = StdRng::seed_from_u64(SEED);
     let (mut flips, mut refused) = (0, 0);

@@ -92,8 +92,8 @@ async fn results_and_texts_have_a_size() {
 
 #[tokio::test]
 async fn many_collections_are_listed_once() {
-    let mut fixture = Fixture::empty().await;
-    fixture.collections = (0..2_500).map(|n| (format!("c{n}"), vec![])).collect();
+    let fixture = Fixture::empty().await;
+    *fixture.collections.write() = (0..2_500).map(|n| (format!("c{n}"), vec![])).collect();
     let fixture = Arc::new(fixture);
     let sql = Sql::new(fixture.clone(), options()).unwrap();
     let counted = "select * from information_schema.tables where table_schema = 'docs'";
@@ -152,7 +152,7 @@ async fn closing_the_session_ends_running_results_with_an_error() {
 async fn damaged_and_missing_files_are_named() {
     let fixture = Arc::new(Fixture::open(State::Tablets).await);
     let sql = Sql::new(fixture.clone(), options()).unwrap();
-    let snapshot = fixture.streams["TakeOffEvent"].snapshot();
+    let snapshot = fixture.streams.read()["TakeOffEvent"].snapshot();
     let victim = snapshot.tablets.iter().max_by_key(|t| t.rows).unwrap();
     let path = std::path::Path::new("/").join(victim.path.as_ref());
     let whole = std::fs::read(&path).unwrap();

@@ -6,6 +6,7 @@ mod exact;
 mod fixture;
 mod flips;
 mod hostile;
+mod hot;
 mod limits;
 mod output;
 mod pruning;

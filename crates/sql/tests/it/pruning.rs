@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidemill_sql::Sql;
 use tidemill_sql::output::Format;
+use tidemill_sql::{Sql, SqlOptions};
 use tidemill_types::FieldType;
 
 use crate::cases::print;
@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, flush, options, push, stream};
 /// Creates ten tablets of 2,000 rows: tablet `i` has hour `i` of the day and numbers from `2000 * i`; ten
 /// rows are in the tail.
 async fn ten_hours() -> (Arc<Fixture>, Sql) {
-    let mut fixture = Fixture::empty().await;
+    let fixture = Fixture::empty().await;
     let fields = [
         ("key", FieldType::String),
         ("n", FieldType::Long),
@@ -39,7 +39,8 @@ async fn ten_hours() -> (Arc<Fixture>, Sql) {
         }
     }
     let fixture = Arc::new(fixture);
-    (fixture.clone(), Sql::new(fixture, options()).unwrap())
+    // rows in memory need no pruning
+    (fixture.clone(), Sql::new(fixture, SqlOptions { hot_bytes: 0, ..options() }).unwrap())
 }
 
 async fn plan(sql: &Sql, query: &str) -> String {

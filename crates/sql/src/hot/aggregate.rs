@@ -1,0 +1,392 @@
+//! Aggregates per key and time bin: whole cells from their synopsis, the rest from rows.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, TimestampMicrosecondArray, new_null_array};
+use arrow::compute::{cast, interleave};
+use arrow::datatypes::{DataType, SchemaRef};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::Result;
+
+use super::block::BoundBlock;
+use super::layout::Layout;
+use super::scan::{HotScan, TimeRange};
+use super::stats::{Stat, StatKind, Stats};
+use super::store::BoundScan;
+
+/// Time bins of equal width, as `date_bin` makes them. Microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bin {
+    pub width: i64,
+    pub origin: i64,
+}
+
+impl Bin {
+    /// Returns the start of the bin that contains `time`. Blocks only have times for which this does not overflow.
+    pub fn start(self, time: i64) -> i64 {
+        time - (time - self.origin).rem_euclid(self.width)
+    }
+
+    /// Returns whether every bin consists of whole bins of `inner`.
+    pub fn consists_of(self, inner: Bin) -> bool {
+        self.width % inner.width == 0 && (self.origin - inner.origin) % inner.width == 0
+    }
+}
+
+/// Column of a group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum GroupColumn {
+    Key,
+    Bin(Bin),
+}
+
+/// Aggregate function; the numbers are those of [`HotScan::columns`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Function {
+    /// Number of selected rows.
+    Rows,
+    Count(usize),
+    Sum(usize),
+    Avg(usize),
+    Min(usize),
+    Max(usize),
+}
+
+/// Groups and aggregates of a scan.
+#[derive(Debug, Clone)]
+pub(crate) struct Aggregation {
+    /// Columns of the result before the aggregates.
+    pub groups: Vec<GroupColumn>,
+    pub by_key: bool,
+    /// The finest bin; the others consist of whole ones.
+    pub bin: Option<Bin>,
+    pub functions: Vec<Function>,
+    /// Column that has a value in each selected row; `None` if all rows in the time range are selected.
+    pub selected: Option<usize>,
+}
+
+impl Aggregation {
+    /// Returns the columns of which minimum or maximum are needed.
+    pub fn extremes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.functions.iter().filter_map(|f| match f {
+            Function::Min(column) | Function::Max(column) => Some(*column),
+            _ => None,
+        })
+    }
+}
+
+impl fmt::Display for Aggregation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "by=[")?;
+        for (n, group) in self.groups.iter().enumerate() {
+            write!(f, "{}", if n > 0 { ", " } else { "" })?;
+            match group {
+                GroupColumn::Key => write!(f, "key")?,
+                GroupColumn::Bin(bin) => write!(f, "{}s", bin.width as f64 / 1e6)?,
+            }
+        }
+        write!(f, "]")
+    }
+}
+
+/// Part of the rows of a key in a block that falls into one bin.
+struct Part {
+    bin: i64,
+    block: usize,
+    rows: PartRows,
+}
+
+enum PartRows {
+    Cells(Range<usize>),
+    Rows(Range<usize>),
+}
+
+/// Groups that are being aggregated.
+struct Groups {
+    /// Place of the key of each group.
+    keys: Vec<(usize, usize)>,
+    bins: Vec<i64>,
+    rows: Vec<u64>,
+    stats: Vec<Stats>,
+    /// Groups by bin, if they are not by key.
+    by_bin: HashMap<i64, usize>,
+}
+
+/// Aggregation in progress: returns the groups key by key, in their order.
+pub(super) struct Aggregator {
+    scan: Arc<HotScan>,
+    bound: Arc<BoundScan>,
+    next_key: usize,
+    done: bool,
+}
+
+impl Aggregator {
+    pub fn new(scan: Arc<HotScan>, bound: Arc<BoundScan>) -> Self {
+        Self { scan, bound, next_key: 0, done: false }
+    }
+
+    /// Returns the next groups: at least `rows` if there are as many and they are by key; `None` at the end.
+    ///
+    /// `reserve` is told the bytes that the groups take.
+    pub fn next(
+        &mut self,
+        aggregation: &Aggregation,
+        rows: usize,
+        mut reserve: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Option<RecordBatch>> {
+        if self.done {
+            return Ok(None);
+        }
+        let mut groups = Groups::new(&self.scan);
+        let keys = self.bound.keys.len();
+        while self.next_key < keys && !(aggregation.by_key && groups.bins.len() >= rows) {
+            let places = self.bound.selected_places(self.next_key);
+            self.next_key += 1;
+            groups.add_key(aggregation, self.scan.selection.times, &self.bound, &places);
+            reserve(groups.bytes())?;
+        }
+        self.done = self.next_key == keys;
+        if aggregation.groups.is_empty() && groups.bins.is_empty() {
+            groups.push((0, 0), 0);
+        }
+        groups.batch(aggregation, &self.scan.schema, &self.bound).map(Some)
+    }
+}
+
+impl Groups {
+    fn new(scan: &HotScan) -> Self {
+        let stats = scan.columns.iter().map(|c| Stats::new(StatKind::of(&c.ty)));
+        Self { keys: vec![], bins: vec![], rows: vec![], stats: stats.collect(), by_bin: HashMap::new() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.stats.iter().map(Stats::bytes).sum::<usize>() + 32 * self.bins.len() + 24 * self.by_bin.len()
+    }
+
+    fn push(&mut self, key: (usize, usize), bin: i64) -> usize {
+        self.keys.push(key);
+        self.bins.push(bin);
+        self.rows.push(0);
+        self.stats.iter_mut().for_each(Stats::push_empty);
+        self.bins.len() - 1
+    }
+
+    /// Adds the rows of one key, which is at `places`.
+    fn add_key(
+        &mut self,
+        aggregation: &Aggregation,
+        times: TimeRange,
+        bound: &BoundScan,
+        places: &[(usize, usize)],
+    ) {
+        let mut parts = Vec::new();
+        for (block, key) in places {
+            cut(&bound.blocks[*block].layout, *key, aggregation.bin, times, |bin, rows| {
+                parts.push(Part { bin, block: *block, rows });
+            });
+        }
+        if places.len() > 1 {
+            parts.sort_by_key(|part| part.bin);
+        }
+        let first = self.bins.len();
+        for part in &parts {
+            let slot = match aggregation.by_key {
+                // parts are in the order of bins: the group is the last one, or new
+                true => match self.bins.len().checked_sub(1).filter(|last| *last >= first) {
+                    Some(last) if self.bins[last] == part.bin => last,
+                    _ => self.push(places[0], part.bin),
+                },
+                false => match self.by_bin.get(&part.bin) {
+                    Some(slot) => *slot,
+                    None => {
+                        let slot = self.push(places[0], part.bin);
+                        self.by_bin.insert(part.bin, slot);
+                        slot
+                    }
+                },
+            };
+            self.add_part(slot, &bound.blocks[part.block], &part.rows);
+        }
+    }
+
+    fn add_part(&mut self, slot: usize, block: &BoundBlock, rows: &PartRows) {
+        let cells = block.layout.cells.as_ref();
+        match (rows, cells) {
+            (PartRows::Cells(range), Some(cells)) => {
+                self.rows[slot] += (cells.start(range.end) - cells.start(range.start)) as u64;
+                for (stats, column) in self.stats.iter_mut().zip(&block.columns) {
+                    stats.merge(slot, column.stats(cells), range.clone());
+                }
+            }
+            (PartRows::Rows(range), _) => {
+                self.rows[slot] += range.len() as u64;
+                for (stats, column) in self.stats.iter_mut().zip(&block.columns) {
+                    stats.add_rows(slot, &column.values, range.clone());
+                }
+            }
+            // `cut` returns cells only for blocks that have some
+            (PartRows::Cells(_), None) => {}
+        }
+    }
+
+    /// Returns the groups that have a selected row.
+    fn batch(&self, aggregation: &Aggregation, schema: &SchemaRef, bound: &BoundScan) -> Result<RecordBatch> {
+        let mut order: Vec<usize> = (0..self.bins.len()).collect();
+        if let Some(column) = aggregation.selected.filter(|_| !aggregation.groups.is_empty()) {
+            order.retain(|slot| self.stats[column].count(*slot) > 0);
+        }
+        if !aggregation.by_key {
+            order.sort_by_key(|slot| self.bins[*slot]);
+        }
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
+        for (group, field) in aggregation.groups.iter().zip(schema.fields()) {
+            columns.push(match group {
+                GroupColumn::Key => {
+                    let places: Vec<_> = order.iter().map(|slot| self.keys[*slot]).collect();
+                    fit(bound.key_values(&places, field.data_type())?, field.data_type())?
+                }
+                GroupColumn::Bin(bin) => {
+                    let starts = order.iter().map(|slot| bin.start(self.bins[*slot]));
+                    let starts = TimestampMicrosecondArray::from_iter_values(starts).with_timezone("UTC");
+                    fit(Arc::new(starts), field.data_type())?
+                }
+            });
+        }
+        let fields = schema.fields().iter().skip(aggregation.groups.len());
+        for (function, field) in aggregation.functions.iter().zip(fields) {
+            columns.push(self.column(*function, aggregation.selected, &order, field.data_type())?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(order.len()));
+        Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+    }
+
+    fn column(
+        &self,
+        function: Function,
+        selected: Option<usize>,
+        order: &[usize],
+        ty: &DataType,
+    ) -> Result<ArrayRef> {
+        let values: ArrayRef = match function {
+            Function::Rows => match selected {
+                None => Arc::new(Int64Array::from_iter_values(order.iter().map(|s| self.rows[*s] as i64))),
+                Some(column) => self.counts(column, order),
+            },
+            Function::Count(column) => self.counts(column, order),
+            Function::Sum(c) | Function::Avg(c) | Function::Min(c) | Function::Max(c) => match &self.stats[c]
+            {
+                Stats::Float(stats) => {
+                    let value = |s: &Stat<f64>| match function {
+                        Function::Avg(_) => s.sum / s.count as f64,
+                        Function::Min(_) => s.min,
+                        Function::Max(_) => s.max,
+                        _ => s.sum,
+                    };
+                    let values = order.iter().map(|slot| &stats[*slot]);
+                    Arc::new(values.map(|s| (s.count > 0).then(|| value(s))).collect::<Float64Array>())
+                }
+                Stats::Int(stats) => integers(function, order.iter().map(|slot| &stats[*slot]), ty),
+                // functions of numbers are only planned for columns of numbers
+                Stats::Count(_) => new_null_array(ty, order.len()),
+            },
+        };
+        fit(values, ty)
+    }
+
+    fn counts(&self, column: usize, order: &[usize]) -> ArrayRef {
+        let counts = order.iter().map(|slot| self.stats[column].count(*slot) as i64);
+        Arc::new(Int64Array::from_iter_values(counts))
+    }
+}
+
+fn integers<'s>(function: Function, stats: impl Iterator<Item = &'s Stat<i64>>, ty: &DataType) -> ArrayRef {
+    let floats = matches!(function, Function::Avg(_)) || *ty == DataType::Float64;
+    let sums = matches!(function, Function::Avg(_) | Function::Sum(_));
+    if floats && sums {
+        let value = |s: &Stat<i64>| match function {
+            Function::Avg(_) => s.sum as f64 / s.count as f64,
+            _ => s.sum as f64,
+        };
+        return Arc::new(stats.map(|s| (s.count > 0).then(|| value(s))).collect::<Float64Array>());
+    }
+    let value = |s: &Stat<i64>| match function {
+        Function::Min(_) => s.min,
+        Function::Max(_) => s.max,
+        // DataFusion's sums wrap around
+        _ => s.sum as i64,
+    };
+    Arc::new(stats.map(|s| (s.count > 0).then(|| value(s))).collect::<Int64Array>())
+}
+
+fn fit(values: ArrayRef, ty: &DataType) -> Result<ArrayRef> {
+    match values.data_type() == ty {
+        true => Ok(values),
+        false => Ok(cast(&values, ty)?),
+    }
+}
+
+/// Cuts the rows of `key` within `times` into parts of one bin each, in the order of time.
+fn cut(layout: &Layout, key: usize, bin: Option<Bin>, times: TimeRange, mut emit: impl FnMut(i64, PartRows)) {
+    let mut rows = layout.rows_of(key);
+    let of_key = &layout.times[rows.clone()];
+    if times != TimeRange::ALL {
+        let from = rows.start + of_key.partition_point(|t| *t < times.from);
+        let to = rows.start + of_key.partition_point(|t| *t <= times.last);
+        rows = from..to.max(from);
+    }
+    let aligned = |width: i64| bin.is_none_or(|b| b.consists_of(Bin { width, origin: 0 }));
+    let cells = layout.cells.as_ref().filter(|cells| aligned(cells.width));
+    let Some((cells, inside)) = cells.map(|c| (c, c.inside(key, &rows))).filter(|(_, i)| !i.is_empty())
+    else {
+        return cut_rows(layout, rows, bin, &mut emit);
+    };
+    cut_rows(layout, rows.start..cells.start(inside.start), bin, &mut emit);
+    match bin {
+        None => emit(0, PartRows::Cells(inside.clone())),
+        Some(bin) => {
+            let start = |cell: usize| bin.start(layout.times[cells.start(cell)]);
+            let mut from = inside.start;
+            while from < inside.end {
+                let this = start(from);
+                let mut to = from + 1;
+                while to < inside.end && start(to) == this {
+                    to += 1;
+                }
+                emit(this, PartRows::Cells(from..to));
+                from = to;
+            }
+        }
+    }
+    cut_rows(layout, cells.start(inside.end)..rows.end, bin, &mut emit);
+}
+
+fn cut_rows(layout: &Layout, rows: Range<usize>, bin: Option<Bin>, emit: &mut impl FnMut(i64, PartRows)) {
+    let Some(bin) = bin else {
+        if !rows.is_empty() {
+            emit(0, PartRows::Rows(rows));
+        }
+        return;
+    };
+    let mut from = rows.start;
+    while from < rows.end {
+        let start = bin.start(layout.times[from]);
+        let rest = &layout.times[from..rows.end];
+        let to = from + rest.partition_point(|t| *t - start < bin.width);
+        emit(start, PartRows::Rows(from..to));
+        from = to;
+    }
+}
+
+impl BoundScan {
+    /// Returns the keys at `places`; nulls for a table without a key.
+    pub(super) fn key_values(&self, places: &[(usize, usize)], ty: &DataType) -> Result<ArrayRef> {
+        let keys: Option<Vec<&dyn Array>> = self.blocks.iter().map(|b| b.layout.keys.as_deref()).collect();
+        match keys.filter(|keys| !keys.is_empty()) {
+            None => Ok(new_null_array(ty, places.len())),
+            Some(keys) => Ok(interleave(&keys, places)?),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Hot data: rows of event tables, decoded and sorted in memory, from which frequent queries are answered.
+//!
+//! ```text
+//! snapshot = tablets + tail
+//!    └ block      one tablet, or batches of the tail: rows by key and time, columns decoded when first needed
+//!        ├ cells      runs of rows of one key and one time bucket
+//!        └ synopsis   count, sum, minimum and maximum of each column and cell
+//! ```
+//!
+//! An optimizer rule ([`ServeFromHotData`]) replaces aggregates by key and time bin, and reads of the latest row of each
+//! key, by a [`HotScanExec`]. It holds no rows: each execution binds it to the blocks of its snapshot. Aggregates take
+//! whole cells from the synopsis and the rest from rows, so the answer is always that of the snapshot. An expression
+//! over several columns, or a condition, is evaluated once per block and then is a column like any other.
+
+mod aggregate;
+mod block;
+mod column;
+mod exec;
+mod keys;
+mod latest;
+mod layout;
+mod reader;
+mod rule;
+mod scan;
+mod stats;
+mod store;
+mod table;
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::Column;
+use datafusion::logical_expr::Expr;
+use tidemill_zones::TableSnapshot;
+
+use block::may_contain;
+use column::ColumnExpr;
+use scan::{Roles, ScanResult, Selection, TimeRange};
+
+pub(crate) use exec::{Bindings, HotScanExec, HotScanTable};
+pub(crate) use reader::TabletReader;
+pub(crate) use rule::ServeFromHotData;
+pub(crate) use scan::HotScan;
+pub(crate) use store::HotStore;
+
+/// Rows up to which all columns of a table are kept decoded, so that a plain scan is served from memory.
+const SMALL_TABLE_ROWS: usize = 65_536;
+
+/// Event table whose hot data queries may use.
+#[derive(Debug)]
+pub(crate) struct HotSource {
+    pub table: Arc<str>,
+    pub schema: SchemaRef,
+    pub roles: Roles,
+    snapshot: TableSnapshot,
+    store: Arc<HotStore>,
+}
+
+impl HotSource {
+    /// Returns the hot data of the table of a stream; `None` for a table whose key has no exact order.
+    pub fn new(table: &str, snapshot: &TableSnapshot, store: Arc<HotStore>) -> Option<Arc<Self>> {
+        let roles = Roles::of(snapshot);
+        // zeros of either sign are one group and have different bytes
+        let key = roles.key.map(|key| snapshot.schema.field(key).data_type());
+        if matches!(key, Some(DataType::Float32 | DataType::Float64)) {
+            return None;
+        }
+        let (table, schema) = (Arc::from(table), snapshot.schema.clone());
+        Some(Arc::new(Self { table, schema, roles, snapshot: snapshot.clone(), store }))
+    }
+
+    /// Returns the snapshot that queries planned with this source see.
+    pub fn snapshot(&self) -> &TableSnapshot {
+        &self.snapshot
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows_in(TimeRange::ALL)
+    }
+
+    /// Returns a scan; `None` if its columns would need more than all memory for hot data.
+    fn scan(
+        &self,
+        selection: Selection,
+        columns: Vec<ColumnExpr>,
+        schema: SchemaRef,
+        result: ScanResult,
+    ) -> Option<HotScan> {
+        let (table, table_schema) = (self.table.clone(), self.schema.clone());
+        let rows = self.rows_in(selection.times);
+        let scan = HotScan { table, table_schema, roles: self.roles, selection, columns, schema, result };
+        (rows.saturating_mul(scan.bytes_per_row()) <= self.store.bytes_max()).then_some(scan)
+    }
+
+    /// Returns a scan of all rows, if the table is small.
+    pub fn scan_rows(&self, projection: Option<&Vec<usize>>) -> Option<HotScan> {
+        if self.rows() > SMALL_TABLE_ROWS {
+            return None;
+        }
+        let indexes: Vec<usize> =
+            projection.map_or_else(|| (0..self.schema.fields().len()).collect(), Clone::clone);
+        let column = |index: &usize| {
+            let name = self.schema.field(*index).name();
+            ColumnExpr::new(Expr::Column(Column::new_unqualified(name)), &self.schema)
+        };
+        let columns = indexes.iter().map(column).collect::<Option<Vec<_>>>()?;
+        let schema = Arc::new(self.schema.project(&indexes).ok()?);
+        let selection = Selection { times: TimeRange::ALL, keys: None, by_time_field: false };
+        self.scan(selection, columns, schema, ScanResult::Rows)
+    }
+
+    fn rows_in(&self, times: TimeRange) -> usize {
+        let tail: usize = self.snapshot.tail.iter().map(RecordBatch::num_rows).sum();
+        let in_range = self.snapshot.tablets.iter().filter(|t| may_contain(t, self.roles.time, times));
+        let rows = in_range.map(|tablet| usize::try_from(tablet.rows).unwrap_or(usize::MAX));
+        rows.fold(tail, usize::saturating_add)
+    }
+}

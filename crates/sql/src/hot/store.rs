@@ -1,0 +1,190 @@
+//! All blocks of a session, within `sql.hot_bytes`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::{Array, BooleanArray};
+use datafusion::common::{Result, internal_err};
+use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+use tidemill_zones::TableSnapshot;
+
+use super::block::{Block, Bound, BoundBlock};
+use super::column::HotColumn;
+use super::keys::MergedKeys;
+use super::layout::Layout;
+use super::reader::TabletReader;
+use super::scan::HotScan;
+use super::table::HotTable;
+
+/// Blocks that one query decodes at the same time.
+const LOADS: usize = 2;
+
+/// Decoded columns of event tables, shared by all queries of a session.
+///
+/// Bounds: `bytes_max` for all blocks together; those that were used least recently are dropped beyond it. Blocks that
+/// a running query reads stay alive until it ends.
+#[derive(Debug)]
+pub(crate) struct HotStore {
+    bytes_max: usize,
+    tables: Mutex<HashMap<Arc<str>, Arc<HotTable>>>,
+    uses: AtomicU64,
+}
+
+/// Blocks of a scan, at one snapshot.
+#[derive(Debug)]
+pub(crate) struct BoundScan {
+    pub blocks: Vec<BoundBlock>,
+    pub keys: Arc<MergedKeys>,
+    /// For each block which of its keys are selected; `None` if all are.
+    selected: Option<Vec<BooleanArray>>,
+}
+
+impl BoundScan {
+    /// Returns the places of a key in the blocks in which it is selected.
+    pub(super) fn selected_places(&self, key: usize) -> Vec<(usize, usize)> {
+        let places = self.keys.places(key);
+        match &self.selected {
+            None => places.to_vec(),
+            Some(selected) => {
+                let chosen = |(block, key): &&(usize, usize)| {
+                    selected.get(*block).is_some_and(|keys| keys.is_valid(*key) && keys.value(*key))
+                };
+                places.iter().filter(chosen).copied().collect()
+            }
+        }
+    }
+}
+
+impl HotStore {
+    /// Creates an empty store; `None` if nothing is to be kept.
+    pub fn new(bytes_max: usize) -> Option<Arc<Self>> {
+        let store = Self { bytes_max, tables: Mutex::default(), uses: AtomicU64::new(0) };
+        (bytes_max > 0).then(|| Arc::new(store))
+    }
+
+    /// Returns the maximum bytes of all blocks.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Returns the blocks of `snapshot` for `scan` if all columns are in memory.
+    pub fn bind_resident(&self, scan: &HotScan, snapshot: &TableSnapshot) -> Result<Option<Arc<BoundScan>>> {
+        let Some(blocks) = self.blocks(scan, snapshot) else { return Ok(None) };
+        let mut bound = Vec::with_capacity(blocks.len());
+        for block in &blocks {
+            match block.bound(scan) {
+                Bound::Ready(block) => bound.push(block),
+                Bound::Missing | Bound::Unservable => return Ok(None),
+            }
+        }
+        self.finish(scan, &blocks, bound).map(Some)
+    }
+
+    /// Returns the blocks of `snapshot` for `scan`, and decodes what is missing; `None` if they cannot serve it: the
+    /// table changed since the query was planned, its columns need more than all memory for blocks, or its values have
+    /// to be read row by row.
+    ///
+    /// Errors: those of the object store; `Corrupt` for a damaged tablet.
+    pub async fn bind(
+        &self,
+        scan: &HotScan,
+        snapshot: &TableSnapshot,
+        reader: &TabletReader,
+    ) -> Result<Option<Arc<BoundScan>>> {
+        let Some(blocks) = self.blocks(scan, snapshot) else { return Ok(None) };
+        let rows = blocks.iter().map(|block| block.rows()).fold(0, usize::saturating_add);
+        if rows.saturating_mul(scan.bytes_per_row()) > self.bytes_max || rows > scan.rows_max() {
+            return Ok(None);
+        }
+        let mut loaded = false;
+        let loads = stream::iter(blocks.clone()).map(|block| async move {
+            match block.bound(scan) {
+                Bound::Missing => block.load(scan, reader).await.map(|bound| (bound, true)),
+                bound => Ok((bound, false)),
+            }
+        });
+        let loads: Vec<(Bound, bool)> = loads.buffered(LOADS).try_collect().await?;
+        let mut bound = Vec::with_capacity(loads.len());
+        for (block, new) in loads {
+            loaded |= new;
+            match block {
+                Bound::Ready(block) => bound.push(block),
+                Bound::Unservable => return Ok(None),
+                Bound::Missing => return internal_err!("a block lacks columns that it has just decoded"),
+            }
+        }
+        if loaded {
+            self.drop_beyond_limit();
+        }
+        self.finish(scan, &blocks, bound).map(Some)
+    }
+
+    /// Returns the blocks that may have rows in the time range of the scan; `None` if the table changed since the scan
+    /// was planned.
+    fn blocks(&self, scan: &HotScan, snapshot: &TableSnapshot) -> Option<Vec<Arc<Block>>> {
+        let table = {
+            let mut tables = self.tables.lock();
+            match tables.get(&scan.table) {
+                Some(table) => table.clone(),
+                None => tables.entry(scan.table.clone()).or_default().clone(),
+            }
+        };
+        let blocks = table.blocks(scan, snapshot)?;
+        let use_number = self.uses.fetch_add(1, Ordering::Relaxed);
+        let times = scan.selection.times;
+        let in_range = blocks.iter().filter(|block| block.may_contain(times));
+        Some(in_range.inspect(|block| block.touch(use_number)).cloned().collect())
+    }
+
+    fn finish(
+        &self,
+        scan: &HotScan,
+        blocks: &[Arc<Block>],
+        bound: Vec<BoundBlock>,
+    ) -> Result<Arc<BoundScan>> {
+        let layouts = || bound.iter().map(|b| b.layout.clone()).collect::<Vec<Arc<Layout>>>();
+        let table = self.tables.lock().get(&scan.table).cloned();
+        let keys = match table {
+            Some(table) => table.merged_keys(blocks, layouts),
+            None => Arc::new(MergedKeys::new(&layouts())),
+        };
+        let selected = match &scan.selection.keys {
+            None => None,
+            Some(condition) => {
+                let chosen = bound.iter().map(|b| b.layout.select_keys(condition.as_ref()));
+                Some(chosen.collect::<Result<Vec<_>>>()?)
+            }
+        };
+        Ok(Arc::new(BoundScan { blocks: bound, keys, selected }))
+    }
+
+    /// Drops the blocks that were used least recently, until the others fit.
+    fn drop_beyond_limit(&self) {
+        let tables: Vec<Arc<HotTable>> = self.tables.lock().values().cloned().collect();
+        let mut blocks: Vec<(u64, usize, Arc<HotTable>, Arc<Block>)> = Vec::new();
+        for table in tables {
+            for block in table.all() {
+                let used = block.used.load(Ordering::Relaxed);
+                blocks.push((used, block.bytes(), table.clone(), block));
+            }
+        }
+        let mut total: usize = blocks.iter().map(|(_, bytes, ..)| *bytes).sum();
+        blocks.sort_by_key(|(used, ..)| *used);
+        for (_, bytes, table, block) in blocks {
+            if total <= self.bytes_max {
+                return;
+            }
+            table.remove(&block);
+            total -= bytes;
+        }
+    }
+}
+
+impl BoundBlock {
+    /// Returns the column `column` of the scan.
+    pub fn column(&self, column: usize) -> &HotColumn {
+        &self.columns[column]
+    }
+}

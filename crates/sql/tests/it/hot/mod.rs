@@ -1,0 +1,6 @@
+//! Answers from hot data: the same as those from rows, at any moment.
+
+mod exactness;
+mod plans;
+mod reuse;
+mod tables;
