@@ -5,6 +5,7 @@ mod documents;
 mod reshape;
 mod spec;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -57,6 +58,13 @@ pub fn read_to_end(core: &Arc<Core>, source: &mut dyn Source, stream: &str) -> R
 pub fn stored_position(core: &Core, name: &str) -> Option<u64> {
     let known = core.partitions().iter().any(|p| p.view().sources.contains_key(name));
     known.then(|| append::SourcePositions::read(core, name).start())
+}
+
+/// Returns the names under which positions are stored in any partition, in order.
+pub fn stored_names(core: &Core) -> Vec<String> {
+    let views: Vec<_> = core.partitions().iter().map(|p| p.view()).collect();
+    let names: BTreeSet<&String> = views.iter().flat_map(|view| view.sources.keys()).collect();
+    names.into_iter().cloned().collect()
 }
 
 /// Reads a source from its stored position to its end.

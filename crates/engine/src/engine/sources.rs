@@ -19,6 +19,11 @@ impl Engine {
         source::read_to_end(&self.core, source, stream)
     }
 
+    /// Returns the names under which positions of sources are stored.
+    pub fn source_names(&self) -> Vec<String> {
+        source::stored_names(&self.core)
+    }
+
     /// Returns the position at which the source `name` continues; `None` if nothing of it was read.
     pub fn source_position(&self, name: &str) -> Option<u64> {
         source::stored_position(&self.core, name)

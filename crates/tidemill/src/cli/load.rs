@@ -3,6 +3,7 @@
 mod declare;
 mod inputs;
 mod objects;
+mod positions;
 mod progress;
 mod source;
 
@@ -164,14 +165,14 @@ impl<'a> Load<'a> {
 
     /// Loads all inputs. Returns whether all rows could be read.
     fn run(&self, inputs: &[Input]) -> anyhow::Result<bool> {
-        let sources = inputs.iter().map(|input| self.open(input)).collect::<anyhow::Result<Vec<_>>>()?;
+        let names: Vec<&str> = self.streams.iter().map(|stream| stream.name.as_str()).collect();
+        let plan = |input| positions::plan(self.tidemill.engine(), self.args, &names.join(","), input);
+        let plans = inputs.iter().map(plan).collect::<anyhow::Result<Vec<_>>>()?;
         let mut progress = LoadProgress::new(inputs);
         let mut reporter = RejectionReporter::default();
-        let only = match self.streams.as_slice() {
-            [stream] => stream.name.as_str(),
-            _ => "",
-        };
-        for (input, plan) in inputs.iter().zip(sources) {
+        // rows of line protocol for several streams name theirs
+        let only = if let [stream] = names.as_slice() { stream } else { "" };
+        for (input, plan) in inputs.iter().zip(plans) {
             let mut report = || reporter.report_new(self.tidemill);
             let mut source = LoadSource::open(input, &plan, &self.streams, &mut progress, &mut report)?;
             let read = self.tidemill.engine().read_source(&mut source, only);
@@ -185,42 +186,5 @@ impl<'a> Load<'a> {
         progress.finish();
         reporter.report_new(self.tidemill);
         Ok(!rejections::summary(self.tidemill))
-    }
-
-    /// Decides where an input begins.
-    ///
-    /// Errors: it was loaded before, and the command does not say what to do about it.
-    fn open(&self, input: &Input) -> anyhow::Result<source::Plan> {
-        let stored_as = match (input.is_stdin(), &self.args.name) {
-            (true, None) if self.args.resume => {
-                bail!(
-                    "standard input has no position unless it has a name: expected `--name NAME` as in the first load"
-                )
-            }
-            (true, None) => return Ok(source::Plan { name: "load -".into(), start: None }),
-            (true, Some(name)) => name.clone(),
-            (false, _) => input.to_string(),
-        };
-        let engine = self.tidemill.engine();
-        let streams: Vec<&str> = self.streams.iter().map(|stream| stream.name.as_str()).collect();
-        let base = format!("load {} from {stored_as}", streams.join(","));
-        let run = |number: u64| if number == 1 { base.clone() } else { format!("{base} #{number}") };
-        let last = (1..).take_while(|number| engine.source_position(&run(*number)).is_some()).last();
-        let (name, start) = match last {
-            None => (run(1), 0),
-            Some(last) if self.args.again => (run(last + 1), 0),
-            Some(last) => (run(last), engine.source_position(&run(last)).unwrap_or_default()),
-        };
-        if last.is_some() && !self.args.resume && !self.args.again {
-            let rows = if start > 0 { format!(" up to row {start}") } else { String::new() };
-            bail!(
-                "{stored_as}: was loaded before{rows}: `--resume` loads what comes after that, `--again` loads all rows once \
-                 more"
-            );
-        }
-        if start > 0 {
-            eprintln!("{stored_as}: goes on behind row {start}");
-        }
-        Ok(source::Plan { name, start: Some(start) })
     }
 }

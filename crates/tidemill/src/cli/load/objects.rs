@@ -76,6 +76,14 @@ fn fixed_part(path: &Path) -> Path {
 }
 
 impl Object {
+    /// Returns the first `bytes` of the object, or all if it has fewer. Not every web server answers requests for a range, so
+    /// the object is read and the rest dropped.
+    pub fn first_bytes(&self, bytes: u64) -> io::Result<Vec<u8>> {
+        let mut read = Vec::new();
+        self.reader().take(bytes).read_to_end(&mut read)?;
+        Ok(read)
+    }
+
     /// Returns a reader of the whole object, which is fetched while it is read.
     pub fn reader(&self) -> ObjectReader {
         let (parts, received) = mpsc::channel(PARTS_AHEAD);

@@ -13,20 +13,13 @@ use tidemill_files::{Codec, Dialect, FileInput, FileSource, Format, ReadOptions,
 
 use super::LoadFormat;
 use super::inputs::{Input, Place};
+use super::positions::Plan;
 use super::progress::LoadProgress;
 
 /// Rows of a batch: as many as the engine writes into one record.
 const BATCH_ROWS: usize = 16_384;
 /// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
-
-/// Where an input begins, and under which name its position is stored.
-pub struct Plan {
-    /// The name.
-    pub name: String,
-    /// Rows to leave out; `None` if no position is stored.
-    pub start: Option<u64>,
-}
 
 /// A source that shows its progress.
 pub struct LoadSource<'a> {
