@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tidemill_types::{Error, Result};
 
 use crate::error::from_datafusion;
-use crate::plan_cache::ReusablePlan;
 use crate::query::{CollectedRows, QueryRows};
+use crate::reusable_plan::ReusablePlan;
 use crate::session::{Shared, too_long};
 use crate::{MissingFields, stack};
 

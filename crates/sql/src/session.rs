@@ -1,24 +1,12 @@
 //! SQL session: plans each query against snapshots and runs it on its own threads, within its limits.
 
-use std::fs::DirBuilder;
-use std::future::Future;
-use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::config::ConfigNonZeroUsize;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::execution::{SessionState, TaskContext};
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::{Optimizer, OptimizerRule};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
-use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
-use datafusion::prelude::{SQLOptions, SessionConfig};
+use datafusion::execution::SessionState;
+use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::StreamExt;
 use futures::future::Either;
 use tidemill_types::{Error, Result};
@@ -26,27 +14,19 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots};
-use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
-use crate::functions::{LATEST, LatestFunction};
-use crate::hot::{HotScan, HotScanExec, HotStore, ServeFromHotData, TabletReader};
-use crate::memory::QueryMemory;
-use crate::plan_cache::{self, PlanCache, ReusablePlan, Snapshots};
+use crate::hot::HotStore;
+use crate::plan_cache::PlanCache;
 use crate::prepared::{Prepared, too_many_rows};
 use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryResult, QueryRows, Watchdog};
-use crate::{
-    MissingFields, SqlOptions, Tables, batch_size, deadline, functions, names, parse, rerun, stack, tree,
-};
+use crate::session_state::{environment, session_state};
+use crate::{MissingFields, SqlOptions, Tables, stack};
 
 /// Finished batches buffered per query for a slow reader.
 const BATCHES_READY: usize = 2;
 /// How much longer than its timeout a query may take to say so before its watchdog does.
 const WATCHDOG_GRACE: Duration = Duration::from_millis(500);
-
-/// Maximum number of names in one query that are corrected to another case or treated as missing fields.
-const NAME_FIXES_MAX: usize = 64;
 
 /// SQL session over [`Tables`]. Queries run on its own threads; dropping it stops them.
 pub struct Sql {
@@ -66,7 +46,7 @@ pub(crate) struct Shared {
     pub plans: PlanCache,
     pub running: Arc<Semaphore>,
     /// Permits for concurrent planning: as many as there are threads to run queries.
-    planning: Arc<Semaphore>,
+    pub planning: Arc<Semaphore>,
     pub closing: ClosingFlag,
     /// Threads that run queries.
     pub threads: Handle,
@@ -302,9 +282,9 @@ impl Shared {
             self.plans.remove(text, missing, &plan);
         }
         for hot in [self.hot.clone(), None] {
-            let (planner, text, held) = (self.clone(), text.to_owned(), permit.clone());
+            let (planner, query, held) = (self.clone(), text.to_owned(), permit.clone());
             let plan = async move {
-                let planned = planner.plan_physical(&text, missing, hot).await?;
+                let planned = planner.plan_physical(&query, missing, hot).await?;
                 // held until planning has ended, even if the query is over before
                 drop(held);
                 Ok(planned)
@@ -313,183 +293,12 @@ impl Shared {
             let files = planned.files.clone();
             if let Some(stream) = self.start_planned(&planned).await? {
                 if let Some(plan) = planned.reusable {
-                    self.plans.put(&planned.text, missing, Arc::new(plan));
+                    self.plans.put(text, missing, Arc::new(plan));
                 }
                 return Ok(RunningQuery { stream, files, _permit: permit });
             }
         }
         Err(Error::internal("a plan without hot data asks for some"))
-    }
-
-    /// Starts a plan that was kept; `None` if it does not fit the tables any more.
-    async fn start_again(
-        &self,
-        plan: &ReusablePlan,
-    ) -> Result<Option<(SendableRecordBatchStream, Arc<OpenFiles>)>> {
-        let failed = |e| from_datafusion(&e, None);
-        let Some(snapshots) = plan.snapshots(&self.tables) else { return Ok(None) };
-        let reader = self.tablet_reader(plan.files().clone());
-        let bound = plan_cache::bind(plan.scans(), self.hot.as_deref(), &snapshots, &reader).await;
-        let bindings = match bound {
-            Ok(Some(bindings)) => bindings,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(plan.files().name_damaged(failed(error)).await),
-        };
-        let environment = self.state.runtime_env().clone();
-        let (physical, context) = plan.instance(bindings, environment).map_err(failed)?;
-        let stream = execute_stream(physical, context).map_err(failed)?;
-        Ok(Some((stream, plan.files().clone())))
-    }
-
-    /// Starts a plan over the snapshots with which it was planned; `None` if its hot data cannot serve it.
-    async fn start_planned(&self, planned: &PlannedQuery) -> Result<Option<SendableRecordBatchStream>> {
-        let failed = |e| from_datafusion(&e, None);
-        let scans = HotScanExec::all(&planned.physical).map_err(failed)?;
-        let mut context = planned.state.task_ctx();
-        if !scans.is_empty() {
-            let snapshots = planned.snapshots_of(&scans);
-            let reader = self.tablet_reader(planned.files.clone());
-            let bound = plan_cache::bind(&scans, self.hot.as_deref(), &snapshots, &reader).await;
-            let bindings = match bound {
-                Ok(Some(bindings)) => bindings,
-                Ok(None) => return Ok(None),
-                Err(error) => return Err(planned.files.name_damaged(failed(error)).await),
-            };
-            let config = context.session_config().clone().with_extension(Arc::new(bindings));
-            context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
-        }
-        execute_stream(planned.physical.clone(), context).map(Some).map_err(failed)
-    }
-
-    fn tablet_reader(&self, files: Arc<OpenFiles>) -> TabletReader {
-        let environment = self.state.runtime_env().clone();
-        TabletReader { environment, store: self.tables.object_store().0, files }
-    }
-
-    /// Plans `text` against new snapshots, with or without hot data.
-    async fn plan_physical(
-        &self,
-        text: &str,
-        missing: MissingFields,
-        hot: Option<Arc<HotStore>>,
-    ) -> Result<PlannedQuery> {
-        let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(text, missing, hot).await?;
-        let failed = |e| from_datafusion(&e, Some(text));
-        let timeless = plan_cache::is_timeless(&plan).map_err(failed)?;
-        let plan = state.optimize(&plan).map_err(failed)?;
-        let resident = plan_cache::is_of_resident_tables(&plan).map_err(failed)?;
-        let usual = state.config().batch_size();
-        let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
-        let options = state.config_mut().options_mut();
-        options.execution.batch_size = ConfigNonZeroUsize::try_new(rows).map_err(failed)?;
-        if resident {
-            // one thread is faster for what is left to do, and filters that a join or a sort hands to a scan would
-            // keep the values of the plan's last execution
-            options.execution.target_partitions = 1;
-            options.optimizer.enable_dynamic_filter_pushdown = false;
-        }
-        let physical = state.query_planner().create_physical_plan(&plan, &state).await.map_err(failed)?;
-        let reusable = match resident && timeless && self.options.cached_plans > 0 {
-            true => {
-                let (physical, config) = (physical.clone(), state.config().clone());
-                ReusablePlan::new(physical, config, &snapshots, missing, files.clone()).map_err(failed)?
-            }
-            false => None,
-        };
-        Ok(PlannedQuery { text: text.to_owned(), physical, state, files, snapshots, reusable })
-    }
-
-    /// Runs `plan` on its own thread, so that it cannot delay other queries or the timeout of its own.
-    async fn on_planning_thread<T: Send + 'static>(
-        &self,
-        deadline: tokio::time::Instant,
-        plan: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let place = self.planning.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
-        let (deadline, _waiting) = Deadline::at(deadline);
-        let runtime = tokio::runtime::Handle::current();
-        let planned = tokio::task::spawn_blocking(move || {
-            let _place = place;
-            runtime.block_on(deadline.scope(plan))
-        });
-        planned.await.map_err(|_| self.closing.ended_early())?
-    }
-
-    /// Plans `text` against new snapshots.
-    async fn plan_alone(
-        &self,
-        text: &str,
-        missing: MissingFields,
-        hot: Option<Arc<HotStore>>,
-    ) -> Result<LogicalQuery> {
-        let files = Arc::new(OpenFiles::default());
-        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), missing, hot);
-        let mut state = self.state.clone();
-        state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
-        state.register_udtf(LATEST, Arc::new(LatestFunction(snapshots.clone())));
-        state.mark_start_execution();
-        let plan = self.plan(&state, &snapshots, text).await?;
-        Ok(LogicalQuery { state, plan, files, snapshots })
-    }
-
-    async fn plan(
-        &self,
-        state: &SessionState,
-        snapshots: &QuerySnapshots,
-        text: &str,
-    ) -> Result<LogicalPlan> {
-        let mut statement = parse::parse(state, text, self.options.text_bytes_max)?;
-        names::check_tables(state, snapshots, &statement, text)?;
-        tree::make_lists(&mut statement);
-        let mut corrections = 0;
-        let plan = loop {
-            let error = match state.statement_to_plan(statement.clone()).await {
-                Ok(plan) => break plan,
-                Err(error) => error,
-            };
-            deadline::check().map_err(|e| from_datafusion(&e, None))?;
-            corrections += 1;
-            let corrected = names::correct_case(&mut statement, &error) || snapshots.add_missing(&error);
-            if corrections > NAME_FIXES_MAX || !corrected {
-                return Err(from_datafusion(&error, Some(text)));
-            }
-        };
-        // the parser accepts only queries; this check holds even if a planner rule turns one into another
-        // statement
-        SQLOptions::new()
-            .with_allow_ddl(false)
-            .with_allow_dml(false)
-            .with_allow_statements(false)
-            .verify_plan(&plan)
-            .and_then(|()| functions::unions_to_text(plan))
-            .map_err(|e| from_datafusion(&e, Some(text)))
-    }
-}
-
-/// A query whose text is understood.
-struct LogicalQuery {
-    state: SessionState,
-    plan: LogicalPlan,
-    files: Arc<OpenFiles>,
-    snapshots: Arc<QuerySnapshots>,
-}
-
-/// A query that can be executed.
-struct PlannedQuery {
-    text: String,
-    physical: Arc<dyn ExecutionPlan>,
-    state: SessionState,
-    files: Arc<OpenFiles>,
-    snapshots: Arc<QuerySnapshots>,
-    /// The plan for later executions, if it is worth keeping.
-    reusable: Option<ReusablePlan>,
-}
-
-impl PlannedQuery {
-    /// Returns the snapshots of the tables of `scans`.
-    fn snapshots_of(&self, scans: &[(u64, Arc<HotScan>)]) -> Snapshots {
-        let names = scans.iter().map(|(_, scan)| scan.table.to_string());
-        names.filter_map(|name| Some((name.clone(), self.snapshots.event_snapshot(&name)?))).collect()
     }
 }
 
@@ -525,63 +334,4 @@ pub(crate) fn too_long(limit: Duration) -> Error {
     Error::limit(format!(
         "the query took longer than {limit:?} (`sql.query_timeout`): select a shorter time range, or raise the limit"
     ))
-}
-
-/// Creates the memory pool, the spill space and the object store, which all queries share.
-fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<Arc<RuntimeEnv>> {
-    let mode = match &options.spill_dir {
-        Some(dir) => {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
-                Error::unavailable(format!("the spill directory {} cannot be made", dir.display()))
-                    .with_source(e)
-            })?;
-            DiskManagerMode::Directories(vec![dir.clone()])
-        }
-        None => DiskManagerMode::Disabled,
-    };
-    let disk =
-        DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(options.spill_bytes);
-    let environment = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(QueryMemory::new(options.memory_bytes)))
-        .with_disk_manager_builder(disk)
-        .build_arc()
-        .map_err(|e| from_datafusion(&e, None))?;
-    let (url, store) = tables.object_store();
-    environment.register_object_store(&url, store);
-    Ok(environment)
-}
-
-fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) -> Result<SessionState> {
-    let mut config = SessionConfig::new()
-        .with_target_partitions(options.target_partitions.max(1))
-        .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
-        .with_create_default_catalog_and_schema(false)
-        .with_information_schema(true);
-    let settings = config.options_mut();
-    // names keep their case, so that events.TakeOffEvent needs no quotes; `names` corrects the rest
-    settings.sql_parser.enable_ident_normalization = false;
-    settings.sql_parser.collect_spans = true;
-    settings.execution.time_zone = Some("UTC".to_owned());
-    // late materialization: other columns are decoded only for rows that pass the filter
-    settings.execution.parquet.pushdown_filters = true;
-    settings.explain.show_sizes = false;
-    // a session with little memory must not spend it all on reservations for merging spilled data
-    let reserve = options.memory_bytes / (8 * options.target_partitions.max(1));
-    settings.execution.sort_spill_reservation_bytes =
-        reserve.min(settings.execution.sort_spill_reservation_bytes);
-    let mut physical = deadline::physical(PhysicalOptimizer::new().rules);
-    physical.push(Arc::new(rerun::AllowRerun) as Arc<dyn PhysicalOptimizerRule + Send + Sync>);
-    let mut logical = Optimizer::new().rules;
-    logical.push(Arc::new(ServeFromHotData) as Arc<dyn OptimizerRule + Send + Sync>);
-    let mut state = SessionStateBuilder::new()
-        .with_config(config)
-        .with_runtime_env(environment)
-        .with_default_features()
-        .with_expr_planners(functions::planners())
-        .with_analyzer_rule(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }))
-        .with_optimizer_rules(deadline::logical(logical))
-        .with_physical_optimizer_rules(physical)
-        .build();
-    functions::register(&mut state).map_err(|e| from_datafusion(&e, None))?;
-    Ok(state)
 }

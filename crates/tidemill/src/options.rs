@@ -63,11 +63,13 @@ mod tests {
             function_bytes: Some(5),
             query_timeout: Some(Duration::seconds(7)),
             rows_max: Some(9),
+            hot_bytes: Some(0),
             ..SqlSettings::default()
         };
         let options = sql(&sql_settings, Path::new("data"));
         assert_eq!((options.function_bytes, options.rows_max), (5, Some(9)));
         assert_eq!(options.query_timeout, std::time::Duration::from_secs(7));
+        assert_eq!((options.hot_bytes, options.cached_plans), (0, SqlOptions::default().cached_plans));
         assert_eq!(options.memory_bytes, SqlOptions::default().memory_bytes);
         assert_eq!(options.spill_dir.as_deref(), Some(Path::new("data/spill")));
 

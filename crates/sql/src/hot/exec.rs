@@ -31,7 +31,8 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
 };
 
-use super::aggregate::{Aggregator, GroupColumn};
+use super::aggregate::GroupColumn;
+use super::groups::Aggregator;
 use super::latest::latest_rows;
 use super::scan::{HotScan, ScanResult};
 use super::store::BoundScan;

@@ -195,3 +195,50 @@ fn key_ends(keys: Option<&Rows>, order: Option<&UInt32Array>, rows: usize) -> Ve
     }
     ends
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Int32Array, TimestampMicrosecondArray};
+
+    const SECOND: i64 = 1_000_000;
+
+    fn layout(rows: &[(Option<i32>, i64)]) -> Layout {
+        let keys: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<Int32Array>());
+        let times: ArrayRef =
+            Arc::new(TimestampMicrosecondArray::from_iter_values(rows.iter().map(|row| row.1)));
+        Layout::build(Some(&keys), &times).unwrap()
+    }
+
+    #[test]
+    fn rows_are_found_by_key_and_time() {
+        let sorted = [(None, 5), (None, 7), (Some(-1), 3), (Some(2), 1), (Some(2), 1), (Some(2), 9)];
+        let found = layout(&sorted);
+        assert!(found.order.is_none());
+        let ranges: Vec<_> = (0..found.key_count()).map(|key| found.rows_of(key)).collect();
+        assert_eq!(ranges, [0..2, 2..3, 3..6]);
+        let mut arrival = sorted;
+        arrival.reverse();
+        let found = layout(&arrival);
+        assert_eq!(found.times.as_ref(), sorted.map(|row| row.1));
+        // rows with one key and time stay in the order in which they came
+        assert_eq!(found.order.unwrap().values(), &[5, 4, 3, 1, 2, 0]);
+    }
+
+    #[test]
+    fn cells_are_as_narrow_as_they_can_be() {
+        // a row a second: a minute has 60 rows, 10 seconds have 10
+        let rows: Vec<_> = (0..7_200).map(|n| (Some(n / 3_600), i64::from(n % 3_600) * SECOND)).collect();
+        let found = layout(&rows);
+        let cells = found.cells.as_ref().unwrap();
+        assert_eq!((cells.width, cells.len()), (60 * SECOND, 120));
+        assert_eq!((cells.start(0), cells.start(60), cells.start(120)), (0, 3_600, 7_200));
+        assert_eq!(cells.inside(0, &(0..3_600)), 0..60);
+        assert_eq!(cells.inside(1, &(3_600..7_200)), 60..120);
+        assert_eq!(cells.inside(1, &(3_601..7_199)), 61..119);
+        assert!(cells.inside(1, &(3_601..3_659)).is_empty());
+        assert!(layout(&rows[..20]).cells.is_none(), "too few rows for a cell");
+        let many: Vec<_> = (0..7_200).map(|n| (Some(n), i64::from(n) * SECOND)).collect();
+        assert!(layout(&many).cells.is_none(), "too many keys for cells");
+    }
+}

@@ -90,6 +90,28 @@ async fn changed_documents_and_names_are_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_served_is_shown() {
+    let mut sessions = Sessions::open(SHAPE, fixture::options()).await;
+    sessions.push(SHAPE, &mut StdRng::seed_from_u64(1), 500);
+    let shown = format!("{:?}", answer(&sessions.hot, &format!("explain analyze {COUNTS}")).await.batches);
+    assert!(shown.contains("HotScanExec: aggregates, by=[key], table=Points"), "{shown}");
+    assert!(shown.contains("output_rows=6"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn latest_says_what_it_expects() {
+    let (_fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
+    for (query, message) in [
+        ("select * from latest(1)", "latest takes one text"),
+        ("select * from latest('TakeOff')", "there is no table `TakeOff`"),
+        ("select * from latest('docs.flights')", "docs.flights has no latest rows"),
+    ] {
+        let error = sql.query(query).await.unwrap_err();
+        assert!(error.to_string().contains(message), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_time_of_a_query_is_not_kept() {
     let (_fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
     let query = "select max(now()) from TakeOffEvent where distance > 0";

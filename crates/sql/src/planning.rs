@@ -1,0 +1,196 @@
+//! Planning of queries, and the start of their plans.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigNonZeroUsize;
+use datafusion::execution::{SessionState, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
+use datafusion::prelude::SQLOptions;
+use tidemill_types::Result;
+
+use crate::catalog::{QueryCatalog, QuerySnapshots};
+use crate::deadline::Deadline;
+use crate::error::from_datafusion;
+use crate::events::OpenFiles;
+use crate::functions::{LATEST, LatestFunction};
+use crate::hot::{HotScan, HotScanExec, HotStore, TabletReader};
+use crate::reusable_plan::{self, ReusablePlan, Snapshots};
+use crate::session::Shared;
+use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree};
+
+/// Maximum number of names in one query that are corrected to another case or treated as missing fields.
+const NAME_FIXES_MAX: usize = 64;
+
+/// A query whose text is understood.
+pub(crate) struct LogicalQuery {
+    state: SessionState,
+    pub plan: LogicalPlan,
+    files: Arc<OpenFiles>,
+    snapshots: Arc<QuerySnapshots>,
+}
+
+/// A query that can be executed.
+pub(crate) struct PlannedQuery {
+    physical: Arc<dyn ExecutionPlan>,
+    state: SessionState,
+    pub files: Arc<OpenFiles>,
+    snapshots: Arc<QuerySnapshots>,
+    /// The plan for later executions, if it is worth keeping.
+    pub reusable: Option<ReusablePlan>,
+}
+
+impl PlannedQuery {
+    /// Returns the snapshots of the tables of `scans`.
+    fn snapshots_of(&self, scans: &[(u64, Arc<HotScan>)]) -> Snapshots {
+        let names = scans.iter().map(|(_, scan)| scan.table.to_string());
+        names.filter_map(|name| Some((name.clone(), self.snapshots.event_snapshot(&name)?))).collect()
+    }
+}
+
+impl Shared {
+    /// Starts a plan that was kept; `None` if it does not fit the tables any more.
+    pub async fn start_again(
+        &self,
+        plan: &ReusablePlan,
+    ) -> Result<Option<(SendableRecordBatchStream, Arc<OpenFiles>)>> {
+        let failed = |e| from_datafusion(&e, None);
+        let Some(snapshots) = plan.snapshots(&self.tables) else { return Ok(None) };
+        let reader = self.tablet_reader(plan.files().clone());
+        let bound = reusable_plan::bind(plan.scans(), self.hot.as_deref(), &snapshots, &reader).await;
+        let bindings = match bound {
+            Ok(Some(bindings)) => bindings,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(plan.files().name_damaged(failed(error)).await),
+        };
+        let environment = self.state.runtime_env().clone();
+        let (physical, context) = plan.instance(bindings, environment).map_err(failed)?;
+        let stream = execute_stream(physical, context).map_err(failed)?;
+        Ok(Some((stream, plan.files().clone())))
+    }
+
+    /// Starts a plan over the snapshots with which it was planned; `None` if its hot data cannot serve it.
+    pub async fn start_planned(&self, planned: &PlannedQuery) -> Result<Option<SendableRecordBatchStream>> {
+        let failed = |e| from_datafusion(&e, None);
+        let scans = HotScanExec::all(&planned.physical).map_err(failed)?;
+        let mut context = planned.state.task_ctx();
+        if !scans.is_empty() {
+            let snapshots = planned.snapshots_of(&scans);
+            let reader = self.tablet_reader(planned.files.clone());
+            let bound = reusable_plan::bind(&scans, self.hot.as_deref(), &snapshots, &reader).await;
+            let bindings = match bound {
+                Ok(Some(bindings)) => bindings,
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(planned.files.name_damaged(failed(error)).await),
+            };
+            let config = context.session_config().clone().with_extension(Arc::new(bindings));
+            context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
+        }
+        execute_stream(planned.physical.clone(), context).map(Some).map_err(failed)
+    }
+
+    fn tablet_reader(&self, files: Arc<OpenFiles>) -> TabletReader {
+        let environment = self.state.runtime_env().clone();
+        TabletReader { environment, store: self.tables.object_store().0, files }
+    }
+
+    /// Plans `text` against new snapshots, with or without hot data.
+    pub async fn plan_physical(
+        &self,
+        text: &str,
+        missing: MissingFields,
+        hot: Option<Arc<HotStore>>,
+    ) -> Result<PlannedQuery> {
+        let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(text, missing, hot).await?;
+        let failed = |e| from_datafusion(&e, Some(text));
+        let timeless = reusable_plan::is_timeless(&plan).map_err(failed)?;
+        let plan = state.optimize(&plan).map_err(failed)?;
+        let resident = reusable_plan::is_of_resident_tables(&plan).map_err(failed)?;
+        let usual = state.config().batch_size();
+        let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
+        let options = state.config_mut().options_mut();
+        options.execution.batch_size = ConfigNonZeroUsize::try_new(rows).map_err(failed)?;
+        if resident {
+            // one thread is faster for what is left to do, and filters that a join or a sort hands to a scan would
+            // keep the values of the plan's last execution
+            options.execution.target_partitions = 1;
+            options.optimizer.enable_dynamic_filter_pushdown = false;
+        }
+        let physical = state.query_planner().create_physical_plan(&plan, &state).await.map_err(failed)?;
+        let reusable = match resident && timeless && self.options.cached_plans > 0 {
+            true => {
+                let (physical, config) = (physical.clone(), state.config().clone());
+                ReusablePlan::new(physical, config, &snapshots, missing, files.clone()).map_err(failed)?
+            }
+            false => None,
+        };
+        Ok(PlannedQuery { physical, state, files, snapshots, reusable })
+    }
+
+    /// Runs `plan` on its own thread, so that it cannot delay other queries or the timeout of its own.
+    pub async fn on_planning_thread<T: Send + 'static>(
+        &self,
+        deadline: tokio::time::Instant,
+        plan: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let place = self.planning.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
+        let (deadline, _waiting) = Deadline::at(deadline);
+        let runtime = tokio::runtime::Handle::current();
+        let planned = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            runtime.block_on(deadline.scope(plan))
+        });
+        planned.await.map_err(|_| self.closing.ended_early())?
+    }
+
+    /// Plans `text` against new snapshots.
+    pub async fn plan_alone(
+        &self,
+        text: &str,
+        missing: MissingFields,
+        hot: Option<Arc<HotStore>>,
+    ) -> Result<LogicalQuery> {
+        let files = Arc::new(OpenFiles::default());
+        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), missing, hot);
+        let mut state = self.state.clone();
+        state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
+        state.register_udtf(LATEST, Arc::new(LatestFunction(snapshots.clone())));
+        state.mark_start_execution();
+        let plan = self.plan(&state, &snapshots, text).await?;
+        Ok(LogicalQuery { state, plan, files, snapshots })
+    }
+
+    async fn plan(
+        &self,
+        state: &SessionState,
+        snapshots: &QuerySnapshots,
+        text: &str,
+    ) -> Result<LogicalPlan> {
+        let mut statement = parse::parse(state, text, self.options.text_bytes_max)?;
+        names::check_tables(state, snapshots, &statement, text)?;
+        tree::make_lists(&mut statement);
+        let mut corrections = 0;
+        let plan = loop {
+            let error = match state.statement_to_plan(statement.clone()).await {
+                Ok(plan) => break plan,
+                Err(error) => error,
+            };
+            deadline::check().map_err(|e| from_datafusion(&e, None))?;
+            corrections += 1;
+            let corrected = names::correct_case(&mut statement, &error) || snapshots.add_missing(&error);
+            if corrections > NAME_FIXES_MAX || !corrected {
+                return Err(from_datafusion(&error, Some(text)));
+            }
+        };
+        // the parser accepts only queries; this check holds even if a planner rule turns one into another
+        // statement
+        SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false)
+            .verify_plan(&plan)
+            .and_then(|()| functions::unions_to_text(plan))
+            .map_err(|e| from_datafusion(&e, Some(text)))
+    }
+}

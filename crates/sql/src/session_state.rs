@@ -1,0 +1,81 @@
+//! What all queries of a session share in DataFusion: memory, spill space, settings, rules and functions.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::sync::Arc;
+
+use datafusion::execution::SessionState;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::optimizer::{Optimizer, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::prelude::SessionConfig;
+use tidemill_types::{Error, Result};
+
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
+use crate::error::from_datafusion;
+use crate::hot::ServeFromHotData;
+use crate::memory::QueryMemory;
+use crate::{SqlOptions, Tables, deadline, functions, rerun};
+
+/// Creates the memory pool, the spill space and the object store, which all queries share.
+pub(crate) fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<Arc<RuntimeEnv>> {
+    let mode = match &options.spill_dir {
+        Some(dir) => {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
+                Error::unavailable(format!("the spill directory {} cannot be made", dir.display()))
+                    .with_source(e)
+            })?;
+            DiskManagerMode::Directories(vec![dir.clone()])
+        }
+        None => DiskManagerMode::Disabled,
+    };
+    let disk =
+        DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(options.spill_bytes);
+    let environment = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(QueryMemory::new(options.memory_bytes)))
+        .with_disk_manager_builder(disk)
+        .build_arc()
+        .map_err(|e| from_datafusion(&e, None))?;
+    let (url, store) = tables.object_store();
+    environment.register_object_store(&url, store);
+    Ok(environment)
+}
+
+/// Creates the state that each query copies.
+pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) -> Result<SessionState> {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(options.target_partitions.max(1))
+        .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(true);
+    let settings = config.options_mut();
+    // names keep their case, so that events.TakeOffEvent needs no quotes; `names` corrects the rest
+    settings.sql_parser.enable_ident_normalization = false;
+    settings.sql_parser.collect_spans = true;
+    settings.execution.time_zone = Some("UTC".to_owned());
+    // late materialization: other columns are decoded only for rows that pass the filter
+    settings.execution.parquet.pushdown_filters = true;
+    settings.explain.show_sizes = false;
+    // a session with little memory must not spend it all on reservations for merging spilled data
+    let reserve = options.memory_bytes / (8 * options.target_partitions.max(1));
+    settings.execution.sort_spill_reservation_bytes =
+        reserve.min(settings.execution.sort_spill_reservation_bytes);
+    let mut physical = deadline::physical(PhysicalOptimizer::new().rules);
+    physical.push(Arc::new(rerun::AllowRerun) as Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+    let mut logical = Optimizer::new().rules;
+    logical.push(Arc::new(ServeFromHotData) as Arc<dyn OptimizerRule + Send + Sync>);
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(environment)
+        .with_default_features()
+        .with_expr_planners(functions::planners())
+        .with_analyzer_rule(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }))
+        .with_optimizer_rules(deadline::logical(logical))
+        .with_physical_optimizer_rules(physical)
+        .build();
+    functions::register(&mut state).map_err(|e| from_datafusion(&e, None))?;
+    Ok(state)
+}
