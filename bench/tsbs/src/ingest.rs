@@ -70,6 +70,10 @@ struct Figure {
     cpu_seconds: f64,
     cpu_by_thread: Vec<(String, f64)>,
     table_bytes_per_row: f64,
+    /// After the tablets were merged.
+    merged_bytes_per_row: f64,
+    /// How long that took.
+    merged_after_seconds: f64,
     directory_bytes_per_row: f64,
 }
 
@@ -148,6 +152,10 @@ impl Run<'_> {
         let (cpu_seconds, cpu_by_thread) = CpuTimes::read()?.since(&self.before);
         check_counts(&tidemill, |table| rows_of(batches, table))?;
         let table_bytes = sum(&tidemill, "SELECT sum(bytes) FROM system.tablets")?;
+        let merge = Instant::now();
+        tidemill.engine().consolidate()?;
+        let merged_after_seconds = merge.elapsed().as_secs_f64();
+        let merged_bytes = sum(&tidemill, "SELECT sum(bytes) FROM system.tablets")?;
         tidemill.close()?;
         let rows: u64 = Table::ALL.iter().map(|table| rows_of(batches, *table)).sum();
         let percent = |share| (!self.batch_ms.is_empty()).then(|| percentile(self.batch_ms, share));
@@ -162,6 +170,8 @@ impl Run<'_> {
             cpu_seconds,
             cpu_by_thread,
             table_bytes_per_row: table_bytes as f64 / rows as f64,
+            merged_bytes_per_row: merged_bytes as f64 / rows as f64,
+            merged_after_seconds,
             directory_bytes_per_row: directory_bytes(&dir.join("data"))? as f64 / rows as f64,
         })
     }
@@ -189,14 +199,16 @@ fn print(figure: &Figure) {
         _ => String::new(),
     };
     println!(
-        "{}: {} rows in {:.3} s, {:.0} rows/s{batch}; all in files {:.3} s later; {:.2} bytes a row in tables, {:.2} in the \
-         data directory; the counts are exact",
+        "{}: {} rows in {:.3} s, {:.0} rows/s{batch}; all in files {:.3} s later; {:.2} bytes a row in tables, {:.2} \
+         after {:.3} s of merging, {:.2} in the data directory; the counts are exact",
         figure.way,
         figure.rows,
         figure.seconds,
         figure.rows_per_second,
         figure.written_after_seconds,
         figure.table_bytes_per_row,
+        figure.merged_bytes_per_row,
+        figure.merged_after_seconds,
         figure.directory_bytes_per_row
     );
     let share = |(name, seconds): &(String, f64)| {

@@ -18,13 +18,15 @@ pub enum State {
     Tail,
     /// The older half in files, the newer half in memory.
     Mixed,
-    /// All in files.
+    /// All in files, as they were flushed.
     Files,
+    /// All in one file per table, merged from those of eight flushes.
+    Merged,
 }
 
 impl State {
     /// All, in the order in which they are measured.
-    pub const ALL: [Self; 3] = [Self::Tail, Self::Mixed, Self::Files];
+    pub const ALL: [Self; 4] = [Self::Tail, Self::Mixed, Self::Files, Self::Merged];
 
     /// Name in tables.
     pub fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl State {
             Self::Tail => "tail",
             Self::Mixed => "mixed",
             Self::Files => "files",
+            Self::Merged => "merged",
         }
     }
 }
@@ -42,6 +45,17 @@ pub struct Loaded {
     pub tidemill: Tidemill,
     /// Removed with this.
     _dir: TempDir,
+}
+
+/// Flushes after which the tablets of a table are merged (`zones.merge_tablets`).
+const MERGED_FLUSHES: usize = 8;
+
+/// Checks that no events are in small files.
+fn check_merged(tidemill: &Tidemill) -> Result<()> {
+    let small = "SELECT coalesce(sum(rows), 0) FROM system.zones WHERE zone = 'flushed' AND stream <> 'tags'";
+    let rows = load::sum(tidemill, small)?;
+    ensure!(rows == 0, "{rows} rows are in tablets that were not merged");
+    Ok(())
 }
 
 impl Loaded {
@@ -55,13 +69,18 @@ impl Loaded {
         let in_files = match state {
             State::Tail => 0,
             State::Mixed => batches.len() / 2,
-            State::Files => batches.len(),
+            State::Files | State::Merged => batches.len(),
         };
         let (older, newer) = batches.split_at(in_files);
-        load::send(&tidemill, older, |_, _| {})?;
-        tidemill.engine().catch_up()?;
-        if !older.is_empty() {
+        let flushes = if state == State::Merged { MERGED_FLUSHES } else { 1 };
+        for part in older.chunks(older.len().div_ceil(flushes).max(1)) {
+            load::send(&tidemill, part, |_, _| {})?;
+            tidemill.engine().catch_up()?;
             tidemill.engine().flush()?;
+        }
+        if state == State::Merged {
+            tidemill.engine().consolidate()?;
+            check_merged(&tidemill)?;
         }
         load::send(&tidemill, newer, |_, _| {})?;
         check_counts(&tidemill, |table| rows_of(batches, table))?;

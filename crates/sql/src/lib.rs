@@ -14,6 +14,7 @@
 
 mod batch_size;
 mod catalog;
+mod change;
 mod deadline;
 mod docs;
 mod error;

@@ -105,7 +105,7 @@ const SNAPSHOT: &str = "every query reads one snapshot by itself";
 const DIRECT: &str = "send the query itself";
 
 fn not_supported(verb: &str, instead: &str) -> Error {
-    Error::invalid(format!("{verb}: SQL only reads here. Instead: {instead}"))
+    Error::invalid(format!("{verb} is not supported. Instead: {instead}"))
 }
 
 fn check_read_only_ast(ast: &Ast) -> Result<()> {

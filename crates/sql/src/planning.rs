@@ -8,9 +8,11 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::SQLOptions;
-use tidemill_types::Result;
+use tidemill_types::{Error, Result};
+use tidemill_zones::RowRewriter;
 
-use crate::catalog::{QueryCatalog, QuerySnapshots};
+use crate::catalog::{DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots, SchemaName};
+use crate::change::{self, Change};
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
@@ -159,6 +161,25 @@ impl Shared {
         state.mark_start_execution();
         let plan = self.plan(&state, &snapshots, text).await?;
         Ok(LogicalQuery { state, plan, files, snapshots })
+    }
+
+    /// Plans a change of stored events. Returns the name of their stream and what rewrites its rows.
+    pub async fn plan_change(&self, change: &Change) -> Result<(String, RowRewriter)> {
+        let planned = self.plan_alone(&change.query, MissingFields::Refused, None).await;
+        let query = planned.map_err(|e| e.context(format!("as the query `{}`", change.query)))?;
+        let table = change::table_of(&query.plan)?;
+        let schema = table.schema().unwrap_or(DEFAULT_SCHEMA);
+        let (schema, name) = query.snapshots.locate(schema, table.table())?;
+        if schema != SchemaName::Events {
+            return Err(change.not_events(schema.name(), &name));
+        }
+        let snapshot = self.tables.stream(&name);
+        let snapshot =
+            snapshot.ok_or_else(|| Error::not_found(format!("stream `{name}` was removed just now")))?;
+        let fixed = snapshot.key.iter().chain(&snapshot.time_field).chain(&snapshot.id);
+        let fixed: Vec<String> = fixed.map(|index| snapshot.schema.field(*index).name().clone()).collect();
+        let rewriter = change.rewriter(&query.state, &query.plan, &fixed)?;
+        Ok((name, rewriter))
     }
 
     async fn plan(

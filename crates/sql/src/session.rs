@@ -7,6 +7,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use futures::future::Either;
 use tidemill_types::{Error, Result};
@@ -14,6 +15,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::change::Change;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
 use crate::hot::HotStore;
@@ -275,6 +277,10 @@ impl Shared {
     ) -> Result<RunningQuery> {
         let permit = self.running.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
         let permit = Arc::new(permit);
+        if let Some(change) = Change::parse(text) {
+            let (stream, files) = (self.change(change?, deadline).await?, Arc::default());
+            return Ok(RunningQuery { stream, files, _permit: permit });
+        }
         if let Some(plan) = self.plans.get(text, missing) {
             if let Some((stream, files)) = self.start_again(&plan).await? {
                 return Ok(RunningQuery { stream, files, _permit: permit });
@@ -299,6 +305,25 @@ impl Shared {
             }
         }
         Err(Error::internal("a plan without hot data asks for some"))
+    }
+
+    /// Deletes or changes stored events and returns how many, as a result of one row. What has begun when the deadline
+    /// passes is finished.
+    async fn change(
+        self: &Arc<Self>,
+        change: Change,
+        deadline: tokio::time::Instant,
+    ) -> Result<SendableRecordBatchStream> {
+        let planner = self.clone();
+        let plan = async move { Ok((planner.plan_change(&change).await?, change)) };
+        let ((stream, rewriter), change) = self.on_planning_thread(deadline, plan).await?;
+        let tables = self.tables.clone();
+        let rewrite = tokio::task::spawn_blocking(move || tables.rewrite(&stream, rewriter));
+        let done = rewrite.await.map_err(|_| self.closing.ended_early())??;
+        let result = change.result(done.deleted + done.changed)?;
+        let schema = result.schema();
+        let rows = futures::stream::once(async move { Ok(result) });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use object_store::ObjectStore;
-use tidemill_zones::TableSnapshot;
+use tidemill_zones::{Rewritten, RowRewriter, TableSnapshot};
 use url::Url;
 
 /// Source of table names and of table snapshots.
@@ -31,6 +31,14 @@ pub trait Tables: Send + Sync + 'static {
 
     /// Returns the rows of a system table.
     fn system(&self, name: &str) -> Option<SystemTable>;
+
+    /// Deletes or changes stored events of a stream, acknowledged ones included. Called from a thread that may wait.
+    ///
+    /// Errors: `Invalid` where the data cannot be changed, as by default; those of the rewriter; `Unavailable`.
+    fn rewrite(&self, stream: &str, rewriter: RowRewriter) -> tidemill_types::Result<Rewritten> {
+        let _ = rewriter;
+        Err(tidemill_types::Error::invalid(format!("the events of `{stream}` cannot be changed here")))
+    }
 
     /// Returns the object store to which the tablets' paths are relative, and its URL in plans.
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>);

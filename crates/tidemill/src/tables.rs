@@ -6,7 +6,8 @@ use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_engine::{Engine, SYSTEM_TABLES};
 use tidemill_sql::{SystemTable, Tables};
-use tidemill_zones::TableSnapshot;
+use tidemill_types::{Error, Result};
+use tidemill_zones::{Rewritten, RowRewriter, TableSnapshot};
 use url::Url;
 
 /// The tables `events.*`, `docs.*` and `system.*` of an engine.
@@ -51,6 +52,12 @@ impl Tables for EngineTables {
             "rejected" => Some(SystemTable::Events(engine.rejected_snapshot())),
             other => engine.system_table(other).map(SystemTable::Rows),
         }
+    }
+
+    fn rewrite(&self, stream: &str, rewriter: RowRewriter) -> Result<Rewritten> {
+        let engine = self.engine.upgrade();
+        let engine = engine.ok_or_else(|| Error::unavailable("the engine has stopped"))?;
+        engine.rewrite_events(stream, rewriter)
     }
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {

@@ -88,6 +88,8 @@ pub struct TableSnapshot {
     pub time: usize,
     /// Index of the declared time field. Where it has a value, `_time` was taken from it.
     pub time_field: Option<usize>,
+    /// Indexes of the columns that make an event unique.
+    pub id: Vec<usize>,
     /// Version of the Delta log.
     pub version: i64,
     /// Committed files, without missing ones.
@@ -255,6 +257,7 @@ impl Table {
             // `_time` follows the declared fields in every table schema
             time: self.stream.fields.len(),
             time_field: self.stream.time,
+            id: self.stream.id.clone(),
             version: shared.version as i64,
             tablets: shared.tablets.clone(),
             tail,
