@@ -1,9 +1,10 @@
 //! Ingest: from Arrow batches in process, from CSV by the app's sources, and the time until SQL shows what was acknowledged.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tidemill::Tidemill;
@@ -13,6 +14,7 @@ use crate::cpu::CpuTimes;
 use crate::dataset::{Dataset, Table, TableBatch};
 use crate::load::{self, check_counts, rows_of, sum};
 use crate::report::{Spread, percentile, record};
+use crate::statements::{Dialect, Set, statements};
 use crate::visible;
 
 /// A way in.
@@ -22,6 +24,8 @@ pub enum Way {
     Arrow,
     /// CSV files, by the app's sources.
     Csv,
+    /// Arrow batches, while the 13 statements run in a loop.
+    Queried,
     /// Arrow batches, with SQL beside them that asks for the acknowledged rows.
     Visible,
 }
@@ -33,7 +37,7 @@ pub struct Options {
     #[arg(long)]
     data: PathBuf,
     /// Ways to measure; repeat it for several.
-    #[arg(long, value_enum, default_values_t = [Way::Arrow, Way::Csv, Way::Visible])]
+    #[arg(long, value_enum, default_values_t = [Way::Arrow, Way::Csv, Way::Queried, Way::Visible])]
     way: Vec<Way>,
     /// Runs of each way, each into a fresh data directory.
     #[arg(long, default_value_t = 3)]
@@ -92,6 +96,7 @@ pub fn run(options: &Options) -> Result<()> {
         for _ in 0..options.runs.max(1) {
             let figure = match way {
                 Way::Csv => from_csv(options, &dataset, &batches)?,
+                Way::Queried => while_queried(options, &batches)?,
                 _ => from_arrow(options, &batches)?,
             };
             print(&figure);
@@ -116,6 +121,32 @@ fn from_arrow(options: &Options, batches: &[TableBatch]) -> Result<Figure> {
     let before = CpuTimes::read()?;
     let sent = load::send(&tidemill, batches, |_, _| {})?;
     let run = Run { way: Way::Arrow, seconds: sent.wall.as_secs_f64(), batch_ms: &sent.batch_ms, before };
+    run.finish(tidemill, dir.path(), batches)
+}
+
+/// Sends the batches while another thread asks the statements of the small set in turn, until the last acknowledgement.
+fn while_queried(options: &Options, batches: &[TableBatch]) -> Result<Figure> {
+    let dir = tempfile::tempdir_in(&options.scratch)?;
+    let tidemill = Tidemill::open_with(dir.path().join("data"), app::app(dir.path(), &options.app())?)?;
+    let asked = statements(Set::Small, Dialect::Tidemill, false)?;
+    let before = CpuTimes::read()?;
+    let done = AtomicBool::new(false);
+    let (sent, answers) = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| -> Result<u64> {
+            let mut answers = 0;
+            for statement in asked.iter().cycle().take_while(|_| !done.load(Ordering::Acquire)) {
+                tidemill.sql(&statement.text)?;
+                answers += 1;
+            }
+            Ok(answers)
+        });
+        let sent = load::send(&tidemill, batches, |_, _| {});
+        done.store(true, Ordering::Release);
+        let answers = asking.join().map_err(|_| anyhow!("the thread that asks SQL panicked"))??;
+        Ok::<_, anyhow::Error>((sent?, answers))
+    })?;
+    println!("{answers} statements answered meanwhile");
+    let run = Run { way: Way::Queried, seconds: sent.wall.as_secs_f64(), batch_ms: &sent.batch_ms, before };
     run.finish(tidemill, dir.path(), batches)
 }
 

@@ -14,8 +14,10 @@ impl Engine {
     /// When this returns, all rows are in the log, and as durable as the setting says after [`Self::catch_up`] and
     /// [`Self::stop`].
     ///
-    /// Errors: those of the source, and why the log takes no more. The rows before are stored.
+    /// One call at a time for a name. Errors: those of the source, and why the log takes no more. The rows before are stored.
     pub fn read_source(&self, source: &mut dyn Source, stream: &str) -> Result<()> {
+        // partitions know which rows they have from the records that they have applied
+        self.catch_up()?;
         source::read_to_end(&self.core, source, stream)
     }
 

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidemill_connect::{Source, SourceBatch};
 use tidemill_engine::{App, Engine};
 use tidemill_files::{Codec, Format, WriteOptions, Writer};
 use tidemill_types::decode::BatchBuilder;
-use tidemill_types::{Field, FieldType, StreamSchema, Timestamp, row_value};
+use tidemill_types::{Field, FieldType, InterleavedBatches, Result, StreamSchema, Timestamp, row_value};
 
 use crate::{ledger, open_app, rows};
 
@@ -282,4 +283,56 @@ fn key_and_id_of_a_stream_count_for_its_file() {
         drop(engine);
         engine = open_app(dir.path(), &app);
     }
+}
+
+/// A source of the caller with ten rows a batch, whose positions count rows.
+struct Counted {
+    next: u64,
+    end: u64,
+}
+
+impl Source for Counted {
+    fn name(&self) -> &str {
+        "counted"
+    }
+
+    fn next(&mut self, now: Timestamp) -> Result<Option<SourceBatch>> {
+        if self.next >= self.end {
+            return Ok(None);
+        }
+        let mut rows = BatchBuilder::new(trades());
+        let numbers: Vec<u64> = (self.next..self.end.min(self.next + 10)).collect();
+        for n in &numbers {
+            let row = format!("{{\"symbol\": \"S{}\", \"volume\": {n}}}", n % 13);
+            rows.push_json(row.as_bytes(), now)?;
+        }
+        self.next += numbers.len() as u64;
+        let rows = InterleavedBatches { parts: vec![(trades(), rows.finish())], order: None };
+        Ok(Some(SourceBatch { rows, row_numbers: numbers, position: self.next, ..SourceBatch::default() }))
+    }
+}
+
+#[test]
+fn a_source_of_the_caller_goes_on_at_its_position_after_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = app_dir(dir.path(), &[("app.rules", RULES)]);
+    let engine = open_app(dir.path(), &app);
+    assert_eq!(engine.source_position("counted"), None);
+    engine.read_source(&mut Counted { next: 0, end: 55 }, "Trades").unwrap();
+    engine.catch_up().unwrap();
+    assert_eq!(
+        (engine.source_position("counted"), engine.source_names()),
+        (Some(55), vec!["counted".to_owned()])
+    );
+    engine.abandon();
+    drop(engine);
+
+    let engine = open_app(dir.path(), &app);
+    engine.catch_up().unwrap();
+    let start = engine.source_position("counted").unwrap();
+    engine.read_source(&mut Counted { next: start, end: 80 }, "Trades").unwrap();
+    // a caller that begins too early doubles nothing
+    engine.read_source(&mut Counted { next: 0, end: 80 }, "Trades").unwrap();
+    engine.catch_up().unwrap();
+    assert_eq!((rows(&engine, "Trades"), ledger(&engine).as_str()), (80, "Trades 80=80+0+0\n"));
 }
