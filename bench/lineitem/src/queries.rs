@@ -85,15 +85,13 @@ fn ask_duckdb(options: &Options) -> Result<PeerFigures> {
 /// Loads the rows into `dir`, so that they are where `state` says, and asks the statements.
 fn in_state(options: &Options, dir: &Path, state: State, batches: &[RecordBatch]) -> Result<Vec<Figure>> {
     let tidemill = app::open(dir, &options.common.settings, true)?;
-    let in_files = match state {
-        State::Tail => 0,
-        State::Mixed => batches.len() / 2,
-        State::Files => batches.len(),
-    };
-    let (older, newer) = batches.split_at(in_files);
-    send(&tidemill, older)?;
-    tidemill.engine().catch_up()?;
-    tidemill.engine().flush()?;
+    let (older, newer) = state.split(batches);
+    for part in older {
+        send(&tidemill, part)?;
+        tidemill.engine().catch_up()?;
+        tidemill.engine().flush()?;
+    }
+    state.finish(&tidemill, "")?;
     send(&tidemill, newer)?;
     check_count(&tidemill, batches.iter().map(|batch| batch.num_rows() as u64).sum())?;
     let figures = measure(&tidemill, &statements(), options.runs)?;

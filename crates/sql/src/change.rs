@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, new_null_array};
 use arrow::compute::kernels::zip::zip;
-use arrow::compute::{cast, not, prep_null_mask_filter};
+use arrow::compute::{CastOptions, cast, cast_with_options, not, prep_null_mask_filter};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::util::display::FormatOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::execution::SessionState;
@@ -232,6 +233,9 @@ fn assignable(schema: &Schema, name: &str, fixed: &[String]) -> Result<usize> {
     Ok(index)
 }
 
+/// A cast that fails for a value that does not fit, instead of making it null.
+const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
+
 /// Condition and new values of rows with the columns of `schema`.
 struct RowChange {
     schema: SchemaRef,
@@ -264,7 +268,11 @@ impl RowChange {
         let mut columns = rows.columns().to_vec();
         for (index, value) in &self.values {
             let value = evaluate(value, &rows)?;
-            let value = cast(&value, rows.column(*index).data_type()).map_err(arrow_error)?;
+            // Only values that are assigned have to fit.
+            let none = new_null_array(value.data_type(), value.len());
+            let value = zip(chosen, &value, &none).map_err(arrow_error)?;
+            let ty = rows.column(*index).data_type();
+            let value = cast_with_options(&value, ty, &STRICT).map_err(arrow_error)?;
             columns[*index] = zip(chosen, &value, rows.column(*index)).map_err(arrow_error)?;
         }
         let rows = RecordBatch::try_new(rows.schema(), columns).map_err(arrow_error)?;
@@ -289,5 +297,5 @@ fn evaluate(expr: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -> Result<ArrayRef
 }
 
 fn arrow_error(error: arrow::error::ArrowError) -> Error {
-    Error::invalid("a new value does not fit its column").with_source(error)
+    Error::invalid(format!("a new value does not fit its column: {error}"))
 }

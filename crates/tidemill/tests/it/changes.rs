@@ -107,7 +107,7 @@ fn other_changes_are_refused() {
         ("update events.Reading set at = now() where true", "`at` cannot be changed"),
         ("update events.Reading set _offset = 0 where true", "`_offset` cannot be changed"),
         ("update events.Reading set valu = 0 where true", "Did you mean `value`"),
-        ("update events.Reading set value = 'x' where true", "x"),
+        ("update events.Reading set value = 'x' where true", "does not fit its column"),
         ("update events.Reading set value = 1 from docs.Sensor where true", "only `UPDATE events"),
         ("delete from docs.Sensor where true", "through their collection"),
         ("delete from system.ledger where true", "only events are deleted"),
