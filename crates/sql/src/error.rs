@@ -2,6 +2,8 @@
 
 mod messages;
 
+use std::time::Duration;
+
 use arrow::error::ArrowError;
 use datafusion::common::{SchemaError, Span};
 use datafusion::error::DataFusionError;
@@ -36,6 +38,18 @@ fn quoted<'t>(text: &'t str, span: &Span) -> Option<&'t str> {
     let (start, _) = line.char_indices().nth(skip)?;
     let rest = line[start..].strip_prefix('"')?;
     rest.split_once('"').map(|(name, _)| name)
+}
+
+/// Returns the error for a result with more rows than a session allows.
+pub(crate) fn too_many_rows(most: usize) -> Error {
+    Error::limit(format!("the query returns more than {most} rows (`sql.rows_max`): add LIMIT or aggregate"))
+}
+
+/// Returns the error for a query that takes longer than a session allows.
+pub(crate) fn too_long(limit: Duration) -> Error {
+    Error::limit(format!(
+        "the query took longer than {limit:?} (`sql.query_timeout`): select a shorter time range, or raise the limit"
+    ))
 }
 
 /// Formats a location as `line 1, column 8`, followed by the source line if the text has several lines and

@@ -11,10 +11,10 @@ use futures::future::poll_fn;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Result};
 
-use crate::error::from_datafusion;
+use crate::error::{from_datafusion, too_long};
 use crate::query::{CollectedRows, QueryRows};
 use crate::reusable_plan::ReusablePlan;
-use crate::session::{Shared, too_long};
+use crate::session::Shared;
 use crate::{MissingFields, stack};
 
 /// Query that is planned once and executed many times, each time over the rows of its moment.
@@ -137,9 +137,4 @@ impl CollectedRows {
     fn finish(self, schema: SchemaRef) -> QueryRows {
         QueryRows { schema, batches: self.batches }
     }
-}
-
-/// Returns the error for a result with more rows than a session allows.
-pub(crate) fn too_many_rows(most: usize) -> Error {
-    Error::limit(format!("the query returns more than {most} rows (`sql.rows_max`): add LIMIT or aggregate"))
 }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::SqlOptions;
-use crate::prepared::too_many_rows;
+use crate::error::too_many_rows;
 
 /// Message of a query's task to its reader. A result without `End` is incomplete.
 pub(crate) enum QueryMessage {

@@ -16,11 +16,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::change::Change;
-use crate::error::from_datafusion;
+use crate::error::{from_datafusion, too_long, too_many_rows};
 use crate::events::OpenFiles;
 use crate::hot::HotStore;
 use crate::plan_cache::PlanCache;
-use crate::prepared::{Prepared, too_many_rows};
+use crate::prepared::Prepared;
 use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryResult, QueryRows, Watchdog};
 use crate::session_state::{environment, session_state};
 use crate::{MissingFields, SqlOptions, Tables, stack};
@@ -353,10 +353,4 @@ impl RunningQuery {
         }
         Ok(())
     }
-}
-
-pub(crate) fn too_long(limit: Duration) -> Error {
-    Error::limit(format!(
-        "the query took longer than {limit:?} (`sql.query_timeout`): select a shorter time range, or raise the limit"
-    ))
 }

@@ -8,8 +8,9 @@ use tidemill_types::{Result, StreamSchema, column};
 use crate::ZonesOptions;
 use crate::error::internal;
 use crate::row_order::row_order;
+use crate::tablet::EncodedFile;
 use crate::tablet_layout::TabletLayout;
-use crate::tablet_writer::{EncodedFile, TabletWriter};
+use crate::tablet_writer::TabletWriter;
 
 /// Rows of a block of the [`RowLocator`].
 const LOCATOR_BLOCK: usize = 256;

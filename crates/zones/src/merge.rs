@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, new_null_array};
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
 use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
@@ -14,13 +16,13 @@ use arrow_select::filter::filter_record_batch;
 use arrow_select::interleave::interleave_record_batch;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use tidemill_types::{Error, Result, StreamSchema, Timestamp};
+use tidemill_types::{Error, Result, StreamSchema, Timestamp, column};
 
 use crate::ZonesOptions;
 use crate::error::internal;
-use crate::removal::rows_since;
+use crate::tablet::EncodedFile;
 use crate::tablet_layout::{ORDER, TabletLayout};
-use crate::tablet_writer::{EncodedFile, TabletWriter};
+use crate::tablet_writer::TabletWriter;
 
 /// Rows that are decoded of a tablet at a time.
 const READ_ROWS: usize = 8_192;
@@ -70,6 +72,14 @@ pub(crate) fn merge_tablets(
         writer.write(&batch)?;
     }
     Ok(Merged { file: writer.finish()?, expired: merge.expired })
+}
+
+/// Returns the rows of a batch whose time is at or after `from`.
+fn rows_since(batch: &RecordBatch, from: Timestamp) -> Result<BooleanArray> {
+    let times = batch.column_by_name(column::TIME);
+    let times = times.and_then(|times| times.as_primitive_opt::<TimestampMicrosecondType>());
+    let times = times.ok_or_else(|| Error::internal("a tablet has no times"))?;
+    Ok(times.values().iter().map(|time| Some(*time >= from.micros())).collect())
 }
 
 fn cannot_gather(e: arrow_schema::ArrowError) -> Error {

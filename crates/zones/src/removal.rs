@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
@@ -16,18 +14,16 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tidemill_types::{Error, Result, Timestamp, Value, column};
 
 use crate::delta::builder::{CommitBuilder, RowChange};
+use crate::delta::commit::ROWS_REMOVED;
 use crate::error::internal;
 use crate::merge::MergeInput;
 use crate::table::Table;
-use crate::tablet::{Tablet, tablet_id};
+use crate::tablet::{EncodedFile, Tablet, tablet_id};
 use crate::tablet_layout::TabletLayout;
-use crate::tablet_writer::{EncodedFile, TabletWriter};
+use crate::tablet_writer::TabletWriter;
 
 /// Rows that are decoded at a time.
 const READ_ROWS: usize = 65_536;
-
-/// Application id of the number of rows that have left the table.
-pub(crate) const ROWS_REMOVED: &str = "rows/removed";
 
 /// What remains of a batch of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,14 +59,6 @@ impl Tablet {
             _ => None,
         }
     }
-}
-
-/// Returns the rows of a batch whose time is at or after `from`.
-pub(crate) fn rows_since(batch: &RecordBatch, from: Timestamp) -> Result<BooleanArray> {
-    let times = batch.column_by_name(column::TIME);
-    let times = times.and_then(|times| times.as_primitive_opt::<TimestampMicrosecondType>());
-    let times = times.ok_or_else(|| Error::internal("a tablet has no times"))?;
-    Ok(times.values().iter().map(|time| Some(*time >= from.micros())).collect())
 }
 
 impl Table {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, Schema, SchemaRef};
+use bytes::Bytes;
 use object_store::path::Path;
 use serde_json::{Map, Number, Value as Json};
 use tidemill_types::{Error, Result, Timestamp, Value};
@@ -33,6 +34,15 @@ pub struct Tablet {
     pub columns: Box<[ColumnStats]>,
     /// Checksums verified by reads; `None` for files of other programs and of earlier releases.
     pub(crate) checksums: Option<Arc<Checksums>>,
+}
+
+/// Content of a tablet and the statistics for its Delta entry.
+pub(crate) struct EncodedFile {
+    pub bytes: Bytes,
+    pub rows: u64,
+    pub schema: SchemaRef,
+    /// Statistics of each column of `schema`.
+    pub columns: Box<[ColumnStats]>,
 }
 
 /// Statistics of a column of a tablet. `None` means unknown.

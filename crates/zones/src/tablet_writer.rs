@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::DataType;
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::ParquetMetaData;
@@ -13,17 +13,8 @@ use parquet::file::statistics::Statistics;
 use tidemill_types::{Result, Timestamp, Value};
 
 use crate::error::internal;
-use crate::tablet::{ColumnStats, ceil_ms, floor_ms};
+use crate::tablet::{ColumnStats, EncodedFile, ceil_ms, floor_ms};
 use crate::tablet_layout::TabletLayout;
-
-/// Content of a tablet and the statistics for its Delta entry.
-pub(crate) struct EncodedFile {
-    pub bytes: Bytes,
-    pub rows: u64,
-    pub schema: SchemaRef,
-    /// Statistics of each column of `schema`.
-    pub columns: Box<[ColumnStats]>,
-}
 
 /// A tablet that is being written, in memory.
 pub(crate) struct TabletWriter<'l> {

@@ -13,8 +13,7 @@ use super::commit_info::{commit_info, new_id};
 use crate::checksum::Checksums;
 use crate::error::internal;
 use crate::location::Location;
-use crate::tablet::{CHECKSUMS_TAG, Tablet, tablet_name};
-use crate::tablet_writer::EncodedFile;
+use crate::tablet::{CHECKSUMS_TAG, EncodedFile, Tablet, tablet_name};
 
 /// Whether a commit changes the rows of the table, or only how they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

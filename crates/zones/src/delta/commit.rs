@@ -23,12 +23,14 @@ use super::entry_path;
 use super::replay::{data_path, read_entry};
 use crate::error::{is_transient, store_error};
 use crate::location::Location;
-use crate::removal::ROWS_REMOVED;
 use crate::retry::Retry;
 use crate::tablet::Tablet;
 
 /// Number of concurrent commits that may precede ours in one attempt; beyond it, a later flush retries.
 const CONFLICTS_MAX: u32 = 1_000;
+
+/// Application id of the number of rows that have left the table.
+pub(crate) const ROWS_REMOVED: &str = "rows/removed";
 
 /// How the application id of a partition's owner begins.
 const OWNER_PREFIX: &str = "owner/";
