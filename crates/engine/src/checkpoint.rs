@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tidemill_docs::{Store, StoreSnapshot, WriteTimes};
-use tidemill_log::disk::{Disk, FileReader, FileWriter};
+use tidemill_log::disk::{Disk, FileReader, FileWriter, create_dir_durably};
 use tidemill_rules::{Counters, Executor, Program, TraceImage};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
@@ -77,6 +77,9 @@ struct CheckpointMeta {
     /// The fields that those ids are made of. Missing in checkpoints of the first versions.
     #[serde(default)]
     id_fields: BTreeMap<String, Vec<String>>,
+    /// The one of those fields that is the time of the events.
+    #[serde(default)]
+    id_times: BTreeMap<String, String>,
     /// The segments of those ids. Missing in checkpoints of versions that forgot older ids.
     #[serde(default)]
     id_segments: BTreeMap<String, Vec<Segment>>,
@@ -120,6 +123,7 @@ impl StateImage {
                 decisions: state.decisions.iter().map(|(id, d)| (id.to_hex(), d.clone())).collect(),
                 transfers: Some(TransferCounts::clone(&state.transfers)),
                 id_fields: state.id_fields.clone(),
+                id_times: state.id_times.clone(),
                 id_segments: of_streams(state, Dedupe::segments),
                 id_runs: of_streams(state, Dedupe::run_infos),
             },
@@ -337,18 +341,6 @@ fn copy_file(disk: &dyn Disk, from: &Path, to: &Path) -> io::Result<()> {
     output.into_file().sync()
 }
 
-/// Creates a directory and its parents, and syncs the directories that contain the new ones, so that they survive a power
-/// failure.
-fn create_dir_durably(disk: &dyn Disk, path: &Path) -> io::Result<()> {
-    if disk.list(path).is_ok() {
-        return Ok(());
-    }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    create_dir_durably(disk, parent)?;
-    disk.create_dir(path)?;
-    disk.sync_dir(parent)
-}
-
 /// A checkpoint that was read.
 pub struct LoadedCheckpoint {
     /// The state.
@@ -460,6 +452,7 @@ fn read(
         store,
         dedupe,
         id_fields: meta.id_fields,
+        id_times: meta.id_times,
         sources: Arc::new(meta.sources),
         provenance: meta.provenance,
         forwarded: meta.forwarded,

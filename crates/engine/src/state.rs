@@ -12,7 +12,7 @@ use tidemill_rules::{Executor, Program, Trace, TraceLimits};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::commit::{Decisions, SessionWrites};
-use crate::dedupe::Dedupe;
+use crate::dedupe::{Dedupe, time_in_id};
 use crate::deployment::Deployment;
 use crate::queries::runtime::{QueryRuntimes, QueryState};
 use crate::{LedgerCounts, Settings};
@@ -27,6 +27,8 @@ pub struct PartitionState {
     pub dedupe: BTreeMap<String, Dedupe>,
     /// The fields that those ids are made of.
     pub id_fields: BTreeMap<String, Vec<String>>,
+    /// The one of them that is the time of the events.
+    pub id_times: BTreeMap<String, String>,
     /// How far each source has been applied.
     pub sources: Arc<BTreeMap<String, u64>>,
     /// For each other partition the last of its records whose emitted events were applied here.
@@ -70,6 +72,7 @@ impl PartitionState {
             store: Store::new(store_limits(settings)),
             dedupe: BTreeMap::new(),
             id_fields: BTreeMap::new(),
+            id_times: BTreeMap::new(),
             sources: Arc::default(),
             provenance: BTreeMap::new(),
             forwarded: BTreeMap::new(),
@@ -129,6 +132,17 @@ impl PartitionState {
             }
             if !fields.is_empty() {
                 self.dedupe.entry(stream.name.clone()).or_insert_with(|| Dedupe::new(settings.dedupe_ids));
+                let time = time_in_id(stream).map(|at| fields[at].clone());
+                let former = match time {
+                    Some(time) => self.id_times.insert(stream.name.clone(), time),
+                    None => self.id_times.remove(&stream.name),
+                };
+                // Another field is the time now: what is known of the times of former ids would mislead.
+                if former.as_ref() != self.id_times.get(&stream.name)
+                    && let Some(ids) = self.dedupe.get_mut(&stream.name)
+                {
+                    ids.forget_times();
+                }
                 self.id_fields.insert(stream.name.clone(), fields);
             }
         }

@@ -67,6 +67,18 @@ pub trait Disk: Send + Sync + 'static {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
 }
 
+/// Creates a directory and its parents, and syncs the directories that contain the new ones, so that they survive a power
+/// failure.
+pub fn create_dir_durably(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    if disk.list(path).is_ok() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_dir_durably(disk, parent)?;
+    disk.create_dir(path)?;
+    disk.sync_dir(parent)
+}
+
 /// Reads a file from its beginning.
 pub struct FileReader {
     file: Arc<dyn DiskFile>,

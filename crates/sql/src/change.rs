@@ -25,6 +25,7 @@ use tidemill_types::{Error, Result, column};
 use tidemill_zones::{RowRewrite, RowRewriter};
 
 use crate::error::from_datafusion;
+use crate::{stack, tree};
 
 /// A change of stored events, as its text asks for it.
 #[derive(Debug)]
@@ -36,19 +37,21 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Parses `text`; `None` when it is another statement, or no SQL.
+    /// Parses `text`; `None` when it is another statement, no SQL, or too much of it, which the parser of queries tells.
     ///
     /// Errors: `Invalid` for a part of these statements that is not supported, with what to write instead.
-    pub fn parse(text: &str) -> Option<Result<Self>> {
+    pub fn parse(text: &str, bytes_max: usize) -> Option<Result<Self>> {
         let first = text.split_whitespace().next()?;
-        if !["DELETE", "UPDATE"].iter().any(|verb| first.eq_ignore_ascii_case(verb)) {
+        let is_change = ["DELETE", "UPDATE"].iter().any(|verb| first.eq_ignore_ascii_case(verb));
+        if !is_change || text.len() > bytes_max || tree::too_many_brackets(text) {
             return None;
         }
-        match Parser::parse_sql(&GenericDialect {}, text).ok()?.as_slice() {
+        // The tree of a long chain of operators is deep, and it is printed and dropped here.
+        stack::parsing(text, || match Parser::parse_sql(&GenericDialect {}, text).ok()?.as_slice() {
             [Ast::Delete(delete)] => Some(Self::of_delete(delete)),
             [Ast::Update(update)] => Some(Self::of_update(update)),
             _ => None,
-        }
+        })
     }
 
     fn of_delete(delete: &Delete) -> Result<Self> {
@@ -267,8 +270,10 @@ impl RowChange {
     fn replace(&self, rows: RecordBatch, chosen: &BooleanArray, count: u64) -> Result<RowRewrite> {
         let mut columns = rows.columns().to_vec();
         for (index, value) in &self.values {
-            let value = evaluate(value, &rows)?;
-            // Only values that are assigned have to fit.
+            // Only for the rows that get it, as in a query, where the condition comes first: it may guard a division.
+            let value =
+                value.evaluate_selection(&rows, chosen).and_then(|value| value.into_array(rows.num_rows()));
+            let value = value.map_err(|e| from_datafusion(&e, None))?;
             let none = new_null_array(value.data_type(), value.len());
             let value = zip(chosen, &value, &none).map_err(arrow_error)?;
             let ty = rows.column(*index).data_type();

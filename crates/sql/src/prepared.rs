@@ -9,7 +9,7 @@ use datafusion::physical_plan::{ExecutionPlanProperties, SendableRecordBatchStre
 use futures::StreamExt;
 use futures::future::poll_fn;
 use parking_lot::Mutex;
-use tidemill_types::{Error, Result};
+use tidemill_types::Result;
 
 use crate::error::{from_datafusion, too_long};
 use crate::query::{CollectedRows, QueryRows};

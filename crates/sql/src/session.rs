@@ -277,7 +277,7 @@ impl Shared {
     ) -> Result<RunningQuery> {
         let permit = self.running.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
         let permit = Arc::new(permit);
-        if let Some(change) = Change::parse(text) {
+        if let Some(change) = Change::parse(text, self.options.text_bytes_max) {
             let (stream, files) = (self.change(change?, deadline).await?, Arc::default());
             return Ok(RunningQuery { stream, files, _permit: permit });
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStoreExt, PutPayload};
-use tidemill_types::Result;
+use tidemill_types::{Error, ErrorKind, Result};
 
 use crate::ZonesOptions;
 use crate::checked::CheckedStore;
@@ -68,7 +68,7 @@ fn choose(tablets: &[Arc<Tablet>], options: &ZonesOptions) -> Option<Vec<Arc<Tab
 impl Table {
     /// Returns whether [`Table::consolidate`] has something to do.
     pub fn needs_consolidation(&self) -> bool {
-        choose(&self.tablets(), &self.options).is_some()
+        self.choose().is_some()
     }
 
     /// Merges some small tablets into a larger one and replaces them in one Delta commit; `None` when there is
@@ -81,10 +81,49 @@ impl Table {
     pub async fn consolidate(&self) -> Result<Option<Consolidation>> {
         self.check_open()?;
         let _alone = self.rewriting.lock().await;
-        let Some(inputs) = choose(&self.tablets(), &self.options) else { return Ok(None) };
+        self.settle().await?;
+        let Some(inputs) = self.choose() else { return Ok(None) };
+        let merged = self.merge(&inputs).await;
+        if let Err(error) = &merged
+            && matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Internal)
+        {
+            self.leave_out(&inputs, error);
+        }
+        merged.map(Some)
+    }
+
+    /// Chooses tablets to merge, without those that cannot be merged.
+    fn choose(&self) -> Option<Vec<Arc<Tablet>>> {
+        let unmergeable = self.unmergeable.lock();
+        let tablets = self.tablets();
+        let all = tablets.iter().filter(|tablet| !unmergeable.contains(&tablet.name));
+        choose(&all.cloned().collect::<Vec<_>>(), &self.options)
+    }
+
+    /// Returns the names of tablets that are left out of merges, because they are damaged or not sorted.
+    pub fn unmergeable(&self) -> Vec<String> {
+        let unmergeable = self.unmergeable.lock();
+        let tablets = self.tablets();
+        let live = tablets.iter().filter(|tablet| unmergeable.contains(&tablet.name));
+        live.map(|tablet| tablet.name.clone()).collect()
+    }
+
+    /// Leaves the tablets that `error` names out of further merges, or all if it names none: one of them must not keep
+    /// the others from it.
+    fn leave_out(&self, inputs: &[Arc<Tablet>], error: &Error) {
+        let text = error.to_string();
+        let mut named: Vec<&Arc<Tablet>> =
+            inputs.iter().filter(|tablet| text.contains(&tablet.name)).collect();
+        if named.is_empty() {
+            named = inputs.iter().collect();
+        }
+        self.unmergeable.lock().extend(named.into_iter().map(|tablet| tablet.name.clone()));
+    }
+
+    async fn merge(&self, inputs: &[Arc<Tablet>]) -> Result<Consolidation> {
         let level = inputs.iter().map(|tablet| tablet.level).max().unwrap_or_default() + 1;
         let bytes_before = inputs.iter().map(|tablet| tablet.size).sum();
-        let contents = self.fetch(&inputs).await?;
+        let contents = self.fetch(inputs).await?;
         let (stream, schema, options) =
             (self.stream.clone(), self.stored_schema.clone(), self.options.clone());
         let keep_from = self.expired_before();
@@ -104,7 +143,7 @@ impl Table {
             commit.txn(ROWS_REMOVED.to_owned(), self.removed_rows() + merged.expired)?;
         }
         let version = self.replace(commit).await?;
-        Ok(Some(Consolidation { version, merged: inputs.len(), rows, bytes_before, bytes }))
+        Ok(Consolidation { version, merged: inputs.len(), rows, bytes_before, bytes })
     }
 
     /// Reads whole tablets and verifies their checksums.
@@ -134,9 +173,34 @@ impl Table {
             self.finish(&mut writer, true, &mut flushed).await?;
         }
         writer.prepared = Some(prepared);
-        self.finish(&mut writer, true, &mut flushed).await?;
+        if let Err(error) = self.finish(&mut writer, true, &mut flushed).await {
+            return Err(match writer.prepared {
+                Some(_) => {
+                    error.context("the outcome is not known yet, the next commit of the table settles it")
+                }
+                None => error,
+            });
+        }
         self.maintain(&writer).await;
         Ok(writer.version as i64)
+    }
+
+    /// Finishes a commit of unknown outcome, so that what is decided next is decided on the state after it.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        let mut writer = self.writer.lock().await;
+        if writer.prepared.is_some() {
+            self.finish(&mut writer, true, &mut None).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the files of a commit that is given up. A file that stays is swept as an orphan later.
+    pub(crate) async fn discard_uploads(&self, commit: &CommitBuilder) {
+        for file in commit.files.iter().filter(|file| file.bytes.is_none()) {
+            if let Err(error) = self.location.store.delete(&file.path).await {
+                tracing::warn!(table = self.name(), path = %file.path, %error, "a file that is not needed stays");
+            }
+        }
     }
 
     /// Uploads the files of a commit that are only in memory so far.

@@ -9,7 +9,15 @@ use tidemill_types::{Error, ErrorKind};
 /// Returns whether a retry may succeed: the store did not answer, or reported a fault of its own. A request
 /// rejected for a reason stays rejected, and a full disk stays full until the user frees space.
 pub(crate) fn is_transient(error: &StoreError) -> bool {
-    matches!(error, StoreError::Generic { .. } | StoreError::JoinError { .. }) && !is_full(error)
+    matches!(error, StoreError::Generic { .. } | StoreError::JoinError { .. })
+        && !is_full(error)
+        && !is_damage(error)
+}
+
+/// Returns whether bytes were read that differ from what was written.
+fn is_damage(error: &StoreError) -> bool {
+    let StoreError::Generic { source, .. } = error else { return false };
+    source.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::Corrupt)
 }
 
 fn is_full(error: &StoreError) -> bool {
@@ -37,6 +45,7 @@ pub(crate) fn store_error(what: impl fmt::Display, error: StoreError) -> Error {
         StoreError::InvalidPath { .. } | StoreError::UnknownConfigurationKey { .. } => {
             (ErrorKind::Invalid, "")
         }
+        error if is_damage(error) => (ErrorKind::Corrupt, ""),
         _ => (ErrorKind::Unavailable, ""),
     };
     Error::new(kind, format!("{what}{hint}")).with_source(error)

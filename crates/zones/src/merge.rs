@@ -30,6 +30,8 @@ const READ_ROWS: usize = 8_192;
 const WRITE_ROWS: usize = 16_384;
 /// Rows by which encodings are chosen.
 const SAMPLE_ROWS: usize = 65_536;
+/// Bytes of decoded rows after which the sample ends before it has as many rows.
+const SAMPLE_BYTES: usize = 32 << 20;
 
 /// A tablet to merge: its name, for messages, and its content.
 pub(crate) struct MergeInput {
@@ -160,6 +162,7 @@ impl Cursor {
     fn open(order: &SortOrder, name: String, mut reader: ParquetRecordBatchReader) -> Result<Option<Self>> {
         let Some(batch) = read(order, &name, &mut reader)? else { return Ok(None) };
         let rows = order.rows(&batch)?;
+        check_sorted(&name, &rows)?;
         Ok(Some(Self { name, reader, batch, rows, next: 0 }))
     }
 
@@ -167,9 +170,9 @@ impl Cursor {
     fn advance(&mut self, order: &SortOrder) -> Result<bool> {
         let Some(batch) = read(order, &self.name, &mut self.reader)? else { return Ok(false) };
         let rows = order.rows(&batch)?;
-        let sorted = self.rows.num_rows() == 0 || self.rows.row(self.rows.num_rows() - 1) <= rows.row(0);
-        if !sorted {
-            return Err(Error::corrupt(format!("{} is not sorted as a tablet must be", self.name)));
+        check_sorted(&self.name, &rows)?;
+        if self.rows.row(self.rows.num_rows() - 1) > rows.row(0) {
+            return Err(unsorted(&self.name));
         }
         (self.batch, self.rows, self.next) = (batch, rows, 0);
         Ok(true)
@@ -196,6 +199,15 @@ impl Cursor {
         }
         low
     }
+}
+
+fn check_sorted(name: &str, rows: &Rows) -> Result<()> {
+    let mut pairs = (1..rows.num_rows()).map(|row| (rows.row(row - 1), rows.row(row)));
+    if pairs.all(|(before, row)| before <= row) { Ok(()) } else { Err(unsorted(name)) }
+}
+
+fn unsorted(name: &str) -> Error {
+    Error::corrupt(format!("{name} is not sorted by the key and the time of its table"))
 }
 
 fn read(order: &SortOrder, name: &str, reader: &mut ParquetRecordBatchReader) -> Result<Option<RecordBatch>> {
@@ -256,11 +268,13 @@ impl Merge {
     /// Returns the first rows, up to [`SAMPLE_ROWS`].
     fn sample(&mut self) -> Result<Vec<RecordBatch>> {
         let mut sample = Vec::new();
-        let mut rows = 0;
+        let (mut rows, mut bytes) = (0, 0);
         while rows < SAMPLE_ROWS
+            && bytes < SAMPLE_BYTES
             && let Some(batch) = self.next_batch()?
         {
             rows += batch.num_rows();
+            bytes += batch.get_array_memory_size();
             sample.push(batch);
         }
         Ok(sample)

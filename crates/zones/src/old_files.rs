@@ -22,7 +22,14 @@ impl Table {
     pub async fn remove_old_files(&self) -> Result<usize> {
         let before_ms = self.now_ms().saturating_sub(millis(self.options.removed_retention_s));
         let mut old: Vec<(String, i64)> = {
-            let writer = self.writer.lock().await;
+            let mut writer = self.writer.lock().await;
+            if !writer.removed.values().any(|removed_ms| *removed_ms < before_ms) {
+                return Ok(0);
+            }
+            // Another program may have added a file again.
+            let refreshed = writer.refresh().await;
+            self.publish(&writer)?;
+            refreshed?;
             let old = writer.removed.iter().filter(|(_, removed_ms)| **removed_ms < before_ms);
             old.map(|(name, removed_ms)| (name.clone(), *removed_ms)).collect()
         };
@@ -36,10 +43,12 @@ impl Table {
     }
 
     /// Deletes tablets that no commit names and that are older than `zones.orphan_age_s`: the remains of crashes
-    /// between the upload of a tablet and its commit. Returns how many.
+    /// between the upload of a tablet and its commit. Returns how many. Does nothing while tablets are rewritten, which
+    /// may have uploaded some a long time ago.
     ///
     /// Errors: `Unavailable`.
     pub async fn sweep_orphans(&self) -> Result<usize> {
+        let Ok(_alone) = self.rewriting.try_lock() else { return Ok(0) };
         // Listed before the log is read: a tablet that is committed in between is named by then.
         let stored = list_tablets(&self.location, self.name(), Retry::new(&self.options)).await?;
         let named: BTreeSet<String> = {

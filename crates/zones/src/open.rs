@@ -120,6 +120,7 @@ impl Table {
             committed_state: Mutex::new(shared),
             writer: tokio::sync::Mutex::new(writer),
             rewriting: tokio::sync::Mutex::default(),
+            unmergeable: Mutex::default(),
             expired_before: AtomicI64::new(i64::MIN),
             checkpoint: AtomicU64::new(checkpoint),
             missing: missing.into(),

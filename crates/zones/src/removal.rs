@@ -23,7 +23,7 @@ use crate::tablet_layout::TabletLayout;
 use crate::tablet_writer::TabletWriter;
 
 /// Rows that are decoded at a time.
-const READ_ROWS: usize = 65_536;
+const READ_ROWS: usize = 8_192;
 
 /// What remains of a batch of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,6 +81,7 @@ impl Table {
         self.check_open()?;
         self.expired_before.store(before.micros(), Ordering::Relaxed);
         let _alone = self.rewriting.lock().await;
+        self.settle().await?;
         let time = self.stored_schema.index_of(column::TIME);
         let time = time.map_err(|e| internal("a table has no times", e))?;
         let tablets = self.tablets();
@@ -103,11 +104,29 @@ impl Table {
     ///
     /// Bounds: memory for one tablet before and after; the new files are uploaded one by one.
     /// Errors: those of `rewriter`; `Invalid` when a file of another program would have to be rewritten;
-    /// `Unavailable` and `Conflict` as in [`Table::consolidate`]. The table stays as it is then.
+    /// `Conflict` as in [`Table::consolidate`]. The table stays as it is then. `Unavailable`: as well, unless the error
+    /// says that the outcome is not known.
     pub async fn rewrite(&self, rewriter: RowRewriter) -> Result<Rewritten> {
         self.check_open()?;
         let _alone = self.rewriting.lock().await;
+        self.settle().await?;
         let mut commit = CommitBuilder::new("UPDATE", self.now_ms());
+        let total = match self.rewrite_all(&mut commit, &rewriter).await {
+            Ok(total) => total,
+            Err(error) => {
+                self.discard_uploads(&commit).await;
+                return Err(error);
+            }
+        };
+        if total.tablets > 0 {
+            commit.txn(ROWS_REMOVED.to_owned(), self.removed_rows() + total.deleted)?;
+            self.replace(commit).await?;
+        }
+        Ok(total)
+    }
+
+    /// Rewrites tablets one after the other and adds what changed to `commit`.
+    async fn rewrite_all(&self, commit: &mut CommitBuilder, rewriter: &RowRewriter) -> Result<Rewritten> {
         let mut total = Rewritten::default();
         for tablet in self.tablets().iter() {
             let Some((kept, done)) = self.rewrite_tablet(tablet, rewriter.clone()).await? else { continue };
@@ -121,15 +140,11 @@ impl Table {
             commit.remove(tablet, RowChange::Changed);
             if kept.rows > 0 {
                 commit.add(kept, tablet.level, &self.location, RowChange::Changed);
-                self.upload(&mut commit).await?;
+                self.upload(commit).await?;
             }
             total.deleted += done.deleted;
             total.changed += done.changed;
             total.tablets += 1;
-        }
-        if total.tablets > 0 {
-            commit.txn(ROWS_REMOVED.to_owned(), self.removed_rows() + total.deleted)?;
-            self.replace(commit).await?;
         }
         Ok(total)
     }

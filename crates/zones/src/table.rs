@@ -1,5 +1,6 @@
 //! A table: its committed files, its tail, and consistent snapshots of both.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -46,6 +47,8 @@ pub struct Table {
     pub(crate) writer: tokio::sync::Mutex<DeltaWriter>,
     /// Held while tablets are replaced: two rewrites at once could choose the same tablets.
     pub(crate) rewriting: tokio::sync::Mutex<()>,
+    /// Names of tablets that are damaged or not sorted, so that they cannot be merged.
+    pub(crate) unmergeable: Mutex<HashSet<String>>,
     /// Time in microseconds before which rows have expired; `i64::MIN` if they never do.
     pub(crate) expired_before: AtomicI64,
     /// Version of the last Delta checkpoint; 0 if there is none.

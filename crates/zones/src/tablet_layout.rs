@@ -93,7 +93,9 @@ impl TabletLayout {
         zstd: i32,
         row_group_rows: usize,
     ) -> Result<Self> {
+        // Tablets of before the key was declared lack it.
         let key = stream.key.map(|key| stream.fields[key].name.as_str());
+        let key = key.filter(|name| schema.index_of(name).is_ok());
         let sorting = key.into_iter().chain(ORDER).map(|name| {
             let index = schema.index_of(name).map_err(|e| internal("a table column is missing", e))?;
             Ok(SortingColumn { column_idx: index as i32, descending: false, nulls_first: true })

@@ -36,6 +36,8 @@ pub struct Dedupe {
     /// How many ids of `order` make a run, and their times; the newest is not full.
     segments: VecDeque<Segment>,
     capacity: usize,
+    /// Number of ids at which a run that could not be written is tried again; 0 otherwise.
+    retry_at: usize,
     /// Runs that a checkpoint names, until they are opened.
     named: Vec<RunInfo>,
     runs: Option<Arc<IdRuns>>,
@@ -114,6 +116,12 @@ impl Dedupe {
         Ok(())
     }
 
+    /// Forgets the times of the ids, as they are no part of the ids any more.
+    pub fn forget_times(&mut self) {
+        self.segments.iter_mut().for_each(|segment| segment.times = None);
+        self.named.iter_mut().for_each(|run| run.times = None);
+    }
+
     /// Returns the runs.
     pub fn runs(&self) -> Option<&Arc<IdRuns>> {
         self.runs.as_ref()
@@ -140,7 +148,7 @@ impl Dedupe {
     }
 
     fn push(&mut self, key: EventKey) {
-        if self.order.len() >= self.capacity {
+        if self.order.len() >= self.capacity.max(self.retry_at) {
             self.spill();
         }
         let times = key.time.map(TimeRange::of);
@@ -154,14 +162,16 @@ impl Dedupe {
         self.order.push_back(key.id);
     }
 
-    /// Moves the oldest segment to a run. If that cannot be written it stays in memory and the next event tries again.
+    /// Moves the oldest segment to a run. If that cannot be written it stays in memory, until as many ids have come again.
     fn spill(&mut self) {
         let (Some(runs), Some(segment)) = (&self.runs, self.segments.front().copied()) else { return };
         let ids: Vec<u128> = self.order.iter().take(segment.ids).collect();
         if let Err(error) = runs.add(ids, segment.times) {
             tracing::warn!(%error, "ids of events stay in memory: they cannot be written");
+            self.retry_at = self.order.len() + self.capacity / SEGMENTS;
             return;
         }
+        self.retry_at = 0;
         for _ in 0..segment.ids {
             if let Some(id) = self.order.pop_front() {
                 self.seen.remove(&id);
@@ -192,7 +202,7 @@ impl Dedupe {
 }
 
 /// Returns the position in the id of the stream's time, which then tells where an id can be.
-fn time_in_id(stream: &StreamSchema) -> Option<usize> {
+pub fn time_in_id(stream: &StreamSchema) -> Option<usize> {
     stream.time.and_then(|time| stream.id.iter().position(|field| *field == time))
 }
 

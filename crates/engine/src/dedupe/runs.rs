@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use tidemill_log::disk::Disk;
+use tidemill_log::disk::{Disk, create_dir_durably};
 use tidemill_types::{Error, Result};
 
 use super::run::{IdRun, RunInfo, TimeRange};
@@ -24,6 +24,8 @@ pub struct IdRuns {
     next: AtomicU64,
     /// Held by the merge, so that no run is merged twice.
     merging: Mutex<()>,
+    /// Held while a file is written that is no run yet.
+    adding: Mutex<()>,
     /// Files that each of the last checkpoints names, oldest first.
     checkpointed: Mutex<VecDeque<BTreeSet<String>>>,
 }
@@ -45,6 +47,7 @@ impl IdRuns {
             runs: RwLock::new(runs),
             next: AtomicU64::new(next),
             merging: Mutex::default(),
+            adding: Mutex::default(),
             checkpointed: Mutex::default(),
         })
     }
@@ -66,6 +69,7 @@ impl IdRuns {
     ///
     /// Errors: `Unavailable` when it cannot be written; nothing is added then.
     pub fn add(&self, mut ids: Vec<u128>, times: Option<TimeRange>) -> Result<()> {
+        let _adding = self.adding.lock();
         ids.sort_unstable();
         ids.dedup();
         let info = RunInfo { file: self.next_file(), level: 0, ids: ids.len() as u64, times };
@@ -108,29 +112,34 @@ impl IdRuns {
         self.runs.read().iter().map(|run| run.info.clone()).collect()
     }
 
-    /// Notes that a checkpoint has been published that names these runs, of which the last `kept` remain. Deletes the
-    /// files that none of them names.
+    /// Notes that a checkpoint has been published that names these runs, of which the last `kept` remain. `copy`: it is
+    /// a copy of the last one and takes the place of the one before.
+    pub fn note_checkpoint(&self, named: &[RunInfo], kept: usize, copy: bool) {
+        let mut noted = self.checkpointed.lock();
+        let place = noted.len().saturating_sub(usize::from(copy));
+        noted.insert(place, named.iter().map(|run| run.file.clone()).collect());
+        while noted.len() > kept {
+            noted.pop_front();
+        }
+    }
+
+    /// Deletes the files that none of the last `kept` checkpoints names, once that many have been published since the
+    /// start: those of before may name others.
     ///
     /// Errors: `Unavailable`; a later checkpoint tries again.
-    pub fn checkpointed(&self, named: &[RunInfo], kept: usize) -> Result<()> {
-        let mut last = self.checkpointed.lock();
-        last.push_back(named.iter().map(|run| run.file.clone()).collect());
-        while last.len() > kept {
-            last.pop_front();
+    pub fn remove_unnamed(&self, kept: usize) -> Result<()> {
+        let noted = self.checkpointed.lock();
+        if noted.len() < kept {
+            return Ok(());
         }
-        // Checkpoints of before this start may name others.
-        if last.len() == kept {
-            self.remove_unused(&last.iter().flatten().cloned().collect())
-        } else {
-            Ok(())
-        }
+        self.remove_unused(&noted.iter().flatten().cloned().collect())
     }
 
     /// Deletes files that are neither in `named` nor in use.
     ///
     /// Errors: `Unavailable`.
     pub fn remove_unused(&self, named: &BTreeSet<String>) -> Result<()> {
-        let _alone = self.merging.lock();
+        let _alone = (self.merging.lock(), self.adding.lock());
         let used: BTreeSet<String> = self.infos().into_iter().map(|info| info.file).collect();
         for name in self.disk.list(&self.dir).unwrap_or_default() {
             if name.ends_with(SUFFIX) && !named.contains(&name) && !used.contains(&name) {
@@ -148,7 +157,7 @@ impl IdRuns {
     }
 
     fn create_dir(&self) -> Result<()> {
-        self.disk.create_dir(&self.dir).map_err(|e| {
+        create_dir_durably(&*self.disk, &self.dir).map_err(|e| {
             Error::unavailable(format!("{}: cannot be created", self.dir.display())).with_source(e)
         })
     }

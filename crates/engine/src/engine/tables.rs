@@ -20,7 +20,7 @@ impl Engine {
     /// The ledger counts deleted events as removed; rules, queries and their state stay as they are.
     ///
     /// Errors: `NotFound` for an unknown stream; those of `rewriter` and of [`tidemill_zones::Table::rewrite`]. Nothing
-    /// is changed then.
+    /// is changed then, unless the error says that the outcome is not known.
     pub fn rewrite_events(&self, stream: &str, rewriter: RowRewriter) -> Result<Rewritten> {
         let tables = &self.core.tables;
         let Some(table) = tables.by_name(stream) else {

@@ -97,7 +97,7 @@ fn publish_checkpoint(core: &Core, id: PartitionId, image: &StateImage) -> Resul
     core.sinks.check_committed(id, image.next())?;
     let dir = checkpoint::checkpoint_dir(&core.dir, id);
     image.save(&*core.disk, &dir, false)?;
-    remove_unused_ids(core, id, image)?;
+    remove_unused_ids(core, id, image, false)?;
     // explanations are a help, not a need: on a disk that runs low their room is for the log
     if core.check_disk_space().is_ok() {
         core.health.record_outcome("why", image.save_trace(&*core.disk, &dir, &core.deployment.program));
@@ -132,19 +132,20 @@ pub fn truncate_idle_logs(core: &Core) -> Result<()> {
             StateImage::new(&state, &core.deployment.queries, &partition.outbox.unconfirmed(&*core.log))?
         };
         image.save(&*core.disk, &dir, true)?;
-        remove_unused_ids(core, partition.id, &image)?;
+        remove_unused_ids(core, partition.id, &image, true)?;
         truncate_below(core, partition.id, &dir)?;
     }
     Ok(())
 }
 
 /// Deletes files with ids that no checkpoint names any more, after `image` has become one.
-fn remove_unused_ids(core: &Core, id: PartitionId, image: &StateImage) -> Result<()> {
-    for (stream, runs) in id_runs(core, id) {
-        let named = image.id_runs().get(&stream).map_or(&[][..], Vec::as_slice);
-        runs.checkpointed(named, CHECKPOINTS_KEPT)?;
+fn remove_unused_ids(core: &Core, id: PartitionId, image: &StateImage, copy: bool) -> Result<()> {
+    let all = id_runs(core, id);
+    for (stream, runs) in &all {
+        let named = image.id_runs().get(stream).map_or(&[][..], Vec::as_slice);
+        runs.note_checkpoint(named, CHECKPOINTS_KEPT, copy);
     }
-    Ok(())
+    all.iter().try_for_each(|(_, runs)| runs.remove_unnamed(CHECKPOINTS_KEPT))
 }
 
 fn id_runs(core: &Core, id: PartitionId) -> Vec<(String, Arc<IdRuns>)> {

@@ -14,7 +14,17 @@ const AREA: &str = "consolidation";
 pub fn run(core: &Core, table: usize) {
     let Some((stream, table)) = core.tables.writable().nth(table) else { return };
     match consolidate(core, table) {
-        Ok(()) => core.health.clear_problem_of(AREA, &stream.name),
+        Ok(()) => match table.unmergeable().as_slice() {
+            [] => core.health.clear_problem_of(AREA, &stream.name),
+            [first, others @ ..] => {
+                let problem = format!(
+                    "table {}: {first} and {} other tablets are damaged or not sorted and are not merged; the rest is",
+                    stream.name,
+                    others.len()
+                );
+                core.health.report_problem_of(AREA, &stream.name, problem);
+            }
+        },
         Err(e) => {
             let problem =
                 format!("the tablets of table {} are not merged: {e}; they stay as they are", stream.name);

@@ -77,6 +77,10 @@ fn values_are_changed() {
     let check = "select count(*) from events.Reading where value >= 100 and note = concat('was ', value / 2)";
     assert_eq!(value(&tidemill, check), "45");
     assert_eq!(value(&tidemill, "select sum(value) from events.Reading where note is null"), "1125.0");
+    // the condition guards the division and the cast
+    let guarded =
+        "update events.Reading set value = 1 / cast(value as bigint) where value <> 0 and sensor = 's1'";
+    assert_eq!(value(&tidemill, guarded), "25");
     assert_eq!(value(&tidemill, "update events.Reading set value = null where sensor = 's0'"), "25");
     assert_eq!(value(&tidemill, "select count(value) from events.Reading where sensor = 's0'"), "0");
     assert_eq!(
@@ -116,6 +120,9 @@ fn other_changes_are_refused() {
             tidemill.sql(statement).err().unwrap_or_else(|| panic!("{statement} is accepted")).to_string();
         assert!(error.contains(reason), "{statement}: {error}");
     }
+    let long = format!("delete from events.Reading where value > 0{}", " + 1".repeat(100_000));
+    let error = tidemill.sql(&long).err().unwrap().to_string();
+    assert!(error.contains("operators") || error.contains("nested") || error.contains("expected"), "{error}");
     assert_eq!(value(&tidemill, "select count(*) from events.Reading"), "100");
     tidemill.close().unwrap();
 }

@@ -25,6 +25,8 @@ pub(crate) async fn create(
     now_ms: i64,
 ) -> Result<()> {
     let configuration = [
+        // Delta checkpoints remember removed files as long as these may be in the store.
+        ("delta.deletedFileRetentionDuration", format!("interval {} seconds", options.removed_retention_s)),
         ("delta.checkpointInterval", options.delta_checkpoint_commits.to_string()),
         ("delta.logRetentionDuration", format!("interval {} seconds", options.delta_log_retention_s)),
         // Cleanup is a separate step; writers decide when it runs.

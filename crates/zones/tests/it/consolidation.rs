@@ -200,6 +200,10 @@ async fn a_damaged_tablet_stays_where_it_is() {
     let error = t.consolidate().await.unwrap_err();
     assert!(error.to_string().contains(&victim.name), "{error}");
     assert_eq!(levels(&t), [0, 0, 0]);
+    // It does not keep the others from it.
+    flush_tablets(&t, 3, 1).await;
+    t.consolidate().await.unwrap().unwrap();
+    assert_eq!((levels(&t), t.unmergeable()), (vec![0, 1], vec![victim.name.clone()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -149,6 +149,24 @@ async fn an_error_of_the_caller_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn removals_are_counted_when_an_outcome_was_unknown() {
+    let faults = FaultyStore::over(memory());
+    let store: Arc<dyn ObjectStore> = faults.clone();
+    let t = open(&store, 1).await;
+    for hour in 0..4 {
+        flush_hour(&t, hour as u64, 50, hour).await;
+    }
+    faults.lose_answers.store(1, std::sync::atomic::Ordering::SeqCst);
+    faults.down_after_lost.store(true, std::sync::atomic::Ordering::SeqCst);
+    let error = t.expire(Timestamp(START + HOUR)).await.unwrap_err();
+    assert!(error.to_string().contains("the outcome is not known"), "{error}");
+    faults.recover();
+    assert_eq!(t.rewrite(delete_odd()).await.unwrap().deleted, 75);
+    assert_eq!((t.tablet_rows(), t.removed_rows()), (75, 125));
+    assert_rows(&store, &*open(&store, 2).await, 75).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crash_removes_all_or_nothing() {
     for crash_at in 0.. {
         let faults = FaultyStore::over(memory());
