@@ -10,9 +10,9 @@ use tidemill_types::{FieldType, Result, StreamSchema, column};
 use crate::error::internal;
 use crate::{Compression, ZonesOptions};
 
-/// Columns whose values increase in small steps or repeat: delta encoding takes a fraction of the space and
-/// time of a dictionary.
-const DELTA_ENCODED: [&str; 4] = [column::TIME, column::RECEIVED, column::OFFSET, column::ROW];
+/// Columns, besides those of times, whose values increase in small steps or repeat: delta encoding takes a fraction of
+/// the space and time of a dictionary.
+const DELTA_ENCODED: [&str; 2] = [column::OFFSET, column::ROW];
 
 /// Columns after the key by which the rows of a tablet are sorted.
 pub(crate) const ORDER: [&str; 4] = [column::TIME, column::PARTITION, column::OFFSET, column::ROW];
@@ -75,8 +75,11 @@ impl TabletLayout {
     /// Returns the layout of flushed tablets: cheap to write.
     pub fn flushed(stream: &StreamSchema, schema: SchemaRef, options: &ZonesOptions) -> Result<Self> {
         let mut layout = Self::new(stream, schema, options, ZSTD_FLUSHED, options.row_group_rows)?;
-        for name in DELTA_ENCODED {
-            layout.properties = ColumnEncoding::Delta.apply(name, layout.properties);
+        for field in layout.schema.fields() {
+            let is_time = matches!(field.data_type(), DataType::Timestamp(_, _));
+            if is_time || DELTA_ENCODED.contains(&field.name().as_str()) {
+                layout.properties = ColumnEncoding::Delta.apply(field.name(), layout.properties);
+            }
         }
         Ok(layout)
     }
