@@ -86,6 +86,29 @@ fn a_checkpoint_names_the_runs_and_keeps_them() {
 }
 
 #[test]
+fn a_copy_of_a_checkpoint_does_not_displace_it() {
+    let (disk, mut dedupe) = with_runs(8);
+    for n in 0..24 {
+        dedupe.admit(key(hashed(n), None));
+    }
+    let runs = dedupe.runs().unwrap();
+    let before = runs.infos();
+    assert_eq!(before.len(), 8);
+    runs.note_checkpoint(&before, 2, false);
+    while runs.merge().unwrap() {}
+    let merged = runs.infos();
+    runs.note_checkpoint(&merged, 2, true);
+    runs.note_checkpoint(&merged, 2, false);
+    runs.remove_unnamed(2).unwrap();
+    // the last two checkpoints are the one that was copied and the one after it
+    assert!(IdRuns::open(Arc::new(disk.clone()), dir(), &before).is_ok());
+    runs.note_checkpoint(&merged, 2, false);
+    runs.remove_unnamed(2).unwrap();
+    assert!(IdRuns::open(Arc::new(disk.clone()), dir(), &before).is_err());
+    assert!(IdRuns::open(Arc::new(disk.clone()), dir(), &merged).is_ok());
+}
+
+#[test]
 fn damage_is_told_and_nothing_is_taken_for_new() {
     let (disk, mut dedupe) = with_runs(8);
     for n in 0..600 {
