@@ -13,8 +13,7 @@ use tidemill_rules::{Counters, Executor, Program, TraceImage};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::commit::{Decision, Decisions, SessionWrites, TransactionId};
-use crate::dedupe::IdQueue;
-use crate::dedupe::{Dedupe, RunInfo, Segment};
+use crate::dedupe::{Dedupe, IdQueue, RunInfo, Segment};
 use crate::deployment::Deployment;
 use crate::entry::{self, Emission, Encoder, Entry, Streams};
 use crate::planted_bugs::{PlantedBug, is_planted};

@@ -25,6 +25,7 @@ use tidemill_types::{Error, Result, column};
 use tidemill_zones::{RowRewrite, RowRewriter};
 
 use crate::error::from_datafusion;
+use crate::events::conform_one;
 use crate::{stack, tree};
 
 /// A change of stored events, as its text asks for it.
@@ -249,7 +250,8 @@ struct RowChange {
 
 impl RowChange {
     fn apply(&self, batch: &RecordBatch) -> Result<RowRewrite> {
-        let rows = self.conform(batch)?;
+        // An older file lacks columns.
+        let rows = conform_one(batch, &self.schema).map_err(arrow_error)?;
         let chosen = evaluate(&self.condition, &rows)?;
         let chosen = cast(&chosen, &DataType::Boolean).map_err(arrow_error)?;
         let chosen = arrow::array::AsArray::as_boolean(&chosen);
@@ -282,17 +284,6 @@ impl RowChange {
         }
         let rows = RecordBatch::try_new(rows.schema(), columns).map_err(arrow_error)?;
         Ok(RowRewrite::Replace(rows, count))
-    }
-
-    /// Gives a batch of an older file the columns that it lacks.
-    fn conform(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let columns = self.schema.fields().iter().map(|field| -> ArrayRef {
-            match batch.column_by_name(field.name()) {
-                Some(column) => column.clone(),
-                None => new_null_array(field.data_type(), batch.num_rows()),
-            }
-        });
-        RecordBatch::try_new(self.schema.clone(), columns.collect()).map_err(arrow_error)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
-use object_store::{ObjectStoreExt, PutPayload};
+use object_store::ObjectStoreExt;
 use tidemill_types::{Error, ErrorKind, Result};
 
 use crate::ZonesOptions;
@@ -169,9 +169,7 @@ impl Table {
         let prepared = Arc::new(commit.build(0)?);
         let mut writer = self.writer.lock().await;
         let mut flushed = None;
-        if writer.prepared.is_some() {
-            self.finish(&mut writer, true, &mut flushed).await?;
-        }
+        self.finish(&mut writer, true, &mut flushed).await?;
         writer.prepared = Some(prepared);
         if let Err(error) = self.finish(&mut writer, true, &mut flushed).await {
             return Err(match writer.prepared {
@@ -188,30 +186,20 @@ impl Table {
     /// Finishes a commit of unknown outcome, so that what is decided next is decided on the state after it.
     pub(crate) async fn settle(&self) -> Result<()> {
         let mut writer = self.writer.lock().await;
-        if writer.prepared.is_some() {
-            self.finish(&mut writer, true, &mut None).await?;
-        }
-        Ok(())
+        self.finish(&mut writer, true, &mut None).await
     }
 
-    /// Deletes the files of a commit that is given up. A file that stays is swept as an orphan later.
+    /// Deletes the files of a commit that is given up.
     pub(crate) async fn discard_uploads(&self, commit: &CommitBuilder) {
-        for file in commit.files.iter().filter(|file| file.bytes.is_none()) {
-            if let Err(error) = self.location.store.delete(&file.path).await {
-                tracing::warn!(table = self.name(), path = %file.path, %error, "a file that is not needed stays");
-            }
-        }
+        let uploaded = commit.files.iter().filter(|file| file.bytes.is_none());
+        self.location.discard(self.name(), uploaded.map(|file| &file.path)).await;
     }
 
     /// Uploads the files of a commit that are only in memory so far.
     pub(crate) async fn upload(&self, commit: &mut CommitBuilder) -> Result<()> {
         for file in &mut commit.files {
             let Some(bytes) = file.bytes.take() else { continue };
-            let put = || self.location.store.put(&file.path, PutPayload::from(bytes.clone()));
-            Retry::new(&self.options).run(put).await.map_err(|e| {
-                let path = self.location.display(&file.path);
-                store_error(format!("table `{}`: {path} cannot be written", self.name()), e)
-            })?;
+            self.location.put(Retry::new(&self.options), self.name(), &file.path, &bytes).await?;
         }
         Ok(())
     }

@@ -53,9 +53,7 @@ impl Table {
         self.check_open()?;
         let mut writer = self.writer.lock().await;
         let mut done = None;
-        if writer.prepared.is_some() {
-            self.finish(&mut writer, true, &mut done).await?;
-        }
+        self.finish(&mut writer, true, &mut done).await?;
         let taken = self.take_rows(&writer, upto)?;
         if !taken.advances.is_empty() {
             writer.prepared = Some(Arc::new(self.prepare(taken).await?));
@@ -107,7 +105,7 @@ impl Table {
         (self.clock)().micros().div_euclid(1_000)
     }
 
-    /// Finishes the prepared commit and publishes the resulting state. Reports what a flush moved in `done`.
+    /// Finishes the prepared commit, if there is one, and publishes the resulting state. Reports what a flush moved in `done`.
     pub(crate) async fn finish(
         &self,
         writer: &mut DeltaWriter,

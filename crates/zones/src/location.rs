@@ -4,17 +4,19 @@ use std::path::{Path as FsPath, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;
 use object_store::gcp::GoogleConfigKey;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreScheme};
+use object_store::{ObjectStore, ObjectStoreExt, ObjectStoreScheme, PutPayload};
 use tidemill_types::{Error, Result, did_you_mean};
 use url::Url;
 
 use crate::durable::{DurableLocal, create_dir_durably};
 use crate::error::store_error;
+use crate::retry::Retry;
 
 /// An object store and a path in it.
 #[derive(Debug, Clone)]
@@ -121,6 +123,27 @@ impl Location {
             .split('/')
             .filter(|s| !s.is_empty())
             .fold(self.prefix.clone(), |path, segment| path.join(segment))
+    }
+
+    /// Writes a file of the table `table`.
+    ///
+    /// Errors: those of the store, after the attempts of `retry`.
+    pub async fn put(&self, retry: Retry, table: &str, path: &Path, bytes: &Bytes) -> Result<()> {
+        retry
+            .run(|| self.store.put(path, PutPayload::from(bytes.clone())))
+            .await
+            .map(|_| ())
+            .map_err(|e| store_error(format!("table `{table}`: {} cannot be written", self.display(path)), e))
+    }
+
+    /// Deletes files of commits that were given up. One that cannot be deleted is swept as an orphan later.
+    pub async fn discard(&self, table: &str, paths: impl Iterator<Item = &Path>) {
+        for path in paths {
+            if let Err(error) = self.store.delete(path).await {
+                let path = self.display(path);
+                tracing::warn!(table, path, %error, "a file of a commit that was given up stays for now");
+            }
+        }
     }
 
     /// Returns the path below this location of a store path; `None` when it lies elsewhere.

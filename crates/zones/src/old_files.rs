@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use object_store::{Error as StoreError, ObjectStoreExt};
+use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 use tidemill_types::Result;
 
 use crate::error::store_error;
@@ -20,7 +20,7 @@ impl Table {
     ///
     /// Errors: `Unavailable`; files that are still there are deleted by a later call.
     pub async fn remove_old_files(&self) -> Result<usize> {
-        let before_ms = self.now_ms().saturating_sub(millis(self.options.removed_retention_s));
+        let before_ms = ms_before(self.now_ms(), self.options.removed_retention_s);
         let mut old: Vec<(String, i64)> = {
             let mut writer = self.writer.lock().await;
             if !writer.removed.values().any(|removed_ms| *removed_ms < before_ms) {
@@ -60,11 +60,10 @@ impl Table {
             let prepared = prepared.filter_map(|file| self.location.relative(&file.path));
             writer.files.keys().chain(writer.removed.keys()).cloned().chain(prepared).collect()
         };
-        let before_ms = self.now_ms().saturating_sub(millis(self.options.orphan_age_s));
+        let before_ms = ms_before(self.now_ms(), self.options.orphan_age_s);
         let mut swept = 0;
         for (name, meta) in stored {
-            let is_old = meta.last_modified.timestamp_millis() < before_ms;
-            if is_old && tablet_id(&name).is_some() && !named.contains(&name) {
+            if is_old_tablet(&name, &meta, before_ms) && !named.contains(&name) {
                 self.delete(&name).await?;
                 tracing::info!(table = self.name(), file = name, "removed a file that was never committed");
                 swept += 1;
@@ -85,6 +84,12 @@ impl Table {
     }
 }
 
-fn millis(seconds: u64) -> i64 {
-    i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000)
+/// Returns the time `seconds` before `now_ms`, in milliseconds.
+pub(crate) fn ms_before(now_ms: i64, seconds: u64) -> i64 {
+    now_ms.saturating_sub(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000))
+}
+
+/// Returns whether a file of the store has the name of a tablet and is so old that no commit in progress can name it.
+pub(crate) fn is_old_tablet(name: &str, meta: &ObjectMeta, before_ms: i64) -> bool {
+    tablet_id(name).is_some() && meta.last_modified.timestamp_millis() < before_ms
 }

@@ -19,6 +19,7 @@ use crate::delta::schema::{DeltaSchema, StoredColumn, check_protocol, columns, e
 use crate::encode::Encoder;
 use crate::error::store_error;
 use crate::location::Location;
+use crate::old_files::{is_old_tablet, ms_before};
 use crate::retry::Retry;
 use crate::table::{CommittedState, MissingFile, Table};
 use crate::tablet::{Tablet, tablet_id};
@@ -344,11 +345,10 @@ async fn remove_orphans(
     replay: &TableState,
     stored: &HashMap<String, ObjectMeta>,
 ) {
-    let age_ms = i64::try_from(around.options.orphan_age_s).unwrap_or(i64::MAX).saturating_mul(1_000);
-    let before_ms = ((around.clock)().micros() / 1_000).saturating_sub(age_ms);
+    let before_ms = ms_before((around.clock)().micros() / 1_000, around.options.orphan_age_s);
     for (name, meta) in stored {
         let known = live.contains_key(name) || replay.removed.contains_key(name);
-        if known || tablet_id(name).is_none() || meta.last_modified.timestamp_millis() >= before_ms {
+        if known || !is_old_tablet(name, meta, before_ms) {
             continue;
         }
         match place.store.delete(&meta.location).await {

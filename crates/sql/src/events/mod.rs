@@ -35,6 +35,7 @@ use url::Url;
 use crate::hot::{HotScanExec, HotSource};
 
 pub(crate) use reader::{NamedReaders, OpenFiles};
+pub(crate) use tail::conform_one;
 
 /// Snapshot of the table of a stream.
 #[derive(Debug)]

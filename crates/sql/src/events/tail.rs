@@ -16,7 +16,8 @@ pub(super) fn conform(batches: Vec<RecordBatch>, schema: &SchemaRef) -> Result<V
     rows.map(|b| if b.schema_ref() == schema { Ok(b) } else { conform_one(&b, schema) }).collect()
 }
 
-fn conform_one(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+/// Converts a batch of a table to `schema`; columns that it lacks are null.
+pub(crate) fn conform_one(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     let columns = schema.fields().iter().map(|field| -> Result<ArrayRef, ArrowError> {
         match column_index(batch.schema_ref(), field.name()) {
             None => Ok(new_null_array(field.data_type(), batch.num_rows())),

@@ -236,19 +236,15 @@ impl DeltaWriter {
 
     /// Uploads the files. Those of a resumed commit are looked up first, because most of them exist.
     async fn upload(&self, prepared: &PreparedCommit, resumed: bool) -> Result<()> {
-        let store = &self.location.store;
         for NewFile { path, size, bytes } in &prepared.files {
             let Some(bytes) = bytes else { continue };
             if resumed
-                && let Ok(meta) = store.head(path).await
+                && let Ok(meta) = self.location.store.head(path).await
                 && meta.size == *size
             {
                 continue;
             }
-            self.retry.run(|| store.put(path, PutPayload::from(bytes.clone()))).await.map_err(|e| {
-                let path = self.location.display(path);
-                store_error(format!("table `{}`: {path} cannot be written", self.table), e)
-            })?;
+            self.location.put(self.retry, &self.table, path, bytes).await?;
         }
         Ok(())
     }
@@ -288,12 +284,7 @@ impl DeltaWriter {
     /// version, so no entry refers to its files.
     async fn discard(&mut self, prepared: &PreparedCommit) {
         self.prepared = None;
-        for NewFile { path, .. } in &prepared.files {
-            if let Err(error) = self.location.store.delete(path).await {
-                let path = self.location.display(path);
-                tracing::warn!(table = self.table, path, %error, "a file of a refused commit stays until it is vacuumed");
-            }
-        }
+        self.location.discard(&self.table, prepared.files.iter().map(|file| &file.path)).await;
     }
 
     /// Reads the entry after the current version and applies it.
