@@ -21,6 +21,7 @@ use crate::queries::compile::compile_app_for;
 use crate::report::StartupReport;
 use crate::services::Services;
 use crate::sinks::SinkSet;
+use crate::spawn::lower_priority;
 use crate::state::PartitionState;
 use crate::tables::TableSet;
 use crate::transfers::{self, ArrivedEmissions};
@@ -124,6 +125,7 @@ fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environmen
     let runtime = builder
         .worker_threads(1)
         .thread_name("object-store")
+        .on_thread_start(lower_priority)
         .enable_all()
         .build()
         .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
