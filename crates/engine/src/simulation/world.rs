@@ -30,7 +30,6 @@ enum Step {
     Flush,
     Consolidate,
     RemoveOldFiles,
-    MergeIds,
     Checkpoint,
     Timers,
     Advance,
@@ -44,14 +43,13 @@ enum Step {
     Audit,
 }
 
-const STEPS: [(Step, u32); 18] = [
+const STEPS: [(Step, u32); 17] = [
     (Step::Send, 30),
     (Step::Apply, 25),
     (Step::Forward, 20),
     (Step::Flush, 6),
     (Step::Consolidate, 6),
     (Step::RemoveOldFiles, 1),
-    (Step::MergeIds, 2),
     (Step::Checkpoint, 3),
     (Step::Timers, 2),
     (Step::Advance, 4),
@@ -145,7 +143,6 @@ impl World {
             Step::Flush => jobs::flush::run(&core, self.rng.random_range(0..6)),
             Step::Consolidate => jobs::consolidation::run(&core, self.rng.random_range(0..6)),
             Step::RemoveOldFiles => jobs::consolidation::remove_old_files(&core),
-            Step::MergeIds => jobs::checkpoint::merge_id_runs(&core),
             Step::Checkpoint => jobs::checkpoint::run(&core),
             Step::Timers => timers::poll(&core, &partitions[p]),
             Step::Advance => {
