@@ -23,6 +23,7 @@ use crate::services::Services;
 use crate::sinks::SinkSet;
 use crate::state::PartitionState;
 use crate::tables::TableSet;
+use crate::tables_location::open_zones;
 use crate::transfers::{self, ArrivedEmissions};
 
 /// Log bytes read at once during replay.
@@ -134,12 +135,7 @@ fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environmen
             let now = Arc::new(move || clock.now());
             runtime.block_on(Zones::with_store(store.clone(), url.clone(), data.epoch(), options, now))?
         }
-        None => {
-            let location = deployment.settings.tables.clone();
-            let location =
-                location.unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned());
-            runtime.block_on(Zones::open(&location, data.epoch(), options, &[]))?
-        }
+        None => runtime.block_on(open_zones(data, &deployment.settings, options))?,
     };
     TableSet::open(deployment, zones, runtime)
 }

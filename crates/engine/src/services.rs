@@ -162,16 +162,46 @@ impl Services {
         !self.checkpoints_disabled.load(Ordering::Acquire)
     }
 
-    /// Returns whether a table has as many rows in its tail as memory allows.
+    /// Returns whether as many rows are in no file yet as memory allows.
     pub fn tails_full(&self) -> bool {
-        self.tables.any_pending(self.deployment.settings.tail_bytes)
+        self.full_tails().is_some()
     }
 
-    /// Waits while the tail of a table is full, so that memory stays bounded while the object store is unavailable.
+    /// Returns which limit the rows that are in no file yet have reached, as a sentence.
+    fn full_tails(&self) -> Option<String> {
+        let settings = &self.deployment.settings;
+        let (table, bytes, all) = self.tables.pending();
+        if bytes >= settings.tail_bytes {
+            let limit = settings.tail_bytes;
+            return Some(format!(
+                "{bytes} bytes of table `{table}` are in no file yet (tail_bytes = {limit})"
+            ));
+        }
+        let limit = settings.unflushed_bytes;
+        (all >= limit)
+            .then(|| format!("{all} bytes of all tables are in no file yet (unflushed_bytes = {limit})"))
+    }
+
+    /// Returns why records are not applied at the moment, with the error of the tables' store; `None` when nothing keeps
+    /// them from it.
+    pub fn applying_waits_for(&self) -> Option<String> {
+        let full = self.full_tails()?;
+        let problem = self.health.problem_of_any_subject("tables");
+        let problem = problem.map_or_else(
+            || "they are being written".to_owned(),
+            |problem| format!("writing them fails: {problem}"),
+        );
+        Some(format!("{full}; {problem}"))
+    }
+
+    /// Waits while tails are full, so that memory stays bounded while the object store is unavailable.
     pub fn wait_for_tails(&self) {
-        while !self.is_stopping() && self.tails_full() {
-            self.health
-                .report_problem("tables", "the tail of a table is full and waits to be flushed".into());
+        while !self.is_stopping()
+            && let Some(full) = self.full_tails()
+        {
+            // The bytes change all the time, and a problem is logged when it changes.
+            let limit = full.split_once('(').map_or(full.as_str(), |(_, limit)| limit.trim_end_matches(')'));
+            self.health.report_problem("tables", format!("applying waits until rows are flushed: {limit}"));
             self.notifier.notify();
             self.clock.sleep(TAIL_POLL);
         }

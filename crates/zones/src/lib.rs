@@ -33,6 +33,7 @@ mod retry;
 mod row_order;
 #[cfg(feature = "sim")]
 pub mod sim_store;
+mod store_options;
 mod table;
 mod tablet;
 mod tablet_layout;
@@ -48,6 +49,7 @@ pub use flush::FlushResult;
 pub use open::StoredTable;
 pub use options::{Clock, Compression, ZonesOptions};
 pub use removal::{Rewritten, RowRewrite, RowRewriter};
+pub use store_options::{check_store_settings, store_options};
 pub use table::{MissingFile, Table, TableSnapshot};
 pub use tablet::{ColumnStats, Tablet};
 pub use zones::Zones;

@@ -14,6 +14,7 @@ use crate::ZonesOptions;
 use crate::location::Location;
 use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::options::Clock;
+use crate::retry::Retry;
 use crate::table::Table;
 
 /// The event store: one Delta table per stored stream, all below one location, written by one owner.
@@ -30,8 +31,8 @@ impl Zones {
     /// increase at every start. `store_options` are passed to the object store's client (`region`,
     /// `endpoint`, `access_key_id`, …).
     ///
-    /// Errors: `Invalid` for an invalid location, setting or option; `Unavailable` when the location cannot
-    /// be used.
+    /// Errors: `Invalid` for an invalid location, setting or option, and for an object store that ignores conditions of
+    /// writes; `Unavailable` when the location cannot be used.
     pub async fn open(
         location: &str,
         epoch: u64,
@@ -39,6 +40,10 @@ impl Zones {
         store_options: &[(String, String)],
     ) -> Result<Self> {
         let place = Location::open(location, store_options)?;
+        options.validate()?;
+        if !matches!(place.url.scheme(), "file" | "memory") {
+            place.check_conditional_put(Retry::new(&options)).await?;
+        }
         Self::build(place, epoch, options, Arc::new(system_time))
     }
 

@@ -8,6 +8,6 @@ mod faults;
 mod fencing;
 mod interop;
 mod lifecycle;
-mod remote;
+mod on_s3;
 mod removal;
 mod support;
