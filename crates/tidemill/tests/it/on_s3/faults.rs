@@ -75,13 +75,16 @@ fn an_outage(outage: Outage) {
     proxy.set_outage(Some(outage));
     let (next, _) = fill(&server, 1);
     assert!(next > 10, "events are accepted while the store is away: {next} batches");
-    server
-        .wait_until("SELECT count(*) AS n FROM system.problems WHERE problem LIKE '%cannot be written%'", 1);
+    server.wait_for_problem("cannot be written");
     let (same, message) = fill(&server, next);
     assert_eq!(same, next, "none is accepted beyond the bound");
     for part in ["tail_bytes = 65536", "Trades", "cannot be written", "Send it again later"] {
         assert!(message.contains(part), "{part}: {message}");
     }
+    let start = Instant::now();
+    let (status, reply) = server.try_sql("SELECT count(*) FROM Trades");
+    assert!(status == 503 && reply.to_string().contains("tail_bytes"), "{status}: {reply}");
+    assert!(start.elapsed() < Duration::from_secs(20), "a query soon says why it has no answer");
 
     proxy.set_outage(None);
     let mut next = next;

@@ -198,6 +198,23 @@ impl Server {
         }
     }
 
+    /// Waits until a problem with these words is reported; the server must answer that whatever the store does.
+    pub fn wait_for_problem(&self, words: &str) {
+        let deadline = Instant::now() + WAIT;
+        loop {
+            let agent = ureq::Agent::new_with_config(
+                ureq::Agent::config_builder().http_status_as_error(false).build(),
+            );
+            let mut response = agent.get(format!("{}/readyz", self.serving.base)).call().unwrap();
+            let text = response.body_mut().read_to_string().unwrap();
+            if text.contains(words) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until all events are in files, and checks that each of `events` is there once and that the ledger balances.
     pub fn check_exact(&self, events: u64) {
         let counts = "SELECT count(*) AS n, count(DISTINCT n) AS ids, max(n) AS last FROM Trades";
