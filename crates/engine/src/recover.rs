@@ -128,7 +128,7 @@ fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environmen
         .enable_all()
         .build()
         .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
-    let options = zones_options(&deployment.settings);
+    let options = zones_options(data, &deployment.settings);
     let zones = match &environment.table_store {
         Some(TableStore { store, url }) => {
             let clock = environment.clock.clone();
@@ -141,8 +141,12 @@ fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environmen
 }
 
 /// The tail's own bound lies above the one at which applying waits, so that a record is never half applied.
-fn zones_options(settings: &Settings) -> ZonesOptions {
-    ZonesOptions { tail_bytes_max: settings.tail_bytes.saturating_mul(4), ..settings.zones.clone() }
+fn zones_options(data: &DataDir, settings: &Settings) -> ZonesOptions {
+    ZonesOptions {
+        tail_bytes_max: settings.tail_bytes.saturating_mul(4),
+        cache_dir: Some(data.path().join("cache")),
+        ..settings.zones.clone()
+    }
 }
 
 /// Opens the tables of streams with stored events that the app does not declare. They can be asked and take no more

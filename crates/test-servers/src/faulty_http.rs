@@ -104,7 +104,9 @@ impl FaultyHttp {
         let shared = Arc::new(Shared { upstream, state: Mutex::new(state) });
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads of the proxy");
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+        // bound here, because tests that are tasks themselves must not wait for one
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("a listener for tasks");
         let url = format!("http://{}", listener.local_addr().expect("the address of a listener"));
         runtime.spawn(accept(listener, shared.clone()));
         Self { url, shared, runtime: Some(runtime) }
@@ -184,7 +186,8 @@ impl Shared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
+    let listener = TcpListener::from_std(listener).expect("a listener of the runtime");
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
         let shared = shared.clone();

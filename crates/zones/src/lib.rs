@@ -14,6 +14,7 @@
 //! one of the next until it is large, so that a table has few files: commits list them, and every query reads their
 //! statistics. Replaced files stay for readers of older versions until `remove_old_files` deletes them.
 
+mod cache;
 mod checked;
 mod checksum;
 mod consolidate;
@@ -41,6 +42,7 @@ mod tablet_writer;
 mod tail;
 mod zones;
 
+pub use cache::{CacheStats, CachedStore};
 pub use checked::CheckedStore;
 pub use consolidate::Consolidation;
 pub use delta::schema::StoredColumn;

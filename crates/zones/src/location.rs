@@ -12,6 +12,7 @@ use object_store::{
 use tidemill_types::{Error, Result};
 use url::Url;
 
+use crate::cache::{CachedStore, TabletCache};
 use crate::durable::{DurableLocal, create_dir_durably};
 use crate::error::store_error;
 use crate::retry::Retry;
@@ -29,6 +30,8 @@ pub(crate) struct Location {
     pub url: Url,
     /// The location as a path in the store.
     pub prefix: Path,
+    /// Cache of the tablets that queries read, for a remote store.
+    pub cache: Option<Arc<TabletCache>>,
 }
 
 impl Location {
@@ -70,7 +73,7 @@ impl Location {
             Ok((_, path)) => path,
             Err(e) => return Err(Error::invalid(format!("`{url}` is not a location in a store: {e}"))),
         };
-        Ok(Self { store, url, prefix })
+        Ok(Self { store, url, prefix, cache: None })
     }
 
     fn local(path: &FsPath) -> Result<Self> {
@@ -123,7 +126,36 @@ impl Location {
     pub fn table(&self, name: &str) -> Self {
         let mut url = self.url.clone();
         url.set_path(&format!("{}{name}/", url.path()));
-        Self { store: self.store.clone(), url, prefix: self.prefix.clone().join(name) }
+        let prefix = self.prefix.clone().join(name);
+        Self { store: self.store.clone(), url, prefix, cache: self.cache.clone() }
+    }
+
+    /// Returns the name of the store: scheme and host, with a slash.
+    pub fn store_name(&self) -> String {
+        format!("{}://{}/", self.url.scheme(), self.url.host_str().unwrap_or_default())
+    }
+
+    /// Returns the store for queries, which read tablets through the cache if there is one.
+    pub fn query_store(&self) -> Arc<dyn ObjectStore> {
+        match &self.cache {
+            None => self.store.clone(),
+            Some(cache) => Arc::new(CachedStore::new(self.store.clone(), cache.clone(), self.store_name())),
+        }
+    }
+
+    /// Deletes a file, and what the cache has of it. A file that is not there is no error.
+    pub async fn delete(&self, retry: Retry, path: &Path) -> object_store::Result<()> {
+        if let Some(cache) = &self.cache {
+            match retry.run(|| self.store.head(path)).await {
+                Ok(meta) => cache.remove(&self.store_name(), path, meta.size),
+                Err(StoreError::NotFound { .. }) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        match retry.run(|| self.store.delete(path)).await {
+            Err(StoreError::NotFound { .. }) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Formats a store path for messages: `/data/tables/…`, `s3://bucket/tables/…`.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use tidemill_types::{Error, Result};
+use tidemill_zones::ZonesOptions;
 
 use crate::datadir::{DataDir, DeploymentRecord};
 use crate::queries::compile::{CompiledApp, compile_app_for};
@@ -60,7 +61,8 @@ fn check_tables_location(
         .build()
         .map_err(|e| Error::unavailable("cannot start the object store's thread").with_source(e))?;
     let rows = |settings: &Settings, stream: &str| -> Result<u64> {
-        let options = settings.zones.clone();
+        // The files of the cache belong to the running engine.
+        let options = ZonesOptions { cache_memory_bytes: 0, ..settings.zones.clone() };
         let zones = runtime.block_on(open_zones(data, settings, options))?;
         Ok(runtime.block_on(zones.stored_table(stream))?.map_or(0, |table| table.rows))
     };

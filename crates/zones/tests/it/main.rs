@@ -1,5 +1,6 @@
 //! Integration tests of the event store.
 
+mod cache;
 mod consolidation;
 mod damage;
 mod evolution;

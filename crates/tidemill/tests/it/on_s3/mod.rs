@@ -1,5 +1,6 @@
 //! The whole program with its tables on a real S3 server.
 
+mod cache;
 mod faults;
 mod load;
 mod place;
