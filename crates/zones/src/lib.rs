@@ -38,6 +38,7 @@ mod store_options;
 mod table;
 mod tablet;
 mod tablet_layout;
+mod tablet_name;
 mod tablet_writer;
 mod tail;
 mod zones;

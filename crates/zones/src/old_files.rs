@@ -9,7 +9,7 @@ use crate::error::store_error;
 use crate::open::list_tablets;
 use crate::retry::Retry;
 use crate::table::Table;
-use crate::tablet::tablet_id;
+use crate::tablet_name::tablet_id;
 
 /// Maximum number of files that one call deletes.
 const DELETES_MAX: usize = 1_000;

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Result, Timestamp};
 
-use crate::cache::{DISK_BYTES_MIN, MEMORY_BYTES_MIN};
+/// Smallest memory of a cache of tablets: several blocks.
+const CACHE_MEMORY_BYTES_MIN: u64 = 8 << 20;
+/// Smallest disk space of a cache of tablets: several of its files.
+const CACHE_DISK_BYTES_MIN: u64 = 32 << 20;
 
 /// Source of the time of commits, also used to compute the age of files.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -130,8 +133,8 @@ impl ZonesOptions {
             )));
         }
         for (name, value, least) in [
-            ("cache_memory_bytes", self.cache_memory_bytes, MEMORY_BYTES_MIN),
-            ("cache_disk_bytes", self.cache_disk_bytes, DISK_BYTES_MIN),
+            ("cache_memory_bytes", self.cache_memory_bytes, CACHE_MEMORY_BYTES_MIN),
+            ("cache_disk_bytes", self.cache_disk_bytes, CACHE_DISK_BYTES_MIN),
         ] {
             if value > 0 && value < least {
                 return Err(Error::invalid(format!(

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use crate::ZonesOptions;
-use crate::cache::{CacheStats, TabletCache};
+use crate::cache::{CacheOptions, CacheStats, TabletCache};
 use crate::location::Location;
 use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::options::Clock;
@@ -45,7 +45,12 @@ impl Zones {
         if !matches!(place.url.scheme(), "file" | "memory") {
             place.check_conditional_put(Retry::new(&options)).await?;
             if options.cache_memory_bytes > 0 {
-                place.cache = Some(TabletCache::open(&options).await?);
+                let cache = CacheOptions {
+                    memory_bytes: options.cache_memory_bytes,
+                    disk_bytes: options.cache_disk_bytes,
+                    dir: options.cache_dir.clone(),
+                };
+                place.cache = Some(TabletCache::open(&cache).await?);
             }
         }
         Self::build(place, epoch, options, Arc::new(system_time))

@@ -9,7 +9,7 @@ mod admission;
 mod block;
 mod store;
 
-use std::path::Path as FsPath;
+use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,15 +20,10 @@ use foyer::{
 use object_store::path::Path;
 use tidemill_types::{Error, Result};
 
-use crate::ZonesOptions;
 use admission::AdmitWhileRoomThenSecondRead;
 pub(crate) use block::{BLOCK_BYTES, Block};
 pub use store::CachedStore;
 
-/// Smallest memory of a cache: several blocks.
-pub(crate) const MEMORY_BYTES_MIN: u64 = 8 << 20;
-/// Smallest disk space of a cache: several of its files.
-pub(crate) const DISK_BYTES_MIN: u64 = 32 << 20;
 /// Memory of one shard, and the largest number of shards.
 const SHARD_BYTES: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 8;
@@ -36,6 +31,16 @@ const SHARDS_MAX: u64 = 8;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Memory of a block besides its bytes.
 const BLOCK_OVERHEAD: usize = 128;
+
+/// How large the cache may become and where its files are.
+#[derive(Debug, Clone)]
+pub(crate) struct CacheOptions {
+    pub memory_bytes: u64,
+    /// 0 for a cache in memory only.
+    pub disk_bytes: u64,
+    /// Directory of the files; without one the cache is in memory only.
+    pub dir: Option<PathBuf>,
+}
 
 /// What a cache has done since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,18 +79,18 @@ impl TabletCache {
     /// Opens the cache with what its files contain. Must be called in a tokio runtime, which then does its work.
     ///
     /// Errors: `Unavailable` when its directory cannot be used.
-    pub(crate) async fn open(options: &ZonesOptions) -> Result<Arc<Self>> {
-        let shards = (options.cache_memory_bytes / SHARD_BYTES).clamp(1, SHARDS_MAX);
+    pub(crate) async fn open(options: &CacheOptions) -> Result<Arc<Self>> {
+        let shards = (options.memory_bytes / SHARD_BYTES).clamp(1, SHARDS_MAX);
         let memory = HybridCacheBuilder::new()
             .with_name("tablets")
             .with_policy(HybridCachePolicy::WriteOnInsertion)
             .with_flush_on_close(false)
-            .memory(usize::try_from(options.cache_memory_bytes).unwrap_or(usize::MAX))
+            .memory(usize::try_from(options.memory_bytes).unwrap_or(usize::MAX))
             .with_shards(shards as usize)
             .with_eviction_config(S3FifoConfig::default())
             .with_weighter(|key: &String, block: &Block| key.len() + block.bytes.len() + BLOCK_OVERHEAD);
         let builder = memory.storage();
-        let opened = match (&options.cache_dir, options.cache_disk_bytes) {
+        let opened = match (&options.dir, options.disk_bytes) {
             (Some(dir), disk_bytes) if disk_bytes > 0 => {
                 create_private_dir(dir).map_err(|e| unusable(dir, e))?;
                 let capacity = usize::try_from(disk_bytes).unwrap_or(usize::MAX);

@@ -17,7 +17,7 @@ use object_store::{
 };
 
 use super::{BLOCK_BYTES, Block, TabletCache, key};
-use crate::tablet::tablet_id;
+use crate::tablet_name::tablet_id;
 
 /// Blocks that one request reads at most.
 const REQUEST_BLOCKS: u64 = 8;

@@ -34,6 +34,7 @@ impl Place {
             "flush_interval = \"50ms\"".to_owned(),
             "checkpoint_interval = \"500ms\"".to_owned(),
             "zones.merge_tablets = 3".to_owned(),
+            "zones.cache_disk_bytes = 33554432".to_owned(),
             format!("tables = \"s3://tidemill/{}\"", uuid::Uuid::new_v4()),
             format!("tables_store.endpoint = \"{endpoint}\""),
         ];
