@@ -212,9 +212,10 @@ fn new_id() -> String {
 
 /// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
 /// lost.
-const KNOWN_ENTRIES: [&str; 15] = [
+const KNOWN_ENTRIES: [&str; 16] = [
     "app.json",
     "app.tmp",
+    "cache",
     "changes",
     "checkpoints",
     "deliveries",
