@@ -10,7 +10,7 @@
 #   scripts/servers.sh wipe           stops all servers and deletes their data
 #   scripts/servers.sh watch PID      waits until this process has ended, then wipes
 #
-# Servers: kafka mosquitto rabbitmq nats redis postgres mariadb tds smtp imap pushgateway.
+# Servers: kafka mosquitto rabbitmq nats redis postgres mariadb tds smtp imap pushgateway s3.
 # Exit code 3: a server cannot be had here; the message says why.
 #
 # Environment: TIDEMILL_SERVERS (default ~/.cache/tidemill/servers): data, logs and pid files.
@@ -22,13 +22,14 @@ for fd in 3 4 5 6 7 8 9; do eval "exec $fd>&-"; done
 
 NATS_VERSION=v2.15.2
 TDS_VERSION=0.3.0
+S3_VERSION=v1.8.0
 DIR=${TIDEMILL_SERVERS:-$HOME/.cache/tidemill/servers}
 PROGRAMS=${TIDEMILL_SERVER_PROGRAMS:-$HOME/.cache/tidemill/programs}
 PORT=${TIDEMILL_SERVERS_PORT:-29100}
 # Dovecot serves the mail as the user `mail`, and asks with `access`, which ignores capabilities, whether it may write: so
 # the mail of root's servers must not lie below the home of root.
 if [ "$(id -u)" = 0 ]; then MAIL=/var/tmp/tidemill-mail-$PORT; else MAIL=$DIR/mail; fi
-ALL="kafka mosquitto rabbitmq nats redis postgres mariadb tds smtp imap pushgateway"
+ALL="kafka mosquitto rabbitmq nats redis postgres mariadb tds smtp imap pushgateway s3"
 SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 START_TIMEOUT_S=90
 # Debian keeps servers outside of the path of ordinary users.
@@ -47,7 +48,7 @@ port() {
     nats) echo $((PORT + 30));; redis) echo $((PORT + 40));; redis-tls) echo $((PORT + 41));;
     postgres) echo $((PORT + 50));; mariadb) echo $((PORT + 60));; tds) echo $((PORT + 61));;
     smtp) echo $((PORT + 70));; smtps) echo $((PORT + 71));; imap) echo $((PORT + 72));; imaps) echo $((PORT + 73));;
-    pushgateway) echo $((PORT + 75));;
+    pushgateway) echo $((PORT + 75));; s3) echo $((PORT + 80));;
     *) fail "there is no server $1 (known: $ALL)";;
   esac
 }
@@ -77,6 +78,7 @@ addresses() {
       echo "TIDEMILL_IMAP=imap://tidemill:tidemill@$at:$(port imap)"; echo "TIDEMILL_IMAPS=imaps://tidemill:tidemill@$at:$(port imaps)"
       echo "TIDEMILL_MAIL_CA=$MAIL/ca.pem";;
     pushgateway) echo "TIDEMILL_PUSHGATEWAY=http://$at:$(port pushgateway)";;
+    s3) echo "TIDEMILL_S3=http://$at:$(port s3)"; echo "TIDEMILL_S3_BUCKET=tidemill";;
     *) port "$1";;
   esac
 }
@@ -91,6 +93,7 @@ program() { # server: prints the program that must exist
     mariadb) echo mariadbd;; smtp) echo /usr/lib/python3/dist-packages/aiosmtpd/smtp.py;; imap) echo /usr/lib/dovecot/imap;;
     pushgateway) echo prometheus-pushgateway;;
     tds) echo "$PROGRAMS/mssql-mock-tds-$TDS_VERSION/bin/mssql-mock-tds";;
+    s3) echo "$PROGRAMS/versitygw-$S3_VERSION";;
     *) fail "there is no server $1 (known: $ALL)";;
   esac
 }
@@ -107,13 +110,13 @@ packages() {
   [ $result = 0 ] || { tail -3 "$log" >&2; missing "apt-get install $* failed, see $log"; }
 }
 
-install_nats() {
+install_go() { # server, module with its version: builds the program of a server from its Go module
   command -v go >/dev/null || packages golang-go
-  local build="$PROGRAMS/build-nats"
+  local name=$1 module=$2 build="$PROGRAMS/build-$1"
   mkdir -p "$build"
-  GOBIN=$build go install "github.com/nats-io/nats-server/v2@$NATS_VERSION" > "$DIR/install-nats.log" 2>&1 < /dev/null \
-    || { tail -3 "$DIR/install-nats.log" >&2; missing "nats-server cannot be built, see $DIR/install-nats.log"; }
-  mv "$build/nats-server" "$(program nats)"
+  GOBIN=$build go install "$module" > "$DIR/install-$name.log" 2>&1 < /dev/null \
+    || { tail -3 "$DIR/install-$name.log" >&2; missing "$name: $module cannot be built, see $DIR/install-$name.log"; }
+  mv "$build"/* "$(program "$name")"
 }
 
 # A mock of SQL Server by Microsoft. Its TLS needs OpenSSL, so it is no dependency of the workspace. It speaks TDS 8: in its older
@@ -136,7 +139,7 @@ install() {
       kafka) packages openjdk-17-jre-headless maven;;
       mosquitto) packages mosquitto;;
       rabbitmq) packages rabbitmq-server openssl;;
-      nats) install_nats;;
+      nats) install_go nats "github.com/nats-io/nats-server/v2@$NATS_VERSION";;
       redis) packages redis-server openssl;;
       postgres) packages postgresql;;
       mariadb) packages mariadb-server;;
@@ -144,6 +147,7 @@ install() {
       imap) packages dovecot-imapd openssl;;
       pushgateway) packages prometheus-pushgateway;;
       tds) install_tds;;
+      s3) install_go s3 "github.com/versity/versitygw/cmd/versitygw@$S3_VERSION";;
     esac
   fi
   [ "$1" != kafka ] || kafka download 2> "$DIR/install-kafka.log" \
@@ -332,6 +336,14 @@ start_tds() {
 
 start_pushgateway() {
   run pushgateway prometheus-pushgateway --web.listen-address="127.0.0.1:$(port pushgateway)" --persistence.file="$DIR/pushgateway/metrics"
+}
+
+# An S3 server over a directory; each directory in it is a bucket.
+start_s3() {
+  local home=$DIR/s3
+  mkdir -p "$home/buckets/tidemill"
+  ROOT_ACCESS_KEY=tidemill ROOT_SECRET_KEY=tidemill \
+    run s3 "$(program s3)" --port "127.0.0.1:$(port s3)" --region us-east-1 --keep-alive --quiet posix "$home/buckets"
 }
 
 # Both mail servers use $MAIL: certificates of an authority of their own, and the mail that SMTP stores and IMAP shows. The

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 /// usually means that a type belongs one layer lower.
 const LAYERS: &[(&str, &[&str])] = &[
     ("types", &[]),
+    ("test-servers", &[]),
     ("log", &["types"]),
     ("log-kafka", &["types", "log"]),
     ("lang", &["types"]),

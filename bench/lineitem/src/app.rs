@@ -20,7 +20,12 @@ pub fn open(dir: &Path, settings: &[String], on_demand: bool) -> Result<Tidemill
     let app = dir.join("app");
     std::fs::create_dir_all(&app)?;
     std::fs::write(app.join("lineitem.rules"), STREAM)?;
-    let own = ["flush_interval = \"1 day\"", "flush_bytes = \"1024GiB\"", "tail_bytes = \"1024GiB\""];
+    let own = [
+        "flush_interval = \"1 day\"",
+        "flush_bytes = \"1024GiB\"",
+        "tail_bytes = \"1024GiB\"",
+        "unflushed_bytes = \"1024GiB\"",
+    ];
     let own = own.iter().filter(|_| on_demand).map(|line| (*line).to_owned());
     let lines: Vec<String> = own.chain(settings.iter().cloned()).collect();
     std::fs::write(app.join("app.toml"), format!("name = \"lineitem\"\n[settings]\n{}\n", lines.join("\n")))?;

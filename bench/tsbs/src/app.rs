@@ -71,8 +71,13 @@ fn write_and_read(dir: &Path, options: &AppOptions, sources: &str) -> Result<App
     let mut settings = vec![format!("partitions = {}", options.partitions)];
     if options.flushes == Flushes::OnDemand {
         settings.extend(
-            ["flush_interval = \"1 day\"", "flush_bytes = \"1024GiB\"", "tail_bytes = \"1024GiB\""]
-                .map(str::to_owned),
+            [
+                "flush_interval = \"1 day\"",
+                "flush_bytes = \"1024GiB\"",
+                "tail_bytes = \"1024GiB\"",
+                "unflushed_bytes = \"1024GiB\"",
+            ]
+            .map(str::to_owned),
         );
     }
     settings.extend(options.settings.iter().cloned());

@@ -43,10 +43,15 @@ impl Backlog {
         Self { shared: Arc::default(), bytes_max }
     }
 
-    /// Waits until there is room.
+    /// Waits until there is room. `reason` says why records are not applied, if something keeps them from it.
     ///
-    /// Errors: `LimitReached` after `timeout`, `Unavailable` when the engine is stopping.
-    pub fn wait_for_room(&self, clock: &dyn Clock, timeout: Duration) -> Result<()> {
+    /// Errors: `LimitReached` with the reason after `timeout`, `Unavailable` when the engine is stopping.
+    pub fn wait_for_room(
+        &self,
+        clock: &dyn Clock,
+        timeout: Duration,
+        reason: impl Fn() -> Option<String>,
+    ) -> Result<()> {
         let deadline = clock.monotonic() + timeout;
         let mut counts = self.shared.counts.lock();
         loop {
@@ -58,10 +63,15 @@ impl Backlog {
             }
             let block = clock.block_until(deadline);
             if block.is_zero() {
-                return Err(Error::limit(format!(
-                    "{} bytes wait to be applied (inbox_bytes = {}): send slower",
-                    counts.bytes, self.bytes_max
-                )));
+                let waiting =
+                    format!("{} bytes wait to be applied (inbox_bytes = {})", counts.bytes, self.bytes_max);
+                drop(counts);
+                return Err(Error::limit(match reason() {
+                    Some(reason) => format!(
+                        "{waiting}, because {reason}. Send it again later; nothing that was acknowledged is lost"
+                    ),
+                    None => format!("{waiting}: send slower"),
+                }));
             }
             self.shared.changed.wait_for(&mut counts, block);
         }

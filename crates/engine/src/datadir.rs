@@ -215,6 +215,7 @@ fn new_id() -> String {
 const KNOWN_ENTRIES: [&str; 16] = [
     "app.json",
     "app.tmp",
+    "cache",
     "changes",
     "checkpoints",
     "deliveries",

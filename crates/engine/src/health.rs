@@ -54,6 +54,15 @@ impl HealthBoard {
         self.problems.lock().keys().any(|(of, _)| *of == area)
     }
 
+    /// Returns the problem of a subject of `area`, if one has any.
+    pub fn problem_of_any_subject(&self, area: &str) -> Option<String> {
+        let problems = self.problems.lock();
+        problems
+            .iter()
+            .find(|((of, subject), _)| *of == area && !subject.is_empty())
+            .map(|(_, problem)| problem.clone())
+    }
+
     /// Records that a source could not be read to its end, or only in part.
     pub fn report_source_problem(&self, source: &str, error: &Error) {
         tracing::error!(source, error = %error, "a source has a problem");

@@ -60,6 +60,7 @@ mod spawn;
 mod state;
 mod subscribe;
 mod tables;
+mod tables_location;
 pub mod testing;
 mod threads;
 mod timers;

@@ -211,8 +211,11 @@ impl Partition {
 
     /// Waits until all records below `end` are applied.
     ///
-    /// Errors: `Unavailable` when the partition has failed or the engine stops.
+    /// Errors: `Unavailable` when the partition has failed or the engine stops, and when applying has been blocked by the
+    /// tables' store for as long as senders wait.
     pub fn wait_applied(&self, end: Offset, services: &Services) -> Result<()> {
+        let patience = services.deployment.settings.send_timeout.to_std();
+        let mut blocked_since = None;
         let mut guard = self.applied_changed.0.lock();
         while self.applied() < end {
             if self.failed.load(Ordering::Acquire) || services.is_stopping() {
@@ -221,6 +224,18 @@ impl Partition {
                     self.id,
                     self.applied()
                 )));
+            }
+            match services.applying_is_blocked_by() {
+                None => blocked_since = None,
+                Some(reason) => {
+                    let now = services.clock.monotonic();
+                    if now.saturating_sub(*blocked_since.get_or_insert(now)) >= patience {
+                        return Err(Error::unavailable(format!(
+                            "not all acknowledged events are applied yet, because {reason}. Ask again later; /readyz shows \
+                             whether it is over"
+                        )));
+                    }
+                }
             }
             self.applied_changed.1.wait_for(&mut guard, RETRY_INTERVAL);
         }

@@ -24,6 +24,7 @@ use crate::sinks::SinkSet;
 use crate::spawn::lower_priority;
 use crate::state::PartitionState;
 use crate::tables::TableSet;
+use crate::tables_location::open_zones;
 use crate::transfers::{self, ArrivedEmissions};
 
 /// Log bytes read at once during replay.
@@ -129,26 +130,25 @@ fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environmen
         .enable_all()
         .build()
         .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
-    let options = zones_options(&deployment.settings);
+    let options = zones_options(data, &deployment.settings);
     let zones = match &environment.table_store {
         Some(TableStore { store, url }) => {
             let clock = environment.clock.clone();
             let now = Arc::new(move || clock.now());
             runtime.block_on(Zones::with_store(store.clone(), url.clone(), data.epoch(), options, now))?
         }
-        None => {
-            let location = deployment.settings.tables.clone();
-            let location =
-                location.unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned());
-            runtime.block_on(Zones::open(&location, data.epoch(), options, &[]))?
-        }
+        None => runtime.block_on(open_zones(data, &deployment.settings, options))?,
     };
     TableSet::open(deployment, zones, runtime)
 }
 
 /// The tail's own bound lies above the one at which applying waits, so that a record is never half applied.
-fn zones_options(settings: &Settings) -> ZonesOptions {
-    ZonesOptions { tail_bytes_max: settings.tail_bytes.saturating_mul(4), ..settings.zones.clone() }
+fn zones_options(data: &DataDir, settings: &Settings) -> ZonesOptions {
+    ZonesOptions {
+        tail_bytes_max: settings.tail_bytes.saturating_mul(4),
+        cache_dir: Some(data.path().join("cache")),
+        ..settings.zones.clone()
+    }
 }
 
 /// Opens the tables of streams with stored events that the app does not declare. They can be asked and take no more

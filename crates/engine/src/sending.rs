@@ -71,7 +71,7 @@ fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) 
     let (sender, receiver) = crossbeam_channel::unbounded();
     let timeout = core.deployment.settings.send_timeout.to_std();
     for (p, _) in &records {
-        core.partitions()[*p].backlog.wait_for_room(&*core.clock, timeout)?;
+        core.partitions()[*p].backlog.wait_for_room(&*core.clock, timeout, || core.applying_waits_for())?;
     }
     let mut tickets = Vec::new();
     for (p, events) in records {

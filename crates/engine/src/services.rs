@@ -1,6 +1,7 @@
 //! What the parts of a running engine share: log, tables, clock, health, counters.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemill_log::Log;
 use tidemill_log::disk::Disk;
-use tidemill_types::Result;
+use tidemill_types::{Error, Result};
 
 use crate::Analytics;
 use crate::backlog::InFlight;
@@ -28,6 +29,10 @@ use crate::tables::TableSet;
 
 /// How long an owner waits before it looks again whether a full tail or sink has been written.
 const TAIL_POLL: Duration = Duration::from_millis(5);
+/// How long an operation on the tables may go on when the engine stops.
+const STORE_STOP_WAIT: Duration = Duration::from_secs(5);
+/// How often an operation on the tables looks whether the engine stops.
+const STOP_POLL: Duration = Duration::from_millis(100);
 
 /// Shared services of a running engine. They know nothing of its partitions.
 pub struct Services {
@@ -162,16 +167,70 @@ impl Services {
         !self.checkpoints_disabled.load(Ordering::Acquire)
     }
 
-    /// Returns whether a table has as many rows in its tail as memory allows.
+    /// Returns whether as many rows are in no file yet as memory allows.
     pub fn tails_full(&self) -> bool {
-        self.tables.any_pending(self.deployment.settings.tail_bytes)
+        self.full_tails().is_some()
     }
 
-    /// Waits while the tail of a table is full, so that memory stays bounded while the object store is unavailable.
+    /// Returns which limit the rows that are in no file yet have reached, as a sentence.
+    fn full_tails(&self) -> Option<String> {
+        let settings = &self.deployment.settings;
+        let (table, bytes, all) = self.tables.pending();
+        if bytes >= settings.tail_bytes {
+            let limit = settings.tail_bytes;
+            return Some(format!(
+                "{bytes} bytes of table `{table}` are in no file yet (tail_bytes = {limit})"
+            ));
+        }
+        let limit = settings.unflushed_bytes;
+        (all >= limit)
+            .then(|| format!("{all} bytes of all tables are in no file yet (unflushed_bytes = {limit})"))
+    }
+
+    /// Returns why records are not applied at the moment, with the error of the tables' store; `None` when nothing keeps
+    /// them from it.
+    pub fn applying_waits_for(&self) -> Option<String> {
+        let full = self.full_tails()?;
+        Some(match self.health.problem_of_any_subject("tables") {
+            Some(problem) => format!("{full}; writing them fails: {problem}"),
+            None => format!("{full}; they are being written"),
+        })
+    }
+
+    /// Returns why records are not applied until the tables' store works again; `None` while it works.
+    pub fn applying_is_blocked_by(&self) -> Option<String> {
+        self.health.problem_of_any_subject("tables").and_then(|_| self.applying_waits_for())
+    }
+
+    /// Runs an operation on the tables. One that does not end is dropped some seconds after the engine is asked to stop:
+    /// the store does not answer then, and the next start finishes or removes what the operation has begun.
+    ///
+    /// Errors: those of the operation; `Unavailable` when it was dropped.
+    pub async fn until_stop<T>(&self, operation: impl Future<Output = Result<T>>) -> Result<T> {
+        let stopped = async {
+            while !self.is_stopping() {
+                tokio::time::sleep(STOP_POLL).await;
+            }
+            tokio::time::sleep(STORE_STOP_WAIT).await;
+        };
+        tokio::select! {
+            biased;
+            done = operation => done,
+            () = stopped => Err(Error::unavailable(format!(
+                "the store of the tables did not answer within {} s of the stop",
+                STORE_STOP_WAIT.as_secs()
+            ))),
+        }
+    }
+
+    /// Waits while tails are full, so that memory stays bounded while the object store is unavailable.
     pub fn wait_for_tails(&self) {
-        while !self.is_stopping() && self.tails_full() {
-            self.health
-                .report_problem("tables", "the tail of a table is full and waits to be flushed".into());
+        while !self.is_stopping()
+            && let Some(full) = self.full_tails()
+        {
+            // The bytes change all the time, and a problem is logged when it changes.
+            let limit = full.split_once('(').map_or(full.as_str(), |(_, limit)| limit.trim_end_matches(')'));
+            self.health.report_problem("tables", format!("applying waits until rows are flushed: {limit}"));
             self.notifier.notify();
             self.clock.sleep(TAIL_POLL);
         }

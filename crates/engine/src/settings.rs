@@ -2,10 +2,12 @@
 
 mod sections;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer};
 use tidemill_log::Durability;
 use tidemill_types::{Duration, Error, Result};
-use tidemill_zones::ZonesOptions;
+use tidemill_zones::{ZonesOptions, check_store_settings};
 
 pub use sections::{ServerSettings, SqlSettings};
 
@@ -39,6 +41,9 @@ pub struct Settings {
     /// unavailable or slow).
     #[serde(deserialize_with = "bytes")]
     pub tail_bytes: u64,
+    /// Bytes of all tables together that are not in a tablet yet at which applying pauses.
+    #[serde(deserialize_with = "bytes")]
+    pub unflushed_bytes: u64,
     /// Interval of checkpoints of document and rule state, which bounds the replay after a restart.
     #[serde(deserialize_with = "duration")]
     pub checkpoint_interval: Duration,
@@ -80,6 +85,9 @@ pub struct Settings {
     pub log: Option<String>,
     /// Location of the tables: a directory or an object store URL. Default: `tables` in the data directory.
     pub tables: Option<String>,
+    /// Options of the object store of the tables without its secrets: `tables_store.endpoint = "https://minio:9000"`.
+    #[serde(deserialize_with = "texts")]
+    pub tables_store: BTreeMap<String, String>,
     /// Options for writing and opening tables: `zones.compression = "snappy"`, `zones.open_degraded = true`.
     pub zones: ZonesOptions,
     /// Limits of SQL queries: `sql.memory_bytes = "2GiB"`.
@@ -96,6 +104,7 @@ impl Default for Settings {
             flush_interval: Duration::seconds(5),
             flush_bytes: 64 << 20,
             tail_bytes: 512 << 20,
+            unflushed_bytes: 2 << 30,
             checkpoint_interval: Duration::seconds(30),
             inbox_bytes: 64 << 20,
             sink_bytes: 4 << 30,
@@ -111,6 +120,7 @@ impl Default for Settings {
             log_repair: false,
             log: None,
             tables: None,
+            tables_store: BTreeMap::new(),
             zones: ZonesOptions::default(),
             sql: SqlSettings::default(),
             server: ServerSettings::default(),
@@ -198,6 +208,8 @@ impl Settings {
         if self.query_rows == 0 {
             return Err(Error::invalid("setting query_rows = 0: expected at least 1"));
         }
+        check_store_settings(self.tables.as_deref().unwrap_or("tables"), &self.tables_store)
+            .map_err(|e| e.context("setting"))?;
         self.sql.check()?;
         self.server.check()?;
         self.zones.validate()
@@ -212,6 +224,24 @@ fn duration<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
 fn durability<'de, D: Deserializer<'de>>(d: D) -> Result<Durability, D::Error> {
     let text = String::deserialize(d)?;
     text.parse().map_err(serde::de::Error::custom)
+}
+
+/// Deserializes a table of strings, numbers and truth values as strings.
+fn texts<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a string, a whole number, true or false")]
+    enum Scalar {
+        Text(String),
+        Number(i64),
+        Truth(bool),
+    }
+    let read = BTreeMap::<String, Scalar>::deserialize(d)?;
+    let text = |scalar| match scalar {
+        Scalar::Text(text) => text,
+        Scalar::Number(number) => number.to_string(),
+        Scalar::Truth(truth) => truth.to_string(),
+    };
+    Ok(read.into_iter().map(|(name, value)| (name, text(value))).collect())
 }
 
 /// Deserializes `67108864` or `"64MiB"`.
@@ -285,6 +315,24 @@ mod tests {
             "{:?}",
             zero.check()
         );
+    }
+
+    #[test]
+    fn options_of_the_object_store_are_checked() {
+        let check = |toml: &str| toml::from_str::<Settings>(toml).unwrap().check();
+        let store = "tables = \"s3://bucket/tables\"\n";
+        let settings: Settings = toml::from_str(&format!(
+            "{store}tables_store = {{ endpoint = \"http://minio:9000\", allow_http = true, timeout = \"5s\" }}"
+        ))
+        .unwrap();
+        settings.check().unwrap();
+        assert_eq!(settings.tables_store["allow_http"], "true");
+        let secret =
+            check(&format!("{store}tables_store.secret_access_key = \"x\"")).unwrap_err().to_string();
+        assert!(secret.contains("AWS_SECRET_ACCESS_KEY"), "{secret}");
+        let mistyped = check(&format!("{store}tables_store.endpont = \"x\"")).unwrap_err().to_string();
+        assert!(mistyped.contains("`endpoint`"), "{mistyped}");
+        assert!(check("tables_store.endpoint = \"x\"").unwrap_err().to_string().contains("s3://"));
     }
 
     #[test]

@@ -99,8 +99,12 @@ impl TableSet {
         all.clone().find(|(stream, _)| stream.name == name).map(|(_, table)| table)
     }
 
-    /// Returns whether a table has at least `bytes` of rows that are not in tablets.
-    pub fn any_pending(&self, bytes: u64) -> bool {
-        self.writable().any(|(_, table)| table.pending_bytes() >= bytes)
+    /// Returns the table with the most bytes of rows that are not in tablets, these bytes, and those of all tables.
+    pub fn pending(&self) -> (&str, u64, u64) {
+        let pending = self.writable().map(|(stream, table)| (stream.name.as_str(), table.pending_bytes()));
+        pending.fold(("", 0, 0), |(most_of, most, all), (name, bytes)| match bytes > most {
+            true => (name, bytes, all + bytes),
+            false => (most_of, most, all + bytes),
+        })
     }
 }

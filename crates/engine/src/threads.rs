@@ -87,6 +87,7 @@ impl EngineThreads {
         core.sinks.all().iter().for_each(StreamSink::close);
         core.sinks.deliveries().iter().for_each(DeliverySink::close);
         core.changes.close();
+        core.tables.runtime.block_on(core.tables.zones.close_cache());
         taken.and(core.log.close())
     }
 

@@ -20,6 +20,7 @@ mod docs;
 mod error;
 mod events;
 mod functions;
+mod gap_fill;
 mod hot;
 mod memory;
 mod names;
@@ -36,6 +37,7 @@ mod session;
 mod session_state;
 mod stack;
 mod tables;
+mod time_cast;
 mod tree;
 
 pub use options::{MissingFields, SqlOptions};

@@ -23,6 +23,8 @@ pub struct SqlOptions {
     pub query_timeout: Duration,
     /// Maximum rows of a result; `None` is unlimited.
     pub rows_max: Option<usize>,
+    /// Maximum rows that filling the gaps of one aggregate may add.
+    pub gap_rows_max: usize,
     /// Maximum bytes that [`crate::QueryResult::collect`] may buffer.
     pub collect_bytes_max: usize,
     /// Maximum concurrent queries; more wait for a slot, within their timeout.
@@ -46,6 +48,7 @@ impl Default for SqlOptions {
             target_partitions: std::thread::available_parallelism().map_or(4, |n| n.get()),
             query_timeout: Duration::from_secs(60),
             rows_max: None,
+            gap_rows_max: 10_000_000,
             collect_bytes_max: 256 << 20,
             queries_max: 16,
             text_bytes_max: 1 << 20,

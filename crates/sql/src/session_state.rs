@@ -16,6 +16,7 @@ use tidemill_types::{Error, Result};
 
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::from_datafusion;
+use crate::gap_fill::{FillGaps, GapFillQueryPlanner};
 use crate::hot::ServeFromHotData;
 use crate::memory::QueryMemory;
 use crate::{SqlOptions, Tables, deadline, functions, rerun};
@@ -72,6 +73,8 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
         .with_runtime_env(environment)
         .with_default_features()
         .with_expr_planners(functions::planners())
+        .with_query_planner(Arc::new(GapFillQueryPlanner { rows_max: options.gap_rows_max }))
+        .with_analyzer_rule(Arc::new(FillGaps))
         .with_analyzer_rule(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }))
         .with_optimizer_rules(deadline::logical(logical))
         .with_physical_optimizer_rules(physical)

@@ -18,6 +18,7 @@ pub(crate) fn sql(settings: &SqlSettings, dir: &Path) -> SqlOptions {
         target_partitions: size(settings.target_partitions, usual.target_partitions),
         query_timeout: time(settings.query_timeout, usual.query_timeout),
         rows_max: settings.rows_max.map(|n| size(Some(n), 0)).or(usual.rows_max),
+        gap_rows_max: size(settings.gap_rows_max, usual.gap_rows_max),
         collect_bytes_max: size(settings.collect_bytes_max, usual.collect_bytes_max),
         queries_max: size(settings.queries_max, usual.queries_max),
         text_bytes_max: size(settings.text_bytes_max, usual.text_bytes_max),

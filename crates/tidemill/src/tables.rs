@@ -20,7 +20,7 @@ impl EngineTables {
     /// Creates the tables of `engine`; they are empty once it has been dropped.
     pub fn new(engine: &Arc<Engine>) -> Self {
         let zones = engine.zones();
-        Self { engine: Arc::downgrade(engine), store: (zones.root_url().clone(), zones.object_store()) }
+        Self { engine: Arc::downgrade(engine), store: (zones.root_url().clone(), zones.query_store()) }
     }
 }
 

@@ -19,7 +19,8 @@ use crate::error::{internal, store_error};
 use crate::merge::{MergeInput, merge_tablets};
 use crate::retry::Retry;
 use crate::table::Table;
-use crate::tablet::{Tablet, tablet_id};
+use crate::tablet::Tablet;
+use crate::tablet_name::tablet_id;
 
 /// Maximum number of tablets merged at once.
 const MERGED_AT_ONCE: usize = 64;

@@ -14,6 +14,7 @@
 //! one of the next until it is large, so that a table has few files: commits list them, and every query reads their
 //! statistics. Replaced files stay for readers of older versions until `remove_old_files` deletes them.
 
+mod cache;
 mod checked;
 mod checksum;
 mod consolidate;
@@ -33,13 +34,16 @@ mod retry;
 mod row_order;
 #[cfg(feature = "sim")]
 pub mod sim_store;
+mod store_options;
 mod table;
 mod tablet;
 mod tablet_layout;
+mod tablet_name;
 mod tablet_writer;
 mod tail;
 mod zones;
 
+pub use cache::{CacheStats, CachedStore};
 pub use checked::CheckedStore;
 pub use consolidate::Consolidation;
 pub use delta::schema::StoredColumn;
@@ -48,6 +52,7 @@ pub use flush::FlushResult;
 pub use open::StoredTable;
 pub use options::{Clock, Compression, ZonesOptions};
 pub use removal::{Rewritten, RowRewrite, RowRewriter};
+pub use store_options::{check_store_settings, store_options};
 pub use table::{MissingFile, Table, TableSnapshot};
 pub use tablet::{ColumnStats, Tablet};
 pub use zones::Zones;

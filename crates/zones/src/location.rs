@@ -1,22 +1,25 @@
 //! Locations of tables: a directory, or a prefix of an object store.
 
 use std::path::{Path as FsPath, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use object_store::aws::AmazonS3ConfigKey;
-use object_store::azure::AzureConfigKey;
-use object_store::gcp::GoogleConfigKey;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, ObjectStoreScheme, PutPayload};
-use tidemill_types::{Error, Result, did_you_mean};
+use object_store::{
+    Error as StoreError, ObjectStore, ObjectStoreExt, ObjectStoreScheme, PutMode, PutPayload,
+};
+use tidemill_types::{Error, Result};
 use url::Url;
 
+use crate::cache::{CachedStore, TabletCache};
 use crate::durable::{DurableLocal, create_dir_durably};
 use crate::error::store_error;
 use crate::retry::Retry;
+use crate::store_options::open_remote;
+
+/// Object by which a start finds out whether the store honours conditional puts.
+const CONDITIONAL_PUT_PROBE: &str = "_tidemill/conditional_put.json";
 
 /// An object store and a path in it.
 #[derive(Debug, Clone)]
@@ -27,6 +30,8 @@ pub(crate) struct Location {
     pub url: Url,
     /// The location as a path in the store.
     pub prefix: Path,
+    /// Cache of the tablets that queries read, for a remote store.
+    pub cache: Option<Arc<TabletCache>>,
 }
 
 impl Location {
@@ -68,7 +73,7 @@ impl Location {
             Ok((_, path)) => path,
             Err(e) => return Err(Error::invalid(format!("`{url}` is not a location in a store: {e}"))),
         };
-        Ok(Self { store, url, prefix })
+        Ok(Self { store, url, prefix, cache: None })
     }
 
     fn local(path: &FsPath) -> Result<Self> {
@@ -87,18 +92,33 @@ impl Location {
     }
 
     fn remote(url: Url, store_options: &[(String, String)]) -> Result<Self> {
-        let (scheme, _) = ObjectStoreScheme::parse(&url).map_err(|e| {
-            Error::invalid(format!(
-                "`{url}`: {e}; expected a directory, or file://, memory://, s3://, gs://, az://"
-            ))
-        })?;
-        for (key, _) in store_options {
-            check_option(&scheme, key)?;
+        let store = open_remote(&url, store_options)?;
+        Self::at(store, url)
+    }
+
+    /// Checks that the store refuses to create an object that exists. On one that overwrites it, two owners would
+    /// replace each other's commits without noticing.
+    ///
+    /// Errors: `Invalid` for a store that overwrites objects; `Unavailable`.
+    pub async fn check_conditional_put(&self, retry: Retry) -> Result<()> {
+        let path = self.path(CONDITIONAL_PUT_PROBE);
+        let put = || self.store.put_opts(&path, PutPayload::from_static(b"{}"), PutMode::Create.into());
+        // The first put finds the object of an earlier start, or creates it.
+        for _ in 0..2 {
+            match retry.run(put).await {
+                Ok(_) => {}
+                Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => return Ok(()),
+                Err(e) => {
+                    return Err(store_error(format!("the object store of {} cannot be used", self.url), e));
+                }
+            }
         }
-        let options = store_options.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-        let (store, _) = object_store::parse_url_opts(&url, options)
-            .map_err(|e| store_error(format!("the store `{url}` cannot be opened"), e))?;
-        Self::at(Arc::from(store), url)
+        Err(Error::invalid(format!(
+            "the object store of {} overwrote {} although the request said not to (If-None-Match: *): tables need a store \
+             with conditional writes, otherwise two writers would destroy each other's commits",
+            self.url,
+            self.display(&path)
+        )))
     }
 
     /// Returns the location of the table `name` below this one. `name` was checked to be a plain path
@@ -106,7 +126,36 @@ impl Location {
     pub fn table(&self, name: &str) -> Self {
         let mut url = self.url.clone();
         url.set_path(&format!("{}{name}/", url.path()));
-        Self { store: self.store.clone(), url, prefix: self.prefix.clone().join(name) }
+        let prefix = self.prefix.clone().join(name);
+        Self { store: self.store.clone(), url, prefix, cache: self.cache.clone() }
+    }
+
+    /// Returns the name of the store: scheme and host, with a slash.
+    pub fn store_name(&self) -> String {
+        format!("{}://{}/", self.url.scheme(), self.url.host_str().unwrap_or_default())
+    }
+
+    /// Returns the store for queries, which read tablets through the cache if there is one.
+    pub fn query_store(&self) -> Arc<dyn ObjectStore> {
+        match &self.cache {
+            None => self.store.clone(),
+            Some(cache) => Arc::new(CachedStore::new(self.store.clone(), cache.clone(), self.store_name())),
+        }
+    }
+
+    /// Deletes a file, and what the cache has of it. A file that is not there is no error.
+    pub async fn delete(&self, retry: Retry, path: &Path) -> object_store::Result<()> {
+        if let Some(cache) = &self.cache {
+            match retry.run(|| self.store.head(path)).await {
+                Ok(meta) => cache.remove(&self.store_name(), path, meta.size),
+                Err(StoreError::NotFound { .. }) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        match retry.run(|| self.store.delete(path)).await {
+            Err(StoreError::NotFound { .. }) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Formats a store path for messages: `/data/tables/…`, `s3://bucket/tables/…`.
@@ -151,48 +200,6 @@ impl Location {
         let parts = path.prefix_match(&self.prefix)?;
         Some(parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"))
     }
-}
-
-/// Rejects unknown options, because the store's own builder silently ignores mistyped keys.
-fn check_option(scheme: &ObjectStoreScheme, key: &str) -> Result<()> {
-    let lower = key.to_ascii_lowercase();
-    let (known, examples): (bool, &[&str]) = match scheme {
-        ObjectStoreScheme::AmazonS3 => (
-            AmazonS3ConfigKey::from_str(&lower).is_ok(),
-            &[
-                "access_key_id",
-                "secret_access_key",
-                "session_token",
-                "region",
-                "endpoint",
-                "allow_http",
-                "conditional_put",
-            ],
-        ),
-        ObjectStoreScheme::GoogleCloudStorage => {
-            (GoogleConfigKey::from_str(&lower).is_ok(), &["service_account", "service_account_key", "bucket"])
-        }
-        ObjectStoreScheme::MicrosoftAzure => (
-            AzureConfigKey::from_str(&lower).is_ok(),
-            &[
-                "account_name",
-                "access_key",
-                "container_name",
-                "sas_token",
-                "client_id",
-                "client_secret",
-                "endpoint",
-            ],
-        ),
-        _ => (false, &[]),
-    };
-    if known {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "unknown store option `{key}`{}",
-        did_you_mean(&lower, examples.iter().copied())
-    )))
 }
 
 #[cfg(test)]

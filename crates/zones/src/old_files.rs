@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
+use object_store::ObjectMeta;
 use tidemill_types::Result;
 
 use crate::error::store_error;
 use crate::open::list_tablets;
 use crate::retry::Retry;
 use crate::table::Table;
-use crate::tablet::tablet_id;
+use crate::tablet_name::tablet_id;
 
 /// Maximum number of files that one call deletes.
 const DELETES_MAX: usize = 1_000;
@@ -74,13 +74,10 @@ impl Table {
 
     async fn delete(&self, name: &str) -> Result<()> {
         let path = self.location.path(name);
-        match Retry::new(&self.options).run(|| self.location.store.delete(&path)).await {
-            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
-            Err(e) => {
-                let path = self.location.display(&path);
-                Err(store_error(format!("table `{}`: {path} cannot be deleted", self.name()), e))
-            }
-        }
+        self.location.delete(Retry::new(&self.options), &path).await.map_err(|e| {
+            let path = self.location.display(&path);
+            store_error(format!("table `{}`: {path} cannot be deleted", self.name()), e)
+        })
     }
 }
 

@@ -22,7 +22,8 @@ use crate::location::Location;
 use crate::old_files::{is_old_tablet, ms_before};
 use crate::retry::Retry;
 use crate::table::{CommittedState, MissingFile, Table};
-use crate::tablet::{Tablet, tablet_id};
+use crate::tablet::Tablet;
+use crate::tablet_name::tablet_id;
 use crate::tail::Tail;
 use crate::{Clock, ZonesOptions};
 

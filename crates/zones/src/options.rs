@@ -1,9 +1,15 @@
 //! Settings of the event store with their units and bounds.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Result, Timestamp};
+
+/// Smallest memory of a cache of tablets: several blocks.
+const CACHE_MEMORY_BYTES_MIN: u64 = 8 << 20;
+/// Smallest disk space of a cache of tablets: several of its files.
+const CACHE_DISK_BYTES_MIN: u64 = 32 << 20;
 
 /// Source of the time of commits, also used to compute the age of files.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -59,6 +65,16 @@ pub struct ZonesOptions {
     pub retry_attempts: u32,
     /// Delay after the first failed attempt in milliseconds; it doubles each time, up to 2,000.
     pub retry_backoff_ms: u64,
+    /// Maximum memory of the cache of tablets of an object store, in bytes; 0 turns the cache off. Tables in a local
+    /// directory have no cache.
+    pub cache_memory_bytes: u64,
+    /// Maximum disk space of this cache in bytes; 0 for a cache in memory only.
+    pub cache_disk_bytes: u64,
+    /// Directory of this cache; without one it is in memory only.
+    ///
+    /// Not read from files: the owner of the tables knows where its data is.
+    #[serde(skip)]
+    pub cache_dir: Option<PathBuf>,
     /// Open a table even when files that its Delta log names are missing or truncated. Their rows are missing
     /// from every query; `Table::missing` lists the files.
     pub open_degraded: bool,
@@ -81,6 +97,9 @@ impl Default for ZonesOptions {
             removed_retention_s: 24 * 3600,
             retry_attempts: 5,
             retry_backoff_ms: 50,
+            cache_memory_bytes: 128 << 20,
+            cache_disk_bytes: 2 << 30,
+            cache_dir: None,
             open_degraded: false,
         }
     }
@@ -112,6 +131,16 @@ impl ZonesOptions {
                 "zones.merge_tablets is {}: expected at least 2",
                 self.merge_tablets
             )));
+        }
+        for (name, value, least) in [
+            ("cache_memory_bytes", self.cache_memory_bytes, CACHE_MEMORY_BYTES_MIN),
+            ("cache_disk_bytes", self.cache_disk_bytes, CACHE_DISK_BYTES_MIN),
+        ] {
+            if value > 0 && value < least {
+                return Err(Error::invalid(format!(
+                    "zones.{name} is {value}: expected at least {least}, or 0 for none"
+                )));
+            }
         }
         if self.tablet_rows_max > u32::MAX as usize {
             return Err(Error::invalid(format!(

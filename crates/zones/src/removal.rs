@@ -18,8 +18,9 @@ use crate::delta::commit::ROWS_REMOVED;
 use crate::error::internal;
 use crate::merge::MergeInput;
 use crate::table::Table;
-use crate::tablet::{EncodedFile, Tablet, tablet_id};
+use crate::tablet::{EncodedFile, Tablet};
 use crate::tablet_layout::TabletLayout;
+use crate::tablet_name::tablet_id;
 use crate::tablet_writer::TabletWriter;
 
 /// Rows that are decoded at a time.

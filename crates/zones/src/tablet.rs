@@ -132,13 +132,6 @@ pub(crate) fn tablet_name(level: u32, id: uuid::Uuid) -> String {
     format!("tablets/{level}/{id}.parquet")
 }
 
-/// Returns the id in the name of a tablet that this crate wrote; `None` for other files.
-pub(crate) fn tablet_id(name: &str) -> Option<uuid::Uuid> {
-    let (level, file) = name.strip_prefix("tablets/")?.split_once('/')?;
-    level.parse::<u32>().ok()?;
-    uuid::Uuid::try_parse(file.strip_suffix(".parquet")?).ok()
-}
-
 /// Returns the level in a tablet's name. Files that other programs wrote (a rewrite of the table) count as
 /// flushed.
 fn level_of(name: &str) -> u32 {
@@ -188,6 +181,7 @@ fn from_json(ty: &DataType, json: &Json) -> Option<Value<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tablet_name::tablet_id;
 
     #[test]
     fn times_are_rounded_outwards() {

@@ -11,9 +11,11 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use crate::ZonesOptions;
+use crate::cache::{CacheOptions, CacheStats, TabletCache};
 use crate::location::Location;
 use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::options::Clock;
+use crate::retry::Retry;
 use crate::table::Table;
 
 /// The event store: one Delta table per stored stream, all below one location, written by one owner.
@@ -30,15 +32,27 @@ impl Zones {
     /// increase at every start. `store_options` are passed to the object store's client (`region`,
     /// `endpoint`, `access_key_id`, …).
     ///
-    /// Errors: `Invalid` for an invalid location, setting or option; `Unavailable` when the location cannot
-    /// be used.
+    /// Errors: `Invalid` for an invalid location, setting or option, and for an object store that ignores conditions of
+    /// writes; `Unavailable` when the location cannot be used.
     pub async fn open(
         location: &str,
         epoch: u64,
         options: ZonesOptions,
         store_options: &[(String, String)],
     ) -> Result<Self> {
-        let place = Location::open(location, store_options)?;
+        let mut place = Location::open(location, store_options)?;
+        options.validate()?;
+        if !matches!(place.url.scheme(), "file" | "memory") {
+            place.check_conditional_put(Retry::new(&options)).await?;
+            if options.cache_memory_bytes > 0 {
+                let cache = CacheOptions {
+                    memory_bytes: options.cache_memory_bytes,
+                    disk_bytes: options.cache_disk_bytes,
+                    dir: options.cache_dir.clone(),
+                };
+                place.cache = Some(TabletCache::open(&cache).await?);
+            }
+        }
         Self::build(place, epoch, options, Arc::new(system_time))
     }
 
@@ -117,6 +131,23 @@ impl Zones {
     /// Returns the store of all tables: rooted at `/` for local files, the bucket otherwise.
     pub fn object_store(&self) -> Arc<dyn ObjectStore> {
         self.context.location.store.clone()
+    }
+
+    /// Returns the store for queries. Tablets of a remote store are read through the cache, if `cache_memory_bytes` is not 0.
+    pub fn query_store(&self) -> Arc<dyn ObjectStore> {
+        self.context.location.query_store()
+    }
+
+    /// Returns what the cache of tablets has done; `None` if there is none.
+    pub fn cache_stats(&self) -> Option<CacheStats> {
+        self.context.location.cache.as_ref().map(|cache| cache.stats())
+    }
+
+    /// Writes what is on its way to the disk of the cache, before the process ends. The cache must not be used afterwards.
+    pub async fn close_cache(&self) {
+        if let Some(cache) = &self.context.location.cache {
+            cache.close().await;
+        }
     }
 
     /// Returns the location as a URL ending with `/`. Its scheme and host identify the store in a query

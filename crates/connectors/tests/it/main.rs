@@ -26,10 +26,11 @@ mod rabbitmq;
 mod rdbms;
 mod redis;
 mod redis_store;
-mod servers;
 mod simulator;
 mod sse;
 mod statements;
 mod stored;
 mod tcp;
 mod websocket;
+
+use tidemill_test_servers as servers;

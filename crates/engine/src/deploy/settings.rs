@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use tidemill_types::{Error, Result};
-use tidemill_zones::Zones;
+use tidemill_zones::ZonesOptions;
 
 use crate::datadir::{DataDir, DeploymentRecord};
 use crate::queries::compile::{CompiledApp, compile_app_for};
+use crate::tables_location::{open_zones, tables_location};
 use crate::{App, Settings};
 
 /// Describes the differences in settings and sources. Changes nothing.
@@ -40,11 +41,6 @@ pub fn settings_changes(
     Ok(changes)
 }
 
-/// Returns the location of the tables: a directory or a URL.
-pub fn tables_location(data: &DataDir, settings: &Settings) -> String {
-    settings.tables.clone().unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned())
-}
-
 /// Rejects a new location of tables unless the tables have been moved there, including those of streams that
 /// only the deployed app or an earlier one declared.
 fn check_tables_location(
@@ -65,9 +61,9 @@ fn check_tables_location(
         .build()
         .map_err(|e| Error::unavailable("cannot start the object store's thread").with_source(e))?;
     let rows = |settings: &Settings, stream: &str| -> Result<u64> {
-        let options = settings.zones.clone();
-        let zones =
-            runtime.block_on(Zones::open(&tables_location(data, settings), data.epoch(), options, &[]))?;
+        // The files of the cache belong to the running engine.
+        let options = ZonesOptions { cache_memory_bytes: 0, ..settings.zones.clone() };
+        let zones = runtime.block_on(open_zones(data, settings, options))?;
         Ok(runtime.block_on(zones.stored_table(stream))?.map_or(0, |table| table.rows))
     };
     for stream in streams {

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidemill_zones::CacheStats;
+
 use super::Engine;
 use crate::partition::Partition;
 use crate::query_info::QueryInfo;
@@ -37,6 +39,15 @@ impl Engine {
                 .map(|s| (vec![("sink", s.name.clone()), ("stream", s.stream.clone())], f(s) as f64))
                 .collect()
         };
+        let cache = core.tables.zones.cache_stats();
+        let of_cache = |value: fn(&CacheStats) -> u64| {
+            cache.iter().map(|stats| (Vec::new(), value(stats) as f64)).collect::<Vec<_>>()
+        };
+        let by_tier = cache.iter().flat_map(|stats| {
+            [("memory", stats.memory_hits), ("disk", stats.disk_hits)]
+                .map(|(tier, hits)| (vec![("tier", tier.to_owned())], hits as f64))
+        });
+        let by_tier = by_tier.collect();
         let metric = |name, help, kind, samples| Metric { name, help, kind, samples };
         use MetricKind::{Counter, Gauge};
         vec![
@@ -100,6 +111,36 @@ impl Engine {
                 "Large tablets merged from smaller ones since start.",
                 Counter,
                 count(&core.counts.consolidations),
+            ),
+            metric(
+                "tidemill_tablet_cache_hits_total",
+                "Blocks of tablets that the cache had since start.",
+                Counter,
+                by_tier,
+            ),
+            metric(
+                "tidemill_tablet_cache_misses_total",
+                "Blocks of tablets read from the object store since start.",
+                Counter,
+                of_cache(|stats| stats.misses),
+            ),
+            metric(
+                "tidemill_tablet_cache_missed_bytes_total",
+                "Bytes of these blocks.",
+                Counter,
+                of_cache(|stats| stats.missed_bytes),
+            ),
+            metric(
+                "tidemill_tablet_cache_errors_total",
+                "Blocks that the cache had and could not read since start.",
+                Counter,
+                of_cache(|stats| stats.errors),
+            ),
+            metric(
+                "tidemill_tablet_cache_memory_bytes",
+                "Memory of the blocks of tablets in the cache.",
+                Gauge,
+                of_cache(|stats| stats.memory_bytes),
             ),
             metric(
                 "tidemill_expired_rows_total",

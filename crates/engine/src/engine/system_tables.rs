@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{Field, Schema};
+use tidemill_zones::CacheStats;
 
 use super::Engine;
 use crate::{StreamInfo, transfers};
 
 /// System tables that are made when they are asked for, in the order they are listed.
-pub const SYSTEM_TABLES: [&str; 12] = [
+pub const SYSTEM_TABLES: [&str; 13] = [
     "streams",
     "partitions",
     "tablets",
@@ -21,6 +22,7 @@ pub const SYSTEM_TABLES: [&str; 12] = [
     "collections",
     "sources",
     "sinks",
+    "cache",
     "problems",
 ];
 
@@ -39,6 +41,7 @@ impl Engine {
             "collections" => self.collections_table(),
             "sources" => self.sources_table(),
             "sinks" => self.sinks_table(),
+            "cache" => self.cache_table(),
             "problems" => vec![text("problem", self.health().problems)],
             _ => return None,
         };
@@ -125,6 +128,20 @@ impl Engine {
             int("tablets", zones.iter().map(|zone| zone.2)),
             int("rows", zones.iter().map(|zone| zone.3)),
             int("bytes", zones.iter().map(|zone| zone.4)),
+        ]
+    }
+
+    /// One row if there is a cache of tablets, otherwise none.
+    fn cache_table(&self) -> Columns {
+        let stats = self.core.tables.zones.cache_stats();
+        let one = |value: fn(&CacheStats) -> u64| stats.iter().map(value);
+        vec![
+            int("memory_hits", one(|stats| stats.memory_hits)),
+            int("disk_hits", one(|stats| stats.disk_hits)),
+            int("misses", one(|stats| stats.misses)),
+            int("missed_bytes", one(|stats| stats.missed_bytes)),
+            int("errors", one(|stats| stats.errors)),
+            int("memory_bytes", one(|stats| stats.memory_bytes)),
         ]
     }
 

@@ -36,7 +36,7 @@ pub fn run(core: &Core, table: usize) {
 /// Merges the small tablets of a table until there are few.
 pub fn consolidate(core: &Core, table: &Table) -> Result<()> {
     while !core.is_stopping() {
-        let Some(done) = core.tables.runtime.block_on(table.consolidate())? else { break };
+        let Some(done) = core.tables.runtime.block_on(core.until_stop(table.consolidate()))? else { break };
         core.counts.consolidations.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(
             table = table.name(),
@@ -52,13 +52,15 @@ pub fn consolidate(core: &Core, table: &Table) -> Result<()> {
 
 /// Deletes files of all tables that were replaced long ago.
 pub fn remove_old_files(core: &Core) {
-    let removed = for_each_table(core, |table| core.tables.runtime.block_on(table.remove_old_files()));
+    let removed =
+        for_each_table(core, |table| core.tables.runtime.block_on(core.until_stop(table.remove_old_files())));
     core.health.record_outcome("old files of tables", removed);
 }
 
 /// Deletes files of all tables that a crash left behind.
 pub fn sweep_orphans(core: &Core) {
-    let swept = for_each_table(core, |table| core.tables.runtime.block_on(table.sweep_orphans()));
+    let swept =
+        for_each_table(core, |table| core.tables.runtime.block_on(core.until_stop(table.sweep_orphans())));
     core.health.record_outcome("orphans of tables", swept);
 }
 

@@ -59,7 +59,7 @@ pub fn flush_full_tails(core: &Core) -> Result<()> {
 
 async fn flush_table(core: &Core, table: &Table, durable: &[(PartitionId, Offset)]) -> Result<()> {
     let start = core.clock.monotonic();
-    if let Some(flushed) = table.flush(durable).await? {
+    if let Some(flushed) = core.until_stop(table.flush(durable)).await? {
         let took = core.clock.monotonic() - start;
         core.counts.tablets.fetch_add(flushed.files as u64, Ordering::Relaxed);
         core.counts.flush_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);

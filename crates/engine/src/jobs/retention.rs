@@ -24,7 +24,7 @@ pub fn run(core: &Core, table: usize, ttl: Duration) {
 
 fn expire(core: &Core, table: &Table, ttl: Duration) -> Result<()> {
     let before = Timestamp(core.clock.now().micros().saturating_sub(ttl.0));
-    let rows = core.tables.runtime.block_on(table.expire(before))?;
+    let rows = core.tables.runtime.block_on(core.until_stop(table.expire(before)))?;
     core.counts.expired.fetch_add(rows, Ordering::Relaxed);
     Ok(())
 }

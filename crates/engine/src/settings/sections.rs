@@ -24,6 +24,8 @@ pub struct SqlSettings {
     pub query_timeout: Option<Duration>,
     /// Maximum rows of a result.
     pub rows_max: Option<u64>,
+    /// Maximum rows that filling the gaps of one aggregate may add.
+    pub gap_rows_max: Option<u64>,
     /// Maximum bytes of a result that is collected before it is sent.
     #[serde(deserialize_with = "bytes")]
     pub collect_bytes_max: Option<u64>,

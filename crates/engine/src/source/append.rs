@@ -276,7 +276,7 @@ pub fn append_with_retry(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) 
     loop {
         let result = partition
             .backlog
-            .wait_for_room(&*core.clock, Duration::from_secs(1))
+            .wait_for_room(&*core.clock, Duration::from_secs(1), || core.applying_waits_for())
             .and_then(|()| core.check_disk_space())
             .and_then(|()| partition.append(core, entry(), core.deployment.settings.durability, None))
             // the next entry has a later position in the source: it must not be in the log without this one

@@ -2,7 +2,20 @@
 
 /// Returns a shorter wording of `message`, or `None` if DataFusion's own is short enough.
 pub(super) fn shorten(message: &str) -> Option<String> {
-    no_matching_signature(message).or_else(|| wrong_argument(message)).or_else(|| not_grouped(message))
+    user_defined(message)
+        .or_else(|| no_matching_signature(message))
+        .or_else(|| wrong_argument(message))
+        .or_else(|| not_grouped(message))
+}
+
+/// Returns the message of a function of ours that refuses the types of its arguments.
+fn user_defined(message: &str) -> Option<String> {
+    let (before, why) = message.split_once("user-defined coercion failed with: ")?;
+    let (_, name) = before.split_once("Function '")?;
+    let (name, _) = name.split_once('\'')?;
+    let why = why.strip_prefix("Error during planning: ")?;
+    let end = why.find(" No function matches").unwrap_or(why.len());
+    Some(format!("`{name}`: {}", why[..end].trim_end_matches(['.', ' '])))
 }
 
 /// Signatures of a function that are listed at most.

@@ -2,8 +2,8 @@
 //!
 //! Tablets that cannot match the filter are pruned during planning by the bounds in the Delta log. Row groups
 //! and pages are pruned during the scan by the statistics, page index and Bloom filters in the files. Filters
-//! are pushed down into the Parquet scan. Without a filter, `count(*)` is answered from the log alone. Small tables are
-//! read from their hot data ([`crate::hot`]).
+//! are pushed down into the Parquet scan. Without a filter, `count(*)` is answered from the log alone. Small tables, and
+//! columns that are scanned repeatedly, are read from their hot data ([`crate::hot`]).
 
 mod bounds;
 mod reader;
@@ -22,8 +22,8 @@ use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::object_store::ObjectStoreUrl;
-use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown};
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -32,7 +32,7 @@ use tidemill_types::Error;
 use tidemill_zones::{CheckedStore, TableSnapshot, Tablet};
 use url::Url;
 
-use crate::hot::{HotScanExec, HotSource};
+use crate::hot::{HotScanExec, HotSource, TabletReader};
 
 pub(crate) use reader::{NamedReaders, OpenFiles};
 pub(crate) use tail::conform_one;
@@ -48,6 +48,8 @@ pub(crate) struct EventsTable {
     hot: Option<Arc<HotSource>>,
     key: Option<usize>,
     time: usize,
+    /// Columns that make an event unique.
+    id: Vec<usize>,
 }
 
 impl EventsTable {
@@ -63,8 +65,8 @@ impl EventsTable {
     ) -> tidemill_types::Result<Self> {
         let tail = tail::conform(snapshot.tail, &snapshot.schema)
             .map_err(|e| Error::internal("the tail does not fit its table").with_source(e))?;
-        let TableSnapshot { schema, tablets, key, time, .. } = snapshot;
-        Ok(Self { schema, tablets, tail, store, files, hot, key, time })
+        let TableSnapshot { schema, tablets, key, time, id, .. } = snapshot;
+        Ok(Self { schema, tablets, tail, store, files, hot, key, time, id })
     }
 
     /// Returns the names of the columns that order the rows: the key, if the table has one, and the time.
@@ -98,6 +100,46 @@ impl EventsTable {
             .zip(may_match)
             .filter_map(|(tablet, may)| may.then_some(tablet.as_ref()))
             .collect())
+    }
+
+    /// Returns whether a filter names the keys or ids of rows. Bloom filters and page indexes of files find few rows faster than a
+    /// scan of memory.
+    fn names_rows(&self, filters: &[Expr]) -> bool {
+        let indexed = |expr: &Expr| match expr {
+            Expr::Column(column) => {
+                self.schema.index_of(&column.name).is_ok_and(|i| self.key == Some(i) || self.id.contains(&i))
+            }
+            _ => false,
+        };
+        let constant = |expr: &Expr| matches!(expr, Expr::Literal(..));
+        filters.iter().flat_map(split_conjunction).any(|filter| match filter {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+                indexed(left) && constant(right) || constant(left) && indexed(right)
+            }
+            Expr::InList(list) => !list.negated && indexed(&list.expr) && list.list.iter().all(constant),
+            _ => false,
+        })
+    }
+
+    /// Returns the scan of the tablets' rows from their decoded columns, if those are kept.
+    fn scan_decoded(
+        &self,
+        state: &dyn Session,
+        tablets: &[&Tablet],
+        projection: Option<&Vec<usize>>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(hot) = &self.hot else { return Ok(None) };
+        let statistics: Vec<Statistics> =
+            tablets.iter().map(|t| bounds::statistics(t, &self.schema)).collect();
+        let statistics = bounds::merge_statistics(&statistics, &self.schema)?;
+        let reader = TabletReader {
+            environment: state.runtime_env().clone(),
+            store: self.store.clone(),
+            files: self.files.clone(),
+        };
+        let threads = state.config().target_partitions();
+        let scan = hot.scan_tablets(tablets, projection, statistics, reader, threads);
+        Ok(scan.map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>))
     }
 
     fn scan_tablets(
@@ -198,7 +240,14 @@ impl TableProvider for EventsTable {
         let tablets = self.matching_tablets(state, filters)?;
         let mut parts = Vec::with_capacity(2);
         if !tablets.is_empty() {
-            parts.push(self.scan_tablets(state, &tablets, projection, limit)?);
+            let decoded = match columns && limit.is_none() && !self.names_rows(filters) {
+                true => self.scan_decoded(state, &tablets, projection)?,
+                false => None,
+            };
+            parts.push(match decoded {
+                Some(scan) => scan,
+                None => self.scan_tablets(state, &tablets, projection, limit)?,
+            });
         }
         if !self.tail.is_empty() {
             parts.push(self.scan_tail(state, projection)?);

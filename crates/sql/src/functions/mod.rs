@@ -17,6 +17,8 @@ use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion_functions_json::{register_all, udfs};
 
+use crate::gap_fill::marker_functions;
+
 pub(crate) use bounded::BoundFunctions;
 pub(crate) use chain::CHAIN;
 pub(crate) use latest::{LATEST, LatestFunction};
@@ -35,6 +37,7 @@ pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// - `percentile(x, p)`: `percentile_cont`, exact
 /// - `first(x, time)`, `last(x, time)`: the value at the smallest, the largest time
 /// - `operators('+-', a, b, c)`: replaces long chains of operators
+/// - `time_bucket_gapfill`, `date_bin_gapfill`, `locf`, `interpolate`: marks for [`crate::gap_fill`]
 /// - `json_get(text, path…)` and its typed forms, `->`, `->>`, `text['name']`
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udf(Arc::new(date_bin().as_ref().clone().with_aliases(["time_bucket"])))?;
@@ -42,6 +45,9 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udf(Arc::new(chain::OperatorChain::default().into()))?;
     state.register_udaf(Arc::new(first_last::first()))?;
     state.register_udaf(Arc::new(first_last::last()))?;
+    for marker in marker_functions() {
+        state.register_udf(marker)?;
+    }
     register_all(state)
 }
 

@@ -140,16 +140,58 @@ impl Block {
         Bound::Ready(BoundBlock { layout: layout.clone(), columns })
     }
 
+    /// Returns the columns `indexes` of the table, with the rows of all of them in the same order, and whether any of them had to be
+    /// decoded.
+    ///
+    /// Errors: those of the object store; `Corrupt` for a damaged tablet.
+    pub(super) async fn rows_of(
+        &self,
+        indexes: &[usize],
+        reader: &TabletReader,
+    ) -> Result<(Vec<Arc<HotColumn>>, bool)> {
+        if let Some(columns) = self.plain_columns(indexes) {
+            return Ok((columns, false));
+        }
+        let _loading = self.loading.lock().await;
+        let missing: Vec<usize> = {
+            let known = self.columns.read();
+            indexes.iter().copied().filter(|index| !known.contains_key(&self.plain(*index))).collect()
+        };
+        let arrays = self.read(&missing, reader).await?;
+        for (index, array) in missing.into_iter().zip(arrays) {
+            // the layout is built by `load` only, which waits for the lock
+            let column = match self.layout.get() {
+                Some(layout) => HotColumn::ordered(array, layout)?,
+                None => HotColumn::new(array),
+            };
+            self.columns.write().insert(self.plain(index), Arc::new(column));
+        }
+        match self.plain_columns(indexes) {
+            Some(columns) => Ok((columns, true)),
+            None => internal_err!("a block lacks columns that it has just decoded"),
+        }
+    }
+
+    /// Returns the columns `indexes` of the table if all are in memory.
+    fn plain_columns(&self, indexes: &[usize]) -> Option<Vec<Arc<HotColumn>>> {
+        let known = self.columns.read();
+        indexes.iter().map(|index| known.get(&self.plain(*index)).cloned()).collect()
+    }
+
+    async fn read(&self, indexes: &[usize], reader: &TabletReader) -> Result<Vec<ArrayRef>> {
+        match &self.source {
+            Source::Tablet(tablet) => reader.read(tablet, &self.schema, indexes).await,
+            Source::Batches(batches) => from_batches(batches, &self.schema, indexes),
+        }
+    }
+
     /// Decodes what `scan` needs and is not in memory yet. Returns whether the block can serve the scan.
     ///
     /// Errors: those of the object store; `Corrupt` for a damaged tablet.
     pub(super) async fn load(self: &Arc<Self>, scan: &HotScan, reader: &TabletReader) -> Result<Bound> {
         let _loading = self.loading.lock().await;
         let missing = self.missing(scan);
-        let sources = match &self.source {
-            Source::Tablet(tablet) => reader.read(tablet, &self.schema, &missing.sources).await?,
-            Source::Batches(batches) => from_batches(batches, &self.schema, &missing.sources)?,
-        };
+        let sources = self.read(&missing.sources, reader).await?;
         let (block, scan) = (self.clone(), scan.clone());
         let built = tokio::task::spawn_blocking(move || block.build(&scan, missing, sources));
         match built.await {
@@ -195,7 +237,9 @@ impl Block {
                 return Ok(Bound::Unservable);
             }
             let key = self.roles.key.map(source).transpose()?;
-            let _ = self.layout.set(Arc::new(Layout::build(key, time)?));
+            let layout = Layout::build(key, time)?;
+            self.reorder(&layout)?;
+            let _ = self.layout.set(Arc::new(layout));
         }
         let Some(layout) = self.layout.get().cloned() else { return internal_err!("a block has no layout") };
         if let Some(field) = missing.time_field {
@@ -229,6 +273,18 @@ impl Block {
             scan.columns.iter().filter_map(|c| known.get(&c.expr)).for_each(|column| _ = column.stats(cells));
         }
         Ok(self.bound(scan))
+    }
+
+    /// Brings the columns that were decoded before there was a layout into its order.
+    fn reorder(&self, layout: &Layout) -> Result<()> {
+        if layout.order.is_none() {
+            return Ok(());
+        }
+        let mut columns = self.columns.write();
+        for column in columns.values_mut() {
+            *column = Arc::new(HotColumn::ordered(column.values.clone(), layout)?);
+        }
+        Ok(())
     }
 
     /// Drops the expressions that were needed least recently, if there are many: a query whose constants change has
@@ -308,5 +364,48 @@ pub(super) fn conform(column: &ArrayRef, ty: &arrow::datatypes::DataType) -> Res
     match column.data_type() == ty {
         true => Ok(column.clone()),
         false => Ok(cast(column, ty)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{AsArray, Int64Array, TimestampMicrosecondArray};
+    use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use datafusion::execution::runtime_env::RuntimeEnv;
+
+    /// Columns that were decoded for rows before a query needed the order of key and time, and after it.
+    #[tokio::test]
+    async fn all_columns_have_one_order() {
+        let time = TimestampMicrosecondArray::from(vec![30, 10, 20]).with_timezone("UTC");
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("time", Arc::new(time)),
+            ("a", Arc::new(Int64Array::from(vec![3, 1, 2]))),
+            ("b", Arc::new(Int64Array::from(vec![33, 11, 22]))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).expect("equal lengths");
+        let fields: Vec<Field> = batch.schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+        let schema = Arc::new(Schema::new(fields));
+        assert_eq!(schema.field(1).data_type(), &DataType::Int64);
+        let block =
+            Block::new(Source::Batches(vec![batch]), schema, Roles { key: None, time: 0, time_field: None });
+        let reader = TabletReader {
+            environment: Arc::new(RuntimeEnv::default()),
+            store: url::Url::parse("memory:///").expect("a URL"),
+            files: Arc::default(),
+        };
+        let values = |columns: &[Arc<HotColumn>]| -> Vec<Vec<i64>> {
+            columns.iter().map(|c| c.values.as_primitive::<Int64Type>().values().to_vec()).collect()
+        };
+        let (before, new) = block.rows_of(&[1], &reader).await.expect("decoded");
+        assert!(new && values(&before) == [[3, 1, 2]]);
+        let time = block.read(&[0], &reader).await.expect("decoded").remove(0);
+        let layout = Layout::build(None, &time).expect("a layout");
+        block.reorder(&layout).expect("reordered");
+        block.layout.set(Arc::new(layout)).expect("no layout yet");
+        let (after, _) = block.rows_of(&[1, 2], &reader).await.expect("decoded");
+        assert_eq!(values(&after), [[1, 2, 3], [11, 22, 33]]);
+        let (again, new) = block.rows_of(&[2, 1], &reader).await.expect("in memory");
+        assert!(!new && values(&again) == [[11, 22, 33], [1, 2, 3]]);
     }
 }

@@ -22,32 +22,46 @@ mod latest;
 mod layout;
 mod parts;
 mod reader;
+mod rows;
 mod rule;
 mod scan;
 mod stats;
 mod store;
 mod table;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
-use datafusion::common::Column;
+use datafusion::common::{Column, Statistics};
 use datafusion::logical_expr::Expr;
-use tidemill_zones::TableSnapshot;
+use object_store::path::Path;
+use tidemill_zones::{TableSnapshot, Tablet};
 
-use block::may_contain;
+use block::{Block, may_contain};
 use column::ColumnExpr;
 use scan::{Roles, ScanResult, Selection, TimeRange};
 
 pub(crate) use exec::{Bindings, HotScanExec, HotScanTable};
 pub(crate) use reader::TabletReader;
+pub(crate) use rows::HotRowsExec;
 pub(crate) use rule::ServeFromHotData;
 pub(crate) use scan::HotScan;
 pub(crate) use store::HotStore;
 
 /// Rows up to which all columns of a table are kept decoded, so that a plain scan is served from memory.
 const SMALL_TABLE_ROWS: usize = 65_536;
+
+/// Returns about how many bytes a value of a decoded column takes.
+fn column_width(ty: &DataType) -> usize {
+    match ty {
+        DataType::Boolean => 1,
+        DataType::Int32 | DataType::Float32 => 5,
+        DataType::Utf8 => 24,
+        _ => 9,
+    }
+}
 
 /// Event table whose hot data queries may use.
 #[derive(Debug)]
@@ -111,6 +125,40 @@ impl HotSource {
         let schema = Arc::new(self.schema.project(&indexes).ok()?);
         let selection = Selection { times: TimeRange::ALL, keys: None, by_time_field: false };
         self.scan(selection, columns, schema, ScanResult::Rows)
+    }
+
+    /// Returns the scan of the columns `projection` of all rows of `tablets`, which are some of the snapshot's; `None` if they
+    /// are better read from their files, because they would fill more than half of the memory for hot data, or because no
+    /// query has asked for these columns before. `statistics` are those of the tablets and all columns.
+    pub fn scan_tablets(
+        &self,
+        tablets: &[&Tablet],
+        projection: Option<&Vec<usize>>,
+        statistics: Statistics,
+        reader: TabletReader,
+        threads: usize,
+    ) -> Option<HotRowsExec> {
+        let columns: Arc<[usize]> =
+            projection.map_or_else(|| (0..self.schema.fields().len()).collect(), |p| p.as_slice().into());
+        let table = self.store.table(&self.table);
+        let blocks = table.blocks(&self.schema, self.roles, &self.snapshot)?;
+        let wanted: HashSet<&Path> = tablets.iter().map(|tablet| &tablet.path).collect();
+        let of_tablets = self.snapshot.tablets.iter().zip(blocks.iter());
+        let blocks: Vec<Arc<Block>> = of_tablets
+            .filter(|(tablet, _)| wanted.contains(&tablet.path))
+            .map(|(_, block)| block.clone())
+            .collect();
+        let schema = Arc::new(self.schema.project(&columns).ok()?);
+        let rows: usize = blocks.iter().map(|block| block.rows()).fold(0, usize::saturating_add);
+        let row_bytes: usize = schema.fields().iter().map(|field| column_width(field.data_type())).sum();
+        let fits = rows.saturating_mul(row_bytes) <= self.store.bytes_max() / 2;
+        // a scan that is not repeated would cost memory and drop what others use
+        if !fits || !table.was_asked_for(&columns) {
+            return None;
+        }
+        let statistics = statistics.project(Some(&columns));
+        let sources = (self.store.clone(), reader);
+        Some(HotRowsExec::new(self.table.clone(), &blocks, (columns, schema), statistics, sources, threads))
     }
 
     fn rows_in(&self, times: TimeRange) -> usize {

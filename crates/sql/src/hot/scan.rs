@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
 use tidemill_zones::TableSnapshot;
 
-use super::SMALL_TABLE_ROWS;
 use super::aggregate::Aggregation;
 use super::column::ColumnExpr;
+use super::{SMALL_TABLE_ROWS, column_width};
 
 /// Indexes of the columns of a table that order its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,13 +77,7 @@ pub(crate) enum ScanResult {
 impl HotScan {
     /// Returns about how many bytes the needed columns take per row, times and keys included.
     pub fn bytes_per_row(&self) -> usize {
-        let width = |ty: &DataType| match ty {
-            DataType::Boolean => 1,
-            DataType::Int32 | DataType::Float32 => 5,
-            DataType::Utf8 => 24,
-            _ => 9,
-        };
-        16 + self.columns.iter().map(|c| width(&c.ty)).sum::<usize>()
+        16 + self.columns.iter().map(|c| column_width(&c.ty)).sum::<usize>()
     }
 
     /// Returns the number of rows in memory up to which the scan is better than reading tablets.

@@ -124,18 +124,27 @@ impl HotStore {
     /// Returns the blocks that may have rows in the time range of the scan; `None` if the table changed since the scan
     /// was planned.
     fn blocks(&self, scan: &HotScan, snapshot: &TableSnapshot) -> Option<Vec<Arc<Block>>> {
-        let table = {
-            let mut tables = self.tables.lock();
-            match tables.get(&scan.table) {
-                Some(table) => table.clone(),
-                None => tables.entry(scan.table.clone()).or_default().clone(),
-            }
-        };
-        let blocks = table.blocks(scan, snapshot)?;
-        let use_number = self.uses.fetch_add(1, Ordering::Relaxed);
+        let blocks = self.table(&scan.table).blocks(&scan.table_schema, scan.roles, snapshot)?;
         let times = scan.selection.times;
-        let in_range = blocks.iter().filter(|block| block.may_contain(times));
-        Some(in_range.inspect(|block| block.touch(use_number)).cloned().collect())
+        let in_range: Vec<Arc<Block>> =
+            blocks.iter().filter(|block| block.may_contain(times)).cloned().collect();
+        self.touch(&in_range);
+        Some(in_range)
+    }
+
+    /// Returns the blocks of a table, which may be none yet.
+    pub(super) fn table(&self, name: &Arc<str>) -> Arc<HotTable> {
+        let mut tables = self.tables.lock();
+        match tables.get(name) {
+            Some(table) => table.clone(),
+            None => tables.entry(name.clone()).or_default().clone(),
+        }
+    }
+
+    /// Marks blocks as needed by a query now.
+    pub(super) fn touch<'b>(&self, blocks: impl IntoIterator<Item = &'b Arc<Block>>) {
+        let use_number = self.uses.fetch_add(1, Ordering::Relaxed);
+        blocks.into_iter().for_each(|block| block.touch(use_number));
     }
 
     fn finish(
@@ -161,7 +170,7 @@ impl HotStore {
     }
 
     /// Drops the blocks that were used least recently, until the others fit.
-    fn drop_beyond_limit(&self) {
+    pub(super) fn drop_beyond_limit(&self) {
         let tables: Vec<Arc<HotTable>> = self.tables.lock().values().cloned().collect();
         let mut blocks: Vec<(u64, usize, Arc<HotTable>, Arc<Block>)> = Vec::new();
         for table in tables {

@@ -1,6 +1,6 @@
 //! The blocks of one table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -12,7 +12,7 @@ use tidemill_zones::{TableSnapshot, Tablet};
 use super::block::{Block, Source};
 use super::keys::MergedKeys;
 use super::layout::Layout;
-use super::scan::{HotScan, Roles};
+use super::scan::Roles;
 
 /// Rows from which a batch of the tail is a block of its own. Smaller ones are soon merged by the tail, and share one
 /// block.
@@ -43,6 +43,8 @@ struct State {
     /// Blocks of the last snapshot, in its order.
     last: Option<Last>,
     merged: Vec<(Vec<Arc<Block>>, Arc<MergedKeys>)>,
+    /// Columns that a scan of rows has asked for.
+    asked: HashSet<usize>,
 }
 
 #[derive(Debug)]
@@ -54,11 +56,15 @@ struct Last {
 
 impl HotTable {
     /// Returns the blocks of `snapshot`: those of the tablets, then those of the tail; `None` if the table has other
-    /// columns than when `scan` was planned.
-    pub fn blocks(&self, scan: &HotScan, snapshot: &TableSnapshot) -> Option<Arc<[Arc<Block>]>> {
-        let roles = Roles::of(snapshot);
+    /// columns than when the query was planned, with `schema` and `roles`.
+    pub fn blocks(
+        &self,
+        schema: &SchemaRef,
+        roles: Roles,
+        snapshot: &TableSnapshot,
+    ) -> Option<Arc<[Arc<Block>]>> {
         let same = |schema: &SchemaRef| Arc::ptr_eq(schema, &snapshot.schema) || *schema == snapshot.schema;
-        if roles != scan.roles || !same(&scan.table_schema) {
+        if roles != Roles::of(snapshot) || !same(schema) {
             return None;
         }
         let tail: Vec<BatchId> =
@@ -89,6 +95,13 @@ impl HotTable {
         state.merged.clear();
         state.last = Some(Last { tablets: snapshot.tablets.clone(), tail, blocks: list.clone() });
         Some(list)
+    }
+
+    /// Returns whether earlier scans of rows have asked for all of these columns, and remembers that one does now.
+    pub fn was_asked_for(&self, columns: &[usize]) -> bool {
+        let mut state = self.0.lock();
+        // `insert` also for those after the first that is new
+        columns.iter().fold(true, |known, column| !state.asked.insert(*column) && known)
     }
 
     /// Returns the keys of `blocks` in one order.

@@ -91,6 +91,31 @@ async fn results_and_texts_have_a_size() {
 }
 
 #[tokio::test]
+async fn filled_gaps_have_a_number() {
+    let filled = |groups: usize| {
+        format!(
+            "select count(*) from (select value % {groups} as k, time_bucket_gapfill('1 minute', to_timestamp(value), \
+             '1970-01-01', '1970-01-01T01:40:00Z') as b, count(*) from generate_series(0, 100) group by k, b)"
+        )
+    };
+    let sql = session(SqlOptions { gap_rows_max: 1_000, ..options() }).await;
+    let rows = sql.query(&filled(10)).await.unwrap().collect().await.unwrap();
+    assert_eq!(rows.num_rows(), 1);
+    // 1,100 buckets, of which 22 have rows
+    let error = fails(&sql, &filled(11)).await;
+    assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
+    assert!(error.to_string().contains("1000 rows (`sql.gap_rows_max`)"), "{error}");
+
+    // a group is in memory while it is filled
+    let wide = "select time_bucket_gapfill('1 second', to_timestamp(value), '1970-01-01', '1970-01-02') as b, \
+                locf(max(repeat('x', 100))) from generate_series(0, 80000) group by b";
+    let sql = session(SqlOptions { memory_bytes: 16 << 20, ..options() }).await;
+    let error = fails(&sql, wide).await;
+    assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
+    assert!(error.to_string().contains("sql.memory_bytes"), "{error}");
+}
+
+#[tokio::test]
 async fn many_collections_are_listed_once() {
     let fixture = Fixture::empty().await;
     *fixture.collections.write() = (0..2_500).map(|n| (format!("c{n}"), vec![])).collect();

@@ -12,6 +12,7 @@ mod flights;
 mod flips;
 mod former;
 mod load;
+mod on_s3;
 mod pages;
 mod queries;
 mod why_again;

@@ -20,20 +20,19 @@ fn file_path(log: &Path) -> Path {
 
 impl CheckpointChecksums {
     /// Reads the checksums of the log at `log`. Checkpoints without a checksum are used unverified: those of
-    /// other programs, or all of them when the file cannot be read.
-    pub async fn read(store: &dyn ObjectStore, log: &Path) -> Self {
+    /// other programs, or all of them when the file is damaged.
+    ///
+    /// Errors: those of the store, so that a store that fails for a moment costs no checksum.
+    pub async fn read(store: &dyn ObjectStore, log: &Path) -> object_store::Result<Self> {
         let path = file_path(log);
         let read = async { store.get(&path).await?.bytes().await };
         match read.await {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-                tracing::warn!(%path, %error, "the checksums of Delta checkpoints cannot be read");
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                tracing::warn!(%path, %error, "the checksums of Delta checkpoints are damaged");
                 Self::default()
-            }),
-            Err(StoreError::NotFound { .. }) => Self::default(),
-            Err(error) => {
-                tracing::warn!(%path, %error, "the checksums of Delta checkpoints cannot be read");
-                Self::default()
-            }
+            })),
+            Err(StoreError::NotFound { .. }) => Ok(Self::default()),
+            Err(error) => Err(error),
         }
     }
 
@@ -47,7 +46,7 @@ impl CheckpointChecksums {
     pub async fn remember(store: &dyn ObjectStore, log: &Path, version: u64) -> object_store::Result<()> {
         let written = log.clone().join(format!("{version:020}.checkpoint.parquet"));
         let bytes = store.get(&written).await?.bytes().await?;
-        let mut sums = Self::read(store, log).await;
+        let mut sums = Self::read(store, log).await?;
         sums.0.insert(version, crc32c::crc32c(&bytes));
         while sums.0.len() > CHECKPOINTS_MAX {
             sums.0.pop_first();
@@ -55,5 +54,33 @@ impl CheckpointChecksums {
         let text = serde_json::to_vec(&sums)
             .map_err(|e| StoreError::Generic { store: "Delta log", source: e.into() })?;
         store.put(&file_path(log), PutPayload::from(text)).await.map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::sim_store::FaultyStore;
+
+    #[tokio::test]
+    async fn a_store_that_fails_costs_no_checksum() {
+        let faults = FaultyStore::over(Arc::new(InMemory::new()));
+        let store: Arc<dyn ObjectStore> = faults.clone();
+        let log = Path::from("T/_delta_log");
+        for version in 1..3u64 {
+            let checkpoint = log.clone().join(format!("{version:020}.checkpoint.parquet"));
+            store.put(&checkpoint, PutPayload::from_static(b"rows")).await.unwrap();
+            CheckpointChecksums::remember(&*store, &log, version).await.unwrap();
+        }
+        faults.down.store(true, SeqCst);
+        assert!(CheckpointChecksums::read(&*store, &log).await.is_err());
+        faults.recover();
+        let sums = CheckpointChecksums::read(&*store, &log).await.unwrap();
+        assert!(!sums.matches(1, b"else") && !sums.matches(2, b"else") && sums.matches(2, b"rows"));
     }
 }

@@ -165,7 +165,10 @@ impl DeltaReader<'_> {
 
     async fn checkpoint(&self, version: u64, parts: &[Path]) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        let sums = CheckpointChecksums::read(&*self.location.store, &self.log).await;
+        let read = || CheckpointChecksums::read(&*self.location.store, &self.log);
+        let sums = self.retry.run(read).await.map_err(|e| {
+            store_error(format!("table `{}`: the checksums of its Delta checkpoints", self.table), e)
+        })?;
         for path in parts {
             let bytes = self.fetch(path).await.map_err(|e| store_error(self.unreadable(path), e))?;
             let sound = match sums.matches(version, &bytes) {

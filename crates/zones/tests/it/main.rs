@@ -1,5 +1,6 @@
 //! Integration tests of the event store.
 
+mod cache;
 mod consolidation;
 mod damage;
 mod evolution;
@@ -8,6 +9,6 @@ mod faults;
 mod fencing;
 mod interop;
 mod lifecycle;
-mod remote;
+mod on_s3;
 mod removal;
 mod support;

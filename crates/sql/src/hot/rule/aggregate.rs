@@ -6,13 +6,14 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, lit, when};
 
 use super::base::Base;
-use super::selection::{Selected, without_time_cast};
+use super::selection::Selected;
 use super::{numbered, plan_scan, project_as, scan_column, unalias};
 use crate::hot::HotSource;
 use crate::hot::aggregate::{Aggregation, Bin, Function, GroupColumn};
 use crate::hot::column::ColumnExpr;
 use crate::hot::scan::{HotScan, ScanResult, TimeRange};
 use crate::hot::stats::StatKind;
+use crate::time_cast::without_time_cast;
 
 /// Maximum number of expressions, beside plain columns, that one scan evaluates.
 const EXPRESSIONS_MAX: usize = 16;

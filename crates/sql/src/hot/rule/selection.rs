@@ -7,6 +7,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use super::base::Base;
 use crate::hot::column::physical;
 use crate::hot::scan::{Selection, TimeRange};
+use crate::time_cast::without_time_cast;
 
 /// Selected rows of an event table.
 pub(super) struct Selected {
@@ -78,20 +79,4 @@ fn time_bound(base: &Base<'_>, condition: &Expr) -> Option<(TimeRange, bool)> {
         _ => return None,
     };
     Some((range, by_field))
-}
-
-/// Returns the time below a cast to a finer unit, which keeps the instant.
-pub(super) fn without_time_cast(expr: &Expr) -> &Expr {
-    use arrow::datatypes::{DataType, TimeUnit};
-    match expr {
-        Expr::Cast(cast) => match cast.field.data_type() {
-            DataType::Timestamp(TimeUnit::Microsecond | TimeUnit::Nanosecond, tz)
-                if tz.as_deref().is_none_or(|tz| tz == "UTC" || tz == "+00:00") =>
-            {
-                &cast.expr
-            }
-            _ => expr,
-        },
-        _ => expr,
-    }
 }

@@ -3,4 +3,5 @@
 mod exactness;
 mod plans;
 mod reuse;
+mod rows;
 mod tables;

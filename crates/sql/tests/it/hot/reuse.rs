@@ -15,6 +15,9 @@ const SHAPE: Shape = Shape { seed: 7, keys: 5, span: 3_600_000_000, lacks_times:
 
 const COUNTS: &str = "select k, count(*) as n, max(_time) from Points group by k";
 const LATEST: &str = "select k, v, _time from latest('Points')";
+/// The range is wider than that of the rows.
+const FILLED: &str = "select k, time_bucket_gapfill('7 minutes', _time, '2023-12-31T23:00:00Z', '2024-01-01T03:00:00Z') as b, \
+                      count(*), locf(min(n)) from Points group by k, b";
 const JOINED: &str =
     "select p.area, count(*) from docs.places p join Points r on r.k = p._id group by p.area";
 
@@ -23,7 +26,7 @@ async fn new_rows_and_tablets_are_seen() {
     let mut rng = StdRng::seed_from_u64(11);
     let mut sessions = Sessions::open(SHAPE, fixture::options()).await;
     let mut prepared = Vec::new();
-    for query in [COUNTS, LATEST, JOINED] {
+    for query in [COUNTS, LATEST, FILLED, JOINED] {
         prepared.push((query, sessions.hot.prepare(query).await.unwrap()));
     }
     for step in 0..8 {

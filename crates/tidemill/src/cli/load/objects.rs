@@ -1,5 +1,6 @@
 //! Objects of stores and web servers: found by URL, read as a stream of bytes.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -7,13 +8,12 @@ use anyhow::{Context, bail};
 use bytes::{Buf, Bytes};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, parse_url_opts};
+use object_store::{ObjectStore, ObjectStoreExt, ObjectStoreScheme, parse_url_opts};
 use tidemill_connect::runtime;
+use tidemill_zones::store_options;
 use tokio::sync::mpsc;
 use url::Url;
 
-/// Prefixes of environment variables with the credentials and the endpoints of stores.
-const VARIABLES: [&str; 3] = ["aws_", "azure_", "google_"];
 /// Parts of an object that are read ahead.
 const PARTS_AHEAD: usize = 8;
 
@@ -34,13 +34,10 @@ pub struct Object {
 /// Errors: the URL has no store, the store does not answer, or there is no such object.
 pub fn find(url: &str, is_known: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Object>> {
     let parsed = Url::parse(url).with_context(|| format!("{url}: not a URL"))?;
-    let mut options: Vec<(String, String)> = std::env::vars()
-        .map(|(name, value)| (name.to_lowercase(), value))
-        .filter(|(name, _)| VARIABLES.iter().any(|prefix| name.starts_with(prefix)))
-        .collect();
-    if parsed.scheme() == "http" {
-        options.push(("allow_http".into(), "true".into()));
-    }
+    let options = match ObjectStoreScheme::parse(&parsed) {
+        Ok((ObjectStoreScheme::Http, _)) => vec![("allow_http".into(), "true".into())],
+        _ => store_options(url, &BTreeMap::new(), std::env::vars())?,
+    };
     let (store, path) = parse_url_opts(&parsed, options)
         .with_context(|| format!("{url}: expected s3://, gs://, az://, http:// or https://"))?;
     let store: Arc<dyn ObjectStore> = Arc::from(store);

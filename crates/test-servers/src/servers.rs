@@ -3,7 +3,7 @@
 //! A server that cannot be had is skipped, with a line that says why.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -27,7 +27,7 @@ static SERVERS: LazyLock<Mutex<HashMap<&'static str, &'static Server>>> = LazyLo
 /// The directory and the first port of this run. The servers end after this process, whatever ends it.
 static PLACE: LazyLock<(PathBuf, u16)> = LazyLock::new(|| {
     let process = std::process::id();
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("servers-{process}"));
+    let dir = target_tmpdir().join(format!("servers-{process}"));
     let count = (FIRST_PORTS.end - FIRST_PORTS.start) / PORTS;
     let sets = (0..count).map(|n| FIRST_PORTS.start + (process as u16 % count + n) % count * PORTS);
     let is_free = |port: &u16| {
@@ -48,8 +48,14 @@ static PLACE: LazyLock<(PathBuf, u16)> = LazyLock::new(|| {
     place
 });
 
+/// Returns `tmp` of the target directory. Cargo tells it to tests only, and their programs are in `debug/deps` beside it.
+fn target_tmpdir() -> PathBuf {
+    let program = std::env::current_exe().expect("the path of the tests");
+    program.ancestors().nth(3).map_or_else(std::env::temp_dir, |target| target.join("tmp"))
+}
+
 fn script((dir, port): &(PathBuf, u16), arguments: &[&str]) -> Command {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/servers.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/servers.sh");
     // in a group of its own, so that an interrupt of the tests does not end it
     let mut command = Command::new("setsid");
     command.arg(script).args(arguments);
