@@ -212,7 +212,7 @@ fn new_id() -> String {
 
 /// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
 /// lost.
-const KNOWN_ENTRIES: [&str; 16] = [
+const KNOWN_ENTRIES: [&str; 17] = [
     "app.json",
     "app.tmp",
     "cache",

@@ -100,8 +100,8 @@ impl HotTable {
     /// Returns whether earlier scans of rows have asked for all of these columns, and remembers that one does now.
     pub fn was_asked_for(&self, columns: &[usize]) -> bool {
         let mut state = self.0.lock();
-        // `insert` also for those after the first that is new
-        columns.iter().fold(true, |known, column| !state.asked.insert(*column) && known)
+        let new = columns.iter().filter(|column| state.asked.insert(**column)).count();
+        new == 0
     }
 
     /// Returns the keys of `blocks` in one order.
