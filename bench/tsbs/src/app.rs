@@ -8,20 +8,26 @@ use tidemill::App;
 
 use crate::dataset::{Dataset, Table};
 
-const STREAMS: &str = "\
-event readings {
+/// Returns the declarations of the streams. With `unique`, the first of the points of a truck with the same time wins.
+fn streams(unique: bool) -> String {
+    let id = if unique { "id tags_id, time" } else { "" };
+    format!(
+        "\
+event readings {{
   time: time(us), tags_id: int, latitude: double, longitude: double, elevation: double, velocity: double,
   heading: double, grade: double, fuel_consumption: double,
-} key tags_id time time;
+}} key tags_id {id} time time;
 
-event diagnostics { time: time(us), tags_id: int, fuel_state: double, current_load: double, status: int }
-  key tags_id time time;
+event diagnostics {{ time: time(us), tags_id: int, fuel_state: double, current_load: double, status: int }}
+  key tags_id {id} time time;
 
-event tags {
+event tags {{
   id: int, name: string, fleet: string, driver: string, model: string, device_version: string,
   load_capacity: double, fuel_capacity: double, nominal_fuel_consumption: double,
-} key id;
-";
+}} key id;
+"
+    )
+}
 
 /// When the tables are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +45,8 @@ pub struct AppOptions {
     pub partitions: u32,
     /// When the tables are written.
     pub flushes: Flushes,
+    /// Whether truck and time identify a point.
+    pub unique: bool,
     /// More lines of `[settings]`, as `NAME = VALUE`.
     pub settings: Vec<String>,
 }
@@ -67,7 +75,7 @@ pub fn app_with_sources(dir: &Path, options: &AppOptions, dataset: &Dataset) -> 
 fn write_and_read(dir: &Path, options: &AppOptions, sources: &str) -> Result<App> {
     let dir = dir.join("app");
     std::fs::create_dir_all(&dir)?;
-    std::fs::write(dir.join("trucks.rules"), STREAMS)?;
+    std::fs::write(dir.join("trucks.rules"), streams(options.unique))?;
     let mut settings = vec![format!("partitions = {}", options.partitions)];
     if options.flushes == Flushes::OnDemand {
         settings.extend(

@@ -66,7 +66,7 @@ pub struct TableBatch {
     /// Its rows.
     pub rows: RecordBatch,
     /// When the last row arrived, as a count of the points of both tables.
-    seq: i64,
+    pub(crate) seq: i64,
 }
 
 /// A directory with a data set.

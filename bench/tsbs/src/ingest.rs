@@ -111,7 +111,12 @@ pub fn run(options: &Options) -> Result<()> {
 
 impl Options {
     fn app(&self) -> AppOptions {
-        AppOptions { partitions: self.partitions, flushes: Flushes::Usual, settings: self.settings.clone() }
+        AppOptions {
+            partitions: self.partitions,
+            flushes: Flushes::Usual,
+            unique: false,
+            settings: self.settings.clone(),
+        }
     }
 }
 

@@ -86,7 +86,12 @@ impl Loaded {
     /// Errors: rows are missing, or are not where the state says.
     pub fn new(scratch: &Path, state: State, batches: &[TableBatch], settings: &[String]) -> Result<Self> {
         let dir = tempfile::tempdir_in(scratch)?;
-        let settings = AppOptions { partitions: 4, flushes: Flushes::OnDemand, settings: settings.to_vec() };
+        let settings = AppOptions {
+            partitions: 4,
+            flushes: Flushes::OnDemand,
+            unique: false,
+            settings: settings.to_vec(),
+        };
         let tidemill = Tidemill::open_with(dir.path().join("data"), app::app(dir.path(), &settings)?)?;
         let (older, newer) = state.split(batches);
         for part in older {

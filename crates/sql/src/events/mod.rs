@@ -22,7 +22,7 @@ use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::object_store::ObjectStoreUrl;
-use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown};
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::ExecutionPlan;
@@ -104,7 +104,7 @@ impl EventsTable {
 
     /// Returns whether a filter names the keys or ids of rows. Bloom filters and page indexes of files find few rows faster than a
     /// scan of memory.
-    fn names_rows(&self, filters: &[Expr]) -> bool {
+    fn names_rows(&self, filter: &Expr) -> bool {
         let indexed = |expr: &Expr| match expr {
             Expr::Column(column) => {
                 self.schema.index_of(&column.name).is_ok_and(|i| self.key == Some(i) || self.id.contains(&i))
@@ -112,13 +112,19 @@ impl EventsTable {
             _ => false,
         };
         let constant = |expr: &Expr| matches!(expr, Expr::Literal(..));
-        filters.iter().flat_map(split_conjunction).any(|filter| match filter {
+        match filter {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+                self.names_rows(left) || self.names_rows(right)
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+                self.names_rows(left) && self.names_rows(right)
+            }
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
                 indexed(left) && constant(right) || constant(left) && indexed(right)
             }
             Expr::InList(list) => !list.negated && indexed(&list.expr) && list.list.iter().all(constant),
             _ => false,
-        })
+        }
     }
 
     /// Returns the scan of the tablets' rows from their decoded columns, if those are kept.
@@ -240,10 +246,11 @@ impl TableProvider for EventsTable {
         let tablets = self.matching_tablets(state, filters)?;
         let mut parts = Vec::with_capacity(2);
         if !tablets.is_empty() {
-            let decoded = match columns && limit.is_none() && !self.names_rows(filters) {
-                true => self.scan_decoded(state, &tablets, projection)?,
-                false => None,
-            };
+            let decoded =
+                match columns && limit.is_none() && !filters.iter().any(|filter| self.names_rows(filter)) {
+                    true => self.scan_decoded(state, &tablets, projection)?,
+                    false => None,
+                };
             parts.push(match decoded {
                 Some(scan) => scan,
                 None => self.scan_tablets(state, &tablets, projection, limit)?,

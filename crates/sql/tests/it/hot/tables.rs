@@ -78,7 +78,8 @@ pub fn events(shape: Shape, rng: &mut StdRng, rows: usize) -> RecordBatch {
             1 if shape.not_finite => Some(f64::NAN),
             2 if shape.not_finite => Some(f64::INFINITY),
             3 => Some(-0.0),
-            _ => Some(f64::from(values.random_range(0..1_000)) / 10.0),
+            // eighths, so that a sum is exact in whatever order it is formed
+            _ => Some(f64::from(values.random_range(0..1_000)) / 8.0),
         };
         keys.push(key);
         ats.push(at);

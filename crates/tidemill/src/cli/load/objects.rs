@@ -34,12 +34,13 @@ pub struct Object {
 /// Errors: the URL has no store, the store does not answer, or there is no such object.
 pub fn find(url: &str, is_known: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Object>> {
     let parsed = Url::parse(url).with_context(|| format!("{url}: not a URL"))?;
-    let options = match ObjectStoreScheme::parse(&parsed) {
-        Ok((ObjectStoreScheme::Http, _)) => vec![("allow_http".into(), "true".into())],
+    let expected = || format!("{url}: expected s3://, gs://, az://, http:// or https://");
+    let (scheme, _) = ObjectStoreScheme::parse(&parsed).with_context(expected)?;
+    let options = match scheme {
+        ObjectStoreScheme::Http => vec![("allow_http".into(), "true".into())],
         _ => store_options(url, &BTreeMap::new(), std::env::vars())?,
     };
-    let (store, path) = parse_url_opts(&parsed, options)
-        .with_context(|| format!("{url}: expected s3://, gs://, az://, http:// or https://"))?;
+    let (store, path) = parse_url_opts(&parsed, options).with_context(expected)?;
     let store: Arc<dyn ObjectStore> = Arc::from(store);
     if !url.contains('*') && !url.ends_with('/') {
         let found = runtime().block_on(store.head(&path)).with_context(|| url.to_owned())?;
