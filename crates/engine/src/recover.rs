@@ -70,7 +70,7 @@ pub fn open(
     let mut partitions = Vec::new();
     for mut loaded in loaded {
         loaded.state.query_state.get_mut().open_stores(&core.deployment.queries, &log_id)?;
-        partitions.push(Partition::new(loaded.state, core.deployment.settings.inbox_bytes as usize));
+        partitions.push(Partition::new(loaded.state, core.deployment.settings.inbox_bytes() as usize));
         restored.push(loaded.outbox);
     }
     core.set_partitions(partitions);
@@ -145,7 +145,8 @@ fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environmen
 /// The tail's own bound lies above the one at which applying waits, so that a record is never half applied.
 fn zones_options(data: &DataDir, settings: &Settings) -> ZonesOptions {
     ZonesOptions {
-        tail_bytes_max: settings.tail_bytes.saturating_mul(4),
+        tail_bytes_max: settings.tail_bytes().saturating_mul(4),
+        cache_memory_bytes: settings.cache_memory_bytes(),
         cache_dir: Some(data.path().join("cache")),
         ..settings.zones.clone()
     }

@@ -176,13 +176,13 @@ impl Services {
     fn full_tails(&self) -> Option<String> {
         let settings = &self.deployment.settings;
         let (table, bytes, all) = self.tables.pending();
-        if bytes >= settings.tail_bytes {
-            let limit = settings.tail_bytes;
+        let limit = settings.tail_bytes();
+        if bytes >= limit {
             return Some(format!(
                 "{bytes} bytes of table `{table}` are in no file yet (tail_bytes = {limit})"
             ));
         }
-        let limit = settings.unflushed_bytes;
+        let limit = settings.unflushed_bytes();
         (all >= limit)
             .then(|| format!("{all} bytes of all tables are in no file yet (unflushed_bytes = {limit})"))
     }

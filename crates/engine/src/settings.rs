@@ -1,5 +1,6 @@
 //! Engine settings: plain data; durations and sizes are written with units.
 
+mod memory;
 mod sections;
 
 use std::collections::BTreeMap;
@@ -31,25 +32,28 @@ pub struct Settings {
     /// Durability of writes that do not request another.
     #[serde(deserialize_with = "durability")]
     pub durability: Durability,
+    /// Memory that data may take, from which other sizes follow: those that are `None`, and the shares of SQL and of the cache.
+    #[serde(deserialize_with = "sections::bytes")]
+    pub memory: Option<u64>,
     /// Interval at which tails are flushed as Parquet tablets.
     #[serde(deserialize_with = "duration")]
     pub flush_interval: Duration,
     /// Bytes at which a table's tail is flushed early.
-    #[serde(deserialize_with = "bytes")]
-    pub flush_bytes: u64,
+    #[serde(deserialize_with = "sections::bytes")]
+    pub flush_bytes: Option<u64>,
     /// Bytes of a table that are not in a tablet yet at which applying pauses (the object store is
     /// unavailable or slow).
-    #[serde(deserialize_with = "bytes")]
-    pub tail_bytes: u64,
+    #[serde(deserialize_with = "sections::bytes")]
+    pub tail_bytes: Option<u64>,
     /// Bytes of all tables together that are not in a tablet yet at which applying pauses.
-    #[serde(deserialize_with = "bytes")]
-    pub unflushed_bytes: u64,
+    #[serde(deserialize_with = "sections::bytes")]
+    pub unflushed_bytes: Option<u64>,
     /// Interval of checkpoints of document and rule state, which bounds the replay after a restart.
     #[serde(deserialize_with = "duration")]
     pub checkpoint_interval: Duration,
     /// Bytes of unapplied records per partition at which senders wait.
-    #[serde(deserialize_with = "bytes")]
-    pub inbox_bytes: u64,
+    #[serde(deserialize_with = "sections::bytes")]
+    pub inbox_bytes: Option<u64>,
     /// Bytes of events that may wait on the disk for one sink of a connector. Then applying pauses.
     #[serde(deserialize_with = "bytes")]
     pub sink_bytes: u64,
@@ -61,8 +65,8 @@ pub struct Settings {
     /// Events per partition that `why` can explain; 0 disables it.
     pub why_events: usize,
     /// Maximum memory for documents, per partition.
-    #[serde(deserialize_with = "bytes")]
-    pub documents_bytes: u64,
+    #[serde(deserialize_with = "sections::bytes")]
+    pub documents_bytes: Option<u64>,
     /// Bytes of changes per partition that change streams can go back to.
     #[serde(deserialize_with = "bytes")]
     pub change_stream_bytes: u64,
@@ -101,17 +105,18 @@ impl Default for Settings {
         Self {
             partitions: 4,
             durability: Durability::Fsync,
+            memory: None,
             flush_interval: Duration::seconds(5),
-            flush_bytes: 64 << 20,
-            tail_bytes: 512 << 20,
-            unflushed_bytes: 2 << 30,
+            flush_bytes: None,
+            tail_bytes: None,
+            unflushed_bytes: None,
             checkpoint_interval: Duration::seconds(30),
-            inbox_bytes: 64 << 20,
+            inbox_bytes: None,
             sink_bytes: 4 << 30,
             send_timeout: Duration::seconds(10),
             dedupe_ids: 1_000_000,
             why_events: 10_000,
-            documents_bytes: 4 << 30,
+            documents_bytes: None,
             change_stream_bytes: 1 << 30,
             segment_bytes: 64 << 20,
             reserve_bytes: 64 << 20,
@@ -200,11 +205,12 @@ impl Settings {
                 return Err(Error::invalid(format!("setting {name} = \"{value}\": expected at least 1ms")));
             }
         }
-        for (name, value) in [("segment_bytes", self.segment_bytes), ("inbox_bytes", self.inbox_bytes)] {
+        for (name, value) in [("segment_bytes", self.segment_bytes), ("inbox_bytes", self.inbox_bytes())] {
             if value < 64 << 10 {
                 return Err(Error::invalid(format!("setting {name} = {value}: expected at least 64KiB")));
             }
         }
+        self.check_memory()?;
         if self.query_rows == 0 {
             return Err(Error::invalid("setting query_rows = 0: expected at least 1"));
         }

@@ -187,5 +187,5 @@ pub fn new_trace(settings: &Settings) -> Trace {
 
 /// Bounds of the documents of a partition.
 pub fn store_limits(settings: &Settings) -> Limits {
-    Limits { store_bytes_max: settings.documents_bytes, ..Limits::default() }
+    Limits { store_bytes_max: settings.documents_bytes(), ..Limits::default() }
 }

@@ -92,7 +92,7 @@ impl Tidemill {
     /// Errors: those of [`EngineBuilder::open`].
     pub fn start(builder: EngineBuilder) -> Result<Self> {
         let engine = Arc::new(builder.open()?);
-        let options = options::sql(&engine.app().settings.sql, engine.data_dir());
+        let options = options::sql(&engine.app().settings, engine.data_dir());
         let sql = Arc::new(Sql::new(Arc::new(EngineTables::new(&engine)), options)?);
         engine.set_analytics(Arc::new(EngineSql {
             engine: Arc::downgrade(&engine),

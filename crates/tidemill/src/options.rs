@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use tidemill_engine::{ServerSettings, SqlSettings};
+use tidemill_engine::{ServerSettings, Settings};
 use tidemill_server::ServerOptions;
 use tidemill_sql::SqlOptions;
 use tidemill_types::Duration;
 
 /// Returns the options of the SQL session on the data directory `dir`.
-pub(crate) fn sql(settings: &SqlSettings, dir: &Path) -> SqlOptions {
-    let usual = SqlOptions::default();
+pub(crate) fn sql(all: &Settings, dir: &Path) -> SqlOptions {
+    let (settings, usual) = (&all.sql, SqlOptions::default());
     SqlOptions {
-        memory_bytes: size(settings.memory_bytes, usual.memory_bytes),
+        memory_bytes: size(all.sql_memory_bytes(), usual.memory_bytes),
         function_bytes: size(settings.function_bytes, usual.function_bytes),
         spill_dir: Some(dir.join("spill")),
         spill_bytes: settings.spill_bytes.unwrap_or(usual.spill_bytes),
@@ -22,7 +22,7 @@ pub(crate) fn sql(settings: &SqlSettings, dir: &Path) -> SqlOptions {
         collect_bytes_max: size(settings.collect_bytes_max, usual.collect_bytes_max),
         queries_max: size(settings.queries_max, usual.queries_max),
         text_bytes_max: size(settings.text_bytes_max, usual.text_bytes_max),
-        hot_bytes: size(settings.hot_bytes, usual.hot_bytes),
+        hot_bytes: size(all.hot_bytes(), usual.hot_bytes),
         cached_plans: size(settings.cached_plans, usual.cached_plans),
     }
 }
@@ -57,6 +57,7 @@ fn time(set: Option<Duration>, usual: std::time::Duration) -> std::time::Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_engine::SqlSettings;
 
     #[test]
     fn what_is_set_is_used_and_the_rest_has_its_default() {
@@ -67,7 +68,8 @@ mod tests {
             hot_bytes: Some(0),
             ..SqlSettings::default()
         };
-        let options = sql(&sql_settings, Path::new("data"));
+        let settings = Settings { sql: sql_settings, ..Settings::default() };
+        let options = sql(&settings, Path::new("data"));
         assert_eq!((options.function_bytes, options.rows_max), (5, Some(9)));
         assert_eq!(options.query_timeout, std::time::Duration::from_secs(7));
         assert_eq!((options.hot_bytes, options.cached_plans), (0, SqlOptions::default().cached_plans));

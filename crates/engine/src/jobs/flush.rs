@@ -16,7 +16,7 @@ use crate::planted_bugs::{PlantedBug, is_planted};
 /// enough to be flushed before its interval has passed.
 pub fn is_large(core: &Core, table: usize) -> bool {
     let mut tables = core.tables.writable();
-    tables.nth(table).is_some_and(|(_, t)| t.pending_bytes() >= core.deployment.settings.flush_bytes)
+    tables.nth(table).is_some_and(|(_, t)| t.pending_bytes() >= core.deployment.settings.flush_bytes())
 }
 
 /// Flushes a table; see [`is_large`].

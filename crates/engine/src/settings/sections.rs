@@ -120,7 +120,7 @@ fn lasting(settings: &[(&str, Option<Duration>)]) -> Result<()> {
     }
 }
 
-fn bytes<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+pub(super) fn bytes<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
     super::bytes(d).map(Some)
 }
 

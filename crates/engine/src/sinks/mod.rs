@@ -117,7 +117,7 @@ impl SinkSet {
             sinks,
             by_stream,
             deliveries: open_deliveries(&disk, data_dir, log_id, deployment)?,
-            bytes_max: deployment.settings.inbox_bytes as usize,
+            bytes_max: deployment.settings.inbox_bytes() as usize,
             delivery_bytes_max: deployment.settings.sink_bytes,
         })
     }

@@ -66,7 +66,7 @@ impl TestEngine {
         let clock = Arc::new(ManualClock::default());
         clock.set(START_TIME);
         let core = Core::new(services_in_memory(app, compiled, clock.clone())?);
-        let queue_bytes = core.deployment.settings.inbox_bytes as usize;
+        let queue_bytes = core.deployment.settings.inbox_bytes() as usize;
         let partitions = (0..core.deployment.partitions())
             .map(|p| Ok(Partition::new(PartitionState::new(&core.deployment, PartitionId(p))?, queue_bytes)));
         core.set_partitions(partitions.collect::<Result<_>>()?);

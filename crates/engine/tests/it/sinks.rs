@@ -184,7 +184,7 @@ fn senders_wait_while_a_sink_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let app = write_app(dir.path(), "@sink(type='file', file.uri='missing/o.json', @map(type='json'))");
     let mut read = App::read(&app, &[]).unwrap();
-    read.settings.inbox_bytes = 64 << 10;
+    read.settings.inbox_bytes = Some(64 << 10);
     read.settings.send_timeout = tidemill_types::Duration::parse("50ms").unwrap();
     let engine = Engine::open(&dir.path().join("data"), Some(read)).unwrap();
     let rows: String = (0..1000).map(|n| format!("{{\"k\":\"k\",\"n\":{}}}\n", 2 * n)).collect();

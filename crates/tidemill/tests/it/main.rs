@@ -11,6 +11,7 @@ mod embedding;
 mod flights;
 mod flips;
 mod former;
+mod killed;
 mod load;
 mod on_s3;
 mod pages;

@@ -1,0 +1,106 @@
+//! Sizes in memory that follow from the setting `memory`, unless they are set themselves.
+
+use tidemill_types::{Error, Result};
+
+use super::Settings;
+
+/// The least that a program with default sizes of messages and tablets can do with.
+const MEMORY_MIN: u64 = 256 << 20;
+/// The least memory of the cache of tablets, if there is one.
+const CACHE_BYTES_MIN: u64 = 8 << 20;
+
+impl Settings {
+    /// Returns the bytes at which a table's tail is flushed early.
+    pub fn flush_bytes(&self) -> u64 {
+        self.flush_bytes.unwrap_or_else(|| self.share(32, 64 << 20).min(64 << 20))
+    }
+
+    /// Returns the bytes of a table in no tablet at which applying pauses.
+    pub fn tail_bytes(&self) -> u64 {
+        self.tail_bytes.unwrap_or_else(|| self.share(8, 512 << 20).min(512 << 20))
+    }
+
+    /// Returns the bytes of all tables in no tablet at which applying pauses. A flush needs as much again while it sorts and
+    /// encodes them.
+    pub fn unflushed_bytes(&self) -> u64 {
+        self.unflushed_bytes.unwrap_or_else(|| self.share(8, 2 << 30))
+    }
+
+    /// Returns the bytes of unapplied records per partition at which senders wait.
+    pub fn inbox_bytes(&self) -> u64 {
+        let all = self.share(16, u64::MAX) / u64::from(self.partitions.max(1));
+        self.inbox_bytes.unwrap_or_else(|| all.clamp(64 << 10, 64 << 20))
+    }
+
+    /// Returns the maximum memory for documents, per partition.
+    pub fn documents_bytes(&self) -> u64 {
+        self.documents_bytes.unwrap_or_else(|| match self.memory {
+            Some(_) => self.share(4, 0) / u64::from(self.partitions.max(1)),
+            None => 4 << 30,
+        })
+    }
+
+    /// Returns the maximum memory of the cache of tablets; 0 for none.
+    pub fn cache_memory_bytes(&self) -> u64 {
+        let set = self.zones.cache_memory_bytes;
+        self.memory.map_or(set, |_| set.min(self.share(16, set).max(CACHE_BYTES_MIN)))
+    }
+
+    /// Returns the maximum memory for sorts, joins and groups of all SQL statements; `None` for the default.
+    pub fn sql_memory_bytes(&self) -> Option<u64> {
+        self.sql.memory_bytes.or_else(|| self.memory.map(|_| self.share(8, 0)))
+    }
+
+    /// Returns the maximum memory for decoded columns of event tables; `None` for the default.
+    pub fn hot_bytes(&self) -> Option<u64> {
+        self.sql.hot_bytes.or_else(|| self.memory.map(|_| self.share(4, 0)))
+    }
+
+    /// Returns the part of `memory` that is one of `parts`, or `usual` if `memory` is not set.
+    fn share(&self, parts: u64, usual: u64) -> u64 {
+        self.memory.map_or(usual, |memory| memory / parts)
+    }
+
+    pub(super) fn check_memory(&self) -> Result<()> {
+        match self.memory {
+            Some(memory) if memory < MEMORY_MIN => {
+                Err(Error::invalid(format!("setting memory = {memory}: expected at least 256MiB")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_follow_from_memory_unless_they_are_set() {
+        let read = |text: &str| toml::from_str::<Settings>(text).unwrap();
+        let usual = Settings::default();
+        assert_eq!((usual.tail_bytes(), usual.unflushed_bytes()), (512 << 20, 2 << 30));
+        assert_eq!((usual.flush_bytes(), usual.inbox_bytes()), (64 << 20, 64 << 20));
+        assert_eq!(
+            (usual.documents_bytes(), usual.hot_bytes(), usual.sql_memory_bytes()),
+            (4 << 30, None, None)
+        );
+
+        let small = read("memory = \"1GiB\"\npartitions = 2\ntail_bytes = \"5MiB\"\nsql.hot_bytes = 7");
+        assert_eq!((small.tail_bytes(), small.unflushed_bytes()), (5 << 20, 128 << 20));
+        assert_eq!((small.flush_bytes(), small.inbox_bytes()), (32 << 20, 32 << 20));
+        assert_eq!((small.hot_bytes(), small.sql_memory_bytes()), (Some(7), Some(128 << 20)));
+        assert_eq!((small.documents_bytes(), small.cache_memory_bytes()), (128 << 20, 64 << 20));
+
+        // a setting that is larger than usual makes nothing wait later than usual, except for all tables together
+        let large = read("memory = \"64GiB\"");
+        assert_eq!(
+            (large.flush_bytes(), large.tail_bytes(), large.inbox_bytes()),
+            (64 << 20, 512 << 20, 64 << 20)
+        );
+        assert_eq!((large.unflushed_bytes(), large.cache_memory_bytes()), (8 << 30, 128 << 20));
+
+        let error = read("memory = 5").check().unwrap_err().to_string();
+        assert!(error.contains("memory = 5: expected at least 256MiB"), "{error}");
+    }
+}
