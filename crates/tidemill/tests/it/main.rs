@@ -26,6 +26,8 @@ use std::process::{Child, Command, Output, Stdio};
 fn tidemill(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
     command.args(args).current_dir(root()).env_remove("RUST_LOG");
+    // variables of the tests, which the program would report as unknown
+    command.env_remove("TIDEMILL_SEED").env_remove("TIDEMILL_KILLS");
     // servers run side by side, and the default port of MongoDB is one
     command.env("TIDEMILL_MONGO", "off");
     command
