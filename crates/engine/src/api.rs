@@ -84,6 +84,9 @@ pub struct LedgerCounts {
     pub duplicate: u64,
     /// Rows refused with a reason.
     pub rejected: u64,
+    /// Stored rows with a value that does not have the type of its field, and is in `_extra`.
+    #[serde(default)]
+    pub mismatched: u64,
 }
 
 impl LedgerCounts {
@@ -98,6 +101,7 @@ impl LedgerCounts {
         self.stored += other.stored;
         self.duplicate += other.duplicate;
         self.rejected += other.rejected;
+        self.mismatched += other.mismatched;
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 use tidemill_flow::registry::ConnectionSettings;
 use tidemill_flow::{Connectors, Registry};
-use tidemill_types::{Duration, Error, Result};
+use tidemill_types::{Duration, Error, Mismatch, Result};
 
 use crate::Settings;
 use crate::app_connectors::AppConnector;
@@ -90,6 +90,8 @@ pub struct TableConfig {
     /// How long events are kept after their time; `None` keeps them for ever.
     #[serde(deserialize_with = "time_to_live")]
     pub ttl: Option<Duration>,
+    /// What becomes of an event with a value that does not have the type of its field.
+    pub mismatch: Mismatch,
 }
 
 /// Deserializes `"30 days"`; a time to live is longer than nothing.

@@ -9,7 +9,7 @@ use tidemill_docs::CollectionSpec;
 use tidemill_lang::diagnostic::DiagnosticSink;
 use tidemill_lang::rules::parse;
 use tidemill_lang::{Diagnostic, Severity, Sources, Span, render_all};
-use tidemill_types::StreamSchema;
+use tidemill_types::{Mismatch, StreamSchema};
 
 use crate::aggregate::Aggregate;
 use crate::catalog::{Catalog, Entity};
@@ -143,6 +143,17 @@ impl Program {
             aggregates,
             warnings: diagnostics,
         })
+    }
+
+    /// Keeps events of the stream `name` with a value that does not have the type of its field, except for the key, the id and
+    /// the time, without which an event has no place.
+    pub fn keep_mismatches(&mut self, name: &str) {
+        let stream = self.catalog.streams.iter_mut().find(|stream| stream.name == name);
+        let Some(stream) = stream.map(Arc::make_mut) else { return };
+        let roles = stream.key.iter().chain(&stream.id).chain(&stream.time).copied().collect::<Vec<_>>();
+        for (_, field) in stream.fields.iter_mut().enumerate().filter(|(index, _)| !roles.contains(index)) {
+            field.mismatch = Mismatch::Keep;
+        }
     }
 
     /// Returns the streams in order of declaration. Elsewhere in this crate a stream is its index in this

@@ -132,6 +132,8 @@ pub(crate) struct Ledger {
     pub duplicate: u64,
     /// Rows refused with a reason.
     pub rejected: u64,
+    /// Stored events with a value that does not have the type of its field, and is in `_extra`.
+    pub mismatched: u64,
     /// Whether nothing is unaccounted for.
     pub balances: bool,
 }
@@ -156,8 +158,8 @@ impl From<engine::StreamInfo> for Stream {
 impl From<engine::LedgerCounts> for Ledger {
     fn from(counts: engine::LedgerCounts) -> Self {
         let balances = counts.balances();
-        let engine::LedgerCounts { received, stored, duplicate, rejected } = counts;
-        Self { received, stored, duplicate, rejected, balances }
+        let engine::LedgerCounts { received, stored, duplicate, rejected, mismatched } = counts;
+        Self { received, stored, duplicate, rejected, mismatched, balances }
     }
 }
 

@@ -14,7 +14,7 @@ use arrow_schema::SchemaRef;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::{Duration, EpochUnit, Error, Field, FieldType, Result, StreamSchema, Timestamp};
+use crate::{Duration, EpochUnit, Error, Field, FieldType, Mismatch, Result, StreamSchema, Timestamp};
 
 /// Builds event batches of one stream, row by row.
 ///
@@ -151,9 +151,13 @@ impl BatchBuilder {
             }
             match target {
                 CellTarget::Field(index) => {
-                    self.pending[*index] = self
-                        .parse_text(*index, cell)
-                        .ok_or_else(|| self.mismatch(*index, cell, &format!("text {cell:?}")))?;
+                    self.pending[*index] = match self.parse_text(*index, cell) {
+                        Some(value) => value,
+                        None if self.keeps_mismatch(*index) => {
+                            self.push_mismatch(*index, &serde_json::Value::from(cell).to_string())
+                        }
+                        None => return Err(self.mismatch(*index, cell, &format!("text {cell:?}"))),
+                    };
                 }
                 CellTarget::Extra(name) => {
                     self.push_extra(name, &serde_json::Value::from(cell).to_string());
@@ -205,6 +209,17 @@ impl BatchBuilder {
         self.extra_text.push_str(&serde_json::Value::from(name).to_string());
         self.extra_text.push(':');
         self.extra_text.push_str(json);
+    }
+
+    fn keeps_mismatch(&self, index: usize) -> bool {
+        self.schema.fields[index].mismatch == Mismatch::Keep
+    }
+
+    /// Keeps the value of field `index`, which has another type, among the undeclared fields.
+    fn push_mismatch(&mut self, index: usize, json: &str) -> PendingValue {
+        let schema = self.schema.clone();
+        self.push_extra(&schema.fields[index].name, json);
+        PendingValue::Null
     }
 
     fn store_string(&mut self, text: &str) -> PendingValue {
@@ -262,7 +277,11 @@ impl BatchBuilder {
             }
             _ => None,
         };
-        slot.ok_or_else(|| self.mismatch(index, raw.trim_matches('"'), &shorten(raw)))
+        match slot {
+            Some(value) => Ok(value),
+            None if self.keeps_mismatch(index) => Ok(self.push_mismatch(index, raw)),
+            None => Err(self.mismatch(index, raw.trim_matches('"'), &shorten(raw))),
+        }
     }
 }
 
@@ -486,6 +505,22 @@ pub enum FieldValue {
     Span(Duration),
 }
 
+impl FieldValue {
+    /// Returns the value as JSON: times as RFC 3339, durations in milliseconds, numbers that JSON does not have as null.
+    fn to_json(&self) -> String {
+        let value = match self {
+            Self::Missing => serde_json::Value::Null,
+            Self::Bool(b) => (*b).into(),
+            Self::Int(n) => (*n).into(),
+            Self::Float(x) => (*x).into(),
+            Self::Text(s) => s.as_str().into(),
+            Self::Time(t) => t.to_string().into(),
+            Self::Span(d) => (d.0 / 1000).into(),
+        };
+        value.to_string()
+    }
+}
+
 impl BatchBuilder {
     /// Adds one row of typed cells, one for each declared field in order. `time` is the event time unless the
     /// stream's time field is among the cells.
@@ -511,6 +546,7 @@ impl BatchBuilder {
                 (FieldType::Float | FieldType::Double, FieldValue::Int(n)) => PendingValue::Float(*n as f64),
                 (FieldType::Time, FieldValue::Time(t)) => PendingValue::Int(t.0),
                 (FieldType::String | FieldType::Object, FieldValue::Text(s)) => self.store_string(s),
+                (_, cell) if self.keeps_mismatch(index) => self.push_mismatch(index, &cell.to_json()),
                 (_, cell) => return Err(self.mismatch(index, "", &format!("{cell:?}"))),
             };
             self.pending[index] = slot;

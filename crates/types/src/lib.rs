@@ -21,7 +21,7 @@ pub use ids::{EventId, Offset, PartitionId, murmur2, partition_of_key};
 pub use interleaved::InterleavedBatches;
 pub use json::{event_json, value_json};
 pub use row_decoder::{BadRow, DecodedRows, RowDecoder, RowOrigin, header_targets};
-pub use schema::{Field, FieldType, StreamSchema, column, table_columns};
+pub use schema::{Field, FieldType, Mismatch, StreamSchema, column, table_columns};
 pub use suggest::{did_you_mean, nearest};
 pub use time::{Duration, EpochUnit, Timestamp};
 pub use value::{Value, row_value};

@@ -116,12 +116,32 @@ pub struct Field {
     /// none. Affects how events are parsed, not how they are stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<EpochUnit>,
+    /// What becomes of an event with a value of another type. Affects how events are parsed, not how they are stored.
+    #[serde(default, skip_serializing_if = "Mismatch::is_default")]
+    pub mismatch: Mismatch,
+}
+
+/// What becomes of an event with a value that does not have the type of its field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mismatch {
+    /// The event is refused.
+    #[default]
+    Refuse,
+    /// The event is stored: the field is null, and `_extra` has the value under the name of the field.
+    Keep,
+}
+
+impl Mismatch {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Field {
     /// Creates a field without a unit.
     pub fn new(name: impl Into<String>, ty: FieldType) -> Self {
-        Self { name: name.into(), ty, unit: None }
+        Self { name: name.into(), ty, unit: None, mismatch: Mismatch::Refuse }
     }
 
     /// Returns the type as declared: `string`, `time`, `time(us)`.

@@ -9,6 +9,7 @@ mod cascade;
 mod documents;
 mod input;
 mod late_events;
+mod mismatches;
 mod outbound;
 mod redelivery;
 mod rejected;
@@ -192,6 +193,7 @@ impl<'d> RecordApplier<'d> {
             ledger.received += rows;
             ledger.stored += stored;
             ledger.duplicate += rows - stored;
+            ledger.mismatched += mismatches::count(stream, batch, keep[part].as_ref());
             self.store_rows(stream, batch, keep[part].as_ref(), &arrivals[part])?;
             self.applied.events += rows;
             if self.wants_reply {

@@ -182,6 +182,7 @@ impl Engine {
             int("stored", streams.iter().map(|s| s.ledger.stored)),
             int("duplicate", streams.iter().map(|s| s.ledger.duplicate)),
             int("rejected", streams.iter().map(|s| s.ledger.rejected)),
+            int("mismatched", streams.iter().map(|s| s.ledger.mismatched)),
             int("rows_in_table", streams.iter().map(|s| s.rows_in_table)),
             int("removed", streams.iter().map(|s| s.removed)),
             bool("balanced", streams.iter().map(StreamInfo::balances)),

@@ -15,14 +15,14 @@ use tidemill_lang::siddhi;
 use tidemill_lang::siddhi::ast::{self, Definition, ExprKind};
 use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources, Span, render_all};
 use tidemill_rules::Program;
-use tidemill_types::{Error, Field, FieldType, Result, StreamSchema, did_you_mean};
+use tidemill_types::{Error, Field, FieldType, Mismatch, Result, StreamSchema, did_you_mean};
 
 use super::placement::{self, Placement};
 use super::{
     GLOBAL_PARTITION, InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit,
     late_policy, retraction_streams, stream_compat, unit_split,
 };
-use crate::app::AppFile;
+use crate::app::{AppFile, TableConfig};
 use crate::app_connectors::AppConnector;
 use crate::{App, Settings};
 
@@ -59,7 +59,8 @@ pub fn compile_app(app: &App) -> Result<CompiledApp> {
 /// The same for a data directory that has so many partitions.
 pub fn compile_app_for(app: &App, partitions: u32) -> Result<CompiledApp> {
     let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
-    let files = AppTexts { rules: &app.rules, queries: &app.queries, connected: &app.connected };
+    let files =
+        AppTexts { rules: &app.rules, queries: &app.queries, connected: &app.connected, tables: &app.tables };
     let compiled = compile(&files, partitions, &app.registry(), limits(&app.settings), &variable)?;
     check_tables(app, &compiled)?;
     Ok(compiled)
@@ -136,6 +137,7 @@ struct AppTexts<'a> {
     rules: &'a [AppFile],
     queries: &'a [AppFile],
     connected: &'a [AppConnector],
+    tables: &'a BTreeMap<String, TableConfig>,
 }
 
 /// Compiles rules, queries and connectors together.
@@ -180,8 +182,11 @@ fn compile(
         placements.push(declare_streams(&file, &mut declared, partitions, registry)?);
         read.push(file);
     }
-    let program = Program::compile_with(&sources, &declared)
+    let mut program = Program::compile_with(&sources, &declared)
         .map_err(|wrong| Error::invalid(render_all(&wrong, &sources)))?;
+    for (name, _) in files.tables.iter().filter(|(_, table)| table.mismatch == Mismatch::Keep) {
+        program.keep_mismatches(name);
+    }
     let mut places = BTreeMap::new();
     for file in &read {
         for stream in engine_streams(&file.plan).chain(fault_streams(&file.plan)) {

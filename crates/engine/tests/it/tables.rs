@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::BooleanArray;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
-use tidemill_engine::{App, Engine, ManualClock};
+use arrow_array::{Array, BooleanArray};
+use tidemill_engine::{App, BodyFormat, Engine, ManualClock, SendOptions};
 use tidemill_types::{ErrorKind, Timestamp};
 use tidemill_zones::RowRewrite;
 
@@ -118,6 +118,51 @@ fn deleted_events_are_accounted_for() {
 }
 
 #[test]
+fn events_with_values_of_another_type_are_kept_where_the_app_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let bodies = [
+        r#"{"sensor":"a","at":1,"value":"high","unit":"C"}"#,
+        r#"{"sensor":"a","at":2,"value":1.5,"unit":"C"}"#,
+        r#"{"sensor":7,"at":3,"value":1.5}"#,
+        r#"{"sensor":"a","at":"noon","value":1.5}"#,
+    ];
+    let engine = open(dir.path(), "", &clock);
+    let refused = |engine: &Engine| {
+        let options = SendOptions { wait: true, ..SendOptions::default() };
+        let send = |body: &&str| engine.send_json("Reading", body.as_bytes(), BodyFormat::Ndjson, &options);
+        bodies.iter().map(|body| send(body).unwrap().rejected.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(refused(&engine), [1, 0, 1, 1]);
+    engine.stop().unwrap();
+    drop(engine);
+
+    let toml = "[tables.Reading]\nmismatch = \"keep\"\n";
+    let engine = open(dir.path(), toml, &clock);
+    assert_eq!(refused(&engine), [0, 0, 1, 1], "an event needs its key and its time");
+    engine.abandon();
+    drop(engine);
+    let engine = open(dir.path(), toml, &clock);
+    let info = engine.stream("Reading").unwrap();
+    assert_eq!((info.ledger.received, info.ledger.stored, info.ledger.mismatched), (8, 3, 1));
+    assert!(info.balances());
+    let table = engine.table_snapshot("Reading").unwrap();
+    let extra = |batch: &arrow_array::RecordBatch| {
+        let (value, extra) =
+            (batch.column_by_name("value").unwrap(), batch.column_by_name("_extra").unwrap());
+        let extra = extra.as_string::<i32>();
+        let null = |row: usize| value.is_null(row);
+        (0..batch.num_rows())
+            .filter(|row| null(*row))
+            .map(|row| extra.value(row).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let kept: Vec<String> = table.tail.iter().flat_map(extra).collect();
+    assert_eq!(kept, [r#"{"value":"high","unit":"C"}"#]);
+    engine.stop().unwrap();
+}
+
+#[test]
 fn settings_of_tables_are_checked() {
     let dir = tempfile::tempdir().unwrap();
     let refuse = |toml: &str| match app(dir.path(), toml) {
@@ -130,4 +175,6 @@ fn settings_of_tables_are_checked() {
     assert!(error.contains("expected more than 0"), "{error}");
     let error = refuse("[tables.Reading]\ntll = \"2 hours\"\n");
     assert!(error.contains("unknown field `tll`"), "{error}");
+    let error = refuse("[tables.Reading]\nmismatch = \"drop\"\n");
+    assert!(error.contains("`refuse` or `keep`"), "{error}");
 }

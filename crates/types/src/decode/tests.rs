@@ -20,6 +20,39 @@ fn builder() -> BatchBuilder {
 }
 
 #[test]
+fn values_of_another_type_are_kept_where_the_field_says_so() {
+    let mut schema = StreamSchema::clone(&builder().schema);
+    for field in &mut schema.fields[1..3] {
+        field.mismatch = Mismatch::Keep;
+    }
+    let mut b = BatchBuilder::new(Arc::new(schema));
+    let mut extra = |row: &str| {
+        b.push_json(row.as_bytes(), Timestamp(5)).map_err(|e| e.to_string())?;
+        let batch = b.finish();
+        assert!(row_value(&batch, 1, 0).is_absent(), "{row}");
+        Ok::<_, String>(row_value(&batch, 7, 0).to_string())
+    };
+    assert_eq!(extra(r#"{"n":1.5,"x":[1],"more":2}"#).unwrap(), r#""{\"n\":1.5,\"x\":[1],\"more\":2}""#);
+    assert_eq!(extra(r#"{"n":"5"}"#).unwrap(), r#""{\"n\":\"5\"}""#);
+    assert_eq!(extra(r#"{"n":"x","n":5}"#).unwrap_err(), "field `n` occurs twice");
+    assert_eq!(
+        extra(r#"{"n":5,"id":1}"#).unwrap_err(),
+        "field `id`: expected string (text in quotes), found 1"
+    );
+
+    let cells = [(CellTarget::Field(0), "a"), (CellTarget::Field(1), "five"), (CellTarget::Field(2), "1.5")];
+    b.push_text(cells.iter().map(|(target, cell)| (target, *cell)), Timestamp(5)).unwrap();
+    let mut values = vec![FieldValue::Missing; 6];
+    values[1] = FieldValue::Text("five".into());
+    values[2] = FieldValue::Time(Timestamp(1_000_000));
+    b.push_values(&values, Timestamp(5)).unwrap();
+    let batch = b.finish();
+    assert_eq!(row_value(&batch, 2, 0).to_string(), "1.5");
+    assert_eq!(row_value(&batch, 7, 0).to_string(), r#""{\"n\":\"five\"}""#);
+    assert_eq!(row_value(&batch, 7, 1).to_string(), r#""{\"n\":\"five\",\"x\":\"1970-01-01T00:00:01Z\"}""#);
+}
+
+#[test]
 fn bad_rows_leave_no_trace() {
     let mut b = builder();
     b.push_json(
