@@ -68,6 +68,27 @@ impl Store {
     }
 }
 
+/// Compares all blocks of a checkpoint with their checksums, and reads no byte after it. Returns the number of documents.
+///
+/// Bounds: memory for one block. Errors: `Corrupt` with the byte position; `Unavailable` when reading fails.
+pub fn check_checkpoint(input: &mut impl Read) -> Result<u64> {
+    let max = Limits::default().document_bytes_max.max(BLOCK_BYTES);
+    let mut reader = BlockReader { input, at: 0, block: Vec::new(), block_at: 0, max };
+    reader.magic()?;
+    let mut counted = CheckpointCounts::default();
+    loop {
+        match reader.next()? {
+            COLLECTION => counted.collections += 1,
+            DOCUMENTS => counted.documents += reader.each_document(|_, _| Ok(()))?,
+            END => {
+                reader.check_counts(&counted)?;
+                return Ok(counted.documents);
+            }
+            other => return Err(reader.damaged(format!("unknown kind of block {other}"))),
+        }
+    }
+}
+
 #[derive(Default, PartialEq)]
 struct CheckpointCounts {
     collections: u64,
@@ -214,6 +235,16 @@ impl<R: Read> BlockReader<'_, R> {
     /// Inserts the documents of the block into the collection and returns their number.
     fn documents(&self, store: &mut Store, name: &str) -> Result<u64> {
         let collection = store.require(name)?;
+        self.each_document(|doc, at| {
+            collection.restore(doc).map(drop).map_err(|e| match e.error_code() {
+                ErrorCode::StoreFull | ErrorCode::DocumentTooLarge => e,
+                _ => corrupt(at, &e.to_string()),
+            })
+        })
+    }
+
+    /// Calls `visit` with each document of the block and its position. Returns their number.
+    fn each_document(&self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<u64> {
         let mut rest = self.block.as_slice();
         let mut count = 0;
         while !rest.is_empty() {
@@ -224,10 +255,7 @@ impl<R: Read> BlockReader<'_, R> {
                 return Err(corrupt(at, "expected a document"));
             };
             let (doc, behind) = rest.split_at(len);
-            collection.restore(doc).map_err(|e| match e.error_code() {
-                ErrorCode::StoreFull | ErrorCode::DocumentTooLarge => e,
-                _ => corrupt(at, &e.to_string()),
-            })?;
+            visit(doc, at)?;
             count += 1;
             rest = behind;
         }

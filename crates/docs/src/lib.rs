@@ -40,6 +40,7 @@ mod update;
 mod validate;
 
 pub use changes::{ChangeKind, DocumentChange, WriteTimes};
+pub use checkpoint::check_checkpoint;
 pub use collation::Collation;
 pub use collection::Collection;
 pub use command::{Command, CommandOutcome, DocumentError, Modification};

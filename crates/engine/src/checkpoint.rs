@@ -1,5 +1,7 @@
 //! Checkpoint files: the state of one partition at an offset.
 
+pub mod inspect;
+
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -377,22 +379,7 @@ fn read(
     since: Offset,
 ) -> Result<LoadedCheckpoint> {
     let Deployment { program, queries, settings, .. } = deployment;
-    let mut magic = [0; 8];
-    read_exact(input, &mut magic, "its header")?;
-    if &magic != MAGIC {
-        return Err(Error::corrupt("byte 0: not a checkpoint of this format"));
-    }
-    let (len, crc) = (read_u32(input)? as usize, read_u32(input)?);
-    if len > 64 << 20 {
-        return Err(Error::corrupt(format!("byte 8: a section of {len} bytes; expected at most 64 MiB")));
-    }
-    let mut json = vec![0; len];
-    read_exact(input, &mut json, "its first section")?;
-    if crc32c::crc32c(&json) != crc {
-        return Err(Error::corrupt("byte 16: the first section does not match its checksum"));
-    }
-    let meta: CheckpointMeta = serde_json::from_slice(&json)
-        .map_err(|e| Error::corrupt("byte 16: the first section cannot be read").with_source(e))?;
+    let meta = read_meta(input)?;
     let crc = read_u32(input)?;
     let mut actual = 0;
     let mut dedupe = BTreeMap::new();
@@ -467,6 +454,26 @@ fn read(
     .prepare_for_app(program, settings)?
     .prepare_tables(deployment)?;
     Ok(LoadedCheckpoint { state, dropped_files: lost, outbox, counts_transfers })
+}
+
+/// Reads magic and first section.
+fn read_meta(input: &mut impl Read) -> Result<CheckpointMeta> {
+    let mut magic = [0; 8];
+    read_exact(input, &mut magic, "its header")?;
+    if &magic != MAGIC {
+        return Err(Error::corrupt("byte 0: not a checkpoint of this format"));
+    }
+    let (len, crc) = (read_u32(input)? as usize, read_u32(input)?);
+    if len > 64 << 20 {
+        return Err(Error::corrupt(format!("byte 8: a section of {len} bytes; expected at most 64 MiB")));
+    }
+    let mut json = vec![0; len];
+    read_exact(input, &mut json, "its first section")?;
+    if crc32c::crc32c(&json) != crc {
+        return Err(Error::corrupt("byte 16: the first section does not match its checksum"));
+    }
+    serde_json::from_slice(&json)
+        .map_err(|e| Error::corrupt("byte 16: the first section cannot be read").with_source(e))
 }
 
 /// A section of parts with these lengths, behind its checksum.

@@ -10,12 +10,15 @@ use serde::{Deserialize, Serialize};
 use tidemill_log::disk::{Disk, FileReader, FileWriter, OsDisk};
 use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 
-use crate::App;
 use crate::app::AppSource;
 use crate::json_file::{read_json, write_json};
+use crate::{App, Settings};
 use crate::{disk_space, private_files};
 
 const FORMAT: u32 = 1;
+/// Name of the manifest of a backup, which is written last: a directory without it is no backup, and one with it no data
+/// directory.
+pub const BACKUP_MANIFEST: &str = "backup.json";
 
 /// Data directory locked by this process.
 pub struct DataDir {
@@ -26,15 +29,40 @@ pub struct DataDir {
     meta: DataDirMeta,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
-struct DataDirMeta {
+/// Content of `meta.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DataDirMeta {
     format: u32,
     partitions: u32,
     /// Incremented at every start, so that a table writer of an earlier start can no longer commit.
     epoch: u64,
     /// Distinguishes the directory from all others. Directories that were created without it stay without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
+    pub id: Option<String>,
+    /// The backup that the directory was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    restored: Option<RestoredFrom>,
+}
+
+/// The backup that a data directory was made from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RestoredFrom {
+    /// Id of the original directory.
+    pub id: Option<String>,
+    /// When the backup was taken.
+    pub time: String,
+    /// Where the tables of the original are, if not in its directory. They are not those of the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<String>,
+}
+
+impl DataDirMeta {
+    /// Returns the location that the setting `tables` names; `None` when the tables are in the data directory: without the
+    /// setting, and in a directory that was restored while the setting names the tables of the original.
+    pub fn tables_elsewhere(&self, settings: &Settings) -> Option<String> {
+        let of_original = self.restored.as_ref().and_then(|restored| restored.tables.as_ref());
+        settings.tables.as_ref().filter(|tables| Some(*tables) != of_original).cloned()
+    }
 }
 
 impl DataDir {
@@ -63,16 +91,9 @@ impl DataDir {
             ),
         }
         let file = path.join("meta.json");
-        let mut meta = match read_json::<DataDirMeta>(&*disk, &file)? {
-            Some(meta) if meta.format == FORMAT => meta,
-            Some(meta) => {
-                return Err(Error::invalid(format!(
-                    "{}: format {}; this version reads format {FORMAT}",
-                    file.display(),
-                    meta.format
-                )));
-            }
-            None => DataDirMeta { format: FORMAT, partitions, epoch: 0, id: Some(new_id()) },
+        let mut meta = match read_known_meta(&*disk, &file)? {
+            Some(meta) => meta,
+            None => DataDirMeta { format: FORMAT, partitions, epoch: 0, id: Some(new_id()), restored: None },
         };
         meta.epoch += 1;
         write_json(&*disk, &file, &meta)?;
@@ -104,6 +125,11 @@ impl DataDir {
         self.meta.id.as_deref()
     }
 
+    /// Returns the location that the setting `tables` names, see [`DataDirMeta::tables_elsewhere`].
+    pub fn tables_elsewhere(&self, settings: &Settings) -> Option<String> {
+        self.meta.tables_elsewhere(settings)
+    }
+
     /// Returns the epoch of this start.
     pub fn epoch(&self) -> u64 {
         self.meta.epoch
@@ -125,6 +151,61 @@ impl DataDir {
             &StoredDeployment { app: app.source().clone(), since, former, homes },
         )
     }
+}
+
+/// A data directory that no program has open, and that this process keeps others from opening.
+pub struct StoppedDir {
+    _lock: Box<dyn Any + Send + Sync>,
+    meta: DataDirMeta,
+}
+
+impl StoppedDir {
+    /// Locks the directory and changes nothing in it.
+    ///
+    /// Errors: `NotFound` when it is no data directory; `Conflict` while a program has it open; `Corrupt` and `Invalid` as in
+    /// [`DataDir::open`].
+    pub fn lock(path: &Path) -> Result<Self> {
+        if OsDisk.open(&path.join("meta.json")).is_err() {
+            return Err(Error::not_found(format!(
+                "{}: is no data directory: it has no meta.json",
+                path.display()
+            )));
+        }
+        let lock = lock(&OsDisk, path)?;
+        Ok(Self { _lock: lock, meta: read_meta(&OsDisk, path)? })
+    }
+
+    /// Returns what `meta.json` says.
+    pub fn meta(&self) -> &DataDirMeta {
+        &self.meta
+    }
+}
+
+/// Reads `meta.json` of a data directory.
+///
+/// Errors: `NotFound` when there is none; `Corrupt` when it is damaged; `Invalid` for another format.
+pub fn read_meta(disk: &dyn Disk, dir: &Path) -> Result<DataDirMeta> {
+    let file = dir.join("meta.json");
+    read_known_meta(disk, &file)?.ok_or_else(|| Error::not_found(format!("{}: is missing", file.display())))
+}
+
+fn read_known_meta(disk: &dyn Disk, file: &Path) -> Result<Option<DataDirMeta>> {
+    match read_json::<DataDirMeta>(disk, file)? {
+        Some(meta) if meta.format != FORMAT => Err(Error::invalid(format!(
+            "{}: format {}; this version reads format {FORMAT}",
+            file.display(),
+            meta.format
+        ))),
+        meta => Ok(meta),
+    }
+}
+
+/// Makes a copy of a data directory another directory than the original.
+///
+/// Errors: those of [`read_meta`]; `Unavailable`.
+pub fn give_new_identity(disk: &dyn Disk, dir: &Path, restored: RestoredFrom) -> Result<()> {
+    let meta = DataDirMeta { id: Some(new_id()), restored: Some(restored), ..read_meta(disk, dir)? };
+    write_json(disk, &dir.join("meta.json"), &meta)
 }
 
 /// App that a data directory has accepted, and what earlier apps left, as `app.json` records it.
@@ -234,6 +315,12 @@ const KNOWN_ENTRIES: [&str; 17] = [
 
 /// Rejects a directory that is used for something else, before anything is written to it.
 fn check_content(disk: &dyn Disk, path: &Path) -> Result<()> {
+    if disk.open(&path.join(BACKUP_MANIFEST)).is_ok() {
+        let backup = path.display();
+        return Err(Error::invalid(format!(
+            "{backup}: is a backup. Make a data directory of it: `tidemill restore --from {backup} --data NEW`"
+        )));
+    }
     if disk.open(&path.join("meta.json")).is_ok() {
         return Ok(());
     }

@@ -126,6 +126,11 @@ fn disk(dir: &Path) -> Option<(u64, u64)> {
     Some((found.f_bavail.saturating_mul(found.f_frsize), found.f_blocks.saturating_mul(found.f_frsize)))
 }
 
+/// Returns the free bytes of the disk that `dir` is on, if it tells them.
+pub fn free_bytes(dir: &Path) -> Option<u64> {
+    disk(dir).map(|(free, _)| free)
+}
+
 fn allocate(path: &Path, bytes: u64) -> std::io::Result<()> {
     let file = private_files::create_file(path)?;
     Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)

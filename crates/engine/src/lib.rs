@@ -8,6 +8,7 @@ mod app;
 mod app_connectors;
 mod apply;
 mod backlog;
+mod backup;
 mod change_stream;
 mod changes;
 mod checkpoint;
@@ -23,6 +24,7 @@ pub mod dedupe;
 mod delivery;
 mod deploy;
 mod deployment;
+mod disk_files;
 mod disk_space;
 mod document_routing;
 mod document_snapshot;
@@ -67,6 +69,7 @@ mod timers;
 mod transfers;
 mod undelivered;
 mod undelivered_event;
+mod verify;
 mod view;
 
 pub use api::{
@@ -75,6 +78,7 @@ pub use api::{
 };
 pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceKind, SummaryConfig};
 pub use app_connectors::AppConnector;
+pub use backup::{BackupReport, RestoreReport, restore, take_stopped as backup_stopped};
 pub use change_stream::{ChangeScope, ChangeStart, ChangeStream};
 pub use changes::{ChangeEvent, ChangePosition};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -97,3 +101,4 @@ pub use subscribe::Tap;
 pub use tidemill_log::Durability;
 pub use undelivered::{RetryOutcome, UndeliveredSelection};
 pub use undelivered_event::UndeliveredEvent;
+pub use verify::{Damage, KindSummary, Verification, verify_backup, verify_data};

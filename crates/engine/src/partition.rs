@@ -678,6 +678,7 @@ impl Partition {
             let sent = retry_until_stopped(services, target.id, || {
                 // the target drops repetitions by their cause, so that an emission must not overtake an earlier one: the next is
                 // sent when this one has its place
+                let _before_or_after_a_cut = services.backups.forwarding.read();
                 let ticket = target.append(services, entry.clone(), Durability::Os, None)?;
                 offsets.push(ticket.wait_assigned()?.offset);
                 Ok(())

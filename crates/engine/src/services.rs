@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tidemill_log::Log;
 use tidemill_log::disk::Disk;
 use tidemill_types::{Error, Result};
@@ -76,9 +76,23 @@ pub struct Services {
     pub notifier: Notifier,
     /// Held while checkpoints are taken and the log is truncated, because two at once would write the same files.
     pub checkpointing: Mutex<()>,
+    /// What a backup holds up.
+    pub backups: BackupLocks,
     sources_stopping: AtomicBool,
     stopping: AtomicBool,
     checkpoints_disabled: AtomicBool,
+}
+
+/// What a backup holds up.
+#[derive(Default)]
+pub struct BackupLocks {
+    /// Held by a backup, because one is taken at a time.
+    pub one: Mutex<()>,
+    /// Held while files that nobody uses any more are deleted. A backup holds it while it copies: a later run of the job
+    /// deletes what it has copied.
+    pub removals: Mutex<()>,
+    /// Read while events are appended to the log of another partition, written while a backup decides where the logs end.
+    pub forwarding: RwLock<()>,
 }
 
 impl Services {
@@ -112,6 +126,7 @@ impl Services {
             health: HealthBoard::default(),
             notifier: Notifier::default(),
             checkpointing: Mutex::default(),
+            backups: BackupLocks::default(),
             sources_stopping: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             checkpoints_disabled: AtomicBool::new(false),

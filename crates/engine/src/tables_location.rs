@@ -1,14 +1,21 @@
 //! Where the tables are, and how they are opened there.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use tidemill_types::Result;
 use tidemill_zones::{Zones, ZonesOptions, store_options};
 
-use crate::Settings;
-use crate::datadir::DataDir;
+use crate::datadir::{DataDir, DataDirMeta};
+use crate::{App, Settings};
 
 /// Returns the location of the tables: a directory or a URL.
 pub fn tables_location(data: &DataDir, settings: &Settings) -> String {
-    settings.tables.clone().unwrap_or_else(|| data.path().join("tables").to_string_lossy().into_owned())
+    data.tables_elsewhere(settings).unwrap_or_else(|| in_directory(data.path()))
+}
+
+fn in_directory(data: &Path) -> String {
+    data.join("tables").to_string_lossy().into_owned()
 }
 
 /// Opens the tables where the settings say, with the credentials of the environment.
@@ -16,6 +23,24 @@ pub fn tables_location(data: &DataDir, settings: &Settings) -> String {
 /// Errors: those of [`store_options`] and [`Zones::open`].
 pub async fn open_zones(data: &DataDir, settings: &Settings, options: ZonesOptions) -> Result<Zones> {
     let location = tables_location(data, settings);
-    let store = store_options(&location, &settings.tables_store, std::env::vars())?;
+    let store = options_at(&location, data.tables_elsewhere(settings).is_some(), settings)?;
     Zones::open(&location, data.epoch(), options, &store).await
+}
+
+/// Opens the tables of a data directory that nobody has open, to read their files; `None` if there are none.
+///
+/// Errors: as [`open_zones`].
+pub fn stopped_tables(data: &Path, meta: &DataDirMeta, app: Option<&App>) -> Result<Option<Zones>> {
+    let settings = app.map(|app| app.settings.clone()).unwrap_or_default();
+    let elsewhere = meta.tables_elsewhere(&settings);
+    let location = elsewhere.clone().unwrap_or_else(|| in_directory(data));
+    let store = options_at(&location, elsewhere.is_some(), &settings)?;
+    Zones::open_read_only(&location, settings.zones.clone(), &store)
+}
+
+/// Returns the options of the store at `location`. Those of the settings are for the location in the settings.
+fn options_at(location: &str, is_setting: bool, settings: &Settings) -> Result<Vec<(String, String)>> {
+    let none = BTreeMap::new();
+    let options = if is_setting { &settings.tables_store } else { &none };
+    store_options(location, options, std::env::vars())
 }

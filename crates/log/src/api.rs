@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use tidemill_types::{Offset, PartitionId, Result, Timestamp};
 
+use crate::copy::{LogFile, no_files};
 use crate::record::{AppendResult, Durability, NewRecord, Record};
 use crate::subscription::Subscription;
 use crate::ticket::Ticket;
@@ -76,6 +77,15 @@ pub trait Log: Send + Sync {
     /// Returns why the log does not work at present, for health reports; `None` while it works.
     fn problem(&self) -> Option<String> {
         None
+    }
+
+    /// Makes the records below `ends`, one offset per partition, durable and returns the files of a copy of the log that
+    /// ends there. The log must not be truncated during the call; afterwards the files stay readable.
+    ///
+    /// Errors: `Invalid` for an end that the log has not reached and for a log that is not in files; `Unavailable` when
+    /// the disk fails.
+    fn files(&self, _ends: &[Offset]) -> Result<Vec<LogFile>> {
+        Err(no_files())
     }
 
     /// Makes everything appended so far durable.

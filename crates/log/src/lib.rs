@@ -24,10 +24,12 @@
 mod api;
 #[cfg(feature = "contract")]
 pub mod contract;
+mod copy;
 pub mod disk;
 mod failure;
 mod flusher;
 pub mod format;
+mod inspect;
 mod local;
 mod memory;
 mod newest_segment;
@@ -46,6 +48,8 @@ mod ticket;
 mod writer;
 
 pub use api::{GroupLog, Log};
+pub use copy::{LogFile, LogFileContent, closed_log_files};
+pub use inspect::{DamagedFile, LogInspection, PartitionInspection, inspect};
 pub use local::LocalLog;
 pub use memory::MemoryLog;
 pub use options::{LogClock, LogOptions};

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::api::{GroupLog, Log};
+use crate::copy::{LogFile, LogFileContent, META_FILE};
 use crate::disk::{Disk, OsDisk, read_full, write_all};
 use crate::failure::IoResultExt;
 use crate::flusher::Flusher;
@@ -20,7 +21,6 @@ use crate::subscription::{LocalSubscription, ReadRecords, Subscription};
 use crate::ticket::{SyncRecords, Ticket};
 
 const LOCK_FILE: &str = "log.lock";
-const META_FILE: &str = "log.meta";
 const META_FIRST_LINE: &str = "tidemill-log 1";
 /// Upper bound of the size of the metadata file.
 const META_BYTES_MAX: usize = 4096;
@@ -146,7 +146,7 @@ fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
     disk.sync_dir(dir).during("fsync of", dir)
 }
 
-fn read_meta(disk: &dyn Disk, path: &Path) -> Result<u32> {
+pub(crate) fn read_meta(disk: &dyn Disk, path: &Path) -> Result<u32> {
     let mut buf = vec![0; META_BYTES_MAX];
     let file = disk.open(path).during("open", path)?;
     let n = read_full(&*file, 0, &mut buf).during("read", path)?;
@@ -164,7 +164,7 @@ fn read_meta(disk: &dyn Disk, path: &Path) -> Result<u32> {
 
 fn write_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
     let (path, unfinished) = (dir.join(META_FILE), dir.join("log.meta.tmp"));
-    let text = format!("{META_FIRST_LINE}\npartitions {partitions}\n");
+    let text = meta_text(partitions);
     disk.create(&unfinished)
         .and_then(|file| {
             write_all(&*file, 0, &mut [std::io::IoSlice::new(text.as_bytes())])?;
@@ -178,6 +178,11 @@ fn write_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
             _ => Ok(()),
         })
         .during("write", &path)
+}
+
+/// Returns the content of the metadata file.
+fn meta_text(partitions: u32) -> String {
+    format!("{META_FIRST_LINE}\npartitions {partitions}\n")
 }
 
 impl Log for LocalLog {
@@ -223,6 +228,16 @@ impl Log for LocalLog {
 
     fn bytes(&self, partition: PartitionId) -> u64 {
         self.partition(partition).map_or(0, Partition::bytes)
+    }
+
+    fn files(&self, ends: &[Offset]) -> Result<Vec<LogFile>> {
+        let meta = meta_text(self.partitions()).into_bytes();
+        let mut files = vec![LogFile { name: META_FILE.to_owned(), content: LogFileContent::Written(meta) }];
+        for (id, partition) in self.partitions.iter().enumerate() {
+            let end = ends.get(id).copied().unwrap_or_else(|| Offset(partition.end()));
+            files.extend(partition.files(&format!("p{id:05}"), end.0)?);
+        }
+        Ok(files)
     }
 
     fn flush(&self) -> Result<()> {

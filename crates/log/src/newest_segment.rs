@@ -14,7 +14,7 @@ use crate::disk::{Disk, read_full, write_all};
 use crate::failure::{IoFailure, IoResultExt};
 
 /// Name in the partition's directory.
-const FILE: &str = "newest";
+pub(crate) const FILE: &str = "newest";
 const FILE_UNFINISHED: &str = "newest.tmp";
 const FIRST_LINE: &str = "tidemill-log 1";
 /// Upper bound of the size of the file.
@@ -64,7 +64,8 @@ pub(crate) fn write(disk: &dyn Disk, dir: &Path, base: u64) -> Result<(), IoFail
     })
 }
 
-fn encode(base: u64) -> String {
+/// Returns the content of the file.
+pub(crate) fn encode(base: u64) -> String {
     let line = format!("newest {base}");
     format!("{FIRST_LINE}\n{line}\ncrc {:08x}\n", crc32c::crc32c(line.as_bytes()))
 }

@@ -13,12 +13,13 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
+use crate::copy::{LogFile, partition_files};
 use crate::disk::{Disk, DiskFile};
 use crate::failure::{IoFailure, IoResultExt};
 use crate::format::{Checksum, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::options::LogOptions;
 use crate::record::{AppendResult, Durability, NewRecord, Record};
-use crate::segment::{Span, file_name, read_records};
+use crate::segment::{Segment, Span, file_name, read_records};
 use crate::subscription::{HandOver, already_subscribed, behind_end, below_start};
 use crate::tail::{Chunk, Group, Tail, group_cost};
 use crate::ticket::AppendReceipt;
@@ -411,6 +412,17 @@ impl Partition {
         self.writer.lock().roll_and_note(state.next).map_err(|failure| failure.error())?;
         state.end_pos = SEGMENT_HEADER_BYTES as u64;
         Ok(())
+    }
+
+    /// Makes the records below `end` durable and returns the files of a copy that ends there.
+    pub(crate) fn files(&self, name: &str, end: u64) -> Result<Vec<LogFile>> {
+        if let Some(last) = end.checked_sub(1)
+            && self.durable() < end
+        {
+            self.sync(last, Durability::Fsync)?;
+        }
+        let segments: Vec<Segment> = self.segments.lock().iter().cloned().collect();
+        partition_files(&*self.disk, &self.dir, name, &segments, end)
     }
 
     /// Implements [`crate::Log::truncate`].

@@ -439,7 +439,7 @@ fn open_segment(file: Arc<dyn DiskFile>, path: PathBuf, scan: &Scan, index: Inde
     }
 }
 
-fn fault_text(fault: &Fault, is_last: bool) -> String {
+pub(crate) fn fault_text(fault: &Fault, is_last: bool) -> String {
     let what =
         fault.record_fault.as_ref().map_or("its last group has no end".to_owned(), ToString::to_string);
     match fault.kind {

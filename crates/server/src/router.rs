@@ -20,7 +20,7 @@ use crate::app::AppState;
 use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
 use crate::guard::{auth, concurrency, host, observe};
-use crate::routes::{documents, events, find, rules, siddhi, sinks, sql, system, tail};
+use crate::routes::{backup, documents, events, find, rules, siddhi, sinks, sql, system, tail};
 use crate::shared_errors;
 
 #[derive(OpenApi)]
@@ -90,6 +90,7 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(rules::why_rule))
         .routes(routes!(rules::run))
         .routes(routes!(rules::why))
+        .routes(routes!(backup::backup))
 }
 
 /// Returns the description of all routes.

@@ -187,7 +187,7 @@ impl LiveFileColumns {
 }
 
 /// Checks a table's name, which becomes a directory and a part of URLs. That of a fault stream begins with `!`.
-fn check_name(stream: &str) -> Result<()> {
+pub(crate) fn check_name(stream: &str) -> Result<()> {
     let name = stream.strip_prefix('!').unwrap_or(stream);
     let fits = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
     if fits && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {

@@ -17,6 +17,7 @@ use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::options::Clock;
 use crate::retry::Retry;
 use crate::table::Table;
+use crate::table_files::{self, TableInspection, TableVersion};
 
 /// The event store: one Delta table per stored stream, all below one location, written by one owner.
 ///
@@ -54,6 +55,52 @@ impl Zones {
             }
         }
         Self::build(place, epoch, options, Arc::new(system_time))
+    }
+
+    /// Opens `location` for [`Self::table_names`], [`Self::newest_version`], [`Self::inspect_table`] and [`Self::read_file`],
+    /// which create and change nothing; `None` for a local directory that does not exist.
+    ///
+    /// Errors: as [`Self::open`].
+    pub fn open_read_only(
+        location: &str,
+        options: ZonesOptions,
+        store_options: &[(String, String)],
+    ) -> Result<Option<Self>> {
+        let place = table_files::read_only(location, store_options)?;
+        place.map(|place| Self::build(place, 0, options, Arc::new(system_time))).transpose()
+    }
+
+    /// Returns the names of all tables at the location, those of streams that no app declares included.
+    ///
+    /// Errors: `Unavailable`.
+    pub async fn table_names(&self) -> Result<Vec<String>> {
+        table_files::table_names(&self.context).await
+    }
+
+    /// Returns the files of the newest version of the stored table `name`; `None` when there is no such table.
+    ///
+    /// Errors: `Corrupt` naming a damaged file of its Delta log; `Unavailable`.
+    pub async fn newest_version(&self, name: &str) -> Result<Option<TableVersion>> {
+        table_files::newest_version(&self.context, name).await
+    }
+
+    /// Reads all files of the stored table `name` and compares them with their checksums and with the Delta log; `None`
+    /// when there is no such table.
+    ///
+    /// Errors: `Unavailable`; damage is in the result.
+    pub async fn inspect_table(&self, name: &str) -> Result<Option<TableInspection>> {
+        table_files::inspect_table(&self.context, name).await
+    }
+
+    /// Reads the file at `path` in parts and hands them to `write`.
+    ///
+    /// Errors: those of `write`; `NotFound`; `Unavailable`.
+    pub async fn read_file(
+        &self,
+        path: &object_store::path::Path,
+        write: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        table_files::read_file(&self.context, path, write).await
     }
 
     /// Opens the location `url` in the given store, with the given clock.

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tidemill_docs::{DocumentChange, Store};
 use tidemill_log::disk::Disk;
-use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogOptions, Record};
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogFile, LogOptions, Record};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use tokio::sync::watch;
 
@@ -184,6 +184,15 @@ impl ChangeLog {
             Some(last) => log.sync(partition, Offset(last), Durability::Fsync),
             None => Ok(()),
         }
+    }
+
+    /// Returns the files of a copy, up to the last change.
+    ///
+    /// Errors: those of [`Log::files`].
+    pub fn files(&self) -> Result<Vec<LogFile>> {
+        let Some(log) = self.log.get() else { return Ok(Vec::new()) };
+        let ends: Vec<Offset> = (0..log.partitions()).map(|p| log.end(PartitionId(p))).collect();
+        log.files(&ends)
     }
 
     /// Drops the oldest changes of partitions that have more than `bytes_max` bytes of them.

@@ -20,7 +20,7 @@ use tidemill_types::{Error, Result, StreamSchema, Value, row_value};
 use xxhash_rust::xxh3::Xxh3;
 
 pub use id_queue::IdQueue;
-pub use run::{RunInfo, TimeRange};
+pub use run::{IdRun, RunInfo, TimeRange};
 pub use runs::IdRuns;
 
 /// Parts of the ids in memory; the oldest becomes a run when there is no room for another id.

@@ -65,6 +65,7 @@ pub struct RunInfo {
 
 /// An open run.
 pub struct IdRun {
+    /// What a checkpoint says of it.
     pub info: RunInfo,
     file: Arc<dyn DiskFile>,
     /// First id and checksum of each block.

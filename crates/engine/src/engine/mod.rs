@@ -24,6 +24,7 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Result, StreamSchema};
 
+use crate::backup;
 use crate::core::Core;
 use crate::datadir::DataDir;
 use crate::report::StartupReport;
@@ -31,7 +32,8 @@ use crate::sinks::DeliverySink;
 use crate::subscribe::Tap;
 use crate::threads::EngineThreads;
 use crate::{
-    Analytics, App, BodyFormat, Health, SendOptions, SendReply, jobs, query_info, sending, transfers,
+    Analytics, App, BackupReport, BodyFormat, Health, SendOptions, SendReply, jobs, query_info, sending,
+    transfers,
 };
 
 pub use builder::EngineBuilder;
@@ -165,6 +167,15 @@ impl Engine {
     /// Takes a checkpoint now.
     pub fn checkpoint(&self) -> Result<()> {
         jobs::checkpoint::checkpoint(&self.core)
+    }
+
+    /// Copies the data directory, as it is at one moment, to the new directory `to`, while events are taken in and queries
+    /// answered.
+    ///
+    /// Errors: `Invalid` for a directory that has content, and when the log is not in files; `Conflict` while another backup
+    /// is being taken; `Corrupt` naming a damaged file; `Unavailable`. Nothing is left at `to` then.
+    pub fn backup(&self, to: impl AsRef<Path>) -> Result<BackupReport> {
+        backup::take(&self.core, to.as_ref())
     }
 
     /// Problems of the app's sources: a file that is missing or broken off, documents that were refused.

@@ -138,13 +138,15 @@ pub fn truncate_idle_logs(core: &Core) -> Result<()> {
     Ok(())
 }
 
-/// Deletes files with ids that no checkpoint names any more, after `image` has become one.
+/// Deletes files with ids that no checkpoint names any more, after `image` has become one; a later checkpoint does while a
+/// backup copies them.
 fn remove_unused_ids(core: &Core, id: PartitionId, image: &StateImage, copy: bool) -> Result<()> {
     let all = id_runs(core, id);
     for (stream, runs) in &all {
         let named = image.id_runs().get(stream).map_or(&[][..], Vec::as_slice);
         runs.note_checkpoint(named, CHECKPOINTS_KEPT, copy);
     }
+    let Some(_no_backup) = core.backups.removals.try_lock() else { return Ok(()) };
     all.iter().try_for_each(|(_, runs)| runs.remove_unnamed(CHECKPOINTS_KEPT))
 }
 

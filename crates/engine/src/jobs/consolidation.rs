@@ -50,8 +50,9 @@ pub fn consolidate(core: &Core, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Deletes files of all tables that were replaced long ago.
+/// Deletes files of all tables that were replaced long ago, unless a backup copies them.
 pub fn remove_old_files(core: &Core) {
+    let Some(_no_backup) = core.backups.removals.try_lock() else { return };
     let removed =
         for_each_table(core, |table| core.tables.runtime.block_on(core.until_stop(table.remove_old_files())));
     core.health.record_outcome("old files of tables", removed);

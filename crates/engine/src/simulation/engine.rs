@@ -1,26 +1,28 @@
 //! The engine of a simulation: the real one without threads, on simulated devices.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use object_store::ObjectStoreExt;
 use parking_lot::Mutex;
 use tidemill_flow::Connectors;
-use tidemill_log::disk::Disk;
+use tidemill_log::disk::{Disk, FileReader};
 use tidemill_log::sim_disk::SimDisk;
 use tidemill_log::{LogClock, LogOptions};
-use tidemill_types::{Result, Timestamp};
+use tidemill_types::{Error, Result, Timestamp};
 use tidemill_zones::ZonesOptions;
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
 use crate::clock::Clock;
 use crate::core::Core;
-use crate::datadir::DataDir;
+use crate::datadir::{self, DataDir, RestoredFrom};
 use crate::environment::{Environment, LogProvider, OpenedLog, TableStore, open_local_log};
 use crate::report::StartupReport;
-use crate::{App, Settings, deploy};
+use crate::{App, Settings, backup, deploy};
 
 /// Start of the simulated time: 2020-01-01T00:00:00Z.
 const START_TIME: i64 = 1_577_836_800_000_000;
@@ -167,6 +169,31 @@ impl Machine {
         let (core, recovery) = deploy::open(&data, Some(app()), &environment)?;
         *self.clock.power.lock() = Some((self.disk.clone(), Arc::downgrade(&core)));
         Ok(SimEngine { core, recovery, _data: data })
+    }
+}
+
+impl Machine {
+    /// Returns a machine on which the data directory of `core` was restored from a backup. Its devices have no faults.
+    pub fn restored(&self, core: &Core) -> Result<Self> {
+        let copy = Self::new();
+        copy.clock.advance(self.clock.monotonic() - copy.clock.monotonic());
+        backup::copy(core, (&copy.disk, Path::new(DIR)))?;
+        let manifest = Path::new(DIR).join(backup::MANIFEST);
+        let failed = |e: std::io::Error| Error::unavailable("the copy").with_source(e);
+        copy.disk.remove(&manifest).map_err(failed)?;
+        let origin = RestoredFrom { id: None, time: String::new(), tables: None };
+        datadir::give_new_identity(&copy.disk, Path::new(DIR), origin)?;
+        let tables = Path::new(DIR).join("tables");
+        for path in copy.disk.names().iter().filter(|path| path.starts_with(&tables)) {
+            let mut bytes = Vec::new();
+            let file = copy.disk.open(path).map_err(failed)?;
+            FileReader::new(file).read_to_end(&mut bytes).map_err(failed)?;
+            let below = path.strip_prefix(DIR).unwrap_or(path).to_string_lossy();
+            let object = object_store::path::Path::from(below.as_ref());
+            let put = core.tables.runtime.block_on(copy.store.put(&object, bytes.into()));
+            put.map_err(|e| Error::unavailable("the copy").with_source(e))?;
+        }
+        Ok(copy)
     }
 }
 

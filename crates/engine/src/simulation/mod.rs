@@ -57,6 +57,8 @@ pub struct SimulationReport {
     pub checkpoints: u64,
     /// Merges of tablets into one.
     pub merges: u64,
+    /// Backups that were restored and audited.
+    pub backups: u64,
     /// Audits passed.
     pub audits: u64,
 }
@@ -75,6 +77,7 @@ impl SimulationReport {
         self.store_faults += other.store_faults;
         self.checkpoints += other.checkpoints;
         self.merges += other.merges;
+        self.backups += other.backups;
         self.audits += other.audits;
     }
 }

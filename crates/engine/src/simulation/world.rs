@@ -41,9 +41,10 @@ enum Step {
     PowerFailure,
     Restart,
     Audit,
+    Backup,
 }
 
-const STEPS: [(Step, u32); 17] = [
+const STEPS: [(Step, u32); 18] = [
     (Step::Send, 30),
     (Step::Apply, 25),
     (Step::Forward, 20),
@@ -60,6 +61,7 @@ const STEPS: [(Step, u32); 17] = [
     (Step::Kill, 2),
     (Step::PowerFailure, 2),
     (Step::Restart, 1),
+    (Step::Backup, 1),
     (Step::Audit, 2),
 ];
 
@@ -130,6 +132,7 @@ impl World {
             Step::PowerFailure => return self.crash(Crash::Power),
             Step::Restart => return self.restart(),
             Step::Audit => return self.audit(),
+            Step::Backup => return self.backup(),
             _ => {}
         }
         let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
@@ -169,7 +172,7 @@ impl World {
                 let rng = StdRng::seed_from_u64(self.rng.random());
                 self.machine.disk.stop_at(self.machine.disk.ops() + after, rng);
             }
-            Step::Kill | Step::PowerFailure | Step::Restart | Step::Audit => {}
+            Step::Kill | Step::PowerFailure | Step::Restart | Step::Audit | Step::Backup => {}
         }
         if core.health.has_problem("apply") {
             return Err(core.health.problems().join("; "));
@@ -306,15 +309,37 @@ impl World {
         self.machine.disk.set_room(None);
         self.machine.disk.stop_at(u64::MAX, StdRng::seed_from_u64(0));
         let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
+        self.report.stored = self.check_engine(engine, &self.machine)?;
+        self.report.audits += 1;
+        Ok(())
+    }
+
+    /// Takes a backup, opens what is restored from it elsewhere, and audits that. The engine goes on.
+    fn backup(&mut self) -> Result<(), String> {
+        let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
+        // devices with faults may fail it, and a power failure takes it with the engine
+        if let Ok(machine) = self.machine.restored(&engine.core) {
+            let copy = machine.start().map_err(|e| format!("the backup does not open: {e}"))?;
+            if let Some(warning) = copy.recovery.warnings.first() {
+                return Err(format!("the start of the backup warns: {warning}"));
+            }
+            self.check_engine(&copy, &machine).map_err(|e| format!("in the backup: {e}"))?;
+            self.report.backups += 1;
+        }
+        if self.machine.disk.is_stopped() { self.crash(Crash::Power) } else { Ok(()) }
+    }
+
+    /// Lets an engine finish its work and compares the outcome with ledger and model. Returns the number of stored events.
+    fn check_engine(&self, engine: &SimEngine, machine: &Machine) -> Result<u64, String> {
         engine.drain();
         let core = &engine.core;
         if core.health.has_problem("apply") {
             return Err(core.health.problems().join("; "));
         }
-        let outcome = self.outcome(engine)?;
+        let outcome = outcome(engine, machine)?;
         let must: BTreeSet<String> = self.durable.union(&self.handed_over).cloned().collect();
         model::check(&outcome, &self.sent, &must)?;
-        self.report.stored = 0;
+        let mut stored = 0;
         for (stream, table) in core.tables.streams() {
             let ledger = core.ledger(&stream.name);
             let rows = table.tablet_rows() + table.pending_rows() + table.removed_rows();
@@ -324,77 +349,75 @@ impl World {
                     stream.name
                 ));
             }
-            self.report.stored += rows;
+            stored += rows;
         }
         if let Some(t) = transfers::list(core).into_iter().find(|t| t.sent != t.received) {
             return Err(format!("rows were lost or doubled between partitions: {t:?}"));
         }
-        self.report.audits += 1;
-        Ok(())
+        Ok(stored)
     }
+}
 
-    fn outcome(&self, engine: &SimEngine) -> Result<Outcome, String> {
-        let rows = |stream: &str| self.rows(engine, stream);
-        let documents = |collection: &str, id: &str, value: &str| {
-            let mut all = Vec::new();
-            for partition in engine.core.partitions() {
-                let state = partition.state.read();
-                let Some(collection) = state.store.collection(collection) else { continue };
-                for doc in collection.documents() {
-                    let raw = bson::raw::RawDocument::from_bytes(&doc).map_err(|e| e.to_string())?;
-                    let (Value::Str(id), Value::Int(value)) = (get_path(raw, id), get_path(raw, value))
-                    else {
-                        return Err(format!("a document of another shape: {raw:?}"));
-                    };
-                    all.push((id.to_string(), value));
-                }
+fn outcome(engine: &SimEngine, machine: &Machine) -> Result<Outcome, String> {
+    let rows = |stream: &str| rows(engine, machine, stream);
+    let documents = |collection: &str, id: &str, value: &str| {
+        let mut all = Vec::new();
+        for partition in engine.core.partitions() {
+            let state = partition.state.read();
+            let Some(collection) = state.store.collection(collection) else { continue };
+            for doc in collection.documents() {
+                let raw = bson::raw::RawDocument::from_bytes(&doc).map_err(|e| e.to_string())?;
+                let (Value::Str(id), Value::Int(value)) = (get_path(raw, id), get_path(raw, value)) else {
+                    return Err(format!("a document of another shape: {raw:?}"));
+                };
+                all.push((id.to_string(), value));
             }
-            Ok(all)
+        }
+        Ok(all)
+    };
+    Ok(Outcome {
+        orders: rows("Order")?,
+        bigs: rows("Big")?,
+        sales: rows("Sale")?,
+        totals: rows("Totals")?,
+        counted: rows("Counted")?,
+        seen: documents("Seen", "_id", "n")?,
+        regions: documents("Region", "_id", "total")?,
+    })
+}
+
+/// Reads all rows of a table, from its tablets and its tail.
+fn rows(engine: &SimEngine, machine: &Machine, stream: &str) -> Result<Vec<StoredRow>, String> {
+    let tables = &engine.core.tables;
+    let table = tables.by_name(stream).ok_or_else(|| format!("no table {stream}"))?;
+    let schema = engine.core.deployment.stream(stream).map_err(|e| e.to_string())?;
+    let snapshot = table.snapshot();
+    let mut batches = snapshot.tail;
+    for tablet in snapshot.tablets.iter() {
+        let store = &machine.store;
+        let bytes = tables.runtime.block_on(async { store.get(&tablet.path).await?.bytes().await });
+        let bytes = bytes.map_err(|e| e.to_string())?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build());
+        for batch in reader.map_err(|e| e.to_string())? {
+            batches.push(batch.map_err(|e| e.to_string())?);
+        }
+    }
+    let mut rows = Vec::new();
+    for batch in &batches {
+        let number = |name: &str, row: usize| {
+            let at = batch.schema_ref().index_of(name).ok()?;
+            match tidemill_types::row_value(batch, at, row) {
+                Value::Int(n) => Some(n),
+                _ => None,
+            }
         };
-        Ok(Outcome {
-            orders: rows("Order")?,
-            bigs: rows("Big")?,
-            sales: rows("Sale")?,
-            totals: rows("Totals")?,
-            counted: rows("Counted")?,
-            seen: documents("Seen", "_id", "n")?,
-            regions: documents("Region", "_id", "total")?,
-        })
-    }
-
-    /// Reads all rows of a table, from its tablets and its tail.
-    fn rows(&self, engine: &SimEngine, stream: &str) -> Result<Vec<StoredRow>, String> {
-        let tables = &engine.core.tables;
-        let table = tables.by_name(stream).ok_or_else(|| format!("no table {stream}"))?;
-        let schema = engine.core.deployment.stream(stream).map_err(|e| e.to_string())?;
-        let snapshot = table.snapshot();
-        let mut batches = snapshot.tail;
-        for tablet in snapshot.tablets.iter() {
-            let store = &self.machine.store;
-            let bytes = tables.runtime.block_on(async { store.get(&tablet.path).await?.bytes().await });
-            let bytes = bytes.map_err(|e| e.to_string())?;
-            let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build());
-            for batch in reader.map_err(|e| e.to_string())? {
-                batches.push(batch.map_err(|e| e.to_string())?);
-            }
+        for row in 0..batch.num_rows() {
+            let id = |name| number(name, row).ok_or_else(|| format!("{stream}: a row without {name}"));
+            let position = (id(column::PARTITION)?, id(column::OFFSET)?, id(column::ROW)?);
+            rows.push(StoredRow { position, fields: event_json(schema, batch, row) });
         }
-        let mut rows = Vec::new();
-        for batch in &batches {
-            let number = |name: &str, row: usize| {
-                let at = batch.schema_ref().index_of(name).ok()?;
-                match tidemill_types::row_value(batch, at, row) {
-                    Value::Int(n) => Some(n),
-                    _ => None,
-                }
-            };
-            for row in 0..batch.num_rows() {
-                let id = |name| number(name, row).ok_or_else(|| format!("{stream}: a row without {name}"));
-                let position = (id(column::PARTITION)?, id(column::OFFSET)?, id(column::ROW)?);
-                rows.push(StoredRow { position, fields: event_json(schema, batch, row) });
-            }
-        }
-        Ok(rows)
     }
+    Ok(rows)
 }
 
 /// A power failure leaves the last bytes of a log torn, or as zeros; everything else that a start warns of is a bug.

@@ -10,7 +10,7 @@ use tidemill_types::{Offset, PartitionId, Result, StreamSchema};
 use tokio::sync::watch;
 
 use super::SinkInfo;
-use super::delivery_queue::{DeliveryQueue, SinkCounts};
+use super::delivery_queue::{self, DeliveryQueue, SinkCounts};
 
 /// How long the thread that delivers waits for events before it looks whether the engine stops.
 const WAIT: Duration = Duration::from_millis(100);
@@ -126,6 +126,11 @@ impl DeliverySink {
     /// Returns what happens to events that the other side refuses.
     pub fn on_error(&self) -> OnError {
         self.on_error
+    }
+
+    /// Returns the name of the directory of the queue.
+    pub fn queue_name(&self) -> String {
+        delivery_queue::queue_name(&self.name)
     }
 
     /// Returns the queue.

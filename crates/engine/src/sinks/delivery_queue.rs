@@ -18,7 +18,7 @@ use bytes::{Buf, BufMut, Bytes};
 use serde::{Deserialize, Serialize};
 use tidemill_connect::DeliveredEvents;
 use tidemill_log::disk::Disk;
-use tidemill_log::{GroupLog, LocalLog, Log, LogOptions};
+use tidemill_log::{GroupLog, LocalLog, Log, LogFile, LogOptions};
 use tidemill_types::ipc::{BatchEncoder, decode_batch};
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, Timestamp, column};
 
@@ -383,6 +383,13 @@ impl DeliveryQueue {
         }
     }
 
+    /// Returns the files of a copy that belong to the progress on the disk.
+    ///
+    /// Errors: those of [`Log::files`].
+    pub fn files(&self) -> Result<Vec<LogFile>> {
+        self.files.as_ref().map_or(Ok(Vec::new()), |files| files.files(&[files.end(FILES)]))
+    }
+
     /// Closes the files.
     ///
     /// Errors: they cannot be made durable.
@@ -501,7 +508,25 @@ fn decode(payload: Bytes, schema: SchemaRef) -> Result<QueuedRows> {
 
 /// Returns the directory of the queue of the sink `name`.
 pub fn queue_dir(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(name.as_bytes())))
+    dir.join(queue_name(name))
+}
+
+/// Returns the name of the directory of the queue of the sink `name`.
+pub fn queue_name(name: &str) -> String {
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(name.as_bytes()))
+}
+
+/// Returns the names of the sinks that have queues in `dir`.
+///
+/// Errors: `Corrupt` for damaged progress; `Unavailable` if a file cannot be read.
+pub fn names(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
+    let mut names = vec![];
+    for path in crate::disk_files::list(disk, dir)?.iter().map(|name| dir.join(name)) {
+        names.extend(
+            read_json::<ProgressFile>(disk, &path.join("progress.json"))?.map(|progress| progress.sink),
+        );
+    }
+    Ok(names)
 }
 
 /// Returns a warning for each queue of another sink than these in which events wait.

@@ -36,7 +36,7 @@ pub use stream_sink::StreamSink;
 use stream_sink::{FileTarget, StreamColumns};
 
 /// Directory of the queues of connectors, in the data directory.
-const DELIVERIES_DIR: &str = "deliveries";
+pub const DELIVERIES_DIR: &str = "deliveries";
 
 /// What became of the events of a sink to another system: `emitted` is the sum of `delivered`, `failed` and `waiting`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,6 +218,15 @@ impl SinkSet {
             ))),
         }
     }
+}
+
+/// Returns the names of the sinks that a data directory has written to or has events for.
+///
+/// Errors: `Corrupt` for damaged progress; `Unavailable` if a file cannot be read.
+pub fn names(disk: &dyn Disk, data_dir: &Path) -> Result<Vec<String>> {
+    let mut names = progress::names(disk, &data_dir.join("sinks"))?;
+    names.extend(delivery_queue::names(disk, &data_dir.join(DELIVERIES_DIR))?);
+    Ok(names)
 }
 
 /// Opens the queues of the sinks of connectors.

@@ -90,6 +90,17 @@ pub fn retain<'n>(disk: &dyn Disk, dir: &Path, names: impl Iterator<Item = &'n s
     Ok(())
 }
 
+/// Returns the names of the sinks that have progress in `dir`.
+///
+/// Errors: `Corrupt` for damaged progress; `Unavailable` if a file cannot be read.
+pub fn names(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
+    let files = crate::disk_files::list(disk, dir)?;
+    let files = files.iter().filter(|name| name.ends_with(".json"));
+    let read = |name: &String| Ok(read_json::<ProgressFile>(disk, &dir.join(name))?.map(|file| file.sink));
+    let names = files.map(read).collect::<Result<Vec<_>>>()?;
+    Ok(names.into_iter().flatten().collect())
+}
+
 fn file_name(name: &str) -> String {
     format!("{:016x}.json", xxhash_rust::xxh3::xxh3_64(name.as_bytes()))
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests wait for threads of the engine by the machine's clock")]
 
+mod backups;
 mod changes;
 mod connectors;
 mod corrections;

@@ -15,6 +15,7 @@ fn simulations_lose_and_double_nothing() {
     }
     println!("{total:?}");
     assert!(total.merges > 20, "tablets are merged");
+    assert!(total.backups > 10, "backups are restored");
 }
 
 #[test]

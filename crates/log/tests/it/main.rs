@@ -2,6 +2,7 @@
 
 mod basics;
 mod contract;
+mod copies;
 mod crash;
 mod damage;
 mod faults;

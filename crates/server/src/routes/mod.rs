@@ -1,5 +1,6 @@
 //! Routes, one file per subject. Each route and its documentation are one declaration.
 
+pub(crate) mod backup;
 pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod find;

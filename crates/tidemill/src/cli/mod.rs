@@ -16,6 +16,7 @@ macro_rules! eprintln {
 }
 
 mod backtest;
+mod backup;
 mod check;
 mod client;
 mod connectors;
@@ -87,6 +88,9 @@ enum Command {
     Test(test::TestArgs),
     Why(why::WhyArgs),
     Replay(replay::ReplayArgs),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
+    Verify(backup::VerifyArgs),
 }
 
 /// Where data lies, for commands that need it.
@@ -163,6 +167,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Test(args) => test::test(args),
         Command::Why(args) => why::why(args),
         Command::Replay(args) => replay::replay(args),
+        Command::Backup(args) => backup::backup(args),
+        Command::Restore(args) => backup::restore(args),
+        Command::Verify(args) => backup::verify(args),
     }
 }
 

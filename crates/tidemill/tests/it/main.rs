@@ -1,6 +1,7 @@
 //! Tests of the command line on real data, including crashes.
 
 mod apps;
+mod backup;
 mod changes;
 mod commands;
 mod connected;

@@ -29,11 +29,12 @@ use crate::{Serving, root, run, serve_data, sql, tidemill};
 use page::Page;
 
 /// Pages with blocks that run. Every page is checked for blocks without a kind.
-const PAGES: [&str; 15] = [
+const PAGES: [&str; 16] = [
     "README.md",
     "examples/flights/README.md",
     "docs/ARCHITECTURE.md",
     "docs/app.md",
+    "docs/backup.md",
     "docs/http.md",
     "docs/load.md",
     "docs/mongodb.md",

@@ -14,20 +14,26 @@ const CHECKPOINTS_MAX: usize = 256;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct CheckpointChecksums(BTreeMap<u64, u32>);
 
-fn file_path(log: &Path) -> Path {
-    log.clone().join("_tidemill_checkpoints.json")
-}
-
 impl CheckpointChecksums {
+    /// Returns the path of the file of the log at `log`.
+    pub fn path(log: &Path) -> Path {
+        log.clone().join("_tidemill_checkpoints.json")
+    }
+
+    /// Parses the content of the file.
+    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(bytes)
+    }
+
     /// Reads the checksums of the log at `log`. Checkpoints without a checksum are used unverified: those of
     /// other programs, or all of them when the file is damaged.
     ///
     /// Errors: those of the store, so that a store that fails for a moment costs no checksum.
     pub async fn read(store: &dyn ObjectStore, log: &Path) -> object_store::Result<Self> {
-        let path = file_path(log);
+        let path = Self::path(log);
         let read = async { store.get(&path).await?.bytes().await };
         match read.await {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+            Ok(bytes) => Ok(Self::parse(&bytes).unwrap_or_else(|error| {
                 tracing::warn!(%path, %error, "the checksums of Delta checkpoints are damaged");
                 Self::default()
             })),
@@ -53,7 +59,7 @@ impl CheckpointChecksums {
         }
         let text = serde_json::to_vec(&sums)
             .map_err(|e| StoreError::Generic { store: "Delta log", source: e.into() })?;
-        store.put(&file_path(log), PutPayload::from(text)).await.map(|_| ())
+        store.put(&Self::path(log), PutPayload::from(text)).await.map(|_| ())
     }
 }
 

@@ -12,6 +12,7 @@ mod checkpoint_checksums;
 pub(crate) mod commit;
 pub(crate) mod commit_info;
 pub(crate) mod create;
+pub(crate) mod files;
 pub(crate) mod maintenance;
 pub(crate) mod replay;
 pub(crate) mod schema;

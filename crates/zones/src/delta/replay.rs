@@ -56,7 +56,8 @@ impl TableState {
     }
 }
 
-fn log_of(place: &Location) -> Path {
+/// Returns the directory of the log.
+pub(crate) fn log_of(place: &Location) -> Path {
     place.path("_delta_log")
 }
 
@@ -272,7 +273,7 @@ pub(crate) async fn read_entry(
 
 /// Converts a Delta checkpoint, a Parquet file with a column per action, to JSON lines and parses them as an
 /// entry.
-fn checkpoint_entry(bytes: Bytes) -> Result<Entry, String> {
+pub(crate) fn checkpoint_entry(bytes: Bytes) -> Result<Entry, String> {
     let reader =
         ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build()).map_err(|e| e.to_string())?;
     let mut lines = LineDelimitedWriter::new(Vec::new());
@@ -328,16 +329,19 @@ pub(crate) fn data_path(encoded: &str, table: &str) -> Result<String> {
     })
 }
 
+/// A file of the log by its name.
 #[derive(Debug, PartialEq)]
-enum LogFile {
+pub(crate) enum LogFile {
+    /// The entry of a version.
     Entry(u64),
+    /// A part of the Delta checkpoint of a version.
     Checkpoint { version: u64, parts: usize },
 }
 
 impl LogFile {
     /// Parses `<20 digits>.json`, `<20 digits>.checkpoint.parquet`, `<20
     /// digits>.checkpoint.<part>.<of>.parquet`.
-    fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let (digits, rest) = name.split_once('.')?;
         let version = digits.parse().ok().filter(|_| digits.len() == 20)?;
         let parts: Vec<&str> = rest.split('.').collect();
