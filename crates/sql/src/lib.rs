@@ -44,4 +44,4 @@ pub use options::{MissingFields, SqlOptions};
 pub use prepared::Prepared;
 pub use query::{QueryResult, QueryRows};
 pub use session::Sql;
-pub use tables::{SystemTable, Tables};
+pub use tables::{Moment, SystemTable, Tables};

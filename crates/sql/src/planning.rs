@@ -58,7 +58,7 @@ impl Shared {
         plan: &ReusablePlan,
     ) -> Result<Option<(SendableRecordBatchStream, Arc<OpenFiles>)>> {
         let failed = |e| from_datafusion(&e, None);
-        let Some(snapshots) = plan.snapshots(&self.tables) else { return Ok(None) };
+        let Some(snapshots) = plan.snapshots(&self.tables)? else { return Ok(None) };
         let reader = self.tablet_reader(plan.files().clone());
         let bound = reusable_plan::bind(plan.scans(), self.hot.as_deref(), &snapshots, &reader).await;
         let bindings = match bound {
@@ -189,7 +189,7 @@ impl Shared {
         text: &str,
     ) -> Result<LogicalPlan> {
         let mut statement = parse::parse(state, text, self.options.text_bytes_max)?;
-        names::check_tables(state, snapshots, &statement, text)?;
+        snapshots.take_together(&names::check_tables(state, snapshots, &statement, text)?)?;
         tree::make_lists(&mut statement);
         let mut corrections = 0;
         let plan = loop {

@@ -93,7 +93,7 @@ impl Prepared {
         }
         let _permit = shared.running.acquire().await.map_err(|_| shared.closing.ended_early())?;
         let failed = |e| from_datafusion(&e, None);
-        let (Some(store), Some(snapshots)) = (&shared.hot, plan.snapshots(&shared.tables)) else {
+        let (Some(store), Some(snapshots)) = (&shared.hot, plan.snapshots(&shared.tables)?) else {
             return Ok(None);
         };
         let Some(bindings) = plan.bind_resident(store, &snapshots).map_err(failed)? else { return Ok(None) };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_engine::{Engine, SYSTEM_TABLES};
-use tidemill_sql::{SystemTable, Tables};
+use tidemill_sql::{Moment, SystemTable, Tables};
 use tidemill_types::{Error, Result};
 use tidemill_zones::{Rewritten, RowRewriter, TableSnapshot};
 use url::Url;
@@ -40,6 +40,13 @@ impl Tables for EngineTables {
 
     fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
         self.engine.upgrade()?.collection_documents(name)
+    }
+
+    fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
+        let engine = self.engine.upgrade();
+        let engine = engine.ok_or_else(|| Error::unavailable("the engine has stopped"))?;
+        let tidemill_engine::Moment { streams, collections } = engine.moment(streams, collections)?;
+        Ok(Moment { streams, collections })
     }
 
     fn system_tables(&self) -> Vec<String> {

@@ -5,6 +5,7 @@ mod collection;
 mod documents;
 mod gather;
 mod metrics;
+mod moment;
 mod on_demand;
 mod rules;
 mod sources;
@@ -36,6 +37,7 @@ use crate::{
 
 pub use builder::EngineBuilder;
 pub use collection::DocumentCollection;
+pub use moment::Moment;
 pub use on_demand::OnDemandRows;
 pub use system_tables::SYSTEM_TABLES;
 pub use why_query::QueryWhy;

@@ -39,10 +39,15 @@ fn table_name(args: &[Expr]) -> Result<(String, String)> {
         )))
     };
     let [Expr::Literal(ScalarValue::Utf8(Some(name)), _)] = args else { return Err(invalid()) };
+    Ok(split_name(name))
+}
+
+/// Returns schema and name of a table from the text that names it.
+pub(crate) fn split_name(name: &str) -> (String, String) {
     let name = name.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
     match name.split_once('.') {
-        Some((schema, table)) => Ok((schema.to_owned(), table.to_owned())),
-        None => Ok((DEFAULT_SCHEMA.to_owned(), name.to_owned())),
+        Some((schema, table)) => (schema.to_owned(), table.to_owned()),
+        None => (DEFAULT_SCHEMA.to_owned(), name.to_owned()),
     }
 }
 

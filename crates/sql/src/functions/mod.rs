@@ -21,7 +21,7 @@ use crate::gap_fill::marker_functions;
 
 pub(crate) use bounded::BoundFunctions;
 pub(crate) use chain::CHAIN;
-pub(crate) use latest::{LATEST, LatestFunction};
+pub(crate) use latest::{LATEST, LatestFunction, split_name};
 
 /// Returns the planners that turn operators into functions. Ours come before DataFusion's, which would treat
 /// JSON strings as structs.

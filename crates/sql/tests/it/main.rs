@@ -8,5 +8,6 @@ mod flips;
 mod hostile;
 mod hot;
 mod limits;
+mod moment;
 mod output;
 mod pruning;
