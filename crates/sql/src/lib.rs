@@ -13,6 +13,7 @@
 //! ```
 
 mod batch_size;
+mod cancel;
 mod catalog;
 mod change;
 mod deadline;
@@ -33,9 +34,12 @@ mod prepared;
 mod query;
 mod rerun;
 mod reusable_plan;
+mod running;
 mod session;
 mod session_state;
+mod session_tables;
 mod stack;
+mod statements;
 mod tables;
 mod time_cast;
 mod tree;
@@ -44,4 +48,5 @@ pub use options::{MissingFields, SqlOptions};
 pub use prepared::Prepared;
 pub use query::{QueryResult, QueryRows};
 pub use session::Sql;
+pub use statements::{StatementInfo, StatementPhase};
 pub use tables::{Moment, SystemTable, Tables};

@@ -11,3 +11,4 @@ mod limits;
 mod moment;
 mod output;
 mod pruning;
+mod statements;

@@ -15,6 +15,7 @@ mod load;
 mod on_s3;
 mod pages;
 mod queries;
+mod statements;
 mod why_again;
 
 use std::io::{BufRead, BufReader};
