@@ -44,6 +44,7 @@ mod tables;
 mod time_cast;
 mod tree;
 
+pub use arrow::datatypes::SchemaRef;
 pub use options::{MissingFields, SqlOptions};
 pub use prepared::Prepared;
 pub use query::{QueryResult, QueryRows};

@@ -1,8 +1,10 @@
 //! Tables of a session: those of the data, and the system tables that the session itself has.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_types::{Result, Timestamp};
@@ -40,6 +42,14 @@ impl Tables for SessionTables {
 
     fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
         self.tables.moment(streams, collections)
+    }
+
+    fn aggregation_schema(&self, name: &str, per: &str) -> Result<SchemaRef> {
+        self.tables.aggregation_schema(name, per)
+    }
+
+    fn aggregation_rows(&self, name: &str, per: &str, within: &Range<i64>) -> Result<RecordBatch> {
+        self.tables.aggregation_rows(name, per, within)
     }
 
     fn system_tables(&self) -> Vec<String> {

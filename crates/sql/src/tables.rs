@@ -1,8 +1,10 @@
 //! Interface between the SQL session and the owner of the data.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_types::{Error, Result};
@@ -36,6 +38,23 @@ pub trait Tables: Send + Sync + 'static {
             streams: streams.iter().map(|name| self.stream(name)).collect(),
             collections: collections.iter().map(|name| self.collection(name)).collect(),
         })
+    }
+
+    /// Returns the columns of the buckets of an aggregation at the granularity `per`; the first is the start of the bucket.
+    ///
+    /// Errors: `NotFound` for an unknown aggregation, `Invalid` for a granularity that it does not keep.
+    fn aggregation_schema(&self, name: &str, per: &str) -> Result<SchemaRef> {
+        let _ = per;
+        Err(Error::not_found(format!("there is no aggregation `{name}`")))
+    }
+
+    /// Returns the buckets of an aggregation that begin in a range of milliseconds since 1970. Called from a thread that may
+    /// wait.
+    ///
+    /// Errors: those of [`Self::aggregation_schema`]; `Unavailable`.
+    fn aggregation_rows(&self, name: &str, per: &str, within: &Range<i64>) -> Result<RecordBatch> {
+        let _ = (per, within);
+        Err(Error::not_found(format!("there is no aggregation `{name}`")))
     }
 
     /// Returns the names of the tables of schema `system`.

@@ -1,5 +1,6 @@
 //! The engine as its callers see it.
 
+mod aggregations;
 mod builder;
 mod collection;
 mod documents;

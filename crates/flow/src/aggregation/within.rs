@@ -161,6 +161,11 @@ pub(super) fn unit(name: &str) -> Result<PeriodUnit, String> {
     })
 }
 
+/// Checks that the aggregation has buckets of the granularity of this name.
+pub(crate) fn check_granularity(name: &str, of: &AggregationPlan) -> Result<(), String> {
+    granularity_index(&Value::Str(name.into()), of).map(|_| ())
+}
+
 fn granularity_index(name: &Value, of: &AggregationPlan) -> Result<usize, String> {
     let name = name
         .as_str()
