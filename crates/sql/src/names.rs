@@ -19,7 +19,9 @@ use tidemill_types::{Error, Result};
 
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, QuerySnapshots, SchemaName};
 use crate::error::{from_datafusion, place, span_of};
-use crate::functions::{LATEST, split_name};
+
+/// Name of the function whose argument names a table.
+pub(crate) const LATEST: &str = "latest";
 
 /// Checks that every table of the statement exists, and returns the tables, those in arguments of `latest` included.
 ///
@@ -54,6 +56,15 @@ pub(crate) fn check_tables(
     let named = tables_of_latest(statement).into_iter();
     found.extend(named.filter_map(|(schema, name)| snapshots.locate(&schema, &name).ok()));
     Ok(found)
+}
+
+/// Returns schema and name of a table from the text that names it.
+pub(crate) fn split_name(name: &str) -> (String, String) {
+    let name = name.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
+    match name.split_once('.') {
+        Some((schema, table)) => (schema.to_owned(), table.to_owned()),
+        None => (DEFAULT_SCHEMA.to_owned(), name.to_owned()),
+    }
 }
 
 /// Returns the tables that calls of `latest` name, as they are written.

@@ -16,7 +16,7 @@ use crate::change::{self, Change};
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
-use crate::functions::{AGGREGATION, AggregationFunction, LATEST, LatestFunction};
+use crate::functions::{AGGREGATION, AggregationFunction, LatestFunction};
 use crate::hot::{HotScan, HotScanExec, HotStore, TabletReader};
 use crate::reusable_plan::{self, ReusablePlan, Snapshots};
 use crate::session::Shared;
@@ -158,7 +158,7 @@ impl Shared {
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
         state.register_udtf(AGGREGATION, Arc::new(AggregationFunction(self.tables.clone())));
-        state.register_udtf(LATEST, Arc::new(LatestFunction(snapshots.clone())));
+        state.register_udtf(names::LATEST, Arc::new(LatestFunction(snapshots.clone())));
         state.mark_start_execution();
         let plan = self.plan(&state, &snapshots, text).await?;
         Ok(LogicalQuery { state, plan, files, snapshots })

@@ -46,7 +46,7 @@ use groups::GroupTable;
 use stored_buckets::CurrentRecord;
 
 pub(crate) use compile::compile_definition;
-pub(crate) use within::{check_granularity, compile_bucket_query, missing_within};
+pub(crate) use within::{compile_bucket_query, missing_within};
 
 /// State of a running aggregation.
 pub struct Aggregation {

@@ -161,9 +161,13 @@ pub(super) fn unit(name: &str) -> Result<PeriodUnit, String> {
     })
 }
 
-/// Checks that the aggregation has buckets of the granularity of this name.
-pub(crate) fn check_granularity(name: &str, of: &AggregationPlan) -> Result<(), String> {
-    granularity_index(&Value::Str(name.into()), of).map(|_| ())
+impl AggregationPlan {
+    /// Checks that the aggregation has buckets of the granularity that `per` names.
+    ///
+    /// Errors: the granularities that it has.
+    pub fn check_granularity(&self, per: &str) -> Result<(), String> {
+        granularity_index(&Value::Str(per.into()), self).map(|_| ())
+    }
 }
 
 fn granularity_index(name: &Value, of: &AggregationPlan) -> Result<usize, String> {

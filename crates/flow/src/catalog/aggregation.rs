@@ -100,13 +100,6 @@ impl AggregationPlan {
         let items = self.items.iter().map(|(name, expr)| (name.clone(), expr.ty));
         std::iter::once((AGG_TIMESTAMP.to_owned(), FieldType::Long)).chain(items).collect()
     }
-
-    /// Checks that the aggregation has buckets of the granularity that `per` names.
-    ///
-    /// Errors: the granularities that it has.
-    pub fn check_granularity(&self, per: &str) -> Result<(), String> {
-        crate::aggregation::check_granularity(per, self)
-    }
 }
 
 /// Kind of accumulator.

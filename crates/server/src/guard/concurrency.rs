@@ -12,7 +12,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::AppState;
 use crate::error::ApiError;
-use crate::routes::statements;
+
+/// Path of the routes of SQL statements. The limit does not hold for them: it may have been reached by the statements that are
+/// to be cancelled.
+pub(crate) const STATEMENTS: &str = "/api/v1/statements";
 
 /// Permit of a concurrent request, released when its last clone is dropped.
 ///
@@ -74,7 +77,7 @@ impl PermitInner {
 /// Returns whether the limit holds for a path: for `/api` without the routes of statements. Those, health and metrics must
 /// answer under load.
 pub(crate) fn is_counted(path: &str) -> bool {
-    let rest = path.strip_prefix(statements::PATH);
+    let rest = path.strip_prefix(STATEMENTS);
     path.starts_with("/api/") && !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

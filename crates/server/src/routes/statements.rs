@@ -7,11 +7,8 @@ use utoipa::ToSchema;
 use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::PathParams;
+use crate::guard::concurrency::STATEMENTS;
 use crate::sql::StatementInfo;
-
-/// Path of these routes. The limit of concurrent requests does not hold for them: it may have been reached by the
-/// statements that are to be cancelled.
-pub(crate) const PATH: &str = "/api/v1/statements";
 
 /// A SQL statement that runs or has ended.
 #[derive(Debug, Serialize, ToSchema)]
@@ -77,6 +74,6 @@ pub(crate) async fn cancel(
     call: RequestContext,
     PathParams(id): PathParams<u64>,
 ) -> Result<Json<CancelReply>, ApiError> {
-    call.app.sql.cancel(id, &format!("DELETE {PATH}/{id}"))?;
+    call.app.sql.cancel(id, &format!("DELETE {STATEMENTS}/{id}"))?;
     Ok(Json(CancelReply { cancelled: id }))
 }

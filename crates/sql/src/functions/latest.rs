@@ -10,11 +10,9 @@ use datafusion::functions_window::row_number::row_number;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, lit};
 use tidemill_types::Error;
 
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, QuerySnapshots};
+use crate::catalog::QuerySnapshots;
 use crate::events::EventsTable;
-
-/// Name of the function.
-pub(crate) const LATEST: &str = "latest";
+use crate::names::split_name;
 
 /// Name of the column that ranks the rows of a key.
 const RANK: &str = "_rank";
@@ -40,15 +38,6 @@ fn table_name(args: &[Expr]) -> Result<(String, String)> {
     };
     let [Expr::Literal(ScalarValue::Utf8(Some(name)), _)] = args else { return Err(invalid()) };
     Ok(split_name(name))
-}
-
-/// Returns schema and name of a table from the text that names it.
-pub(crate) fn split_name(name: &str) -> (String, String) {
-    let name = name.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
-    match name.split_once('.') {
-        Some((schema, table)) => (schema.to_owned(), table.to_owned()),
-        None => (DEFAULT_SCHEMA.to_owned(), name.to_owned()),
-    }
 }
 
 fn latest_rows(table: &str, events: Arc<EventsTable>) -> Result<LogicalPlan> {

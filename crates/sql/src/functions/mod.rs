@@ -23,7 +23,7 @@ use crate::gap_fill::marker_functions;
 pub(crate) use aggregation::{AGGREGATION, AggregationFunction};
 pub(crate) use bounded::BoundFunctions;
 pub(crate) use chain::CHAIN;
-pub(crate) use latest::{LATEST, LatestFunction, split_name};
+pub(crate) use latest::LatestFunction;
 
 /// Returns the planners that turn operators into functions. Ours come before DataFusion's, which would treat
 /// JSON strings as structs.
