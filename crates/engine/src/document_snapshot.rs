@@ -49,6 +49,19 @@ impl DocumentSnapshot {
             .filter_map(move |(at, (store, _))| store.collection(collection).map(|part| (at, part)))
     }
 
+    /// Returns handles of all documents of a collection, or `None` if it does not exist.
+    pub fn documents(&self, collection: &str) -> Option<Vec<DocBytes>> {
+        let mut all: Option<Vec<DocBytes>> = None;
+        for (_, part) in self.parts(collection) {
+            let documents = part.documents();
+            if part.spec().replicated {
+                return Some(documents);
+            }
+            all.get_or_insert_default().extend(documents);
+        }
+        all
+    }
+
     /// Returns the definition of a collection.
     ///
     /// Errors: `NotFound` for an unknown collection.

@@ -88,7 +88,7 @@ pub use datadir::deployed_app;
 pub use document_snapshot::DocumentSnapshot;
 pub use document_transaction::Transaction;
 pub use document_writes::DocumentWrite;
-pub use engine::{DocumentCollection, Engine, EngineBuilder, OnDemandRows, QueryWhy, SYSTEM_TABLES};
+pub use engine::{DocumentCollection, Engine, EngineBuilder, Moment, OnDemandRows, QueryWhy, SYSTEM_TABLES};
 pub use environment::{LocalLogProvider, LogProvider, OpenedLog};
 pub use queries::compile::{CompiledApp, compile_app as compile, compile_app_for as compile_for};
 pub use queries::{LogBatch, LogLines};

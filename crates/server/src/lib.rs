@@ -28,5 +28,5 @@ mod stored_event;
 
 pub use options::{ServerOptions, Token};
 pub use serve::{Server, serve};
-pub use sql::{Format, Sql, SqlReply};
+pub use sql::{Format, Sql, SqlReply, StatementInfo};
 use tidemill_engine::Engine;

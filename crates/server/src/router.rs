@@ -20,7 +20,7 @@ use crate::app::AppState;
 use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
 use crate::guard::{auth, concurrency, host, observe};
-use crate::routes::{backup, documents, events, find, rules, siddhi, sinks, sql, system, tail};
+use crate::routes::{backup, documents, events, find, rules, siddhi, sinks, sql, statements, system, tail};
 use crate::shared_errors;
 
 #[derive(OpenApi)]
@@ -84,6 +84,8 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(find::update))
         .routes(routes!(find::delete))
         .routes(routes!(sql::query))
+        .routes(routes!(statements::list))
+        .routes(routes!(statements::cancel))
         .routes(routes!(siddhi::query))
         .routes(routes!(siddhi::why))
         .routes(routes!(rules::list))

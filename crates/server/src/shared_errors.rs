@@ -4,13 +4,15 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::Ref;
 use utoipa::openapi::{ContentBuilder, OpenApi, Response, ResponseBuilder};
 
+use crate::guard::concurrency;
+
 /// Operations to which a shared error reply applies.
 #[derive(Clone, Copy)]
 enum AppliesTo {
     All,
     /// Operations that need the token.
     Guarded,
-    /// Operations below `/api`, which the concurrency limit covers.
+    /// Operations that the concurrency limit covers.
     Counted,
     /// Operations with a request body.
     WithBody,
@@ -57,7 +59,7 @@ fn applies(path: &str, operation: &Operation, of: AppliesTo) -> bool {
         AppliesTo::All => true,
         // an operation without its own security has that of the whole API
         AppliesTo::Guarded => operation.security.is_none(),
-        AppliesTo::Counted => path.starts_with("/api/"),
+        AppliesTo::Counted => concurrency::is_counted(path),
         AppliesTo::WithBody => operation.request_body.is_some(),
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use tidemill_types::{Error, Result, did_you_mean};
+use tidemill_types::{Error, Result, Timestamp, did_you_mean};
 
 /// Output format of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,10 +71,39 @@ pub struct SqlReply {
     pub body: BoxStream<'static, Result<Bytes>>,
 }
 
+/// A statement that runs, or one of the last that have ended.
+#[derive(Debug, Clone)]
+pub struct StatementInfo {
+    /// Its number.
+    pub id: u64,
+    /// Its text, perhaps cut.
+    pub statement: String,
+    /// Who sent it.
+    pub origin: String,
+    /// What it does, or how it has ended.
+    pub phase: String,
+    /// When it arrived.
+    pub started: Timestamp,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+    /// Rows of its result so far.
+    pub rows: u64,
+    /// Why it has failed, or who has cancelled it.
+    pub error: Option<String>,
+}
+
 /// SQL engine. The server does not know the language or the implementation.
 pub trait Sql: Send + Sync + 'static {
     /// Starts a query. Errors in its text are returned here, later ones through the stream.
     ///
     /// Bounds: the implementation limits memory; the server limits time ([`crate::ServerOptions`]).
     fn query(&self, sql: &str, format: Format) -> BoxFuture<'static, Result<SqlReply>>;
+
+    /// Returns the statements that run and the last that have ended, by number. Does not wait.
+    fn statements(&self) -> Vec<StatementInfo>;
+
+    /// Cancels a statement that runs; `by` completes "was cancelled by" in its error. Does not wait.
+    ///
+    /// Errors: `NotFound` if no statement with this number runs.
+    fn cancel(&self, id: u64, by: &str) -> Result<()>;
 }

@@ -1,6 +1,6 @@
-//! Catalog of one query: every table is resolved to one snapshot, once.
+//! Catalog of one query: every table is resolved to one snapshot, once, and all of them are of one moment.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -59,11 +59,13 @@ impl SchemaName {
     }
 }
 
-/// Tables that one query has referenced so far, each with the snapshot taken at its first reference.
+/// Tables that one query has referenced so far, each with one snapshot.
 pub(crate) struct QuerySnapshots {
     tables: Arc<dyn Tables>,
     files: Arc<OpenFiles>,
     missing: MissingFields,
+    /// What the tables of the query have at its moment, until they are first referenced.
+    moment: Mutex<HashMap<(SchemaName, String), MomentOf>>,
     /// Hot data from which this query may be served.
     hot: Option<Arc<HotStore>>,
     entries: Mutex<HashMap<(SchemaName, String), SnapshotEntry>>,
@@ -86,6 +88,12 @@ impl ResolvedName {
     pub fn is_exact(&self) -> bool {
         self.written.0 == self.found.0.name() && self.written.1 == self.found.1
     }
+}
+
+/// What a table has at the moment of a query.
+enum MomentOf {
+    Stream(TableSnapshot),
+    Collection(Vec<Bytes>),
 }
 
 /// Table names of a schema, read when the query first needs them.
@@ -127,6 +135,7 @@ impl QuerySnapshots {
             files,
             missing,
             hot,
+            moment: Mutex::default(),
             resolved: Mutex::default(),
             entries: Mutex::default(),
             names: Mutex::default(),
@@ -252,10 +261,54 @@ impl QuerySnapshots {
         })
     }
 
+    /// Takes the moment of these tables, before the first of them is referenced.
+    ///
+    /// Errors: those of [`Tables::moment`].
+    pub fn take_together(&self, tables: &[(SchemaName, String)]) -> Result<()> {
+        let of_schema = |wanted: SchemaName| {
+            let names = tables.iter().filter(|(schema, _)| *schema == wanted).map(|(_, name)| name.as_str());
+            // a table that a query names twice is still one table
+            names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+        };
+        let (streams, collections) = (of_schema(SchemaName::Events), of_schema(SchemaName::Docs));
+        if streams.is_empty() && collections.is_empty() {
+            return Ok(());
+        }
+        let taken = self.tables.moment(&streams, &collections)?;
+        let mut moment = self.moment.lock();
+        for (name, found) in streams.iter().zip(taken.streams) {
+            let found =
+                found.map(|found| ((SchemaName::Events, (*name).to_owned()), MomentOf::Stream(found)));
+            moment.extend(found);
+        }
+        for (name, found) in collections.iter().zip(taken.collections) {
+            let found =
+                found.map(|found| ((SchemaName::Docs, (*name).to_owned()), MomentOf::Collection(found)));
+            moment.extend(found);
+        }
+        Ok(())
+    }
+
+    /// Returns the snapshot of the table of a stream.
+    fn stream_snapshot(&self, name: &str) -> Option<TableSnapshot> {
+        match self.moment.lock().remove(&(SchemaName::Events, name.to_owned())) {
+            Some(MomentOf::Stream(snapshot)) => Some(snapshot),
+            _ => self.tables.stream(name),
+        }
+    }
+
+    /// Returns the documents of a collection.
+    fn collection_documents(&self, name: &str) -> Option<Vec<Bytes>> {
+        match self.moment.lock().remove(&(SchemaName::Docs, name.to_owned())) {
+            Some(MomentOf::Collection(documents)) => Some(documents),
+            _ => self.tables.collection(name),
+        }
+    }
+
     /// Takes a snapshot of the table of a stream.
     fn take_events(&self, name: &str) -> Result<Arc<EventsTable>> {
         let gone = || Error::not_found(format!("stream `{name}` was removed just now"));
-        let snapshot = self.tables.stream(name).ok_or_else(gone)?;
+        let snapshot = self.stream_snapshot(name).ok_or_else(gone)?;
         let hot = self.hot.as_ref().and_then(|store| HotSource::new(name, &snapshot, store.clone()));
         let store = self.tables.object_store().0;
         Ok(Arc::new(EventsTable::new(snapshot, store, self.files.clone(), hot)?))
@@ -320,7 +373,7 @@ impl QuerySnapshots {
         match schema {
             SchemaName::Events => self.take_events(name).map(SnapshotEntry::Events),
             SchemaName::Docs => {
-                let documents = match (self.tables.collection(name), self.missing) {
+                let documents = match (self.collection_documents(name), self.missing) {
                     (Some(documents), _) => documents,
                     (None, MissingFields::Null) => vec![],
                     (None, MissingFields::Refused) => return Err(gone()),

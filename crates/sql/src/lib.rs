@@ -13,6 +13,7 @@
 //! ```
 
 mod batch_size;
+mod cancel;
 mod catalog;
 mod change;
 mod deadline;
@@ -33,15 +34,20 @@ mod prepared;
 mod query;
 mod rerun;
 mod reusable_plan;
+mod running;
 mod session;
 mod session_state;
+mod session_tables;
 mod stack;
+mod statements;
 mod tables;
 mod time_cast;
 mod tree;
 
+pub use arrow::datatypes::SchemaRef;
 pub use options::{MissingFields, SqlOptions};
 pub use prepared::Prepared;
 pub use query::{QueryResult, QueryRows};
 pub use session::Sql;
-pub use tables::{SystemTable, Tables};
+pub use statements::{StatementInfo, StatementPhase};
+pub use tables::{Moment, SystemTable, Tables};

@@ -10,16 +10,20 @@ use datafusion::common::{Column, SchemaError, Span, TableReference};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::sqlparser::ast::{
-    Expr, Ident, ObjectName, SelectItem, SetExpr, Statement as Ast, VisitMut, VisitorMut, visit_relations,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, SelectItem, SetExpr, Statement as Ast,
+    TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut, visit_relations,
 };
 use datafusion::logical_expr::sqlparser::tokenizer::Location;
 use datafusion::sql::parser::Statement;
 use tidemill_types::{Error, Result};
 
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, QuerySnapshots};
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, QuerySnapshots, SchemaName};
 use crate::error::{from_datafusion, place, span_of};
 
-/// Checks that every table of the statement exists.
+/// Name of the function whose argument names a table.
+pub(crate) const LATEST: &str = "latest";
+
+/// Checks that every table of the statement exists, and returns the tables, those in arguments of `latest` included.
 ///
 /// Errors: those of [`QuerySnapshots::locate`], with line and column.
 pub(crate) fn check_tables(
@@ -27,7 +31,8 @@ pub(crate) fn check_tables(
     snapshots: &QuerySnapshots,
     statement: &Statement,
     text: &str,
-) -> Result<()> {
+) -> Result<Vec<(SchemaName, String)>> {
+    let mut found: Vec<(SchemaName, String)> = Vec::new();
     let references =
         state.resolve_table_references(statement).map_err(|e| from_datafusion(&e, Some(text)))?;
     for reference in references {
@@ -37,17 +42,66 @@ pub(crate) fn check_tables(
         {
             continue;
         }
-        if let Err(error) = check_table(snapshots, &reference) {
-            return Err(match location(statement, &reference) {
-                Some(at) => error.context(place(text, at.line, at.column)),
-                None => error,
-            });
+        match check_table(snapshots, &reference) {
+            Ok(table) => found.extend(table),
+            Err(error) => {
+                return Err(match location(statement, &reference) {
+                    Some(at) => error.context(place(text, at.line, at.column)),
+                    None => error,
+                });
+            }
         }
     }
-    Ok(())
+    // wrong arguments are reported when the function is planned
+    let named = tables_of_latest(statement).into_iter();
+    found.extend(named.filter_map(|(schema, name)| snapshots.locate(&schema, &name).ok()));
+    Ok(found)
 }
 
-fn check_table(snapshots: &QuerySnapshots, reference: &TableReference) -> Result<()> {
+/// Returns schema and name of a table from the text that names it.
+pub(crate) fn split_name(name: &str) -> (String, String) {
+    let name = name.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
+    match name.split_once('.') {
+        Some((schema, table)) => (schema.to_owned(), table.to_owned()),
+        None => (DEFAULT_SCHEMA.to_owned(), name.to_owned()),
+    }
+}
+
+/// Returns the tables that calls of `latest` name, as they are written.
+fn tables_of_latest(statement: &Statement) -> Vec<(String, String)> {
+    let ast = match statement {
+        Statement::Statement(ast) => ast,
+        Statement::Explain(explain) => return tables_of_latest(&explain.statement),
+        _ => return vec![],
+    };
+    let mut calls = LatestCalls::default();
+    let _ = ast.visit(&mut calls);
+    calls.0
+}
+
+#[derive(Default)]
+struct LatestCalls(Vec<(String, String)>);
+
+impl Visitor for LatestCalls {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { name, args: Some(args), .. } = factor
+            && name.to_string().eq_ignore_ascii_case(LATEST)
+            && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))] = args.args.as_slice()
+            && let Value::SingleQuotedString(table) = &value.value
+        {
+            self.0.push(split_name(table));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Returns the table; `None` for one that DataFusion provides.
+fn check_table(
+    snapshots: &QuerySnapshots,
+    reference: &TableReference,
+) -> Result<Option<(SchemaName, String)>> {
     if let Some(catalog) = reference.catalog().filter(|c| *c != CATALOG) {
         return Err(Error::not_found(format!(
             "there is no catalog `{catalog}`: write schema and table, for example events.{}",
@@ -56,9 +110,9 @@ fn check_table(snapshots: &QuerySnapshots, reference: &TableReference) -> Result
     }
     let schema = reference.schema().unwrap_or(DEFAULT_SCHEMA);
     if schema == INFORMATION_SCHEMA {
-        return Ok(());
+        return Ok(None);
     }
-    snapshots.locate(schema, reference.table()).map(|_| ())
+    snapshots.locate(schema, reference.table()).map(Some)
 }
 
 /// Returns the location of the first occurrence of `reference` in the statement.

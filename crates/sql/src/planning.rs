@@ -16,7 +16,7 @@ use crate::change::{self, Change};
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
-use crate::functions::{LATEST, LatestFunction};
+use crate::functions::{AGGREGATION, AggregationFunction, LatestFunction};
 use crate::hot::{HotScan, HotScanExec, HotStore, TabletReader};
 use crate::reusable_plan::{self, ReusablePlan, Snapshots};
 use crate::session::Shared;
@@ -58,7 +58,7 @@ impl Shared {
         plan: &ReusablePlan,
     ) -> Result<Option<(SendableRecordBatchStream, Arc<OpenFiles>)>> {
         let failed = |e| from_datafusion(&e, None);
-        let Some(snapshots) = plan.snapshots(&self.tables) else { return Ok(None) };
+        let Some(snapshots) = plan.snapshots(&self.tables)? else { return Ok(None) };
         let reader = self.tablet_reader(plan.files().clone());
         let bound = reusable_plan::bind(plan.scans(), self.hot.as_deref(), &snapshots, &reader).await;
         let bindings = match bound {
@@ -157,7 +157,8 @@ impl Shared {
         let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), missing, hot);
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
-        state.register_udtf(LATEST, Arc::new(LatestFunction(snapshots.clone())));
+        state.register_udtf(AGGREGATION, Arc::new(AggregationFunction(self.tables.clone())));
+        state.register_udtf(names::LATEST, Arc::new(LatestFunction(snapshots.clone())));
         state.mark_start_execution();
         let plan = self.plan(&state, &snapshots, text).await?;
         Ok(LogicalQuery { state, plan, files, snapshots })
@@ -189,7 +190,7 @@ impl Shared {
         text: &str,
     ) -> Result<LogicalPlan> {
         let mut statement = parse::parse(state, text, self.options.text_bytes_max)?;
-        names::check_tables(state, snapshots, &statement, text)?;
+        snapshots.take_together(&names::check_tables(state, snapshots, &statement, text)?)?;
         tree::make_lists(&mut statement);
         let mut corrections = 0;
         let plan = loop {

@@ -1,5 +1,6 @@
 //! Prepared queries: planned once, then executed by the caller's thread.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -7,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::physical_plan::{ExecutionPlanProperties, SendableRecordBatchStream};
 use futures::StreamExt;
-use futures::future::poll_fn;
+use futures::future::{Either, poll_fn, select};
 use parking_lot::Mutex;
 use tidemill_types::Result;
 
@@ -15,7 +16,11 @@ use crate::error::{from_datafusion, too_long};
 use crate::query::{CollectedRows, QueryRows};
 use crate::reusable_plan::ReusablePlan;
 use crate::session::Shared;
+use crate::statements::{RunningStatement, StatementPhase, kept_text};
 use crate::{MissingFields, stack};
+
+/// Origin of prepared queries in `system.statements`.
+const PREPARED: &str = "program";
 
 /// Query that is planned once and executed many times, each time over the rows of its moment.
 ///
@@ -25,6 +30,8 @@ use crate::{MissingFields, stack};
 pub struct Prepared {
     shared: Arc<Shared>,
     text: String,
+    /// The text in `system.statements`.
+    kept_text: Arc<str>,
     missing: MissingFields,
     schema: SchemaRef,
     /// The plan, which stays known if the session's cache drops it.
@@ -39,7 +46,8 @@ impl std::fmt::Debug for Prepared {
 
 impl Prepared {
     pub(crate) fn new(shared: Arc<Shared>, text: String, missing: MissingFields, schema: SchemaRef) -> Self {
-        Self { shared, text, missing, schema, plan: Mutex::default() }
+        let kept_text = kept_text(&text);
+        Self { shared, text, kept_text, missing, schema, plan: Mutex::default() }
     }
 
     /// Returns the columns that the query had when it was prepared.
@@ -54,7 +62,7 @@ impl Prepared {
         if let Some(rows) = self.query_here().await? {
             return Ok(rows);
         }
-        let rows = self.shared.query(&self.text, self.missing).await?.collect().await?;
+        let rows = self.shared.query(&self.text, self.missing, PREPARED).await?.collect().await?;
         *self.plan.lock() = self.shared.plans.get(&self.text, self.missing);
         Ok(rows)
     }
@@ -71,11 +79,21 @@ impl Prepared {
         let Some(plan) = self.plan.lock().clone() else { return Ok(None) };
         let limit = self.shared.options.query_timeout;
         let deadline = tokio::time::Instant::now() + limit;
+        let (mut statement, ended) = self.shared.statements.begin(self.kept_text.clone(), PREPARED);
         let within = {
             let _timers = self.shared.timers.enter();
-            tokio::time::timeout_at(deadline, self.execute(&plan, deadline))
+            tokio::time::timeout_at(deadline, self.execute(&plan, deadline, &statement))
         };
-        let rows = within.await.unwrap_or_else(|_| Err(too_long(limit)))?;
+        let rows = match select(pin!(within), ended).await {
+            Either::Left((rows, _)) => rows.unwrap_or_else(|_| Err(too_long(limit))),
+            Either::Right((ended, _)) => Err(ended.unwrap_or_else(|_| self.shared.closing.ended_early())),
+        };
+        if let Ok(None) = rows {
+            statement.forget();
+        } else {
+            statement.set_outcome(rows.as_ref().err());
+        }
+        let rows = rows?;
         if rows.is_none() {
             *self.plan.lock() = None;
         }
@@ -86,14 +104,16 @@ impl Prepared {
         &self,
         plan: &ReusablePlan,
         deadline: tokio::time::Instant,
+        statement: &RunningStatement,
     ) -> Result<Option<QueryRows>> {
         let shared = &self.shared;
         if shared.closing.has_begun() {
             return Err(shared.closing.ended_early());
         }
         let _permit = shared.running.acquire().await.map_err(|_| shared.closing.ended_early())?;
+        statement.set_phase(StatementPhase::Running);
         let failed = |e| from_datafusion(&e, None);
-        let (Some(store), Some(snapshots)) = (&shared.hot, plan.snapshots(&shared.tables)) else {
+        let (Some(store), Some(snapshots)) = (&shared.hot, plan.snapshots(&shared.tables)?) else {
             return Ok(None);
         };
         let Some(bindings) = plan.bind_resident(store, &snapshots).map_err(failed)? else { return Ok(None) };
@@ -110,7 +130,10 @@ impl Prepared {
             if tokio::time::Instant::now() >= deadline {
                 return Err(too_long(shared.options.query_timeout));
             }
-            rows.push(batch?)?;
+            statement.check()?;
+            let batch = batch?;
+            statement.add_rows(batch.num_rows());
+            rows.push(batch)?;
         }
         Ok(Some(rows.finish(schema)))
     }

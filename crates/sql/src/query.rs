@@ -40,8 +40,16 @@ pub struct QueryResult {
 /// polls that take long, and then nothing there looks at timers.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
+    /// Why the query is ended from outside: its deadline, or because it is cancelled.
     pub expired: oneshot::Receiver<Error>,
     pub _task: AbortOnDrop,
+}
+
+impl Watchdog {
+    /// Returns the error for a query whose task ended without a last message.
+    pub fn ended_early(&mut self, closing: &ClosingFlag) -> Error {
+        self.expired.try_recv().unwrap_or_else(|_| closing.ended_early())
+    }
 }
 
 /// Flag that the session is being closed, so that a query that ends early is not reported as a defect.
@@ -192,7 +200,10 @@ impl Stream for QueryResult {
             Some(QueryMessage::Batch(batch)) => return Poll::Ready(Some(Ok(batch))),
             Some(QueryMessage::End) => None,
             Some(QueryMessage::Failed(error)) => Some(Err(error)),
-            None => Some(Err(self.closing.ended_early())),
+            None => {
+                let closing = self.closing.clone();
+                Some(Err(self.watchdog.ended_early(&closing)))
+            }
         };
         self.ended = true;
         Poll::Ready(item)

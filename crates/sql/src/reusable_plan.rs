@@ -18,13 +18,14 @@ use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, Volatility};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::prelude::SessionConfig;
+use tidemill_types::Result;
 use tidemill_zones::TableSnapshot;
 
 use crate::catalog::{QuerySnapshots, ResolvedName, SchemaName};
 use crate::docs::DocsTable;
 use crate::events::{EventsTable, OpenFiles};
 use crate::hot::{Bindings, HotScan, HotScanExec, HotScanTable, HotStore, TabletReader};
-use crate::{MissingFields, Tables};
+use crate::{MissingFields, Moment, Tables};
 
 /// Documents of a collection up to which plans over it are kept.
 const DOCUMENTS_MAX: usize = 4_096;
@@ -77,8 +78,10 @@ impl ReusablePlan {
         Ok(Some(Self { physical, config, scans, names, events, documents, missing, files }))
     }
 
-    /// Returns new snapshots of the tables, or `None` if the plan does not fit them.
-    pub fn snapshots(&self, tables: &Arc<dyn Tables>) -> Option<Snapshots> {
+    /// Returns new snapshots of the tables, all of one moment, or `None` if the plan does not fit them.
+    ///
+    /// Errors: those of [`Tables::moment`].
+    pub fn snapshots(&self, tables: &Arc<dyn Tables>) -> Result<Option<Snapshots>> {
         if self.names.iter().any(|name| !name.is_exact()) {
             let names = QuerySnapshots::new(tables.clone(), self.files.clone(), self.missing, None);
             let same = |name: &ResolvedName| {
@@ -86,30 +89,33 @@ impl ReusablePlan {
                 name.is_exact() || found.is_ok_and(|found| found == name.found)
             };
             if !self.names.iter().all(same) {
-                return None;
+                return Ok(None);
             }
         }
-        for (name, planned) in &self.documents {
-            let found = match (tables.collection(name), self.missing) {
+        let streams: Vec<&str> = self.events.iter().map(|(name, _)| name.as_str()).collect();
+        let collections: Vec<&str> = self.documents.iter().map(|(name, _)| name.as_str()).collect();
+        let Moment { streams, collections } = tables.moment(&streams, &collections)?;
+        for ((_, planned), found) in self.documents.iter().zip(collections) {
+            let found = match (found, self.missing) {
                 (Some(found), _) => found,
                 (None, MissingFields::Null) => vec![],
-                (None, MissingFields::Refused) => return None,
+                (None, MissingFields::Refused) => return Ok(None),
             };
             // the plan keeps its documents alive, so none of another content can have the address of one of them
             let same = |(a, b): (&Bytes, &Bytes)| a.as_ptr() == b.as_ptr() && a.len() == b.len();
             if found.len() != planned.len() || !found.iter().zip(planned.iter()).all(same) {
-                return None;
+                return Ok(None);
             }
         }
         let mut snapshots = Snapshots::with_capacity(self.events.len());
-        for (name, planned) in &self.events {
-            let snapshot = tables.stream(name)?;
+        for ((name, planned), snapshot) in self.events.iter().zip(streams) {
+            let Some(snapshot) = snapshot else { return Ok(None) };
             if !Arc::ptr_eq(planned, &snapshot.schema) && *planned != snapshot.schema {
-                return None;
+                return Ok(None);
             }
             snapshots.insert(name.clone(), snapshot);
         }
-        Some(snapshots)
+        Ok(Some(snapshots))
     }
 
     /// Returns the hot data of the snapshots if all of it is in memory.

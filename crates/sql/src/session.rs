@@ -3,30 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::SendableRecordBatchStream;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
 use futures::future::Either;
 use tidemill_types::{Error, Result};
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::cancel;
 use crate::change::Change;
-use crate::error::{from_datafusion, too_long, too_many_rows};
-use crate::events::OpenFiles;
+use crate::error::too_long;
 use crate::hot::HotStore;
 use crate::plan_cache::PlanCache;
 use crate::prepared::Prepared;
 use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryResult, QueryRows, Watchdog};
+use crate::running::{Forwarded, RunningQuery, one_row};
 use crate::session_state::{environment, session_state};
+use crate::session_tables::SessionTables;
+use crate::statements::{RunningStatement, StatementInfo, StatementPhase, Statements, kept_text};
 use crate::{MissingFields, SqlOptions, Tables, stack};
 
 /// Finished batches buffered per query for a slow reader.
 const BATCHES_READY: usize = 2;
+/// Origin of statements whose caller does not name one.
+const PROGRAM: &str = "program";
 /// How much longer than its timeout a query may take to say so before its watchdog does.
 const WATCHDOG_GRACE: Duration = Duration::from_millis(500);
 
@@ -50,6 +52,7 @@ pub(crate) struct Shared {
     /// Permits for concurrent planning: as many as there are threads to run queries.
     pub planning: Arc<Semaphore>,
     pub closing: ClosingFlag,
+    pub statements: Arc<Statements>,
     /// Threads that run queries.
     pub threads: Handle,
     /// Thread of the [`Watchdog`]s, and of the deadlines of prepared queries.
@@ -73,6 +76,8 @@ impl Sql {
             .build()
             .map_err(|e| Error::unavailable("the threads for queries cannot be started").with_source(e))?;
         let state = session_state(&options, environment(tables.as_ref(), &options)?)?;
+        let statements = Arc::new(Statements::default());
+        let tables = Arc::new(SessionTables { tables, statements: statements.clone() });
         let running = Arc::new(Semaphore::new(options.queries_max.max(1)));
         let planning = Arc::new(Semaphore::new(options.target_partitions.max(1)));
         let timers = tokio::runtime::Builder::new_multi_thread()
@@ -90,6 +95,7 @@ impl Sql {
             running,
             planning,
             closing: ClosingFlag::default(),
+            statements,
             threads: runtime.handle().clone(),
             timers: timers.handle().clone(),
         });
@@ -107,7 +113,31 @@ impl Sql {
     /// Plans and starts a query as [`Self::query`] does; `missing` is the treatment of fields and collections
     /// that do not exist.
     pub async fn query_with(&self, sql: &str, missing: MissingFields) -> Result<QueryResult> {
-        self.shared.query(sql, missing).await
+        self.shared.query(sql, missing, PROGRAM).await
+    }
+
+    /// Plans and starts a query as [`Self::query_with`] does; `origin` says in `system.statements` who sent it.
+    ///
+    /// Errors: those of [`Self::query`].
+    pub async fn query_from(
+        &self,
+        origin: &'static str,
+        sql: &str,
+        missing: MissingFields,
+    ) -> Result<QueryResult> {
+        self.shared.query(sql, missing, origin).await
+    }
+
+    /// Returns the statements that run and the last that have ended, by number.
+    pub fn statements(&self) -> Vec<StatementInfo> {
+        self.shared.statements.list()
+    }
+
+    /// Cancels a statement that runs. Its reader gets an error of kind `Conflict`: "was cancelled by" and `by`.
+    ///
+    /// Errors: `NotFound` if no statement with this number runs.
+    pub fn cancel(&self, id: u64, by: &str) -> Result<()> {
+        self.shared.statements.cancel(id, by)
     }
 
     /// Checks and plans a query that is to be executed many times.
@@ -192,14 +222,21 @@ impl Drop for Sql {
 }
 
 impl Shared {
-    /// Plans and starts a query.
-    pub async fn query(self: &Arc<Self>, sql: &str, missing: MissingFields) -> Result<QueryResult> {
+    /// Plans and starts a query; `origin` is who sent it.
+    pub async fn query(
+        self: &Arc<Self>,
+        sql: &str,
+        missing: MissingFields,
+        origin: &'static str,
+    ) -> Result<QueryResult> {
         let (head_in, head) = oneshot::channel();
         let (messages_in, messages) = mpsc::channel(BATCHES_READY);
-        let task = self.spawn_query(sql, missing, head_in, messages_in)?;
-        let mut watchdog = self.watchdog();
+        let (statement, expired) = self.statements.begin(kept_text(sql), origin);
+        let mut watchdog = self.watchdog(&statement, expired);
+        let task = self.spawn_query(statement, sql, missing, head_in, messages_in)?;
         let schema = match futures::future::select(head, &mut watchdog.expired).await {
-            Either::Left((head, _)) => head.map_err(|_| self.closing.ended_early())??,
+            Either::Left((Ok(head), _)) => head?,
+            Either::Left((Err(_), _)) => return Err(watchdog.ended_early(&self.closing)),
             Either::Right((expired, _)) => return Err(expired.unwrap_or_else(|_| self.closing.ended_early())),
         };
         let bytes_max = self.options.collect_bytes_max;
@@ -212,6 +249,7 @@ impl Shared {
     /// and with it the whole planner.
     fn spawn_query(
         self: &Arc<Self>,
+        statement: RunningStatement,
         sql: &str,
         missing: MissingFields,
         head: oneshot::Sender<Result<SchemaRef>>,
@@ -221,18 +259,20 @@ impl Shared {
             return Err(self.closing.ended_early());
         }
         let (shared, text) = (self.clone(), sql.to_owned());
-        let task = self.threads.spawn(async move { shared.run(text, missing, head, messages).await });
+        let begun = statement.statement().clone();
+        let task =
+            self.threads.spawn(async move { shared.run(statement, text, missing, head, messages).await });
+        begun.set_task(task.abort_handle());
         Ok(AbortOnDrop(task.abort_handle()))
     }
 
     /// Starts the watchdog of a query that has just arrived.
-    fn watchdog(&self) -> Watchdog {
+    fn watchdog(&self, running: &RunningStatement, expired: oneshot::Receiver<Error>) -> Watchdog {
         let limit = self.options.query_timeout;
-        let (report, expired) = oneshot::channel();
+        let statement = running.statement().clone();
         let task = self.timers.spawn(async move {
             tokio::time::sleep(limit.saturating_add(WATCHDOG_GRACE)).await;
-            // the query has ended if this fails
-            let _ = report.send(too_long(limit));
+            statement.report(too_long(limit));
         });
         Watchdog { expired, _task: AbortOnDrop(task.abort_handle()) }
     }
@@ -240,6 +280,7 @@ impl Shared {
     /// Runs the task of a query: sends the schema to `head`, then batches and the end to `messages`.
     async fn run(
         self: Arc<Self>,
+        mut statement: RunningStatement,
         text: String,
         missing: MissingFields,
         head: oneshot::Sender<Result<SchemaRef>>,
@@ -247,7 +288,8 @@ impl Shared {
     ) {
         let deadline = tokio::time::Instant::now() + self.options.query_timeout;
         let timeout = self.options.query_timeout;
-        let started = tokio::time::timeout_at(deadline, self.start(&text, missing, deadline)).await;
+        let started =
+            tokio::time::timeout_at(deadline, self.start(&statement, &text, missing, deadline)).await;
         let mut running = match started.unwrap_or_else(|_| Err(too_long(timeout))) {
             Ok(running) => {
                 if head.send(Ok(running.stream.schema())).is_err() {
@@ -256,34 +298,61 @@ impl Shared {
                 running
             }
             Err(error) => {
+                statement.set_outcome(Some(&error));
+                drop(statement);
                 // sending fails only if the reader is gone, and then the error has no receiver
                 let _ = head.send(Err(error));
                 return;
             }
         };
-        let done = tokio::time::timeout_at(deadline, running.forward(&self.options, &messages)).await;
+        let done =
+            tokio::time::timeout_at(deadline, running.forward(&self.options, &messages, &statement)).await;
         let last = match done.unwrap_or_else(|_| Err(too_long(timeout))) {
-            Ok(()) => QueryMessage::End,
-            Err(error) => QueryMessage::Failed(self.closing.explain(error)),
+            Ok(Forwarded::ReaderGone) => return,
+            Ok(Forwarded::All) => {
+                statement.set_outcome(None);
+                QueryMessage::End
+            }
+            Err(error) => {
+                let error = self.closing.explain(error);
+                statement.set_outcome(Some(&error));
+                QueryMessage::Failed(error)
+            }
         };
+        drop(statement);
         let _ = messages.send(last).await;
     }
 
     async fn start(
         self: &Arc<Self>,
+        statement: &RunningStatement,
         text: &str,
         missing: MissingFields,
         deadline: tokio::time::Instant,
     ) -> Result<RunningQuery> {
+        if let Some(id) = cancel::parse(text) {
+            // waits for no place: those that run may have all of them
+            let id = id?;
+            self.statements.cancel(id, &format!("KILL QUERY {id} ({})", statement.statement().origin()))?;
+            return Ok(RunningQuery {
+                stream: one_row(cancel::result(id)?),
+                files: Arc::default(),
+                _permit: None,
+            });
+        }
         let permit = self.running.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
         let permit = Arc::new(permit);
+        statement.set_phase(StatementPhase::Planning);
+        let running = |stream, files| {
+            statement.set_phase(StatementPhase::Running);
+            RunningQuery { stream, files, _permit: Some(permit.clone()) }
+        };
         if let Some(change) = Change::parse(text, self.options.text_bytes_max) {
-            let (stream, files) = (self.change(change?, deadline).await?, Arc::default());
-            return Ok(RunningQuery { stream, files, _permit: permit });
+            return Ok(running(self.change(statement, change?, deadline).await?, Arc::default()));
         }
         if let Some(plan) = self.plans.get(text, missing) {
             if let Some((stream, files)) = self.start_again(&plan).await? {
-                return Ok(RunningQuery { stream, files, _permit: permit });
+                return Ok(running(stream, files));
             }
             self.plans.remove(text, missing, &plan);
         }
@@ -301,7 +370,7 @@ impl Shared {
                 if let Some(plan) = planned.reusable {
                     self.plans.put(text, missing, Arc::new(plan));
                 }
-                return Ok(RunningQuery { stream, files, _permit: permit });
+                return Ok(running(stream, files));
             }
         }
         Err(Error::internal("a plan without hot data asks for some"))
@@ -311,46 +380,18 @@ impl Shared {
     /// passes is finished.
     async fn change(
         self: &Arc<Self>,
+        statement: &RunningStatement,
         change: Change,
         deadline: tokio::time::Instant,
     ) -> Result<SendableRecordBatchStream> {
         let planner = self.clone();
         let plan = async move { Ok((planner.plan_change(&change).await?, change)) };
         let ((stream, rewriter), change) = self.on_planning_thread(deadline, plan).await?;
+        statement.set_phase(StatementPhase::Running);
+        statement.begin_change();
         let tables = self.tables.clone();
         let rewrite = tokio::task::spawn_blocking(move || tables.rewrite(&stream, rewriter));
         let done = rewrite.await.map_err(|_| self.closing.ended_early())??;
-        let result = change.result(done.deleted + done.changed)?;
-        let schema = result.schema();
-        let rows = futures::stream::once(async move { Ok(result) });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
-    }
-}
-
-/// A query that has started to produce batches.
-struct RunningQuery {
-    stream: SendableRecordBatchStream,
-    files: Arc<OpenFiles>,
-    _permit: Arc<OwnedSemaphorePermit>,
-}
-
-impl RunningQuery {
-    /// Forwards the batches to `messages`. Returns `Ok` when the reader is gone.
-    async fn forward(&mut self, options: &SqlOptions, messages: &mpsc::Sender<QueryMessage>) -> Result<()> {
-        let mut rows = 0_usize;
-        while let Some(batch) = self.stream.next().await {
-            let batch: RecordBatch = match batch {
-                Ok(batch) => batch,
-                Err(error) => return Err(self.files.name_damaged(from_datafusion(&error, None)).await),
-            };
-            rows += batch.num_rows();
-            if let Some(most) = options.rows_max.filter(|most| rows > *most) {
-                return Err(too_many_rows(most));
-            }
-            if batch.num_rows() > 0 && messages.send(QueryMessage::Batch(batch)).await.is_err() {
-                return Ok(());
-            }
-        }
-        Ok(())
+        Ok(one_row(change.result(done.deleted + done.changed)?))
     }
 }

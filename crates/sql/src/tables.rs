@@ -1,17 +1,20 @@
 //! Interface between the SQL session and the owner of the data.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
+use tidemill_types::{Error, Result};
 use tidemill_zones::{Rewritten, RowRewriter, TableSnapshot};
 use url::Url;
 
 /// Source of table names and of table snapshots.
 ///
-/// Every method is called from a query thread and should return without waiting for I/O. The session takes
-/// one snapshot per query and table, when the query first references it.
+/// Every method is called from a query thread and should return without waiting for I/O. The session takes one
+/// [`Moment`] of all tables and collections of a query.
 pub trait Tables: Send + Sync + 'static {
     /// Returns the names of the stored streams: the tables of schema `events`.
     fn streams(&self) -> Vec<String>;
@@ -26,6 +29,34 @@ pub trait Tables: Send + Sync + 'static {
     /// Returns all documents of a collection, each as a cheap handle to its BSON bytes.
     fn collection(&self, name: &str) -> Option<Vec<Bytes>>;
 
+    /// Returns tables of streams and documents of collections at one moment: what an event has led to is in all of them
+    /// or in none. By default they are taken one after the other, for data that does not change meanwhile.
+    ///
+    /// Errors: `Unavailable`.
+    fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
+        Ok(Moment {
+            streams: streams.iter().map(|name| self.stream(name)).collect(),
+            collections: collections.iter().map(|name| self.collection(name)).collect(),
+        })
+    }
+
+    /// Returns the columns of the buckets of an aggregation at the granularity `per`; the first is the start of the bucket.
+    ///
+    /// Errors: `NotFound` for an unknown aggregation, `Invalid` for a granularity that it does not keep.
+    fn aggregation_schema(&self, name: &str, per: &str) -> Result<SchemaRef> {
+        let _ = per;
+        Err(Error::not_found(format!("there is no aggregation `{name}`")))
+    }
+
+    /// Returns the buckets of an aggregation that begin in a range of milliseconds since 1970. Called from a thread that may
+    /// wait.
+    ///
+    /// Errors: those of [`Self::aggregation_schema`]; `Unavailable`.
+    fn aggregation_rows(&self, name: &str, per: &str, within: &Range<i64>) -> Result<RecordBatch> {
+        let _ = (per, within);
+        Err(Error::not_found(format!("there is no aggregation `{name}`")))
+    }
+
     /// Returns the names of the tables of schema `system`.
     fn system_tables(&self) -> Vec<String>;
 
@@ -35,13 +66,21 @@ pub trait Tables: Send + Sync + 'static {
     /// Deletes or changes stored events of a stream, acknowledged ones included. Called from a thread that may wait.
     ///
     /// Errors: `Invalid` where the data cannot be changed, as by default; those of the rewriter; `Unavailable`.
-    fn rewrite(&self, stream: &str, rewriter: RowRewriter) -> tidemill_types::Result<Rewritten> {
+    fn rewrite(&self, stream: &str, rewriter: RowRewriter) -> Result<Rewritten> {
         let _ = rewriter;
-        Err(tidemill_types::Error::invalid(format!("the events of `{stream}` cannot be changed here")))
+        Err(Error::invalid(format!("the events of `{stream}` cannot be changed here")))
     }
 
     /// Returns the object store to which the tablets' paths are relative, and its URL in plans.
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>);
+}
+
+/// Tables and collections in the order in which they were asked for; `None` for those that do not exist.
+pub struct Moment {
+    /// Tables of streams.
+    pub streams: Vec<Option<TableSnapshot>>,
+    /// Documents of collections.
+    pub collections: Vec<Option<Vec<Bytes>>>,
 }
 
 /// Table of schema `system`.

@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use tidemill_engine::Engine;
-use tidemill_server::{Format, SqlReply};
+use tidemill_server::{Format, SqlReply, StatementInfo};
 use tidemill_sql::output::{self, Writer};
-use tidemill_sql::{QueryResult, Sql};
+use tidemill_sql::{MissingFields, QueryResult, Sql};
 use tidemill_types::{Error, Result};
 
 /// SQL service whose queries see every event acknowledged before they started.
@@ -32,7 +32,7 @@ impl tidemill_server::Sql for SqlOverEngine {
             tokio::task::spawn_blocking(move || engine.catch_up())
                 .await
                 .map_err(|e| Error::internal("waiting for the log was cut short").with_source(e))??;
-            let result = sql.query(&query).await?;
+            let result = sql.query_from("http", &query, MissingFields::Refused).await?;
             let format = match format {
                 Format::Json => output::Format::Json,
                 Format::Ndjson => output::Format::Ndjson,
@@ -51,6 +51,20 @@ impl tidemill_server::Sql for SqlOverEngine {
         }
         .boxed()
     }
+
+    fn statements(&self) -> Vec<StatementInfo> {
+        self.sql.statements().into_iter().map(statement_info).collect()
+    }
+
+    fn cancel(&self, id: u64, by: &str) -> Result<()> {
+        self.sql.cancel(id, by)
+    }
+}
+
+fn statement_info(info: tidemill_sql::StatementInfo) -> StatementInfo {
+    let tidemill_sql::StatementInfo { id, text, origin, phase, started, ended, rows, error } = info;
+    let (origin, phase) = (origin.to_owned(), phase.name().to_owned());
+    StatementInfo { id, statement: text, origin, phase, started, ended, rows, error }
 }
 
 /// Formatter of a query's rows.

@@ -209,6 +209,7 @@ impl Analytics for EngineSql {
             (self.engine.upgrade().ok_or_else(stopping)?, self.sql.upgrade().ok_or_else(stopping)?);
         engine.catch_up()?;
         // a rule may read fields and collections that have not been written yet
-        Ok(sql.query_blocking_with(query, MissingFields::Null)?.batches)
+        let run = async { sql.query_from("rules", query, MissingFields::Null).await?.collect().await };
+        Ok(futures::executor::block_on(run)?.batches)
     }
 }

@@ -1,11 +1,13 @@
 //! Tables of the engine for SQL.
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
+use arrow_array::RecordBatch;
 use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_engine::{Engine, SYSTEM_TABLES};
-use tidemill_sql::{SystemTable, Tables};
+use tidemill_sql::{Moment, SchemaRef, SystemTable, Tables};
 use tidemill_types::{Error, Result};
 use tidemill_zones::{Rewritten, RowRewriter, TableSnapshot};
 use url::Url;
@@ -21,6 +23,10 @@ impl EngineTables {
     pub fn new(engine: &Arc<Engine>) -> Self {
         let zones = engine.zones();
         Self { engine: Arc::downgrade(engine), store: (zones.root_url().clone(), zones.query_store()) }
+    }
+
+    fn running(&self) -> Result<Arc<Engine>> {
+        self.engine.upgrade().ok_or_else(|| Error::unavailable("the engine has stopped"))
     }
 }
 
@@ -42,6 +48,20 @@ impl Tables for EngineTables {
         self.engine.upgrade()?.collection_documents(name)
     }
 
+    fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
+        let tidemill_engine::Moment { streams, collections } =
+            self.running()?.moment(streams, collections)?;
+        Ok(Moment { streams, collections })
+    }
+
+    fn aggregation_schema(&self, name: &str, per: &str) -> Result<SchemaRef> {
+        self.running()?.aggregation_schema(name, per)
+    }
+
+    fn aggregation_rows(&self, name: &str, per: &str, within: &Range<i64>) -> Result<RecordBatch> {
+        self.running()?.aggregation_rows(name, per, within)
+    }
+
     fn system_tables(&self) -> Vec<String> {
         SYSTEM_TABLES.iter().copied().chain(["rejected"]).map(str::to_owned).collect()
     }
@@ -55,9 +75,7 @@ impl Tables for EngineTables {
     }
 
     fn rewrite(&self, stream: &str, rewriter: RowRewriter) -> Result<Rewritten> {
-        let engine = self.engine.upgrade();
-        let engine = engine.ok_or_else(|| Error::unavailable("the engine has stopped"))?;
-        engine.rewrite_events(stream, rewriter)
+        self.running()?.rewrite_events(stream, rewriter)
     }
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {

@@ -253,6 +253,26 @@ impl Table {
         for partition in &self.tails {
             tail.extend(partition.lock().batches());
         }
+        self.snapshot_of(&shared, tail)
+    }
+
+    /// Returns a snapshot with the rows of the records before `next`, one offset for each partition; `None` if the files
+    /// already have rows of later records. Cheap, as [`Self::snapshot`].
+    pub fn snapshot_before(&self, next: &[Offset]) -> Option<TableSnapshot> {
+        let shared = self.committed_state.lock();
+        let mut tail = Vec::new();
+        for (partition, next) in self.tails.iter().zip(next) {
+            let partition = partition.lock();
+            if partition.committed.is_some_and(|committed| committed >= *next) {
+                return None;
+            }
+            let last = next.0.checked_sub(1).map(Offset);
+            tail.extend(last.and_then(|last| partition.upto(last)).into_iter().flat_map(|(_, rows)| rows));
+        }
+        Some(self.snapshot_of(&shared, tail))
+    }
+
+    fn snapshot_of(&self, shared: &CommittedState, tail: Vec<RecordBatch>) -> TableSnapshot {
         // Delta versions count commits: they stay far below 2^63.
         TableSnapshot {
             schema: self.stored_schema.clone(),

@@ -70,17 +70,7 @@ impl Engine {
     /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is
     /// copied.
     pub fn collection_documents(&self, name: &str) -> Option<Vec<DocBytes>> {
-        let mut all: Option<Vec<DocBytes>> = None;
-        for partition in self.core.partitions() {
-            let view = partition.view();
-            let Some(collection) = view.documents.collection(name) else { continue };
-            let documents = collection.documents();
-            if collection.spec().replicated {
-                return Some(documents);
-            }
-            all.get_or_insert_default().extend(documents);
-        }
-        all
+        self.document_snapshot().documents(name)
     }
 
     /// Returns the document with that `_id`.

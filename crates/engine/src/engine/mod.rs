@@ -1,10 +1,12 @@
 //! The engine as its callers see it.
 
+mod aggregations;
 mod builder;
 mod collection;
 mod documents;
 mod gather;
 mod metrics;
+mod moment;
 mod on_demand;
 mod rules;
 mod sources;
@@ -38,6 +40,7 @@ use crate::{
 
 pub use builder::EngineBuilder;
 pub use collection::DocumentCollection;
+pub use moment::Moment;
 pub use on_demand::OnDemandRows;
 pub use system_tables::SYSTEM_TABLES;
 pub use why_query::QueryWhy;

@@ -66,6 +66,11 @@ fn find_unit(queries: &Queries, file: Option<&str>, query: &OnDemandQuery) -> Re
             OutputAction::Return => return Err(Error::invalid("`return` changes nothing")),
         },
     };
+    find_store_unit(queries, store)
+}
+
+/// The unit that has a table, named window or aggregation.
+pub(super) fn find_store_unit(queries: &Queries, store: &str) -> Result<usize> {
     let has = queries.units.iter().enumerate().filter(|(_, unit)| {
         !unit.partitioned && queries.files[unit.file].stores.iter().any(|name| name == store)
     });

@@ -10,6 +10,7 @@ use tidemill_zones::Table;
 use tokio::runtime::RuntimeFlavor;
 
 use crate::core::Core;
+use crate::partition::Partition;
 use crate::planted_bugs::{PlantedBug, is_planted};
 
 /// Returns whether the tail of a table, by its position in [`crate::tables::TableSet::writable`], is large
@@ -24,7 +25,7 @@ pub fn run(core: &Core, table: usize) {
     let Some((stream, table)) = core.tables.writable().nth(table) else { return };
     let mut result = Ok(());
     if table.pending_rows() > 0 {
-        let (durable, failed) = sync_applied(core);
+        let (durable, failed) = sync_log(core, shown);
         result = core.tables.runtime.block_on(flush_table(core, table, &durable));
         result = result.and(failed.map_or(Ok(()), Err));
     }
@@ -37,10 +38,14 @@ pub fn run(core: &Core, table: usize) {
     }
 }
 
-/// Commits the tail of every table up to the records that are applied and durable now, as many tables at once as there
+/// Commits the tail of every table up to the records that are shown and durable now, as many tables at once as there
 /// are cores. A table that fails keeps its tail; the others go on.
 pub fn flush(core: &Core) -> Result<()> {
-    let (durable, failed) = sync_applied(core);
+    flush_tables(core, shown)
+}
+
+fn flush_tables(core: &Core, next: fn(&Partition) -> Offset) -> Result<()> {
+    let (durable, failed) = sync_log(core, next);
     // A simulation has one thread and must repeat exactly, so its tables are flushed one after the other.
     let at_once = match core.tables.runtime.handle().runtime_flavor() {
         RuntimeFlavor::CurrentThread => 1,
@@ -54,7 +59,14 @@ pub fn flush(core: &Core) -> Result<()> {
 
 /// Flushes when a tail is full, for a replay, during which no jobs run.
 pub fn flush_full_tails(core: &Core) -> Result<()> {
-    if core.tails_full() { flush(core) } else { Ok(()) }
+    if core.tails_full() { flush_tables(core, Partition::applied) } else { Ok(()) }
+}
+
+/// Returns the offset after the last record whose effects readers see. A file never has rows of a later one, so that
+/// [`crate::Engine::moment`] waits for no owner: the applied part of a transaction of several partitions is shown once all
+/// of them have come as far.
+fn shown(partition: &Partition) -> Offset {
+    partition.with_view(|view| view.next).min(partition.applied())
 }
 
 async fn flush_table(core: &Core, table: &Table, durable: &[(PartitionId, Offset)]) -> Result<()> {
@@ -67,12 +79,12 @@ async fn flush_table(core: &Core, table: &Table, durable: &[(PartitionId, Offset
     Ok(())
 }
 
-/// Makes the log durable up to the last applied record and returns that record of each partition: rows up to it may be
-/// flushed. For a partition whose log cannot be synced it returns the last durable record, and the error.
-fn sync_applied(core: &Core) -> (Vec<(PartitionId, Offset)>, Option<Error>) {
+/// Makes the log durable up to the offset `next` of each partition and returns the last record before it: rows up to it may
+/// be flushed. For a partition whose log cannot be synced it returns the last durable record, and the error.
+fn sync_log(core: &Core, next: fn(&Partition) -> Offset) -> (Vec<(PartitionId, Offset)>, Option<Error>) {
     let (mut durable, mut failed) = (Vec::new(), None);
     for partition in core.partitions() {
-        let mut next = partition.applied();
+        let mut next = next(partition);
         let last = next.0.checked_sub(1).map(Offset);
         let last = last.filter(|_| !is_planted(PlantedBug::FlushBeforeDurable));
         if let Some(e) = last.and_then(|last| core.log.sync(partition.id, last, Durability::Fsync).err()) {

@@ -82,6 +82,61 @@ fn a_busy_owner_holds_up_no_read_of_documents_or_system_tables() {
 }
 
 #[test]
+fn one_statement_sees_one_moment_of_all_tables_and_collections() {
+    let dir = tempfile::tempdir().unwrap();
+    let (entered, on_entry) = sync_channel(1);
+    let (release, leave) = sync_channel(1);
+    let gate = Arc::new(Gate { entered, leave: Mutex::new(leave) });
+    let mut registry = Registry::standard();
+    registry.function("own:gate", move |_| Ok((gate.clone(), FieldType::Int)));
+    let rules = "
+        event In { k: string, n: int } key k;
+        event Other { k: string } key k;
+        entity Customer key id;
+        rule Count { when { i: In(n > 0); } then { insert Customer { id: i.k, n: i.n }; } }";
+    let queries = "define stream In (k string, n int); from In select own:gate(n) as n insert into Out;";
+    let mut app = App::from_texts("own", Some(rules), &[("own.siddhi", queries)]).with_registry(registry);
+    app.settings.partitions = 1;
+    let engine = Arc::new(Engine::open(dir.path(), Some(quiet(app))).unwrap());
+    let options = SendOptions { origin: "test".into(), ..SendOptions::default() };
+    let send = |k: &str| {
+        let event = format!("{{\"k\":\"{k}\",\"n\":1}}");
+        engine.send_json("In", event.as_bytes(), BodyFormat::Ndjson, &options).unwrap();
+    };
+    let seen = || {
+        let moment = engine.moment(&["In", "Other", "Gone"], &["Customer"]).unwrap();
+        let rows = |stream: usize| {
+            let table = moment.streams[stream].as_ref()?;
+            Some(table.tail.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>())
+        };
+        (rows(0), rows(1), rows(2), moment.collections[0].as_ref().map_or(0, Vec::len))
+    };
+    // while the owner is busy with the first record, two more arrive: it takes them as one batch
+    send("a");
+    on_entry.recv_timeout(BLOCKED).expect("the record is applied");
+    send("b");
+    send("c");
+    release.send(()).unwrap();
+    on_entry.recv_timeout(BLOCKED).expect("the second record is applied");
+    release.send(()).unwrap();
+    on_entry.recv_timeout(BLOCKED).expect("the third record is applied");
+    let stored = engine.table_snapshot("In").unwrap();
+    assert_eq!(
+        stored.tail.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>(),
+        2,
+        "b is in the table"
+    );
+    assert_eq!(seen(), (Some(1), Some(0), None, 1), "the document of b is not shown yet, so its row is not");
+    release.send(()).unwrap();
+    engine.wait_idle();
+    assert_eq!(seen(), (Some(3), Some(0), None, 3));
+    engine.flush().unwrap();
+    let moment = engine.moment(&["In", "Other"], &[]).unwrap();
+    let table = moment.streams[0].as_ref().unwrap();
+    assert_eq!((table.tail.len(), table.tablets.iter().map(|t| t.rows).sum::<u64>()), (0, 3));
+}
+
+#[test]
 fn a_write_that_was_answered_is_visible_to_the_next_read() {
     let dir = tempfile::tempdir().unwrap();
     let engine = crate::open(dir.path());

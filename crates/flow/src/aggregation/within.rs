@@ -161,6 +161,15 @@ pub(super) fn unit(name: &str) -> Result<PeriodUnit, String> {
     })
 }
 
+impl AggregationPlan {
+    /// Checks that the aggregation has buckets of the granularity that `per` names.
+    ///
+    /// Errors: the granularities that it has.
+    pub fn check_granularity(&self, per: &str) -> Result<(), String> {
+        granularity_index(&Value::Str(per.into()), self).map(|_| ())
+    }
+}
+
 fn granularity_index(name: &Value, of: &AggregationPlan) -> Result<usize, String> {
     let name = name
         .as_str()

@@ -13,6 +13,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::app::AppState;
 use crate::error::ApiError;
 
+/// Path of the routes of SQL statements. The limit does not hold for them: it may have been reached by the statements that are
+/// to be cancelled.
+pub(crate) const STATEMENTS: &str = "/api/v1/statements";
+
 /// Permit of a concurrent request, released when its last clone is dropped.
 ///
 /// The engine call of a request holds a clone: a request that timed out keeps its permit until the call ends.
@@ -70,14 +74,20 @@ impl PermitInner {
     }
 }
 
-/// Middleware that gives requests to `/api` a [`RequestPermit`]. Health and metrics have no limit, because
-/// they must answer under load.
+/// Returns whether the limit holds for a path: for `/api` without the routes of statements. Those, health and metrics must
+/// answer under load.
+pub(crate) fn is_counted(path: &str) -> bool {
+    let rest = path.strip_prefix(STATEMENTS);
+    path.starts_with("/api/") && !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Middleware that gives requests a [`RequestPermit`] where the limit holds.
 pub(crate) async fn limit(
     State(app): State<Arc<AppState>>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if request.uri().path().starts_with("/api/") {
+    if is_counted(request.uri().path()) {
         if app.is_stopping() {
             return Err(Error::unavailable("the server is shutting down").into());
         }

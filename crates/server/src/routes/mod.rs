@@ -9,6 +9,7 @@ pub(crate) mod rules;
 pub(crate) mod siddhi;
 pub(crate) mod sinks;
 pub(crate) mod sql;
+pub(crate) mod statements;
 pub(crate) mod system;
 pub(crate) mod tail;
 pub(crate) mod write_reply;

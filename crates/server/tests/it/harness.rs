@@ -12,8 +12,8 @@ use futures::stream::{self, StreamExt};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 use tidemill_engine::{Analytics, App, Engine};
-use tidemill_server::{Format, Server, ServerOptions, Sql, SqlReply, Token, serve};
-use tidemill_types::{Error, Result};
+use tidemill_server::{Format, Server, ServerOptions, Sql, SqlReply, StatementInfo, Token, serve};
+use tidemill_types::{Error, Result, Timestamp};
 use tokio::runtime::Runtime;
 
 pub const TOKEN: &str = "test-token-0123456789";
@@ -287,7 +287,7 @@ fn chunks(mut body: &str) -> String {
 }
 
 /// Substitute for a SQL engine: `rows N` returns N rows in chunks of one, `fail N` fails after N rows,
-/// `panic` panics, `wait` never answers; any other text is an error.
+/// `panic` panics, `wait` never answers; any other text is an error. Statement 7 runs.
 pub struct ScriptedSql;
 
 impl Sql for ScriptedSql {
@@ -308,6 +308,26 @@ impl Sql for ScriptedSql {
             };
             Ok(SqlReply { content_type: format.content_type(), body })
         })
+    }
+
+    fn statements(&self) -> Vec<StatementInfo> {
+        vec![StatementInfo {
+            id: 7,
+            statement: "SELECT 1".to_owned(),
+            origin: "http".to_owned(),
+            phase: "running".to_owned(),
+            started: Timestamp(1_000_000),
+            ended: None,
+            rows: 3,
+            error: None,
+        }]
+    }
+
+    fn cancel(&self, id: u64, by: &str) -> Result<()> {
+        match id {
+            7 => Ok(()),
+            _ => Err(Error::not_found(format!("no statement {id} runs ({by})"))),
+        }
     }
 }
 

@@ -30,8 +30,10 @@ fn requests_above_the_limit_are_told_to_try_again() {
     assert!(message.contains("concurrency_max"), "{message}");
     assert_eq!(reply.header("retry-after"), Some("1"));
     assert_eq!(reply.json()["error"]["retryable"], true);
-    // health and metrics still answer
+    // health and metrics still answer, and statements can be cancelled
     assert_eq!(mill.get("/readyz").status, 200);
+    assert_eq!(mill.get("/api/v1/statements").status, 200);
+    assert_eq!(mill.send("DELETE", "/api/v1/statements/7", &[], b"").status, 200);
     // a client that disconnects releases its permit
     let [first, second] = held;
     drop(first);

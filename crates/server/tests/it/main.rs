@@ -10,4 +10,5 @@ mod load;
 mod openapi;
 mod shutdown;
 mod sql;
+mod statements;
 mod system;

@@ -10,11 +10,9 @@ use datafusion::functions_window::row_number::row_number;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, lit};
 use tidemill_types::Error;
 
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, QuerySnapshots};
+use crate::catalog::QuerySnapshots;
 use crate::events::EventsTable;
-
-/// Name of the function.
-pub(crate) const LATEST: &str = "latest";
+use crate::names::split_name;
 
 /// Name of the column that ranks the rows of a key.
 const RANK: &str = "_rank";
@@ -39,11 +37,7 @@ fn table_name(args: &[Expr]) -> Result<(String, String)> {
         )))
     };
     let [Expr::Literal(ScalarValue::Utf8(Some(name)), _)] = args else { return Err(invalid()) };
-    let name = name.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
-    match name.split_once('.') {
-        Some((schema, table)) => Ok((schema.to_owned(), table.to_owned())),
-        None => Ok((DEFAULT_SCHEMA.to_owned(), name.to_owned())),
-    }
+    Ok(split_name(name))
 }
 
 fn latest_rows(table: &str, events: Arc<EventsTable>) -> Result<LogicalPlan> {

@@ -1,6 +1,7 @@
 //! Functions in addition to DataFusion's own, under the names that users know.
 
 mod access;
+mod aggregation;
 mod bounded;
 mod chain;
 mod first_last;
@@ -19,9 +20,10 @@ use datafusion_functions_json::{register_all, udfs};
 
 use crate::gap_fill::marker_functions;
 
+pub(crate) use aggregation::{AGGREGATION, AggregationFunction};
 pub(crate) use bounded::BoundFunctions;
 pub(crate) use chain::CHAIN;
-pub(crate) use latest::{LATEST, LatestFunction};
+pub(crate) use latest::LatestFunction;
 
 /// Returns the planners that turn operators into functions. Ours come before DataFusion's, which would treat
 /// JSON strings as structs.

@@ -9,8 +9,8 @@ use arrow::datatypes::{DataType, Field as ArrowField, Schema};
 use bson::{Bson, doc};
 use bytes::Bytes;
 use object_store::ObjectStore;
-use parking_lot::RwLock;
-use tidemill_sql::{Sql, SqlOptions, SystemTable, Tables};
+use parking_lot::{Mutex, RwLock};
+use tidemill_sql::{Moment, Sql, SqlOptions, SystemTable, Tables};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
 use tidemill_zones::{Table, TableSnapshot, Zones, ZonesOptions};
@@ -35,6 +35,8 @@ pub struct Fixture {
     rejected: Arc<Table>,
     /// Number of calls of `collections`.
     pub listings: AtomicUsize,
+    /// Streams and collections of each moment that was taken, and of each other snapshot of a table.
+    pub taken: Mutex<Vec<Vec<String>>>,
     _dir: tempfile::TempDir,
 }
 
@@ -44,7 +46,17 @@ impl Tables for Fixture {
     }
 
     fn stream(&self, name: &str) -> Option<TableSnapshot> {
+        self.taken.lock().push(vec![name.to_owned()]);
         self.streams.read().get(name).map(|t| t.snapshot())
+    }
+
+    fn moment(&self, streams: &[&str], collections: &[&str]) -> tidemill_types::Result<Moment> {
+        self.taken.lock().push(streams.iter().chain(collections).map(ToString::to_string).collect());
+        let (tables, documents) = (self.streams.read(), self.collections.read());
+        Ok(Moment {
+            streams: streams.iter().map(|name| tables.get(*name).map(|t| t.snapshot())).collect(),
+            collections: collections.iter().map(|name| documents.get(*name).cloned()).collect(),
+        })
     }
 
     fn collections(&self) -> Vec<String> {
@@ -53,6 +65,7 @@ impl Tables for Fixture {
     }
 
     fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
+        self.taken.lock().push(vec![name.to_owned()]);
         self.collections.read().get(name).cloned()
     }
 
@@ -127,6 +140,7 @@ impl Fixture {
             collections: RwLock::default(),
             rejected,
             listings: AtomicUsize::new(0),
+            taken: Mutex::default(),
             _dir: dir,
         }
     }

@@ -8,5 +8,7 @@ mod flips;
 mod hostile;
 mod hot;
 mod limits;
+mod moment;
 mod output;
 mod pruning;
+mod statements;

@@ -1,5 +1,6 @@
 //! Tests of the command line on real data, including crashes.
 
+mod aggregations;
 mod apps;
 mod backup;
 mod changes;
@@ -17,6 +18,7 @@ mod load;
 mod on_s3;
 mod pages;
 mod queries;
+mod statements;
 mod why_again;
 
 use std::io::{BufRead, BufReader};

@@ -54,6 +54,28 @@ async fn rows_go_from_tail_to_tablet_and_survive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_moment_has_no_later_rows() {
+    let store = memory();
+    let t = table(&store, 1).await;
+    for offset in 0..6 {
+        push(&t, (offset % 2) as u32, offset, 10);
+    }
+    let rows = |next: [u64; 4]| {
+        let snapshot = t.snapshot_before(&next.map(Offset))?;
+        let tail = snapshot.tail.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>() as u64;
+        Some((snapshot.tablets.iter().map(|t| t.rows).sum::<u64>(), tail))
+    };
+    assert_eq!(rows([0; 4]), Some((0, 0)));
+    assert_eq!(rows([3, 3, 0, 0]), Some((0, 30)), "offsets 0, 2 and 1");
+    assert_eq!(rows([100; 4]), Some((0, 60)));
+    t.flush(&[(p(0), Offset(2)), (p(1), Offset(1))]).await.unwrap().unwrap();
+    assert_eq!(rows([3, 2, 0, 0]), Some((30, 0)));
+    assert_eq!(rows([5, 2, 0, 0]), Some((30, 10)));
+    assert_eq!(rows([2, 2, 0, 0]), None, "a file has offset 2 of partition 0");
+    assert_eq!(rows([3, 1, 0, 0]), None, "a file has offset 1 of partition 1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tablets_are_sorted_and_described() {
     let store = memory();
     let settings = ZonesOptions { tablet_rows_max: 1_500, compression: Compression::Snappy, ..options() };

@@ -1,0 +1,51 @@
+//! Tables and collections at one moment, for one statement.
+
+use tidemill_docs::DocBytes;
+use tidemill_types::{Error, Offset, Result};
+use tidemill_zones::TableSnapshot;
+
+use super::Engine;
+use crate::document_snapshot::DocumentSnapshot;
+
+/// How often a moment is taken again because a flush of a table has passed it. One attempt takes microseconds and a flush
+/// milliseconds, so the second is hardly ever needed.
+const ATTEMPTS_MAX: usize = 100;
+
+/// Tables and collections after one record of each partition's log: what a record has led to is in all of them or in none.
+#[derive(Debug)]
+pub struct Moment {
+    /// The tables of the streams that were asked for; `None` for an unknown one.
+    pub streams: Vec<Option<TableSnapshot>>,
+    /// The documents of the collections that were asked for; `None` for an unknown one.
+    pub collections: Vec<Option<Vec<DocBytes>>>,
+}
+
+impl Engine {
+    /// Returns tables and collections at one moment: with every write that was answered before.
+    ///
+    /// Waits for no owner of a partition: tables are flushed up to records that the owners show.
+    ///
+    /// Errors: `Unavailable` if tables are flushed faster than they can be looked at.
+    pub fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
+        // one table is at one moment by itself
+        if let ([stream], []) = (streams, collections) {
+            return Ok(Moment { streams: vec![self.table_snapshot(stream)], collections: vec![] });
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            let documents = DocumentSnapshot::now(&self.core);
+            let next: Vec<Offset> = (0..self.core.partitions().len()).map(|p| documents.next(p)).collect();
+            if let Some(streams) = self.tables_before(streams, &next) {
+                let collections = collections.iter().map(|name| documents.documents(name)).collect();
+                return Ok(Moment { streams, collections });
+            }
+            // an owner has shown later records since, and a table was flushed up to them
+        }
+        Err(Error::unavailable("the tables change too fast to be seen at one moment: send the query again"))
+    }
+
+    /// Returns the tables with the rows of the records before `next`, or `None` if files of one have later ones.
+    fn tables_before(&self, streams: &[&str], next: &[Offset]) -> Option<Vec<Option<TableSnapshot>>> {
+        let tables = streams.iter().map(|name| self.core.tables.by_name(name));
+        tables.map(|table| table.map_or(Some(None), |table| table.snapshot_before(next).map(Some))).collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! Statements that run: `system.statements`, and how one is cancelled.
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use tidemill_sql::{QueryResult, Sql, SqlOptions, StatementInfo, StatementPhase};
+use tidemill_types::{Error, ErrorKind, Result};
+
+use crate::fixture::{self, State, options};
+
+/// Query that does not finish within these tests.
+const ENDLESS: &str = "select count(*) from generate_series(1, 2000000) a join generate_series(1, 2000000) b \
+                       on a.value % 2 = b.value % 2";
+/// How long anything here may take at most.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Returns the statement once it is as wanted.
+async fn when(sql: &Sql, text: &str, is_wanted: impl Fn(&StatementInfo) -> bool) -> StatementInfo {
+    let begun = Instant::now();
+    loop {
+        let found = sql.statements().into_iter().find(|s| s.text == text && is_wanted(s));
+        if let Some(found) = found {
+            return found;
+        }
+        assert!(begun.elapsed() < LIMIT, "{text}: {:?}", sql.statements());
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn outcome(started: Result<QueryResult>) -> Result<usize> {
+    Ok(started?.collect().await?.num_rows())
+}
+
+async fn text(sql: &Sql, query: &str) -> String {
+    let rows = sql.query(query).await.unwrap().collect().await.unwrap();
+    arrow::util::pretty::pretty_format_batches(&rows.batches).unwrap().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_is_listed_and_cancelled_by_another() {
+    let (_fixture, sql) = fixture::sql(State::Both, options()).await;
+    let cancel = async {
+        let running = when(&sql, ENDLESS, |s| s.phase == StatementPhase::Running).await;
+        let listed =
+            text(&sql, "select statement, origin, phase, ended from system.statements where ended is null")
+                .await;
+        assert!(listed.contains("generate_series(1, 2000000)"), "{listed}");
+        assert!(listed.contains("| http "), "{listed}");
+        assert!(listed.contains("| running "), "{listed}");
+        assert!(listed.contains("| program "), "the query itself: {listed}");
+        let killed = text(&sql, &format!("kill query {};", running.id)).await;
+        assert!(killed.contains("cancelled") && killed.contains(&running.id.to_string()), "{killed}");
+        (running.id, Instant::now())
+    };
+    let started = async {
+        let result =
+            outcome(sql.query_from("http", ENDLESS, tidemill_sql::MissingFields::Refused).await).await;
+        (result, Instant::now())
+    };
+    let ((result, ended), (id, cancelled)) = tokio::join!(started, cancel);
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert_eq!(error.message(), format!("statement {id} was cancelled by KILL QUERY {id} (program)"));
+    assert!(ended.saturating_duration_since(cancelled) < Duration::from_secs(1));
+    let ended = when(&sql, ENDLESS, |s| s.ended.is_some()).await;
+    assert_eq!((ended.id, ended.phase), (id, StatementPhase::Cancelled));
+    assert_eq!(ended.error.as_deref(), Some(error.message()));
+
+    let twice = sql.cancel(id, "me").unwrap_err();
+    assert_eq!(twice.kind(), ErrorKind::NotFound, "{twice}");
+    assert!(twice.message().contains("system.statements"), "{twice}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_that_wait_are_cancelled_although_no_place_is_free() {
+    let (_fixture, sql) = fixture::sql(State::Both, SqlOptions { queries_max: 1, ..options() }).await;
+    let first = async { outcome(sql.query(ENDLESS).await).await };
+    let second = async {
+        when(&sql, ENDLESS, |s| s.phase == StatementPhase::Running).await;
+        outcome(sql.query("select 1 as waits").await).await
+    };
+    let cancel = async {
+        let waits = when(&sql, "select 1 as waits", |s| s.phase == StatementPhase::Waiting).await;
+        assert_eq!(outcome(sql.query(&format!("KILL QUERY {}", waits.id)).await).await.unwrap(), 1);
+        let runs = when(&sql, ENDLESS, |s| s.phase == StatementPhase::Running).await;
+        sql.cancel(runs.id, "an administrator").unwrap();
+    };
+    let (first, second, ()) = tokio::join!(first, second, cancel);
+    let says = |result: Result<usize>, by: &str| {
+        let error: Error = result.unwrap_err();
+        assert!(error.message().contains(&format!("was cancelled by {by}")), "{error}");
+    };
+    says(first, "an administrator");
+    says(second, "KILL QUERY");
+    assert_eq!(outcome(sql.query("select 1").await).await.unwrap(), 1, "the place is free again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_counted_and_a_stream_ends_with_the_error() {
+    let (_fixture, sql) = fixture::sql(State::Both, options()).await;
+    let query = "select value from generate_series(1, 1000000000)";
+    let mut result = sql.query(query).await.unwrap();
+    let first = result.next().await.unwrap().unwrap().num_rows() as u64;
+    let running = when(&sql, query, |s| s.rows >= first).await;
+    sql.cancel(running.id, "DELETE /api/v1/statements/1").unwrap();
+    let mut batches = 0;
+    let error = loop {
+        match result.next().await.expect("an error comes before the end") {
+            Ok(_) => batches += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(batches < 10, "{batches} batches were still sent");
+    assert!(error.message().ends_with("was cancelled by DELETE /api/v1/statements/1"), "{error}");
+    assert!(result.next().await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_says_how_statements_ended() {
+    let (_fixture, sql) = fixture::sql(State::Both, options()).await;
+    outcome(sql.query("select value from generate_series(1, 3)").await).await.unwrap();
+    let done = when(&sql, "select value from generate_series(1, 3)", |s| s.ended.is_some()).await;
+    assert_eq!((done.phase, done.rows, done.error), (StatementPhase::Done, 3, None));
+
+    outcome(sql.query("select nothing").await).await.unwrap_err();
+    let failed = when(&sql, "select nothing", |s| s.ended.is_some()).await;
+    assert_eq!(failed.phase, StatementPhase::Failed);
+    assert!(failed.error.unwrap().contains("nothing"));
+
+    let left = "select value from generate_series(1, 1000000001)";
+    let mut result = sql.query(left).await.unwrap();
+    result.next().await.unwrap().unwrap();
+    drop(result);
+    let left = when(&sql, left, |s| s.ended.is_some()).await;
+    assert_eq!(
+        (left.phase, left.error.as_deref()),
+        (StatementPhase::Failed, Some("its reader took no more rows"))
+    );
+
+    let long = format!("select '{}'", "ä".repeat(2_000));
+    outcome(sql.query(&long).await).await.unwrap();
+    assert_eq!(sql.statements().last().unwrap().text.chars().count(), 1_001);
+    for _ in 0..100 {
+        outcome(sql.query("select 1").await).await.unwrap();
+    }
+    assert_eq!(sql.statements().iter().filter(|s| s.ended.is_some()).count(), 64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prepared_queries_are_listed_once() {
+    let (_fixture, sql) = fixture::sql(State::Both, options()).await;
+    let query = "select count(carrier) as prepared from events.TakeOffEvent";
+    let prepared = sql.prepare(query).await.unwrap();
+    for times in 1..5 {
+        prepared.query().await.unwrap();
+        let listed =
+            sql.statements().into_iter().filter(|s| s.text == query && s.phase == StatementPhase::Done);
+        assert_eq!(listed.count(), times);
+    }
+}
