@@ -169,7 +169,7 @@ impl PartitionStream for Buckets {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::logical_expr::{col, lit};
+    use datafusion::logical_expr::{col, ident, lit};
 
     use super::*;
 
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn bounds_of_the_start_select_whole_buckets() {
-        let start = || col("AGG_TIMESTAMP");
+        let start = || ident("AGG_TIMESTAMP");
         let range = |filter: Expr| within(&[filter], "AGG_TIMESTAMP");
         assert_eq!(range(start().gt_eq(at(5))), 5..i64::MAX);
         assert_eq!(range(at(5).lt(start())), 5..i64::MAX);
