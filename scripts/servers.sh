@@ -349,8 +349,11 @@ start_s3() {
 # Both mail servers use $MAIL: certificates of an authority of their own, and the mail that SMTP stores and IMAP shows. The
 # user `mail` owns it, because Dovecot refuses to serve the mail of root.
 mail_user() { if is_root; then echo mail; else id -un; fi; }
+# A run of tests that was killed has not wiped its mail, which lies outside of $DIR: the first start in a new $DIR does.
 prepare_mail() {
   local home=$MAIL
+  [ -e "$DIR/mail-is-ours" ] || rm -rf "${home:?}"
+  touch "$DIR/mail-is-ours"
   mkdir -p "$home/store"
   make_certificates "$home"
   if is_root; then chown -R mail: "$home"; fi
@@ -497,7 +500,7 @@ case $command in
   wipe)
     for name in $ALL; do end "$name" KILL; rm -rf "${DIR:?}/$name"; done
     rm -rf "${MAIL:?}"
-    rm -f "$DIR"/install-*.log
+    rm -f "$DIR"/install-*.log "$DIR/mail-is-ours"
     rmdir "$DIR" 2>/dev/null || true;;
   watch)
     while kill -0 "${1:?which process?}" 2>/dev/null; do sleep 0.5; done

@@ -28,6 +28,8 @@ static SERVERS: LazyLock<Mutex<HashMap<&'static str, &'static Server>>> = LazyLo
 static PLACE: LazyLock<(PathBuf, u16)> = LazyLock::new(|| {
     let process = std::process::id();
     let dir = target_tmpdir().join(format!("servers-{process}"));
+    // an earlier process with this number may have been killed together with what would have removed its servers' data
+    let _ = std::fs::remove_dir_all(&dir);
     let count = (FIRST_PORTS.end - FIRST_PORTS.start) / PORTS;
     let sets = (0..count).map(|n| FIRST_PORTS.start + (process as u16 % count + n) % count * PORTS);
     let is_free = |port: &u16| {
