@@ -16,7 +16,7 @@ use tidemill_zones::TableSnapshot;
 use crate::MissingFields;
 use crate::docs::{DocsTable, WHOLE};
 use crate::events::{EventsTable, OpenFiles};
-use crate::hot::{HotSource, HotStore};
+use crate::hot::{HotAccess, HotSource};
 use crate::names::unknown_column;
 use crate::tables::{SystemTable, Tables};
 
@@ -67,7 +67,7 @@ pub(crate) struct QuerySnapshots {
     /// What the tables of the query have at its moment, until they are first referenced.
     moment: Mutex<HashMap<(SchemaName, String), MomentOf>>,
     /// Hot data from which this query may be served.
-    hot: Option<Arc<HotStore>>,
+    hot: Option<HotAccess>,
     entries: Mutex<HashMap<(SchemaName, String), SnapshotEntry>>,
     names: Mutex<HashMap<SchemaName, Arc<TableNames>>>,
     /// Fields that the query references and no document has.
@@ -128,7 +128,7 @@ impl QuerySnapshots {
         tables: Arc<dyn Tables>,
         files: Arc<OpenFiles>,
         missing: MissingFields,
-        hot: Option<Arc<HotStore>>,
+        hot: Option<HotAccess>,
     ) -> Arc<Self> {
         Arc::new(Self {
             tables,
@@ -309,7 +309,7 @@ impl QuerySnapshots {
     fn take_events(&self, name: &str) -> Result<Arc<EventsTable>> {
         let gone = || Error::not_found(format!("stream `{name}` was removed just now"));
         let snapshot = self.stream_snapshot(name).ok_or_else(gone)?;
-        let hot = self.hot.as_ref().and_then(|store| HotSource::new(name, &snapshot, store.clone()));
+        let hot = self.hot.as_ref().and_then(|access| HotSource::new(name, &snapshot, access.clone()));
         let store = self.tables.object_store().0;
         Ok(Arc::new(EventsTable::new(snapshot, store, self.files.clone(), hot)?))
     }

@@ -17,7 +17,7 @@ use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
 use crate::functions::{AGGREGATION, AggregationFunction, LatestFunction};
-use crate::hot::{HotScan, HotScanExec, HotStore, TabletReader};
+use crate::hot::{HotAccess, HotScan, HotScanExec, TabletReader};
 use crate::reusable_plan::{self, ReusablePlan, Snapshots};
 use crate::session::Shared;
 use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree};
@@ -97,12 +97,12 @@ impl Shared {
         TabletReader { environment, store: self.tables.object_store().0, files }
     }
 
-    /// Plans `text` against new snapshots, with or without hot data.
+    /// Plans `text` against new snapshots, with the hot data that it may use.
     pub async fn plan_physical(
         &self,
         text: &str,
         missing: MissingFields,
-        hot: Option<Arc<HotStore>>,
+        hot: Option<HotAccess>,
     ) -> Result<PlannedQuery> {
         let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(text, missing, hot).await?;
         let failed = |e| from_datafusion(&e, Some(text));
@@ -151,7 +151,7 @@ impl Shared {
         &self,
         text: &str,
         missing: MissingFields,
-        hot: Option<Arc<HotStore>>,
+        hot: Option<HotAccess>,
     ) -> Result<LogicalQuery> {
         let files = Arc::new(OpenFiles::default());
         let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), missing, hot);

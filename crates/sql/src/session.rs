@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::cancel;
 use crate::change::Change;
 use crate::error::too_long;
-use crate::hot::HotStore;
+use crate::hot::{HotAccess, HotStore};
 use crate::plan_cache::PlanCache;
 use crate::prepared::Prepared;
 use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryResult, QueryRows, Watchdog};
@@ -356,7 +356,11 @@ impl Shared {
             }
             self.plans.remove(text, missing, &plan);
         }
-        for hot in [self.hot.clone(), None] {
+        // how rows lie in hot data is known only once they are decoded: what the first plan cannot read there is then
+        // planned again
+        let hot = self.hot.as_ref();
+        let accesses = [hot.map(HotAccess::all), hot.map(HotAccess::rows)];
+        for hot in accesses.into_iter().flatten().map(Some).chain([None]) {
             let (planner, query, held) = (self.clone(), text.to_owned(), permit.clone());
             let plan = async move {
                 let planned = planner.plan_physical(&query, missing, hot).await?;

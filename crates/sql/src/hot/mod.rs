@@ -63,6 +63,26 @@ fn column_width(ty: &DataType) -> usize {
     }
 }
 
+/// Hot data with which a query is planned.
+#[derive(Debug, Clone)]
+pub(crate) struct HotAccess {
+    store: Arc<HotStore>,
+    /// Whether aggregates and latest rows may be answered by a [`HotScanExec`].
+    scans: bool,
+}
+
+impl HotAccess {
+    /// Allows everything that hot data can answer.
+    pub fn all(store: &Arc<HotStore>) -> Self {
+        Self { store: store.clone(), scans: true }
+    }
+
+    /// Allows rows only: for a query some of whose aggregates hot data could not answer.
+    pub fn rows(store: &Arc<HotStore>) -> Self {
+        Self { store: store.clone(), scans: false }
+    }
+}
+
 /// Event table whose hot data queries may use.
 #[derive(Debug)]
 pub(crate) struct HotSource {
@@ -70,12 +90,12 @@ pub(crate) struct HotSource {
     pub schema: SchemaRef,
     pub roles: Roles,
     snapshot: TableSnapshot,
-    store: Arc<HotStore>,
+    access: HotAccess,
 }
 
 impl HotSource {
     /// Returns the hot data of the table of a stream; `None` for a table whose key has no exact order.
-    pub fn new(table: &str, snapshot: &TableSnapshot, store: Arc<HotStore>) -> Option<Arc<Self>> {
+    pub fn new(table: &str, snapshot: &TableSnapshot, access: HotAccess) -> Option<Arc<Self>> {
         let roles = Roles::of(snapshot);
         // zeros of either sign are one group and have different bytes
         let key = roles.key.map(|key| snapshot.schema.field(key).data_type());
@@ -83,12 +103,17 @@ impl HotSource {
             return None;
         }
         let (table, schema) = (Arc::from(table), snapshot.schema.clone());
-        Some(Arc::new(Self { table, schema, roles, snapshot: snapshot.clone(), store }))
+        Some(Arc::new(Self { table, schema, roles, snapshot: snapshot.clone(), access }))
     }
 
     /// Returns the snapshot that queries planned with this source see.
     pub fn snapshot(&self) -> &TableSnapshot {
         &self.snapshot
+    }
+
+    /// Returns whether aggregates and latest rows may be answered by a [`HotScanExec`].
+    pub fn allows_scans(&self) -> bool {
+        self.access.scans
     }
 
     /// Returns the number of rows.
@@ -107,7 +132,7 @@ impl HotSource {
         let (table, table_schema) = (self.table.clone(), self.schema.clone());
         let rows = self.rows_in(selection.times);
         let scan = HotScan { table, table_schema, roles: self.roles, selection, columns, schema, result };
-        (rows.saturating_mul(scan.bytes_per_row()) <= self.store.bytes_max()).then_some(scan)
+        (rows.saturating_mul(scan.bytes_per_row()) <= self.access.store.bytes_max()).then_some(scan)
     }
 
     /// Returns a scan of all rows, if the table is small.
@@ -140,7 +165,7 @@ impl HotSource {
     ) -> Option<HotRowsExec> {
         let columns: Arc<[usize]> =
             projection.map_or_else(|| (0..self.schema.fields().len()).collect(), |p| p.as_slice().into());
-        let table = self.store.table(&self.table);
+        let table = self.access.store.table(&self.table);
         let blocks = table.blocks(&self.schema, self.roles, &self.snapshot)?;
         let wanted: HashSet<&Path> = tablets.iter().map(|tablet| &tablet.path).collect();
         let of_tablets = self.snapshot.tablets.iter().zip(blocks.iter());
@@ -151,13 +176,13 @@ impl HotSource {
         let schema = Arc::new(self.schema.project(&columns).ok()?);
         let rows: usize = blocks.iter().map(|block| block.rows()).fold(0, usize::saturating_add);
         let row_bytes: usize = schema.fields().iter().map(|field| column_width(field.data_type())).sum();
-        let fits = rows.saturating_mul(row_bytes) <= self.store.bytes_max() / 2;
+        let fits = rows.saturating_mul(row_bytes) <= self.access.store.bytes_max() / 2;
         // a scan that is not repeated would cost memory and drop what others use
         if !fits || !table.was_asked_for(&columns) {
             return None;
         }
         let statistics = statistics.project(Some(&columns));
-        let sources = (self.store.clone(), reader);
+        let sources = (self.access.store.clone(), reader);
         Some(HotRowsExec::new(self.table.clone(), &blocks, (columns, schema), statistics, sources, threads))
     }
 

@@ -68,7 +68,7 @@ pub(super) fn hot_source(scan: &TableScan) -> Option<Arc<HotSource>> {
         return None;
     }
     let provider = source_as_provider(&scan.source).ok()?;
-    provider.downcast_ref::<EventsTable>()?.hot_source().cloned()
+    provider.downcast_ref::<EventsTable>()?.hot_source().filter(|hot| hot.allows_scans()).cloned()
 }
 
 fn collect(plan: &LogicalPlan, conditions: &mut Vec<Expr>) -> Option<Arc<HotSource>> {

@@ -85,6 +85,18 @@ async fn files_are_read_for_few_rows_and_for_columns_that_do_not_fit() {
     }
 }
 
+/// A minimum over numbers that are not finite is computed from rows, which is known only when they are decoded.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_synopses_cannot_answer_is_read_from_decoded_columns() {
+    let sessions = large(fixture::options()).await;
+    let statement = "select min(v), max(v) from Points";
+    assert!(plan(&sessions.hot, statement).await.contains("HotScanExec"));
+    sessions.compare(statement, "columns that no scan of rows has asked for").await;
+    let ran = plan(&sessions.hot, &format!("analyze {statement}")).await;
+    assert!(ran.contains("HotRowsExec: table=Points"), "{ran}");
+    sessions.compare(statement, "decoded columns").await;
+}
+
 /// An operator that keeps batches counts their memory, which must be that of their rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_in_memory_are_not_counted_as_whole_columns() {
