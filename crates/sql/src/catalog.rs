@@ -11,11 +11,11 @@ use datafusion::datasource::{MemTable, TableType};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use parking_lot::Mutex;
 use tidemill_types::{Error, Result, did_you_mean};
-use tidemill_zones::TableSnapshot;
+use tidemill_zones::{Table, TableSnapshot};
 
 use crate::MissingFields;
 use crate::docs::{DocsTable, WHOLE};
-use crate::events::{EventsTable, OpenFiles};
+use crate::events::{EventsTable, OpenFiles, ScanContext, ScanReports};
 use crate::hot::{HotAccess, HotSource};
 use crate::names::unknown_column;
 use crate::tables::{SystemTable, Tables};
@@ -62,7 +62,7 @@ impl SchemaName {
 /// Tables that one query has referenced so far, each with one snapshot.
 pub(crate) struct QuerySnapshots {
     tables: Arc<dyn Tables>,
-    files: Arc<OpenFiles>,
+    context: ScanContext,
     missing: MissingFields,
     /// What the tables of the query have at its moment, until they are first referenced.
     moment: Mutex<HashMap<(SchemaName, String), MomentOf>>,
@@ -130,9 +130,10 @@ impl QuerySnapshots {
         missing: MissingFields,
         hot: Option<HotAccess>,
     ) -> Arc<Self> {
+        let context = ScanContext { store: tables.object_store().0, files, reports: Arc::default() };
         Arc::new(Self {
             tables,
-            files,
+            context,
             missing,
             hot,
             moment: Mutex::default(),
@@ -310,24 +311,48 @@ impl QuerySnapshots {
         let gone = || Error::not_found(format!("stream `{name}` was removed just now"));
         let snapshot = self.stream_snapshot(name).ok_or_else(gone)?;
         let hot = self.hot.as_ref().and_then(|access| HotSource::new(name, &snapshot, access.clone()));
-        let store = self.tables.object_store().0;
-        Ok(Arc::new(EventsTable::new(snapshot, store, self.files.clone(), hot)?))
+        Ok(Arc::new(EventsTable::new(name, snapshot, self.context.clone(), hot)?))
+    }
+
+    /// Returns the stream whose table a query calls `name`, qualified or not.
+    ///
+    /// Errors: those of [`Self::locate`]; `Invalid` for a table that is not the table of a stream.
+    fn locate_stream(&self, schema: &str, name: &str) -> Result<String> {
+        let found = self.locate(schema, name)?;
+        self.note(schema, name, &found);
+        match found {
+            (SchemaName::Events, stream) => Ok(stream),
+            (schema, name) => Err(Error::invalid(format!(
+                "{}.{name} is not the table of a stream: expected one, for example 'events.readings'",
+                schema.name()
+            ))),
+        }
+    }
+
+    /// Returns the table of a stream for reads of its older versions.
+    ///
+    /// Errors: those of [`Self::locate`]; `Invalid` for a table that is not the table of a stream.
+    pub fn stored(&self, schema: &str, name: &str) -> Result<Arc<Table>> {
+        let stream = self.locate_stream(schema, name)?;
+        let table = self.tables.stored(&stream);
+        table.ok_or_else(|| Error::not_found(format!("stream `{stream}` has no table with older versions")))
+    }
+
+    /// Returns what the tables of the query share.
+    pub fn context(&self) -> &ScanContext {
+        &self.context
+    }
+
+    /// Returns the scans with which the query was planned.
+    pub fn reports(&self) -> &Arc<ScanReports> {
+        &self.context.reports
     }
 
     /// Returns the table of the stream `name` as the query writes it, qualified or not.
     ///
     /// Errors: those of [`Self::locate`]; `Invalid` for a table that is not the table of a stream.
     pub fn events(&self, schema: &str, name: &str) -> Result<Arc<EventsTable>> {
-        let found = self.locate(schema, name)?;
-        self.note(schema, name, &found);
-        let (schema, name) = found;
-        if schema != SchemaName::Events {
-            return Err(Error::invalid(format!(
-                "{}.{name} has no latest rows: expected the table of a stream, for example latest('events.readings')",
-                schema.name()
-            )));
-        }
-        let key = (schema, name);
+        let key = (SchemaName::Events, self.locate_stream(schema, name)?);
         if let Some(SnapshotEntry::Events(table)) = self.entries.lock().get(&key) {
             return Ok(table.clone());
         }
@@ -382,8 +407,7 @@ impl QuerySnapshots {
             }
             SchemaName::System => match self.tables.system(name).ok_or_else(gone)? {
                 SystemTable::Events(snapshot) => {
-                    let store = self.tables.object_store().0;
-                    let table = EventsTable::new(snapshot, store, self.files.clone(), None)?;
+                    let table = EventsTable::new(name, snapshot, self.context.clone(), None)?;
                     Ok(SnapshotEntry::Events(Arc::new(table)))
                 }
                 SystemTable::Rows(batch) => {

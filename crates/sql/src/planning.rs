@@ -6,8 +6,10 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::SQLOptions;
+use futures::StreamExt;
 use tidemill_types::{Error, Result};
 use tidemill_zones::RowRewriter;
 
@@ -16,8 +18,10 @@ use crate::change::{self, Change};
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
-use crate::functions::{AGGREGATION, AggregationFunction, LatestFunction};
-use crate::hot::{HotAccess, HotScan, HotScanExec, TabletReader};
+use crate::functions::{
+    AGGREGATION, AS_OF, AggregationFunction, AsOfFunction, LatestFunction, VERSIONS, VersionsFunction,
+};
+use crate::hot::{Bindings, HotAccess, HotScan, HotScanExec, TabletReader};
 use crate::reusable_plan::{self, ReusablePlan, Snapshots};
 use crate::session::Shared;
 use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree};
@@ -39,6 +43,8 @@ pub(crate) struct PlannedQuery {
     state: SessionState,
     pub files: Arc<OpenFiles>,
     snapshots: Arc<QuerySnapshots>,
+    /// Whether the query is `EXPLAIN`, whose result gets a row about the zones.
+    explains: bool,
     /// The plan for later executions, if it is worth keeping.
     pub reusable: Option<ReusablePlan>,
 }
@@ -48,6 +54,19 @@ impl PlannedQuery {
     fn snapshots_of(&self, scans: &[(u64, Arc<HotScan>)]) -> Snapshots {
         let names = scans.iter().map(|(_, scan)| scan.table.to_string());
         names.filter_map(|name| Some((name.clone(), self.snapshots.event_snapshot(&name)?))).collect()
+    }
+}
+
+impl PlannedQuery {
+    /// Adds the scans of the query to what `EXPLAIN` returns.
+    fn with_zones(&self, stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        let (schema, reports) = (stream.schema(), self.snapshots.reports().clone());
+        let row = {
+            let schema = schema.clone();
+            futures::stream::once(async move { reports.row(&schema).transpose() })
+        };
+        let rows = stream.chain(row.filter_map(std::future::ready));
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
     }
 }
 
@@ -86,10 +105,34 @@ impl Shared {
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(planned.files.name_damaged(failed(error)).await),
             };
+            if planned.explains {
+                self.report_blocks(planned, &scans, &snapshots, &bindings);
+            }
             let config = context.session_config().clone().with_extension(Arc::new(bindings));
             context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
         }
-        execute_stream(planned.physical.clone(), context).map(Some).map_err(failed)
+        let stream = execute_stream(planned.physical.clone(), context).map_err(failed)?;
+        Ok(Some(match planned.explains {
+            true => planned.with_zones(stream),
+            false => stream,
+        }))
+    }
+
+    /// Adds the scans of hot data to what `EXPLAIN` returns.
+    fn report_blocks(
+        &self,
+        planned: &PlannedQuery,
+        scans: &[(u64, Arc<HotScan>)],
+        snapshots: &Snapshots,
+        bindings: &Bindings,
+    ) {
+        for (number, scan) in scans {
+            let known = self.hot.as_ref().zip(snapshots.get(scan.table.as_ref()));
+            let Some(((store, snapshot), bound)) = known.zip(bindings.0.get(number)) else { continue };
+            let (read, all) = (bound.blocks.len(), store.block_count(scan, snapshot));
+            let report = format!("hot data, {}, {read} of {all} blocks", scan.result.name());
+            planned.snapshots.reports().push(&scan.table, &report);
+        }
     }
 
     fn tablet_reader(&self, files: Arc<OpenFiles>) -> TabletReader {
@@ -106,6 +149,7 @@ impl Shared {
     ) -> Result<PlannedQuery> {
         let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(text, missing, hot).await?;
         let failed = |e| from_datafusion(&e, Some(text));
+        let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
         let timeless = reusable_plan::is_timeless(&plan).map_err(failed)?;
         let plan = state.optimize(&plan).map_err(failed)?;
         let resident = reusable_plan::is_of_resident_tables(&plan).map_err(failed)?;
@@ -127,7 +171,7 @@ impl Shared {
             }
             false => None,
         };
-        Ok(PlannedQuery { physical, state, files, snapshots, reusable })
+        Ok(PlannedQuery { physical, state, files, snapshots, explains, reusable })
     }
 
     /// Runs `plan` on its own thread, so that it cannot delay other queries or the timeout of its own.
@@ -159,6 +203,8 @@ impl Shared {
         state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
         state.register_udtf(AGGREGATION, Arc::new(AggregationFunction(self.tables.clone())));
         state.register_udtf(names::LATEST, Arc::new(LatestFunction(snapshots.clone())));
+        state.register_udtf(AS_OF, Arc::new(AsOfFunction(snapshots.clone())));
+        state.register_udtf(VERSIONS, Arc::new(VersionsFunction(snapshots.clone())));
         state.mark_start_execution();
         let plan = self.plan(&state, &snapshots, text).await?;
         Ok(LogicalQuery { state, plan, files, snapshots })

@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_types::{Result, Timestamp};
-use tidemill_zones::{Rewritten, RowRewriter, TableSnapshot};
+use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot};
 use url::Url;
 
 use crate::statements::{StatementInfo, Statements};
@@ -30,6 +30,10 @@ impl Tables for SessionTables {
 
     fn stream(&self, name: &str) -> Option<TableSnapshot> {
         self.tables.stream(name)
+    }
+
+    fn stored(&self, name: &str) -> Option<Arc<Table>> {
+        self.tables.stored(name)
     }
 
     fn collections(&self) -> Vec<String> {

@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_types::{Error, Result};
-use tidemill_zones::{Rewritten, RowRewriter, TableSnapshot};
+use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot};
 use url::Url;
 
 /// Source of table names and of table snapshots.
@@ -22,6 +22,12 @@ pub trait Tables: Send + Sync + 'static {
     /// Returns the tablets and the tail of a stream's table, such that every acknowledged row is in exactly
     /// one of them.
     fn stream(&self, name: &str) -> Option<TableSnapshot>;
+
+    /// Returns the table of a stream, for reads of its older versions; by default it has none.
+    fn stored(&self, name: &str) -> Option<Arc<Table>> {
+        let _ = name;
+        None
+    }
 
     /// Returns the names of the collections: the tables of schema `docs`.
     fn collections(&self) -> Vec<String>;

@@ -9,7 +9,7 @@ use object_store::ObjectStore;
 use tidemill_engine::{Engine, SYSTEM_TABLES};
 use tidemill_sql::{Moment, SchemaRef, SystemTable, Tables};
 use tidemill_types::{Error, Result};
-use tidemill_zones::{Rewritten, RowRewriter, TableSnapshot};
+use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot};
 use url::Url;
 
 /// The tables `events.*`, `docs.*` and `system.*` of an engine.
@@ -37,6 +37,10 @@ impl Tables for EngineTables {
 
     fn stream(&self, name: &str) -> Option<TableSnapshot> {
         self.engine.upgrade()?.table_snapshot(name)
+    }
+
+    fn stored(&self, name: &str) -> Option<Arc<Table>> {
+        self.engine.upgrade()?.table(name)
     }
 
     fn collections(&self) -> Vec<String> {

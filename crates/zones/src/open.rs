@@ -242,7 +242,7 @@ fn check_txns(table: &str, txns: &HashMap<String, i64>, partitions: u32, epoch: 
     Ok(())
 }
 
-fn tablets(
+pub(crate) fn tablets(
     replay: &TableState,
     place: &Location,
     schema: &SchemaRef,
@@ -272,7 +272,7 @@ pub(crate) async fn list_tablets(
 
 /// Compares the live files with those in the store, by existence and length. Files outside `tablets/`, which
 /// other programs wrote, are looked up one request each.
-async fn find_missing(
+pub(crate) async fn find_missing(
     place: &Location,
     table: &str,
     replay: &TableState,

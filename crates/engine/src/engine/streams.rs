@@ -56,6 +56,11 @@ impl Engine {
         self.core.tables.by_name(stream).map(|table| table.snapshot())
     }
 
+    /// The table of a stream, for reads of its older versions.
+    pub fn table(&self, stream: &str) -> Option<Arc<Table>> {
+        self.core.tables.by_name(stream).cloned()
+    }
+
     /// The table of refused rows at this instant.
     pub fn rejected_snapshot(&self) -> TableSnapshot {
         self.core.tables.rejected().snapshot()

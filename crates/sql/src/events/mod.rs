@@ -7,6 +7,7 @@
 
 mod bounds;
 mod reader;
+mod report;
 mod tail;
 
 use std::sync::Arc;
@@ -35,16 +36,26 @@ use url::Url;
 use crate::hot::{HotScanExec, HotSource, TabletReader};
 
 pub(crate) use reader::{NamedReaders, OpenFiles};
+pub(crate) use report::ScanReports;
 pub(crate) use tail::conform_one;
+
+/// What the tables of one query share.
+#[derive(Debug, Clone)]
+pub(crate) struct ScanContext {
+    /// URL under which the tablets' object store is registered.
+    pub store: Url,
+    pub files: Arc<OpenFiles>,
+    pub reports: Arc<ScanReports>,
+}
 
 /// Snapshot of the table of a stream.
 #[derive(Debug)]
 pub(crate) struct EventsTable {
+    name: String,
     schema: SchemaRef,
     tablets: Arc<[Arc<Tablet>]>,
     tail: Vec<RecordBatch>,
-    store: Url,
-    files: Arc<OpenFiles>,
+    context: ScanContext,
     hot: Option<Arc<HotSource>>,
     key: Option<usize>,
     time: usize,
@@ -53,20 +64,20 @@ pub(crate) struct EventsTable {
 }
 
 impl EventsTable {
-    /// Creates the table at `snapshot`. `store` is the URL under which the tablets' object store is
-    /// registered; `hot` is the hot data of this snapshot, if queries may be served from it.
+    /// Creates the table of the stream `name` at `snapshot`. `hot` is the hot data of this snapshot, if queries may be served
+    /// from it.
     ///
     /// Errors: `Internal` when a batch of the tail does not fit the table's schema.
     pub fn new(
+        name: &str,
         snapshot: TableSnapshot,
-        store: Url,
-        files: Arc<OpenFiles>,
+        context: ScanContext,
         hot: Option<Arc<HotSource>>,
     ) -> tidemill_types::Result<Self> {
         let tail = tail::conform(snapshot.tail, &snapshot.schema)
             .map_err(|e| Error::internal("the tail does not fit its table").with_source(e))?;
         let TableSnapshot { schema, tablets, key, time, id, .. } = snapshot;
-        Ok(Self { schema, tablets, tail, store, files, hot, key, time, id })
+        Ok(Self { name: name.to_owned(), schema, tablets, tail, context, hot, key, time, id })
     }
 
     /// Returns the names of the columns that order the rows: the key, if the table has one, and the time.
@@ -140,8 +151,8 @@ impl EventsTable {
         let statistics = bounds::merge_statistics(&statistics, &self.schema)?;
         let reader = TabletReader {
             environment: state.runtime_env().clone(),
-            store: self.store.clone(),
-            files: self.files.clone(),
+            store: self.context.store.clone(),
+            files: self.context.files.clone(),
         };
         let threads = state.config().target_partitions();
         let scan = hot.scan_tablets(tablets, projection, statistics, reader, threads);
@@ -156,7 +167,7 @@ impl EventsTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let environment = state.runtime_env();
-        let store_url = ObjectStoreUrl::parse(&self.store[..url::Position::BeforePath])?;
+        let store_url = ObjectStoreUrl::parse(&self.context.store[..url::Position::BeforePath])?;
         let store = environment.object_store(&store_url)?;
         let store = Arc::new(CheckedStore::new(store, tablets.iter().copied()));
         let cache = environment.cache_manager.get_file_metadata_cache();
@@ -166,7 +177,7 @@ impl EventsTable {
             .with_parquet_file_reader_factory(Arc::new(reader::NamedReaders::new(
                 store,
                 cache,
-                self.files.clone(),
+                self.context.files.clone(),
             )))
             .with_enable_page_index(true)
             .with_bloom_filter_on_read(true);
@@ -245,6 +256,7 @@ impl TableProvider for EventsTable {
         }
         let tablets = self.matching_tablets(state, filters)?;
         let mut parts = Vec::with_capacity(2);
+        let mut source = "read from files";
         if !tablets.is_empty() {
             let decoded =
                 match columns && limit.is_none() && !filters.iter().any(|filter| self.names_rows(filter)) {
@@ -252,10 +264,16 @@ impl TableProvider for EventsTable {
                     false => None,
                 };
             parts.push(match decoded {
-                Some(scan) => scan,
+                Some(scan) => {
+                    source = "read from decoded columns";
+                    scan
+                }
                 None => self.scan_tablets(state, &tablets, projection, limit)?,
             });
         }
+        let tail_rows = self.tail.iter().map(RecordBatch::num_rows).sum();
+        let report = report::of_zones(&self.tablets, &tablets, tail_rows, source);
+        self.context.reports.push(&self.name, &report);
         if !self.tail.is_empty() {
             parts.push(self.scan_tail(state, projection)?);
         }

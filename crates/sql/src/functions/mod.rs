@@ -5,6 +5,7 @@ mod aggregation;
 mod bounded;
 mod chain;
 mod first_last;
+mod history;
 mod latest;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::gap_fill::marker_functions;
 pub(crate) use aggregation::{AGGREGATION, AggregationFunction};
 pub(crate) use bounded::BoundFunctions;
 pub(crate) use chain::CHAIN;
+pub(crate) use history::{AS_OF, AsOfFunction, VERSIONS, VersionsFunction};
 pub(crate) use latest::LatestFunction;
 
 /// Returns the planners that turn operators into functions. Ours come before DataFusion's, which would treat

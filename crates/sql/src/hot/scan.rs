@@ -99,12 +99,22 @@ impl HotScan {
     }
 }
 
+impl ScanResult {
+    /// Returns what it is called in plans.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Aggregates(_) => "aggregates",
+            Self::LatestRows => "latest rows",
+            Self::Rows => "rows",
+        }
+    }
+}
+
 impl fmt::Display for HotScan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.result {
-            ScanResult::Aggregates(aggregation) => write!(f, "aggregates, {aggregation}")?,
-            ScanResult::LatestRows => write!(f, "latest rows")?,
-            ScanResult::Rows => write!(f, "rows")?,
+        write!(f, "{}", self.result.name())?;
+        if let ScanResult::Aggregates(aggregation) = &self.result {
+            write!(f, ", {aggregation}")?;
         }
         write!(f, ", table={}, columns=[", self.table)?;
         for (n, column) in self.columns.iter().enumerate() {

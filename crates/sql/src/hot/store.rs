@@ -121,6 +121,12 @@ impl HotStore {
         self.finish(scan, &blocks, bound).map(Some)
     }
 
+    /// Returns the number of blocks of `snapshot`, whatever their times; 0 if the table changed since the scan was planned.
+    pub fn block_count(&self, scan: &HotScan, snapshot: &TableSnapshot) -> usize {
+        let blocks = self.table(&scan.table).blocks(&scan.table_schema, scan.roles, snapshot);
+        blocks.map_or(0, |blocks| blocks.len())
+    }
+
     /// Returns the blocks that may have rows in the time range of the scan; `None` if the table changed since the scan
     /// was planned.
     fn blocks(&self, scan: &HotScan, snapshot: &TableSnapshot) -> Option<Vec<Arc<Block>>> {

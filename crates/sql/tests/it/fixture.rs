@@ -50,6 +50,10 @@ impl Tables for Fixture {
         self.streams.read().get(name).map(|t| t.snapshot())
     }
 
+    fn stored(&self, name: &str) -> Option<Arc<Table>> {
+        self.streams.read().get(name).cloned()
+    }
+
     fn moment(&self, streams: &[&str], collections: &[&str]) -> tidemill_types::Result<Moment> {
         self.taken.lock().push(streams.iter().chain(collections).map(ToString::to_string).collect());
         let (tables, documents) = (self.streams.read(), self.collections.read());

@@ -137,6 +137,10 @@ pub(crate) struct Remove {
 pub(crate) struct Entry {
     /// `txnId` of the commitInfo.
     pub id: Option<String>,
+    /// `timestamp` of the commitInfo, in milliseconds since 1970; 0 without one.
+    pub timestamp: i64,
+    /// `operation` of the commitInfo; empty without one.
+    pub operation: String,
     pub protocol: Option<Protocol>,
     pub metadata: Option<Metadata>,
     pub txns: Vec<Txn>,
@@ -169,6 +173,8 @@ impl Entry {
     fn add_line(&mut self, line: ActionLine) {
         if let Some(info) = line.commit_info {
             self.id = info.txn_id;
+            self.timestamp = info.timestamp;
+            self.operation = info.operation;
         }
         self.protocol = line.protocol.or(self.protocol.take());
         self.metadata = line.meta_data.or(self.metadata.take());

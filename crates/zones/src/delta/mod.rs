@@ -13,6 +13,7 @@ pub(crate) mod commit;
 pub(crate) mod commit_info;
 pub(crate) mod create;
 pub(crate) mod files;
+pub(crate) mod history;
 pub(crate) mod maintenance;
 pub(crate) mod replay;
 pub(crate) mod schema;

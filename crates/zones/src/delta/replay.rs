@@ -20,7 +20,7 @@ use crate::location::Location;
 use crate::retry::Retry;
 
 /// Number of entries fetched concurrently.
-const FETCHES: usize = 16;
+pub(super) const FETCHES: usize = 16;
 
 /// The state of a table at `version`.
 #[derive(Debug)]
@@ -63,10 +63,29 @@ pub(crate) fn log_of(place: &Location) -> Path {
 
 /// Relevant files of the log directory.
 #[derive(Debug, Default)]
-struct Listing {
-    entries: BTreeSet<u64>,
+pub(super) struct Listing {
+    pub entries: BTreeSet<u64>,
     /// Complete Delta checkpoints with the paths of their parts.
-    checkpoints: BTreeMap<u64, Vec<Path>>,
+    pub checkpoints: BTreeMap<u64, Vec<Path>>,
+}
+
+impl Listing {
+    /// Returns the newest version; `None` if there is no table.
+    pub fn newest(&self) -> Option<u64> {
+        self.entries.last().max(self.checkpoints.keys().last()).copied()
+    }
+
+    /// Returns the oldest version from which on every version can be replayed; `None` if there is no table.
+    pub fn oldest(&self) -> Option<u64> {
+        let newest = self.newest()?;
+        let first = (0..=newest).rev().take_while(|version| self.entries.contains(version)).last();
+        if first == Some(0) {
+            return first;
+        }
+        // an entry alone is no start: the state before it must be known
+        let before = first.map_or(newest, |first| first - 1);
+        self.checkpoints.range(before..).next().map(|(version, _)| *version)
+    }
 }
 
 /// Hint about the newest Delta checkpoint.
@@ -87,37 +106,43 @@ pub(crate) async fn replay(place: &Location, table: &str, retry: Retry) -> Resul
         if let Some(parts) = listing.checkpoints.get(&hint)
             && let Ok(start) = reader.checkpoint(hint, parts).await
         {
-            return reader.finish(Some((hint, start)), &listing).await.map(Some);
+            let newest = listing.newest().unwrap_or(hint);
+            return reader.finish(Some((hint, start)), &listing, newest).await.map(Some);
         }
     }
     let listing = reader.list(None).await?;
-    if listing.entries.is_empty() && listing.checkpoints.is_empty() {
-        return Ok(None);
-    }
-    let mut damage = None;
-    for (version, parts) in listing.checkpoints.iter().rev() {
-        match reader.checkpoint(*version, parts).await {
-            Ok(start) => return reader.finish(Some((*version, start)), &listing).await.map(Some),
-            Err(e) => {
-                tracing::warn!(table, version, error = %e, "a Delta checkpoint cannot be read; trying an older one");
-                damage.get_or_insert(e);
-            }
-        }
-    }
-    match damage {
-        Some(e) if !listing.entries.contains(&0) => Err(e),
-        _ => reader.finish(None, &listing).await.map(Some),
+    match listing.newest() {
+        Some(newest) => reader.replay_until(&listing, newest).await.map(Some),
+        None => Ok(None),
     }
 }
 
-struct DeltaReader<'a> {
-    location: &'a Location,
-    log: Path,
-    table: &'a str,
-    retry: Retry,
+pub(super) struct DeltaReader<'a> {
+    pub location: &'a Location,
+    pub log: Path,
+    pub table: &'a str,
+    pub retry: Retry,
 }
 
 impl DeltaReader<'_> {
+    /// Replays the versions up to `last`, from the newest Delta checkpoint before it that can be read.
+    pub async fn replay_until(&self, listing: &Listing, last: u64) -> Result<TableState> {
+        let mut damage = None;
+        for (version, parts) in listing.checkpoints.range(..=last).rev() {
+            match self.checkpoint(*version, parts).await {
+                Ok(start) => return self.finish(Some((*version, start)), listing, last).await,
+                Err(e) => {
+                    tracing::warn!(table = self.table, version, error = %e, "a Delta checkpoint cannot be read; trying an older one");
+                    damage.get_or_insert(e);
+                }
+            }
+        }
+        match damage {
+            Some(e) if !listing.entries.contains(&0) => Err(e),
+            _ => self.finish(None, listing, last).await,
+        }
+    }
+
     async fn last_checkpoint(&self) -> Result<Option<u64>> {
         let path = self.log.clone().join("_last_checkpoint");
         match self.fetch(&path).await {
@@ -136,7 +161,7 @@ impl DeltaReader<'_> {
     }
 
     /// Lists the log directory, from version `from` on.
-    async fn list(&self, from: Option<u64>) -> Result<Listing> {
+    pub async fn list(&self, from: Option<u64>) -> Result<Listing> {
         let offset = from.map(|v| self.log.clone().join(format!("{v:020}")));
         let list = || match &offset {
             Some(offset) => self.location.store.list_with_offset(Some(&self.log), offset),
@@ -188,11 +213,15 @@ impl DeltaReader<'_> {
         Ok(entries)
     }
 
-    /// Applies `start`, then every entry after it, which must exist without a gap.
-    async fn finish(&self, start: Option<(u64, Vec<Entry>)>, listing: &Listing) -> Result<TableState> {
+    /// Applies `start`, then every entry after it until `last`, which must exist without a gap.
+    async fn finish(
+        &self,
+        start: Option<(u64, Vec<Entry>)>,
+        listing: &Listing,
+        last: u64,
+    ) -> Result<TableState> {
         let checkpoint = start.as_ref().map(|(version, _)| *version);
         let first = checkpoint.map_or(0, |v| v + 1);
-        let last = listing.entries.last().copied().unwrap_or(0).max(checkpoint.unwrap_or(0));
         if let Some(gap) = (first..=last).find(|v| !listing.entries.contains(v)) {
             return Err(self.gap_error(gap, last));
         }
@@ -237,7 +266,7 @@ impl DeltaReader<'_> {
         ))
     }
 
-    async fn entry(&self, version: u64) -> Result<Entry> {
+    pub async fn entry(&self, version: u64) -> Result<Entry> {
         read_entry(self.location, self.table, version, self.retry)
             .await?
             .ok_or_else(|| self.gap_error(version, version))

@@ -7,6 +7,7 @@ mod evolution;
 mod exactness;
 mod faults;
 mod fencing;
+mod history;
 mod interop;
 mod lifecycle;
 mod on_s3;

@@ -4,4 +4,4 @@ mod exactness;
 mod plans;
 mod reuse;
 mod rows;
-mod tables;
+pub mod tables;

@@ -107,7 +107,7 @@ async fn latest_says_what_it_expects() {
     for (query, message) in [
         ("select * from latest(1)", "latest takes one text"),
         ("select * from latest('TakeOff')", "there is no table `TakeOff`"),
-        ("select * from latest('docs.flights')", "docs.flights has no latest rows"),
+        ("select * from latest('docs.flights')", "docs.flights is not the table of a stream"),
     ] {
         let error = sql.query(query).await.unwrap_err();
         assert!(error.to_string().contains(message), "{error}");

@@ -1,0 +1,54 @@
+//! What the scans of a query read, zone by zone, for `EXPLAIN`.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use parking_lot::Mutex;
+use tidemill_zones::Tablet;
+
+/// Value of `plan_type` in the row that `EXPLAIN` gets.
+const ROW: &str = "zones";
+
+/// The scans with which a query was planned, one line each.
+#[derive(Debug, Default)]
+pub(crate) struct ScanReports(Mutex<Vec<String>>);
+
+impl ScanReports {
+    /// Adds the scan of a table.
+    pub fn push(&self, table: &str, scan: &str) {
+        let line = format!("events.{table}: {scan}");
+        let mut lines = self.0.lock();
+        // a plan may ask for one scan several times
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+
+    /// Returns the scans as a row of the result of `EXPLAIN`; `None` if there are none, or the result has other columns.
+    pub fn row(&self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
+        let lines = self.0.lock();
+        let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        if lines.is_empty() || columns != ["plan_type", "plan"] {
+            return Ok(None);
+        }
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(StringArray::from(vec![ROW])), Arc::new(StringArray::from(vec![lines.join("\n")]))];
+        Ok(Some(RecordBatch::try_new(schema.clone(), columns)?))
+    }
+}
+
+/// Describes the scan of a table's tail and of those of its tablets that may have wanted rows.
+pub(super) fn of_zones(all: &[Arc<Tablet>], selected: &[&Tablet], tail_rows: usize, source: &str) -> String {
+    let zone = |name: &str, is_in: fn(&Tablet) -> bool| {
+        let of = all.iter().filter(|tablet| is_in(tablet)).count();
+        let chosen = || selected.iter().filter(|tablet| is_in(tablet));
+        let (files, rows, bytes) =
+            (chosen().count(), chosen().map(|t| t.rows).sum::<u64>(), chosen().map(|t| t.size).sum::<u64>());
+        format!("{name} {files} of {of} files, {rows} rows, {bytes} bytes")
+    };
+    let flushed = zone("flushed", |tablet| tablet.level == 0);
+    let merged = zone("merged", |tablet| tablet.level > 0);
+    format!("tail {tail_rows} rows; {flushed}; {merged}; {source}")
+}
