@@ -10,7 +10,7 @@ use clap::Args;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use tidemill::Tidemill;
+use tidemill::{Prepared, Tidemill, Timestamp, Value};
 
 use crate::app::{self, AppOptions, Flushes};
 use crate::dataset::{Dataset, Table, TableBatch};
@@ -40,6 +40,9 @@ pub struct Options {
     json: Option<PathBuf>,
 }
 
+/// The prepared statement.
+const PREPARED: &str = "SELECT * FROM readings WHERE tags_id = $1 AND time = $2";
+
 /// Times and sizes of look-ups.
 #[derive(Debug, Serialize)]
 struct Figure {
@@ -47,11 +50,14 @@ struct Figure {
     tablets: u64,
     warm_ms: Spread,
     warm_ms_p99: f64,
+    prepared_ms: Spread,
+    prepared_ms_p99: f64,
     cold_ms: Spread,
     cold_bytes: Spread,
 }
 
 /// A point that exists.
+#[derive(Debug)]
 struct Point {
     truck: i32,
     time_us: i64,
@@ -96,18 +102,25 @@ pub fn run(options: &Options) -> Result<()> {
         cold_ms.push(look_up(&tidemill, point)?);
     }
     let warm_ms: Vec<f64> = warm.iter().map(|point| look_up(&tidemill, point)).collect::<Result<_>>()?;
+    let prepared = tidemill.prepare(PREPARED)?;
+    let prepared_ms: Vec<f64> =
+        warm.iter().map(|point| look_up_prepared(&prepared, point)).collect::<Result<_>>()?;
+    drop(prepared);
     tidemill.close()?;
     let figure = Figure {
         rows,
         tablets,
         warm_ms: Spread::of(&warm_ms),
         warm_ms_p99: percentile(&warm_ms, 0.99),
+        prepared_ms: Spread::of(&prepared_ms),
+        prepared_ms_p99: percentile(&prepared_ms, 0.99),
         cold_ms: Spread::of(&cold_ms),
         cold_bytes: Spread::of(&cold_bytes),
     };
     println!(
         "{} rows, {} tablets of readings; a point by truck and time: first {} ms p50 {:.3} ({:.3} to {:.3}), \
-         {:.0} bytes of files each ({:.0} to {:.0}); then ms p50 {:.3} p99 {:.3} ({:.3} to {:.3})",
+         {:.0} bytes of files each ({:.0} to {:.0}); then ms p50 {:.3} p99 {:.3} ({:.3} to {:.3}); prepared ms p50 {:.3} \
+         p99 {:.3} ({:.3} to {:.3})",
         figure.rows,
         figure.tablets,
         options.lookups,
@@ -120,7 +133,11 @@ pub fn run(options: &Options) -> Result<()> {
         figure.warm_ms.median,
         figure.warm_ms_p99,
         figure.warm_ms.min,
-        figure.warm_ms.max
+        figure.warm_ms.max,
+        figure.prepared_ms.median,
+        figure.prepared_ms_p99,
+        figure.prepared_ms.min,
+        figure.prepared_ms.max
     );
     record(options.json.as_deref(), &figure)
 }
@@ -154,14 +171,23 @@ fn statement(point: &Point) -> Result<String> {
     Ok(format!("SELECT * FROM readings WHERE tags_id = {} AND time = '{time}Z'", point.truck))
 }
 
-/// Returns the milliseconds of one look-up; it must find one row.
+/// Returns the milliseconds of a look-up by text; it must find one row.
 fn look_up(tidemill: &Tidemill, point: &Point) -> Result<f64> {
     let statement = statement(point)?;
     let start = Instant::now();
     let rows = tidemill.sql(&statement)?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
-    let found: usize = rows.batches.iter().map(RecordBatch::num_rows).sum();
-    ensure!(found == 1, "{statement}: expected one row, found {found}");
+    ensure!(rows.num_rows() == 1, "{statement}: expected one row, found {}", rows.num_rows());
+    Ok(ms)
+}
+
+/// Returns the milliseconds of a look-up by a prepared statement; it must find one row.
+fn look_up_prepared(prepared: &Prepared, point: &Point) -> Result<f64> {
+    let values = [Value::Int(point.truck.into()), Value::Time(Timestamp(point.time_us))];
+    let start = Instant::now();
+    let rows = prepared.query_blocking_with(&values)?;
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    ensure!(rows.num_rows() == 1, "{point:?}: expected one row, found {}", rows.num_rows());
     Ok(ms)
 }
 

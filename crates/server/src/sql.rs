@@ -6,7 +6,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use tidemill_types::{Error, Result, Timestamp, did_you_mean};
+use tidemill_types::{Error, Result, Timestamp, Value, did_you_mean};
 
 /// Output format of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,10 +94,16 @@ pub struct StatementInfo {
 
 /// SQL engine. The server does not know the language or the implementation.
 pub trait Sql: Send + Sync + 'static {
-    /// Starts a query. Errors in its text are returned here, later ones through the stream.
+    /// Starts a query; `parameters` are the values of `$1`, `$2`, … in its text. Errors in its text are returned here, later
+    /// ones through the stream.
     ///
     /// Bounds: the implementation limits memory; the server limits time ([`crate::ServerOptions`]).
-    fn query(&self, sql: &str, format: Format) -> BoxFuture<'static, Result<SqlReply>>;
+    fn query(
+        &self,
+        sql: &str,
+        parameters: Vec<Value<'static>>,
+        format: Format,
+    ) -> BoxFuture<'static, Result<SqlReply>>;
 
     /// Returns the statements that run and the last that have ended, by number. Does not wait.
     fn statements(&self) -> Vec<StatementInfo>;

@@ -311,7 +311,7 @@ impl QuerySnapshots {
         let gone = || Error::not_found(format!("stream `{name}` was removed just now"));
         let snapshot = self.stream_snapshot(name).ok_or_else(gone)?;
         let hot = self.hot.as_ref().and_then(|access| HotSource::new(name, &snapshot, access.clone()));
-        Ok(Arc::new(EventsTable::new(name, snapshot, self.context.clone(), hot)?))
+        Ok(Arc::new(EventsTable::new((SchemaName::Events, name), snapshot, self.context.clone(), hot)?))
     }
 
     /// Returns the stream whose table a query calls `name`, qualified or not.
@@ -407,7 +407,7 @@ impl QuerySnapshots {
             }
             SchemaName::System => match self.tables.system(name).ok_or_else(gone)? {
                 SystemTable::Events(snapshot) => {
-                    let table = EventsTable::new(name, snapshot, self.context.clone(), None)?;
+                    let table = EventsTable::new((schema, name), snapshot, self.context.clone(), None)?;
                     Ok(SnapshotEntry::Events(Arc::new(table)))
                 }
                 SystemTable::Rows(batch) => {

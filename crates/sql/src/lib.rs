@@ -27,6 +27,7 @@ mod memory;
 mod names;
 mod options;
 pub mod output;
+mod parameters;
 mod parse;
 mod plan_cache;
 mod planning;
@@ -41,6 +42,7 @@ mod session_tables;
 mod stack;
 mod statements;
 mod tables;
+mod template;
 mod time_cast;
 mod tree;
 

@@ -22,8 +22,12 @@ use crate::functions::{
     AGGREGATION, AS_OF, AggregationFunction, AsOfFunction, LatestFunction, VERSIONS, VersionsFunction,
 };
 use crate::hot::{Bindings, HotAccess, HotScan, HotScanExec, TabletReader};
+use crate::parameters::ParameterTypes;
+use crate::prepared::PreparedParts;
+use crate::query::QueryRequest;
 use crate::reusable_plan::{self, ReusablePlan, Snapshots};
 use crate::session::Shared;
+use crate::template::Template;
 use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree};
 
 /// Maximum number of names in one query that are corrected to another case or treated as missing fields.
@@ -131,7 +135,7 @@ impl Shared {
             let Some(((store, snapshot), bound)) = known.zip(bindings.0.get(number)) else { continue };
             let (read, all) = (bound.blocks.len(), store.block_count(scan, snapshot));
             let report = format!("hot data, {}, {read} of {all} blocks", scan.result.name());
-            planned.snapshots.reports().push(&scan.table, &report);
+            planned.snapshots.reports().push(SchemaName::Events, &scan.table, &report);
         }
     }
 
@@ -140,14 +144,15 @@ impl Shared {
         TabletReader { environment, store: self.tables.object_store().0, files }
     }
 
-    /// Plans `text` against new snapshots, with the hot data that it may use.
+    /// Plans a query against new snapshots, with the hot data that it may use.
     pub async fn plan_physical(
         &self,
-        text: &str,
-        missing: MissingFields,
+        request: &QueryRequest,
         hot: Option<HotAccess>,
     ) -> Result<PlannedQuery> {
+        let (text, missing) = (request.text.as_ref(), request.missing);
         let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(text, missing, hot).await?;
+        let plan = ParameterTypes::of(&plan)?.bind(plan, &request.parameters)?;
         let failed = |e| from_datafusion(&e, Some(text));
         let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
         let timeless = reusable_plan::is_timeless(&plan).map_err(failed)?;
@@ -164,7 +169,8 @@ impl Shared {
             options.optimizer.enable_dynamic_filter_pushdown = false;
         }
         let physical = state.query_planner().create_physical_plan(&plan, &state).await.map_err(failed)?;
-        let reusable = match resident && timeless && self.options.cached_plans > 0 {
+        let kept = request.parameters.is_empty() && self.options.cached_plans > 0;
+        let reusable = match resident && timeless && kept {
             true => {
                 let (physical, config) = (physical.clone(), state.config().clone());
                 ReusablePlan::new(physical, config, &snapshots, missing, files.clone()).map_err(failed)?
@@ -172,6 +178,42 @@ impl Shared {
             false => None,
         };
         Ok(PlannedQuery { physical, state, files, snapshots, explains, reusable })
+    }
+
+    /// Makes what a prepared query keeps.
+    pub fn prepare(&self, query: LogicalQuery) -> Result<PreparedParts> {
+        let LogicalQuery { state, plan, .. } = query;
+        let failed = |e| from_datafusion(&e, None);
+        let schema = plan.schema().inner().clone();
+        let types = ParameterTypes::of(&plan)?;
+        let parameters = types.len();
+        let template = match parameters > 0 && reusable_plan::is_timeless(&plan).map_err(failed)? {
+            true => Template::new(state.optimize(&plan).map_err(failed)?, types).map_err(failed)?,
+            false => None,
+        };
+        Ok(PreparedParts { schema, parameters, template })
+    }
+
+    /// Plans a template with these values against new snapshots; `None` if it has to be planned anew.
+    pub async fn plan_template(
+        &self,
+        template: &Template,
+        request: &QueryRequest,
+    ) -> Result<Option<(Arc<dyn ExecutionPlan>, Arc<OpenFiles>)>> {
+        let failed = |e| from_datafusion(&e, None);
+        let files = Arc::new(OpenFiles::default());
+        let hot = self.hot.as_ref().map(HotAccess::rows);
+        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), request.missing, hot);
+        let Some(plan) = template.bind(&request.parameters, &snapshots)? else { return Ok(None) };
+        let usual = self.state.config().batch_size();
+        let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
+        if rows != usual {
+            return Ok(None);
+        }
+        let planner = self.state.query_planner();
+        let physical = planner.create_physical_plan(&plan, &self.state).await.map_err(failed)?;
+        let is_plain = HotScanExec::all(&physical).map_err(failed)?.is_empty();
+        Ok(is_plain.then_some((physical, files)))
     }
 
     /// Runs `plan` on its own thread, so that it cannot delay other queries or the timeout of its own.

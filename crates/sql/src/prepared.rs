@@ -1,88 +1,137 @@
 //! Prepared queries: planned once, then executed by the caller's thread.
 
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::physical_plan::{ExecutionPlanProperties, SendableRecordBatchStream};
+use datafusion::physical_plan::{ExecutionPlanProperties, SendableRecordBatchStream, execute_stream};
 use futures::StreamExt;
 use futures::future::{Either, poll_fn, select};
 use parking_lot::Mutex;
-use tidemill_types::Result;
+use tidemill_types::{Result, Value};
 
 use crate::error::{from_datafusion, too_long};
-use crate::query::{CollectedRows, QueryRows};
-use crate::reusable_plan::ReusablePlan;
+use crate::events::OpenFiles;
+use crate::query::{CollectedRows, QueryRequest, QueryRows};
+use crate::reusable_plan::{ReusablePlan, task_context};
 use crate::session::Shared;
+use crate::stack;
 use crate::statements::{RunningStatement, StatementPhase, kept_text};
-use crate::{MissingFields, stack};
+use crate::template::Template;
 
 /// Origin of prepared queries in `system.statements`.
 const PREPARED: &str = "program";
 
+/// What a query keeps when it is prepared.
+pub(crate) struct PreparedParts {
+    pub schema: SchemaRef,
+    /// Number of parameters.
+    pub parameters: usize,
+    /// The optimized plan of a query with parameters, if it can be kept.
+    pub template: Option<Template>,
+}
+
 /// Query that is planned once and executed many times, each time over the rows of its moment.
 ///
-/// If all rows are in memory (hot data of event tables, small collections) and the plan has one partition, it is
-/// executed by the thread that asks, without tasks and channels. Otherwise it runs as [`crate::Sql::query`] does. The
-/// limits of the session hold either way.
+/// If all rows are in memory (hot data of event tables, small collections) and the plan has one partition, or if the query
+/// has parameters and only selects rows of streams, it is executed by the thread that asks, without tasks and channels.
+/// Otherwise it runs as [`crate::Sql::query`] does. The limits of the session hold either way.
 pub struct Prepared {
     shared: Arc<Shared>,
-    text: String,
+    request: QueryRequest,
     /// The text in `system.statements`.
     kept_text: Arc<str>,
-    missing: MissingFields,
-    schema: SchemaRef,
+    parts: PreparedParts,
     /// The plan, which stays known if the session's cache drops it.
     plan: Mutex<Option<Arc<ReusablePlan>>>,
 }
 
 impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared").field("text", &self.text).finish_non_exhaustive()
+        f.debug_struct("Prepared").field("text", &self.request.text).finish_non_exhaustive()
     }
 }
 
+/// A plan that was kept.
+enum KeptPlan<'p> {
+    /// Operators over hot data.
+    Physical(&'p ReusablePlan),
+    /// An optimized plan whose parameters have the request's values.
+    Template(&'p Template, &'p QueryRequest),
+}
+
 impl Prepared {
-    pub(crate) fn new(shared: Arc<Shared>, text: String, missing: MissingFields, schema: SchemaRef) -> Self {
-        let kept_text = kept_text(&text);
-        Self { shared, text, kept_text, missing, schema, plan: Mutex::default() }
+    pub(crate) fn new(shared: Arc<Shared>, request: QueryRequest, parts: PreparedParts) -> Self {
+        let kept_text = kept_text(&request.text);
+        Self { shared, request, kept_text, parts, plan: Mutex::default() }
     }
 
     /// Returns the columns that the query had when it was prepared.
     pub fn schema(&self) -> &SchemaRef {
-        &self.schema
+        &self.parts.schema
     }
 
-    /// Executes the query and collects its rows.
+    /// Returns the number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.parts.parameters
+    }
+
+    /// Executes a query without parameters and collects its rows.
     ///
     /// Errors: those of [`crate::Sql::query`] and [`crate::QueryResult::collect`].
     pub async fn query(&self) -> Result<QueryRows> {
-        if let Some(rows) = self.query_here().await? {
+        self.query_with(&[]).await
+    }
+
+    /// Executes the query with these values of `$1`, `$2`, … and collects its rows.
+    ///
+    /// Errors: those of [`crate::Sql::query_with_parameters`] and [`crate::QueryResult::collect`].
+    pub async fn query_with(&self, parameters: &[Value<'static>]) -> Result<QueryRows> {
+        let request = self.request.clone().with_parameters(parameters);
+        if let Some(template) = &self.parts.template
+            && let Some(rows) = self.query_here(KeptPlan::Template(template, &request)).await?
+        {
             return Ok(rows);
         }
-        let rows = self.shared.query(&self.text, self.missing, PREPARED).await?.collect().await?;
-        *self.plan.lock() = self.shared.plans.get(&self.text, self.missing);
+        let plan = self.plan.lock().clone().filter(|_| parameters.is_empty());
+        if let Some(plan) = plan {
+            match self.query_here(KeptPlan::Physical(&plan)).await? {
+                Some(rows) => return Ok(rows),
+                None => *self.plan.lock() = None,
+            }
+        }
+        let rows = self.shared.query(request, PREPARED).await?.collect().await?;
+        if parameters.is_empty() {
+            *self.plan.lock() = self.shared.plans.get(&self.request.text, self.request.missing);
+        }
         Ok(rows)
     }
 
-    /// Executes the query and collects its rows. Must not be called from async code.
+    /// Executes a query without parameters and collects its rows. Must not be called from async code.
     ///
     /// Errors: those of [`Self::query`].
     pub fn query_blocking(&self) -> Result<QueryRows> {
-        futures::executor::block_on(self.query())
+        self.query_blocking_with(&[])
     }
 
-    /// Executes the query on this thread; `None` if it cannot be.
-    async fn query_here(&self) -> Result<Option<QueryRows>> {
-        let Some(plan) = self.plan.lock().clone() else { return Ok(None) };
+    /// Executes the query with these values of `$1`, `$2`, … and collects its rows. Must not be called from async code.
+    ///
+    /// Errors: those of [`Self::query_with`].
+    pub fn query_blocking_with(&self, parameters: &[Value<'static>]) -> Result<QueryRows> {
+        futures::executor::block_on(self.query_with(parameters))
+    }
+
+    /// Executes a plan on this thread; `None` if it cannot be.
+    async fn query_here(&self, plan: KeptPlan<'_>) -> Result<Option<QueryRows>> {
         let limit = self.shared.options.query_timeout;
         let deadline = tokio::time::Instant::now() + limit;
         let (mut statement, ended) = self.shared.statements.begin(self.kept_text.clone(), PREPARED);
         let within = {
             let _timers = self.shared.timers.enter();
-            tokio::time::timeout_at(deadline, self.execute(&plan, deadline, &statement))
+            tokio::time::timeout_at(deadline, self.execute(plan, deadline, &statement))
         };
         let rows = match select(pin!(within), ended).await {
             Either::Left((rows, _)) => rows.unwrap_or_else(|_| Err(too_long(limit))),
@@ -93,16 +142,12 @@ impl Prepared {
         } else {
             statement.set_outcome(rows.as_ref().err());
         }
-        let rows = rows?;
-        if rows.is_none() {
-            *self.plan.lock() = None;
-        }
-        Ok(rows)
+        rows
     }
 
     async fn execute(
         &self,
-        plan: &ReusablePlan,
+        plan: KeptPlan<'_>,
         deadline: tokio::time::Instant,
         statement: &RunningStatement,
     ) -> Result<Option<QueryRows>> {
@@ -111,7 +156,26 @@ impl Prepared {
             return Err(shared.closing.ended_early());
         }
         let _permit = shared.running.acquire().await.map_err(|_| shared.closing.ended_early())?;
+        let (stream, files) = match plan {
+            KeptPlan::Physical(plan) => (self.start_physical(plan)?, None),
+            KeptPlan::Template(template, request) => {
+                statement.set_phase(StatementPhase::Planning);
+                match self.on_threads(self.start_template(template, request)).await? {
+                    Some((stream, files)) => (Some(stream), Some(files)),
+                    None => (None, None),
+                }
+            }
+        };
+        let Some(stream) = stream else { return Ok(None) };
         statement.set_phase(StatementPhase::Running);
+        match (self.collect(stream, deadline, statement).await, files) {
+            (Err(error), Some(files)) => Err(files.name_damaged(error).await),
+            (rows, _) => rows.map(Some),
+        }
+    }
+
+    fn start_physical(&self, plan: &ReusablePlan) -> Result<Option<SendableRecordBatchStream>> {
+        let shared = &self.shared;
         let failed = |e| from_datafusion(&e, None);
         let (Some(store), Some(snapshots)) = (&shared.hot, plan.snapshots(&shared.tables)?) else {
             return Ok(None);
@@ -122,20 +186,48 @@ impl Prepared {
         if physical.output_partitioning().partition_count() != 1 {
             return Ok(None);
         }
-        let schema = physical.schema();
-        let mut stream = self.entered(|| physical.execute(0, context)).map_err(failed)?;
-        let mut rows = CollectedRows::new(&shared.options);
+        self.entered(|| physical.execute(0, context)).map_err(failed).map(Some)
+    }
+
+    /// Starts a plan with parameters. The session's threads read its files.
+    async fn start_template(
+        &self,
+        template: &Template,
+        request: &QueryRequest,
+    ) -> Result<Option<(SendableRecordBatchStream, Arc<OpenFiles>)>> {
+        let shared = &self.shared;
+        let Some((physical, files)) = shared.plan_template(template, request).await? else { return Ok(None) };
+        let context = task_context(shared.state.config().clone(), shared.state.runtime_env().clone());
+        let stream = execute_stream(physical, Arc::new(context)).map_err(|e| from_datafusion(&e, None))?;
+        Ok(Some((stream, files)))
+    }
+
+    /// Collects the rows of a stream that this thread polls.
+    async fn collect(
+        &self,
+        mut stream: SendableRecordBatchStream,
+        deadline: tokio::time::Instant,
+        statement: &RunningStatement,
+    ) -> Result<QueryRows> {
+        let schema = stream.schema();
+        let mut rows = CollectedRows::new(&self.shared.options);
         while let Some(batch) = self.next(&mut stream).await {
             // an operator that never waits leaves no time to the timer
             if tokio::time::Instant::now() >= deadline {
-                return Err(too_long(shared.options.query_timeout));
+                return Err(too_long(self.shared.options.query_timeout));
             }
             statement.check()?;
             let batch = batch?;
             statement.add_rows(batch.num_rows());
             rows.push(batch)?;
         }
-        Ok(Some(rows.finish(schema)))
+        Ok(QueryRows { schema, batches: rows.batches })
+    }
+
+    /// Polls a future as [`Self::next`] polls a stream.
+    async fn on_threads<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        tokio::task::unconstrained(poll_fn(|cx| self.entered(|| future.as_mut().poll(cx)))).await
     }
 
     async fn next(&self, stream: &mut SendableRecordBatchStream) -> Option<Result<RecordBatch>> {
@@ -153,11 +245,5 @@ impl Prepared {
     fn entered<T>(&self, step: impl FnOnce() -> T) -> T {
         let _threads = self.shared.threads.enter();
         stack::executing(step)
-    }
-}
-
-impl CollectedRows {
-    fn finish(self, schema: SchemaRef) -> QueryRows {
-        QueryRows { schema, batches: self.batches }
     }
 }

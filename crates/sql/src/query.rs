@@ -8,12 +8,32 @@ use std::task::{Context, Poll};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::{FutureExt, Stream, StreamExt};
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::SqlOptions;
 use crate::error::too_many_rows;
+use crate::{MissingFields, SqlOptions};
+
+/// A query as its sender wrote it.
+#[derive(Debug, Clone)]
+pub(crate) struct QueryRequest {
+    pub text: Arc<str>,
+    pub missing: MissingFields,
+    /// Values of `$1`, `$2`, ….
+    pub parameters: Arc<[Value<'static>]>,
+}
+
+impl QueryRequest {
+    pub fn new(text: &str, missing: MissingFields) -> Self {
+        Self { text: text.into(), missing, parameters: Arc::from([]) }
+    }
+
+    /// Returns the query with values for its parameters.
+    pub fn with_parameters(self, parameters: &[Value<'static>]) -> Self {
+        Self { parameters: parameters.into(), ..self }
+    }
+}
 
 /// Message of a query's task to its reader. A result without `End` is incomplete.
 pub(crate) enum QueryMessage {

@@ -146,19 +146,22 @@ impl ReusablePlan {
         environment: Arc<RuntimeEnv>,
     ) -> PlanResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
         let config = self.config.clone().with_extension(Arc::new(bindings));
-        // operators refer to their functions themselves
-        let context = TaskContext::new(
-            None,
-            String::new(),
-            config,
-            HashMap::new(),
-            HashMap::new(),
-            HashMap::new(),
-            HashMap::new(),
-            environment,
-        );
-        Ok((reset_plan_states(self.physical.clone())?, Arc::new(context)))
+        Ok((reset_plan_states(self.physical.clone())?, Arc::new(task_context(config, environment))))
     }
+}
+
+/// Returns the context of an execution. It has no functions, because operators refer to theirs themselves.
+pub(crate) fn task_context(config: SessionConfig, environment: Arc<RuntimeEnv>) -> TaskContext {
+    TaskContext::new(
+        None,
+        String::new(),
+        config,
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        environment,
+    )
 }
 
 /// Binds scans to the hot data of `snapshots`, and decodes what is missing; `None` if a scan cannot be served from it.

@@ -7,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::future::Either;
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, Value};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -17,8 +17,9 @@ use crate::change::Change;
 use crate::error::too_long;
 use crate::hot::{HotAccess, HotStore};
 use crate::plan_cache::PlanCache;
+use crate::planning::LogicalQuery;
 use crate::prepared::Prepared;
-use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryResult, QueryRows, Watchdog};
+use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryRequest, QueryResult, QueryRows, Watchdog};
 use crate::running::{Forwarded, RunningQuery, one_row};
 use crate::session_state::{environment, session_state};
 use crate::session_tables::SessionTables;
@@ -113,7 +114,21 @@ impl Sql {
     /// Plans and starts a query as [`Self::query`] does; `missing` is the treatment of fields and collections
     /// that do not exist.
     pub async fn query_with(&self, sql: &str, missing: MissingFields) -> Result<QueryResult> {
-        self.shared.query(sql, missing, PROGRAM).await
+        self.shared.query(QueryRequest::new(sql, missing), PROGRAM).await
+    }
+
+    /// Plans and starts a query whose parameters `$1`, `$2`, … have the values `parameters`.
+    ///
+    /// Errors: those of [`Self::query`]; `Invalid` for another number of values, and for a value that is not of its
+    /// parameter's type.
+    pub async fn query_with_parameters(
+        &self,
+        origin: &'static str,
+        sql: &str,
+        parameters: &[Value<'static>],
+    ) -> Result<QueryResult> {
+        let request = QueryRequest::new(sql, MissingFields::Refused).with_parameters(parameters);
+        self.shared.query(request, origin).await
     }
 
     /// Plans and starts a query as [`Self::query_with`] does; `origin` says in `system.statements` who sent it.
@@ -125,7 +140,7 @@ impl Sql {
         sql: &str,
         missing: MissingFields,
     ) -> Result<QueryResult> {
-        self.shared.query(sql, missing, origin).await
+        self.shared.query(QueryRequest::new(sql, missing), origin).await
     }
 
     /// Returns the statements that run and the last that have ended, by number.
@@ -140,13 +155,13 @@ impl Sql {
         self.shared.statements.cancel(id, by)
     }
 
-    /// Checks and plans a query that is to be executed many times.
+    /// Checks and plans a query that is to be executed many times, and may have parameters: `$1`, `$2`, ….
     ///
     /// Errors: those of [`Self::query`].
     pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
-        let missing = MissingFields::Refused;
-        let schema = self.describe_with(sql, missing).await?;
-        Ok(Prepared::new(self.shared.clone(), sql.to_owned(), missing, schema))
+        let request = QueryRequest::new(sql, MissingFields::Refused);
+        let parts = self.planned(&request, Shared::prepare).await?;
+        Ok(Prepared::new(self.shared.clone(), request, parts))
     }
 
     /// Prepares a query as [`Self::prepare`] does, for callers without an executor. Must not be called from async
@@ -167,24 +182,38 @@ impl Sql {
     /// Returns the schema of a query as [`Self::describe`] does; `missing` is the treatment of fields and
     /// collections that do not exist.
     pub async fn describe_with(&self, sql: &str, missing: MissingFields) -> Result<SchemaRef> {
-        let task = self.spawn_describe(sql, missing)?;
-        let guard = AbortOnDrop(task.abort_handle());
-        let schema = task.await.map_err(|_| self.shared.closing.ended_early())?;
-        drop(guard);
-        schema
+        let schema = |_: &Shared, planned: LogicalQuery| Ok(planned.plan.schema().inner().clone());
+        self.planned(&QueryRequest::new(sql, missing), schema).await
     }
 
-    /// Starts the task that plans a query and ends with its schema.
-    fn spawn_describe(&self, sql: &str, missing: MissingFields) -> Result<JoinHandle<Result<SchemaRef>>> {
+    /// Plans a query without hot data and values for its parameters, and returns what `then` makes of it.
+    async fn planned<T: Send + 'static>(
+        &self,
+        request: &QueryRequest,
+        then: fn(&Shared, LogicalQuery) -> Result<T>,
+    ) -> Result<T> {
+        let task = self.spawn_plan(request.clone(), then)?;
+        let guard = AbortOnDrop(task.abort_handle());
+        let planned = task.await.map_err(|_| self.shared.closing.ended_early())?;
+        drop(guard);
+        planned
+    }
+
+    /// Starts the task that plans a query and ends with what `then` makes of it.
+    fn spawn_plan<T: Send + 'static>(
+        &self,
+        request: QueryRequest,
+        then: fn(&Shared, LogicalQuery) -> Result<T>,
+    ) -> Result<JoinHandle<Result<T>>> {
         let runtime = self.runtime.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
-        let (shared, text) = (self.shared.clone(), sql.to_owned());
+        let shared = self.shared.clone();
         Ok(runtime.spawn(async move {
             let limit = shared.options.query_timeout;
             let deadline = tokio::time::Instant::now() + limit;
             let planner = shared.clone();
             let plan = async move {
-                let planned = planner.plan_alone(&text, missing, None).await?;
-                Ok(planned.plan.schema().inner().clone())
+                let planned = planner.plan_alone(&request.text, request.missing, None).await?;
+                then(&planner, planned)
             };
             let planned = tokio::time::timeout_at(deadline, shared.on_planning_thread(deadline, plan)).await;
             planned.unwrap_or_else(|_| Err(too_long(limit)))
@@ -223,17 +252,12 @@ impl Drop for Sql {
 
 impl Shared {
     /// Plans and starts a query; `origin` is who sent it.
-    pub async fn query(
-        self: &Arc<Self>,
-        sql: &str,
-        missing: MissingFields,
-        origin: &'static str,
-    ) -> Result<QueryResult> {
+    pub async fn query(self: &Arc<Self>, request: QueryRequest, origin: &'static str) -> Result<QueryResult> {
         let (head_in, head) = oneshot::channel();
         let (messages_in, messages) = mpsc::channel(BATCHES_READY);
-        let (statement, expired) = self.statements.begin(kept_text(sql), origin);
+        let (statement, expired) = self.statements.begin(kept_text(&request.text), origin);
         let mut watchdog = self.watchdog(&statement, expired);
-        let task = self.spawn_query(statement, sql, missing, head_in, messages_in)?;
+        let task = self.spawn_query(statement, request, head_in, messages_in)?;
         let schema = match futures::future::select(head, &mut watchdog.expired).await {
             Either::Left((Ok(head), _)) => head?,
             Either::Left((Err(_), _)) => return Err(watchdog.ended_early(&self.closing)),
@@ -250,18 +274,16 @@ impl Shared {
     fn spawn_query(
         self: &Arc<Self>,
         statement: RunningStatement,
-        sql: &str,
-        missing: MissingFields,
+        request: QueryRequest,
         head: oneshot::Sender<Result<SchemaRef>>,
         messages: mpsc::Sender<QueryMessage>,
     ) -> Result<AbortOnDrop> {
         if self.closing.has_begun() {
             return Err(self.closing.ended_early());
         }
-        let (shared, text) = (self.clone(), sql.to_owned());
+        let shared = self.clone();
         let begun = statement.statement().clone();
-        let task =
-            self.threads.spawn(async move { shared.run(statement, text, missing, head, messages).await });
+        let task = self.threads.spawn(async move { shared.run(statement, request, head, messages).await });
         begun.set_task(task.abort_handle());
         Ok(AbortOnDrop(task.abort_handle()))
     }
@@ -281,15 +303,13 @@ impl Shared {
     async fn run(
         self: Arc<Self>,
         mut statement: RunningStatement,
-        text: String,
-        missing: MissingFields,
+        request: QueryRequest,
         head: oneshot::Sender<Result<SchemaRef>>,
         messages: mpsc::Sender<QueryMessage>,
     ) {
         let deadline = tokio::time::Instant::now() + self.options.query_timeout;
         let timeout = self.options.query_timeout;
-        let started =
-            tokio::time::timeout_at(deadline, self.start(&statement, &text, missing, deadline)).await;
+        let started = tokio::time::timeout_at(deadline, self.start(&statement, &request, deadline)).await;
         let mut running = match started.unwrap_or_else(|_| Err(too_long(timeout))) {
             Ok(running) => {
                 if head.send(Ok(running.stream.schema())).is_err() {
@@ -326,10 +346,10 @@ impl Shared {
     async fn start(
         self: &Arc<Self>,
         statement: &RunningStatement,
-        text: &str,
-        missing: MissingFields,
+        request: &QueryRequest,
         deadline: tokio::time::Instant,
     ) -> Result<RunningQuery> {
+        let (text, missing) = (request.text.as_ref(), request.missing);
         if let Some(id) = cancel::parse(text) {
             // waits for no place: those that run may have all of them
             let id = id?;
@@ -348,9 +368,14 @@ impl Shared {
             RunningQuery { stream, files, _permit: Some(permit.clone()) }
         };
         if let Some(change) = Change::parse(text, self.options.text_bytes_max) {
+            if !request.parameters.is_empty() {
+                return Err(Error::invalid("DELETE and UPDATE take no parameters: write the values"));
+            }
             return Ok(running(self.change(statement, change?, deadline).await?, Arc::default()));
         }
-        if let Some(plan) = self.plans.get(text, missing) {
+        // plans are kept by text, with the values in it
+        let kept = self.plans.get(text, missing).filter(|_| request.parameters.is_empty());
+        if let Some(plan) = kept {
             if let Some((stream, files)) = self.start_again(&plan).await? {
                 return Ok(running(stream, files));
             }
@@ -361,9 +386,9 @@ impl Shared {
         let hot = self.hot.as_ref();
         let accesses = [hot.map(HotAccess::all), hot.map(HotAccess::rows)];
         for hot in accesses.into_iter().flatten().map(Some).chain([None]) {
-            let (planner, query, held) = (self.clone(), text.to_owned(), permit.clone());
+            let (planner, query, held) = (self.clone(), request.clone(), permit.clone());
             let plan = async move {
-                let planned = planner.plan_physical(&query, missing, hot).await?;
+                let planned = planner.plan_physical(&query, hot).await?;
                 // held until planning has ended, even if the query is over before
                 drop(held);
                 Ok(planned)

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tidemill_engine::Engine;
 use tidemill_server::{Format, SqlReply, StatementInfo};
 use tidemill_sql::output::{self, Writer};
-use tidemill_sql::{MissingFields, QueryResult, Sql};
-use tidemill_types::{Error, Result};
+use tidemill_sql::{QueryResult, Sql};
+use tidemill_types::{Error, Result, Value};
 
 /// SQL service whose queries see every event acknowledged before they started.
 pub struct SqlOverEngine {
@@ -26,13 +26,18 @@ impl SqlOverEngine {
 }
 
 impl tidemill_server::Sql for SqlOverEngine {
-    fn query(&self, query: &str, format: Format) -> BoxFuture<'static, Result<SqlReply>> {
+    fn query(
+        &self,
+        query: &str,
+        parameters: Vec<Value<'static>>,
+        format: Format,
+    ) -> BoxFuture<'static, Result<SqlReply>> {
         let (engine, sql, query) = (self.engine.clone(), self.sql.clone(), query.to_owned());
         async move {
             tokio::task::spawn_blocking(move || engine.catch_up())
                 .await
                 .map_err(|e| Error::internal("waiting for the log was cut short").with_source(e))??;
-            let result = sql.query_from("http", &query, MissingFields::Refused).await?;
+            let result = sql.query_with_parameters("http", &query, &parameters).await?;
             let format = match format {
                 Format::Json => output::Format::Json,
                 Format::Ndjson => output::Format::Ndjson,

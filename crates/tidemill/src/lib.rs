@@ -43,9 +43,10 @@ pub use tidemill_flow as flow;
 pub use tidemill_mongo as mongo;
 pub use tidemill_rules::Explanation;
 pub use tidemill_server as server;
-pub use tidemill_sql::{QueryResult, QueryRows, output};
+pub use tidemill_sql::{Prepared, QueryResult, QueryRows, output};
 pub use tidemill_types::{
     self as types, Duration, Error, ErrorKind, EventId, Field, FieldType, Result, StreamSchema, Timestamp,
+    Value,
 };
 
 // crates whose types are part of the public interface: a program with other versions of them could not call
@@ -139,6 +140,14 @@ impl Tidemill {
     pub fn sql(&self, query: &str) -> Result<QueryRows> {
         self.engine.catch_up()?;
         self.sql.query_blocking(query)
+    }
+
+    /// Prepares a query that is executed many times, and may have parameters: `$1`, `$2`, …. Its results include what was
+    /// applied before: [`Engine::catch_up`] waits for everything that was acknowledged.
+    ///
+    /// Errors: `Invalid` with the location in the text; `NotFound` for an unknown table.
+    pub fn prepare(&self, query: &str) -> Result<Prepared> {
+        self.sql.prepare_blocking(query)
     }
 
     /// Runs a query of the app's summary. Fields and collections that have not been written yet are null and

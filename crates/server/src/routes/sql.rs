@@ -12,7 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde::Deserialize;
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, Value};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::{IntoParams, ToSchema};
@@ -43,6 +43,10 @@ pub(crate) struct SqlRequest {
     /// The text of one SQL query.
     #[schema(example = "SELECT origin, count(*) FROM events.TakeOffEvent GROUP BY origin")]
     query: String,
+    /// The values of `$1`, `$2`, … in the query: texts, numbers, true, false, null. Times are texts.
+    #[serde(default)]
+    #[schema(example = json!(["EWR", 500]))]
+    parameters: Vec<serde_json::Value>,
 }
 
 /// Ask in SQL.
@@ -72,10 +76,11 @@ pub(crate) async fn query(
     content: RequestBody,
 ) -> Result<Response, ApiError> {
     let format = negotiate::format(params.format.as_deref(), &headers)?;
-    let sql = text(&call, content).await?;
+    let (sql, parameters) = read_request(&call, content).await?;
     let deadline = Instant::now() + call.app.options.query_timeout;
     let timed_out = |_| Error::unavailable(too_long(&call));
-    let reply = timeout_at(deadline, call.app.sql.query(&sql, format)).await.map_err(timed_out)??;
+    let reply =
+        timeout_at(deadline, call.app.sql.query(&sql, parameters, format)).await.map_err(timed_out)??;
     let SqlReply { content_type, mut body } = reply;
     let first = match timeout_at(deadline, body.next()).await.map_err(timed_out)? {
         Some(first) => first?,
@@ -92,17 +97,51 @@ fn too_long(call: &RequestContext) -> String {
     format!("the query took longer than {:?} (query_timeout)", call.app.options.query_timeout)
 }
 
-async fn text(call: &RequestContext, content: RequestBody) -> Result<String, ApiError> {
-    let sql = match content.expect_media(&["application/json", "text/plain", "application/sql"])? {
-        "application/json" => content.json::<SqlRequest>(call).await?.query,
-        _ => std::str::from_utf8(&content.bytes)
-            .map_err(|e| ApiError::invalid(format!("the query is not UTF-8: {e}")))?
-            .to_owned(),
-    };
+/// Reads a query and the values of its parameters.
+async fn read_request(
+    call: &RequestContext,
+    content: RequestBody,
+) -> Result<(String, Vec<Value<'static>>), ApiError> {
+    let (sql, parameters) =
+        match content.expect_media(&["application/json", "text/plain", "application/sql"])? {
+            "application/json" => {
+                let SqlRequest { query, parameters } = content.json(call).await?;
+                let values = parameters.into_iter().enumerate();
+                (query, values.map(|(index, value)| parameter(index, value)).collect::<Result<_, _>>()?)
+            }
+            _ => {
+                let text = std::str::from_utf8(&content.bytes);
+                (
+                    text.map_err(|e| ApiError::invalid(format!("the query is not UTF-8: {e}")))?.to_owned(),
+                    vec![],
+                )
+            }
+        };
     if sql.trim().is_empty() {
         return Err(ApiError::invalid("the query is empty: expected SQL, for example `SELECT 1`"));
     }
-    Ok(sql)
+    Ok((sql, parameters))
+}
+
+fn parameter(index: usize, value: serde_json::Value) -> Result<Value<'static>, ApiError> {
+    use serde_json::Value as Json;
+    let unfit = |found: &str| {
+        ApiError::invalid(format!(
+            "parameters[{index}]: expected a text, a number, true, false or null, found {found}"
+        ))
+    };
+    Ok(match value {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(value),
+        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(value), _) => Value::Int(value),
+            (None, Some(value)) => Value::Float(value),
+            (None, None) => return Err(unfit("a number that is too large")),
+        },
+        Json::String(text) => Value::Str(text.into()),
+        Json::Array(_) => return Err(unfit("an array")),
+        Json::Object(_) => return Err(unfit("an object")),
+    })
 }
 
 /// Message from the query to the reply. A channel that closes without [`ReplyChunk::End`] indicates a defect.

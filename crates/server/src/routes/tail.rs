@@ -137,7 +137,7 @@ impl Tail {
     /// Sends the stored events behind the caller's positions.
     async fn send_stored(&mut self) -> Result<()> {
         let statement = self.positions.select(self.events.stream());
-        let mut reply = self.app.sql.query(&statement, Format::Ndjson).await?;
+        let mut reply = self.app.sql.query(&statement, vec![], Format::Ndjson).await?;
         let mut rest: Vec<u8> = vec![];
         while let Some(chunk) = reply.body.next().await {
             rest.extend_from_slice(&chunk?);

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use tidemill_engine::{Analytics, App, Engine};
 use tidemill_server::{Format, Server, ServerOptions, Sql, SqlReply, StatementInfo, Token, serve};
-use tidemill_types::{Error, Result, Timestamp};
+use tidemill_types::{Error, Result, Timestamp, Value};
 use tokio::runtime::Runtime;
 
 pub const TOKEN: &str = "test-token-0123456789";
@@ -291,9 +291,18 @@ fn chunks(mut body: &str) -> String {
 pub struct ScriptedSql;
 
 impl Sql for ScriptedSql {
-    fn query(&self, sql: &str, format: Format) -> BoxFuture<'static, Result<SqlReply>> {
+    fn query(
+        &self,
+        sql: &str,
+        parameters: Vec<Value<'static>>,
+        format: Format,
+    ) -> BoxFuture<'static, Result<SqlReply>> {
         let sql = sql.to_owned();
         Box::pin(async move {
+            if !parameters.is_empty() {
+                let values: Vec<String> = parameters.iter().map(ToString::to_string).collect();
+                return Err(Error::invalid(format!("parameters {}", values.join(" "))));
+            }
             let (word, n) = sql.split_once(' ').unwrap_or((&sql, "0"));
             let n: u64 = n.parse().unwrap_or(0);
             let rows = stream::iter(0..n).map(move |i| Ok(row(i, format)));

@@ -33,6 +33,7 @@ use tidemill_types::Error;
 use tidemill_zones::{CheckedStore, TableSnapshot, Tablet};
 use url::Url;
 
+use crate::catalog::SchemaName;
 use crate::hot::{HotScanExec, HotSource, TabletReader};
 
 pub(crate) use reader::{NamedReaders, OpenFiles};
@@ -51,7 +52,8 @@ pub(crate) struct ScanContext {
 /// Snapshot of the table of a stream.
 #[derive(Debug)]
 pub(crate) struct EventsTable {
-    name: String,
+    /// Schema and name.
+    name: (SchemaName, String),
     schema: SchemaRef,
     tablets: Arc<[Arc<Tablet>]>,
     tail: Vec<RecordBatch>,
@@ -64,12 +66,12 @@ pub(crate) struct EventsTable {
 }
 
 impl EventsTable {
-    /// Creates the table of the stream `name` at `snapshot`. `hot` is the hot data of this snapshot, if queries may be served
+    /// Creates the table `name` at `snapshot`. `hot` is the hot data of this snapshot, if queries may be served
     /// from it.
     ///
     /// Errors: `Internal` when a batch of the tail does not fit the table's schema.
     pub fn new(
-        name: &str,
+        name: (SchemaName, &str),
         snapshot: TableSnapshot,
         context: ScanContext,
         hot: Option<Arc<HotSource>>,
@@ -77,7 +79,41 @@ impl EventsTable {
         let tail = tail::conform(snapshot.tail, &snapshot.schema)
             .map_err(|e| Error::internal("the tail does not fit its table").with_source(e))?;
         let TableSnapshot { schema, tablets, key, time, id, .. } = snapshot;
-        Ok(Self { name: name.to_owned(), schema, tablets, tail, context, hot, key, time, id })
+        Ok(Self { name: (name.0, name.1.to_owned()), schema, tablets, tail, context, hot, key, time, id })
+    }
+
+    /// Returns the name of the table in its schema.
+    pub fn name(&self) -> &str {
+        &self.name.1
+    }
+
+    /// Returns whether it is the table of a stream, and no system table.
+    pub fn is_stream(&self) -> bool {
+        self.name.0 == SchemaName::Events
+    }
+
+    /// Returns the columns.
+    pub fn columns(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Returns a table with the same columns and no rows.
+    pub fn emptied(&self) -> Arc<Self> {
+        Arc::new(Self {
+            name: self.name.clone(),
+            schema: self.schema.clone(),
+            tablets: Arc::from([]),
+            tail: vec![],
+            context: ScanContext {
+                store: self.context.store.clone(),
+                files: Arc::default(),
+                reports: Arc::default(),
+            },
+            hot: None,
+            key: self.key,
+            time: self.time,
+            id: self.id.clone(),
+        })
     }
 
     /// Returns the names of the columns that order the rows: the key, if the table has one, and the time.
@@ -273,7 +309,7 @@ impl TableProvider for EventsTable {
         }
         let tail_rows = self.tail.iter().map(RecordBatch::num_rows).sum();
         let report = report::of_zones(&self.tablets, &tablets, tail_rows, source);
-        self.context.reports.push(&self.name, &report);
+        self.context.reports.push(self.name.0, &self.name.1, &report);
         if !self.tail.is_empty() {
             parts.push(self.scan_tail(state, projection)?);
         }

@@ -8,6 +8,8 @@ use datafusion::common::Result;
 use parking_lot::Mutex;
 use tidemill_zones::Tablet;
 
+use crate::catalog::SchemaName;
+
 /// Value of `plan_type` in the row that `EXPLAIN` gets.
 const ROW: &str = "zones";
 
@@ -17,8 +19,8 @@ pub(crate) struct ScanReports(Mutex<Vec<String>>);
 
 impl ScanReports {
     /// Adds the scan of a table.
-    pub fn push(&self, table: &str, scan: &str) {
-        let line = format!("events.{table}: {scan}");
+    pub fn push(&self, schema: SchemaName, table: &str, scan: &str) {
+        let line = format!("{}.{table}: {scan}", schema.name());
         let mut lines = self.0.lock();
         // a plan may ask for one scan several times
         if !lines.contains(&line) {

@@ -14,7 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use tidemill_types::{Error, Timestamp};
 use tidemill_zones::{Table, VersionAt, VersionInfo};
 
-use crate::catalog::QuerySnapshots;
+use crate::catalog::{QuerySnapshots, SchemaName};
 use crate::events::{EventsTable, ScanContext};
 use crate::names::split_name;
 
@@ -119,7 +119,8 @@ impl TableProvider for PastTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let snapshot = self.table.snapshot_at(self.at).await.map_err(external)?;
-        let events = EventsTable::new(self.table.name(), snapshot, self.context.clone(), None);
+        let events =
+            EventsTable::new((SchemaName::Events, self.table.name()), snapshot, self.context.clone(), None);
         events.map_err(external)?.scan(state, projection, filters, limit).await
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Block {
     source_bytes: usize,
     schema: SchemaRef,
     roles: Roles,
-    layout: OnceLock<Arc<Layout>>,
+    pub layout: OnceLock<Arc<Layout>>,
     /// Whether the declared time field has the value of `_time` in every row.
     time_field_agrees: OnceLock<bool>,
     columns: RwLock<HashMap<Expr, Arc<HotColumn>>>,

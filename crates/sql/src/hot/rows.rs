@@ -154,7 +154,7 @@ impl ExecutionPlan for HotRowsExec {
             async move {
                 let (decoded, new) = part.block.rows_of(&columns, &reader).await?;
                 if new {
-                    store.drop_beyond_limit();
+                    store.make_room(0);
                 }
                 let arrays: Vec<ArrayRef> = decoded.iter().map(|column| column.values.clone()).collect();
                 let starts = part.rows.clone().step_by(rows);

@@ -88,6 +88,14 @@ impl HotScan {
         }
     }
 
+    /// Returns whether it is answered from rows of all keys where there are no cells, in groups that are not the keys.
+    pub fn needs_cells(&self) -> bool {
+        match &self.result {
+            ScanResult::Aggregates(aggregation) => !aggregation.by_key && self.selection.keys.is_none(),
+            ScanResult::LatestRows | ScanResult::Rows => false,
+        }
+    }
+
     /// Returns about how many rows it returns.
     pub fn rows_estimate(&self) -> usize {
         match &self.result {

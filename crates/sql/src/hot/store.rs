@@ -18,6 +18,10 @@ use super::reader::TabletReader;
 use super::scan::HotScan;
 use super::table::HotTable;
 
+/// Rows without cells up to which an aggregate over all keys is answered key by key. Beyond that, as in a table with few rows
+/// per key, reading the rows in batches is faster.
+const ROWS_WITHOUT_CELLS_MAX: usize = 262_144;
+
 /// Blocks that one query decodes at the same time.
 const LOADS: usize = 2;
 
@@ -83,8 +87,8 @@ impl HotStore {
     }
 
     /// Returns the blocks of `snapshot` for `scan`, and decodes what is missing; `None` if they cannot serve it: the
-    /// table changed since the query was planned, its columns need more than all memory for blocks, or its values have
-    /// to be read row by row.
+    /// table changed since the query was planned, its columns need more than all memory for blocks, its values have to be
+    /// read row by row, or its rows are so few per key that there are no cells.
     ///
     /// Errors: those of the object store; `Corrupt` for a damaged tablet.
     pub async fn bind(
@@ -95,9 +99,15 @@ impl HotStore {
     ) -> Result<Option<Arc<BoundScan>>> {
         let Some(blocks) = self.blocks(scan, snapshot) else { return Ok(None) };
         let rows = blocks.iter().map(|block| block.rows()).fold(0, usize::saturating_add);
-        if rows.saturating_mul(scan.bytes_per_row()) > self.bytes_max || rows > scan.rows_max() {
+        if rows.saturating_mul(scan.bytes_per_row()) > self.bytes_max
+            || rows > scan.rows_max()
+            || lacks_cells(scan, &blocks)
+        {
             return Ok(None);
         }
+        let missing = blocks.iter().filter(|block| matches!(block.bound(scan), Bound::Missing));
+        let new_rows = missing.map(|block| block.rows()).fold(0, usize::saturating_add);
+        self.make_room(new_rows.saturating_mul(scan.bytes_per_row()));
         let mut loaded = false;
         let loads = stream::iter(blocks.clone()).map(|block| async move {
             match block.bound(scan) {
@@ -116,7 +126,10 @@ impl HotStore {
             }
         }
         if loaded {
-            self.drop_beyond_limit();
+            self.make_room(0);
+        }
+        if lacks_cells(scan, &blocks) {
+            return Ok(None);
         }
         self.finish(scan, &blocks, bound).map(Some)
     }
@@ -175,8 +188,9 @@ impl HotStore {
         Ok(Arc::new(BoundScan { blocks: bound, keys, selected }))
     }
 
-    /// Drops the blocks that were used least recently, until the others fit.
-    pub(super) fn drop_beyond_limit(&self) {
+    /// Drops the blocks that were used least recently, until the others leave room for `bytes` more.
+    pub(super) fn make_room(&self, bytes: usize) {
+        let most = self.bytes_max.saturating_sub(bytes);
         let tables: Vec<Arc<HotTable>> = self.tables.lock().values().cloned().collect();
         let mut blocks: Vec<(u64, usize, Arc<HotTable>, Arc<Block>)> = Vec::new();
         for table in tables {
@@ -188,13 +202,20 @@ impl HotStore {
         let mut total: usize = blocks.iter().map(|(_, bytes, ..)| *bytes).sum();
         blocks.sort_by_key(|(used, ..)| *used);
         for (_, bytes, table, block) in blocks {
-            if total <= self.bytes_max {
+            if total <= most {
                 return;
             }
             table.remove(&block);
             total -= bytes;
         }
     }
+}
+
+/// Returns whether a scan that needs cells would read many rows key by key, as far as the blocks are known.
+fn lacks_cells(scan: &HotScan, blocks: &[Arc<Block>]) -> bool {
+    let without =
+        blocks.iter().filter_map(|block| block.layout.get()).filter(|layout| layout.cells.is_none());
+    scan.needs_cells() && without.map(|layout| layout.rows).sum::<usize>() > ROWS_WITHOUT_CELLS_MAX
 }
 
 impl BoundBlock {

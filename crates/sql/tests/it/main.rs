@@ -11,6 +11,7 @@ mod hot;
 mod limits;
 mod moment;
 mod output;
+mod parameters;
 mod pruning;
 mod statements;
 mod zones;

@@ -1,0 +1,130 @@
+//! Queries with parameters, prepared and not.
+
+use tidemill_sql::{Prepared, QueryRows, Sql};
+use tidemill_types::{Timestamp, Value};
+
+use crate::fixture::{self, State};
+use crate::hot::tables::{answer, sorted};
+
+/// A query with parameters, their values, and the same query with the values in its text.
+const CASES: [(&str, &[Value<'static>], &str); 7] = [
+    (
+        "select flight, gate from TakeOffEvent where carrier = $1 and distance > $2",
+        &[Value::Str(std::borrow::Cow::Borrowed("UA")), Value::Int(300)],
+        "select flight, gate from TakeOffEvent where carrier = 'UA' and distance > 300",
+    ),
+    (
+        "select * from TakeOffEvent t where _time >= $1 and t._time < $2 limit 100",
+        &[
+            Value::Str(std::borrow::Cow::Borrowed("2013-01-01T08:00:00Z")),
+            Value::Time(Timestamp(1_357_045_200_000_000)),
+        ],
+        "select * from TakeOffEvent where _time >= '2013-01-01T08:00:00Z' and _time < '2013-01-01T13:00:00Z'",
+    ),
+    (
+        "select flight + $1 as f from TakeOffEvent where on_time = $2 and gate is not null",
+        &[Value::Int(7), Value::Bool(true)],
+        "select flight + 7 as f from TakeOffEvent where on_time = true and gate is not null",
+    ),
+    (
+        "select count(*), sum(distance) from TakeOffEvent where carrier = $1",
+        &[Value::Str(std::borrow::Cow::Borrowed("AA"))],
+        "select count(*), sum(distance) from TakeOffEvent where carrier = 'AA'",
+    ),
+    (
+        "select t.flight from TakeOffEvent t join events.Landing l on l.flight = t.flight where l.\"Gate\" = $1",
+        &[Value::Null],
+        "select t.flight from TakeOffEvent t join events.Landing l on l.flight = t.flight where l.\"Gate\" = null",
+    ),
+    (
+        "select flight from TakeOffEvent where carrier in ($1, $2) order by flight desc limit 2",
+        &[Value::Str(std::borrow::Cow::Borrowed("B6")), Value::Str(std::borrow::Cow::Borrowed("DL"))],
+        "select flight from TakeOffEvent where carrier in ('B6', 'DL') order by flight desc limit 2",
+    ),
+    ("select 1 as one", &[], "select 1 as one"),
+];
+
+async fn with_parameters(sql: &Sql, query: &str, values: &[Value<'static>]) -> QueryRows {
+    sql.query_with_parameters("test", query, values).await.unwrap().collect().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_means_what_it_means_in_the_text() {
+    for state in State::ALL {
+        let (_fixture, sql) = fixture::sql(state, fixture::options()).await;
+        for (query, values, literal) in CASES {
+            let expected = sorted(&answer(&sql, literal).await);
+            assert_eq!(sorted(&with_parameters(&sql, query, values).await), expected, "{query}");
+            let prepared = sql.prepare(query).await.unwrap();
+            assert_eq!(prepared.parameters(), values.len());
+            for _ in 0..3 {
+                let rows = prepared.query_with(values).await.unwrap();
+                assert_eq!(sorted(&rows), expected, "{state:?} {query}");
+                assert_eq!(rows.schema.fields().len(), prepared.schema().fields().len());
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prepared_query_sees_new_rows_values_and_columns() {
+    let (fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
+    let prepared = sql.prepare("select flight from TakeOffEvent where carrier = $1").await.unwrap();
+    let count = |carrier: &'static str| {
+        let prepared: &Prepared = &prepared;
+        async move { prepared.query_with(&[Value::str(carrier)]).await.unwrap().num_rows() }
+    };
+    assert_eq!((count("UA").await, count("AA").await, count("ZZ").await), (3, 3, 0));
+    let table = fixture.streams.read()["TakeOffEvent"].clone();
+    fixture::push(&table, 0, 9, &[r#"{"carrier":"ZZ","flight":1,"actual":"2013-01-02T00:00:00Z"}"#]);
+    assert_eq!(count("ZZ").await, 1);
+    fixture::flush(&table).await;
+    assert_eq!((count("ZZ").await, count("UA").await), (1, 3));
+
+    // the stream is declared again with one more field
+    let mut stream = table.stream().as_ref().clone();
+    stream.fields.push(tidemill_types::Field::new("pilot", tidemill_types::FieldType::String));
+    fixture.declare(&std::sync::Arc::new(stream)).await;
+    assert_eq!((count("ZZ").await, count("UA").await), (1, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prepared_query_runs_on_a_thread_without_a_runtime() {
+    let (_fixture, sql) = fixture::sql(State::Tablets, fixture::options()).await;
+    let rows = std::thread::spawn(move || {
+        let prepared = sql.prepare_blocking("select flight from TakeOffEvent where carrier = $1").unwrap();
+        prepared.query_blocking_with(&[Value::str("UA")]).unwrap().num_rows()
+    });
+    assert_eq!(rows.join().unwrap(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_values_are_refused() {
+    let (_fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
+    let one = "select flight from TakeOffEvent where flight = $1";
+    for (query, values, message) in [
+        (one, vec![], "the query has 1 parameters: expected 1 values, found 0"),
+        (one, vec![Value::Int(1), Value::Int(2)], "the query has 1 parameters: expected 1 values, found 2"),
+        ("select 1", vec![Value::Int(1)], "the query has 0 parameters: expected 0 values, found 1"),
+        (one, vec![Value::Float(1.5)], "parameter $1: expected a value of type Int32, found 1.5"),
+        (one, vec![Value::Int(1 << 40)], "parameter $1: expected a value of type Int32, found 1099511627776"),
+        (
+            "select flight from TakeOffEvent where flight = $2",
+            vec![Value::Int(1)],
+            "has 1 parameters and no $1",
+        ),
+        (
+            "select flight from TakeOffEvent where flight = $name",
+            vec![Value::Int(1)],
+            "`$name` has no number",
+        ),
+        ("delete from TakeOffEvent where flight = $1", vec![Value::Int(1)], "take no parameters"),
+    ] {
+        let error = sql.query_with_parameters("test", query, &values).await.unwrap_err();
+        assert!(error.to_string().contains(message), "{query}: {error}");
+        if let Ok(prepared) = sql.prepare(query).await {
+            let error = prepared.query_with(&values).await.unwrap_err();
+            assert!(error.to_string().contains(message), "{query}: {error}");
+        }
+    }
+}
