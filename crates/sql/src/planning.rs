@@ -205,13 +205,13 @@ impl Shared {
         let hot = self.hot.as_ref().map(HotAccess::rows);
         let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), request.missing, hot);
         let Some(plan) = template.bind(&request.parameters, &snapshots)? else { return Ok(None) };
-        let usual = self.state.config().batch_size();
+        let state = if template.is_lookup { &self.lookup_state } else { &self.state };
+        let usual = state.config().batch_size();
         let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
         if rows != usual {
             return Ok(None);
         }
-        let planner = self.state.query_planner();
-        let physical = planner.create_physical_plan(&plan, &self.state).await.map_err(failed)?;
+        let physical = state.query_planner().create_physical_plan(&plan, state).await.map_err(failed)?;
         let is_plain = HotScanExec::all(&physical).map_err(failed)?.is_empty();
         Ok(is_plain.then_some((physical, files)))
     }

@@ -21,7 +21,7 @@ use crate::planning::LogicalQuery;
 use crate::prepared::Prepared;
 use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryRequest, QueryResult, QueryRows, Watchdog};
 use crate::running::{Forwarded, RunningQuery, one_row};
-use crate::session_state::{environment, session_state};
+use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
 use crate::statements::{RunningStatement, StatementInfo, StatementPhase, Statements, kept_text};
 use crate::{MissingFields, SqlOptions, Tables, stack};
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub tables: Arc<dyn Tables>,
     pub options: SqlOptions,
     pub state: SessionState,
+    /// The state for prepared queries that ask for few rows.
+    pub lookup_state: SessionState,
     /// Decoded rows of event tables; `None` if nothing is to be kept.
     pub hot: Option<Arc<HotStore>>,
     pub plans: PlanCache,
@@ -77,6 +79,7 @@ impl Sql {
             .build()
             .map_err(|e| Error::unavailable("the threads for queries cannot be started").with_source(e))?;
         let state = session_state(&options, environment(tables.as_ref(), &options)?)?;
+        let lookup_state = one_thread(&state);
         let statements = Arc::new(Statements::default());
         let tables = Arc::new(SessionTables { tables, statements: statements.clone() });
         let running = Arc::new(Semaphore::new(options.queries_max.max(1)));
@@ -93,6 +96,7 @@ impl Sql {
             plans: PlanCache::new(options.cached_plans),
             options,
             state,
+            lookup_state,
             running,
             planning,
             closing: ClosingFlag::default(),

@@ -82,3 +82,12 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
     functions::register(&mut state).map_err(|e| from_datafusion(&e, None))?;
     Ok(state)
 }
+
+/// Returns the state for queries that read few rows: more threads would take longer to start than they save.
+pub(crate) fn one_thread(state: &SessionState) -> SessionState {
+    let mut state = state.clone();
+    let options = state.config_mut().options_mut();
+    options.execution.target_partitions = 1;
+    options.optimizer.repartition_file_scans = false;
+    state
+}

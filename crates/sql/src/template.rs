@@ -23,16 +23,21 @@ pub(crate) struct Template {
     types: ParameterTypes,
     /// The streams whose tables it reads.
     streams: Vec<(SchemaName, String)>,
+    /// Whether it asks for rows by their keys or ids, which are so few that one thread is enough.
+    pub is_lookup: bool,
 }
 
 impl Template {
     /// Creates the template of an optimized plan, whose parameters have `types`; `None` for a plan of another kind.
     pub fn new(plan: LogicalPlan, types: ParameterTypes) -> PlanResult<Option<Self>> {
-        let (mut streams, mut plain) = (BTreeSet::new(), true);
+        let (mut streams, mut plain, mut is_lookup) = (BTreeSet::new(), true, true);
         plan.apply_with_subqueries(|node| {
             match node {
                 LogicalPlan::TableScan(scan) => match stream_of(scan) {
-                    Some(name) => _ = streams.insert(name),
+                    Some((name, names_rows)) => {
+                        streams.insert(name);
+                        is_lookup &= names_rows;
+                    }
                     None => plain = false,
                 },
                 LogicalPlan::Projection(_)
@@ -48,7 +53,7 @@ impl Template {
         }
         let emptied = replace_tables(plan, |table| Ok(Some(table.emptied())))?;
         let streams = streams.into_iter().map(|name| (SchemaName::Events, name)).collect();
-        Ok(emptied.map(|plan| Self { plan, types, streams }))
+        Ok(emptied.map(|plan| Self { plan, types, streams, is_lookup }))
     }
 
     /// Returns the plan with these values over the tables of `snapshots`; `None` if a table has other columns than when the
@@ -67,11 +72,12 @@ impl Template {
     }
 }
 
-/// Returns the name of the stream whose table is scanned; `None` for any other table.
-fn stream_of(scan: &TableScan) -> Option<String> {
+/// Returns the name of the stream whose table is scanned, and whether filters name keys or ids; `None` for any other table.
+fn stream_of(scan: &TableScan) -> Option<(String, bool)> {
     let provider = source_as_provider(&scan.source).ok()?;
     let table = provider.downcast_ref::<EventsTable>()?;
-    table.is_stream().then(|| table.name().to_owned())
+    let names_rows = scan.filters.iter().any(|filter| table.names_rows(filter));
+    table.is_stream().then(|| (table.name().to_owned(), names_rows))
 }
 
 /// Replaces the tables of streams; `None` if `replacement` has none for one.

@@ -1,4 +1,7 @@
 //! Sizes in memory that follow from the setting `memory`, unless they are set themselves.
+//!
+//! A quarter of `memory` is left for what has no size of its own: merges of tablets, batches on their way, buffers of
+//! requests, what the allocator keeps. The shares are parts of the rest.
 
 use tidemill_types::{Error, Result};
 
@@ -56,9 +59,9 @@ impl Settings {
         self.sql.hot_bytes.or_else(|| self.memory.map(|_| self.share(4, 0)))
     }
 
-    /// Returns the part of `memory` that is one of `parts`, or `usual` if `memory` is not set.
+    /// Returns one of `parts` of three quarters of `memory`, or `usual` if `memory` is not set.
     fn share(&self, parts: u64, usual: u64) -> u64 {
-        self.memory.map_or(usual, |memory| memory / parts)
+        self.memory.map_or(usual, |memory| memory / 4 * 3 / parts)
     }
 
     pub(super) fn check_memory(&self) -> Result<()> {
@@ -87,10 +90,10 @@ mod tests {
         );
 
         let small = read("memory = \"1GiB\"\npartitions = 2\ntail_bytes = \"5MiB\"\nsql.hot_bytes = 7");
-        assert_eq!((small.tail_bytes(), small.unflushed_bytes()), (5 << 20, 128 << 20));
-        assert_eq!((small.flush_bytes(), small.inbox_bytes()), (32 << 20, 32 << 20));
-        assert_eq!((small.hot_bytes(), small.sql_memory_bytes()), (Some(7), Some(128 << 20)));
-        assert_eq!((small.documents_bytes(), small.cache_memory_bytes()), (128 << 20, 64 << 20));
+        assert_eq!((small.tail_bytes(), small.unflushed_bytes()), (5 << 20, 96 << 20));
+        assert_eq!((small.flush_bytes(), small.inbox_bytes()), (24 << 20, 24 << 20));
+        assert_eq!((small.hot_bytes(), small.sql_memory_bytes()), (Some(7), Some(96 << 20)));
+        assert_eq!((small.documents_bytes(), small.cache_memory_bytes()), (96 << 20, 48 << 20));
 
         // a setting that is larger than usual makes nothing wait later than usual, except for all tables together
         let large = read("memory = \"64GiB\"");
@@ -98,7 +101,7 @@ mod tests {
             (large.flush_bytes(), large.tail_bytes(), large.inbox_bytes()),
             (64 << 20, 512 << 20, 64 << 20)
         );
-        assert_eq!((large.unflushed_bytes(), large.cache_memory_bytes()), (8 << 30, 128 << 20));
+        assert_eq!((large.unflushed_bytes(), large.cache_memory_bytes()), (6 << 30, 128 << 20));
 
         let error = read("memory = 5").check().unwrap_err().to_string();
         assert!(error.contains("memory = 5: expected at least 256MiB"), "{error}");

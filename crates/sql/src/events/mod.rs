@@ -151,14 +151,14 @@ impl EventsTable {
 
     /// Returns whether a filter names the keys or ids of rows. Bloom filters and page indexes of files find few rows faster than a
     /// scan of memory.
-    fn names_rows(&self, filter: &Expr) -> bool {
+    pub fn names_rows(&self, filter: &Expr) -> bool {
         let indexed = |expr: &Expr| match expr {
             Expr::Column(column) => {
                 self.schema.index_of(&column.name).is_ok_and(|i| self.key == Some(i) || self.id.contains(&i))
             }
             _ => false,
         };
-        let constant = |expr: &Expr| matches!(expr, Expr::Literal(..));
+        let constant = |expr: &Expr| matches!(expr, Expr::Literal(..) | Expr::Placeholder(_));
         match filter {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
                 self.names_rows(left) || self.names_rows(right)

@@ -15,6 +15,7 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::cli::stdio::err(format_args!("{}\n", format_args!($($text)*))) };
 }
 
+mod allocator;
 mod backtest;
 mod backup;
 mod check;

@@ -19,7 +19,7 @@ use super::client::{ServerFile, server_file, token_file};
 use super::log_sinks::LogSinks;
 use super::progress::Progress;
 use super::vars::{ConnectionArgs, VarArgs};
-use super::{DataArgs, address, stdio};
+use super::{DataArgs, address, allocator, stdio};
 
 /// Time that a shutdown waits for requests in progress.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
@@ -130,6 +130,9 @@ fn run_until_stopped(
     mode: RunMode,
 ) -> anyhow::Result<ExitCode> {
     stdio::continue_when_closed();
+    if tidemill.engine().app().settings.memory.is_some() {
+        allocator::return_memory_at_once();
+    }
     let sinks = LogSinks::start(tidemill.engine()).context("the thread that prints lines of sinks")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(run_until_stopped_async(&tidemill, data, listeners, mode))?;
