@@ -1,6 +1,6 @@
 //! Options of the program's allocator.
 
-use std::ffi::{c_int, c_long};
+use std::ffi::c_int;
 
 /// Milliseconds after which the allocator returns freed memory to the system: the option `purge_delay` of mimalloc 3, which the
 /// binding does not name.
@@ -20,7 +20,7 @@ mod tests {
     /// Fails if a release of the allocator numbers its options anew.
     #[test]
     fn the_option_is_the_delay_of_a_second() {
-        let delay = || -> c_long {
+        let delay = || {
             // SAFETY: the call loads a number
             unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) }
         };
