@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_encryption::DataKeys;
-use tidemill_log::disk::{Disk, DiskFile};
+use tidemill_log::disk::Disk;
 use tidemill_log::sim_disk::SimDisk;
 use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogEncryption, LogOptions, inspect};
 use tidemill_types::{ErrorKind, Offset, Result, Timestamp};
