@@ -12,10 +12,9 @@ use tidemill_log::disk::{Disk, OsDisk};
 use tidemill_types::{Error, Result};
 use tidemill_zones::SharedFile;
 
-use crate::backup::runtime;
 use crate::datadir::{self, DataDir, StoppedDir};
 use crate::json_file::{read_json, write_json};
-use crate::tables_location::shared_file;
+use crate::tables_location::{runtime, shared_file, stopped_shared_file};
 use crate::{App, Settings};
 
 /// File with the key ring, in the data directory and beside tables elsewhere.
@@ -102,7 +101,7 @@ pub fn rotate_keys(dir: &Path) -> Result<KeyRotation> {
     let before = ring.wrapped_by().into_iter().map(str::to_owned).collect();
     let mut keys = open_ring(&ring, &wrapping, dir)?;
     write_json(&OsDisk, &dir.join(KEY_RING_FILE), &keys.wrap(&wrapping)?)?;
-    if let Some(shared) = crate::tables_location::stopped_shared_file(stopped.meta(), &app.settings)? {
+    if let Some(shared) = stopped_shared_file(stopped.meta(), &app.settings)? {
         share(&mut keys, &shared, &wrapping)?;
     }
     Ok(KeyRotation { before, now: wrapping.current().0.to_owned() })

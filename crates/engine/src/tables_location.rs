@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tidemill_types::Result;
+use tidemill_types::{Error, Result};
 use tidemill_zones::{SharedFile, Zones, ZonesOptions, store_options};
 
 use crate::datadir::{DataDir, DataDirMeta};
@@ -66,4 +66,14 @@ fn options_at(location: &str, is_setting: bool, settings: &Settings) -> Result<V
     let none = BTreeMap::new();
     let options = if is_setting { &settings.tables_store } else { &none };
     store_options(location, options, std::env::vars())
+}
+
+/// Creates the runtime that reads tables of a directory that nobody has open.
+///
+/// Errors: `Unavailable`.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::unavailable("cannot start the object store's thread").with_source(e))
 }

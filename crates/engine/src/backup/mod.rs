@@ -24,6 +24,7 @@ use crate::core::Core;
 use crate::datadir::{self, StoppedDir};
 use crate::encryption;
 use crate::spawn::lower_priority;
+pub use crate::tables_location::runtime;
 use crate::tables_location::stopped_tables;
 pub use manifest::{MANIFEST, Manifest, checksum_text};
 pub use restore::{RestoreReport, restore};
@@ -167,16 +168,6 @@ pub fn tables_in(tables: &Path, app: Option<&App>) -> Result<Option<Zones>> {
     let keys = app.and_then(|app| app.settings.encryption.of_tablets());
     let zones = tidemill_zones::ZonesOptions { keys, ..Default::default() };
     Zones::open_read_only(&location, zones, &options)
-}
-
-/// Creates the runtime that reads tables of a directory that nobody has open.
-///
-/// Errors: `Unavailable`.
-pub fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Error::unavailable("cannot start the object store's thread").with_source(e))
 }
 
 fn now() -> Timestamp {
