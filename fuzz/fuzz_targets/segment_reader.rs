@@ -17,6 +17,7 @@ const HEADER: SegmentHeader = SegmentHeader {
     partition: 3,
     base: 1000,
     salt: 0x5a17,
+    encrypted: false,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -48,6 +49,7 @@ fn scripted(script: &[u8]) -> Vec<u8> {
             time: 0,
             unsynced: u32::from(size % 4),
             group_end: size % 3 != 0,
+            encrypted: size % 7 == 0,
             padding: if size % 5 == 0 { u16::from(*size) * 16 } else { 0 },
         };
         encode_record(

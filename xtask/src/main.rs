@@ -14,11 +14,12 @@ use anyhow::{Context, Result};
 const LAYERS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("test-servers", &[]),
-    ("log", &["types"]),
+    ("encryption", &["types"]),
+    ("log", &["types", "encryption"]),
     ("log-kafka", &["types", "log"]),
     ("lang", &["types"]),
     ("docs", &["types"]),
-    ("zones", &["types"]),
+    ("zones", &["types", "encryption"]),
     ("connect", &["types"]),
     ("script", &[]),
     ("files", &["types", "connect"]),
@@ -28,13 +29,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rules", &["types", "lang", "docs"]),
     ("flow", &["types", "lang", "connect", "script"]),
     ("sql", &["types", "docs", "zones"]),
-    ("engine", &["types", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
+    ("engine", &["types", "encryption", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
     ("server", &["types", "docs", "rules", "engine"]),
     ("mongo", &["types", "log", "docs", "engine"]),
     (
         "tidemill",
         &[
             "types",
+            "encryption",
             "log",
             "log-kafka",
             "lang",
@@ -54,8 +56,19 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that must build without these heavy dependencies, so that they build and test in seconds.
-const LIGHT: &[&str] =
-    &["types", "connect", "mappers", "relational", "log", "lang", "docs", "rules", "script", "flow"];
+const LIGHT: &[&str] = &[
+    "types",
+    "encryption",
+    "connect",
+    "mappers",
+    "relational",
+    "log",
+    "lang",
+    "docs",
+    "rules",
+    "script",
+    "flow",
+];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 
 fn main() -> ExitCode {

@@ -39,6 +39,9 @@ pub struct DataDirMeta {
     /// Distinguishes the directory from all others. Directories that were created without it stay without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// Whether data was written encrypted, which the key ring is needed to read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypted: bool,
     /// The backup that the directory was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restored: Option<RestoredFrom>,
@@ -93,7 +96,14 @@ impl DataDir {
         let file = path.join("meta.json");
         let mut meta = match read_known_meta(&*disk, &file)? {
             Some(meta) => meta,
-            None => DataDirMeta { format: FORMAT, partitions, epoch: 0, id: Some(new_id()), restored: None },
+            None => DataDirMeta {
+                format: FORMAT,
+                partitions,
+                epoch: 0,
+                id: Some(new_id()),
+                encrypted: false,
+                restored: None,
+            },
         };
         meta.epoch += 1;
         write_json(&*disk, &file, &meta)?;
@@ -113,6 +123,22 @@ impl DataDir {
     /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns whether data was written encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.meta.encrypted
+    }
+
+    /// Notes that data is written encrypted from now on.
+    ///
+    /// Errors: `Unavailable`.
+    pub fn mark_encrypted(&self) -> Result<()> {
+        if self.meta.encrypted {
+            return Ok(());
+        }
+        let meta = DataDirMeta { encrypted: true, ..self.meta.clone() };
+        write_json(&*self.disk, &self.path.join("meta.json"), &meta)
     }
 
     /// Returns the number of partitions, fixed when the directory was created.
@@ -293,7 +319,7 @@ fn new_id() -> String {
 
 /// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
 /// lost.
-const KNOWN_ENTRIES: [&str; 17] = [
+const KNOWN_ENTRIES: [&str; 19] = [
     "app.json",
     "app.tmp",
     "cache",
@@ -301,6 +327,8 @@ const KNOWN_ENTRIES: [&str; 17] = [
     "checkpoints",
     "deliveries",
     "ids",
+    "keys.json",
+    "keys.tmp",
     "lock",
     "log",
     "meta.tmp",

@@ -26,6 +26,8 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
 pub fn unreadable(path: &Path, e: io::Error) -> Error {
     match e.kind() {
         io::ErrorKind::NotFound => Error::corrupt(format!("{}: the file is missing", path.display())),
+        // what was encrypted is not what was written
+        io::ErrorKind::InvalidData => Error::corrupt(format!("{}: {e}", path.display())),
         _ => Error::unavailable(format!("{}: cannot be read", path.display())).with_source(e),
     }
 }

@@ -66,6 +66,7 @@ impl LogProvider for LocalLogProvider {
             segment_bytes: settings.segment_bytes,
             repair: settings.log_repair,
             clock: LogClock::new(move || clock.now()),
+            encryption: settings.encryption.of_log("tidemill log"),
             ..LogOptions::new(partitions)
         };
         open_local_log(self.disk.clone(), data_dir, options)

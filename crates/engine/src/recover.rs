@@ -148,6 +148,7 @@ fn zones_options(data: &DataDir, settings: &Settings) -> ZonesOptions {
         tail_bytes_max: settings.tail_bytes().saturating_mul(4),
         cache_memory_bytes: settings.cache_memory_bytes(),
         cache_dir: Some(data.path().join("cache")),
+        keys: settings.encryption.of_tablets(),
         ..settings.zones.clone()
     }
 }

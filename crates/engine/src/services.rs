@@ -20,6 +20,7 @@ use crate::commit::{CommitBoard, WriteLocks};
 use crate::counters::{AggregateCounts, EngineCounters};
 use crate::deployment::Deployment;
 use crate::disk_space::DiskSpace;
+use crate::encryption::encrypted_disk;
 use crate::health::HealthBoard;
 use crate::notifier::Notifier;
 use crate::sinks::SinkSet;
@@ -39,7 +40,11 @@ pub struct Services {
     /// Data directory; empty for an engine in memory.
     pub dir: PathBuf,
     /// Disk of the data directory.
+    ///
+    /// It decrypts and encrypts files, if there are keys.
     pub disk: Arc<dyn Disk>,
+    /// The same without keys, for copies of the files as they are.
+    pub stored_disk: Arc<dyn Disk>,
     /// Deployed app.
     pub deployment: Arc<Deployment>,
     /// Clock.
@@ -107,9 +112,10 @@ impl Services {
     ) -> Self {
         Self {
             disk_space: DiskSpace::new(&dir, deployment.settings.reserve_bytes),
-            changes: ChangeLog::new(disk.clone(), &dir, log.partitions(), deployment.settings.segment_bytes),
+            changes: ChangeLog::new(disk.clone(), &dir, log.partitions(), &deployment.settings),
+            disk: encrypted_disk(disk.clone(), &dir, &deployment.settings),
+            stored_disk: disk,
             dir,
-            disk,
             deployment,
             clock,
             log,

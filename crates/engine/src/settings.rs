@@ -1,5 +1,6 @@
 //! Engine settings: plain data; durations and sizes are written with units.
 
+mod encryption;
 mod memory;
 mod sections;
 
@@ -10,6 +11,7 @@ use tidemill_log::Durability;
 use tidemill_types::{Duration, Error, Result};
 use tidemill_zones::{ZonesOptions, check_store_settings};
 
+pub use encryption::EncryptionSettings;
 pub use sections::{ServerSettings, SqlSettings};
 
 /// Treatment of the state of queries whose text has changed.
@@ -92,6 +94,8 @@ pub struct Settings {
     /// Options of the object store of the tables without its secrets: `tables_store.endpoint = "https://minio:9000"`.
     #[serde(deserialize_with = "texts")]
     pub tables_store: BTreeMap<String, String>,
+    /// Keys with which data is encrypted: `encryption.key_file = "/etc/tidemill/keys"`.
+    pub encryption: EncryptionSettings,
     /// Options for writing and opening tables: `zones.compression = "snappy"`, `zones.open_degraded = true`.
     pub zones: ZonesOptions,
     /// Limits of SQL queries: `sql.memory_bytes = "2GiB"`.
@@ -126,6 +130,7 @@ impl Default for Settings {
             log: None,
             tables: None,
             tables_store: BTreeMap::new(),
+            encryption: EncryptionSettings::default(),
             zones: ZonesOptions::default(),
             sql: SqlSettings::default(),
             server: ServerSettings::default(),
@@ -216,6 +221,7 @@ impl Settings {
         }
         check_store_settings(self.tables.as_deref().unwrap_or("tables"), &self.tables_store)
             .map_err(|e| e.context("setting"))?;
+        self.encryption.check()?;
         self.sql.check()?;
         self.server.check()?;
         self.zones.validate()

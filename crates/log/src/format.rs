@@ -5,11 +5,11 @@
 //! ```text
 //! header, 40 bytes                          record, 32 bytes + payload
 //!  0  magic      8  "TIDELOG\n"              0  length    4  bytes after the crc field
-//!  8  format     4  1                        4  crc       4  CRC32C of salt, length, all after crc
+//!  8  format     4  1, 2 if encrypted        4  crc       4  CRC32C of salt, length, all after crc
 //! 12  partition  4                           8  offset    8
 //! 16  base       8  first offset            16  time      8  µs since 1970, UTC
 //! 24  salt       8                          24  unsynced  4  records before it not yet on the disk
-//! 32  reserved   4  0                       28  flags     2  bit 0: last of its group
+//! 32  reserved   4  0                       28  flags     2  bit 0: last of its group; bit 1: encrypted
 //! 36  crc        4  CRC32C of bytes 0..36   30  padding   2  bytes after the payload
 //!                                           32  payload, padding
 //! ```
@@ -21,8 +21,10 @@ use thiserror::Error;
 
 /// Magic number at the start of every segment.
 pub const MAGIC: [u8; 8] = *b"TIDELOG\n";
-/// Format version that is written, and the only one that is read.
+/// Format version of segments without encrypted records.
 pub const FORMAT: u32 = 1;
+/// Format version of segments with encrypted records, so that releases which do not know these reject the segment.
+pub const FORMAT_ENCRYPTED: u32 = 2;
 /// Size of a segment header in bytes.
 pub const SEGMENT_HEADER_BYTES: usize = 40;
 /// Size of a record header in bytes.
@@ -38,6 +40,7 @@ pub const PADDING: [u8; PADDING_BYTES_MAX] = [0xff; PADDING_BYTES_MAX];
 /// Bytes that the length field does not count: length and crc.
 const PREFIX_BYTES: usize = 8;
 const GROUP_END: u32 = 1;
+const ENCRYPTED: u32 = 2;
 /// Position of the padding size in the flags: the upper half.
 const PADDING_SHIFT: u32 = 16;
 
@@ -50,6 +53,8 @@ pub struct SegmentHeader {
     pub base: u64,
     /// Salt of the records' checksums.
     pub salt: u64,
+    /// Whether records may be encrypted.
+    pub encrypted: bool,
 }
 
 /// Reason why a segment header is invalid.
@@ -71,7 +76,7 @@ pub enum HeaderFault {
     },
     /// The format version is that of another release.
     #[error(
-        "the segment has format {0}, this release reads format {FORMAT}: open it with the release that wrote it"
+        "the segment has format {0}, this release reads the formats {FORMAT} and {FORMAT_ENCRYPTED}: open it with the release that wrote it"
     )]
     Format(u32),
 }
@@ -81,7 +86,8 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut out = [0; SEGMENT_HEADER_BYTES];
         out[0..8].copy_from_slice(&MAGIC);
-        out[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        let format = if self.encrypted { FORMAT_ENCRYPTED } else { FORMAT };
+        out[8..12].copy_from_slice(&format.to_le_bytes());
         out[12..16].copy_from_slice(&self.partition.to_le_bytes());
         out[16..24].copy_from_slice(&self.base.to_le_bytes());
         out[24..32].copy_from_slice(&self.salt.to_le_bytes());
@@ -103,7 +109,12 @@ impl SegmentHeader {
             return Err(HeaderFault::Crc { stored, computed });
         }
         match u32_at(b, 8) {
-            FORMAT => Ok(Self { partition: u32_at(b, 12), base: u64_at(b, 16), salt: u64_at(b, 24) }),
+            format @ (FORMAT | FORMAT_ENCRYPTED) => Ok(Self {
+                partition: u32_at(b, 12),
+                base: u64_at(b, 16),
+                salt: u64_at(b, 24),
+                encrypted: format == FORMAT_ENCRYPTED,
+            }),
             other => Err(HeaderFault::Format(other)),
         }
     }
@@ -124,6 +135,8 @@ pub struct RecordHead {
     pub unsynced: u32,
     /// Whether it is the last record of its group.
     pub group_end: bool,
+    /// Whether the payload is encrypted.
+    pub encrypted: bool,
     /// Bytes after the payload that fill up a disk block.
     pub padding: u16,
 }
@@ -175,7 +188,9 @@ impl RecordHead {
         let length = u32_at(b, 0);
         let flags = u32_at(b, 28);
         let padding = (flags >> PADDING_SHIFT) as u16;
-        if flags & u32::from(u16::MAX) & !GROUP_END != 0 || usize::from(padding) > PADDING_BYTES_MAX {
+        if flags & u32::from(u16::MAX) & !(GROUP_END | ENCRYPTED) != 0
+            || usize::from(padding) > PADDING_BYTES_MAX
+        {
             return Err(BadRecord::Flags(flags));
         }
         let payload_bytes = length
@@ -189,6 +204,7 @@ impl RecordHead {
             time: i64::from_le_bytes(u64_at(b, 16).to_le_bytes()),
             unsynced: u32_at(b, 24),
             group_end: flags & GROUP_END != 0,
+            encrypted: flags & ENCRYPTED != 0,
             padding,
         })
     }
@@ -254,7 +270,9 @@ pub fn encode_head(checksum: Checksum, head: &RecordHead, payload: &[u8]) -> [u8
     b[8..16].copy_from_slice(&head.offset.to_le_bytes());
     b[16..24].copy_from_slice(&head.time.to_le_bytes());
     b[24..28].copy_from_slice(&head.unsynced.to_le_bytes());
-    let flags = (u32::from(head.group_end) * GROUP_END) | (u32::from(head.padding) << PADDING_SHIFT);
+    let flags = (u32::from(head.group_end) * GROUP_END)
+        | (u32::from(head.encrypted) * ENCRYPTED)
+        | (u32::from(head.padding) << PADDING_SHIFT);
     b[28..32].copy_from_slice(&flags.to_le_bytes());
     let crc = Checksum::extend(checksum.of_head(&b), payload);
     let crc = Checksum::extend(crc, head.padding());

@@ -26,6 +26,8 @@ mod api;
 pub mod contract;
 mod copy;
 pub mod disk;
+mod encrypted_disk;
+mod encryption;
 mod failure;
 mod flusher;
 pub mod format;
@@ -49,6 +51,8 @@ mod writer;
 
 pub use api::{GroupLog, Log};
 pub use copy::{LogFile, LogFileContent, closed_log_files};
+pub use encrypted_disk::EncryptedDisk;
+pub use encryption::LogEncryption;
 pub use inspect::{DamagedFile, LogInspection, PartitionInspection, inspect};
 pub use local::LocalLog;
 pub use memory::MemoryLog;

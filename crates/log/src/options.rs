@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use tidemill_types::{Error, Result, Timestamp};
 
+use crate::encryption::LogEncryption;
 use crate::format::{PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 
 /// Source of the times of records.
@@ -72,6 +73,8 @@ pub struct LogOptions {
     pub salt: u64,
     /// Source of the times of appended records; by default the clock of the machine.
     pub clock: LogClock,
+    /// Keys with which records are encrypted; none by default. Needed to open a log that is encrypted.
+    pub encryption: Option<LogEncryption>,
 }
 
 impl LogOptions {
@@ -88,6 +91,7 @@ impl LogOptions {
             repair: false,
             salt: RandomState::new().build_hasher().finish(),
             clock: LogClock::default(),
+            encryption: None,
         }
     }
 

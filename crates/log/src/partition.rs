@@ -15,6 +15,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::copy::{LogFile, partition_files};
 use crate::disk::{Disk, DiskFile};
+use crate::encryption::{ENCRYPTION_BYTES, RecordCipher, StoredRecord};
 use crate::failure::{IoFailure, IoResultExt};
 use crate::format::{Checksum, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::options::LogOptions;
@@ -36,6 +37,8 @@ pub(crate) struct Partition {
     disk: Arc<dyn Disk>,
     options: LogOptions,
     checksum: Checksum,
+    /// Encrypts and decrypts records, if the log has keys.
+    cipher: Option<RecordCipher>,
     segments: Segments,
     state: Mutex<State>,
     /// Signals that disk work has finished or the log was closed.
@@ -83,11 +86,13 @@ impl Partition {
         let segments = Arc::clone(&writer.segments);
         let next = segments.lock().back().map_or(0, |s| s.next);
         let end_pos = writer.pos;
+        let cipher = options.encryption.clone().map(|keys| RecordCipher::new(keys, writer.partition));
         let partition = Self {
             dir: writer.dir.clone(),
             disk: Arc::clone(&writer.disk),
             options: options.clone(),
             checksum: Checksum::new(writer.salt),
+            cipher: cipher.transpose()?,
             segments,
             state: Mutex::new(State {
                 next,
@@ -120,9 +125,10 @@ impl Partition {
         let mut state = self.state.lock();
         self.wait_for_room(&mut state, cost)?;
         let time = self.options.clock.now().max(state.last_time);
-        let (appended, much) = self.push(&mut state, time, |group| match payload.len() < SHARED_BYTES_MIN {
-            true => Chunk::copied(group, &[&payload]),
-            false => Chunk::shared(group, vec![payload]),
+        let (appended, much) = self.push(&mut state, time, |group| match &self.cipher {
+            Some(cipher) => Chunk::encrypted(group, &[payload], cipher),
+            None if payload.len() < SHARED_BYTES_MIN => Chunk::copied(group, &[&payload]),
+            None => Chunk::shared(group, vec![payload]),
         });
         if let Some(hand_over) = state.hand_over.upgrade() {
             hand_over.push(state.next, time, attachment);
@@ -149,13 +155,19 @@ impl Partition {
     /// the disk.
     pub(crate) fn write(&self, time: Timestamp, payloads: &[&[u8]]) -> Result<(AppendResult, bool)> {
         let cost = self.check_group(payloads.iter().map(|p| p.len()))?;
-        self.write_group(time, cost, |group| Chunk::copied(group, payloads))
+        self.write_group(time, cost, |group| match &self.cipher {
+            Some(cipher) => Chunk::encrypted(group, payloads, cipher),
+            None => Chunk::copied(group, payloads),
+        })
     }
 
     /// Implements [`crate::GroupLog::write_owned`]; returns like [`Partition::write`].
     pub(crate) fn write_owned(&self, time: Timestamp, payloads: Vec<Bytes>) -> Result<(AppendResult, bool)> {
         let cost = self.check_group(payloads.iter().map(Bytes::len))?;
-        self.write_group(time, cost, |group| Chunk::shared(group, payloads))
+        self.write_group(time, cost, |group| match &self.cipher {
+            Some(cipher) => Chunk::encrypted(group, &payloads, cipher),
+            None => Chunk::shared(group, payloads),
+        })
     }
 
     fn write_group(
@@ -200,12 +212,14 @@ impl Partition {
                 "a group of no records cannot be appended: give at least one payload",
             ));
         }
-        if let Some(bytes) = lengths.clone().find(|n| *n > PAYLOAD_BYTES_MAX) {
+        let added = if self.cipher.is_some() { ENCRYPTION_BYTES } else { 0 };
+        let most = PAYLOAD_BYTES_MAX - added;
+        if let Some(bytes) = lengths.clone().find(|n| *n > most) {
             return Err(Error::limit(format!(
-                "one of {records} records has {bytes} bytes, the limit is {PAYLOAD_BYTES_MAX}: append it in parts"
+                "one of {records} records has {bytes} bytes, the limit is {most}: append it in parts"
             )));
         }
-        Ok(group_cost(lengths))
+        Ok(group_cost(lengths.map(|n| n + added)))
     }
 
     fn wait_for_room(&self, state: &mut MutexGuard<'_, State>, cost: usize) -> Result<()> {
@@ -341,14 +355,16 @@ impl Partition {
     /// Implements [`crate::Log::read`].
     pub(crate) fn read(&self, from: u64, max_bytes: usize) -> Result<Vec<Record>> {
         self.check_start(from)?;
-        {
+        let in_memory = {
             let state = self.state.lock();
             if from > state.next {
                 return Err(behind_end(Offset(from), state.next));
             }
-            if from == state.next || state.tail.first().is_some_and(|first| from >= first) {
-                return Ok(state.tail.read(from, max_bytes));
-            }
+            let is_in_memory = from == state.next || state.tail.first().is_some_and(|first| from >= first);
+            is_in_memory.then(|| state.tail.read(from, max_bytes))
+        };
+        if let Some(records) = in_memory {
+            return self.decrypt(records);
         }
         let Some((base, span)) = self.span_of(from) else {
             return self.check_start(from).map(|()| Vec::new());
@@ -358,7 +374,16 @@ impl Partition {
             // The segment may have been truncated after `span_of` returned.
             Err(e) => return self.check_start(from).and(Err(e)),
         };
-        read_records(&*file, &span, from, max_bytes)
+        self.decrypt(read_records(&*file, &span, from, max_bytes)?)
+    }
+
+    fn decrypt(&self, stored: Vec<StoredRecord>) -> Result<Vec<Record>> {
+        let open = |StoredRecord { record, is_encrypted }| match &self.cipher {
+            _ if !is_encrypted => Ok(record),
+            Some(cipher) => cipher.open(record),
+            None => Err(Error::internal("the log was opened without the keys of an encrypted segment")),
+        };
+        stored.into_iter().map(open).collect()
     }
 
     fn check_start(&self, from: u64) -> Result<()> {

@@ -119,8 +119,15 @@ pub(crate) fn recover(
     let mut bases: Vec<u64> = names.iter().filter_map(|n| base_of_name(n)).collect();
     bases.sort_unstable();
     let noted = newest_segment::read(&**disk, &dir, &names)?;
-    let mut recovery =
-        Recovery { disk: &**disk, dir: &dir, partition, repair: options.repair, noted, cut: None };
+    let mut recovery = Recovery {
+        disk: &**disk,
+        dir: &dir,
+        partition,
+        repair: options.repair,
+        encrypted: options.encryption.is_some(),
+        noted,
+        cut: None,
+    };
     recovery.check_newest(bases.last().copied())?;
     let mut segments = VecDeque::new();
     let mut newest = None;
@@ -139,7 +146,7 @@ pub(crate) fn recover(
         }
     }
     let was_made = newest.is_none();
-    let opened = match newest {
+    let mut opened = match newest {
         Some(opened) => opened,
         None => {
             let base = bases.first().copied().or(noted).unwrap_or(0);
@@ -156,10 +163,17 @@ pub(crate) fn recover(
         cut: recovery.cut.take(),
     };
     recovery_sync(&opened)?;
+    let was_plain = recovery.encrypted && !opened.encrypted;
+    if was_plain {
+        opened = recovery.begin_encrypted(opened)?;
+        if segments.back().is_none_or(|newest| newest.base < opened.segment.base) {
+            segments.push_back(opened.segment.clone());
+        }
+    }
     let noted = match noted == Some(opened.segment.base) {
         // A repair may have removed the named segment. In all other cases the writer updates the file,
         // because opening must work on a full disk.
-        false if was_made || options.repair => recovery.note(opened.segment.base)?,
+        false if was_made || was_plain || options.repair => recovery.note(opened.segment.base)?,
         _ => noted,
     };
     let writer = Writer {
@@ -168,6 +182,7 @@ pub(crate) fn recover(
         partition,
         salt: opened.salt,
         segment_bytes: options.segment_bytes,
+        encrypted: options.encryption.is_some(),
         segments: Arc::new(Mutex::new(segments)),
         base: opened.segment.base,
         noted,
@@ -186,6 +201,8 @@ pub(crate) fn recover(
 struct OpenSegment {
     segment: Segment,
     salt: u64,
+    /// Whether its records may be encrypted.
+    encrypted: bool,
     /// Position from which on no later record proves that the bytes are on the disk.
     durable_pos: u64,
     file: Arc<dyn DiskFile>,
@@ -204,6 +221,8 @@ struct Recovery<'a> {
     dir: &'a Path,
     partition: u32,
     repair: bool,
+    /// Whether records are to be encrypted.
+    encrypted: bool,
     /// First offset of the newest segment according to [`newest_segment`].
     noted: Option<u64>,
     cut: Option<TailCut>,
@@ -256,6 +275,13 @@ impl Recovery<'_> {
                 return self.bad_header(&path, bytes, fault, base, later);
             }
         };
+        if scan.header.encrypted && !self.encrypted {
+            return Err(Error::invalid(format!(
+                "{} is encrypted, and there are no keys: set key_file or key_command in the section [settings.encryption], \
+                 with the keys with which the log was written",
+                path.display()
+            )));
+        }
         if let Some(why) = self.misplaced(&scan.header, base, expected) {
             let lost = QuarantinedBytes {
                 expected: expected.unwrap_or(base),
@@ -401,7 +427,8 @@ impl Recovery<'_> {
     }
 
     fn create(&self, base: u64, salt: u64) -> Result<OpenSegment> {
-        let made = create_segment(self.disk, self.dir, self.partition, base, salt);
+        let header = SegmentHeader { partition: self.partition, base, salt, encrypted: self.encrypted };
+        let made = create_segment(self.disk, self.dir, &header);
         let (file, path) = made.map_err(|failure: IoFailure| failure.error())?;
         let pos = SEGMENT_HEADER_BYTES as u64;
         let segment = Segment {
@@ -411,7 +438,22 @@ impl Recovery<'_> {
             checksum: Checksum::new(salt),
             index: Index::default(),
         };
-        Ok(OpenSegment { segment, salt, durable_pos: pos, file, path })
+        Ok(OpenSegment { segment, salt, encrypted: self.encrypted, durable_pos: pos, file, path })
+    }
+
+    /// Begins a segment for encrypted records after `opened`, the newest, which is not for those. All its records are on
+    /// the disk.
+    fn begin_encrypted(&self, opened: OpenSegment) -> Result<OpenSegment> {
+        let (base, salt) = (opened.segment.next, opened.salt);
+        if opened.segment.base < base {
+            return self.create(base, salt);
+        }
+        // Without records only the header changes. It is smaller than a sector, which is written as a whole.
+        let header = SegmentHeader { partition: self.partition, base, salt, encrypted: true }.encode();
+        write_all(&*opened.file, 0, &mut [IoSlice::new(&header)])
+            .and_then(|()| opened.file.sync())
+            .during("write to", &opened.path)?;
+        Ok(OpenSegment { encrypted: true, ..opened })
     }
 }
 
@@ -434,6 +476,7 @@ fn open_segment(file: Arc<dyn DiskFile>, path: PathBuf, scan: &Scan, index: Inde
             index,
         },
         salt: scan.header.salt,
+        encrypted: scan.header.encrypted,
         file,
         path,
     }

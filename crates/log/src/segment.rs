@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tidemill_types::{Error, Offset, Result, Timestamp};
 
 use crate::disk::{DiskFile, read_full};
+use crate::encryption::StoredRecord;
 use crate::failure::IoResultExt;
 use crate::format::{Checksum, RECORD_HEADER_BYTES, RecordHead, decode_record};
 use crate::record::Record;
@@ -80,7 +81,7 @@ pub(crate) fn read_records(
     span: &Span,
     from: u64,
     max_bytes: usize,
-) -> Result<Vec<Record>> {
+) -> Result<Vec<StoredRecord>> {
     let (mut pos, mut expected) = (span.pos, span.offset);
     let mut out = Vec::new();
     let mut want = max_bytes.clamp(RECORD_HEADER_BYTES, 64 << 20) + INDEX_BYTES as usize;
@@ -143,8 +144,9 @@ fn read_bytes(file: &dyn DiskFile, path: &Path, pos: u64, n: usize) -> Result<By
     Ok(Bytes::from(buf))
 }
 
-pub(crate) fn record(head: &RecordHead, payload: Bytes) -> Record {
-    Record { offset: Offset(head.offset), time: Timestamp(head.time), payload }
+pub(crate) fn record(head: &RecordHead, payload: Bytes) -> StoredRecord {
+    let record = Record { offset: Offset(head.offset), time: Timestamp(head.time), payload };
+    StoredRecord { record, is_encrypted: head.encrypted }
 }
 
 /// Returns the error for a damaged position of a segment file.

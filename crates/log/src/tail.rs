@@ -7,10 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidemill_types::Timestamp;
 
+use crate::encryption::{ENCRYPTION_BYTES, RecordCipher, StoredRecord};
 use crate::format::{
     Checksum, PADDING, PADDING_BYTES_MAX, RECORD_HEADER_BYTES, RecordHead, encode_head, encode_record,
 };
-use crate::record::Record;
 use crate::segment::record;
 
 /// Memory overhead of a chunk in addition to its bytes.
@@ -74,6 +74,7 @@ impl Group {
             time: self.time.micros(),
             unsynced: u32::try_from(offset - self.durable).unwrap_or(u32::MAX),
             group_end: i + 1 == count,
+            encrypted: false,
             padding: if i + 1 == count { padding } else { 0 },
         }
     }
@@ -91,6 +92,28 @@ impl Chunk {
         for (i, payload) in payloads.iter().enumerate() {
             starts.push(bytes.len() as u32);
             encode_record(&mut bytes, group.checksum, &group.head(i, payloads.len(), padding), payload);
+        }
+        let starts = (starts.len() > 1).then(|| starts.into());
+        Self { first: group.first, disk_bytes, body: Body::Copied { bytes: bytes.into(), starts } }
+    }
+
+    /// Encodes a group with encrypted payloads; the conditions of [`Chunk::copied`] apply.
+    pub(crate) fn encrypted<P: AsRef<[u8]>>(group: Group, payloads: &[P], cipher: &RecordCipher) -> Self {
+        let needed = group_bytes(payloads.iter().map(|p| p.as_ref().len() + ENCRYPTION_BYTES));
+        let padding = padding(group.pos, needed);
+        let disk_bytes = needed + usize::from(padding);
+        let mut bytes = Vec::with_capacity(disk_bytes);
+        let mut starts = Vec::new();
+        for (i, payload) in payloads.iter().enumerate() {
+            let head = RecordHead { encrypted: true, ..group.head(i, payloads.len(), padding) };
+            let start = bytes.len();
+            starts.push(start as u32);
+            bytes.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+            cipher.seal(head.offset, head.time, payload.as_ref(), &mut bytes);
+            // the checksum is that of the encrypted payload, so that recovery needs no key
+            let encoded = encode_head(group.checksum, &head, &bytes[start + RECORD_HEADER_BYTES..]);
+            bytes[start..start + RECORD_HEADER_BYTES].copy_from_slice(&encoded);
+            bytes.extend_from_slice(head.padding());
         }
         let starts = (starts.len() > 1).then(|| starts.into());
         Self { first: group.first, disk_bytes, body: Body::Copied { bytes: bytes.into(), starts } }
@@ -163,7 +186,7 @@ impl Chunk {
         }
     }
 
-    fn record(&self, i: usize) -> Record {
+    fn record(&self, i: usize) -> StoredRecord {
         let decode = |bytes: &[u8]| RecordHead::decode(bytes).expect("the chunk was encoded in this process");
         match &self.body {
             Body::Copied { bytes, starts } => {
@@ -241,14 +264,14 @@ impl Tail {
     }
 
     /// Returns records from `from` on, which must be in memory: about `max_bytes`, at least one.
-    pub(crate) fn read(&self, from: u64, max_bytes: usize) -> Vec<Record> {
+    pub(crate) fn read(&self, from: u64, max_bytes: usize) -> Vec<StoredRecord> {
         let mut out = Vec::new();
         let mut taken = 0;
         let i = self.chunks.partition_point(|c| c.next() <= from);
         for chunk in self.chunks.range(i..) {
             for i in from.saturating_sub(chunk.first) as usize..chunk.records() {
                 let record = chunk.record(i);
-                taken += RECORD_HEADER_BYTES + record.payload.len();
+                taken += RECORD_HEADER_BYTES + record.record.payload.len();
                 if !out.is_empty() && taken > max_bytes {
                     return out;
                 }

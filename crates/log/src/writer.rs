@@ -42,6 +42,8 @@ pub(crate) struct Writer {
     pub partition: u32,
     pub salt: u64,
     pub segment_bytes: u64,
+    /// Whether records of new segments are encrypted.
+    pub encrypted: bool,
     pub segments: Segments,
     /// First offset of the newest segment.
     pub base: u64,
@@ -167,7 +169,9 @@ impl Writer {
 
     /// Starts a new segment; the caller has synced the old one completely.
     fn roll(&mut self, base: u64) -> Result<(), IoFailure> {
-        let (file, path) = create_segment(&*self.disk, &self.dir, self.partition, base, self.salt)?;
+        let header =
+            SegmentHeader { partition: self.partition, base, salt: self.salt, encrypted: self.encrypted };
+        let (file, path) = create_segment(&*self.disk, &self.dir, &header)?;
         self.segments.lock().push_back(Segment {
             base,
             next: base,
@@ -188,12 +192,10 @@ impl Writer {
 pub(crate) fn create_segment(
     disk: &dyn Disk,
     dir: &std::path::Path,
-    partition: u32,
-    base: u64,
-    salt: u64,
+    header: &SegmentHeader,
 ) -> Result<(Arc<dyn DiskFile>, PathBuf), IoFailure> {
-    let path = dir.join(file_name(base));
-    let header = SegmentHeader { partition, base, salt }.encode();
+    let path = dir.join(file_name(header.base));
+    let header = header.encode();
     let made = disk.create(&path).and_then(|file| {
         write_all(&*file, 0, &mut [IoSlice::new(&header)])?;
         file.sync()?;

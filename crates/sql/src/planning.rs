@@ -239,7 +239,7 @@ impl Shared {
         missing: MissingFields,
         hot: Option<HotAccess>,
     ) -> Result<LogicalQuery> {
-        let files = Arc::new(OpenFiles::default());
+        let files = Arc::new(OpenFiles::new(self.tables.tablet_keys()));
         let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), missing, hot);
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));

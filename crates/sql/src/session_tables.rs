@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_types::{Result, Timestamp};
-use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot};
+use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
 use crate::statements::{StatementInfo, Statements};
@@ -75,6 +75,10 @@ impl Tables for SessionTables {
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {
         self.tables.object_store()
+    }
+
+    fn tablet_keys(&self) -> Option<TabletKeys> {
+        self.tables.tablet_keys()
     }
 }
 

@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_types::{Error, Result};
-use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot};
+use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
 /// Source of table names and of table snapshots.
@@ -79,6 +79,11 @@ pub trait Tables: Send + Sync + 'static {
 
     /// Returns the object store to which the tablets' paths are relative, and its URL in plans.
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>);
+
+    /// Returns the keys with which tablets are decrypted; none by default.
+    fn tablet_keys(&self) -> Option<TabletKeys> {
+        None
+    }
 }
 
 /// Tables and collections in the order in which they were asked for; `None` for those that do not exist.

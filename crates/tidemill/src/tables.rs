@@ -9,20 +9,25 @@ use object_store::ObjectStore;
 use tidemill_engine::{Engine, SYSTEM_TABLES};
 use tidemill_sql::{Moment, SchemaRef, SystemTable, Tables};
 use tidemill_types::{Error, Result};
-use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot};
+use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
 /// The tables `events.*`, `docs.*` and `system.*` of an engine.
 pub struct EngineTables {
     engine: Weak<Engine>,
     store: (Url, Arc<dyn ObjectStore>),
+    keys: Option<TabletKeys>,
 }
 
 impl EngineTables {
     /// Creates the tables of `engine`; they are empty once it has been dropped.
     pub fn new(engine: &Arc<Engine>) -> Self {
         let zones = engine.zones();
-        Self { engine: Arc::downgrade(engine), store: (zones.root_url().clone(), zones.query_store()) }
+        Self {
+            engine: Arc::downgrade(engine),
+            store: (zones.root_url().clone(), zones.query_store()),
+            keys: zones.tablet_keys().cloned(),
+        }
     }
 
     fn running(&self) -> Result<Arc<Engine>> {
@@ -84,5 +89,9 @@ impl Tables for EngineTables {
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {
         self.store.clone()
+    }
+
+    fn tablet_keys(&self) -> Option<TabletKeys> {
+        self.keys.clone()
     }
 }

@@ -138,7 +138,7 @@ impl Table {
         let mut commit = CommitBuilder::new("OPTIMIZE", self.now_ms());
         inputs.iter().for_each(|tablet| commit.remove(tablet, change));
         if rows > 0 {
-            commit.add(merged.file, level, &self.location, change);
+            commit.add(merged.file, level, &self.location, change)?;
         }
         if merged.expired > 0 {
             commit.txn(ROWS_REMOVED.to_owned(), self.removed_rows() + merged.expired)?;
@@ -158,7 +158,7 @@ impl Table {
                 let path = self.location.display(&tablet.path);
                 store_error(format!("table `{}`: {path} cannot be read", self.name()), e)
             })?;
-            Ok(MergeInput { name: tablet.name.clone(), bytes })
+            Ok(MergeInput { name: tablet.name.clone(), bytes, keys: self.location.keys.clone() })
         };
         futures::stream::iter(tablets.to_vec()).map(fetch).buffered(FETCHES).try_collect().await
     }

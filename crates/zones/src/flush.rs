@@ -95,7 +95,7 @@ impl Table {
         let mut rows = 0;
         for tablet in encoded {
             rows += tablet.rows;
-            commit.add(tablet, LEVEL_FLUSHED, &self.location, RowChange::Changed);
+            commit.add(tablet, LEVEL_FLUSHED, &self.location, RowChange::Changed)?;
         }
         commit.build(rows)
     }

@@ -14,12 +14,15 @@ use url::Url;
 
 use crate::cache::{CachedStore, TabletCache};
 use crate::durable::{DurableLocal, create_dir_durably};
+use crate::encryption::TabletKeys;
 use crate::error::store_error;
 use crate::retry::Retry;
 use crate::store_options::open_remote;
 
 /// Object by which a start finds out whether the store honours conditional puts.
 const CONDITIONAL_PUT_PROBE: &str = "_tidemill/conditional_put.json";
+/// Directory of files beside the tables that belong to no table.
+pub(crate) const SHARED_DIR: &str = "_tidemill";
 
 /// An object store and a path in it.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub(crate) struct Location {
     pub prefix: Path,
     /// Cache of the tablets that queries read, for a remote store.
     pub cache: Option<Arc<TabletCache>>,
+    /// Keys of tablets, if they are encrypted.
+    pub keys: Option<TabletKeys>,
 }
 
 impl Location {
@@ -73,7 +78,7 @@ impl Location {
             Ok((_, path)) => path,
             Err(e) => return Err(Error::invalid(format!("`{url}` is not a location in a store: {e}"))),
         };
-        Ok(Self { store, url, prefix, cache: None })
+        Ok(Self { store, url, prefix, cache: None, keys: None })
     }
 
     fn local(path: &FsPath) -> Result<Self> {
@@ -127,7 +132,7 @@ impl Location {
         let mut url = self.url.clone();
         url.set_path(&format!("{}{name}/", url.path()));
         let prefix = self.prefix.clone().join(name);
-        Self { store: self.store.clone(), url, prefix, cache: self.cache.clone() }
+        Self { store: self.store.clone(), url, prefix, cache: self.cache.clone(), keys: self.keys.clone() }
     }
 
     /// Returns the name of the store: scheme and host, with a slash.

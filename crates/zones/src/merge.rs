@@ -19,6 +19,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use tidemill_types::{Error, Result, StreamSchema, Timestamp, column};
 
 use crate::ZonesOptions;
+use crate::encryption::{TabletKeys, reader_options};
 use crate::error::internal;
 use crate::tablet::EncodedFile;
 use crate::tablet_layout::{ORDER, TabletLayout};
@@ -37,6 +38,8 @@ const SAMPLE_BYTES: usize = 32 << 20;
 pub(crate) struct MergeInput {
     pub name: String,
     pub bytes: Bytes,
+    /// Keys, if it may be encrypted.
+    pub keys: Option<TabletKeys>,
 }
 
 /// A tablet merged from several, and the number of rows that were too old for it.
@@ -90,7 +93,9 @@ fn cannot_gather(e: arrow_schema::ArrowError) -> Error {
 
 fn open(input: MergeInput) -> Result<(String, SchemaRef, ParquetRecordBatchReader)> {
     let damaged = |e| Error::corrupt(format!("{} cannot be read", input.name)).with_source(e);
-    let builder = ParquetRecordBatchReaderBuilder::try_new(input.bytes).map_err(damaged)?;
+    let options = reader_options(input.keys.as_ref())?;
+    let builder =
+        ParquetRecordBatchReaderBuilder::try_new_with_options(input.bytes, options).map_err(damaged)?;
     let schema = builder.schema().clone();
     let reader = builder.with_batch_size(READ_ROWS).build().map_err(damaged)?;
     Ok((input.name, schema, reader))

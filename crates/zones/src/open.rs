@@ -249,7 +249,8 @@ pub(crate) fn tablets(
     table: &str,
 ) -> Result<BTreeMap<String, Arc<Tablet>>> {
     let tablets = replay.live.iter().map(|(name, add)| {
-        let tablet = Tablet::from_add(add, name.clone(), place.path(name), schema, table)
+        let keys = place.keys.as_ref();
+        let tablet = Tablet::from_add(add, name.clone(), place.path(name), schema, table, keys)
             .map_err(|e| e.context(replay.file_origin(place, name)))?;
         Ok((name.clone(), Arc::new(tablet)))
     });

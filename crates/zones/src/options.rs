@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Result, Timestamp};
 
+use crate::encryption::TabletKeys;
+
 /// Smallest memory of a cache of tablets: several blocks.
 const CACHE_MEMORY_BYTES_MIN: u64 = 8 << 20;
 /// Smallest disk space of a cache of tablets: several of its files.
@@ -75,6 +77,11 @@ pub struct ZonesOptions {
     /// Not read from files: the owner of the tables knows where its data is.
     #[serde(skip)]
     pub cache_dir: Option<PathBuf>,
+    /// Keys of tablets: new ones are encrypted, and those that are encrypted can be read. None by default.
+    ///
+    /// Not read from files: keys come from the key ring.
+    #[serde(skip)]
+    pub keys: Option<TabletKeys>,
     /// Open a table even when files that its Delta log names are missing or truncated. Their rows are missing
     /// from every query; `Table::missing` lists the files.
     pub open_degraded: bool,
@@ -100,6 +107,7 @@ impl Default for ZonesOptions {
             cache_memory_bytes: 128 << 20,
             cache_disk_bytes: 2 << 30,
             cache_dir: None,
+            keys: None,
             open_degraded: false,
         }
     }

@@ -15,6 +15,7 @@ use tidemill_types::{Error, Result, Timestamp, Value, column};
 
 use crate::delta::builder::{CommitBuilder, RowChange};
 use crate::delta::commit::ROWS_REMOVED;
+use crate::encryption::reader_options;
 use crate::error::internal;
 use crate::merge::MergeInput;
 use crate::table::Table;
@@ -140,7 +141,7 @@ impl Table {
             }
             commit.remove(tablet, RowChange::Changed);
             if kept.rows > 0 {
-                commit.add(kept, tablet.level, &self.location, RowChange::Changed);
+                commit.add(kept, tablet.level, &self.location, RowChange::Changed)?;
                 self.upload(commit).await?;
             }
             total.deleted += done.deleted;
@@ -214,7 +215,8 @@ fn rewrite_batch(batch: RecordBatch, rewriter: &RowRewriter, done: &mut Rewritte
 }
 
 fn open(input: &MergeInput) -> Result<ParquetRecordBatchReaderBuilder<Bytes>> {
-    ParquetRecordBatchReaderBuilder::try_new(input.bytes.clone())
+    let options = reader_options(input.keys.as_ref())?;
+    ParquetRecordBatchReaderBuilder::try_new_with_options(input.bytes.clone(), options)
         .map_err(|e| Error::corrupt(format!("{} cannot be read", input.name)).with_source(e))
 }
 

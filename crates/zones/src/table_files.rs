@@ -7,11 +7,12 @@ use arrow_schema::Schema;
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use tidemill_types::{Error, ErrorKind, Result};
 
 use crate::delta::files::{check_files, version_files};
 use crate::delta::replay::{TableState, replay};
+use crate::encryption::reader_options;
 use crate::error::store_error;
 use crate::location::Location;
 use crate::open::{StoreContext, check_name};
@@ -114,7 +115,8 @@ pub(crate) async fn newest_version(around: &StoreContext, name: &str) -> Result<
 fn live_tablets(place: &Location, table: &str, state: &TableState) -> Result<Vec<Tablet>> {
     // without columns, as nobody looks at the bounds
     let schema = Schema::empty();
-    let tablet = |(name, add)| Tablet::from_add(add, String::clone(name), place.path(name), &schema, table);
+    let tablet =
+        |(name, add)| Tablet::from_add(add, String::clone(name), place.path(name), &schema, table, None);
     state.live.iter().map(tablet).collect()
 }
 
@@ -174,10 +176,10 @@ async fn check_tablet(
             return Err(store_error(format!("table `{table}`: {path} cannot be read"), e));
         }
     };
-    Ok(check_content(tablet, bytes))
+    Ok(check_content(tablet, bytes, reader_options(place.keys.as_ref())?))
 }
 
-fn check_content(tablet: &Tablet, bytes: Bytes) -> Result<(), String> {
+fn check_content(tablet: &Tablet, bytes: Bytes, options: ArrowReaderOptions) -> Result<(), String> {
     if bytes.len() as u64 != tablet.size {
         return Err(format!("it has {} bytes, and {} in the Delta log", bytes.len(), tablet.size));
     }
@@ -190,7 +192,8 @@ fn check_content(tablet: &Tablet, bytes: Bytes) -> Result<(), String> {
         };
         sums.check(0, &bytes).map_err(differ)?;
     }
-    let footer = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|e| format!("its footer: {e}"))?;
+    let footer = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes, options)
+        .map_err(|e| format!("its footer: {e}"))?;
     let rows = footer.metadata().file_metadata().num_rows();
     if u64::try_from(rows) != Ok(tablet.rows) {
         return Err(format!("it has {rows} rows, and {} in the Delta log", tablet.rows));

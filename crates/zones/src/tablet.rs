@@ -10,9 +10,12 @@ use tidemill_types::{Error, Result, Timestamp, Value};
 
 use crate::checksum::Checksums;
 use crate::delta::action::Add;
+use crate::encryption::TabletKeys;
 
 /// Tag of an `add` action that holds the checksums of the file.
 pub(crate) const CHECKSUMS_TAG: &str = "tidemill.crc32c";
+/// Tag of an `add` action of an encrypted tablet that holds its statistics, encrypted.
+pub(crate) const ENCRYPTED_STATS_TAG: &str = "tidemill.stats";
 
 /// Level of flushed tablets. Tablets merged from several have a higher one.
 pub(crate) const LEVEL_FLUSHED: u32 = 0;
@@ -69,6 +72,7 @@ impl Tablet {
         path: Path,
         schema: &Schema,
         table: &str,
+        keys: Option<&TabletKeys>,
     ) -> Result<Self> {
         if add.deletion_vector.is_some() {
             return Err(Error::invalid(format!(
@@ -76,7 +80,17 @@ impl Tablet {
                  without them (in Spark: REORG TABLE … APPLY (PURGE))"
             )));
         }
-        let stats: Json = serde_json::from_str(add.stats.as_deref().unwrap_or("{}")).map_err(|e| {
+        let tag = |tag: &str| add.tags.as_ref().and_then(|tags| tags.get(tag)?.as_deref());
+        let opened = match (tag(ENCRYPTED_STATS_TAG), keys) {
+            (Some(sealed), Some(keys)) => {
+                let named = |e: Error| e.context(format!("table `{table}`: file {name}"));
+                Some(keys.open_stats(&name, sealed).map_err(named)?)
+            }
+            // without bounds its rows can be counted and not more
+            _ => None,
+        };
+        let stats = opened.as_deref().or(add.stats.as_deref()).unwrap_or("{}");
+        let stats: Json = serde_json::from_str(stats).map_err(|e| {
             Error::corrupt(format!("table `{table}`: the statistics of file {name} cannot be read"))
                 .with_source(e)
         })?;
@@ -93,8 +107,7 @@ impl Tablet {
             max: from_json(field.data_type(), &stats["maxValues"][field.name()]),
             null_count: stats["nullCount"][field.name()].as_u64(),
         });
-        let tag = add.tags.as_ref().and_then(|tags| tags.get(CHECKSUMS_TAG)?.as_deref());
-        let checksums = tag.map(|text| {
+        let checksums = tag(CHECKSUMS_TAG).map(|text| {
             Checksums::parse(text, size).map(Arc::new).ok_or_else(|| {
                 Error::corrupt(format!(
                     "table `{table}`: the checksums of file {name} in its Delta log cannot be read"
@@ -110,6 +123,14 @@ impl Tablet {
             checksums: checksums.transpose()?,
             name,
         })
+    }
+
+    /// Encodes the statistics of an encrypted tablet that everybody may read: counts of rows, and no values.
+    pub(crate) fn counts_json(&self, schema: &Schema) -> String {
+        let columns = self.columns.iter();
+        let counts =
+            columns.map(|stats| ColumnStats { null_count: stats.null_count, ..ColumnStats::default() });
+        Self { columns: counts.collect(), ..self.clone() }.stats_json(schema)
     }
 
     /// Encodes the statistics as Delta stores them: a JSON string.

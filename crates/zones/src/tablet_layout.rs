@@ -7,6 +7,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::schema::types::ColumnPath;
 use tidemill_types::{FieldType, Result, StreamSchema, column};
 
+use crate::encryption::TabletKeys;
 use crate::error::internal;
 use crate::{Compression, ZonesOptions};
 
@@ -69,6 +70,8 @@ pub(crate) struct TabletLayout {
     /// Columns whose smallest and largest value are kept, by position.
     pub bounded: Vec<bool>,
     pub properties: WriterPropertiesBuilder,
+    /// Keys, if the tablets are encrypted.
+    pub keys: Option<TabletKeys>,
 }
 
 impl TabletLayout {
@@ -117,12 +120,13 @@ impl TabletLayout {
             .set_data_page_row_count_limit(options.page_rows)
             .set_write_batch_size(options.page_rows.min(1024))
             .set_sorting_columns(Some(sorting));
-        for index in stream.key.iter().chain(&stream.id) {
+        // not in encrypted tablets, see `crate::encryption`
+        for index in stream.key.iter().chain(&stream.id).filter(|_| options.keys.is_none()) {
             let name = stream.fields[*index].name.clone();
             properties = properties.set_column_bloom_filter_enabled(ColumnPath::from(vec![name]), true);
         }
         let bounded = schema.fields().iter().map(|f| has_bounds(stream, f.name(), f.data_type())).collect();
-        Ok(Self { schema, bounded, properties })
+        Ok(Self { schema, bounded, properties, keys: options.keys.clone() })
     }
 }
 

@@ -28,7 +28,11 @@ pub(crate) struct TabletWriter<'l> {
 impl<'l> TabletWriter<'l> {
     /// Begins a tablet.
     pub fn new(layout: &'l TabletLayout) -> Result<Self> {
-        let properties = layout.properties.clone().build();
+        let mut properties = layout.properties.clone();
+        if let Some(keys) = &layout.keys {
+            properties = properties.with_file_encryption_properties(keys.new_file()?);
+        }
+        let properties = properties.build();
         let writer = ArrowWriter::try_new(Vec::new(), layout.schema.clone(), Some(properties));
         let writer = writer.map_err(|e| internal("a tablet cannot be begun", e))?;
         Ok(Self { layout, writer, nan: vec![false; layout.bounded.len()], rows: 0 })

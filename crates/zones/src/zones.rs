@@ -12,6 +12,7 @@ use url::Url;
 
 use crate::ZonesOptions;
 use crate::cache::{CacheOptions, CacheStats, TabletCache};
+use crate::encryption::TabletKeys;
 use crate::location::Location;
 use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::options::Clock;
@@ -116,8 +117,9 @@ impl Zones {
         Self::build(Location::at(store, url)?, epoch, options, clock)
     }
 
-    fn build(place: Location, epoch: u64, options: ZonesOptions, clock: Clock) -> Result<Self> {
+    fn build(mut place: Location, epoch: u64, options: ZonesOptions, clock: Clock) -> Result<Self> {
         options.validate()?;
+        place.keys = options.keys.clone();
         if i64::try_from(epoch).is_err() {
             return Err(Error::invalid(format!("the owner epoch is {epoch}: expected at most {}", i64::MAX)));
         }
@@ -173,6 +175,11 @@ impl Zones {
         let mut tables: Vec<_> = self.tables.lock().await.values().cloned().collect();
         tables.sort_by(|a, b| a.name().cmp(b.name()));
         tables
+    }
+
+    /// Returns the keys of tablets, if they are encrypted.
+    pub fn tablet_keys(&self) -> Option<&TabletKeys> {
+        self.context.location.keys.as_ref()
     }
 
     /// Returns the store of all tables: rooted at `/` for local files, the bucket otherwise.

@@ -90,10 +90,17 @@ impl BackupContent {
         Ok(())
     }
 
-    /// Adds the checkpoints of a partition, what `why` can explain, and the files with ids that the checkpoints name.
+    /// Adds the checkpoints of a partition, what `why` can explain, and the files with ids that the checkpoints name. `disk`
+    /// decrypts them to read what they name; `stored` has them as they are.
     ///
     /// Errors: `Corrupt` naming a checkpoint that cannot be read; `Unavailable`.
-    pub fn add_checkpoints(&mut self, disk: &dyn Disk, data: &Path, partition: PartitionId) -> Result<()> {
+    pub fn add_checkpoints(
+        &mut self,
+        disk: &dyn Disk,
+        stored: &dyn Disk,
+        data: &Path,
+        partition: PartitionId,
+    ) -> Result<()> {
         let directory = format!("checkpoints/p{:05}", partition.0);
         let mut named = BTreeSet::new();
         for (_, path) in checkpoint::list(disk, &data.join(&directory))? {
@@ -101,10 +108,10 @@ impl BackupContent {
             for (stream, runs) in checkpoint::inspect::id_runs(disk, &path)? {
                 named.extend(runs.into_iter().map(|run| (stream.clone(), run.file)));
             }
-            self.add_open(disk, data, format!("{directory}/{file_name}"))?;
+            self.add_open(stored, data, format!("{directory}/{file_name}"))?;
         }
         for name in list(disk, &data.join(&directory))?.iter().filter(|name| name.ends_with(".why")) {
-            self.add_open(disk, data, format!("{directory}/{name}"))?;
+            self.add_open(stored, data, format!("{directory}/{name}"))?;
         }
         for (stream, file) in named {
             let name = format!("ids/p{:05}/{stream}/{file}", partition.0);

@@ -18,10 +18,13 @@ use tidemill_log::disk::{Disk, OsDisk};
 use tidemill_types::{Error, Result, Timestamp};
 use tidemill_zones::{Zones, store_options};
 
+use crate::App;
 use crate::clock::{Clock, SystemClock};
 use crate::core::Core;
 use crate::datadir::{self, StoppedDir};
+use crate::encryption;
 use crate::spawn::lower_priority;
+pub use crate::tables_location::runtime;
 use crate::tables_location::stopped_tables;
 pub use manifest::{MANIFEST, Manifest, checksum_text};
 pub use restore::{RestoreReport, restore};
@@ -102,12 +105,12 @@ pub fn copy(core: &Core, (disk, dir): (&dyn Disk, &Path)) -> Result<Manifest> {
     let _no_removals = core.backups.removals.lock();
     let content = running::collect(core)?;
     // on the disk of the data, no more may go than lets checkpoints be taken
-    write::check_room(dir, content.bytes(&*core.disk)? + core.deployment.settings.reserve_bytes)?;
+    write::check_room(dir, content.bytes(&*core.stored_disk)? + core.deployment.settings.reserve_bytes)?;
     let tables = &core.tables;
     let read = |path: &object_store::path::Path, write: &mut dyn FnMut(&[u8]) -> Result<()>| {
         tables.runtime.block_on(core.until_stop(tables.zones.read_file(path, write)))
     };
-    write::write(&*core.disk, &content, manifest, (disk, dir), &read, &|| !core.is_stopping())
+    write::write(&*core.stored_disk, &content, manifest, (disk, dir), &read, &|| !core.is_stopping())
 }
 
 /// Copies the data directory `dir`, which no program has open, to the new directory `to`.
@@ -118,13 +121,14 @@ pub fn take_stopped(dir: &Path, to: &Path) -> Result<BackupReport> {
     check_outside(dir, to)?;
     let target = NewDirectory::create(to)?;
     let runtime = runtime()?;
-    let app = datadir::deployed_app(dir)?;
+    let app = encryption::with_keys(dir, datadir::deployed_app(dir)?)?;
     let meta = stopped.meta();
     let mut manifest =
         Manifest::new(now().to_string(), meta.id.clone(), app.as_ref().map(|app| app.name.clone()));
     manifest.tables_location = app.as_ref().and_then(|app| meta.tables_elsewhere(&app.settings));
     let zones = stopped_tables(dir, meta, app.as_ref())?;
-    let content = stopped::collect(&OsDisk, dir, zones.as_ref(), &runtime)?;
+    let decrypted = encryption::stopped_disk(dir, app.as_ref());
+    let content = stopped::collect(&OsDisk, &*decrypted, dir, zones.as_ref(), &runtime)?;
     write::check_room(target.dir(), content.bytes(&OsDisk)?)?;
     let read = |path: &object_store::path::Path, write: &mut dyn FnMut(&[u8]) -> Result<()>| match &zones {
         Some(zones) => runtime.block_on(zones.read_file(path, write)),
@@ -158,20 +162,12 @@ fn check_outside(data: &Path, to: &Path) -> Result<()> {
 /// Opens the tables in the directory `tables`; `None` if there are none.
 ///
 /// Errors: those of [`Zones::open_read_only`].
-pub fn tables_in(tables: &Path) -> Result<Option<Zones>> {
+pub fn tables_in(tables: &Path, app: Option<&App>) -> Result<Option<Zones>> {
     let location = tables.to_string_lossy();
     let options = store_options(&location, &std::collections::BTreeMap::new(), std::iter::empty())?;
-    Zones::open_read_only(&location, tidemill_zones::ZonesOptions::default(), &options)
-}
-
-/// Creates the runtime that reads tables of a directory that nobody has open.
-///
-/// Errors: `Unavailable`.
-pub fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Error::unavailable("cannot start the object store's thread").with_source(e))
+    let keys = app.and_then(|app| app.settings.encryption.of_tablets());
+    let zones = tidemill_zones::ZonesOptions { keys, ..Default::default() };
+    Zones::open_read_only(&location, zones, &options)
 }
 
 fn now() -> Timestamp {

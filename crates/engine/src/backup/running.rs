@@ -11,6 +11,7 @@ use super::manifest::PartitionRange;
 use crate::changes::CHANGES_DIR;
 use crate::core::Core;
 use crate::disk_files::list;
+use crate::encryption::KEY_RING_FILE;
 use crate::jobs;
 use crate::sinks::{DELIVERIES_DIR, DeliverySink};
 
@@ -24,17 +25,17 @@ pub fn collect(core: &Core) -> Result<BackupContent> {
         tracing::info!(%error, "the backup begins with an older checkpoint");
     }
     let mut content = BackupContent::default();
-    let (disk, dir) = (&*core.disk, core.dir.as_path());
+    let (disk, dir) = (&*core.stored_disk, core.dir.as_path());
     // no new checkpoint, and nothing of the log is dropped
     let _no_checkpoint = core.checkpointing.lock();
     add_tables(core, &mut content)?;
     for partition in core.partitions() {
-        content.add_checkpoints(disk, dir, partition.id)?;
+        content.add_checkpoints(&*core.disk, disk, dir, partition.id)?;
     }
     content.add_small_files(disk, dir, "sinks")?;
     add_deliveries(core, &mut content)?;
     content.add_log(CHANGES_DIR, core.changes.files()?);
-    for name in ["meta.json", "app.json"] {
+    for name in ["meta.json", "app.json", KEY_RING_FILE] {
         content.add_small(disk, dir, name)?;
     }
     let ends = cut(core);

@@ -11,13 +11,16 @@ use super::content::BackupContent;
 use super::manifest::PartitionRange;
 use crate::changes::CHANGES_DIR;
 use crate::disk_files::list;
+use crate::encryption::KEY_RING_FILE;
 use crate::sinks::DELIVERIES_DIR;
 
-/// Looks at everything in the data directory `dir`, which the caller has locked. `zones`: its tables, unless there are none.
+/// Looks at everything in the data directory `dir`, which the caller has locked. `decrypted` is the disk with the
+/// keys of the directory; `zones`: its tables, unless there are none.
 ///
 /// Errors: `Invalid` when the log is not in files; `Corrupt` naming a damaged file; `Unavailable`.
 pub fn collect(
     disk: &dyn Disk,
+    decrypted: &dyn Disk,
     dir: &Path,
     zones: Option<&Zones>,
     runtime: &tokio::runtime::Runtime,
@@ -30,14 +33,14 @@ pub fn collect(
         }
     }
     for range in content.partitions.clone() {
-        content.add_checkpoints(disk, dir, tidemill_types::PartitionId(range.partition))?;
+        content.add_checkpoints(decrypted, disk, dir, tidemill_types::PartitionId(range.partition))?;
     }
     content.add_small_files(disk, dir, "sinks")?;
     for name in list(disk, &dir.join(DELIVERIES_DIR))? {
         add_queue(disk, dir, &mut content, &name)?;
     }
     content.add_log(CHANGES_DIR, closed_log_files(disk, &dir.join(CHANGES_DIR))?);
-    for name in ["meta.json", "app.json"] {
+    for name in ["meta.json", "app.json", KEY_RING_FILE] {
         content.add_small(disk, dir, name)?;
     }
     content.add_log("log", closed_log_files(disk, &dir.join("log"))?);

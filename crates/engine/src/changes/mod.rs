@@ -19,9 +19,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tidemill_docs::{DocumentChange, Store};
 use tidemill_log::disk::Disk;
-use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogFile, LogOptions, Record};
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogEncryption, LogFile, LogOptions, Record};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use tokio::sync::watch;
+
+use crate::Settings;
 
 /// Name of the directory in the data directory.
 pub const CHANGES_DIR: &str = "changes";
@@ -33,6 +35,7 @@ pub struct ChangeLog {
     dir: PathBuf,
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
+    encryption: Option<LogEncryption>,
     /// Opened by the first change stream, or at the start if there was one.
     log: OnceLock<LocalLog>,
     opening: Mutex<()>,
@@ -52,11 +55,12 @@ pub struct RecordChanges {
 
 impl ChangeLog {
     /// Creates the change log of a data directory. It touches no file.
-    pub fn new(disk: Arc<dyn Disk>, data_dir: &Path, partitions: u32, segment_bytes: u64) -> Self {
+    pub fn new(disk: Arc<dyn Disk>, data_dir: &Path, partitions: u32, settings: &Settings) -> Self {
         Self {
             dir: data_dir.join(CHANGES_DIR),
             disk,
-            segment_bytes,
+            segment_bytes: settings.segment_bytes,
+            encryption: settings.encryption.of_log("tidemill changes"),
             log: OnceLock::new(),
             opening: Mutex::new(()),
             written: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
@@ -90,6 +94,7 @@ impl ChangeLog {
         let options = LogOptions {
             segment_bytes: self.segment_bytes,
             repair: true,
+            encryption: self.encryption.clone(),
             ..LogOptions::new(self.written.len() as u32)
         };
         let (log, reports) = LocalLog::open_on(self.disk.clone(), &self.dir, options)?;

@@ -273,6 +273,8 @@ fn read_id(bytes: &[u8]) -> u128 {
 fn unreadable(file: &str, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Error::corrupt(format!("{file}: it is shorter than it must be")),
+        // what was encrypted is not what was written
+        io::ErrorKind::InvalidData => Error::corrupt(format!("{file}: {error}")),
         _ => Error::unavailable(format!("{file} cannot be read")).with_source(error),
     }
 }

@@ -19,6 +19,7 @@ pub use stored_data::StoredData;
 
 use crate::core::Core;
 use crate::datadir::{DataDir, DeploymentRecord};
+use crate::encryption;
 use crate::environment::Environment;
 use crate::queries;
 use crate::queries::compile::compile_app_for;
@@ -41,7 +42,8 @@ pub fn open(
     let connected = |app: App| app.with_connectors(environment.connectors.clone());
     let stored = data.deployment()?;
     let stored = stored.map(|old| DeploymentRecord { app: connected(old.app), ..old });
-    match (stored, app.map(connected)) {
+    let (stored, app) = with_keys(data, stored, app.map(connected))?;
+    match (stored, app) {
         (None, None) => Err(Error::not_found(format!(
             "{}: no app is deployed in it; start with `tidemill run APP --data {}`",
             data.path().display(),
@@ -59,6 +61,27 @@ pub fn open(
         }
         (Some(old), Some(app)) => replace_app(data, old, app, environment),
     }
+}
+
+/// Opens the keys that the settings of the app to open lead to, and gives them to both apps.
+fn with_keys(
+    data: &DataDir,
+    stored: Option<DeploymentRecord>,
+    app: Option<App>,
+) -> Result<(Option<DeploymentRecord>, Option<App>)> {
+    let Some(settings) = app.as_ref().or(stored.as_ref().map(|old| &old.app)).map(|app| &app.settings) else {
+        return Ok((stored, app));
+    };
+    let mut of_both = settings.encryption.clone();
+    // a caller may have given the keys themselves, as simulations do
+    if of_both.keys.is_none() {
+        of_both.keys = encryption::open(data, settings)?;
+    }
+    let give = |mut app: App| {
+        app.settings.encryption = of_both.clone();
+        app
+    };
+    Ok((stored.map(|old| DeploymentRecord { app: give(old.app), ..old }), app.map(give)))
 }
 
 /// Returns whether records have equal effects under both apps. They may differ in most settings, sources,

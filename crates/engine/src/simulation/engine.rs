@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use object_store::ObjectStoreExt;
 use parking_lot::Mutex;
+use tidemill_encryption::OpenKeyRing;
 use tidemill_flow::Connectors;
 use tidemill_log::disk::{Disk, FileReader};
 use tidemill_log::sim_disk::SimDisk;
@@ -133,6 +134,7 @@ impl LogProvider for SimLogProvider {
             retry_wait_ms: 0,
             salt: 7,
             clock: LogClock::new(move || clock.now()),
+            encryption: settings.encryption.of_log("tidemill log"),
             ..LogOptions::new(partitions)
         };
         open_local_log(Arc::new(self.0.clone()), data_dir, options)
@@ -144,12 +146,14 @@ pub struct Machine {
     pub disk: SimDisk,
     pub store: Arc<FaultyStore>,
     pub clock: Arc<SimClock>,
+    /// Keys, if data is encrypted.
+    pub keys: Option<OpenKeyRing>,
 }
 
 impl Machine {
     pub fn new() -> Self {
         let store = FaultyStore::over(Arc::new(object_store::memory::InMemory::new()));
-        Self { disk: SimDisk::default(), store, clock: SimClock::new() }
+        Self { disk: SimDisk::default(), store, clock: SimClock::new(), keys: None }
     }
 
     /// Starts an engine.
@@ -166,7 +170,9 @@ impl Machine {
         };
         *self.clock.power.lock() = None;
         let data = DataDir::open(Path::new(DIR), disk, PARTITIONS)?;
-        let (core, recovery) = deploy::open(&data, Some(app()), &environment)?;
+        let mut app = app();
+        app.settings.encryption.keys.clone_from(&self.keys);
+        let (core, recovery) = deploy::open(&data, Some(app), &environment)?;
         *self.clock.power.lock() = Some((self.disk.clone(), Arc::downgrade(&core)));
         Ok(SimEngine { core, recovery, _data: data })
     }
@@ -175,7 +181,7 @@ impl Machine {
 impl Machine {
     /// Returns a machine on which the data directory of `core` was restored from a backup. Its devices have no faults.
     pub fn restored(&self, core: &Core) -> Result<Self> {
-        let copy = Self::new();
+        let copy = Self { keys: self.keys.clone(), ..Self::new() };
         copy.clock.advance(self.clock.monotonic() - copy.clock.monotonic());
         backup::copy(core, (&copy.disk, Path::new(DIR)))?;
         let manifest = Path::new(DIR).join(backup::MANIFEST);

@@ -24,11 +24,13 @@ pub struct SimulationOptions {
     pub steps: usize,
     /// A bug that the auditors should find.
     pub bug: Option<PlantedBug>,
+    /// Encrypt what is stored, with keys that differ from run to run.
+    pub encrypted: bool,
 }
 
 impl Default for SimulationOptions {
     fn default() -> Self {
-        Self { steps: 120, bug: None }
+        Self { steps: 120, bug: None, encrypted: false }
     }
 }
 
@@ -87,7 +89,7 @@ impl SimulationReport {
 /// Errors: what the auditors found, with the step at which they looked.
 pub fn run(seed: u64, options: &SimulationOptions) -> Result<SimulationReport, String> {
     crate::planted_bugs::plant(options.bug);
-    let result = world::World::new(seed).run(options.steps);
+    let result = world::World::new(seed, options.encrypted).and_then(|world| world.run(options.steps));
     crate::planted_bugs::plant(None);
     result.map_err(|violation| format!("seed {seed}: {violation}"))
 }

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use object_store::ObjectStoreExt;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidemill_docs::get_path;
+use tidemill_encryption::{OpenKeyRing, Purpose};
 use tidemill_log::Durability;
 use tidemill_log::sim_disk::Crash;
 use tidemill_types::{Value, column, event_json};
@@ -81,22 +82,28 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, encrypted: bool) -> Result<Self, String> {
         let mut rng = StdRng::seed_from_u64(seed);
         let weights = STEPS.map(|(step, weight)| (step, weight * rng.random_range(0..5)));
         let mut weights = weights.to_vec();
         // without these nothing happens
         weights.extend([(Step::Send, 10), (Step::Apply, 10), (Step::Forward, 10)]);
-        Self {
+        let mut machine = Machine::new();
+        if encrypted {
+            let mut keys = OpenKeyRing::default();
+            keys.complete(&Purpose::ALL).map_err(|e| e.to_string())?;
+            machine.keys = Some(keys);
+        }
+        Ok(Self {
             rng,
-            machine: Machine::new(),
+            machine,
             engine: None,
             weights,
             sent: BTreeMap::new(),
             durable: BTreeSet::new(),
             handed_over: BTreeSet::new(),
             report: SimulationReport::default(),
-        }
+        })
     }
 
     /// Runs `steps` steps, then a last audit before and after a restart.
@@ -397,7 +404,12 @@ fn rows(engine: &SimEngine, machine: &Machine, stream: &str) -> Result<Vec<Store
         let store = &machine.store;
         let bytes = tables.runtime.block_on(async { store.get(&tablet.path).await?.bytes().await });
         let bytes = bytes.map_err(|e| e.to_string())?;
-        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build());
+        let mut options = ArrowReaderOptions::new();
+        if let Some(keys) = tables.zones.tablet_keys() {
+            options = options.with_file_decryption_properties(keys.for_reading().map_err(|e| e.to_string())?);
+        }
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes, options);
+        let reader = reader.and_then(|b| b.build());
         for batch in reader.map_err(|e| e.to_string())? {
             batches.push(batch.map_err(|e| e.to_string())?);
         }

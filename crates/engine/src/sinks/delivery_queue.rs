@@ -18,7 +18,7 @@ use bytes::{Buf, BufMut, Bytes};
 use serde::{Deserialize, Serialize};
 use tidemill_connect::DeliveredEvents;
 use tidemill_log::disk::Disk;
-use tidemill_log::{GroupLog, LocalLog, Log, LogFile, LogOptions};
+use tidemill_log::{GroupLog, LocalLog, Log, LogEncryption, LogFile, LogOptions};
 use tidemill_types::ipc::{BatchEncoder, decode_batch};
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, Timestamp, column};
 
@@ -58,6 +58,7 @@ pub struct DeliveryQueue {
     name: String,
     dir: PathBuf,
     disk: Arc<dyn Disk>,
+    encryption: Option<LogEncryption>,
     schema: SchemaRef,
     /// Columns of the stream's table that are delivered, in their order.
     columns: Vec<usize>,
@@ -124,6 +125,7 @@ impl DeliveryQueue {
         name: &str,
         schema: SchemaRef,
         columns: Vec<usize>,
+        encryption: Option<LogEncryption>,
     ) -> Result<Self> {
         let progress = read_json::<ProgressFile>(&*disk, &dir.join("progress.json"))?.unwrap_or_default();
         let delivered = progress.delivered.iter().map(|(p, (offset, row))| {
@@ -150,6 +152,7 @@ impl DeliveryQueue {
             changed: false,
             dir,
             disk,
+            encryption,
         };
         if queue.disk.list(&queue.dir.join("events")).is_ok() {
             let files = queue.open_files()?;
@@ -444,8 +447,12 @@ impl DeliveryQueue {
     }
 
     fn open_files(&self) -> Result<LocalLog> {
-        let options =
-            LogOptions { segment_bytes: 16 << 20, tail_bytes_max: READ_BYTES, ..LogOptions::new(1) };
+        let options = LogOptions {
+            segment_bytes: 16 << 20,
+            tail_bytes_max: READ_BYTES,
+            encryption: self.encryption.clone(),
+            ..LogOptions::new(1)
+        };
         let (files, reports) = LocalLog::open_on(self.disk.clone(), self.dir.join("events"), options)?;
         for report in reports.iter().filter(|report| report.cut.is_some()) {
             tracing::warn!(sink = self.name, "{report}");
@@ -570,7 +577,7 @@ mod tests {
 
     fn open(dir: &Path) -> DeliveryQueue {
         let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
-        let queue = DeliveryQueue::open(Arc::new(OsDisk), dir.join("sinks/s"), "s", schema, vec![0]);
+        let queue = DeliveryQueue::open(Arc::new(OsDisk), dir.join("sinks/s"), "s", schema, vec![0], None);
         queue.unwrap()
     }
 

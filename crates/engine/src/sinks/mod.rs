@@ -273,8 +273,16 @@ fn open_deliveries(
         for connector in opened {
             let dir = delivery_queue::queue_dir(&data_dir.join(DELIVERIES_DIR), connector.name());
             let schema = columns.table_columns(&deployment.program.streams()[index])?;
-            let queue =
-                DeliveryQueue::open(disk.clone(), dir, connector.name(), schema, columns.columns().to_vec())?;
+            let encryption = deployment.settings.encryption.of_log("tidemill deliveries");
+            let columns_of_table = columns.columns().to_vec();
+            let queue = DeliveryQueue::open(
+                disk.clone(),
+                dir,
+                connector.name(),
+                schema,
+                columns_of_table,
+                encryption,
+            )?;
             let schema = columns.schema().clone();
             sinks.push(DeliverySink::new(connector, index, schema, config.on_error, queue));
         }

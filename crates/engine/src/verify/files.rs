@@ -8,6 +8,7 @@ use tidemill_types::{Error, ErrorKind, Result};
 use super::logs::LogTotals;
 use super::report::{Consequence, Verification};
 use crate::disk_files::list;
+use crate::encryption::KEY_RING_FILE;
 use crate::json_file::read_json;
 use crate::sinks::DELIVERIES_DIR;
 
@@ -20,10 +21,10 @@ const SINKS: Consequence = Consequence {
     remedy: "restore a backup",
 };
 
-/// Verifies `meta.json` and `app.json`.
+/// Verifies `meta.json`, `app.json` and the key ring.
 pub fn check_settings(disk: &dyn Disk, dir: &Path, found: &mut Verification) {
     let mut files = SmallFiles::default();
-    for name in ["meta.json", "app.json"] {
+    for name in ["meta.json", "app.json", KEY_RING_FILE] {
         files.check(disk, &dir.join(name));
     }
     let app = match crate::datadir::deployed_app(dir) {

@@ -13,8 +13,10 @@ use std::path::Path;
 use tidemill_log::disk::OsDisk;
 use tidemill_types::{ErrorKind, Result};
 
+use crate::App;
 use crate::backup::{self, Manifest};
 use crate::datadir::{self, StoppedDir};
+use crate::encryption;
 use crate::tables_location::stopped_tables;
 pub use report::{Damage, KindSummary, Verification};
 
@@ -31,16 +33,16 @@ pub fn verify_data(dir: &Path, log_elsewhere: bool) -> Result<Verification> {
     };
     let mut found = Verification::new(dir);
     files::check_settings(&OsDisk, dir, &mut found);
-    let app = datadir::deployed_app(dir).ok().flatten();
+    let app = encryption::with_keys(dir, datadir::deployed_app(dir).ok().flatten())?;
     let zones = match &stopped {
         Some(stopped) => stopped_tables(dir, stopped.meta(), app.as_ref())?,
-        None => backup::tables_in(&dir.join("tables"))?,
+        None => backup::tables_in(&dir.join("tables"), app.as_ref())?,
     };
     match log_elsewhere || app.as_ref().is_some_and(|app| app.settings.log.is_some()) {
         true => found.notes.push("the log is not in the data directory and is not verified".to_owned()),
         false => logs::check(&OsDisk, dir, &mut found)?,
     }
-    check_state(dir, zones.as_ref(), &mut found)?;
+    check_state(dir, app.as_ref(), zones.as_ref(), &mut found)?;
     Ok(found)
 }
 
@@ -54,14 +56,20 @@ pub fn verify_backup(dir: &Path) -> Result<Verification> {
     manifest::check(&OsDisk, dir, &manifest, &mut found)?;
     files::check_settings(&OsDisk, dir, &mut found);
     logs::check(&OsDisk, dir, &mut found)?;
-    let zones = backup::tables_in(&dir.join("tables"))?;
-    check_state(dir, zones.as_ref(), &mut found)?;
+    let app = encryption::with_keys(dir, datadir::deployed_app(dir).ok().flatten())?;
+    let zones = backup::tables_in(&dir.join("tables"), app.as_ref())?;
+    check_state(dir, app.as_ref(), zones.as_ref(), &mut found)?;
     Ok(found)
 }
 
 /// Verifies everything but settings and log.
-fn check_state(dir: &Path, zones: Option<&tidemill_zones::Zones>, found: &mut Verification) -> Result<()> {
-    checkpoints::check(&OsDisk, dir, found)?;
+fn check_state(
+    dir: &Path,
+    app: Option<&App>,
+    zones: Option<&tidemill_zones::Zones>,
+    found: &mut Verification,
+) -> Result<()> {
+    checkpoints::check(&*encryption::stopped_disk(dir, app), dir, found)?;
     if let Some(zones) = zones {
         tables::check(zones, found)?;
     }

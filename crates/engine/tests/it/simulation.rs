@@ -19,6 +19,16 @@ fn simulations_lose_and_double_nothing() {
 }
 
 #[test]
+fn simulations_with_encryption_lose_and_double_nothing() {
+    let options = SimulationOptions { encrypted: true, ..SimulationOptions::default() };
+    let mut total = SimulationReport::default();
+    for seed in 1..=6 {
+        total.add(&run(seed, &options).unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    assert!(total.merges > 0 && total.backups > 0, "{total:?}");
+}
+
+#[test]
 fn simulation_of_a_seed_repeats_exactly() {
     let options = SimulationOptions::default();
     assert_eq!(run(7, &options), run(7, &options));

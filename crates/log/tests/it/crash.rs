@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogOptions};
+use tidemill_encryption::DataKeys;
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogEncryption, LogOptions};
 use tidemill_types::{Offset, Timestamp};
 
 use crate::basics::{P, options, payloads};
@@ -23,8 +24,9 @@ struct Promised {
     truncated: u64,
 }
 
-fn open(disk: &SimDisk) -> tidemill_types::Result<LocalLog> {
-    let options = LogOptions { tail_bytes_max: 1500, ..options() };
+fn open(disk: &SimDisk, keys: Option<&DataKeys>) -> tidemill_types::Result<LocalLog> {
+    let encryption = keys.map(|keys| LogEncryption { keys: keys.clone(), log: "log" });
+    let options = LogOptions { tail_bytes_max: 1500, encryption, ..options() };
     LocalLog::open_on(Arc::new(disk.clone()), Path::new("/log"), options).map(|(log, _)| log)
 }
 
@@ -83,12 +85,12 @@ fn check(log: &LocalLog, promised: &mut Promised, crash: Crash) {
     promised.truncated = promised.truncated.min(end);
 }
 
-fn crash_at(seed: u64, op: u64, crash: Crash) -> bool {
+fn crash_at(seed: u64, op: u64, crash: Crash, keys: Option<&DataKeys>) -> bool {
     let mut rng = StdRng::seed_from_u64(seed);
     let disk = SimDisk::default();
     disk.stop_at(op, StdRng::seed_from_u64(seed ^ op));
     let mut promised = Promised::default();
-    if let Ok(log) = open(&disk) {
+    if let Ok(log) = open(&disk, keys) {
         work(&log, &disk, &mut rng, &mut promised, 25);
     }
     let finished = disk.ops() < op;
@@ -97,15 +99,15 @@ fn crash_at(seed: u64, op: u64, crash: Crash) -> bool {
     // The first recovery may crash, too.
     if rng.random_bool(0.3) {
         disk.stop_at(rng.random_range(0..8), StdRng::seed_from_u64(op));
-        drop(open(&disk));
+        drop(open(&disk, keys));
         disk = disk.after_crash(crash, &mut rng);
     }
-    let log = open(&disk).unwrap();
+    let log = open(&disk, keys).unwrap();
     check(&log, &mut promised, crash);
     work(&log, &disk, &mut rng, &mut promised, 5);
     let disk = disk.after_crash(Crash::Power, &mut rng);
     drop(log);
-    check(&open(&disk).unwrap(), &mut promised, Crash::Power);
+    check(&open(&disk, keys).unwrap(), &mut promised, Crash::Power);
     finished
 }
 
@@ -115,10 +117,13 @@ fn nothing_promised_is_lost_at_any_crash() {
         Some(seed) => seed..seed + 1,
         None => 0..8,
     };
+    let keys = DataKeys::random().unwrap();
     for seed in seeds {
+        // every other seed with encryption
+        let keys = (seed % 2 == 1).then_some(&keys);
         for crash in [Crash::Kill, Crash::Power] {
             for op in 1.. {
-                let tried = std::panic::catch_unwind(|| crash_at(seed, op, crash));
+                let tried = std::panic::catch_unwind(|| crash_at(seed, op, crash, keys));
                 match tried {
                     Ok(true) => break,
                     Ok(false) => {}

@@ -320,13 +320,13 @@ fn long_records_are_checked_as_well() {
 fn another_format_is_told_apart_from_damage() {
     let disk = disk_with(3);
     disk.edit(&segment(0), |bytes| {
-        bytes[8] = 2;
+        bytes[8] = 3;
         let crc = crc32c::crc32c(&bytes[..36]);
         bytes[36..40].copy_from_slice(&crc.to_le_bytes());
     });
     let error = open(&disk, LogOptions { repair: true, ..options() }).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.message().contains("format 2"), "{error}");
+    assert!(error.message().contains("format 3"), "{error}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod contract;
 mod copies;
 mod crash;
 mod damage;
+mod encryption;
 mod faults;
 mod format;
 mod queues;

@@ -26,18 +26,30 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use tidemill_types::{Error, ErrorKind};
+use tidemill_zones::TabletKeys;
+
+use super::encrypted_metadata::EncryptedMetadata;
 
 /// Time limit of the search for a damaged file.
 const SEARCH: Duration = Duration::from_secs(10);
 
 /// Files that a query has opened. When decoding fails, one of them is damaged.
 #[derive(Debug, Default)]
-pub(crate) struct OpenFiles(Mutex<BTreeMap<Path, OpenFile>>);
+pub(crate) struct OpenFiles {
+    files: Mutex<BTreeMap<Path, OpenFile>>,
+    /// Keys of tablets, if they may be encrypted.
+    keys: Option<TabletKeys>,
+}
 
 /// Object store of a file, and the file's size in bytes.
 type OpenFile = (Arc<dyn ObjectStore>, u64);
 
 impl OpenFiles {
+    /// Creates the files of a query, which are decrypted with `keys`.
+    pub fn new(keys: Option<TabletKeys>) -> Self {
+        Self { keys, ..Self::default() }
+    }
+
     /// Adds the name of the damaged file to a `Corrupt` error that does not name it yet.
     ///
     /// Decoders do not know their file, so the files are read again, one after the other, until one fails.
@@ -45,18 +57,25 @@ impl OpenFiles {
         if error.kind() != ErrorKind::Corrupt {
             return error;
         }
-        let files = self.0.lock().clone();
+        let files = self.files.lock().clone();
         if files.keys().any(|path| error.message().contains(path.as_ref())) {
             return error;
         }
-        match tokio::time::timeout(SEARCH, first_damaged(&files)).await {
+        match tokio::time::timeout(SEARCH, first_damaged(&files, self.keys.as_ref())).await {
             Ok(Some(path)) => error.context(path),
             _ => error.context(format!("one of {} files", files.len())),
         }
     }
 }
 
-async fn first_damaged(files: &BTreeMap<Path, (Arc<dyn ObjectStore>, u64)>) -> Option<&Path> {
+async fn first_damaged<'f>(
+    files: &'f BTreeMap<Path, (Arc<dyn ObjectStore>, u64)>,
+    keys: Option<&TabletKeys>,
+) -> Option<&'f Path> {
+    let options = match keys.map(TabletKeys::for_reading) {
+        Some(properties) => ArrowReaderOptions::new().with_file_decryption_properties(properties.ok()?),
+        None => ArrowReaderOptions::new(),
+    };
     for (path, (store, size)) in files {
         let mut file = PartitionedFile::new("", *size);
         file.object_meta.location = path.clone();
@@ -66,7 +85,8 @@ async fn first_damaged(files: &BTreeMap<Path, (Arc<dyn ObjectStore>, u64)>) -> O
             let failed = |e| ParquetError::External(Box::new(e));
             let reader: Box<dyn AsyncFileReader> =
                 readers.create_reader(0, file, None, &metrics).map_err(failed)?;
-            let mut batches = ParquetRecordBatchStreamBuilder::new(reader).await?.build()?;
+            let mut batches =
+                ParquetRecordBatchStreamBuilder::new_with_options(reader, options.clone()).await?.build()?;
             while let Some(RecordBatch { .. }) = batches.try_next().await? {}
             Ok::<(), ParquetError>(())
         };
@@ -82,12 +102,14 @@ async fn first_damaged(files: &BTreeMap<Path, (Arc<dyn ObjectStore>, u64)>) -> O
 pub(crate) struct NamedReaders {
     inner: CachedParquetFileReaderFactory,
     store: Arc<dyn ObjectStore>,
+    cache: Arc<FileMetadataCache>,
     files: Arc<OpenFiles>,
 }
 
 impl NamedReaders {
     pub fn new(store: Arc<dyn ObjectStore>, cache: Arc<FileMetadataCache>, files: Arc<OpenFiles>) -> Self {
-        Self { inner: CachedParquetFileReaderFactory::new(store.clone(), cache), store, files }
+        let inner = CachedParquetFileReaderFactory::new(store.clone(), cache.clone());
+        Self { inner, store, cache, files }
     }
 }
 
@@ -101,15 +123,22 @@ impl ParquetFileReaderFactory for NamedReaders {
     ) -> Result<Box<dyn AsyncFileReader + Send>> {
         let path = file.object_meta.location.clone();
         let size = file.object_meta.size;
+        let encrypted = self.files.keys.clone().map(|keys| EncryptedMetadata {
+            keys,
+            file: file.object_meta.clone(),
+            store: self.store.clone(),
+            cache: self.cache.clone(),
+        });
         let inner = self.inner.create_reader(partition_index, file, metadata_size_hint, metrics)?;
-        self.files.0.lock().entry(path.clone()).or_insert_with(|| (self.store.clone(), size));
-        Ok(Box::new(NamedReader { inner, path }))
+        self.files.files.lock().entry(path.clone()).or_insert_with(|| (self.store.clone(), size));
+        Ok(Box::new(NamedReader { inner, path, encrypted }))
     }
 }
 
 struct NamedReader {
     inner: Box<dyn AsyncFileReader + Send>,
     path: Path,
+    encrypted: Option<EncryptedMetadata>,
 }
 
 /// Adds the path to an error. Errors of the object store already name the file.
@@ -139,6 +168,9 @@ impl AsyncFileReader for NamedReader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
         let path = &self.path;
+        if let Some(metadata) = &self.encrypted {
+            return metadata.fetch().map(move |r| r.map_err(|e| named(path, e))).boxed();
+        }
         self.inner.get_metadata(options).map(move |r| r.map_err(|e| named(path, e))).boxed()
     }
 }

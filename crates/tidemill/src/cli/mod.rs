@@ -24,6 +24,7 @@ mod connectors;
 mod errors;
 mod explain;
 mod fmt;
+mod keys;
 mod load;
 mod log_sinks;
 mod progress;
@@ -92,6 +93,7 @@ enum Command {
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     Verify(backup::VerifyArgs),
+    Keys(keys::KeysArgs),
 }
 
 /// Where data lies, for commands that need it.
@@ -171,6 +173,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Backup(args) => backup::backup(args),
         Command::Restore(args) => backup::restore(args),
         Command::Verify(args) => backup::verify(args),
+        Command::Keys(args) => keys::keys(args),
     }
 }
 

@@ -10,6 +10,7 @@ mod damage;
 mod deploys;
 mod directory;
 mod embedding;
+mod encryption;
 mod flights;
 mod flips;
 mod former;

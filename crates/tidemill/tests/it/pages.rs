@@ -29,12 +29,13 @@ use crate::{Serving, root, run, serve_data, sql, tidemill};
 use page::Page;
 
 /// Pages with blocks that run. Every page is checked for blocks without a kind.
-const PAGES: [&str; 16] = [
+const PAGES: [&str; 17] = [
     "README.md",
     "examples/flights/README.md",
     "docs/ARCHITECTURE.md",
     "docs/app.md",
     "docs/backup.md",
+    "docs/encryption.md",
     "docs/http.md",
     "docs/load.md",
     "docs/mongodb.md",

@@ -13,7 +13,7 @@ use super::commit_info::{commit_info, new_id};
 use crate::checksum::Checksums;
 use crate::error::internal;
 use crate::location::Location;
-use crate::tablet::{CHECKSUMS_TAG, EncodedFile, Tablet, tablet_name};
+use crate::tablet::{CHECKSUMS_TAG, ENCRYPTED_STATS_TAG, EncodedFile, Tablet, tablet_name};
 
 /// Whether a commit changes the rows of the table, or only how they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,12 +68,20 @@ impl CommitBuilder {
     }
 
     /// Adds a new tablet of `level` to the table at `location`.
-    pub fn add(&mut self, encoded: EncodedFile, level: u32, location: &Location, change: RowChange) {
+    ///
+    /// Errors: `Unavailable` when it is to be encrypted and the system has no random numbers.
+    pub fn add(
+        &mut self,
+        encoded: EncodedFile,
+        level: u32,
+        location: &Location,
+        change: RowChange,
+    ) -> Result<()> {
         let name = tablet_name(level, new_id(self.now_ms));
         let path = location.path(&name);
         let size = encoded.bytes.len() as u64;
         let checksums = Checksums::of(&encoded.bytes);
-        let tags = BTreeMap::from([(CHECKSUMS_TAG.to_owned(), Some(checksums.to_text()))]);
+        let mut tags = BTreeMap::from([(CHECKSUMS_TAG.to_owned(), Some(checksums.to_text()))]);
         let tablet = Tablet {
             path: path.clone(),
             name: name.clone(),
@@ -83,18 +91,24 @@ impl CommitBuilder {
             columns: encoded.columns,
             checksums: Some(Arc::new(checksums)),
         };
+        let mut stats = tablet.stats_json(&encoded.schema);
+        if let Some(keys) = &location.keys {
+            tags.insert(ENCRYPTED_STATS_TAG.to_owned(), Some(keys.seal_stats(&name, &stats)?));
+            stats = tablet.counts_json(&encoded.schema);
+        }
         let add = Add {
             path: name,
             partition_values: BTreeMap::new(),
             size: size as i64,
             modification_time: self.now_ms,
             data_change: change == RowChange::Changed,
-            stats: Some(tablet.stats_json(&encoded.schema)),
+            stats: Some(stats),
             tags: Some(tags),
             deletion_vector: None,
         };
         self.lines.push(ActionLine { add: Some(add), ..ActionLine::default() });
         self.files.push(NewFile { path, size, bytes: Some(encoded.bytes) });
+        Ok(())
     }
 
     /// Removes a tablet that this program wrote: the names of other files may need another encoding.

@@ -306,7 +306,14 @@ impl DeltaWriter {
         for add in &entry.adds {
             let name = data_path(&add.path, &self.table)?;
             let path = self.location.path(&name);
-            adds.push(Tablet::from_add(add, name, path, &self.schema, &self.table)?);
+            adds.push(Tablet::from_add(
+                add,
+                name,
+                path,
+                &self.schema,
+                &self.table,
+                self.location.keys.as_ref(),
+            )?);
         }
         let removes: Vec<String> =
             entry.removes.iter().map(|r| data_path(&r.path, &self.table)).collect::<Result<_>>()?;

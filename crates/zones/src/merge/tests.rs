@@ -38,7 +38,11 @@ fn tablet(rows: &mut [Row], whole: bool) -> MergeInput {
     columns.push(Arc::new(Int32Array::from(vec![7; rows.len()])));
     let batch = RecordBatch::try_new(stream.table_schema(), columns).unwrap();
     let encoded = Encoder::new(&stream, &ZonesOptions::default()).unwrap().encode(&[batch]).unwrap();
-    MergeInput { name: format!("a tablet of {} rows", rows.len()), bytes: encoded[0].bytes.clone() }
+    MergeInput {
+        name: format!("a tablet of {} rows", rows.len()),
+        bytes: encoded[0].bytes.clone(),
+        keys: None,
+    }
 }
 
 fn read(file: &EncodedFile) -> Vec<Row> {
@@ -106,7 +110,7 @@ fn a_damaged_tablet_is_named() {
     let sound = tablet(&mut [(None, 1, 1, None)], true);
     let mut bytes = sound.bytes.to_vec();
     bytes.truncate(bytes.len() - 3);
-    let damaged = MergeInput { name: "tablets/0/x.parquet".to_owned(), bytes: bytes.into() };
+    let damaged = MergeInput { name: "tablets/0/x.parquet".to_owned(), bytes: bytes.into(), keys: None };
     let stored = stream(&[("key", FieldType::String), ("value", FieldType::Double)]);
     let error =
         merge_tablets(&stored, &stored.table_schema(), &ZonesOptions::default(), vec![sound, damaged], None);

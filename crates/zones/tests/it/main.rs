@@ -3,6 +3,7 @@
 mod cache;
 mod consolidation;
 mod damage;
+mod encryption;
 mod evolution;
 mod exactness;
 mod faults;
