@@ -18,6 +18,7 @@ use crate::docs::{DocsTable, WHOLE};
 use crate::events::{EventsTable, OpenFiles, ScanContext, ScanReports};
 use crate::hot::{HotAccess, HotSource};
 use crate::names::unknown_column;
+use crate::schema_name::SchemaName;
 use crate::tables::{SystemTable, Tables};
 
 /// Name of the only catalog.
@@ -26,38 +27,6 @@ pub(crate) const CATALOG: &str = "tidemill";
 pub(crate) const DEFAULT_SCHEMA: &str = "public";
 /// Schema that DataFusion itself provides.
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
-
-/// Schema that has tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum SchemaName {
-    Events,
-    Docs,
-    System,
-}
-
-impl SchemaName {
-    pub const ALL: [Self; 3] = [Self::Events, Self::Docs, Self::System];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Events => "events",
-            Self::Docs => "docs",
-            Self::System => "system",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|s| s.name().eq_ignore_ascii_case(name))
-    }
-
-    fn noun(self) -> &'static str {
-        match self {
-            Self::Events => "stream",
-            Self::Docs => "collection",
-            Self::System => "system table",
-        }
-    }
-}
 
 /// Tables that one query has referenced so far, each with one snapshot.
 pub(crate) struct QuerySnapshots {

@@ -17,8 +17,9 @@ use datafusion::logical_expr::sqlparser::tokenizer::Location;
 use datafusion::sql::parser::Statement;
 use tidemill_types::{Error, Result};
 
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, QuerySnapshots, SchemaName};
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, QuerySnapshots};
 use crate::error::{from_datafusion, place, span_of};
+use crate::schema_name::SchemaName;
 
 /// Name of the function whose argument names a table.
 pub(crate) const LATEST: &str = "latest";

@@ -13,7 +13,7 @@ use futures::StreamExt;
 use tidemill_types::{Error, Result};
 use tidemill_zones::RowRewriter;
 
-use crate::catalog::{DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots, SchemaName};
+use crate::catalog::{DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots};
 use crate::change::{self, Change};
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
@@ -22,24 +22,17 @@ use crate::functions::{
     AGGREGATION, AS_OF, AggregationFunction, AsOfFunction, LatestFunction, VERSIONS, VersionsFunction,
 };
 use crate::hot::{Bindings, HotAccess, HotScan, HotScanExec, TabletReader};
+use crate::logical_query::LogicalQuery;
 use crate::parameters::ParameterTypes;
-use crate::prepared::PreparedParts;
 use crate::query::QueryRequest;
 use crate::reusable_plan::{self, ReusablePlan, Snapshots};
+use crate::schema_name::SchemaName;
 use crate::session::Shared;
-use crate::template::Template;
+use crate::template::{PreparedParts, Template};
 use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree};
 
 /// Maximum number of names in one query that are corrected to another case or treated as missing fields.
 const NAME_FIXES_MAX: usize = 64;
-
-/// A query whose text is understood.
-pub(crate) struct LogicalQuery {
-    state: SessionState,
-    pub plan: LogicalPlan,
-    files: Arc<OpenFiles>,
-    snapshots: Arc<QuerySnapshots>,
-}
 
 /// A query that can be executed.
 pub(crate) struct PlannedQuery {

@@ -20,19 +20,10 @@ use crate::reusable_plan::{ReusablePlan, task_context};
 use crate::session::Shared;
 use crate::stack;
 use crate::statements::{RunningStatement, StatementPhase, kept_text};
-use crate::template::Template;
+use crate::template::{PreparedParts, Template};
 
 /// Origin of prepared queries in `system.statements`.
 const PREPARED: &str = "program";
-
-/// What a query keeps when it is prepared.
-pub(crate) struct PreparedParts {
-    pub schema: SchemaRef,
-    /// Number of parameters.
-    pub parameters: usize,
-    /// The optimized plan of a query with parameters, if it can be kept.
-    pub template: Option<Template>,
-}
 
 /// Query that is planned once and executed many times, each time over the rows of its moment.
 ///

@@ -21,10 +21,11 @@ use datafusion::prelude::SessionConfig;
 use tidemill_types::Result;
 use tidemill_zones::TableSnapshot;
 
-use crate::catalog::{QuerySnapshots, ResolvedName, SchemaName};
+use crate::catalog::{QuerySnapshots, ResolvedName};
 use crate::docs::DocsTable;
 use crate::events::{EventsTable, OpenFiles};
 use crate::hot::{Bindings, HotScan, HotScanExec, HotScanTable, HotStore, TabletReader};
+use crate::schema_name::SchemaName;
 use crate::{MissingFields, Moment, Tables};
 
 /// Documents of a collection up to which plans over it are kept.

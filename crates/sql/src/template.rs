@@ -3,16 +3,27 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::Result as PlanResult;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{LogicalPlan, TableScan};
 use tidemill_types::{Result, Value};
 
-use crate::catalog::{QuerySnapshots, SchemaName};
+use crate::catalog::QuerySnapshots;
 use crate::error::from_datafusion;
 use crate::events::EventsTable;
 use crate::parameters::ParameterTypes;
+use crate::schema_name::SchemaName;
+
+/// What a query keeps when it is prepared.
+pub(crate) struct PreparedParts {
+    pub schema: SchemaRef,
+    /// Number of parameters.
+    pub parameters: usize,
+    /// The optimized plan of a query with parameters, if it can be kept.
+    pub template: Option<Template>,
+}
 
 /// Optimized plan with parameters of a query that selects rows of streams. It holds no rows.
 ///

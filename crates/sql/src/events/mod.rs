@@ -34,8 +34,8 @@ use tidemill_types::Error;
 use tidemill_zones::{CheckedStore, TableSnapshot, Tablet};
 use url::Url;
 
-use crate::catalog::SchemaName;
 use crate::hot::{HotScanExec, HotSource, TabletReader};
+use crate::schema_name::SchemaName;
 
 pub(crate) use reader::{NamedReaders, OpenFiles};
 pub(crate) use report::ScanReports;

@@ -8,7 +8,7 @@ use datafusion::common::Result;
 use parking_lot::Mutex;
 use tidemill_zones::Tablet;
 
-use crate::catalog::SchemaName;
+use crate::schema_name::SchemaName;
 
 /// Value of `plan_type` in the row that `EXPLAIN` gets.
 const ROW: &str = "zones";

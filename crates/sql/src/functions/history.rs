@@ -14,9 +14,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use tidemill_types::{Error, Timestamp};
 use tidemill_zones::{Table, VersionAt, VersionInfo};
 
-use crate::catalog::{QuerySnapshots, SchemaName};
+use crate::catalog::QuerySnapshots;
 use crate::events::{EventsTable, ScanContext};
 use crate::names::split_name;
+use crate::schema_name::SchemaName;
 
 /// Name of the function that reads a version.
 pub(crate) const AS_OF: &str = "as_of";
