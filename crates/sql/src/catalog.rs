@@ -15,6 +15,7 @@ use tidemill_zones::{Table, TableSnapshot};
 
 use crate::MissingFields;
 use crate::docs::{DocsTable, WHOLE};
+use crate::error::to_datafusion;
 use crate::events::{EventsTable, OpenFiles, ScanContext, ScanReports};
 use crate::hot::{HotAccess, HotSource};
 use crate::names::unknown_column;
@@ -442,7 +443,7 @@ impl SchemaProvider for QuerySchema {
         self.snapshots.note(&self.name, name, &found);
         let (schema, name) = found;
         let taken = self.snapshots.provider(schema, &name).await;
-        taken.map(Some).map_err(|e| DataFusionError::External(Box::new(e)))
+        taken.map(Some).map_err(to_datafusion)
     }
 
     /// Takes no snapshot, so that listing tables is cheap.

@@ -11,6 +11,11 @@ use datafusion::parquet::errors::ParquetError;
 use object_store::Error as StoreError;
 use tidemill_types::{Error, did_you_mean};
 
+/// Returns an error of ours as DataFusion carries it; [`from_datafusion`] finds it again.
+pub(crate) fn to_datafusion(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
 /// Maps a DataFusion error to the error for the caller. `text` is the query, used to quote the location;
 /// without it the location is omitted.
 pub(crate) fn from_datafusion(error: &DataFusionError, text: Option<&str>) -> Error {

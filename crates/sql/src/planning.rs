@@ -40,8 +40,6 @@ pub(crate) struct PlannedQuery {
     state: SessionState,
     pub files: Arc<OpenFiles>,
     snapshots: Arc<QuerySnapshots>,
-    /// Whether the query is `EXPLAIN`, whose result gets a row about the zones.
-    explains: bool,
     /// The plan for later executions, if it is worth keeping.
     pub reusable: Option<ReusablePlan>,
 }
@@ -102,14 +100,14 @@ impl Shared {
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(planned.files.name_damaged(failed(error)).await),
             };
-            if planned.explains {
+            if planned.snapshots.reports().are_collected() {
                 self.report_blocks(planned, &scans, &snapshots, &bindings);
             }
             let config = context.session_config().clone().with_extension(Arc::new(bindings));
             context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
         }
         let stream = execute_stream(planned.physical.clone(), context).map_err(failed)?;
-        Ok(Some(match planned.explains {
+        Ok(Some(match planned.snapshots.reports().are_collected() {
             true => planned.with_zones(stream),
             false => stream,
         }))
@@ -127,8 +125,8 @@ impl Shared {
             let known = self.hot.as_ref().zip(snapshots.get(scan.table.as_ref()));
             let Some(((store, snapshot), bound)) = known.zip(bindings.0.get(number)) else { continue };
             let (read, all) = (bound.blocks.len(), store.block_count(scan, snapshot));
-            let report = format!("hot data, {}, {read} of {all} blocks", scan.result.name());
-            planned.snapshots.reports().push(SchemaName::Events, &scan.table, &report);
+            let report = || format!("hot data, {}, {read} of {all} blocks", scan.result.name());
+            planned.snapshots.reports().push(SchemaName::Events, &scan.table, report);
         }
     }
 
@@ -147,7 +145,9 @@ impl Shared {
         let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(text, missing, hot).await?;
         let plan = ParameterTypes::of(&plan)?.bind(plan, &request.parameters)?;
         let failed = |e| from_datafusion(&e, Some(text));
-        let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+        if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
+            snapshots.reports().collect();
+        }
         let timeless = reusable_plan::is_timeless(&plan).map_err(failed)?;
         let plan = state.optimize(&plan).map_err(failed)?;
         let resident = reusable_plan::is_of_resident_tables(&plan).map_err(failed)?;
@@ -170,7 +170,7 @@ impl Shared {
             }
             false => None,
         };
-        Ok(PlannedQuery { physical, state, files, snapshots, explains, reusable })
+        Ok(PlannedQuery { physical, state, files, snapshots, reusable })
     }
 
     /// Makes what a prepared query keeps.

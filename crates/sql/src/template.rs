@@ -11,7 +11,7 @@ use datafusion::logical_expr::{LogicalPlan, TableScan};
 use tidemill_types::{Result, Value};
 
 use crate::catalog::QuerySnapshots;
-use crate::error::from_datafusion;
+use crate::error::{from_datafusion, to_datafusion};
 use crate::events::EventsTable;
 use crate::parameters::ParameterTypes;
 use crate::schema_name::SchemaName;
@@ -76,7 +76,7 @@ impl Template {
         snapshots.take_together(&self.streams)?;
         let current = |table: &EventsTable| {
             let current = snapshots.events(SchemaName::Events.name(), table.name());
-            let current = current.map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))?;
+            let current = current.map_err(to_datafusion)?;
             Ok((current.columns().fields() == table.columns().fields()).then_some(current))
         };
         replace_tables(plan, current).map_err(|e| from_datafusion(&e, None))

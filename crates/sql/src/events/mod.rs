@@ -308,9 +308,10 @@ impl TableProvider for EventsTable {
                 None => self.scan_tablets(state, &tablets, projection, limit)?,
             });
         }
-        let tail_rows = self.tail.iter().map(RecordBatch::num_rows).sum();
-        let report = report::of_zones(&self.tablets, &tablets, tail_rows, source);
-        self.context.reports.push(self.name.0, &self.name.1, &report);
+        self.context.reports.push(self.name.0, &self.name.1, || {
+            let tail_rows = self.tail.iter().map(RecordBatch::num_rows).sum();
+            report::of_zones(&self.tablets, &tablets, tail_rows, source)
+        });
         if !self.tail.is_empty() {
             parts.push(self.scan_tail(state, projection)?);
         }

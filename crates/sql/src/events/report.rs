@@ -13,15 +13,26 @@ use crate::schema_name::SchemaName;
 /// Value of `plan_type` in the row that `EXPLAIN` gets.
 const ROW: &str = "zones";
 
-/// The scans with which a query was planned, one line each.
+/// The scans with which an `EXPLAIN` was planned, one line each. Other queries collect none.
 #[derive(Debug, Default)]
-pub(crate) struct ScanReports(Mutex<Vec<String>>);
+pub(crate) struct ScanReports(Mutex<Option<Vec<String>>>);
 
 impl ScanReports {
-    /// Adds the scan of a table.
-    pub fn push(&self, schema: SchemaName, table: &str, scan: &str) {
-        let line = format!("{}.{table}: {scan}", schema.name());
+    /// Begins to collect.
+    pub fn collect(&self) {
+        self.0.lock().get_or_insert_default();
+    }
+
+    /// Returns whether the query is an `EXPLAIN`.
+    pub fn are_collected(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
+    /// Adds the scan of a table, if scans are collected.
+    pub fn push(&self, schema: SchemaName, table: &str, scan: impl FnOnce() -> String) {
         let mut lines = self.0.lock();
+        let Some(lines) = lines.as_mut() else { return };
+        let line = format!("{}.{table}: {}", schema.name(), scan());
         // a plan may ask for one scan several times
         if !lines.contains(&line) {
             lines.push(line);
@@ -31,6 +42,7 @@ impl ScanReports {
     /// Returns the scans as a row of the result of `EXPLAIN`; `None` if there are none, or the result has other columns.
     pub fn row(&self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
         let lines = self.0.lock();
+        let lines = lines.as_deref().unwrap_or_default();
         let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         if lines.is_empty() || columns != ["plan_type", "plan"] {
             return Ok(None);

@@ -18,6 +18,7 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use tidemill_types::Error;
 
 use crate::Tables;
+use crate::error::to_datafusion;
 
 /// Name of the function.
 pub(crate) const AGGREGATION: &str = "aggregation";
@@ -37,14 +38,10 @@ impl std::fmt::Debug for AggregationFunction {
 impl TableFunctionImpl for AggregationFunction {
     fn call_with_args(&self, args: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
         let (name, per) = names(args.exprs())?;
-        let schema = self.0.aggregation_schema(&name, &per).map_err(external)?;
+        let schema = self.0.aggregation_schema(&name, &per).map_err(to_datafusion)?;
         let source = AggregationSource { tables: self.0.clone(), name, per, schema };
         Ok(Arc::new(AggregationTable(Arc::new(source))))
     }
-}
-
-fn external(error: Error) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }
 
 /// Returns the name of the aggregation and the granularity.
@@ -53,7 +50,7 @@ fn names(args: &[Expr]) -> Result<(String, String)> {
         [Expr::Literal(ScalarValue::Utf8(Some(name)), _), Expr::Literal(ScalarValue::Utf8(Some(per)), _)] => {
             Ok((name.clone(), per.clone()))
         }
-        _ => Err(external(Error::invalid(
+        _ => Err(to_datafusion(Error::invalid(
             "aggregation takes two texts, the name of an aggregation and a granularity: for example \
              aggregation('Volumes', 'hours')",
         ))),
@@ -161,7 +158,7 @@ impl PartitionStream for Buckets {
             // it may wait for the owner of the aggregation, and for the store that has its buckets
             let read = move || source.tables.aggregation_rows(&source.name, &source.per, &within);
             let rows = tokio::task::spawn_blocking(read).await;
-            rows.map_err(|e| DataFusionError::External(Box::new(e)))?.map_err(external)
+            rows.map_err(|e| DataFusionError::External(Box::new(e)))?.map_err(to_datafusion)
         };
         Box::pin(RecordBatchStreamAdapter::new(self.source.schema.clone(), futures::stream::once(rows)))
     }

@@ -8,13 +8,13 @@ use async_trait::async_trait;
 use datafusion::catalog::{MemTable, Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::TableType;
-use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use tidemill_types::{Error, Timestamp};
 use tidemill_zones::{Table, VersionAt, VersionInfo};
 
 use crate::catalog::QuerySnapshots;
+use crate::error::to_datafusion;
 use crate::events::{EventsTable, ScanContext};
 use crate::names::split_name;
 use crate::schema_name::SchemaName;
@@ -31,7 +31,7 @@ pub(crate) struct AsOfFunction(pub Arc<QuerySnapshots>);
 impl TableFunctionImpl for AsOfFunction {
     fn call_with_args(&self, args: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
         let (name, at) = version_arguments(args.exprs()).ok_or_else(|| {
-            external(Error::invalid(
+            to_datafusion(Error::invalid(
                 "as_of takes the name of a table, and a time or the number of a version: for example \
                  as_of('events.readings', timestamp '2026-01-31 12:00:00') or as_of('events.readings', 12)",
             ))
@@ -49,7 +49,7 @@ pub(crate) struct VersionsFunction(pub Arc<QuerySnapshots>);
 impl TableFunctionImpl for VersionsFunction {
     fn call_with_args(&self, args: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
         let [Expr::Literal(ScalarValue::Utf8(Some(name)), _)] = args.exprs() else {
-            return Err(external(Error::invalid(
+            return Err(to_datafusion(Error::invalid(
                 "versions takes one text, the name of a table: for example versions('events.readings')",
             )));
         };
@@ -57,13 +57,9 @@ impl TableFunctionImpl for VersionsFunction {
     }
 }
 
-fn external(error: Error) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
-}
-
 fn stored_table(snapshots: &QuerySnapshots, name: &str) -> Result<Arc<Table>> {
     let (schema, table) = split_name(name);
-    snapshots.stored(&schema, &table).map_err(external)
+    snapshots.stored(&schema, &table).map_err(to_datafusion)
 }
 
 /// Returns the name of the table and which version is meant; `None` for other arguments.
@@ -119,10 +115,10 @@ impl TableProvider for PastTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let snapshot = self.table.snapshot_at(self.at).await.map_err(external)?;
+        let snapshot = self.table.snapshot_at(self.at).await.map_err(to_datafusion)?;
         let events =
             EventsTable::new((SchemaName::Events, self.table.name()), snapshot, self.context.clone(), None);
-        events.map_err(external)?.scan(state, projection, filters, limit).await
+        events.map_err(to_datafusion)?.scan(state, projection, filters, limit).await
     }
 }
 
@@ -178,7 +174,7 @@ impl TableProvider for VersionsTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let versions = self.0.versions().await.map_err(external)?;
+        let versions = self.0.versions().await.map_err(to_datafusion)?;
         let rows = MemTable::try_new(Self::columns(), vec![vec![Self::rows(&versions)?]])?;
         rows.scan(state, projection, filters, limit).await
     }

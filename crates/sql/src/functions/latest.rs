@@ -5,12 +5,12 @@ use std::sync::Arc;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider, view::ViewTable};
 use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::datasource::provider_as_source;
-use datafusion::error::DataFusionError;
 use datafusion::functions_window::row_number::row_number;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, lit};
 use tidemill_types::Error;
 
 use crate::catalog::QuerySnapshots;
+use crate::error::to_datafusion;
 use crate::events::EventsTable;
 use crate::names::split_name;
 
@@ -24,7 +24,7 @@ pub(crate) struct LatestFunction(pub Arc<QuerySnapshots>);
 impl TableFunctionImpl for LatestFunction {
     fn call_with_args(&self, args: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
         let (schema, table) = table_name(args.exprs())?;
-        let events = self.0.events(&schema, &table).map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let events = self.0.events(&schema, &table).map_err(to_datafusion)?;
         Ok(Arc::new(ViewTable::new(latest_rows(&table, events)?, None)))
     }
 }
@@ -32,9 +32,9 @@ impl TableFunctionImpl for LatestFunction {
 /// Returns schema and name of the table in the only argument.
 fn table_name(args: &[Expr]) -> Result<(String, String)> {
     let invalid = || {
-        DataFusionError::External(Box::new(Error::invalid(
+        to_datafusion(Error::invalid(
             "latest takes one text, the name of a table: for example latest('events.readings')",
-        )))
+        ))
     };
     let [Expr::Literal(ScalarValue::Utf8(Some(name)), _)] = args else { return Err(invalid()) };
     Ok(split_name(name))
