@@ -1,7 +1,8 @@
 //! The vocabulary of all crates: events, streams, values, keys, offsets, time and errors.
 //!
-//! Nothing in this crate does I/O or reads a clock.
+//! Nothing in this crate does I/O. Only [`budget`] reads a clock: the machine's monotonic one, for deadlines.
 
+pub mod budget;
 pub mod cron;
 pub mod decode;
 mod error;
