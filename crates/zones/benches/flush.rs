@@ -133,7 +133,7 @@ fn main() -> Result<()> {
                 per_second(outcome.pushing),
                 per_second(outcome.flushing),
             );
-            Result::Ok(())
+            Result::<()>::Ok(())
         })?;
     }
     if settings.dir.is_none() {
