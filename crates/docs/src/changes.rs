@@ -110,6 +110,11 @@ impl ChangeRecorder {
         self.collecting.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the changes are those of one transaction.
+    pub fn is_of_transaction(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
     pub fn set_record(&self, record: u64) {
         self.record.store(record + 1, Ordering::Relaxed);
     }

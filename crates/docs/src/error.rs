@@ -1,5 +1,6 @@
 //! Errors of document operations, with MongoDB's error codes.
 
+use tidemill_types::budget::Stop;
 use tidemill_types::{Error, ErrorKind};
 
 use crate::DocBytes;
@@ -64,8 +65,20 @@ pub enum ErrorCode {
     ExpressionArity = 16020,
     /// A division with remainder by zero.
     ModuloByZero = 16610,
-    /// An expression that takes too much time or memory.
+    /// An expression, or a command, that takes too much time or memory.
     ExpressionWork = 146,
+    /// A command that ran for longer than it may.
+    MaxTimeExpired = 50,
+    /// A command whose client has gone.
+    ClientDisconnect = 279,
+    /// A command that somebody has ended.
+    Interrupted = 11601,
+    /// A command that ran when the server was stopped.
+    InterruptedAtShutdown = 11600,
+    /// Memory that all transactions share is in use; a retry may succeed.
+    TemporarilyUnavailable = 365,
+    /// A transaction that writes more than one may.
+    TransactionTooLarge = 393,
     /// A `$switch` without a branch for a value.
     NoSwitchBranch = 40066,
     /// A time zone that does not exist.
@@ -163,12 +176,18 @@ impl ErrorCode {
             | Self::NamespaceExists
             | Self::IndexOptionsConflict
             | Self::WriteConflict
-            | Self::TransactionTooOld => ErrorKind::Conflict,
-            Self::SortMemoryExceeded | Self::StoreFull | Self::ExpressionWork | Self::DocumentTooLarge => {
-                ErrorKind::LimitReached
-            }
+            | Self::TransactionTooOld
+            | Self::Interrupted
+            | Self::ClientDisconnect
+            | Self::TemporarilyUnavailable => ErrorKind::Conflict,
+            Self::SortMemoryExceeded
+            | Self::StoreFull
+            | Self::ExpressionWork
+            | Self::MaxTimeExpired
+            | Self::TransactionTooLarge
+            | Self::DocumentTooLarge => ErrorKind::LimitReached,
             Self::DataCorruption => ErrorKind::Corrupt,
-            Self::Io => ErrorKind::Unavailable,
+            Self::Io | Self::InterruptedAtShutdown => ErrorKind::Unavailable,
             _ => ErrorKind::Invalid,
         }
     }
@@ -216,6 +235,19 @@ impl DocsError {
         self.code as i32
     }
 
+    /// Returns whether the error is about the work, which has to end, and not about a document that the work has met.
+    pub fn ends_work(&self) -> bool {
+        matches!(
+            self.code,
+            ErrorCode::ExpressionWork
+                | ErrorCode::SortMemoryExceeded
+                | ErrorCode::MaxTimeExpired
+                | ErrorCode::ClientDisconnect
+                | ErrorCode::Interrupted
+                | ErrorCode::InterruptedAtShutdown
+        )
+    }
+
     /// Returns the code as an enum, for matching.
     pub fn error_code(&self) -> ErrorCode {
         self.code
@@ -245,6 +277,20 @@ impl DuplicateKey {
             self.index,
             display(RawValue { tag: tag::DOCUMENT, bytes: &self.key_value })
         )
+    }
+}
+
+impl From<Stop> for DocsError {
+    fn from(stop: Stop) -> Self {
+        let code = match &stop {
+            Stop::Time(_) => ErrorCode::MaxTimeExpired,
+            Stop::Bytes(_) => ErrorCode::SortMemoryExceeded,
+            Stop::Steps(_) | Stop::SharedBytes(..) => ErrorCode::ExpressionWork,
+            Stop::Cancelled(_) => ErrorCode::Interrupted,
+            Stop::ClientGone => ErrorCode::ClientDisconnect,
+            Stop::Stopping => ErrorCode::InterruptedAtShutdown,
+        };
+        Self::new(code, format!("the operation {stop}"))
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use hashbrown::HashSet;
-use tidemill_types::Value;
+use tidemill_types::{Value, budget};
 
 use crate::DocBytes;
 use crate::collection::Collection;
@@ -12,6 +12,7 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::{Comparison, Filter};
 use crate::index::IndexId;
 use crate::key::Key;
+use crate::memory::HeldMemory;
 use crate::path::Path;
 use crate::path_values::{LeafArray, any_value};
 use crate::plan::{AccessPath, IndexEntries, KeyRange, Plan, Purpose, can_answer_equality, plan};
@@ -63,6 +64,22 @@ pub(crate) struct VisitCounts {
 
 /// Bytes charged for a document being sorted, besides its key.
 const SORT_ENTRY_BYTES: usize = 48;
+/// Documents between two looks at the budget. They are not counted as steps, as a write may find its documents by another plan when
+/// the log is applied again.
+const DOCUMENTS_PER_LOOK: u32 = 64;
+
+/// Documents that a query has found, to be read one after the other.
+pub struct FoundDocuments<'c> {
+    collection: &'c Collection,
+    slots: Vec<RowIndex>,
+}
+
+impl<'c> FoundDocuments<'c> {
+    /// Iterates over the documents.
+    pub fn iter(&self) -> impl Iterator<Item = &'c DocBytes> + use<'_, 'c> {
+        self.slots.iter().filter_map(|slot| self.collection.doc_at(*slot))
+    }
+}
 
 impl Collection {
     /// Returns the documents that match. Without a projection they are shared, not copied.
@@ -72,10 +89,59 @@ impl Collection {
     pub fn find(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<DocBytes>> {
         let plan = plan(self, filter, &options.sort, Purpose::Read);
         let slots = self.find_by_plan(&plan, filter, options, &VisitCounts::default())?;
+        let mut held = HeldMemory::default();
+        held.add(slots.len() * size_of::<DocBytes>())?;
         let docs = slots.into_iter().filter_map(|slot| self.doc_at(slot));
         Ok(match &options.projection {
             None => docs.cloned().collect(),
-            Some(projection) => docs.map(|doc| projection.apply_bytes(doc)).collect::<Result<_>>()?,
+            Some(projection) => {
+                let projected = docs.map(|doc| {
+                    budget::step()?;
+                    let projected = projection.apply_bytes(doc)?;
+                    held.add(projected.len())?;
+                    Ok(projected)
+                });
+                projected.collect::<Result<_>>()?
+            }
+        })
+    }
+
+    /// Finds the documents that match, whole ones whatever the projection of `options` says. Holds their places, not the documents.
+    ///
+    /// Errors: as [`Self::find`].
+    pub fn find_places(&self, filter: &Filter, options: &FindOptions) -> Result<FoundDocuments<'_>> {
+        let plan = plan(self, filter, &options.sort, Purpose::Read);
+        let slots = self.find_by_plan(&plan, filter, options, &VisitCounts::default())?;
+        Ok(FoundDocuments { collection: self, slots })
+    }
+
+    /// Calls `each` for the documents that match, until it breaks; whole ones whatever the projection of `options` says. What needs no
+    /// order is not held.
+    ///
+    /// Errors: as [`Self::find`].
+    pub fn find_each(
+        &self,
+        filter: &Filter,
+        options: &FindOptions,
+        each: &mut dyn FnMut(&DocBytes) -> ControlFlow<()>,
+    ) -> Result<()> {
+        if !options.sort.is_empty() || options.bounds.is_some() {
+            let _ = self.find_places(filter, options)?.iter().try_for_each(each);
+            return Ok(());
+        }
+        let plan = plan(self, filter, &options.sort, Purpose::Read);
+        let (mut skipped, mut left) = (0, options.limit.unwrap_or(u64::MAX));
+        self.visit(&plan, filter, &VisitCounts::default(), |_, doc| {
+            if skipped < options.skip {
+                skipped += 1;
+                return ControlFlow::Continue(());
+            }
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            each(doc)?;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
     }
 
@@ -94,8 +160,7 @@ impl Collection {
         self.visit(&plan, filter, &VisitCounts::default(), |_, _| {
             count += 1;
             ControlFlow::Continue(())
-        });
-        filter.check()?;
+        })?;
         Ok(count)
     }
 
@@ -148,25 +213,29 @@ impl Collection {
             return Ok(Vec::new());
         }
         if !plan.sorted {
-            let found = self.find_sorted(plan, filter, options, (skip, limit), counts);
-            filter.check()?;
-            return found;
+            return self.find_sorted(plan, filter, options, (skip, limit), counts);
         }
         let clipped = options.bounds.as_ref().and_then(|bounds| self.clipped(plan, bounds));
         let checked = options.bounds.as_ref().filter(|_| clipped.is_none());
         let plan = clipped.as_ref().unwrap_or(plan);
         let (mut passed, mut slots) = (0, Vec::new());
+        let (mut held, mut full) = (HeldMemory::default(), Ok(()));
         self.visit(plan, filter, counts, |slot, doc| {
             if checked.is_some_and(|bounds| !bounds.contain(doc)) {
                 return ControlFlow::Continue(());
             }
             passed += 1;
             if passed > skip {
+                full = held.add(size_of::<RowIndex>());
                 slots.push(slot);
             }
-            if slots.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        filter.check()?;
+            if slots.len() >= limit || full.is_err() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        full?;
         Ok(slots)
     }
 
@@ -184,17 +253,23 @@ impl Collection {
         let mut found: Vec<(Key, RowIndex)> = Vec::new();
         let mut bytes = 0;
         let mut error = None;
+        let mut held = HeldMemory::default();
         self.visit(plan, filter, counts, |slot, doc| {
             if options.bounds.as_ref().is_some_and(|bounds| !bounds.contain(doc)) {
                 return ControlFlow::Continue(());
             }
             let key = options.sort.key(doc);
             bytes += SORT_ENTRY_BYTES + key.heap_bytes();
+            if let Err(stop) = held.add(SORT_ENTRY_BYTES + key.heap_bytes()) {
+                error = Some(stop.into());
+                return ControlFlow::Break(());
+            }
             found.push((key, slot));
             if found.len() >= trim_at || (found.len() > wanted && bytes > self.limits.sort_bytes_max) {
                 found.select_nth_unstable(wanted);
                 found.truncate(wanted);
                 bytes = found.iter().map(|(k, _)| SORT_ENTRY_BYTES + k.heap_bytes()).sum();
+                held.give_back(held.bytes().saturating_sub(bytes));
             }
             if bytes > self.limits.sort_bytes_max {
                 error = Some(DocsError::new(
@@ -208,7 +283,7 @@ impl Collection {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
-        });
+        })?;
         if let Some(error) = error {
             return Err(error);
         }
@@ -236,20 +311,32 @@ impl Collection {
     }
 
     /// Calls `each` once for every document that matches, until it breaks.
+    ///
+    /// Errors: the filter cannot tell of a document whether it matches; the work has to end.
     fn visit(
         &self,
         plan: &Plan,
         filter: &Filter,
         counts: &VisitCounts,
         mut each: impl FnMut(RowIndex, &DocBytes) -> ControlFlow<()>,
-    ) {
+    ) -> Result<()> {
+        let (mut until_look, mut stopped) = (DOCUMENTS_PER_LOOK, Ok(()));
         let mut check_doc = |slot: RowIndex, doc: &DocBytes| {
             counts.documents.set(counts.documents.get() + 1);
+            until_look -= 1;
+            if until_look == 0 {
+                until_look = DOCUMENTS_PER_LOOK;
+                stopped = budget::check();
+                if stopped.is_err() {
+                    return ControlFlow::Break(());
+                }
+            }
             if filter.matches_bytes(doc) { each(slot, doc) } else { ControlFlow::Continue(()) }
         };
         if let AccessPath::Scan = plan.access {
             let _ = self.rows.iter().try_for_each(|(slot, row)| check_doc(slot, &row.doc));
-            return;
+            stopped?;
+            return filter.check();
         }
         let mut seen = HashSet::new();
         let mut check = |slot: RowIndex, may_repeat: bool| {
@@ -264,6 +351,8 @@ impl Collection {
                 .try_for_each(|plan| self.visit_rows(&plan.access, counts, &mut |slot, _| check(slot, true))),
             access => self.visit_rows(access, counts, &mut check),
         };
+        stopped?;
+        filter.check()
     }
 
     /// Calls `check` for the row of each entry that an access path has, and says whether the row may come again.

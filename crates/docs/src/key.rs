@@ -93,7 +93,7 @@ impl Key {
     }
 
     /// Returns the bytes allocated on the heap.
-    pub(crate) fn heap_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         if self.0.spilled() { self.0.len() } else { 0 }
     }
 }

@@ -274,8 +274,10 @@ pub fn collection_spec_of<'d>(
 /// Returns the command with an `_id` in its replacement: its own, else that of the filter, else as [`Core::with_id`] adds one.
 /// Other commands stay as they are.
 fn with_id_of_filter(core: &Core, mut command: Command) -> Result<Command> {
-    let (Command::Replace { collection, filter, doc, .. }
-    | Command::FindAndModify { collection, filter, change: Modification::Replace(doc), .. }) = &mut command
+    let (Command::Replace { collection, filter, doc, upsert_id, .. }
+    | Command::FindAndModify {
+        collection, filter, change: Modification::Replace(doc), upsert_id, ..
+    }) = &mut command
     else {
         return Ok(command);
     };
@@ -296,6 +298,12 @@ fn with_id_of_filter(core: &Core, mut command: Command) -> Result<Command> {
                 with_id.append(name, value);
             }
             with_id
+        }
+        // the store gives it this one if it inserts it; a document that another writer has inserted keeps its own
+        (Value::Missing, None)
+            if upsert_id.is_some() && core.deployment.program.entity_key(collection).is_none() =>
+        {
+            return Ok(command);
         }
         _ => core.with_id(collection, raw)?,
     };

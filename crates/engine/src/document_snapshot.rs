@@ -1,5 +1,7 @@
 //! Documents of all partitions at one moment.
 
+use std::ops::ControlFlow;
+
 use bson::raw::RawDocument;
 use tidemill_docs::{
     Collation, Collection, CollectionSpec, DocBytes, Filter, FindOptions, Key, StoreSnapshot, cmp_ids,
@@ -98,6 +100,35 @@ impl DocumentSnapshot {
         self.parts(collection).find_map(|(_, part)| part.get_key(&key))
     }
 
+    /// Calls `each` for the documents that match, over all partitions, until it breaks; whole ones, in the order of
+    /// [`Self::find_parsed`].
+    ///
+    /// Errors: as [`Self::find_parsed`].
+    pub fn find_each(
+        &self,
+        collection: &str,
+        filter: &Filter,
+        options: &FindOptions,
+        each: &mut dyn FnMut(&DocBytes) -> ControlFlow<()>,
+    ) -> Result<()> {
+        if self.places(self.spec(collection)?) == 1 {
+            let part = self.store(0).collection(collection);
+            return Ok(part.map_or(Ok(()), |part| part.find_each(filter, options, each))?);
+        }
+        if !options.sort.is_empty() {
+            let whole = FindOptions { projection: None, ..options.clone() };
+            let _ = self.find_parsed(collection, filter, &whole)?.iter().try_for_each(each);
+            return Ok(());
+        }
+        let wide = wide(options);
+        let parts = self.parts(collection).map(|(_, part)| part.find_places(filter, &wide));
+        let parts = parts.collect::<tidemill_docs::Result<Vec<_>>>()?;
+        let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
+        let limit = options.limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(usize::MAX);
+        let _ = interleave(parts.iter().map(|part| part.iter())).skip(skip).take(limit).try_for_each(each);
+        Ok(())
+    }
+
     /// Returns the number of documents of a collection; `None` if it does not exist.
     pub fn len(&self, collection: &str) -> Option<u64> {
         let spec = self.spec(collection).ok()?;
@@ -165,17 +196,14 @@ impl DocumentSnapshot {
                 .map_or(Ok(Vec::new()), |c| c.find(filter, options))?);
         }
         // every partition returns its first skip + limit documents in order; these runs are merged and cut
-        let wide = FindOptions {
-            sort: options.sort.clone(),
-            projection: None,
-            skip: 0,
-            limit: options.limit.map(|l| l.saturating_add(options.skip)),
-            bounds: options.bounds.clone(),
-        };
+        let wide = wide(options);
         let parts = self.parts(collection).map(|(_, part)| part.find(filter, &wide));
         let parts = parts.collect::<tidemill_docs::Result<Vec<_>>>()?;
         // a sort recognizes the sorted runs of the partitions
-        let documents = if options.sort.is_empty() { interleave(parts) } else { parts.concat() };
+        let documents = match options.sort.is_empty() {
+            true => interleave(parts.into_iter().map(Vec::into_iter)).collect(),
+            false => parts.concat(),
+        };
         merge(documents, options)
     }
 
@@ -197,23 +225,36 @@ impl DocumentSnapshot {
     }
 }
 
-/// Merges the documents of several partitions, each in the order in which they were inserted there, to one list. The least `_id` of those
-/// that are next goes first: ids that grow with time, as object ids and counters do, give the order of insertion over all partitions.
-fn interleave(parts: Vec<Vec<DocBytes>>) -> Vec<DocBytes> {
-    let mut parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).map(Vec::into_iter).collect();
-    let mut merged = Vec::with_capacity(parts.iter().map(ExactSizeIterator::len).sum());
-    while parts.len() > 1 {
-        let least = (1..parts.len()).fold(0, |least, at| {
-            let (a, b) = (parts[at].as_slice(), parts[least].as_slice());
-            if a.first().zip(b.first()).is_some_and(|(a, b)| cmp_ids(a, b).is_lt()) { at } else { least }
-        });
-        merged.extend(parts[least].next());
-        if parts[least].len() == 0 {
-            parts.remove(least);
-        }
+/// Returns the options by which each partition finds what may be among the results of all of them.
+fn wide(options: &FindOptions) -> FindOptions {
+    FindOptions {
+        sort: options.sort.clone(),
+        projection: None,
+        skip: 0,
+        limit: options.limit.map(|l| l.saturating_add(options.skip)),
+        bounds: options.bounds.clone(),
     }
-    merged.extend(parts.into_iter().flatten());
-    merged
+}
+
+/// Merges the documents of several partitions, each in the order in which they were inserted there. The least `_id` of those
+/// that are next goes first: ids that grow with time, as object ids and counters do, give the order of insertion over all partitions.
+fn interleave<D: AsRef<[u8]>>(
+    parts: impl Iterator<Item = impl Iterator<Item = D>>,
+) -> impl Iterator<Item = D> {
+    let mut parts: Vec<_> = parts.filter_map(|mut part| Some((part.next()?, part))).collect();
+    std::iter::from_fn(move || {
+        let least = (1..parts.len()).fold(0, |least, at| {
+            match cmp_ids(parts[at].0.as_ref(), parts[least].0.as_ref()).is_lt() {
+                true => at,
+                false => least,
+            }
+        });
+        let (first, rest) = parts.get_mut(least)?;
+        match rest.next() {
+            Some(next) => Some(std::mem::replace(first, next)),
+            None => Some(parts.remove(least).0),
+        }
+    })
 }
 
 /// Merges, cuts and projects the documents found in several partitions.

@@ -4,9 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tidemill_docs::{
-    Command, CommandOutcome, DocBytes, DocumentChange, Key, Store, TransactionWrites, write_conflict,
+    Command, CommandOutcome, DocBytes, DocsError, DocumentChange, ErrorCode, Key, Store, TransactionWrites,
+    write_conflict,
 };
 use tidemill_log::Durability;
+use tidemill_types::budget::{Budget, Reservation, Stop};
 use tidemill_types::{Error, PartitionId, Result};
 
 use crate::commit::{SessionWrite, TransactionId, TransactionPart};
@@ -28,6 +30,8 @@ pub struct Transaction {
     /// The own writes by partition.
     changes: Vec<Vec<DocumentChange>>,
     locked: HashSet<(Arc<str>, Key)>,
+    /// Memory of the own writes.
+    held: Reservation,
     /// Why it can only be taken back.
     failed: Option<(Option<i32>, String)>,
 }
@@ -35,7 +39,12 @@ pub struct Transaction {
 impl Transaction {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         let partitions = core.partitions().len();
+        let budget = Budget::builder()
+            .bytes(core.deployment.settings.transaction_bytes())
+            .pool(core.transaction_memory.clone())
+            .build();
         Self {
+            held: budget.reservation(),
             id: TransactionId::new(),
             documents: DocumentSnapshot::now(&core),
             stores: (0..partitions).map(|_| None).collect(),
@@ -97,6 +106,9 @@ impl Transaction {
             _ => {}
         }
         let same = collection_spec_of(&self.documents, &command)?.is_some_and(|spec| spec.replicated);
+        // before the documents of the command are copied; what they are in the end is counted behind
+        let given = command.document_bytes();
+        self.hold(given)?;
         let routed = route(&self.core, &self.documents, command)?;
         let now = self.core.clock.now();
         let mut outcomes = Vec::new();
@@ -106,13 +118,33 @@ impl Transaction {
             outcomes.push(store.apply(&part.command, now)?);
             let changes = store.take_changes();
             let changed = store.snapshot();
+            self.hold(changes.iter().map(change_bytes).sum())?;
             for change in &changes {
                 self.lock(p, change)?;
             }
             self.changes[p].extend(changes);
             self.documents.set_store(p, changed);
         }
+        self.held.shrink(given);
         Ok(merge_outcomes(&routed, outcomes, same))
+    }
+
+    /// Counts memory that the transaction is about to hold. Errors: one transaction, or all of them, may not have so much.
+    fn hold(&mut self, bytes: usize) -> Result<()> {
+        self.held.grow(bytes).map_err(|stop| match stop {
+            Stop::SharedBytes(pool, limit) => {
+                let message = format!(
+                    "the open transactions hold all of the {limit} bytes of {pool}: run the transaction again later"
+                );
+                DocsError::new(ErrorCode::TemporarilyUnavailable, message).into()
+            }
+            stop => {
+                let message = format!(
+                    "the transaction {stop} (setting transaction_bytes): write less in one transaction"
+                );
+                DocsError::new(ErrorCode::TransactionTooLarge, message).into()
+            }
+        })
     }
 
     /// Creates a collection, at once and for everybody, as an insert outside of a transaction does.
@@ -173,6 +205,12 @@ impl Transaction {
         let parts: Vec<_> = writes.iter().map(part).collect();
         self.core.commit(parts, durability)
     }
+}
+
+/// Returns the memory for which a change of a transaction counts: the new version twice, as it is encoded for the commit.
+fn change_bytes(change: &DocumentChange) -> usize {
+    const CHANGE_BYTES: usize = 256;
+    CHANGE_BYTES + 2 * change.after.as_ref().map_or(0, DocBytes::len)
 }
 
 impl Drop for Transaction {

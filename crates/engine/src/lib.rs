@@ -96,7 +96,9 @@ pub use queries::compile::{CompiledApp, compile_app as compile, compile_app_for 
 pub use queries::{LogBatch, LogLines};
 pub use query_info::QueryInfo;
 pub use report::StartupReport;
-pub use settings::{ChangedQueries, EncryptionSettings, ServerSettings, Settings, SqlSettings, parse_bytes};
+pub use settings::{
+    ChangedQueries, EncryptionSettings, MongoSettings, ServerSettings, Settings, SqlSettings, parse_bytes,
+};
 pub use sinks::SinkInfo;
 pub use source_rejections::RejectionSummary;
 pub use subscribe::Tap;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tidemill_log::Log;
 use tidemill_log::disk::Disk;
+use tidemill_types::budget::BytePool;
 use tidemill_types::{Error, Result};
 
 use crate::Analytics;
@@ -61,6 +62,8 @@ pub struct Services {
     pub changes: ChangeLog,
     /// Documents that open transactions have written.
     pub write_locks: WriteLocks,
+    /// Memory of the writes of all open transactions.
+    pub transaction_memory: Arc<BytePool>,
     /// Records written but not applied.
     pub in_flight: InFlight,
     /// Free space on the disk of the data directory.
@@ -111,6 +114,10 @@ impl Services {
         tables: TableSet,
     ) -> Self {
         Self {
+            transaction_memory: BytePool::new(
+                "open transactions (setting transactions_bytes)",
+                deployment.settings.transactions_bytes(),
+            ),
             disk_space: DiskSpace::new(&dir, deployment.settings.reserve_bytes),
             changes: ChangeLog::new(disk.clone(), &dir, log.partitions(), &deployment.settings),
             disk: encrypted_disk(disk.clone(), &dir, &deployment.settings),

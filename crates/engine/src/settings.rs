@@ -12,7 +12,7 @@ use tidemill_types::{Duration, Error, Result};
 use tidemill_zones::{ZonesOptions, check_store_settings};
 
 pub use encryption::EncryptionSettings;
-pub use sections::{ServerSettings, SqlSettings};
+pub use sections::{MongoSettings, ServerSettings, SqlSettings};
 
 /// Treatment of the state of queries whose text has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -69,6 +69,12 @@ pub struct Settings {
     /// Maximum memory for documents, per partition.
     #[serde(deserialize_with = "sections::bytes")]
     pub documents_bytes: Option<u64>,
+    /// Maximum memory for the writes of one open transaction.
+    #[serde(deserialize_with = "sections::bytes")]
+    pub transaction_bytes: Option<u64>,
+    /// Maximum memory for the writes of all open transactions.
+    #[serde(deserialize_with = "sections::bytes")]
+    pub transactions_bytes: Option<u64>,
     /// Bytes of changes per partition that change streams can go back to.
     #[serde(deserialize_with = "bytes")]
     pub change_stream_bytes: u64,
@@ -102,6 +108,8 @@ pub struct Settings {
     pub sql: SqlSettings,
     /// Host names and limits of the HTTP server: `server.hosts = ["events.example.com"]`.
     pub server: ServerSettings,
+    /// Limits of the commands of MongoDB drivers: `mongo.command_timeout = "10s"`.
+    pub mongo: MongoSettings,
 }
 
 impl Default for Settings {
@@ -121,6 +129,8 @@ impl Default for Settings {
             dedupe_ids: 1_000_000,
             why_events: 10_000,
             documents_bytes: None,
+            transaction_bytes: None,
+            transactions_bytes: None,
             change_stream_bytes: 1 << 30,
             segment_bytes: 64 << 20,
             reserve_bytes: 64 << 20,
@@ -134,6 +144,7 @@ impl Default for Settings {
             zones: ZonesOptions::default(),
             sql: SqlSettings::default(),
             server: ServerSettings::default(),
+            mongo: MongoSettings::default(),
         }
     }
 }
@@ -224,6 +235,7 @@ impl Settings {
         self.encryption.check()?;
         self.sql.check()?;
         self.server.check()?;
+        self.mongo.check()?;
         self.zones.validate()
     }
 }

@@ -88,7 +88,7 @@ impl Server {
 
     fn connect(&self) -> Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", self.port))
-            .map_err(|e| format!("{e}: are there enough file handles? Type: ulimit -n 25000"))?;
+            .map_err(|e| format!("{e}: are there enough file handles? Type: ulimit -n 50000"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         Ok(Client { stream })

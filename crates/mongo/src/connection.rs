@@ -1,7 +1,6 @@
 //! A connection: reads a message, runs its command, writes the reply.
 
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +9,14 @@ use bson::{Binary, RawDocumentBuf, Timestamp, cstr};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::watch;
 
-use crate::commands::{self, change_stream, find, hello};
+use crate::commands::{change_stream, find, hello};
 use crate::error::{Code, CommandError, Result};
 use crate::error_labels;
 use crate::fields::Call;
 use crate::frame::{HEADER_BYTES, Header, Request};
 use crate::message_memory::HeldMessage;
 use crate::reply;
+use crate::runner;
 use crate::session::Session;
 use crate::shared::ServerState;
 use crate::socket::Socket;
@@ -53,6 +53,7 @@ pub(crate) async fn serve(
                 return;
             }
         };
+        let request = Arc::new(request);
         if let Some(error) = held.as_ref().and_then(|held| held.settle().err()) {
             tracing::warn!(%peer, "{}", error.message);
             return;
@@ -70,7 +71,7 @@ async fn answer(
     stream: &mut BufReader<Socket>,
     shared: &Arc<ServerState>,
     session: &mut Session,
-    request: &Request,
+    request: &Arc<Request>,
     stopping: &mut watch::Receiver<bool>,
 ) -> bool {
     loop {
@@ -87,7 +88,10 @@ async fn answer(
                 },
             }
         }
-        let Some(mut reply) = run_or_fail(shared, session, request, stopping).await else { return false };
+        let socket = stream.get_ref();
+        let Some(mut reply) = run_or_fail(socket, shared, session, request, stopping).await else {
+            return false;
+        };
         // a request that is not a command has an error without labels
         let _ = error_labels::append(request, &mut reply);
         // the batches of a cursor, one after the other without a request for each
@@ -150,18 +154,19 @@ async fn send(stream: &mut BufReader<Socket>, shared: &ServerState, bytes: &[u8]
 
 /// Runs the command of a request, unless a fail point has something else in mind. Returns nothing if the connection is to be closed.
 async fn run_or_fail(
+    socket: &Socket,
     shared: &Arc<ServerState>,
     session: &mut Session,
-    request: &Request,
+    request: &Arc<Request>,
     stopping: &mut watch::Receiver<bool>,
 ) -> Option<RawDocumentBuf> {
     let Some(points) = &shared.fail_points else {
-        return run_awaiting(shared, session, request, stopping).await;
+        return run_awaiting(socket, shared, session, request, stopping).await;
     };
     let failure =
         match Call::of(request).and_then(|call| points.failure(&shared.whole_engine, &call, session)) {
             Ok(Some(failure)) => failure,
-            Ok(None) => return run_awaiting(shared, session, request, stopping).await,
+            Ok(None) => return run_awaiting(socket, shared, session, request, stopping).await,
             Err(error) => return Some(error.reply()),
         };
     if let Some(time) = failure.block {
@@ -172,7 +177,7 @@ async fn run_or_fail(
     }
     let mut reply = match failure.error {
         Some(error) => error,
-        None => run_awaiting(shared, session, request, stopping).await?,
+        None => run_awaiting(socket, shared, session, request, stopping).await?,
     };
     if failure.close {
         return None;
@@ -186,22 +191,24 @@ async fn run_or_fail(
     Some(reply)
 }
 
-/// Runs the command of a request; one that reads changes or the end of a capped collection waits until there is something. Returns nothing if the server stops.
+/// Runs the command of a request; one that reads changes or the end of a capped collection waits until there is something. Returns nothing
+/// if the server stops, or the client has gone.
 async fn run_awaiting(
+    socket: &Socket,
     shared: &Arc<ServerState>,
     session: &mut Session,
-    request: &Request,
+    request: &Arc<Request>,
     stopping: &mut watch::Receiver<bool>,
 ) -> Option<RawDocumentBuf> {
     let awaited = Call::of(request).ok().and_then(|call| find::awaited_cursor(shared, &call));
     let Some((cursor, wait)) = awaited else {
-        return Some(run(shared, session, request).unwrap_or_else(|error| error.reply()));
+        return runner::run(socket, shared, session, request).await;
     };
     let deadline = tokio::time::Instant::now() + wait;
     let mut published = shared.whole_engine.changes_published();
     loop {
         published.mark_unchanged();
-        let reply = run(shared, session, request).unwrap_or_else(|error| error.reply());
+        let reply = runner::run(socket, shared, session, request).await?;
         if !change_stream::is_empty_batch(&reply) || tokio::time::Instant::now() >= deadline {
             return Some(reply);
         }
@@ -209,6 +216,7 @@ async fn run_awaiting(
         if shared.cursors.awaits_more(cursor) == Some(true) {
             tokio::select! {
                 _ = stopping.changed() => return None,
+                () = socket.closed() => return None,
                 _ = published.changed() => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
@@ -294,29 +302,6 @@ pub(crate) fn request(
     // a small message may not become a large one before the login either
     let length_max = if session.authenticated { usize::MAX } else { LOGIN_MESSAGE_BYTES_MAX };
     Request::parse(header, head, content.into(), length_max)
-}
-
-/// Runs the command of a request.
-pub(crate) fn run(
-    shared: &Arc<ServerState>,
-    session: &mut Session,
-    request: &Request,
-) -> Result<RawDocumentBuf> {
-    let call = Call::of(request)?;
-    let mut command = || {
-        catch_unwind(AssertUnwindSafe(|| commands::run(shared, session, &call))).unwrap_or_else(|_| {
-            tracing::error!(command = call.name, "a command panicked");
-            Err(CommandError::new(
-                Code::InternalError,
-                format!("a defect in Tidemill: `{}` panicked", call.name),
-            ))
-        })
-    };
-    match commands::is_quick(&call) {
-        true => command(),
-        // commands that write wait for the disk
-        false => tokio::task::block_in_place(command),
-    }
 }
 
 /// Appends the time of the log, which drivers send back, so that what they read next is not older.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bson::RawDocumentBuf;
+use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
-use tidemill_docs::DocBytes;
+use tidemill_docs::{DocBytes, HeldMemory, Projection};
 use tidemill_engine::Engine;
+use tidemill_types::budget;
 
 use crate::error::{Code, CommandError, Result};
 use crate::options::MongoOptions;
@@ -31,6 +32,8 @@ pub(crate) struct OpenCursor {
     /// Whether a batch as large as the client asked for leaves the cursor open although nothing may follow. Clients count on it.
     pub end_unknown: bool,
     used: Instant,
+    /// The time that all commands that read it may take, of a query that says it.
+    time_left: Option<Duration>,
     _held: HeldBytes,
 }
 
@@ -55,12 +58,64 @@ pub(crate) trait ChangeSource: Send {
     fn has_ended(&self) -> bool;
 }
 
+/// Documents that have not been read, whole, and the projection of those that are read.
+pub(crate) struct Unread {
+    documents: std::vec::IntoIter<DocBytes>,
+    projection: Option<Box<Projection>>,
+}
+
+impl Unread {
+    pub fn new(documents: Vec<DocBytes>, projection: Option<Projection>) -> Self {
+        Self { documents: documents.into_iter(), projection: projection.map(Box::new) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// Returns the next document, unless there is none or `fits` refuses it by its bytes; then it comes next again.
+    pub fn next_if(&mut self, fits: impl FnOnce(usize) -> bool) -> Result<Option<DocBytes>> {
+        let Some(next) = self.documents.as_slice().first() else { return Ok(None) };
+        let next = match &self.projection {
+            None => next.clone(),
+            Some(projection) => {
+                budget::step()?;
+                projection.apply(RawDocument::from_bytes(next)?)?.into_bytes().into()
+            }
+        };
+        if !fits(next.len()) {
+            return Ok(None);
+        }
+        self.documents.next();
+        Ok(Some(next))
+    }
+
+    /// Returns all documents as they are read.
+    pub fn into_documents(self) -> Result<std::vec::IntoIter<DocBytes>> {
+        let Some(projection) = self.projection else { return Ok(self.documents) };
+        let mut held = HeldMemory::default();
+        let projected = self.documents.map(|document| {
+            let projected: DocBytes =
+                projection.apply(RawDocument::from_bytes(&document)?)?.into_bytes().into();
+            held.add_document(&projected)?;
+            Ok(projected)
+        });
+        Ok(projected.collect::<Result<Vec<_>>>()?.into_iter())
+    }
+}
+
+impl From<Vec<DocBytes>> for Unread {
+    fn from(documents: Vec<DocBytes>) -> Self {
+        Self::new(documents, None)
+    }
+}
+
 /// What a cursor has to give.
 pub(crate) enum CursorSource {
     /// Documents that have not been read.
-    Documents(std::vec::IntoIter<DocBytes>),
+    Documents(Unread),
     /// Documents of a capped collection that have not been read, and where the cursor goes on.
-    Tail(std::vec::IntoIter<DocBytes>, Box<Tail>),
+    Tail(Unread, Box<Tail>),
     /// Changes as they come.
     Changes(Box<dyn ChangeSource>),
 }
@@ -71,7 +126,7 @@ impl CursorSource {
     fn bytes(&self) -> usize {
         const CURSOR_BYTES: usize = 512;
         let documents = match self {
-            Self::Documents(documents) | Self::Tail(documents, _) => documents.as_slice(),
+            Self::Documents(unread) | Self::Tail(unread, _) => unread.documents.as_slice(),
             Self::Changes(_) => &[],
         };
         let own = documents.iter().filter(|document| document.is_unique()).map(|document| document.len());
@@ -91,13 +146,13 @@ impl Cursors {
     }
 
     /// Opens a cursor. Returns its number. Errors: there are too many.
-    pub fn open(&self, namespace: String, documents: std::vec::IntoIter<DocBytes>) -> Result<i64> {
+    pub fn open(&self, namespace: String, documents: Unread) -> Result<i64> {
         self.add(namespace, CursorSource::Documents(documents), false)
     }
 
     /// Opens the cursor of a query, which ends with the first batch that is smaller than the client asked for. Returns its number.
     /// Errors: there are too many.
-    pub fn open_query(&self, namespace: String, documents: std::vec::IntoIter<DocBytes>) -> Result<i64> {
+    pub fn open_query(&self, namespace: String, documents: Unread) -> Result<i64> {
         self.add(namespace, CursorSource::Documents(documents), true)
     }
 
@@ -107,12 +162,7 @@ impl Cursors {
     }
 
     /// Opens a cursor that goes on at `tail`. Returns its number. Errors: there are too many.
-    pub fn open_tailable(
-        &self,
-        namespace: String,
-        documents: std::vec::IntoIter<DocBytes>,
-        tail: Tail,
-    ) -> Result<i64> {
+    pub fn open_tailable(&self, namespace: String, documents: Unread, tail: Tail) -> Result<i64> {
         self.add(namespace, CursorSource::Tail(documents, Box::new(tail)), false)
     }
 
@@ -149,7 +199,8 @@ impl Cursors {
         };
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let _held = HeldBytes(bytes, self.bytes.clone());
-        open.insert(id, OpenCursor { namespace, source, end_unknown, used: Instant::now(), _held });
+        let used = Instant::now();
+        open.insert(id, OpenCursor { namespace, source, end_unknown, used, time_left: None, _held });
         Ok(id)
     }
 
@@ -159,6 +210,18 @@ impl Cursors {
             CursorSource::Changes(changes) => Some(changes.is_at_end()),
             CursorSource::Tail(documents, tail) if tail.waits => Some(documents.len() == 0),
             CursorSource::Tail(..) | CursorSource::Documents(_) => None,
+        }
+    }
+
+    /// Returns the time that is left for the commands that read a cursor; `None` if nobody has said it.
+    pub fn time_left(&self, id: i64) -> Option<Duration> {
+        self.open.lock().get(&id)?.time_left
+    }
+
+    /// Limits the time of the commands that read a cursor.
+    pub fn limit_time(&self, id: i64, left: Duration) {
+        if let Some(cursor) = self.open.lock().get_mut(&id) {
+            cursor.time_left = Some(left);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The documents as a command sees them: those of its transaction, or the present ones.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -8,7 +9,7 @@ use tidemill_docs::{
     Collation, Collection, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, ViewSpec,
 };
 use tidemill_engine::{CollectionInfo, DocumentSnapshot, Durability, Engine, SessionWrite, Transaction};
-use tidemill_types::{Result, Value};
+use tidemill_types::{Result, Value, budget};
 
 /// The documents that one command reads and writes.
 pub(crate) struct Documents {
@@ -60,6 +61,17 @@ impl Documents {
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
         self.snapshot().find_parsed(collection, filter, options)
+    }
+
+    /// Calls `each` for the documents that match, until it breaks. See [`DocumentSnapshot::find_each`].
+    pub fn find_each(
+        &self,
+        collection: &str,
+        filter: &Filter,
+        options: &FindOptions,
+        each: &mut dyn FnMut(&DocBytes) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.snapshot().find_each(collection, filter, options, each)
     }
 
     /// Returns the document with that `_id`.
@@ -122,6 +134,8 @@ impl Documents {
         command: Command,
         durability: Option<Durability>,
     ) -> Result<CommandOutcome> {
+        // what is in the log is done; what is not does not begin after the end of its command
+        budget::check()?;
         let of_documents = command.writes_documents();
         match &self.transaction {
             Some(transaction) if of_documents => transaction.lock().write(command),

@@ -3,6 +3,7 @@
 use bson::cstr;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use tidemill_docs::{DocsError, ErrorDetails};
+use tidemill_types::budget::Stop;
 use tidemill_types::{Error, ErrorKind};
 
 use crate::namespace::namespace_of;
@@ -41,6 +42,12 @@ impl CommandError {
         reply.append(cstr!("code"), self.code);
         reply.append(cstr!("codeName"), code_name(self.code));
         reply
+    }
+}
+
+impl From<Stop> for CommandError {
+    fn from(stop: Stop) -> Self {
+        DocsError::from(stop).into()
     }
 }
 
@@ -106,6 +113,9 @@ impl From<DocsError> for WriteError {
 
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
+        if let Some(stop) = Stop::of(&error) {
+            return stop.clone().into();
+        }
         let code = error.document_code().unwrap_or(match error.kind() {
             ErrorKind::Invalid => Code::BadValue as i32,
             ErrorKind::NotFound => Code::NamespaceNotFound as i32,
@@ -211,10 +221,13 @@ const DOCUMENT_NAMES: &[(i32, &str)] = &[
     (261, "TooManyLogicalSessions"),
     (262, "ExceededTimeLimit"),
     (263, "OperationNotSupportedInTransaction"),
+    (279, "ClientDisconnect"),
     (280, "ChangeStreamFatalError"),
     (286, "ChangeStreamHistoryLost"),
     (292, "QueryExceededMemoryLimitNoDiskUseAllowed"),
+    (365, "TemporarilyUnavailable"),
     (391, "ReauthenticationRequired"),
+    (393, "TransactionTooLargeForCache"),
     (462, "IngressRequestRateLimitExceeded"),
     (9001, "SocketException"),
     (10107, "NotWritablePrimary"),

@@ -22,8 +22,8 @@ const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 const CHANGE_STREAM_FATAL: i32 = 280;
 /// Errors of a server that ends, gives its role to another one or cannot be reached.
 const RETRIABLE_CODES: [i32; 12] = [6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
-/// Errors of transactions that meet others: conflicts, locks, a snapshot that is gone.
-const TRANSIENT_CODES: [i32; 6] = [24, 112, 239, 246, 267, 359];
+/// Errors of transactions that meet others: conflicts, locks, a snapshot that is gone, memory that they use.
+const TRANSIENT_CODES: [i32; 7] = [24, 112, 239, 246, 267, 359, 365];
 /// Errors after which MongoDB lets a change stream go on besides [`RETRIABLE_CODES`].
 const RESUMABLE_CODES: [i32; 5] = [63, 133, 150, 234, 13388];
 /// The transaction is not in progress.

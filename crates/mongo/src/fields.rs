@@ -47,7 +47,10 @@ impl<'r> Call<'r> {
         let name = first.0.as_str();
         // the first command of a connection may come without a database
         let database = match body.get("$db")? {
-            Some(RawBsonRef::String(database)) => database,
+            Some(RawBsonRef::String(database)) => {
+                crate::namespace::check_database(database)?;
+                database
+            }
             None => "admin",
             Some(_) => return Err(failed("`$db` is not a string")),
         };
@@ -57,6 +60,11 @@ impl<'r> Call<'r> {
     /// Returns the command with another full name in its replies, that of a view.
     pub fn with_namespace(self, namespace: String) -> Self {
         Self { namespace: Some(namespace), ..self }
+    }
+
+    /// Returns whether the command says which database it addresses.
+    pub fn has_database(&self) -> bool {
+        self.get("$db").is_some()
     }
 
     /// Returns the bytes of the body.

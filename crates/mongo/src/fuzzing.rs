@@ -8,6 +8,7 @@ use tidemill_engine::Engine;
 use crate::connection;
 use crate::frame::HEADER_BYTES;
 use crate::options::MongoOptions;
+use crate::runner;
 use crate::session::Session;
 use crate::shared::ServerState;
 
@@ -36,7 +37,8 @@ impl Connection {
         let content = message.get(HEADER_BYTES..header.length).ok_or("the message ends too early")?;
         let request = connection::request(header, head, content.to_vec(), &self.session);
         let request = request.map_err(|e| e.message)?;
-        let reply = connection::run(&self.shared, &mut self.session, &request);
+        let request = Arc::new(request);
+        let reply = runner::run_here(&self.shared, &mut self.session, &request);
         let reply = reply.unwrap_or_else(|error| error.reply());
         request.encode_reply(&reply, false).map_err(|e| e.message)
     }

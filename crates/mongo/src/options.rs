@@ -22,6 +22,12 @@ pub struct MongoOptions {
     /// Bytes of messages that are on their way: requests above 64 KiB, and replies that their clients do not take at once. When
     /// they are reached, the slowest of these connections is closed.
     pub message_memory_max: usize,
+    /// Time after which a command ends that does not say by `maxTimeMS` how long it may take.
+    pub command_timeout: Duration,
+    /// Bytes that one command may hold: documents that it sorts, groups, joins or makes.
+    pub command_memory_max: usize,
+    /// Bytes that all commands that run may hold.
+    pub commands_memory_max: usize,
     /// Time after which a cursor that nobody reads is closed.
     pub cursor_timeout: Duration,
     /// Time after which a connection that has not authenticated is closed.
@@ -40,6 +46,9 @@ impl Default for MongoOptions {
             cursors_max: 10_000,
             cursor_memory_max: 1 << 30,
             message_memory_max: 1 << 30,
+            command_timeout: Duration::from_secs(60),
+            command_memory_max: 512 << 20,
+            commands_memory_max: 2 << 30,
             cursor_timeout: Duration::from_secs(600),
             login_timeout: Duration::from_secs(30),
             test_commands: false,

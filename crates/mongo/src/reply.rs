@@ -4,7 +4,7 @@ use bson::cstr;
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use tidemill_docs::DocBytes;
 
-use crate::cursors::{CursorSource, Cursors};
+use crate::cursors::{CursorSource, Cursors, Unread};
 use crate::error::Result;
 use crate::shared::Shared;
 use crate::tail::Tail;
@@ -28,12 +28,12 @@ pub(crate) fn ok(mut reply: RawDocumentBuf) -> RawDocumentBuf {
 pub(crate) fn first_batch(
     cursors: &Cursors,
     namespace: String,
-    documents: Vec<DocBytes>,
+    documents: impl Into<Unread>,
     batch_size: Option<u64>,
     single_batch: bool,
 ) -> Result<RawDocumentBuf> {
     let size = batch_size.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    let mut documents = documents.into_iter();
+    let mut documents = documents.into();
     let batch = take_batch(&mut documents, size)?;
     let id = match documents.len() == 0 || single_batch {
         true => 0,
@@ -49,14 +49,14 @@ pub(crate) fn first_batch(
 pub(crate) fn first_query_batch(
     cursors: &Cursors,
     namespace: String,
-    documents: Vec<DocBytes>,
+    documents: impl Into<Unread>,
     batch_size: Option<u64>,
     limit: Option<u64>,
 ) -> Result<RawDocumentBuf> {
     let size = batch_size.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let mut documents = documents.into();
     let limited = limit.is_some_and(|limit| documents.len() as u64 >= limit);
     let filled = documents.len() >= size;
-    let mut documents = documents.into_iter();
     let batch = take_batch(&mut documents, size)?;
     let id = match (documents.len() == 0, limited) {
         (true, true) => 0,
@@ -79,7 +79,7 @@ pub(crate) fn first_tailable_batch(
     batch_size: Option<u64>,
 ) -> Result<RawDocumentBuf> {
     let size = batch_size.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    let mut documents = documents.into_iter();
+    let mut documents = Unread::from(documents);
     let batch = take_batch(&mut documents, size)?;
     let id = match tail {
         None => 0,
@@ -105,7 +105,7 @@ pub(crate) fn next_batch(
         CursorSource::Tail(documents, tail) => {
             if documents.len() == 0 {
                 // a cursor whose position is gone is not put back
-                *documents = tail.proceed(&shared.engine)?.into_iter();
+                *documents = tail.proceed(&shared.engine)?.into();
             }
             let batch = take_batch(documents, size)?;
             cursors.put_back(id, cursor);
@@ -130,13 +130,11 @@ pub(crate) fn next_batch(
     Ok(cursor_reply("nextBatch", batch, left, namespace))
 }
 
-fn take_batch(documents: &mut std::vec::IntoIter<DocBytes>, size: usize) -> Result<RawArrayBuf> {
+fn take_batch(documents: &mut Unread, size: usize) -> Result<RawArrayBuf> {
     let mut batch = RawArrayBuf::new();
     let (mut count, mut bytes) = (0, 0);
     while count < size
-        && let Some(next) = documents.as_slice().first()
-        && (count == 0 || bytes + next.len() <= BATCH_BYTES_MAX)
-        && let Some(document) = documents.next()
+        && let Some(document) = documents.next_if(|next| count == 0 || bytes + next <= BATCH_BYTES_MAX)?
     {
         (count, bytes) = (count + 1, bytes + document.len());
         batch.push(RawDocument::from_bytes(&document)?);

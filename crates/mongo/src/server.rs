@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemill_engine::Engine;
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, open_files};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -102,7 +102,8 @@ async fn run(
     tls: Option<TlsAcceptor>,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    let places = Arc::new(Semaphore::new(shared.options.connections_max.min(Semaphore::MAX_PERMITS)));
+    let connections_max = open_files::connections_max(shared.options.connections_max);
+    let places = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
     let mut tasks = JoinSet::new();
     let mut cursor_check = tokio::time::interval(CURSOR_CHECK_INTERVAL);
     let (stop, stopping) = watch::channel(false);
@@ -110,8 +111,8 @@ async fn run(
     loop {
         if places.available_permits() == 0 && !full {
             tracing::warn!(
-                limit = shared.options.connections_max,
-                "all connections are taken (setting connections_max): further clients wait"
+                limit = connections_max,
+                "all connections are taken (setting connections_max, and a quarter of the open files of the process): further clients wait"
             );
         }
         full = places.available_permits() == 0;
@@ -153,7 +154,8 @@ async fn run(
             }
         }
     }
-    // connections end after the command in progress
+    // connections end after the command in progress: one that reads at its next step, one that writes when its record is durable
+    shared.operations.stop();
     let _ = stop.send(true);
     while tasks.join_next().await.is_some() {}
 }

@@ -22,6 +22,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Takes the state out, for the thread that runs a command; what is left is that of a client that has not logged in.
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new(self.connection_id, self.local, self.peer, false))
+    }
+
     /// Creates the state of a new connection between the addresses `local` and `peer`. `open` says that nobody has to log in.
     pub fn new(connection_id: i32, local: SocketAddr, peer: SocketAddr, open: bool) -> Self {
         Self {

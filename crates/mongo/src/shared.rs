@@ -16,6 +16,7 @@ use crate::documents::Documents;
 use crate::fail_points::FailPoints;
 use crate::message_memory::MessageMemory;
 use crate::moments::Moments;
+use crate::operations::Operations;
 use crate::options::MongoOptions;
 use crate::sessions::ClientSessions;
 
@@ -29,6 +30,7 @@ pub(crate) struct ServerState {
     pub cursors: Cursors,
     pub sessions: ClientSessions,
     pub moments: Moments,
+    pub operations: Operations,
     /// `None` on a server that was not started for tests of drivers.
     pub fail_points: Option<FailPoints>,
     pub message_memory: Arc<MessageMemory>,
@@ -68,6 +70,7 @@ impl ServerState {
             cursors: Cursors::new(&options),
             sessions: ClientSessions::default(),
             moments: Moments::default(),
+            operations: Operations::new(&options),
             fail_points: options.test_commands.then(FailPoints::default),
             message_memory: MessageMemory::new(options.message_memory_max),
             process: ObjectId::new(),

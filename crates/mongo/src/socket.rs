@@ -5,9 +5,10 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tidemill_types::{Error, Result};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -15,6 +16,9 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
+
+/// How often a connection with bytes that nobody reads is looked at, whether it is closed.
+const CLOSED_POLL: Duration = Duration::from_millis(50);
 
 /// A connection to a client.
 pub(crate) enum Socket {
@@ -28,6 +32,22 @@ impl Socket {
         match self {
             Self::Plain(stream) => stream.try_write(bytes).unwrap_or(0),
             Self::Tls(_) => 0,
+        }
+    }
+}
+
+impl Socket {
+    /// Waits until the client has closed the connection, or it is broken. What the client has sent stays to be read.
+    pub async fn closed(&self) {
+        let tcp = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        loop {
+            match tcp.ready(Interest::READABLE).await {
+                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(CLOSED_POLL).await,
+                Ok(_) | Err(_) => return,
+            }
         }
     }
 }

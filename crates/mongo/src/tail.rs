@@ -1,8 +1,8 @@
 //! Tailable cursors: on a capped collection, they go on with the documents that are inserted later.
 
 use bson::raw::RawDocument;
-use tidemill_docs::{DocBytes, Filter, Key, Projection};
-use tidemill_types::{ErrorKind, Value};
+use tidemill_docs::{DocBytes, Filter, HeldMemory, Key, Projection};
+use tidemill_types::{ErrorKind, Value, budget};
 
 use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result};
@@ -72,7 +72,10 @@ impl Tail {
             let Some(newer) = collection.documents_after(last) else { return Ok(None) };
             let mut found = Vec::new();
             let mut end = None;
+            let mut held = HeldMemory::default();
             for document in newer {
+                budget::step()?;
+                held.add(size_of::<DocBytes>())?;
                 end = Some(document);
                 let raw = RawDocument::from_bytes(document).map_err(bad_bson)?;
                 if !self.filter.matches(raw) {

@@ -232,23 +232,6 @@ impl Body for ReplyBody {
     }
 }
 
-/// Returns the maximum number of connections, such that half of the process's file handles remain for data.
-pub(crate) fn limit_by_open_files(most: usize) -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    match files_max(&limits) {
-        Some(files) => most.min(files / 2).max(1),
-        None => most,
-    }
-}
-
-/// Parses the soft limit of open files from the text of `/proc/self/limits`; `None` if it is unlimited or
-/// missing.
-fn files_max(limits: &str) -> Option<usize> {
-    limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,20 +268,6 @@ mod tests {
         assert!(!connections.evict_one(), "what is worked on stays");
         drop((work, request));
         assert!(connections.evict_one());
-    }
-
-    #[test]
-    fn files_are_left_for_data() {
-        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
-                      Max processes             62763                62763                processes\n\
-                      Max open files            1024                 524288               files\n";
-        assert_eq!(files_max(limits), Some(1024));
-        assert_eq!(
-            files_max("Max open files            unlimited            unlimited            files"),
-            None
-        );
-        assert!(limit_by_open_files(usize::MAX) >= 1);
-        assert_eq!(limit_by_open_files(1), 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, open_files};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -19,7 +19,7 @@ use tower::ServiceExt;
 
 use crate::Engine;
 use crate::app::AppState;
-use crate::connections::{Connections, OpenConnection, ReplyBody, limit_by_open_files};
+use crate::connections::{Connections, OpenConnection, ReplyBody};
 use crate::options::ServerOptions;
 use crate::router::{describe, resolve_alias, router};
 use crate::sql::Sql;
@@ -117,7 +117,7 @@ async fn accept(
     tasks: &mut JoinSet<()>,
     mut stopped: oneshot::Receiver<Duration>,
 ) -> Duration {
-    let connections = Connections::new(limit_by_open_files(app.options.connections_max));
+    let connections = Connections::new(open_files::connections_max(app.options.connections_max));
     let router = router(app.clone());
     // accepted, but without a permit yet
     let mut waiting: Option<(TcpStream, SocketAddr)> = None;

@@ -186,6 +186,11 @@ impl Tidemill {
         &self.engine
     }
 
+    /// Returns the settings of the listener for MongoDB drivers, from the app's settings. The caller has to add the password.
+    pub fn mongo_options(&self) -> mongo::MongoOptions {
+        options::mongo(&self.engine.app().settings)
+    }
+
     /// Returns the settings of the HTTP server, from the app's settings. The caller has to add the token.
     pub fn server_options(&self) -> server::ServerOptions {
         options::server(&self.engine.app().settings.server)

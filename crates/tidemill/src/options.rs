@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use tidemill_engine::{ServerSettings, Settings};
+use tidemill_mongo::MongoOptions;
 use tidemill_server::ServerOptions;
 use tidemill_sql::SqlOptions;
 use tidemill_types::Duration;
@@ -43,6 +44,17 @@ pub(crate) fn server(settings: &ServerSettings) -> ServerOptions {
         stall_timeout: time(settings.stall_timeout, usual.stall_timeout),
         concurrency_max: size(settings.concurrency_max, usual.concurrency_max),
         connections_max: size(settings.connections_max, usual.connections_max),
+    }
+}
+
+/// Returns the options of the listener for MongoDB drivers, without a password.
+pub(crate) fn mongo(all: &Settings) -> MongoOptions {
+    let usual = MongoOptions::default();
+    MongoOptions {
+        command_timeout: time(all.mongo.command_timeout, usual.command_timeout),
+        command_memory_max: size(Some(all.mongo_command_bytes()), 0),
+        commands_memory_max: size(Some(all.mongo_commands_bytes()), 0),
+        ..usual
     }
 }
 

@@ -283,11 +283,16 @@ impl Budget {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
+    /// Returns a reservation without memory, which can [grow](Reservation::grow).
+    pub fn reservation(&self) -> Reservation {
+        Reservation { budget: self.clone(), bytes: 0 }
+    }
+
     /// Reserves memory before it is taken. Dropping the reservation gives it back.
     ///
     /// Errors: there is not so much left.
     pub fn reserve(&self, bytes: usize) -> Result<Reservation, Stop> {
-        let mut reservation = Reservation { budget: self.clone(), bytes: 0 };
+        let mut reservation = self.reservation();
         reservation.grow(bytes)?;
         Ok(reservation)
     }
@@ -380,6 +385,14 @@ impl Drop for Entered {
 /// Returns the budget of the thread; one without limits if it has none.
 pub fn current() -> Budget {
     CURRENT.with_borrow(Option::clone).unwrap_or_else(Budget::unlimited)
+}
+
+/// Looks at clock and stop of the thread's budget, without counting a step. Under a budget without a clock, as a replay has, this finds
+/// what a step has found.
+///
+/// Errors: the work has to end.
+pub fn check() -> Result<(), Stop> {
+    CURRENT.with_borrow(|budget| budget.as_ref().map_or(Ok(()), Budget::check))
 }
 
 /// Counts a step of the thread's budget.

@@ -10,6 +10,7 @@ mod ids;
 mod interleaved;
 pub mod ipc;
 mod json;
+pub mod open_files;
 mod row_decoder;
 mod schema;
 mod suggest;

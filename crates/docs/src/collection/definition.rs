@@ -113,7 +113,7 @@ impl Collection {
             let last = OwnedRawValue::of(RawValue { tag: tag::DATE, bytes: &last });
             let mut all = vec![FilterNode::Field(path.clone(), ValueTest::Compare(Comparison::Lte, last))];
             all.extend(index.partial.as_ref().map(|partial| partial.node.clone()));
-            Some(Filter { node: FilterNode::All(all) })
+            Some(Filter::of(FilterNode::All(all)))
         };
         self.indexes.iter().filter_map(of_index).collect()
     }

@@ -70,7 +70,7 @@ pub struct Collection {
     pub(crate) limits: Arc<Limits>,
     pub(crate) usage: Arc<MemoryUsage>,
     pub(crate) changes: Arc<ChangeRecorder>,
-    validator: Option<Arc<Validator>>,
+    pub(crate) validator: Option<Arc<Validator>>,
     collation: Option<Collation>,
     /// Whether the command that is applied asked for no validation.
     pub(crate) bypass_validation: bool,

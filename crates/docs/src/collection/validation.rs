@@ -36,10 +36,15 @@ impl Collection {
         let Some(validator) = self.validator.as_ref().filter(|_| !self.bypass_validation) else {
             return Ok(());
         };
-        if validator.filter.matches_bytes(doc) {
+        // an expression without a value holds for no document, but work that has to end says nothing about the document
+        let is_valid = |doc: &[u8]| match validator.filter.test(doc) {
+            Err(error) if error.ends_work() => Err(error),
+            tested => Ok(tested.unwrap_or(false)),
+        };
+        if is_valid(doc)? {
             return Ok(());
         }
-        let was_valid = before.is_none_or(|before| validator.filter.matches_bytes(before));
+        let was_valid = before.map_or(Ok(true), is_valid)?;
         if validator.level == ValidationLevel::Moderate && !was_valid {
             return Ok(());
         }

@@ -6,7 +6,7 @@ mod upsert;
 
 use bson::oid::ObjectId;
 use bson::raw::RawDocument;
-use tidemill_types::Timestamp;
+use tidemill_types::{Timestamp, budget};
 
 use crate::DocBytes;
 use crate::changes::ChangeKind;
@@ -16,6 +16,7 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::find::FindOptions;
 use crate::key::Key;
+use crate::memory::HeldMemory;
 use crate::raw::{OwnedRawValue, elements, field};
 use crate::rows::RowIndex;
 use crate::sort::SortOrder;
@@ -193,9 +194,34 @@ impl Store {
     ///
     /// If a command on several documents fails for some, the changes of the others stay, and
     /// [`CommandOutcome::errors`] lists the failures. Errors: the command itself is invalid (collection,
-    /// filter, operators); nothing is changed then.
+    /// filter, operators), or it needs more than the thread's [budget](tidemill_types::budget) has; nothing is changed then.
     pub fn apply(&mut self, command: &Command, now: Timestamp) -> Result<CommandOutcome> {
-        self.apply_by(command, now, None)
+        if !self.may_stop_halfway(command) {
+            return self.apply_by(command, now, None);
+        }
+        let before = self.statement_savepoint();
+        let outcome = self.apply_by(command, now, None);
+        match budget::check() {
+            Ok(()) => outcome,
+            Err(stop) => {
+                self.roll_back_statement(&before);
+                Err(stop.into())
+            }
+        }
+    }
+
+    /// Returns whether a command evaluates something for each of several documents, between which it may have to end.
+    fn may_stop_halfway(&self, command: &Command) -> bool {
+        match command {
+            Command::Update { multi, .. } => *multi,
+            Command::Insert { collection, docs, .. } => {
+                docs.len() > 1 && self.collection(collection).is_some_and(|c| c.validator.is_some())
+            }
+            Command::Unvalidated(inner) | Command::Collated { command: inner, .. } => {
+                self.may_stop_halfway(inner)
+            }
+            _ => false,
+        }
     }
 
     /// Applies a command with a collation, which may be the simple one, or with that of the collection.
@@ -362,6 +388,21 @@ impl Command {
         }
     }
 
+    /// Returns the bytes of the documents that the command brings with it.
+    pub fn document_bytes(&self) -> usize {
+        match self {
+            Self::Insert { docs, .. } => docs.iter().map(DocBytes::len).sum(),
+            Self::Update { update, .. } => update.len(),
+            Self::Replace { doc, .. } => doc.len(),
+            Self::FindAndModify {
+                change: Modification::Update(given) | Modification::Replace(given),
+                ..
+            } => given.len(),
+            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.document_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Returns whether the command may add a document to the collection.
     pub fn may_insert(&self) -> bool {
         match self {
@@ -423,13 +464,21 @@ fn update_slots(
     now: Timestamp,
     outcome: &mut CommandOutcome,
 ) {
+    // a transaction keeps the new versions beside those of the collection
+    let mut held = collection.changes.is_of_transaction().then(HeldMemory::default);
     for slot in slots {
         outcome.matched += 1;
         let matched = match update.needs_matched_element() {
             true => collection.doc_at(*slot).and_then(|doc| filter.matched_element(doc)),
             false => None,
         };
-        match collection.update_slot(*slot, update, now, matched) {
+        let changed = collection.update_slot(*slot, update, now, matched).and_then(|changed| {
+            if let (Some(held), Some(after)) = (&mut held, &changed.after) {
+                held.add(after.len())?;
+            }
+            Ok(changed)
+        });
+        match changed {
             Ok(changed) => outcome.modified += u64::from(changed.is_modified()),
             Err(error) => {
                 // as MongoDB: the first error ends a multi-update, changes made before it stay

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bson::{Bson, Document};
+use tidemill_types::budget::{self, Reservation};
 
 use super::compare::key;
 use super::{EvalValue, Expression, elements, is_nullish, wrong_type};
@@ -78,6 +79,7 @@ pub(super) fn last(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
 pub(super) fn contains(name: &str, arguments: &[EvalValue], by: Option<&Collation>) -> Result<EvalValue> {
     let wanted = key(arguments.first().unwrap_or(&None), by)?;
     for element in required(name, arguments.get(1))? {
+        budget::step()?;
         if key(&Some(element.clone()), by)? == wanted {
             return bool(true);
         }
@@ -96,6 +98,7 @@ pub(super) fn index_of(name: &str, arguments: &[EvalValue], by: Option<&Collatio
     let end = bound(bounds.get(1))?.unwrap_or(usize::MAX).min(elements.len());
     let wanted = key(wanted, by)?;
     for (at, element) in elements.into_iter().enumerate().take(end).skip(from) {
+        budget::step()?;
         if key(&Some(element), by)? == wanted {
             return Ok(Some(Bson::Int32(at as i32)));
         }
@@ -147,6 +150,15 @@ pub(super) fn slice(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     array(elements.into_iter().skip(from).take(count).collect())
 }
 
+/// Reserves the memory of the numbers from `start` to `end`.
+fn reserve_elements(step: i64, start: i64, end: i64) -> Result<Reservation> {
+    let distance = if step > 0 { end.saturating_sub(start) } else { start.saturating_sub(end) };
+    let count = distance.max(0).unsigned_abs().div_ceil(step.unsigned_abs().max(1));
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(ELEMENTS_MAX);
+    budget::steps(count as u64 / 64)?;
+    Ok(budget::reserve(count * size_of::<Bson>())?)
+}
+
 pub(super) fn range(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let number = |at: usize| arguments.get(at).map(|value| whole(name, value)).transpose();
     let (start, end, step) = (number(0)?.unwrap_or(0), number(1)?.unwrap_or(0), number(2)?.unwrap_or(1));
@@ -155,6 +167,7 @@ pub(super) fn range(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     }
     let mut out = Vec::new();
     let mut next = start;
+    let _held = reserve_elements(step, start, end)?;
     while (step > 0 && next < end) || (step < 0 && next > end) {
         if out.len() == ELEMENTS_MAX {
             return Err(DocsError::bad_value(format!("$range: limit of {ELEMENTS_MAX} elements")));
@@ -178,6 +191,7 @@ pub(super) fn any_element_true(name: &str, arguments: &[EvalValue]) -> Result<Ev
 fn set(elements: &[Bson], by: Option<&Collation>) -> Result<BTreeMap<Key, Bson>> {
     let mut all = BTreeMap::new();
     for element in elements {
+        budget::step()?;
         all.entry(key(&Some(element.clone()), by)?).or_insert_with(|| element.clone());
     }
     Ok(all)
@@ -221,6 +235,7 @@ pub(super) fn set_difference(
     let mut without = set(&b, by)?;
     let mut left = Vec::new();
     for element in a {
+        budget::step()?;
         if without.insert(key(&Some(element.clone()), by)?, Bson::Null).is_none() {
             left.push(element);
         }

@@ -1,11 +1,13 @@
-//! What the evaluation of one expression may cost.
+//! Limits of the evaluation of one expression on one document.
 //!
 //! An expression is small and may still ask for more than a machine has: `$reduce` doubles a string in each of 60 steps, or puts an
 //! array into an array a million times, and `$map` over `$range` over `$range` takes 10^12 steps. So each value that is made
 //! is charged with the memory that it needs, and a value that is nested too deeply is refused before a function that calls itself for
-//! each level meets it.
+//! each level meets it. What one document may cost in this way many documents may cost each, so each charge is also a step of the
+//! thread's budget.
 
 use bson::Bson;
+use tidemill_types::budget;
 
 use super::EvalValue;
 use crate::error::{DocsError, ErrorCode, Result};
@@ -15,6 +17,8 @@ use crate::limits::EXPRESSION_WORK_MAX;
 const VALUE_DEPTH_MAX: usize = 200;
 /// Bytes for which a step counts that makes a small value.
 const STEP_BYTES: usize = 64;
+/// Bytes of values that count as one more step of the thread's budget.
+const BYTES_PER_STEP: usize = 1 << 10;
 
 /// What is left for an evaluation.
 pub(super) struct Budget {
@@ -30,11 +34,12 @@ impl Default for Budget {
 impl Budget {
     /// Takes what a step costs that has made this value. Errors: nothing is left, or the value is nested too deeply.
     pub fn charge(&mut self, value: &EvalValue) -> Result<()> {
+        let before = self.left;
         self.take(STEP_BYTES)?;
-        match value {
-            Some(value) => self.charge_value(value, VALUE_DEPTH_MAX),
-            None => Ok(()),
+        if let Some(value) = value {
+            self.charge_value(value, VALUE_DEPTH_MAX)?;
         }
+        Ok(budget::steps(1 + ((before - self.left) / BYTES_PER_STEP) as u64)?)
     }
 
     fn charge_value(&mut self, value: &Bson, levels: usize) -> Result<()> {

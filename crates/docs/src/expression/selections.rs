@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use bson::Bson;
+use tidemill_types::budget;
 
 use super::{EvalValue, compare, elements, is_nullish, positive, wrong_type};
 use crate::collation::Collation;
@@ -29,6 +30,7 @@ pub(super) fn sort_array(name: &str, arguments: &[EvalValue], by: Option<&Collat
             let order = SortOrder::parse(&order)?.with_collation(by.cloned());
             let mut keyed = Vec::with_capacity(array.len());
             for element in array {
+                budget::step()?;
                 let bytes = match &element {
                     Bson::Document(document) => bson::serialize_to_vec(document).map_err(super::invalid)?,
                     _ => vec![5, 0, 0, 0, 0],
@@ -49,6 +51,7 @@ pub(super) fn sort_array(name: &str, arguments: &[EvalValue], by: Option<&Collat
 fn sort_values(array: &mut Vec<Bson>, descending: bool, by: Option<&Collation>) -> Result<()> {
     let mut keyed = Vec::with_capacity(array.len());
     for element in array.drain(..) {
+        budget::step()?;
         keyed.push((key(&element, by)?, element));
     }
     keyed.sort_by(|(a, _), (b, _)| if descending { b.cmp(a) } else { a.cmp(b) });
@@ -84,6 +87,7 @@ pub(super) fn zip(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
             super::arrays::ELEMENTS_MAX
         )));
     }
+    let _held = budget::reserve(length.saturating_mul(arrays.len() + 1) * size_of::<Bson>())?;
     let default = |input: usize| defaults.as_ref().and_then(|d| d.get(input)).cloned().unwrap_or(Bson::Null);
     let row = |at: usize| {
         let row = arrays.iter().enumerate();

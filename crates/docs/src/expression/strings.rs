@@ -4,11 +4,14 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use bson::Bson;
+use tidemill_types::budget;
 
 use super::arrays::ELEMENTS_MAX;
 use super::{EvalValue, is_nullish, wrong_type};
 use crate::error::{DocsError, Result};
 
+/// Bytes of text that count as one step of the budget.
+const BYTES_PER_STEP: usize = 1 << 10;
 /// Bytes above which a result is refused, those of a document.
 const RESULT_BYTES_MAX: usize = 16 << 20;
 
@@ -113,11 +116,14 @@ pub(super) fn index_of(name: &str, arguments: &[EvalValue]) -> Result<EvalValue>
     };
     let from = bound(bounds.first())?.unwrap_or(0);
     let end = bound(bounds.get(1))?.unwrap_or(usize::MAX);
-    let characters: Vec<char> = text.chars().collect();
-    let part: Vec<char> = part.chars().collect();
-    let end = end.min(characters.len());
-    let found = (from..=end.saturating_sub(part.len())).find(|at| characters[*at..end].starts_with(&part));
-    Ok(Some(Bson::Int32(found.filter(|at| at + part.len() <= end).map_or(-1, |at| at as i32))))
+    // places in bytes of the first character and of the one behind the last; an index may lie behind the text
+    let place = |index: usize| text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(index);
+    budget::steps((text.len() / BYTES_PER_STEP) as u64)?;
+    let Some(start) = place(from) else { return Ok(Some(Bson::Int32(-1))) };
+    let searched = text.get(start..place(end).unwrap_or(text.len())).unwrap_or_default();
+    let found = memchr::memmem::find(searched.as_bytes(), part.as_bytes());
+    let found = found.filter(|_| from <= end).and_then(|at| searched.get(..at));
+    Ok(Some(Bson::Int32(found.map_or(-1, |before| (from + before.chars().count()) as i32))))
 }
 
 pub(super) fn split(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
@@ -160,6 +166,7 @@ pub(super) fn replace(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> 
     else {
         return null();
     };
+    budget::steps((input.len() / BYTES_PER_STEP) as u64)?;
     let count = if name == "$replaceOne" { 1 } else { input.matches(find).count() };
     if input.len().saturating_add(count.saturating_mul(replacement.len())) > RESULT_BYTES_MAX {
         return Err(DocsError::bad_value(format!("{name}: a result of more than {RESULT_BYTES_MAX} bytes")));

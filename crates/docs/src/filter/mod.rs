@@ -8,6 +8,8 @@
 
 mod bits;
 mod collated;
+mod cost;
+mod failure;
 mod parse;
 mod pattern;
 mod position;
@@ -29,14 +31,18 @@ use crate::path_values::{LeafArray, any_value};
 use crate::raw::{OwnedRawValue, RawValue, elements, tag};
 use bits::BitTest;
 pub(crate) use collated::CollatedTest;
+use cost::FilterCost;
 pub(crate) use parse::{compiled_regex, conditions_on_value, is_operators};
-use pattern::Pattern;
+pub(crate) use pattern::{Groups, Pattern};
 use schema::Schema;
 
 /// A parsed filter.
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub(crate) node: FilterNode,
+    cost: FilterCost,
+    /// Why it could not be told of some document whether it matches.
+    failure: Arc<OnceLock<DocsError>>,
 }
 
 #[derive(Debug, Clone)]
@@ -55,8 +61,6 @@ pub(crate) enum FilterNode {
 #[derive(Debug, Clone)]
 pub(crate) struct ExpressionTest {
     expression: Expression,
-    /// Why it could not be evaluated on some document.
-    failure: Arc<OnceLock<DocsError>>,
 }
 
 /// A predicate on the values that a path reaches; it holds if it holds for one of them.
@@ -101,21 +105,25 @@ pub(crate) struct RegexPattern {
 impl Filter {
     /// Returns the filter that every document matches.
     pub fn all() -> Self {
-        Self { node: FilterNode::All(Vec::new()) }
+        Self::of(FilterNode::All(Vec::new()))
+    }
+
+    pub(crate) fn of(node: FilterNode) -> Self {
+        Self { cost: FilterCost::of(&node), node, failure: Arc::default() }
     }
 
     /// Parses a MongoDB filter document.
     ///
     /// Errors: `BadValue` and `FailedToParse` with the operator, what it expects and what was found.
     pub fn parse(filter: &RawDocument) -> Result<Self> {
-        Ok(Self { node: parse::document(filter.as_bytes())? })
+        Ok(Self::of(parse::document(filter.as_bytes())?))
     }
 
     /// Parses a filter whose expressions may use variables.
     ///
     /// Errors: as [`Self::parse`].
     pub fn parse_with(filter: &RawDocument, variables: &Variables) -> Result<Self> {
-        Ok(Self { node: parse::document_with(filter.as_bytes(), variables)? })
+        Ok(Self::of(parse::document_with(filter.as_bytes(), variables)?))
     }
 
     /// Parses a filter that compares strings by a collation.
@@ -130,27 +138,23 @@ impl Filter {
         }
     }
 
-    /// Returns the error of an expression that could not be evaluated on one of the documents that were tested.
+    /// Returns the error for which it could not be told of one of the documents whether it [matches](Self::matches).
     ///
     /// Errors: the first one.
     pub fn check(&self) -> Result<()> {
-        self.node.failure().map_or(Ok(()), Err)
+        self.failure.get().cloned().map_or(Ok(()), Err)
     }
 
     /// Returns the filter `path == value`. Errors: a value that BSON cannot represent.
     pub fn eq(path: &str, value: impl Into<Bson>) -> Result<Self> {
         let value = OwnedRawValue::from_bson(&value.into()).map_err(DocsError::bad_value)?;
-        Ok(Self { node: FilterNode::Field(Path::new(path), ValueTest::Compare(Comparison::Eq, value)) })
+        Ok(Self::of(FilterNode::Field(Path::new(path), ValueTest::Compare(Comparison::Eq, value))))
     }
 
     /// Returns the filter `path == value`; a missing value matches like null.
     pub fn eq_value(path: &str, value: &Value<'_>) -> Self {
-        Self {
-            node: FilterNode::Field(
-                Path::new(path),
-                ValueTest::Compare(Comparison::Eq, OwnedRawValue::from_value(value)),
-            ),
-        }
+        let value = OwnedRawValue::from_value(value);
+        Self::of(FilterNode::Field(Path::new(path), ValueTest::Compare(Comparison::Eq, value)))
     }
 
     /// Returns the filter `path == value` by a collation; a missing value matches like null.
@@ -165,16 +169,43 @@ impl Filter {
             ))),
             None => ValueTest::Compare(Comparison::Eq, value),
         };
-        Self { node: FilterNode::Field(Path::new(path), test) }
+        Self::of(FilterNode::Field(Path::new(path), test))
     }
 
-    /// Returns whether the document matches.
+    /// Returns whether the document matches. After a document of which that cannot be told, no document does, and
+    /// [`Self::check`] returns the error.
     pub fn matches(&self, doc: &RawDocument) -> bool {
         self.matches_bytes(doc.as_bytes())
     }
 
     pub(crate) fn matches_bytes(&self, doc: &[u8]) -> bool {
-        self.node.matches(doc)
+        if !self.cost.is_fallible() && !self.cost.is_heavy() {
+            return self.node.matches(doc);
+        }
+        // the query fails with the first error; an expression that takes seconds to fail is not tried on each document
+        if self.failure.get().is_some() {
+            return false;
+        }
+        self.test(doc).unwrap_or_else(|error| {
+            self.failure.get_or_init(|| error);
+            false
+        })
+    }
+
+    /// Returns whether the document matches, for a filter that outlives a query.
+    ///
+    /// Errors: this cannot be told, as an expression has no value or work has to end.
+    pub(crate) fn test(&self, doc: &[u8]) -> Result<bool> {
+        self.cost.charge()?;
+        match self.cost.is_fallible() {
+            true => failure::catch(|| self.node.matches(doc)),
+            false => Ok(self.node.matches(doc)),
+        }
+    }
+
+    /// Returns what a test of a document costs besides what the test charges itself.
+    pub(crate) fn cost(&self) -> FilterCost {
+        self.cost
     }
 
     /// Returns whether every document matches because the filter has no conditions.
@@ -202,22 +233,6 @@ impl FilterNode {
         }
     }
 
-    fn failure(&self) -> Option<DocsError> {
-        match self {
-            Self::All(nodes) | Self::Any(nodes) => nodes.iter().find_map(Self::failure),
-            Self::Not(node) => node.failure(),
-            Self::Expression(test) => test.failure.get().cloned(),
-            Self::Field(_, ValueTest::Pattern(pattern)) => pattern.regex.failure(),
-            Self::Field(_, ValueTest::In(_, patterns)) => {
-                patterns.iter().find_map(|pattern| pattern.regex.failure())
-            }
-            Self::Field(_, ValueTest::Collated(test)) => {
-                test.patterns.iter().find_map(|pattern| pattern.regex.failure())
-            }
-            Self::Field(..) | Self::Schema(_) => None,
-        }
-    }
-
     fn collect_equalities<'n>(&'n self, found: &mut Vec<(&'n Path, RawValue<'n>)>) {
         match self {
             Self::All(nodes) => nodes.iter().for_each(|n| n.collect_equalities(found)),
@@ -237,20 +252,10 @@ impl FilterNode {
 
 impl ExpressionTest {
     fn holds(&self, doc: &[u8]) -> bool {
-        // the query fails with the first error; an expression that takes seconds to fail is not tried on each document
-        if self.failure.get().is_some() {
-            return false;
-        }
-        let value = RawDocument::from_bytes(doc)
-            .map_err(|e| DocsError::bad_value(e.to_string()))
-            .and_then(|doc| self.expression.eval(doc));
-        match value {
-            Ok(value) => Expression::is_true(&value),
-            Err(e) => {
-                self.failure.get_or_init(|| e);
-                false
-            }
-        }
+        failure::note(|| {
+            let doc = RawDocument::from_bytes(doc).map_err(|e| DocsError::bad_value(e.to_string()))?;
+            Ok(Expression::is_true(&self.expression.eval(doc)?))
+        })
     }
 }
 
@@ -376,7 +381,9 @@ pub(crate) fn is_nan(value: RawValue<'_>) -> bool {
 impl RegexPattern {
     fn holds(&self, value: RawValue<'_>) -> bool {
         match value.tag {
-            tag::STRING | tag::SYMBOL => value.text().is_some_and(|t| self.regex.is_match(t)),
+            tag::STRING | tag::SYMBOL => {
+                value.text().is_some_and(|text| failure::note(|| self.regex.is_match(text)))
+            }
             tag::REGEX => equal(value, self.source.as_raw()),
             _ => false,
         }

@@ -119,10 +119,7 @@ impl FilterParser<'_> {
                 "$jsonSchema" => all.push(FilterNode::Schema(Arc::new(Schema::parse(e.value)?))),
                 "$expr" => {
                     let expression = Expression::parse_with(as_bson(filter, &e)?, self.variables)?;
-                    all.push(FilterNode::Expression(Box::new(ExpressionTest {
-                        expression,
-                        failure: Arc::default(),
-                    })));
+                    all.push(FilterNode::Expression(Box::new(ExpressionTest { expression })));
                 }
                 name if name.starts_with('$') => return Err(unknown_top(name)),
                 name => all.push(self.field(&Path::new(name), e.value)?),

@@ -9,7 +9,13 @@ impl Filter {
     /// Returns the index of the element of an array by which the document matches, of the last condition on an array; `None` if there
     /// is no such condition.
     pub(crate) fn matched_element(&self, doc: &[u8]) -> Option<u32> {
-        matched(&self.node, doc)
+        let mut found = None;
+        // what the filter cannot tell it has told when it found the document
+        let _ = super::failure::catch(|| {
+            found = matched(&self.node, doc);
+            found.is_some()
+        });
+        found
     }
 }
 

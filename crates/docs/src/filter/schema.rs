@@ -225,7 +225,7 @@ fn types(keyword: &str, v: RawValue<'_>) -> Result<Vec<u8>> {
         let alias = if keyword == "type" && alias == "boolean" { "bool" } else { alias };
         let found = types_of_alias(alias);
         tags.extend(found.ok_or_else(|| DocsError::bad_value(format!("Unknown type name alias: {alias}")))?);
-        Ok(())
+        Ok::<_, DocsError>(())
     };
     match v.tag {
         tag::ARRAY => elements(v.bytes).try_for_each(|e| add(e.value))?,

@@ -144,7 +144,8 @@ enum ConditionKind<'f> {
 }
 
 pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder, purpose: Purpose) -> Plan {
-    let mut planner = Planner { collection, purpose, missing_id_order: None };
+    let is_heavy = filter.cost().is_heavy();
+    let mut planner = Planner { collection, purpose, is_heavy, missing_id_order: None };
     let best = planner.indexed(&filter.node, sort).or_else(|| planner.union(&filter.node, sort));
     let mut plan = best.unwrap_or_else(|| Plan {
         access: AccessPath::Scan,
@@ -162,6 +163,8 @@ pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder, p
 struct Planner<'c> {
     collection: &'c Collection,
     purpose: Purpose,
+    /// Whether tests of documents count steps.
+    is_heavy: bool,
     missing_id_order: Option<&'static str>,
 }
 
@@ -227,8 +230,8 @@ impl Planner<'_> {
             conditions.iter().any(|c| is_id(c.path)) || sort.fields.first().is_some_and(|f| is_id(&f.0));
         let allowed = match self.purpose {
             Purpose::Read | Purpose::Explain => true,
-            // without other conditions none can fail on a document that the index leaves out
-            Purpose::Write { .. } => complete,
+            // without other conditions none can fail, or count steps, on a document that the index leaves out
+            Purpose::Write { .. } => complete && !self.is_heavy,
         };
         if !serves || !allowed {
             return None;

@@ -158,7 +158,7 @@ fn first_match(source: &[u8], path: &str, filter: &Filter) -> Result<Option<Bson
         one.push(element);
         let mut document = bson::RawDocumentBuf::new();
         document.append(bson::cstr!(""), one);
-        if filter.matches(&document) {
+        if filter.test(document.as_bytes())? {
             return Bson::try_from(element).map(Some).map_err(invalid);
         }
     }

@@ -1,7 +1,7 @@
 //! Applies an update in one pass over the document, in parallel to the operator tree.
 
 use smallvec::SmallVec;
-use tidemill_types::Timestamp;
+use tidemill_types::{Timestamp, budget};
 
 use crate::DocBytes;
 use crate::collation::Collation;
@@ -19,6 +19,9 @@ use crate::validate::too_large;
 
 use super::tree::{OperatorTree, OperatorTreeChild};
 use super::{Update, UpdateOperator, arith, arrays};
+
+/// Bytes of a document that count as one step.
+const BYTES_PER_STEP: usize = 1 << 10;
 
 /// Inputs of operators besides the value.
 #[derive(Clone, Copy)]
@@ -73,6 +76,7 @@ impl Update {
         if let Some(e) = &self.error {
             return Err(e.clone());
         }
+        budget::steps((doc.len() / BYTES_PER_STEP) as u64)?;
         if let Some(stages) = &self.pipeline {
             return apply_pipeline(stages, doc, out);
         }

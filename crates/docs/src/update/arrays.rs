@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use tidemill_types::budget;
+
 use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::key::Key;
@@ -11,6 +13,9 @@ use crate::spec::Direction;
 
 use super::apply::OperatorOutcome;
 use super::{PullOperator, PushOperator, PushSort, UpdateContext};
+
+/// Values that one element is compared with for one step of the budget.
+const VALUES_PER_STEP: usize = 8;
 
 /// Appends an array of `values`.
 fn write_array<'v>(values: impl Iterator<Item = RawValue<'v>>, out: &mut Vec<u8>) -> OperatorOutcome {
@@ -81,6 +86,7 @@ pub(crate) fn push(
     };
     all.splice(at..at, push.values.iter().map(OwnedRawValue::as_raw));
     let by = context.collation;
+    budget::steps((all.len() / VALUES_PER_STEP) as u64)?;
     match &push.sort {
         None => {}
         Some(PushSort::Whole(Direction::Ascending)) => all.sort_by(|a, b| compare_by(*a, *b, by)),
@@ -122,6 +128,7 @@ pub(crate) fn add_to_set(
     };
     let mut all: Vec<RawValue<'_>> = elements(array).map(|e| e.value).collect();
     let (before, by) = (all.len(), context.collation);
+    budget::steps((all.len() / VALUES_PER_STEP) as u64)?;
     if values.len() > 8 {
         // many values: look them up instead of comparing all pairs
         let mut known: hashbrown::HashSet<Key> = all.iter().map(|v| Key::of_raw_by(*v, by)).collect();
@@ -144,16 +151,24 @@ fn retain(
     op: &str,
     old: Option<RawValue<'_>>,
     out: &mut Vec<u8>,
-    goes: impl Fn(RawValue<'_>) -> bool,
+    goes: impl Fn(RawValue<'_>) -> Result<bool>,
 ) -> Result<OperatorOutcome> {
     let Some(v) = old else { return Ok(OperatorOutcome::Keep) };
     if v.tag != tag::ARRAY {
         return Err(DocsError::bad_value(format!("Cannot apply {op} to a non-array value")));
     }
-    if !elements(v.bytes).any(|e| goes(e.value)) {
-        return Ok(OperatorOutcome::Keep);
+    let (mut kept, mut count) = (Vec::new(), 0);
+    for element in elements(v.bytes) {
+        count += 1;
+        budget::step()?;
+        if !goes(element.value)? {
+            kept.push(element.value);
+        }
     }
-    Ok(write_array(elements(v.bytes).map(|e| e.value).filter(|v| !goes(*v)), out))
+    match kept.len() == count {
+        true => Ok(OperatorOutcome::Keep),
+        false => Ok(write_array(kept.into_iter(), out)),
+    }
 }
 
 pub(crate) fn pull_all(
@@ -162,7 +177,10 @@ pub(crate) fn pull_all(
     out: &mut Vec<u8>,
     by: Option<&Collation>,
 ) -> Result<OperatorOutcome> {
-    retain("$pullAll", old, out, |v| values.iter().any(|gone| equal_by(v, gone.as_raw(), by)))
+    retain("$pullAll", old, out, |v| {
+        budget::steps(1 + (values.len() / VALUES_PER_STEP) as u64)?;
+        Ok(values.iter().any(|gone| equal_by(v, gone.as_raw(), by)))
+    })
 }
 
 pub(crate) fn pull(
@@ -172,9 +190,9 @@ pub(crate) fn pull(
     by: Option<&Collation>,
 ) -> Result<OperatorOutcome> {
     retain("$pull", old, out, |v| match pull {
-        PullOperator::Documents(filter) => v.tag == tag::DOCUMENT && filter.matches_bytes(v.bytes),
-        PullOperator::Values(filter) => filter.matches_bytes(&v.in_document("")),
-        PullOperator::Equal(gone) => equal_by(v, gone.as_raw(), by),
+        PullOperator::Documents(filter) => Ok(v.tag == tag::DOCUMENT && filter.test(v.bytes)?),
+        PullOperator::Values(filter) => filter.test(&v.in_document("")),
+        PullOperator::Equal(gone) => Ok(equal_by(v, gone.as_raw(), by)),
     })
 }
 

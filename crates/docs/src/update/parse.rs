@@ -280,7 +280,7 @@ fn add_to_set(v: RawValue<'_>) -> Result<Vec<OwnedRawValue>> {
 fn pull(v: RawValue<'_>, collation: Option<&Collation>) -> Result<PullOperator> {
     match v.tag {
         tag::DOCUMENT if is_operators(v.bytes) => {
-            Ok(PullOperator::Values(Filter { node: conditions_on_value(v.bytes, collation)? }))
+            Ok(PullOperator::Values(Filter::of(conditions_on_value(v.bytes, collation)?)))
         }
         tag::DOCUMENT => {
             let doc = RawDocument::from_bytes(v.bytes)

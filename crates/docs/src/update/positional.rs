@@ -1,6 +1,8 @@
 //! Paths with positional operators: `a.$`, `a.$[]`, `a.$[name]`. They stand for elements that differ from document to document, so they are
 //! resolved before an update is applied.
 
+use tidemill_types::budget;
+
 use super::{Update, UpdateContext, UpdateOperator};
 use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
@@ -32,11 +34,12 @@ impl ArrayFilter {
         Ok(Self { name, filter: Filter::parse_by(doc, collation)? })
     }
 
-    fn matches(&self, element: RawValue<'_>) -> bool {
+    /// Returns whether the filter holds for an element. Errors: that cannot be told.
+    fn matches(&self, element: RawValue<'_>) -> Result<bool> {
         let mut doc = vec![0; 4];
         put_element(&mut doc, self.name.as_bytes(), element);
         close_document(&mut doc, 0);
-        self.filter.matches_bytes(&doc)
+        self.filter.test(&doc)
     }
 }
 
@@ -171,7 +174,8 @@ impl Update {
         };
         let filter = self.array_filters.iter().find(|filter| part[2..part.len() - 1] == filter.name);
         for (at, e) in elements(array.bytes).enumerate() {
-            if filter.is_none_or(|filter| filter.matches(e.value)) {
+            budget::step()?;
+            if filter.map_or(Ok(true), |filter| filter.matches(e.value))? {
                 self.expand(path, Some(e.value), rest, below(&at.to_string()), context, paths)?;
             }
         }

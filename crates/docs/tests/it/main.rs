@@ -1,5 +1,6 @@
 //! Integration tests.
 
+mod budget;
 mod cases;
 mod checkpoint;
 mod commands;

@@ -15,6 +15,7 @@ impl RecordApplier<'_> {
         collection: &str,
         documents: &Bytes,
     ) -> Result<ApplyReply> {
+        let _entered = super::document_budget().enter();
         let mut outcome = CommandOutcome::default();
         let target = state.store.require(collection)?;
         let (mut position, mut index) = (0, 0);

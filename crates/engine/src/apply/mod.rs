@@ -23,6 +23,7 @@ use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use tidemill_docs::{Command, CommandOutcome};
+use tidemill_types::budget::Budget;
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
 use crate::commit::Decision;
@@ -126,6 +127,17 @@ fn advance_source(state: &mut PartitionState, source: String, position: u64) {
     *current = position.max(*current);
 }
 
+/// Steps that a document command may take in one partition, about two seconds of work. A replay decides as the first run did, so this counts
+/// steps instead of time, and changing it changes what a log means.
+const DOCUMENT_STEPS_MAX: u64 = 20_000_000;
+/// Bytes that its expressions may hold at once.
+const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
+
+/// Returns the budget of a record with a document command, or with documents.
+fn document_budget() -> Budget {
+    Budget::deterministic(DOCUMENT_STEPS_MAX, DOCUMENT_BYTES_MAX)
+}
+
 struct RecordApplier<'d> {
     deployment: &'d Deployment,
     id: PartitionId,
@@ -137,6 +149,7 @@ struct RecordApplier<'d> {
 
 impl<'d> RecordApplier<'d> {
     fn command(&self, state: &mut PartitionState, command: &Bytes) -> Result<ApplyReply> {
+        let _entered = document_budget().enter();
         let command = Command::from_bytes(command)?;
         let tables = &self.deployment.queries.document_tables;
         let command = tables.checked(command)?;

@@ -43,6 +43,26 @@ impl Settings {
         })
     }
 
+    /// Returns the maximum memory for the writes of all open transactions.
+    pub fn transactions_bytes(&self) -> u64 {
+        self.transactions_bytes.unwrap_or_else(|| self.share(32, 1 << 30))
+    }
+
+    /// Returns the maximum memory for the writes of one open transaction.
+    pub fn transaction_bytes(&self) -> u64 {
+        self.transaction_bytes.unwrap_or_else(|| (self.transactions_bytes() / 2).min(256 << 20))
+    }
+
+    /// Returns the maximum memory for what all commands of MongoDB drivers make.
+    pub fn mongo_commands_bytes(&self) -> u64 {
+        self.mongo.commands_bytes.unwrap_or_else(|| self.share(16, 2 << 30))
+    }
+
+    /// Returns the maximum memory for what one command of a MongoDB driver makes.
+    pub fn mongo_command_bytes(&self) -> u64 {
+        self.mongo.command_bytes.unwrap_or_else(|| (self.mongo_commands_bytes() / 2).min(512 << 20))
+    }
+
     /// Returns the maximum memory of the cache of tablets; 0 for none.
     pub fn cache_memory_bytes(&self) -> u64 {
         let set = self.zones.cache_memory_bytes;
@@ -88,12 +108,17 @@ mod tests {
             (usual.documents_bytes(), usual.hot_bytes(), usual.sql_memory_bytes()),
             (4 << 30, None, None)
         );
+        assert_eq!((usual.transactions_bytes(), usual.transaction_bytes()), (1 << 30, 256 << 20));
+        assert_eq!((usual.mongo_commands_bytes(), usual.mongo_command_bytes()), (2 << 30, 512 << 20));
 
         let small = read("memory = \"1GiB\"\npartitions = 2\ntail_bytes = \"5MiB\"\nsql.hot_bytes = 7");
         assert_eq!((small.tail_bytes(), small.unflushed_bytes()), (5 << 20, 96 << 20));
         assert_eq!((small.flush_bytes(), small.inbox_bytes()), (24 << 20, 24 << 20));
         assert_eq!((small.hot_bytes(), small.sql_memory_bytes()), (Some(7), Some(96 << 20)));
         assert_eq!((small.documents_bytes(), small.cache_memory_bytes()), (96 << 20, 48 << 20));
+
+        assert_eq!((small.transactions_bytes(), small.transaction_bytes()), (24 << 20, 12 << 20));
+        assert_eq!((small.mongo_commands_bytes(), small.mongo_command_bytes()), (48 << 20, 24 << 20));
 
         // a setting that is larger than usual makes nothing wait later than usual, except for all tables together
         let large = read("memory = \"64GiB\"");

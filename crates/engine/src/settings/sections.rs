@@ -41,6 +41,21 @@ pub struct SqlSettings {
     pub cached_plans: Option<u64>,
 }
 
+/// Limits of the commands of MongoDB drivers; `docs/mongodb.md` describes the behaviour at each.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MongoSettings {
+    /// Time after which a command ends that has no `maxTimeMS`.
+    #[serde(deserialize_with = "duration")]
+    pub command_timeout: Option<Duration>,
+    /// Maximum memory for what one command makes.
+    #[serde(deserialize_with = "bytes")]
+    pub command_bytes: Option<u64>,
+    /// Maximum memory for what all commands that run make.
+    #[serde(deserialize_with = "bytes")]
+    pub commands_bytes: Option<u64>,
+}
+
 /// Host names and limits of the HTTP server; `docs/http.md` describes the behaviour at each limit.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -83,6 +98,17 @@ impl SqlSettings {
             ("sql.text_bytes_max", self.text_bytes_max),
         ])?;
         lasting(&[("sql.query_timeout", self.query_timeout)])
+    }
+}
+
+impl MongoSettings {
+    /// Rejects settings that cannot work.
+    pub(super) fn check(&self) -> Result<()> {
+        positive(&[
+            ("mongo.command_bytes", self.command_bytes),
+            ("mongo.commands_bytes", self.commands_bytes),
+        ])?;
+        lasting(&[("mongo.command_timeout", self.command_timeout)])
     }
 }
 

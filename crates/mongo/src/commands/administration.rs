@@ -1,8 +1,8 @@
 //! Commands for administrators of a server that has one user and needs no tuning.
 
 use bson::raw::{CString, RawArrayBuf, RawBsonRef, RawDocumentBuf};
-use bson::{DateTime, cstr, rawdoc};
-use tidemill_docs::Command;
+use bson::{cstr, rawdoc};
+use tidemill_docs::{Command, Filter};
 use tidemill_log::Durability;
 
 use super::collections::no_collection;
@@ -14,34 +14,57 @@ use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// Lists the operations in progress: this one, as the others are not kept.
-pub(super) fn current_op(_: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
-    let mut operation = RawDocumentBuf::new();
-    operation.append(cstr!("type"), "op");
-    operation.append(cstr!("connectionId"), session.connection_id);
-    operation.append(cstr!("client"), session.peer.to_string());
-    operation.append(cstr!("active"), true);
-    operation.append(cstr!("currentOpTime"), DateTime::now());
-    operation.append(cstr!("opid"), session.connection_id);
-    operation.append(cstr!("op"), "command");
-    operation.append(cstr!("ns"), format!("{}.$cmd", call.database));
-    operation.append(cstr!("command"), call.body());
+/// Fields of `currentOp` that are no conditions on operations.
+const FIELDS_OF_CURRENT_OP: [&str; 8] = [
+    "lsid",
+    "maxTimeMS",
+    "comment",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+    "readConcern",
+    "txnNumber",
+];
+
+/// Lists the operations in progress, this one with them.
+pub(super) fn current_op(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    admin_only(call)?;
+    // the fields beside those of every command are conditions
+    let mut filter = RawDocumentBuf::new();
+    for element in call.body().into_iter().skip(1) {
+        let (name, value) = element?;
+        if !name.as_str().starts_with('$') && !FIELDS_OF_CURRENT_OP.contains(&name.as_str()) {
+            filter.append(name, value);
+        }
+    }
+    let filter = Filter::parse(&filter)?;
     let mut operations = RawArrayBuf::new();
-    operations.push(operation);
+    for operation in shared.operations.running() {
+        let described = operation.describe();
+        if filter.matches(&described) {
+            operations.push(described);
+        }
+    }
+    filter.check()?;
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("inprog"), operations);
     Ok(ok(reply))
 }
 
-/// Accepts the number of an operation. Operations end by themselves; those that a number could name are over.
-pub(super) fn kill_op(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
-    match call.get("op").and_then(whole_number) {
-        Some(_) => Ok(ok(rawdoc! { "info": "attempting to kill op" })),
-        None => Err(CommandError::new(
+/// Ends the operation of a number that `currentOp` tells. One that is over is not missed.
+pub(super) fn kill_op(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    admin_only(call)?;
+    let Some(value) = call.get("op") else {
+        return Err(CommandError::new(
             Code::MissingField,
             "BSON field 'killOp.op' is missing but a required field",
-        )),
-    }
+        ));
+    };
+    let Some(id) = whole_number(value).and_then(|id| i32::try_from(id).ok()) else {
+        return Err(call.wrong_type("op", value, "the `opid` of an operation"));
+    };
+    shared.operations.kill(id);
+    Ok(ok(rawdoc! { "info": "attempting to kill op" }))
 }
 
 /// Lists the collections. Their use is not measured, so there are no times and counts.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::{Collation, DocBytes, Filter, FindOptions, Key};
-use tidemill_types::Value;
+use tidemill_docs::{Collation, DocBytes, Filter, FindOptions, HeldMemory, Key};
+use tidemill_types::{Value, budget};
 
 use super::{collation, find};
 use crate::error::{Code, CommandError, Result};
@@ -13,6 +13,9 @@ use crate::fields::Call;
 use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
+
+/// Bytes of a different value with its key, most of which are small.
+const ENTRY_BYTES: usize = 128;
 
 pub(super) fn distinct(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["key", "query", "collation", "hint"])?;
@@ -37,10 +40,14 @@ pub(super) fn reply(
         ));
     };
     let mut values = BTreeMap::new();
+    let mut held = HeldMemory::default();
     for document in found {
+        let before = values.len();
         visit(RawBsonRef::Document(RawDocument::from_bytes(document)?), key, &mut |value| {
             values.entry(Key::of_by(&Value::from_bson(value), collation)).or_insert(value);
         })?;
+        budget::step()?;
+        held.add((values.len() - before) * ENTRY_BYTES)?;
     }
     let mut array = RawArrayBuf::new();
     values.into_values().for_each(|value| array.push(value));

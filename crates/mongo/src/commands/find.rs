@@ -8,6 +8,7 @@ use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, Varia
 use tidemill_types::{ErrorKind, Value};
 
 use super::{collation, order};
+use crate::cursors::Unread;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::{first_batch, first_query_batch, first_tailable_batch, next_batch, ok};
@@ -59,7 +60,7 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         None => None,
     };
     let order = order::of(shared, call, &collection, variables.collation.as_ref())?;
-    let options = FindOptions {
+    let mut options = FindOptions {
         sort: order.sort.clone(),
         projection,
         skip: call.count("skip")?.unwrap_or(0),
@@ -73,10 +74,13 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         let message = "Cannot set 'awaitData' without also setting 'tailable'";
         return Err(CommandError::new(Code::FailedToParse, message));
     }
+    // each batch computes the fields of its own documents
+    let projection = options.projection.take();
     let found = match order.reverse {
         false => find_parsed(shared, &collection, &parsed, &options)?,
         true => order.apply(find_parsed(shared, &collection, &parsed, &order.all())?, &options)?,
     };
+    let found = Unread::new(found, projection);
     let batch_size = call.count("batchSize")?;
     match call.flag("singleBatch", false)? {
         true => first_batch(&shared.cursors, call.namespace(), found, batch_size, true),
@@ -84,13 +88,24 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     }
 }
 
+/// Fields with which a query by `_id` is more than a lookup.
+const NOT_BY_ID: [&str; 9] =
+    ["projection", "skip", "hint", "batchSize", "collation", "tailable", "awaitData", "min", "max"];
+/// Fields with which a query by `_id` may take time, or belongs to a moment or a transaction.
+const NOT_QUICK: [&str; 6] =
+    ["let", "maxTimeMS", "readConcern", "txnNumber", "autocommit", "startTransaction"];
+
+/// Returns whether a query is a lookup of one document, which takes neither time nor memory.
+pub(super) fn is_quick(call: &Call<'_>) -> bool {
+    call.document("filter").ok().flatten().is_some_and(is_by_id)
+        && !NOT_BY_ID.iter().chain(&NOT_QUICK).any(|field| call.get(field).is_some())
+}
+
 /// Answers a query for one document by its `_id`, which needs neither a filter nor a plan; `None` for another query, and if there is no
 /// such document.
 pub(super) fn find_by_id(shared: &Shared, call: &Call<'_>) -> Result<Option<RawDocumentBuf>> {
-    const OTHERS: [&str; 9] =
-        ["projection", "skip", "hint", "batchSize", "collation", "tailable", "awaitData", "min", "max"];
     let Some(RawBsonRef::Document(filter)) = call.get("filter") else { return Ok(None) };
-    if !is_by_id(filter) || OTHERS.iter().any(|field| call.get(field).is_some()) {
+    if !is_by_id(filter) || NOT_BY_ID.iter().any(|field| call.get(field).is_some()) {
         return Ok(None);
     }
     let Some(id) = filter.get("_id")?.filter(|id| !matches!(id, RawBsonRef::Array(_) | RawBsonRef::Null))

@@ -37,6 +37,7 @@ use std::sync::Arc;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use crate::api_version;
+use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::session::Session;
@@ -152,14 +153,25 @@ pub(crate) fn run(
     session: &mut Session,
     call: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
+    check_allowed(session, call)?;
+    let mut reply = transactions::run(server, call, &mut |shared| answer(shared, session, call))?;
+    write_concern::append_unmet(call, &mut reply)?;
+    Ok(reply)
+}
+
+/// Refuses a command of a client that may not call it, or that says wrongly how it is to be called.
+fn check_allowed(session: &Session, call: &Call<'_>) -> Result<()> {
+    // the first command of a connection may come in a form that has no database
+    if !call.has_database() && !matches!(call.name, "hello" | "isMaster" | "ismaster") {
+        let message = "OP_MSG requests require a $db argument";
+        return Err(CommandError { code: 40571, message: message.to_owned() });
+    }
     api_version::check(call)?;
     if command_of(call)?.access == Access::Authenticated && !session.authenticated {
         let message = format!("Command {} requires authentication", call.name);
         return Err(CommandError::new(Code::Unauthorized, message));
     }
-    let mut reply = transactions::run(server, call, &mut |shared| answer(shared, session, call))?;
-    write_concern::append_unmet(call, &mut reply)?;
-    Ok(reply)
+    Ok(())
 }
 
 /// Runs a command that was found and allowed, on a collection or a view.
@@ -228,12 +240,27 @@ fn command_of(call: &Call<'_>) -> Result<&'static Command> {
     })
 }
 
-/// Returns whether the command takes so little time that the thread of the connections may run it.
-pub(crate) fn is_quick(call: &Call<'_>) -> bool {
+/// Runs a command that takes so little time that the thread of the connections may run it; `None` for another one.
+pub(crate) fn run_quick(
+    server: &Arc<ServerState>,
+    session: &mut Session,
+    call: &Call<'_>,
+) -> Result<Option<RawDocumentBuf>> {
     match call.name {
-        "find" => call.document("filter").ok().flatten().is_some_and(find::is_by_id),
-        "hello" | "ping" | "isMaster" | "ismaster" => true,
-        _ => false,
+        "hello" | "ping" | "isMaster" | "ismaster" => run(server, session, call).map(Some),
+        "find" if find::is_quick(call) => {
+            check_allowed(session, call)?;
+            let documents = Documents::present(server.whole_engine.clone(), None);
+            if let Some(reply) = find::find_by_id(&Shared::new(server.clone(), documents), call)? {
+                return Ok(Some(reply));
+            }
+            // the pipeline of a view may take any time
+            match server.whole_engine.view(&call.collection()?) {
+                None => run(server, session, call).map(Some),
+                Some(_) => Ok(None),
+            }
+        }
+        _ => Ok(None),
     }
 }
 

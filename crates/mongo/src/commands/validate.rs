@@ -5,6 +5,7 @@ use bson::raw::{CString, RawArrayBuf, RawDocumentBuf};
 use bson::rawdoc;
 use sha2::{Digest, Sha256};
 use tidemill_docs::DocBytes;
+use tidemill_types::budget;
 
 use super::collections::{no_collection, of_database};
 use crate::error::{Code, CommandError, Result};
@@ -29,6 +30,7 @@ pub(super) fn validate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     let mut keys = vec![0_i64; spec.indexes.len()];
     shared.engine.read_collection(&stored, |collection| {
         for document in collection.iter() {
+            budget::step()?;
             documents += 1;
             if let Err(error) = tidemill_docs::validate(document.clone()) {
                 invalid += 1;
@@ -89,7 +91,10 @@ pub(super) fn db_hash(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resu
             capped.push(name);
         }
         let mut hasher = Sha256::new();
-        documents.iter().for_each(|document| hasher.update(document));
+        for document in &documents {
+            budget::step()?;
+            hasher.update(document);
+        }
         let hash = hex(&hasher.finalize());
         all.update(name.as_bytes());
         all.update([0]);

@@ -181,7 +181,7 @@ fn all_documents(shared: &Shared, call: &Call<'_>, reply: &RawDocument) -> Resul
     if id != 0
         && let CursorSource::Documents(others) = shared.cursors.take(id, &call.namespace())?.source
     {
-        documents.extend(others);
+        documents.extend(others.into_documents()?);
     }
     Ok(documents)
 }

@@ -14,12 +14,11 @@ use tidemill_engine::Engine;
 
 use super::error::{Error, Result};
 use super::session::ClientSession;
-use crate::commands;
 use crate::cursors::CursorSource;
 use crate::documents::Documents;
-use crate::fields::Call;
 use crate::frame::Request;
 use crate::options::MongoOptions;
+use crate::runner;
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
 
@@ -34,7 +33,14 @@ pub(super) struct Core {
 
 impl Core {
     pub fn new(engine: Arc<Engine>) -> Self {
-        let server = Arc::new(ServerState::new(engine, MongoOptions::default()));
+        // the caller waits for what it has asked for, and has memory of its own
+        let options = MongoOptions {
+            command_timeout: Duration::MAX,
+            command_memory_max: usize::MAX,
+            commands_memory_max: usize::MAX,
+            ..MongoOptions::default()
+        };
+        let server = Arc::new(ServerState::new(engine, options));
         Self { server, idle_checked: Mutex::new(Instant::now()) }
     }
 
@@ -78,7 +84,7 @@ impl Core {
         // there is no connection, and nobody has to log in to a process
         let nowhere = ([127, 0, 0, 1], 0).into();
         let mut connection = Session::new(0, nowhere, nowhere, true);
-        let reply = commands::run(&self.server, &mut connection, &Call::of(&request)?)?;
+        let reply = runner::run_here(&self.server, &mut connection, &Arc::new(request))?;
         match Error::of_reply(&reply) {
             Some(error) => Err(error),
             None => Ok(reply),
@@ -100,8 +106,10 @@ impl Core {
     pub fn documents_of(&self, reply: &RawDocument) -> Result<std::vec::IntoIter<DocBytes>> {
         let mut documents = first_batch(reply)?;
         match self.take_cursor(reply)? {
-            Some(CursorSource::Documents(others)) if documents.is_empty() => return Ok(others),
-            Some(CursorSource::Documents(others)) => documents.extend(others),
+            Some(CursorSource::Documents(others)) if documents.is_empty() => {
+                return Ok(others.into_documents()?);
+            }
+            Some(CursorSource::Documents(others)) => documents.extend(others.into_documents()?),
             None => {}
             Some(CursorSource::Changes(_) | CursorSource::Tail(..)) => {
                 return Err(Error::invalid("a cursor without an end: `watch` follows changes"));

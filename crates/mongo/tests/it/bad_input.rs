@@ -26,6 +26,13 @@ fn answer(server: &TestServer, message: &[u8]) -> Option<Document> {
     reply(&mut stream, 5).map(|(_, document)| document)
 }
 
+/// Sends a command, and stays there for its reply: one that takes time ends when its client has gone.
+fn answer_to_command(server: &TestServer, message: &[u8]) -> Document {
+    let mut stream = connect(server);
+    stream.write_all(message).unwrap();
+    reply(&mut stream, 5).map(|(_, document)| document).unwrap()
+}
+
 #[track_caller]
 fn assert_goes_on(server: &TestServer) {
     assert_eq!(answer(server, &message(OP_MSG, &ping())), Some(doc! { "ok": 1.0 }));
@@ -115,7 +122,7 @@ fn sections_that_are_cut_unknown_or_twice_end_their_connection() {
     assert_eq!(answer(&server, &message(OP_MSG, &not_utf8)), None);
     // nothing of it was written
     let count = message(OP_MSG, &body(0, &rawdoc! { "count": "things", "$db": "docs" }));
-    assert_eq!(answer(&server, &count), Some(doc! { "n": 0, "ok": 1.0 }));
+    assert_eq!(answer_to_command(&server, &count), doc! { "n": 0, "ok": 1.0 });
 }
 
 /// A message of 40 MB would take minutes if each section were compared with all before it.
@@ -216,7 +223,7 @@ fn documents_nested_10_000_deep_are_refused() {
         rawdoc! { "hello": 1, "client": deep.clone(), "$db": "docs" },
         deep.clone(),
     ] {
-        let refused = answer(&server, &message(OP_MSG, &body(0, &command))).unwrap();
+        let refused = answer_to_command(&server, &message(OP_MSG, &body(0, &command)));
         assert_eq!(refused.get_i32("code").ok(), Some(15), "{refused}");
         assert!(refused.get_str("errmsg").unwrap().contains("deeper than 100"), "{refused}");
     }
@@ -333,7 +340,7 @@ fn replies_that_nobody_takes_have_a_limit_of_memory() {
         let found = reply(&mut good, 5).unwrap().1;
         assert_eq!(found.get_document("cursor").unwrap().get_array("firstBatch").unwrap().len(), 1);
     }
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     // at most 6 of the replies, 10 MB each, fit below the limit
     let mut whole = 0;
     for stream in &mut silent {
@@ -351,7 +358,7 @@ fn replies_that_nobody_takes_have_a_limit_of_memory() {
 fn aggregate(server: &TestServer, stages: impl IntoIterator<Item = RawDocumentBuf>) -> Document {
     let stages: bson::RawArrayBuf = stages.into_iter().collect();
     let command = rawdoc! { "aggregate": "things", "pipeline": stages, "cursor": {}, "$db": "docs" };
-    answer(server, &message(OP_MSG, &body(0, &command))).unwrap()
+    answer_to_command(server, &message(OP_MSG, &body(0, &command)))
 }
 
 /// Each stage puts the results of the one before one level deeper.
@@ -390,7 +397,7 @@ fn windows_and_failing_expressions_take_any_number() {
     let map = rawdoc! { "$map": { "input": range.clone(), "in": { "$map": { "input": range, "in": 1 } } } };
     let find = rawdoc! { "find": "things", "filter": { "$expr": map }, "$db": "docs" };
     let start = Instant::now();
-    let refused = answer(&server, &message(OP_MSG, &body(0, &find))).unwrap();
+    let refused = answer_to_command(&server, &message(OP_MSG, &body(0, &find)));
     assert_eq!(refused.get_i32("code").ok(), Some(146), "{refused}");
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }

@@ -1,9 +1,10 @@
 //! Transactions and repeated writes, as drivers send them.
 
 use bson::spec::BinarySubtype;
-use bson::{Binary, RawDocumentBuf, doc, rawdoc};
+use bson::{Binary, Document, RawDocumentBuf, doc, rawdoc};
 use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::sync::ClientSession;
+use tidemill_mongo::MongoOptions;
 
 use crate::wire::{body, connect, message, open_server, reply};
 use crate::{TestServer, code};
@@ -163,4 +164,57 @@ fn a_moment_that_is_not_kept_is_refused() {
     let reply = database.run_command(doc! { "find": "things", "readConcern": concern }).run().unwrap();
     let time = reply.get_document("cursor").unwrap().get_timestamp("atClusterTime").unwrap();
     assert!(time.time > 5);
+}
+
+#[test]
+fn open_transactions_hold_bounded_memory() {
+    let options = MongoOptions { password: Some(crate::PASSWORD.into()), ..MongoOptions::default() };
+    let server = TestServer::start_app(tempfile::tempdir().unwrap(), options, |settings| {
+        settings.partitions = 2;
+        settings.transaction_bytes = Some(1 << 20);
+        settings.transactions_bytes = Some(3 << 20);
+    });
+    let client = server.client();
+    let things = client.database("docs").collection::<Document>("things");
+    things.insert_many((0..100).map(|n| doc! { "_id": n, "x": "y".repeat(10_000) })).run().unwrap();
+    let begin = || {
+        let mut session = client.start_session().run().unwrap();
+        session.start_transaction().run().unwrap();
+        session
+    };
+    // one may write so much, by any command
+    let mut session = begin();
+    let large = (1000..1020).map(|n| doc! { "_id": n, "x": "y".repeat(100_000) });
+    let error = things.insert_many(large).session(&mut session).run().unwrap_err();
+    assert_eq!(code(&error), 393, "{error}");
+    assert!(!error.contains_label(TRANSIENT_TRANSACTION_ERROR));
+    let mut session = begin();
+    let error =
+        things.update_many(doc! {}, doc! { "$set": { "y": 1 } }).session(&mut session).run().unwrap_err();
+    assert_eq!(code(&error), 393, "{error}");
+    assert!(error.to_string().contains("transaction_bytes"), "{error}");
+    // and all together so much; what is refused for the others' sake may be tried again
+    let hold = |n: i32| {
+        let mut session = begin();
+        let inserted =
+            things.insert_one(doc! { "_id": 2000 + n, "x": "y".repeat(300_000) }).session(&mut session).run();
+        inserted.map(|_| session)
+    };
+    let mut open = Vec::new();
+    let refused = loop {
+        match hold(open.len() as i32) {
+            Ok(session) => open.push(session),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(open.len(), 4, "{refused}");
+    assert_eq!(code(&refused), 365, "{refused}");
+    assert!(refused.contains_label(TRANSIENT_TRANSACTION_ERROR), "{refused}");
+    open.remove(0).abort_transaction().run().unwrap();
+    open.push(hold(9).unwrap());
+    for mut session in open {
+        session.commit_transaction().run().unwrap();
+    }
+    hold(10).unwrap().commit_transaction().run().unwrap();
+    assert_eq!(things.count_documents(doc! {}).run().unwrap(), 105);
 }

@@ -1,7 +1,8 @@
 //! Documents that updates and replacements insert, over several partitions.
 
-use mongodb::bson::doc;
-use mongodb::options::ReturnDocument;
+use mongodb::IndexModel;
+use mongodb::bson::{Document, doc};
+use mongodb::options::{IndexOptions, ReturnDocument};
 
 use crate::TestServer;
 
@@ -49,4 +50,79 @@ fn a_replacement_that_finds_a_document_keeps_its_id() {
         let id = after.get_object_id("_id").unwrap();
         assert_eq!(things.delete_one(doc! { "_id": id }).run().unwrap().deleted_count, 1);
     }
+}
+
+/// Of clients that upsert by the same equality at the same time, one inserts and the others change its document.
+#[test]
+fn upserts_of_several_clients_make_one_document() {
+    const CLIENTS: usize = 6;
+    const KEYS: i32 = 20;
+    let server = TestServer::start(4);
+    let client = server.client();
+    let database = client.database("docs");
+    let unique = IndexModel::builder()
+        .keys(doc! { "a": 1, "b": 1 })
+        .options(IndexOptions::builder().unique(true).build())
+        .build();
+    database.collection::<Document>("indexed").create_index(unique).run().unwrap();
+    let by_id: fn(i32) -> Document = |n| doc! { "_id": n };
+    let by_index: fn(i32) -> Document = |n| doc! { "b": { "$eq": n }, "a": "x" };
+    for (name, filter) in [("things", by_id), ("indexed", by_index)] {
+        let upsert_all = |worker: usize| {
+            let collection = database.collection::<Document>(name);
+            for n in 0..KEYS {
+                let filter = filter(n);
+                let one = doc! { "$inc": { "n": 1 } };
+                match worker % 3 {
+                    0 => drop(collection.update_one(filter, one).upsert(true).run().unwrap()),
+                    1 => drop(collection.find_one_and_update(filter, one).upsert(true).run().unwrap()),
+                    _ => drop(collection.update_many(filter, one).upsert(true).run().unwrap()),
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for worker in 0..CLIENTS {
+                scope.spawn(move || upsert_all(worker));
+            }
+        });
+        let found: Vec<Document> =
+            database.collection(name).find(doc! {}).run().unwrap().map(Result::unwrap).collect();
+        assert_eq!(found.len(), KEYS as usize, "{name}");
+        let sum: i32 = found.iter().map(|one| one.get_i32("n").unwrap()).sum();
+        assert_eq!(sum, KEYS * CLIENTS as i32, "{name}");
+    }
+}
+
+/// Replacements have no `_id` of their own, and must not get one before it is known that they insert.
+#[test]
+fn replacements_of_several_clients_make_one_document() {
+    let server = TestServer::start(4);
+    let client = server.client();
+    let indexed = client.database("docs").collection::<Document>("indexed");
+    let unique = IndexModel::builder()
+        .keys(doc! { "a": 1 })
+        .options(IndexOptions::builder().unique(true).build())
+        .build();
+    indexed.create_index(unique).run().unwrap();
+    std::thread::scope(|scope| {
+        for worker in 0..6 {
+            let indexed = &indexed;
+            scope.spawn(move || {
+                for n in 0..20 {
+                    let document = doc! { "a": n, "by": worker };
+                    match worker % 2 {
+                        0 => drop(indexed.replace_one(doc! { "a": n }, document).upsert(true).run().unwrap()),
+                        _ => drop(
+                            indexed
+                                .find_one_and_replace(doc! { "a": n }, document)
+                                .upsert(true)
+                                .run()
+                                .unwrap(),
+                        ),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(indexed.count_documents(doc! {}).run().unwrap(), 20);
 }

@@ -267,7 +267,7 @@ async fn start_mongo(
         password,
         tls_file: listeners.mongo_tls.clone(),
         test_commands: listeners.mongo_test_commands,
-        ..MongoOptions::default()
+        ..tidemill.mongo_options()
     };
     match tidemill::mongo::serve(address, tidemill.engine().clone(), options).await {
         Ok(server) => {

@@ -2,8 +2,10 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBson, cstr};
-use tidemill_docs::{Collation, DocBytes, Expression, Key, Variables};
+use tidemill_docs::{Collation, DocBytes, Expression, HeldMemory, Key, Variables, value_bytes};
+use tidemill_types::budget;
 
+use super::flow::Receiver;
 use super::group::Group;
 use super::{known, option};
 use crate::error::{Code, CommandError, Result};
@@ -111,14 +113,18 @@ impl BucketAuto {
         })
     }
 
-    pub fn apply(&self, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+    /// Passes on a document for each bucket.
+    pub(super) fn apply(&self, documents: Vec<DocBytes>, next: &mut dyn Receiver) -> Result<()> {
         let mut ordered = Vec::with_capacity(documents.len());
+        let mut held = HeldMemory::default();
         for document in documents {
+            budget::step()?;
             let value = self.by.eval(RawDocument::from_bytes(&document)?)?.unwrap_or(Bson::Null);
-            ordered.push((Key::of_bson_by(&value, self.collation.as_ref())?, value, document));
+            let key = Key::of_bson_by(&value, self.collation.as_ref())?;
+            held.add(size_of::<Key>() + key.heap_bytes() + value_bytes(&value))?;
+            ordered.push((key, value, document));
         }
         ordered.sort_by(|(a, ..), (b, ..)| a.cmp(b));
-        let mut out: Vec<DocBytes> = Vec::new();
         let mut rest = ordered.as_slice();
         let mut left = self.buckets;
         while !rest.is_empty() {
@@ -137,10 +143,12 @@ impl BucketAuto {
             document.append(cstr!("_id"), id);
             let documents: Vec<DocBytes> = bucket.iter().map(|(.., document)| document.clone()).collect();
             self.output.append_results(&documents, &mut document)?;
-            out.push(tidemill_docs::validate(document.into_bytes())?);
+            if next.push(tidemill_docs::validate(document.into_bytes())?)?.is_break() {
+                return Ok(());
+            }
             rest = after;
             left = left.saturating_sub(1);
         }
-        Ok(out)
+        Ok(())
     }
 }

@@ -4,13 +4,26 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document};
-use tidemill_docs::{Collation, DocBytes, EvalValue, Expression, Filter, Key, Variables, encoded, set_path};
+use tidemill_docs::{
+    Collation, DocBytes, EvalValue, Expression, Filter, HeldMemory, Key, Variables, encoded, set_path,
+    value_bytes,
+};
+use tidemill_types::budget;
 
-use super::{Context, Pipeline, known, option, text};
+use super::flow::{Chain, HeldDocuments, Receiver, each};
+use super::{Context, Pipeline, check_size, known, option, text};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::whole_number;
 use crate::namespace::stored_name;
 
+/// Bytes of an entry of a table besides those of its key.
+const ENTRY_BYTES: usize = 64 + size_of::<Key>();
+/// Positions of documents that are collected for one step of the budget.
+const POSITIONS_PER_STEP: usize = 64;
+/// Bytes of documents that are put into another one for one step.
+const BYTES_PER_STEP: usize = 256;
+/// Bytes of a tree of values for each byte of its document.
+const TREE_FACTOR: usize = 4;
 /// Documents that one `$graphLookup` may reach.
 const REACHED_MAX: usize = 100_000;
 
@@ -25,15 +38,17 @@ pub(in crate::commands) struct Lookup {
 }
 
 /// Returns the values of a path by which documents are joined: elements of arrays, too; null if there is none.
-fn join_values(document: &DocBytes, path: &str) -> Result<Vec<Bson>> {
-    let value = RawDocumentBuf::from_bytes(document.to_vec())?;
-    let path = format!("${path}");
-    let found = Expression::parse(RawBsonRef::String(&path))?.eval(&value)?;
-    Ok(match found {
+fn join_values(document: &DocBytes, path: &Expression) -> Result<Vec<Bson>> {
+    Ok(match path.eval(RawDocument::from_bytes(document)?)? {
         Some(Bson::Array(values)) => values,
         Some(value) => vec![value],
         None => vec![Bson::Null],
     })
+}
+
+/// Returns the expression of a path.
+fn path_of(path: &str) -> Result<Expression> {
+    Ok(Expression::parse(RawBsonRef::String(&format!("${path}")))?)
 }
 
 /// The documents of a collection by the values at a path.
@@ -41,17 +56,26 @@ struct JoinIndex {
     documents: Vec<DocBytes>,
     by_value: HashMap<Key, Vec<usize>>,
     collation: Option<Collation>,
+    _held: HeldMemory,
 }
 
 impl JoinIndex {
-    fn new(documents: Vec<DocBytes>, path: &str, collation: Option<&Collation>) -> Result<Self> {
+    fn new(
+        (documents, mut held): (Vec<DocBytes>, HeldMemory),
+        path: &str,
+        collation: Option<&Collation>,
+    ) -> Result<Self> {
+        let path = path_of(path)?;
         let mut by_value: HashMap<Key, Vec<usize>> = HashMap::new();
         for (at, document) in documents.iter().enumerate() {
-            for value in join_values(document, path)? {
-                by_value.entry(Key::of_bson_by(&value, collation)?).or_default().push(at);
+            budget::step()?;
+            for value in join_values(document, &path)? {
+                let key = Key::of_bson_by(&value, collation)?;
+                held.add(ENTRY_BYTES + key.heap_bytes())?;
+                by_value.entry(key).or_default().push(at);
             }
         }
-        Ok(Self { documents, by_value, collation: collation.cloned() })
+        Ok(Self { documents, by_value, collation: collation.cloned(), _held: held })
     }
 
     /// Returns the positions of the documents with one of these values, in their order.
@@ -59,7 +83,9 @@ impl JoinIndex {
         let mut found = Vec::new();
         for value in values {
             let key = Key::of_bson_by(value, self.collation.as_ref())?;
-            found.extend(self.by_value.get(&key).into_iter().flatten().copied());
+            let more = self.by_value.get(&key).into_iter().flatten().copied();
+            found.extend(more);
+            budget::steps(1 + (found.len() / POSITIONS_PER_STEP) as u64)?;
         }
         found.sort_unstable();
         found.dedup();
@@ -101,40 +127,17 @@ impl Lookup {
         Ok(Self { from: field("from")?, fields, bound, pipeline, target })
     }
 
-    pub fn apply(&self, context: &Context<'_>, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
-        let foreign = match &self.from {
-            Some(from) => context.documents_of(from)?,
-            None => Vec::new(),
-        };
-        let stored = self.from.as_ref().map(|from| stored_name(context.database, from)).transpose()?;
-        let index = match &self.fields {
-            Some((_, path)) => Some(JoinIndex::new(foreign, path, context.collation())?),
-            None => None,
-        };
-        let mut joined = Vec::with_capacity(documents.len());
-        for document in documents {
-            let matching = match (&index, &self.fields) {
-                (Some(index), Some((local, _))) => {
-                    let positions = index.positions(&join_values(&document, local)?)?;
-                    Some(positions.into_iter().map(|at| index.documents[at].clone()).collect())
-                }
-                _ => None,
+    /// Returns the stage that passes on each document with the array of those that it is joined with.
+    pub(super) fn joining<'r>(&'r self, context: &'r Context<'r>, next: Chain<'r>) -> Chain<'r> {
+        let mut source = None;
+        each(next, move |document, next| {
+            let source = match &mut source {
+                Some(source) => source,
+                none => none.insert(JoinSource::new(self, context)?),
             };
-            let found = match &self.pipeline {
-                None => matching.unwrap_or_default(),
-                Some(pipeline) => {
-                    let variables = self.variables(context.variables, &document)?;
-                    let inner = context.inner(stored.as_deref(), &variables)?;
-                    let pipeline = Pipeline::parse(pipeline, &inner)?;
-                    match matching {
-                        Some(matching) => pipeline.run_on(&inner, matching)?,
-                        None => pipeline.run(&inner)?,
-                    }
-                }
-            };
-            joined.push(with_array(&document, &self.target, &found)?);
-        }
-        Ok(joined)
+            let (found, _held) = source.found(self, context, &document)?;
+            next.push(with_array(&document, &self.target, &found)?)
+        })
     }
 
     /// Returns the variables of `let`, evaluated on a document.
@@ -150,8 +153,72 @@ impl Lookup {
     }
 }
 
+/// What a `$lookup` reads for all documents.
+struct JoinSource {
+    /// Name in the store of the collection.
+    stored: Option<String>,
+    /// The documents by the values that must be equal, and the path of those here.
+    index: Option<(JoinIndex, Expression)>,
+}
+
+impl JoinSource {
+    fn new(lookup: &Lookup, context: &Context<'_>) -> Result<Self> {
+        let stored = lookup.from.as_ref().map(|from| stored_name(context.database, from)).transpose()?;
+        let index = match &lookup.fields {
+            None => None,
+            Some((local, foreign)) => {
+                let documents = match &lookup.from {
+                    Some(from) => context.documents_of(from)?,
+                    None => Default::default(),
+                };
+                Some((JoinIndex::new(documents, foreign, context.collation())?, path_of(local)?))
+            }
+        };
+        Ok(Self { stored, index })
+    }
+
+    /// Returns the documents that one is joined with, and their memory.
+    fn found(
+        &self,
+        lookup: &Lookup,
+        context: &Context<'_>,
+        document: &DocBytes,
+    ) -> Result<(Vec<DocBytes>, HeldDocuments)> {
+        let matching = match &self.index {
+            None => None,
+            Some((index, local)) => {
+                let mut matching = HeldDocuments::default();
+                for at in index.positions(&join_values(document, local)?)? {
+                    matching.push(index.documents[at].clone())?;
+                }
+                Some(matching)
+            }
+        };
+        let mut found = match &lookup.pipeline {
+            None => matching.unwrap_or_default(),
+            Some(pipeline) => {
+                let variables = lookup.variables(context.variables, document)?;
+                let inner = context.inner(self.stored.as_deref(), &variables)?;
+                let pipeline = Pipeline::parse(pipeline, &inner)?;
+                match matching {
+                    Some(mut matching) => pipeline.run_on(&inner, std::mem::take(&mut matching.documents))?,
+                    None => pipeline.run_held(&inner)?,
+                }
+            }
+        };
+        Ok((std::mem::take(&mut found.documents), found))
+    }
+}
+
 /// Returns the document with an array of documents at a path.
+///
+/// Errors: it would be larger than a document may be.
 fn with_array(document: &DocBytes, path: &str, found: &[DocBytes]) -> Result<DocBytes> {
+    let bytes = document.len() + found.iter().map(DocBytes::len).sum::<usize>();
+    check_size(bytes)?;
+    budget::steps(1 + (bytes / BYTES_PER_STEP) as u64)?;
+    // a tree takes several times the bytes of its document
+    let _held = budget::reserve(TREE_FACTOR * bytes)?;
     let mut array = Vec::with_capacity(found.len());
     for found in found {
         array.push(Bson::Document(RawDocument::from_bytes(found)?.try_into()?));
@@ -219,29 +286,43 @@ impl GraphLookup {
         })
     }
 
-    pub fn apply(&self, context: &Context<'_>, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
-        let mut foreign = context.documents_of(&self.from)?;
+    /// Returns the stage that passes on each document with the array of those that are reached from it.
+    pub(super) fn joining<'r>(&'r self, context: &'r Context<'r>, next: Chain<'r>) -> Chain<'r> {
+        let mut index = None;
+        each(next, move |document, next| {
+            let (index, from) = match &mut index {
+                Some(index) => index,
+                none => none.insert((self.index(context)?, path_of(&self.connect_from)?)),
+            };
+            let found = self.reached(index, from, &document)?;
+            next.push(with_array(&document, &self.target, &found.documents)?)
+        })
+    }
+
+    fn index(&self, context: &Context<'_>) -> Result<JoinIndex> {
+        let (mut foreign, held) = context.documents_of(&self.from)?;
         if let Some(filter) = &self.restriction {
-            foreign.retain(|document| RawDocument::from_bytes(document).is_ok_and(|raw| filter.matches(raw)));
+            let mut stopped = Ok(());
+            foreign.retain(|document| {
+                stopped = stopped.clone().and_then(|()| budget::step());
+                stopped.is_ok() && RawDocument::from_bytes(document).is_ok_and(|raw| filter.matches(raw))
+            });
+            stopped?;
             filter.check()?;
         }
-        let index = JoinIndex::new(foreign, &self.connect_to, context.collation())?;
-        let mut joined = Vec::with_capacity(documents.len());
-        for document in documents {
-            let found = self.reached(&index, &document)?;
-            joined.push(with_array(&document, &self.target, &found)?);
-        }
-        Ok(joined)
+        JoinIndex::new((foreign, held), &self.connect_to, context.collation())
     }
 
     /// Returns the documents that are reached from one, each once, the closest first.
-    fn reached(&self, index: &JoinIndex, document: &DocBytes) -> Result<Vec<DocBytes>> {
+    fn reached(&self, index: &JoinIndex, from: &Expression, document: &DocBytes) -> Result<HeldDocuments> {
         let start = self.start.eval(RawDocument::from_bytes(document)?)?;
         let start = match start {
             Some(Bson::Array(values)) => values,
             value => vec![value.unwrap_or(Bson::Null)],
         };
-        let (mut seen, mut found) = (HashSet::new(), Vec::new());
+        let (mut seen, mut found, mut held) =
+            (HashSet::new(), HeldDocuments::default(), HeldMemory::default());
+        let mut bytes = document.len();
         let mut queue = VecDeque::from([(start, 0_usize)]);
         while let Some((values, depth)) = queue.pop_front() {
             for at in index.positions(&values)? {
@@ -254,6 +335,8 @@ impl GraphLookup {
                     return Err(CommandError::new(Code::ExceededMemoryLimit, message));
                 }
                 let reached = &index.documents[at];
+                bytes += reached.len();
+                check_size(bytes)?;
                 found.push(match &self.depth_field {
                     None => reached.clone(),
                     Some(field) => {
@@ -261,9 +344,12 @@ impl GraphLookup {
                         set_path(&mut reached, field, Some(Bson::Int64(depth as i64)));
                         encoded(&reached)?
                     }
-                });
+                })?;
+                held.add(ENTRY_BYTES)?;
                 if self.depth_max.is_none_or(|most| depth < most) {
-                    queue.push_back((join_values(reached, &self.connect_from)?, depth + 1));
+                    let values = join_values(reached, from)?;
+                    held.add(values.iter().map(value_bytes).sum())?;
+                    queue.push_back((values, depth + 1));
                 }
             }
         }
@@ -303,9 +389,10 @@ impl UnionWith {
         }
     }
 
-    pub fn documents(&self, context: &Context<'_>) -> Result<Vec<DocBytes>> {
+    /// Passes on the documents of the other collection.
+    pub(super) fn run(&self, context: &Context<'_>, next: &mut dyn Receiver) -> Result<()> {
         let stored = self.collection.as_ref().map(|name| stored_name(context.database, name)).transpose()?;
         let inner = context.inner(stored.as_deref(), context.variables)?;
-        Pipeline::parse(&self.pipeline, &inner)?.run(&inner)
+        Pipeline::parse(&self.pipeline, &inner)?.run_into(&inner, next)
     }
 }

@@ -1,24 +1,29 @@
 //! Pipelines: stages through which documents pass.
 
+mod accumulator;
 mod buckets;
+mod facet;
+mod flow;
 mod group;
 mod joins;
 mod outputs;
+mod run;
 mod sequences;
+mod sort;
 mod stage;
 mod unwind;
 mod windows;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
-use tidemill_docs::{Collation, DocBytes, Filter, FindOptions, SortOrder, Variables};
+use tidemill_docs::{Collation, DocBytes, Filter, FindOptions, HeldMemory, Limits, SortOrder, Variables};
+use tidemill_types::ErrorKind;
 
 use super::find;
 use crate::error::{Code, CommandError, Result};
 use crate::shared::Shared;
+use flow::{Flow, Receiver, Results};
 pub(super) use stage::Stage;
 
-/// Bytes of the documents that a stage may make, which are held in memory.
-const STAGE_BYTES_MAX: usize = 256 << 20;
 /// Stages of one pipeline, as in MongoDB.
 const STAGES_MAX: usize = 1000;
 /// Pipelines inside pipelines.
@@ -56,10 +61,14 @@ impl<'c> Context<'c> {
         self.variables.collation.as_ref()
     }
 
-    /// Returns the documents of a collection by its name in the database; none if it does not exist.
-    pub fn documents_of(&self, collection: &str) -> Result<Vec<DocBytes>> {
+    /// Returns the documents of a collection by its name in the database, with the memory of their handles; none if it does not
+    /// exist.
+    pub fn documents_of(&self, collection: &str) -> Result<(Vec<DocBytes>, HeldMemory)> {
         let stored = crate::namespace::stored_name(self.database, collection)?;
-        find::find_documents(self.shared, &stored, find::empty(), &FindOptions::default())
+        let found = find::find_documents(self.shared, &stored, find::empty(), &FindOptions::default())?;
+        let mut held = HeldMemory::default();
+        held.add(size_of_val(found.as_slice()))?;
+        Ok((found, held))
     }
 }
 
@@ -97,65 +106,95 @@ impl Pipeline {
     }
 
     /// Runs the pipeline on the documents of the context's collection.
+    ///
+    /// Errors: those of the stages, and code 292 if the documents need more memory than a command has.
     pub fn run(&self, context: &Context<'_>) -> Result<Vec<DocBytes>> {
+        Ok(self.run_held(context)?.documents)
+    }
+
+    /// Runs the pipeline as [`Self::run`] does. Returns the documents with their memory.
+    fn run_held(&self, context: &Context<'_>) -> Result<flow::HeldDocuments> {
+        let results = Results::default();
+        self.run_into(context, &mut results.clone())?;
+        Ok(results.take())
+    }
+
+    /// Runs the pipeline on the documents of the context's collection, and passes its results on.
+    fn run_into(&self, context: &Context<'_>, last: &mut dyn Receiver) -> Result<()> {
         let mut stages = self.0.as_slice();
-        let documents = match (stages, context.collection) {
-            ([first, ..], _) if first.reads() => Vec::new(),
-            (_, Some(collection)) => {
-                // indexes answer a leading $match, and the first documents of an order
-                let mut filter = None;
-                if let [Stage::Match(leading), rest @ ..] = stages {
-                    (filter, stages) = (Some(leading.clone()), rest);
-                }
-                let mut options = FindOptions::default();
-                if let [Stage::Sort(order), Stage::Limit(limit), rest @ ..] = stages {
-                    options = FindOptions { sort: order.clone(), limit: Some(*limit), ..options };
-                    stages = rest;
-                }
-                let filter = filter.unwrap_or_else(Filter::all);
-                find::find_parsed(context.shared, collection, &filter, &options)?
-            }
-            (_, None) => {
-                let message = "{aggregate: 1} is not valid for a pipeline that does not begin with $documents, $currentOp, $listLocalSessions or $changeStream";
-                return Err(CommandError::new(Code::InvalidNamespace, message));
-            }
-        };
-        Self::pass(stages, context, documents)
-    }
-
-    /// Runs the pipeline on these documents.
-    pub fn run_on(&self, context: &Context<'_>, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
-        Self::pass(&self.0, context, documents)
-    }
-
-    fn pass(stages: &[Stage], context: &Context<'_>, mut documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
-        for stage in stages {
-            documents = stage.apply(context, documents)?;
-            if stage.multiplies() {
-                check_bytes(&documents)?;
-            }
+        if stages.first().is_some_and(Stage::reads) {
+            return run::chain(stages, context, Box::new(flow::Forward(last))).finish();
         }
-        Ok(documents)
+        let Some(collection) = context.collection else {
+            let message = "{aggregate: 1} is not valid for a pipeline that does not begin with $documents, $currentOp, $listLocalSessions or $changeStream";
+            return Err(CommandError::new(Code::InvalidNamespace, message));
+        };
+        // indexes answer a leading $match, and the first documents of an order
+        let mut filter = None;
+        if let [Stage::Match(leading), rest @ ..] = stages {
+            (filter, stages) = (Some(leading.clone()), rest);
+        }
+        let mut options = FindOptions { limit: leading_limit(stages), ..FindOptions::default() };
+        if let [Stage::Sort(order), Stage::Limit(limit), rest @ ..] = stages {
+            options = FindOptions { sort: order.clone(), limit: Some(*limit), ..options };
+            stages = rest;
+        }
+        let filter = filter.unwrap_or_else(Filter::all);
+        let mut chain = run::chain(stages, context, Box::new(flow::Forward(last)));
+        let mut failed = Ok(());
+        let read =
+            context.shared.engine.find_each(collection, &filter, &options, &mut |document| match chain
+                .push(document.clone())
+            {
+                Ok(flow) => flow,
+                Err(error) => {
+                    failed = Err(error);
+                    Flow::Break(())
+                }
+            });
+        failed?;
+        match read {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            read => read?,
+        }
+        chain.finish()
+    }
+
+    /// Runs the pipeline on these documents. Returns the results with their memory.
+    fn run_on(&self, context: &Context<'_>, documents: Vec<DocBytes>) -> Result<flow::HeldDocuments> {
+        let results = Results::default();
+        let mut chain = run::chain(&self.0, context, Box::new(results.clone()));
+        let _ = flow::push_all(documents, &mut *chain)?;
+        chain.finish()?;
+        drop(chain);
+        Ok(results.take())
+    }
+}
+
+/// Returns the number of documents that the stages want at most, if a `$limit` comes before any stage that makes more or fewer.
+fn leading_limit(stages: &[Stage]) -> Option<u64> {
+    stages.iter().find(|stage| !matches!(stage, Stage::Reshape(_))).and_then(|stage| match stage {
+        Stage::Limit(limit) => Some(*limit),
+        _ => None,
+    })
+}
+
+/// Refuses a document with this number of bytes before it is made.
+fn check_size(bytes: usize) -> Result<()> {
+    match bytes > Limits::default().document_bytes_max {
+        true => Err(CommandError {
+            code: 10334,
+            message: format!(
+                "a stage makes a document of {bytes} bytes: limit of 16 MiB; take fewer or smaller ones"
+            ),
+        }),
+        false => Ok(()),
     }
 }
 
 /// Reads an order, with strings in that of the collation.
 fn sort_order(order: &RawDocument, variables: &Variables) -> Result<SortOrder> {
     Ok(SortOrder::parse(order)?.with_collation(variables.collation.clone()))
-}
-
-/// Refuses more documents than memory is meant for.
-fn check_bytes(documents: &[DocBytes]) -> Result<()> {
-    let bytes: usize = documents.iter().map(|document| document.len()).sum();
-    match bytes > STAGE_BYTES_MAX {
-        true => Err(CommandError {
-            code: 292,
-            message: format!(
-                "a stage makes {bytes} bytes of documents: limit of {STAGE_BYTES_MAX}; filter or limit them before"
-            ),
-        }),
-        false => Ok(()),
-    }
 }
 
 /// Returns an option of a stage that must be there.

@@ -62,18 +62,10 @@ pub(super) fn check_current_op(context: &Context<'_>) -> Result<()> {
     }
 }
 
-/// Returns the operations in progress: this one, as the others are not kept.
-pub(super) fn current_op() -> Vec<DocBytes> {
-    let operation = bson::rawdoc! {
-        "type": "op",
-        "host": "tidemill",
-        "active": true,
-        "currentOpTime": DateTime::now(),
-        "op": "command",
-        "ns": "admin.$cmd.aggregate",
-        "command": { "aggregate": 1 },
-    };
-    vec![operation.into_bytes().into()]
+/// Returns the operations in progress.
+pub(super) fn current_op(context: &Context<'_>) -> Result<Vec<DocBytes>> {
+    let running = context.shared.operations.running();
+    Ok(running.iter().map(|operation| operation.describe().into_bytes().into()).collect())
 }
 
 /// Checks where `$listLocalSessions` stands.
@@ -143,16 +135,10 @@ pub(super) fn redact_variables(outer: &Variables) -> Variables {
     variables
 }
 
-/// Applies `$redact`.
-pub(super) fn redacted(expression: &Expression, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
-    let mut kept = Vec::new();
-    for document in documents {
-        let document: Document = RawDocument::from_bytes(&document)?.try_into()?;
-        if let Some(document) = redact(expression, document)? {
-            kept.push(encoded(&document)?);
-        }
-    }
-    Ok(kept)
+/// Returns what `$redact` leaves of a document; `None` if nothing.
+pub(super) fn redacted(expression: &Expression, document: &DocBytes) -> Result<Option<DocBytes>> {
+    let document: Document = RawDocument::from_bytes(document)?.try_into()?;
+    Ok(redact(expression, document)?.map(|document| encoded(&document)).transpose()?)
 }
 
 fn redact(expression: &Expression, document: Document) -> Result<Option<Document>> {

@@ -4,11 +4,19 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, DateTime, Document};
-use tidemill_docs::{Collation, DocBytes, Expression, Key, SortOrder, Variables, encoded, set_path};
+use tidemill_docs::{
+    Collation, DocBytes, Expression, HeldMemory, Key, SortOrder, Variables, encoded, set_path, value_bytes,
+};
+use tidemill_types::budget;
 
+use super::flow::{Flow, Receiver};
 use super::{known, option, text};
 use crate::error::{Code, CommandError, Result};
 
+/// Bytes of a partition besides those of its key.
+const PARTITION_BYTES: usize = 96;
+/// Values that are looked at for one step of the budget.
+const VALUES_PER_STEP: usize = 64;
 /// Documents that one `$densify` may add.
 const ADDED_MAX: usize = 500_000;
 
@@ -38,16 +46,22 @@ fn partitions(
     documents: Vec<DocBytes>,
     paths: &[String],
     by: Option<&Collation>,
+    held: &mut HeldMemory,
 ) -> Result<Vec<Vec<DocBytes>>> {
     let mut places: HashMap<Vec<Key>, usize> = HashMap::new();
     let mut partitions: Vec<Vec<DocBytes>> = Vec::new();
     for document in documents {
-        let mut key = Vec::new();
+        budget::step()?;
+        held.add(size_of::<DocBytes>())?;
+        let (mut key, mut key_bytes) = (Vec::new(), PARTITION_BYTES);
         for path in paths {
-            key.push(Key::of_bson_by(&value_of(&document, path)?.unwrap_or(Bson::Null), by)?);
+            let part = Key::of_bson_by(&value_of(&document, path)?.unwrap_or(Bson::Null), by)?;
+            key_bytes += size_of::<Key>() + part.heap_bytes();
+            key.push(part);
         }
         let at = *places.entry(key).or_insert(partitions.len());
         if at == partitions.len() {
+            held.add(key_bytes)?;
             partitions.push(Vec::new());
         }
         partitions[at].push(document);
@@ -131,18 +145,29 @@ impl Densify {
         })
     }
 
-    pub fn apply(&self, documents: Vec<DocBytes>, by: Option<&Collation>) -> Result<Vec<DocBytes>> {
+    /// Passes on the documents, and those that are added between them.
+    pub(super) fn apply(
+        &self,
+        documents: Vec<DocBytes>,
+        by: Option<&Collation>,
+        next: &mut dyn Receiver,
+    ) -> Result<()> {
         let mut values = Vec::new();
         for document in &documents {
+            budget::step()?;
             values.extend(value_of(document, &self.field)?.as_ref().and_then(number));
         }
         let full = span(&values);
-        let mut out = Vec::new();
+        let mut held = HeldMemory::default();
+        held.add(size_of_val(values.as_slice()))?;
+        drop(values);
         let mut added = 0;
-        for partition in partitions(documents, &self.partition_by, by)? {
-            self.complete(partition, full, &mut added, &mut out)?;
+        for partition in partitions(documents, &self.partition_by, by, &mut held)? {
+            if self.complete(partition, full, &mut added, next)?.is_break() {
+                break;
+            }
         }
-        Ok(out)
+        Ok(())
     }
 
     fn complete(
@@ -150,13 +175,18 @@ impl Densify {
         documents: Vec<DocBytes>,
         full: Option<(f64, f64)>,
         added: &mut usize,
-        out: &mut Vec<DocBytes>,
-    ) -> Result<()> {
-        let mut present = Vec::new();
+        out: &mut dyn Receiver,
+    ) -> Result<Flow> {
+        let (mut present, mut held) = (Vec::new(), HeldMemory::default());
         for document in documents {
+            budget::step()?;
             match value_of(&document, &self.field)?.as_ref().and_then(number) {
-                Some(value) => present.push((value, document)),
-                None => out.push(document),
+                Some(value) => {
+                    held.add(size_of::<(f64, DocBytes)>())?;
+                    present.push((value, document));
+                }
+                None if out.push(document)?.is_break() => return Ok(Flow::Break(())),
+                None => {}
             }
         }
         present.sort_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -166,7 +196,7 @@ impl Densify {
             Bounds::Partition => span(&values),
             Bounds::Between(from, to) => Some((from, to - self.step / 1e6)),
         };
-        let Some((from, to)) = bounds else { return Ok(()) };
+        let Some((from, to)) = bounds else { return Ok(Flow::Continue(())) };
         let mut template = Document::new();
         if let Some((_, first)) = present.first() {
             for path in &self.partition_by {
@@ -177,18 +207,23 @@ impl Densify {
         let mut rest = present.into_iter().peekable();
         let mut step = 0_u64;
         loop {
+            budget::step()?;
             let next = from + step as f64 * self.step;
             let before = |value: f64| next > to || value < next;
             while let Some((_, document)) = rest.next_if(|(value, _)| before(*value)) {
-                out.push(document);
+                if out.push(document)?.is_break() {
+                    return Ok(Flow::Break(()));
+                }
             }
             if next > to {
-                return Ok(());
+                return Ok(Flow::Continue(()));
             }
             step += 1;
             if rest.peek().is_some_and(|(value, _)| *value == next) {
                 while let Some((_, document)) = rest.next_if(|(value, _)| *value == next) {
-                    out.push(document);
+                    if out.push(document)?.is_break() {
+                        return Ok(Flow::Break(()));
+                    }
                 }
                 continue;
             }
@@ -204,7 +239,9 @@ impl Densify {
             };
             let mut document = template.clone();
             set_path(&mut document, &self.field, Some(value));
-            out.push(encoded(&document)?);
+            if out.push(encoded(&document)?)?.is_break() {
+                return Ok(Flow::Break(()));
+            }
         }
     }
 }
@@ -273,39 +310,55 @@ impl Fill {
         })
     }
 
-    pub fn apply(&self, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+    /// Passes on the documents with their fields, group by group.
+    pub(super) fn apply(&self, documents: Vec<DocBytes>, next: &mut dyn Receiver) -> Result<()> {
+        let mut held = HeldMemory::default();
         let groups = match &self.partition_expression {
-            None => partitions(documents, &self.partition_by, self.collation.as_ref())?,
+            None => partitions(documents, &self.partition_by, self.collation.as_ref(), &mut held)?,
             Some(by) => {
-                let mut groups: Vec<(Key, Vec<DocBytes>)> = Vec::new();
+                let mut places: HashMap<Key, usize> = HashMap::new();
+                let mut groups: Vec<Vec<DocBytes>> = Vec::new();
                 for document in documents {
+                    budget::step()?;
                     let value = by.eval(RawDocument::from_bytes(&document)?)?.unwrap_or(Bson::Null);
                     let key = Key::of_bson_by(&value, self.collation.as_ref())?;
-                    match groups.iter_mut().find(|(known, _)| *known == key) {
-                        Some((_, group)) => group.push(document),
-                        None => groups.push((key, vec![document])),
+                    held.add(size_of::<DocBytes>())?;
+                    let key_bytes = PARTITION_BYTES + size_of::<Key>() + key.heap_bytes();
+                    let at = *places.entry(key).or_insert(groups.len());
+                    if at == groups.len() {
+                        held.add(key_bytes)?;
+                        groups.push(Vec::new());
                     }
+                    groups[at].push(document);
                 }
-                groups.into_iter().map(|(_, group)| group).collect()
+                groups
             }
         };
-        let mut out = Vec::new();
         for mut group in groups {
             if let Some((order, _)) = &self.order {
                 group.sort_by_cached_key(|document| order.key(document));
+                budget::check()?;
             }
-            let mut targets = Vec::new();
+            let (mut targets, mut held) = (Vec::new(), HeldMemory::default());
             for document in &group {
-                targets.push(Document::try_from(RawDocument::from_bytes(document)?)?);
+                let target = Document::try_from(RawDocument::from_bytes(document)?)?;
+                let target = Bson::Document(target);
+                held.add(value_bytes(&target))?;
+                targets.extend(match target {
+                    Bson::Document(target) => Some(target),
+                    _ => None,
+                });
             }
             for (path, filling) in &self.output {
                 self.fill(path, filling, &group, &mut targets)?;
             }
             for target in targets {
-                out.push(encoded(&target)?);
+                if next.push(encoded(&target)?)?.is_break() {
+                    return Ok(());
+                }
             }
         }
-        Ok(out)
+        Ok(())
     }
 
     fn fill(
@@ -315,11 +368,15 @@ impl Fill {
         group: &[DocBytes],
         targets: &mut [Document],
     ) -> Result<()> {
-        let mut values = Vec::new();
+        let (mut values, mut held) = (Vec::new(), HeldMemory::default());
         for document in group {
-            values.push(value_of(document, path)?.filter(|value| *value != Bson::Null));
+            let value = value_of(document, path)?.filter(|value| *value != Bson::Null);
+            held.add(size_of::<Option<Bson>>() + value.as_ref().map_or(0, value_bytes))?;
+            values.push(value);
         }
         for at in 0..group.len() {
+            // the value before may be far away
+            budget::steps(1 + (group.len() / VALUES_PER_STEP) as u64)?;
             if values[at].is_some() {
                 continue;
             }

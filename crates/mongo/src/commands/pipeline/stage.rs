@@ -1,9 +1,7 @@
 //! The stages of a pipeline.
 
-use bson::RawDocumentBuf;
 use bson::raw::{RawBsonRef, RawDocument};
-use rand::seq::SliceRandom;
-use tidemill_docs::{DocBytes, Expression, Filter, ReshapeStage, SortOrder};
+use tidemill_docs::{Expression, Filter, ReshapeStage, SortOrder};
 
 use super::buckets::BucketAuto;
 use super::group::Group;
@@ -202,20 +200,6 @@ impl Stage {
         }))
     }
 
-    /// Returns whether the stage may make more or larger documents than it gets.
-    pub fn multiplies(&self) -> bool {
-        matches!(
-            self,
-            Self::Unwind(_)
-                | Self::Lookup(_)
-                | Self::GraphLookup(_)
-                | Self::UnionWith(_)
-                | Self::Facet(_)
-                | Self::SetWindowFields(_)
-                | Self::Densify(_)
-        )
-    }
-
     /// Returns whether the stage writes documents.
     pub fn writes(&self) -> bool {
         matches!(self, Self::Out(_) | Self::Merge(_))
@@ -231,73 +215,5 @@ impl Stage {
                 | Self::IndexStats
                 | Self::ListLocalSessions
         )
-    }
-
-    /// Applies the stage to documents.
-    pub fn apply(&self, context: &Context<'_>, mut documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
-        let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        match self {
-            Self::Match(filter) => {
-                documents.retain(|document| {
-                    RawDocument::from_bytes(document).is_ok_and(|raw| filter.matches(raw))
-                });
-                filter.check()?;
-            }
-            Self::Reshape(stage) => {
-                for document in &mut documents {
-                    *document = stage.apply(document)?;
-                }
-            }
-            Self::Sort(order) => documents.sort_by_cached_key(|document| order.key(document)),
-            Self::Skip(n) => drop(documents.drain(..count(*n).min(documents.len()))),
-            Self::Limit(n) => documents.truncate(count(*n)),
-            Self::Sample(size) => {
-                let size = (*size).min(documents.len());
-                let (chosen, _) = documents.partial_shuffle(&mut rand::rng(), size);
-                documents = chosen.to_vec();
-            }
-            Self::Unwind(unwind) => {
-                let mut unwound = Vec::new();
-                documents.iter().try_for_each(|document| unwind.apply(document, &mut unwound))?;
-                documents = unwound;
-            }
-            Self::Count(name) => {
-                let counted = documents.len();
-                documents.clear();
-                if counted > 0 {
-                    let mut one = RawDocumentBuf::new();
-                    one.append(bson::raw::CString::try_from(name.clone())?, counted as i32);
-                    documents.push(one.into_bytes().into());
-                }
-            }
-            Self::Group(group) => documents = group.apply(&documents)?,
-            Self::BucketAuto(buckets) => documents = buckets.apply(documents)?,
-            Self::Facet(facets) => {
-                let mut all = RawDocumentBuf::new();
-                for (name, pipeline) in facets {
-                    let mut array = bson::RawArrayBuf::new();
-                    for document in pipeline.run_on(context, documents.clone())? {
-                        array.push(RawDocument::from_bytes(&document)?);
-                    }
-                    all.append(bson::raw::CString::try_from(name.clone())?, array);
-                }
-                documents = vec![tidemill_docs::validate(all.into_bytes())?];
-            }
-            Self::Lookup(lookup) => documents = lookup.apply(context, documents)?,
-            Self::GraphLookup(lookup) => documents = lookup.apply(context, documents)?,
-            Self::UnionWith(union) => documents.extend(union.documents(context)?),
-            Self::SetWindowFields(windows) => documents = windows.apply(documents)?,
-            Self::Densify(densify) => documents = densify.apply(documents, context.collation())?,
-            Self::Fill(fill) => documents = fill.apply(documents)?,
-            Self::Redact(expression) => documents = outputs::redacted(expression, documents)?,
-            Self::Documents(expression) => documents = outputs::listed(expression)?,
-            Self::CollStats => documents = outputs::collection_stats(context)?,
-            Self::CurrentOp => documents = outputs::current_op(),
-            Self::IndexStats => documents = outputs::index_stats(context)?,
-            Self::ListLocalSessions => documents = outputs::local_sessions(context)?,
-            Self::Out(out) => documents = out.apply(context, documents)?,
-            Self::Merge(merge) => documents = merge.apply(context, documents)?,
-        }
-        Ok(documents)
     }
 }

@@ -3,7 +3,9 @@
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 use tidemill_docs::{DocBytes, encoded, set_path};
+use tidemill_types::budget;
 
+use super::flow::{Flow, Receiver};
 use crate::error::{CommandError, Result};
 use crate::fields::type_name;
 
@@ -52,33 +54,36 @@ impl Unwind {
         Ok(Self { path: path.split('.').map(str::to_owned).collect(), index, keeps_empty })
     }
 
-    /// Appends the documents that stand for one.
-    pub fn apply(&self, document: &DocBytes, out: &mut Vec<DocBytes>) -> Result<()> {
+    /// Passes on the documents that stand for one. Returns whether more are wanted.
+    pub(super) fn apply(&self, document: &DocBytes, next: &mut dyn Receiver) -> Result<Flow> {
         let mut source: Document = RawDocument::from_bytes(document)?.try_into()?;
         let path = self.path.join(".");
-        let elements = match value_at(&source, &self.path) {
-            Some(Bson::Array(elements)) => elements.clone(),
-            None | Some(Bson::Null | Bson::Undefined) => Vec::new(),
+        let elements = match value_at(&mut source, &self.path) {
+            // each document gets one of them, so the array itself is not copied
+            Some(Bson::Array(elements)) => std::mem::take(elements),
+            None | Some(Bson::Null | Bson::Undefined) if !self.keeps_empty => {
+                return Ok(Flow::Continue(()));
+            }
             // any other value stands for itself
-            Some(_) => {
+            _ => {
                 self.set_index(&mut source, Bson::Null);
-                out.push(encoded(&source)?);
-                return Ok(());
+                return next.push(encoded(&source)?);
             }
         };
         if elements.is_empty() && self.keeps_empty {
-            if matches!(value_at(&source, &self.path), Some(Bson::Array(_))) {
-                set_path(&mut source, &path, None);
-            }
+            set_path(&mut source, &path, None);
             self.set_index(&mut source, Bson::Null);
-            out.push(encoded(&source)?);
+            return next.push(encoded(&source)?);
         }
         for (index, element) in elements.into_iter().enumerate() {
+            budget::step()?;
             set_path(&mut source, &path, Some(element));
             self.set_index(&mut source, Bson::Int64(index as i64));
-            out.push(encoded(&source)?);
+            if next.push(encoded(&source)?)?.is_break() {
+                return Ok(Flow::Break(()));
+            }
         }
-        Ok(())
+        Ok(Flow::Continue(()))
     }
 
     fn set_index(&self, document: &mut Document, index: Bson) {
@@ -88,9 +93,9 @@ impl Unwind {
     }
 }
 
-fn value_at<'d>(document: &'d Document, path: &[String]) -> Option<&'d Bson> {
+fn value_at<'d>(document: &'d mut Document, path: &[String]) -> Option<&'d mut Bson> {
     let (name, rest) = path.split_first()?;
-    let value = document.get(name)?;
+    let value = document.get_mut(name)?;
     match (rest.is_empty(), value) {
         (true, value) => Some(value),
         (false, Bson::Document(inner)) => value_at(inner, rest),

@@ -4,14 +4,22 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document};
-use tidemill_docs::{Collation, DocBytes, Expression, Key, SortOrder, Variables, encoded, set_path};
+use tidemill_docs::{
+    Collation, DocBytes, Expression, HeldMemory, Key, SortOrder, Variables, encoded, set_path,
+};
+use tidemill_types::budget;
 
+use super::flow::{Flow, Receiver};
 use super::group::Group;
 use super::{known, option};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::whole_number;
 
 const NAME: &str = "$setWindowFields";
+/// Bytes of a partition besides those of its key.
+const PARTITION_BYTES: usize = 64 + size_of::<Key>();
+/// Values of a range that are compared for one step of the budget.
+const VALUES_PER_STEP: usize = 64;
 
 /// `$setWindowFields`
 pub(in crate::commands) struct SetWindowFields {
@@ -76,36 +84,54 @@ impl SetWindowFields {
         Ok(Self { partition, order, collation, range_field, outputs })
     }
 
-    pub fn apply(&self, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
+    /// Passes on the documents with the fields, partition by partition.
+    pub(super) fn apply(&self, documents: Vec<DocBytes>, next: &mut dyn Receiver) -> Result<()> {
+        let mut held = HeldMemory::default();
         let mut places: HashMap<Key, usize> = HashMap::new();
         let mut partitions: Vec<Vec<DocBytes>> = Vec::new();
         for document in documents {
+            budget::step()?;
+            held.add(size_of::<DocBytes>())?;
             let value = match &self.partition {
                 Some(by) => by.eval(RawDocument::from_bytes(&document)?)?.unwrap_or(Bson::Null),
                 None => Bson::Null,
             };
-            let at =
-                *places.entry(Key::of_bson_by(&value, self.collation.as_ref())?).or_insert(partitions.len());
+            let key = Key::of_bson_by(&value, self.collation.as_ref())?;
+            let key_bytes = PARTITION_BYTES + key.heap_bytes();
+            let at = *places.entry(key).or_insert(partitions.len());
             if at == partitions.len() {
+                held.add(key_bytes)?;
                 partitions.push(Vec::new());
             }
             partitions[at].push(document);
         }
-        let mut out = Vec::new();
-        for mut partition in partitions {
-            if let Some(order) = &self.order {
-                partition.sort_by_cached_key(|document| order.key(document));
+        for partition in partitions {
+            if self.compute(partition, next)?.is_break() {
+                break;
             }
-            self.compute(&partition, &mut out)?;
         }
-        Ok(out)
+        Ok(())
     }
 
-    fn compute(&self, partition: &[DocBytes], out: &mut Vec<DocBytes>) -> Result<()> {
-        let keys: Vec<Key> = match &self.order {
-            Some(order) => partition.iter().map(|document| order.key(document)).collect(),
-            None => Vec::new(),
-        };
+    /// Orders a partition. Returns its documents and, if there is an order, their keys.
+    fn ordered(&self, documents: Vec<DocBytes>, held: &mut HeldMemory) -> Result<(Vec<DocBytes>, Vec<Key>)> {
+        let Some(order) = &self.order else { return Ok((documents, Vec::new())) };
+        let mut keyed = Vec::with_capacity(documents.len());
+        for document in documents {
+            budget::step()?;
+            let key = order.key(&document);
+            held.add(size_of::<Key>() + key.heap_bytes() + size_of::<DocBytes>())?;
+            keyed.push((key, document));
+        }
+        keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let (keys, documents) = keyed.into_iter().unzip();
+        Ok((documents, keys))
+    }
+
+    fn compute(&self, partition: Vec<DocBytes>, next: &mut dyn Receiver) -> Result<Flow> {
+        let mut held = HeldMemory::default();
+        let (partition, keys) = self.ordered(partition, &mut held)?;
+        let partition = partition.as_slice();
         let ranges = match &self.range_field {
             Some(field) => {
                 partition.iter().map(|document| range_value(document, field)).collect::<Result<_>>()?
@@ -114,6 +140,8 @@ impl SetWindowFields {
         };
         let (mut rank, mut dense) = (0, 0);
         for (at, document) in partition.iter().enumerate() {
+            // a range looks at the values of the whole partition
+            budget::steps(1 + (ranges.len() / VALUES_PER_STEP) as u64)?;
             if at == 0 || keys.get(at) != keys.get(at - 1) {
                 rank = at + 1;
                 dense += 1;
@@ -144,9 +172,11 @@ impl SetWindowFields {
                 };
                 set_path(&mut target, path, Some(value));
             }
-            out.push(encoded(&target)?);
+            if next.push(encoded(&target)?)?.is_break() {
+                return Ok(Flow::Break(()));
+            }
         }
-        Ok(())
+        Ok(Flow::Continue(()))
     }
 }
 

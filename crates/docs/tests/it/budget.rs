@@ -1,0 +1,147 @@
+//! Work that has to end: at the same step each time if a replay repeats it, and with nothing half done.
+
+use bson::{Document, RawDocumentBuf, doc};
+use tidemill_docs::{
+    BsonDocument, CollectionSpec, Command, DocBytes, Filter, FindOptions, Limits, SortOrder, Store,
+};
+use tidemill_types::Timestamp;
+use tidemill_types::budget::{Budget, Stop};
+
+const NOW: Timestamp = Timestamp(0);
+
+fn bytes(doc: &Document) -> DocBytes {
+    bson::serialize_to_vec(doc).unwrap().into()
+}
+
+/// A store whose documents each take some steps to change by [`expensive`].
+fn store_of(documents: i32) -> Store {
+    let mut store = Store::new(Limits::default());
+    store.create_collection(&CollectionSpec::new("things")).unwrap();
+    let things = store.require("things").unwrap();
+    for n in 0..documents {
+        things.insert(bytes(&doc! { "_id": n, "s": "x".repeat(200), "list": ["x".repeat(30)] })).unwrap();
+    }
+    store
+}
+
+fn expensive() -> Document {
+    doc! { "$pipeline": [{ "$set": { "a": { "$size": { "$filter": { "input": { "$range": [0, 100] }, "cond": false } } } } }] }
+}
+
+fn command(filter: Document, update: Document) -> Command {
+    let (filter, update) = (bytes(&filter), bytes(&update));
+    Command::Update {
+        collection: "things".into(),
+        filter,
+        update,
+        multi: true,
+        upsert: false,
+        upsert_id: None,
+    }
+}
+
+/// Returns the documents of the store.
+fn all(store: &Store) -> Vec<Document> {
+    let things = store.collection("things").unwrap();
+    things.documents().iter().map(|d| bson::deserialize_from_slice(d).unwrap()).collect()
+}
+
+#[test]
+fn a_write_ends_at_the_same_step_each_time_and_changes_nothing() {
+    let steps_of = |command: &Command| {
+        let mut store = store_of(50);
+        let budget = Budget::unlimited();
+        let _entered = budget.enter();
+        store.apply(command, NOW).unwrap();
+        budget.steps_taken()
+    };
+    let lookbehind = doc! { "s": { "$regex": "(?<=y)x" } };
+    let reduced = doc! { "$expr": { "$gt": [{ "$size": { "$range": [0, 100] } }, 1] } };
+    let many = doc! { "s": { "$in": (0..1000).map(|n| format!("{n}")).collect::<Vec<_>>() } };
+    let commands = [
+        command(doc! {}, expensive()),
+        command(reduced.clone(), doc! { "$set": { "a": 1 } }),
+        command(lookbehind.clone(), doc! { "$set": { "a": 1 } }),
+        command(many, doc! { "$set": { "a": 1 } }),
+        command(doc! {}, doc! { "$pull": { "list": { "$regex": "(?<=y)x" } } }),
+        Command::Delete { collection: "things".into(), filter: bytes(&reduced), multi: true },
+    ];
+    for command in commands {
+        let steps = steps_of(&command);
+        assert_eq!(steps_of(&command), steps, "{command:?}");
+        assert!(steps >= 50, "{steps} steps for {command:?}");
+        let apply = |limit: u64| {
+            let mut store = store_of(50);
+            store.collect_changes(true);
+            let before = (all(&store), store.bytes());
+            let budget = Budget::deterministic(limit, u64::MAX);
+            let _entered = budget.enter();
+            let outcome = store.apply(&command, NOW);
+            if let Err(error) = &outcome {
+                assert_eq!(error.code(), 146, "{error}");
+                assert!(error.message().contains("steps"), "{error}");
+                assert_eq!((all(&store), store.bytes()), before, "{command:?} with {limit} steps");
+                assert!(store.take_changes().is_empty());
+            }
+            outcome.is_ok()
+        };
+        assert!(apply(steps), "{command:?}");
+        for limit in [1, steps / 2, steps - 1] {
+            assert!(!apply(limit), "{limit} of {steps} steps for {command:?}");
+        }
+    }
+}
+
+#[test]
+fn a_validator_is_as_good_as_before_after_work_that_had_to_end() {
+    let mut store = Store::new(Limits::default());
+    let mut spec = CollectionSpec::new("things");
+    let range = doc! { "$size": { "$range": [0, "$n"] } };
+    let validator = doc! { "$expr": { "$gte": [range, 1] } };
+    spec.options.validator = Some(BsonDocument::new(&RawDocumentBuf::try_from(&validator).unwrap()));
+    store.create_collection(&spec).unwrap();
+    let insert = |store: &mut Store, docs: &[Document], steps: u64| {
+        let budget = Budget::deterministic(steps, u64::MAX);
+        let _entered = budget.enter();
+        let docs = docs.iter().map(bytes).collect();
+        store.apply(&Command::Insert { collection: "things".into(), docs, ordered: false }, NOW)
+    };
+    let (large, small) = (doc! { "_id": 1, "n": 100_000 }, doc! { "_id": 2, "n": 1 });
+    let refused = insert(&mut store, &[small.clone(), large.clone()], 1000).unwrap_err();
+    assert_eq!(refused.code(), 146);
+    assert!(all(&store).is_empty());
+    // an expression without a value refuses its own document only
+    let outcome = insert(&mut store, &[doc! { "_id": 3, "n": "x" }, small, large], 1_000_000).unwrap();
+    assert_eq!((outcome.inserted, outcome.errors.len()), (2, 1));
+    assert_eq!(outcome.errors[0].error.code(), 121);
+}
+
+#[test]
+fn queries_end_at_their_budget() {
+    let store = store_of(2000);
+    let things = store.collection("things").unwrap();
+    let stopped = |budget: Budget, filter: Document, options: &FindOptions| {
+        let _entered = budget.enter();
+        let filter = RawDocumentBuf::try_from(&filter).unwrap();
+        let filter = Filter::parse(&filter).unwrap();
+        (things.find(&filter, options).unwrap_err().code(), things.count(&filter).err().map(|e| e.code()))
+    };
+    let over = || Budget::builder().time(std::time::Duration::ZERO).build();
+    let cancelled = || {
+        let budget = Budget::unlimited();
+        budget.stop(Stop::Cancelled("killOp".into()));
+        budget
+    };
+    let options = FindOptions::default();
+    let nothing = doc! { "s": "none" };
+    let nested = doc! { "list": { "$elemMatch": { "$regex": "(?<=y)x" } } };
+    for filter in [nothing.clone(), doc! { "$expr": "$none" }, nested] {
+        assert_eq!(stopped(over(), filter.clone(), &options), (50, Some(50)), "{filter}");
+        assert_eq!(stopped(cancelled(), filter.clone(), &options), (11601, Some(11601)), "{filter}");
+    }
+    let few = || Budget::builder().bytes(1000).build();
+    assert_eq!(stopped(few(), doc! { "_id": { "$gte": 0 } }, &options), (292, None));
+    let by_s = RawDocumentBuf::try_from(&doc! { "s": 1 }).unwrap();
+    let sorted = FindOptions { sort: SortOrder::parse(&by_s).unwrap(), ..options };
+    assert_eq!(stopped(few(), doc! { "_id": { "$gte": 0 } }, &sorted).0, 292);
+}
