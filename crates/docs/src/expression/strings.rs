@@ -7,7 +7,7 @@ use bson::Bson;
 
 use super::arrays::ELEMENTS_MAX;
 use super::{EvalValue, is_nullish, wrong_type};
-use crate::error::{DocsError, Result};
+use crate::error::{DocsError, ErrorCode, Result};
 
 /// Bytes above which a result is refused, those of a document.
 const RESULT_BYTES_MAX: usize = 16 << 20;
@@ -42,7 +42,9 @@ fn whole(name: &str, value: Option<&EvalValue>) -> Result<Option<i64>> {
 pub(super) fn concat(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let mut out = String::new();
     for argument in arguments {
-        match text(name, argument)? {
+        let text =
+            text(name, argument).map_err(|e| DocsError::new(ErrorCode::NotConcatenable, e.message()))?;
+        match text {
             Some(text) => out.push_str(text),
             None => return null(),
         }
