@@ -45,10 +45,14 @@ impl<'r> Call<'r> {
         let body = RawDocument::from_bytes(&request.body)?;
         let first = body.into_iter().next().ok_or_else(|| failed("an empty command"))??;
         let name = first.0.as_str();
-        // the first command of a connection may come without a database
+        // the first command of a connection may come without a database, in a form of its own
         let database = match body.get("$db")? {
             Some(RawBsonRef::String(database)) => database,
-            None => "admin",
+            None if request.is_legacy() => "admin",
+            None => {
+                let message = "OP_MSG requests require a $db argument";
+                return Err(CommandError { code: 40571, message: message.to_owned() });
+            }
             Some(_) => return Err(failed("`$db` is not a string")),
         };
         Ok(Self { name, database, body, request, namespace: None })

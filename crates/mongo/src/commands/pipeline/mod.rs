@@ -3,6 +3,7 @@
 mod buckets;
 mod group;
 mod joins;
+mod merge;
 mod outputs;
 mod sequences;
 mod stage;
