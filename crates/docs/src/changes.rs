@@ -3,7 +3,7 @@
 //! Transactions of several clients compare the first, change streams and transactions of one client read the second.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::DocBytes;
@@ -59,6 +59,8 @@ pub struct DocumentChange {
     pub before: Option<DocBytes>,
     /// The document after; `None` if it was deleted.
     pub after: Option<DocBytes>,
+    /// Place among the changes of its transaction, over all partitions; 0 for others.
+    pub place: u32,
 }
 
 /// For each bucket of documents, the last record that changed one of them. Part of a checkpoint, because whether a
@@ -81,6 +83,8 @@ pub(crate) struct ChangeRecorder {
     all: AtomicU64,
     collecting: AtomicBool,
     collected: Mutex<Vec<DocumentChange>>,
+    /// Place that the next changes get.
+    place: AtomicU32,
 }
 
 impl ChangeRecorder {
@@ -97,6 +101,7 @@ impl ChangeRecorder {
             all: AtomicU64::new(0),
             collecting: AtomicBool::new(true),
             collected: Mutex::default(),
+            place: AtomicU32::new(0),
         }
     }
 
@@ -145,7 +150,13 @@ impl ChangeRecorder {
         }
     }
 
+    /// Says which place the changes that follow have in their transaction.
+    pub fn set_place(&self, place: u32) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+
     pub fn collect(&self, change: DocumentChange) {
+        let change = DocumentChange { place: self.place.load(Ordering::Relaxed), ..change };
         self.collected.lock().unwrap_or_else(PoisonError::into_inner).push(change);
     }
 
@@ -154,7 +165,14 @@ impl ChangeRecorder {
         if self.is_collecting() {
             let kind = ChangeKind::Drop;
             let collection = collection.into();
-            self.collect(DocumentChange { kind, collection, key: Key::default(), before: None, after: None });
+            self.collect(DocumentChange {
+                kind,
+                collection,
+                key: Key::default(),
+                before: None,
+                after: None,
+                place: 0,
+            });
         }
     }
 
@@ -167,7 +185,14 @@ impl ChangeRecorder {
     ) {
         if self.is_collecting() {
             let (collection, after) = (collection.into(), Some(description().into_bytes().into()));
-            self.collect(DocumentChange { kind, collection, key: Key::default(), before: None, after });
+            self.collect(DocumentChange {
+                kind,
+                collection,
+                key: Key::default(),
+                before: None,
+                after,
+                place: 0,
+            });
         }
     }
 

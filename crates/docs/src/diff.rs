@@ -130,12 +130,12 @@ impl Comparison {
         }
     }
 
-    /// Compares arrays element by element, unless more of them differ than not: then the whole array is the new value.
+    /// Compares arrays element by element, unless more of them were exchanged than not: then the whole array is the new value.
     fn arrays(&mut self, element: &RawElement<'_>, old: RawValue<'_>, new: RawValue<'_>) {
         let (old_len, new_len) = (elements(old.bytes).count(), elements(new.bytes).count());
         let same = elements(old.bytes)
             .zip(elements(new.bytes))
-            .filter(|(a, b)| a.value.tag == b.value.tag && a.value.bytes == b.value.bytes)
+            .filter(|(a, b)| is_same(a.value, b.value) || is_changed_inside(a.value, b.value))
             .count();
         if same * 2 < new_len.min(old_len) || new_len == 0 {
             return self.put(element);
@@ -191,6 +191,25 @@ impl Comparison {
     }
 }
 
+fn is_same(a: RawValue<'_>, b: RawValue<'_>) -> bool {
+    a.tag == b.tag && a.bytes == b.bytes
+}
+
+/// Returns whether an element seems to be the same one with other contents: a document with the same fields, or in which one has kept
+/// its value; an array of the same length.
+fn is_changed_inside(old: RawValue<'_>, new: RawValue<'_>) -> bool {
+    let names = |value: RawValue<'_>| elements(value.bytes).map(|e| e.name.to_vec()).collect::<Vec<_>>();
+    match (old.tag, new.tag) {
+        (tag::DOCUMENT, tag::DOCUMENT) => {
+            let kept =
+                |e: RawElement<'_>| field(old.bytes, e.name).is_some_and(|o| is_same(o.value, e.value));
+            names(old) == names(new) || elements(new.bytes).any(kept)
+        }
+        (tag::ARRAY, tag::ARRAY) => elements(old.bytes).count() == elements(new.bytes).count(),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +253,21 @@ mod tests {
                 doc! { "a": { "1": 1 }, "b": [{ "2": 1 }, 3], "c": { "x": 1 } },
                 doc! { "a": { "1": 2 }, "b": [{ "2": 2 }, 3], "c": { "x": 2 } },
                 r#"{ "updatedFields": { "a.1": 2, "b.0.2": 2, "c.x": 2 }, "removedFields": [], "truncatedArrays": [], "disambiguatedPaths": { "a.1": ["a", "1"], "b.0.2": ["b", 0, "2"] } }"#,
+            ),
+            (
+                doc! { "a": [{ "1": 1 }] },
+                doc! { "a": [{ "1": 2 }] },
+                r#"{ "updatedFields": { "a.0.1": 2 }, "removedFields": [], "truncatedArrays": [], "disambiguatedPaths": { "a.0.1": ["a", 0, "1"] } }"#,
+            ),
+            (
+                doc! { "a": [{ "k": 1, "n": 1 }, [1, 2]] },
+                doc! { "a": [{ "k": 1, "m": 1 }, [1, 3]] },
+                r#"{ "updatedFields": { "a.0.m": 1, "a.1.1": 3 }, "removedFields": ["a.0.n"], "truncatedArrays": [] }"#,
+            ),
+            (
+                doc! { "a": [{ "k": 1 }, { "k": 2 }] },
+                doc! { "a": [{ "x": 1 }, { "y": 2 }] },
+                r#"{ "updatedFields": { "a": [{ "x": 1 }, { "y": 2 }] }, "removedFields": [], "truncatedArrays": [] }"#,
             ),
             (
                 doc! { "a": [1, 2, 3], "n": 1 },

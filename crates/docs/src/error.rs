@@ -161,6 +161,18 @@ pub enum ErrorCode {
     TransactionTooOld = 225,
     /// A value that exists already under a unique key.
     DuplicateKey = 11000,
+    /// The square root of a negative number.
+    NegativeRoot = 28714,
+    /// The natural logarithm of a number that is not positive.
+    NaturalLogarithm = 28766,
+    /// The decimal logarithm of a number that is not positive.
+    DecimalLogarithm = 28761,
+    /// An operand of a concatenation that is no string.
+    NotConcatenable = 16702,
+    /// An operand of `$tsSecond` that is no timestamp.
+    SecondsOfNoTimestamp = 5_687_301,
+    /// An operand of `$tsIncrement` that is no timestamp.
+    IncrementOfNoTimestamp = 5_687_302,
     /// A damaged checkpoint.
     DataCorruption = 10032,
     /// Reading or writing a checkpoint failed; a retry may succeed.
@@ -216,6 +228,11 @@ impl DocsError {
             message: "Document failed validation".to_owned(),
             details: Some(Box::new(ErrorDetails::Validation(info))),
         }
+    }
+
+    /// Returns the error with the reason in its message, too.
+    pub(crate) fn because(self, reason: &str) -> Self {
+        Self { message: format!("{}: {reason}", self.message), ..self }
     }
 
     pub(crate) fn bad_value(message: impl Into<String>) -> Self {

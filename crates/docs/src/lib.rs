@@ -43,7 +43,7 @@ mod validate;
 pub use changes::{ChangeKind, DocumentChange, WriteTimes};
 pub use checkpoint::check_checkpoint;
 pub use collation::Collation;
-pub use collection::Collection;
+pub use collection::{Collection, identified, with_identity};
 pub use command::{Command, CommandOutcome, DocumentError, Modification};
 pub use diff::{PathPart, UpdateDescription};
 pub use error::{DocsError, DuplicateKey, ErrorCode, ErrorDetails, Result};

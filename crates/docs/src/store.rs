@@ -1,5 +1,6 @@
 //! All collections of one partition.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,12 +16,16 @@ use crate::spec::CollectionSpec;
 /// Collections by name. A clone shares all of them.
 pub(crate) type Collections = OrdMap<Arc<str>, Arc<Collection>>;
 
+/// For each entity the field whose value is the `_id` of its documents.
+type EntityKeys = BTreeMap<String, Arc<str>>;
+
 /// The documents of one partition. It has one writer and does no I/O. Other threads read its
 /// [`StoreSnapshot`]s.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) collections: Collections,
     limits: Arc<Limits>,
+    keys: Arc<EntityKeys>,
     usage: Arc<MemoryUsage>,
     pub(crate) changes: Arc<ChangeRecorder>,
     /// Whether this is the store of a transaction.
@@ -35,6 +40,7 @@ pub struct Store {
 pub struct StoreSnapshot {
     collections: Collections,
     limits: Arc<Limits>,
+    keys: Arc<EntityKeys>,
     bytes: u64,
     usage: Arc<MemoryUsage>,
     /// [`MemoryUsage::superseded`] when the snapshot was taken.
@@ -93,6 +99,7 @@ impl Store {
         Self {
             collections: OrdMap::new(),
             limits: Arc::new(limits),
+            keys: Arc::default(),
             usage: Arc::default(),
             changes: Arc::new(changes),
             is_fork: false,
@@ -107,9 +114,26 @@ impl Store {
         Self {
             collections: snapshot.collections.clone(),
             limits: snapshot.limits.clone(),
+            keys: snapshot.keys.clone(),
             usage: Arc::new(usage),
             changes: Arc::new(ChangeRecorder::collecting()),
             is_fork: true,
+        }
+    }
+
+    /// Says which collections are entities, with the field whose value is the `_id` of their documents. What is stored
+    /// stays; [`Collection::contradictions`] tells how many documents have another `_id`.
+    pub fn set_entity_keys<'k>(&mut self, keys: impl IntoIterator<Item = (&'k str, &'k str)>) {
+        let keys = keys.into_iter().filter(|(_, key)| *key != "_id");
+        self.keys = Arc::new(keys.map(|(name, key)| (name.to_owned(), key.into())).collect());
+        let keys = self.keys.clone();
+        let names: Vec<Arc<str>> = self.collections.keys().cloned().collect();
+        for name in names {
+            if let Some(collection) = self.collections.get_mut(&name)
+                && collection.key_field() != keys.get(&*name).map(|key| &**key)
+            {
+                Arc::make_mut(collection).set_key_field(keys.get(&*name));
+            }
         }
     }
 
@@ -162,6 +186,7 @@ impl Store {
         StoreSnapshot {
             collections: self.collections.clone(),
             limits: self.limits.clone(),
+            keys: self.keys.clone(),
             bytes: self.bytes(),
             usage: self.usage.clone(),
             superseded: self.usage.superseded.load(Ordering::Relaxed),
@@ -197,6 +222,7 @@ impl Store {
         for index in &spec.indexes {
             collection.create_index(index.clone())?;
         }
+        collection.set_key_field(self.keys.get(&spec.name));
         self.collections.insert(spec.name.as_str().into(), Arc::new(collection));
         Ok(())
     }
@@ -263,7 +289,9 @@ impl Store {
         self.drop_collection(to);
         if let Some(mut collection) = self.collections.remove(name) {
             collection.note_renamed(to, drop_target);
-            Arc::make_mut(&mut collection).spec = Arc::new(spec);
+            let renamed = Arc::make_mut(&mut collection);
+            renamed.spec = Arc::new(spec);
+            renamed.set_key_field(self.keys.get(to));
             self.collections.insert(to.into(), collection);
         }
         Ok(())

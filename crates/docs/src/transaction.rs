@@ -5,14 +5,20 @@ use bytes::Bytes;
 
 use crate::DocBytes;
 use crate::changes::{ChangeKind, DocumentChange};
+use crate::command::definition;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::key::Key;
 use crate::raw::{RawValue, close_document, elements, field, put_element, tag};
+use crate::spec::CollectionSpec;
 use crate::store::{Collections, Store};
 
-/// The writes of a transaction to the documents of one store, in the order in which it first wrote each document.
+/// The writes of a transaction to the documents of one store, in the order in which it first wrote each document, and the collections
+/// that it created.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct TransactionWrites(Vec<DocumentWrite>);
+pub struct TransactionWrites {
+    created: Vec<CollectionSpec>,
+    documents: Vec<DocumentWrite>,
+}
 
 #[derive(Debug, Clone, PartialEq)]
 struct DocumentWrite {
@@ -21,6 +27,8 @@ struct DocumentWrite {
     /// The new version, or `{ _id: … }` of a document that is deleted.
     document: DocBytes,
     kind: ChangeKind,
+    /// Place among the writes of the transaction, over all partitions.
+    place: u32,
 }
 
 impl TransactionWrites {
@@ -29,7 +37,7 @@ impl TransactionWrites {
         let mut writes: Vec<DocumentWrite> = Vec::new();
         let mut places = std::collections::HashMap::new();
         for change in changes {
-            let DocumentChange { mut kind, collection, key, before, after } = change;
+            let DocumentChange { mut kind, collection, key, before, after, place: order } = change;
             let Some(document) = after.or_else(|| before.as_deref().map(only_id)) else { continue };
             let place = *places.entry((collection.clone(), key.clone())).or_insert(writes.len());
             kind = match (writes.get(place).map(|earlier| earlier.kind), kind) {
@@ -38,32 +46,54 @@ impl TransactionWrites {
                 // a document that was deleted and inserted again, or replaced and updated
                 _ => ChangeKind::Replace,
             };
-            let write = DocumentWrite { collection: collection.to_string(), key, document, kind };
+            let order = writes.get(place).map_or(order, |earlier| earlier.place);
+            let write =
+                DocumentWrite { collection: collection.to_string(), key, document, kind, place: order };
             match writes.get_mut(place) {
                 Some(earlier) => *earlier = write,
                 None => writes.push(write),
             }
         }
-        Self(writes)
+        Self { created: Vec::new(), documents: writes }
+    }
+
+    /// Returns the writes with the definitions of collections that the transaction created, with their indexes.
+    pub fn with_created(self, created: Vec<CollectionSpec>) -> Self {
+        Self { created, ..self }
     }
 
     /// Returns whether nothing is written.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.documents.is_empty() && self.created.is_empty()
     }
 
-    /// Encodes the writes as an array of `{ c: COLLECTION, KIND: {…} }` with the kinds `insert`, `update`, `replace` and `delete`, the last with
+    /// Encodes the writes as an array of `{ c: COLLECTION, create: {…} }`, with the definition, and then `{ c: COLLECTION, n: PLACE, KIND: {…} }` with the kinds `insert`, `update`, `replace` and `delete`, the last with
     /// `{ _id: … }`.
-    pub fn to_bytes(&self) -> Bytes {
+    ///
+    /// Errors: a definition that is no document.
+    pub fn to_bytes(&self) -> Result<Bytes> {
         let mut out = vec![0; 4];
-        for (at, write) in self.0.iter().enumerate() {
+        let begin = |out: &mut Vec<u8>, at: usize| {
             out.push(tag::DOCUMENT);
             out.extend_from_slice(at.to_string().as_bytes());
             out.push(0);
-            let inner = out.len();
             out.extend_from_slice(&[0; 4]);
+            out.len() - 4
+        };
+        for (at, spec) in self.created.iter().enumerate() {
+            let inner = begin(&mut out, at);
+            let name = crate::raw::OwnedRawValue::string(&spec.name);
+            put_element(&mut out, b"c", name.as_raw());
+            let spec = bson::serialize_to_vec(spec).map_err(|e| DocsError::bad_value(e.to_string()))?;
+            put_element(&mut out, CREATE, RawValue { tag: tag::DOCUMENT, bytes: &spec });
+            close_document(&mut out, inner);
+        }
+        for (at, write) in self.documents.iter().enumerate() {
+            let inner = begin(&mut out, self.created.len() + at);
             let name = crate::raw::OwnedRawValue::string(&write.collection);
             put_element(&mut out, b"c", name.as_raw());
+            let place = write.place.cast_signed().to_le_bytes();
+            put_element(&mut out, b"n", RawValue { tag: tag::INT32, bytes: &place });
             put_element(
                 &mut out,
                 kind_name(write.kind),
@@ -72,7 +102,7 @@ impl TransactionWrites {
             close_document(&mut out, inner);
         }
         close_document(&mut out, 0);
-        out.into()
+        Ok(out.into())
     }
 
     /// Decodes what [`Self::to_bytes`] encoded; documents share `bytes`.
@@ -84,7 +114,7 @@ impl TransactionWrites {
         let limits = crate::Limits { document_bytes_max: usize::MAX, ..crate::Limits::default() };
         let limits = crate::Limits { depth_max: limits.depth_max + 2, ..limits };
         crate::validate::check(bytes, &limits).map_err(|e| damaged(&e.to_string()))?;
-        let mut writes = Vec::new();
+        let (mut created, mut writes) = (Vec::new(), Vec::new());
         for element in elements(bytes) {
             if element.value.tag != tag::DOCUMENT {
                 return Err(damaged("expected an array of documents"));
@@ -92,16 +122,28 @@ impl TransactionWrites {
             let inner = element.value.bytes;
             let collection = field(inner, b"c").and_then(|e| e.value.text());
             let collection = collection.ok_or_else(|| damaged("a write has no collection"))?.to_owned();
+            if let Some(spec) = field(inner, CREATE) {
+                let spec = bson::deserialize_from_slice(spec.value.bytes);
+                created.push(spec.map_err(|e| damaged(&format!("the definition of `{collection}`: {e}")))?);
+                continue;
+            }
             let found = KINDS.iter().find_map(|kind| Some((*kind, field(inner, kind_name(*kind))?.value)));
             let (kind, document) = found.ok_or_else(|| damaged("a write of unknown kind"))?;
             let id = (document.tag == tag::DOCUMENT).then(|| field(document.bytes, b"_id")).flatten();
             let id = id.ok_or_else(|| damaged("a document has no _id"))?;
             let key = Key::of_raw(id.value);
-            writes.push(DocumentWrite { collection, key, document: bytes.slice_ref(document.bytes), kind });
+            // logs of earlier versions have no place
+            let place = field(inner, b"n").and_then(|e| e.value.bytes.first_chunk());
+            let place = place.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            let document = bytes.slice_ref(document.bytes);
+            writes.push(DocumentWrite { collection, key, document, kind, place });
         }
-        Ok(Self(writes))
+        Ok(Self { created, documents: writes })
     }
 }
+
+/// Field with the definition of a collection that is created.
+const CREATE: &[u8] = b"create";
 
 const KINDS: [ChangeKind; 4] =
     [ChangeKind::Insert, ChangeKind::Update, ChangeKind::Replace, ChangeKind::Delete];
@@ -151,14 +193,20 @@ impl Store {
     pub fn commit(&mut self, writes: &TransactionWrites, since: u64) -> Result<()> {
         self.check_unchanged(writes, since)?;
         let before = self.savepoint(writes);
+        let done = self.commit_from(&before, writes);
+        self.changes.set_place(0);
+        done
+    }
+
+    fn commit_from(&mut self, before: &Savepoint, writes: &TransactionWrites) -> Result<()> {
         if self.apply_writes(writes).is_ok() {
             return Ok(());
         }
-        self.roll_back(&before, writes);
+        self.roll_back(before, writes);
         // one document may take over the unique value that another one gives up: without both it can be inserted
         let done = self.apply_writes_anew(writes);
         if done.is_err() {
-            self.roll_back(&before, writes);
+            self.roll_back(before, writes);
         }
         done
     }
@@ -172,14 +220,23 @@ impl Store {
     }
 
     fn check_unchanged(&self, writes: &TransactionWrites, since: u64) -> Result<()> {
-        match writes.0.iter().find(|write| self.changes.last(&write.collection, &write.key) > since) {
+        if let Some(spec) = writes.created.iter().find(|spec| self.collection(&spec.name).is_some()) {
+            return Err(DocsError::new(
+                ErrorCode::WriteConflict,
+                format!(
+                    "another writer has created the collection `{}` since the transaction began: run the transaction again",
+                    spec.name
+                ),
+            ));
+        }
+        match writes.documents.iter().find(|write| self.changes.last(&write.collection, &write.key) > since) {
             None => Ok(()),
             Some(write) => Err(write_conflict(&write.collection, &write.document)),
         }
     }
 
     fn savepoint(&self, writes: &TransactionWrites) -> Savepoint {
-        let last = writes.0.iter().map(|write| self.changes.last(&write.collection, &write.key));
+        let last = writes.documents.iter().map(|write| self.changes.last(&write.collection, &write.key));
         Savepoint { last: last.collect(), ..self.statement_savepoint() }
     }
 
@@ -204,13 +261,30 @@ impl Store {
         self.collections = to.collections.clone();
         self.set_usage(to.bytes, to.superseded, to.derived);
         self.changes.truncate(to.collected);
-        for (write, last) in writes.0.iter().zip(&to.last) {
+        for (write, last) in writes.documents.iter().zip(&to.last) {
             self.changes.set_last(&write.collection, &write.key, *last);
         }
     }
 
+    /// Creates the collections that a transaction created.
+    fn create_collections(&mut self, writes: &TransactionWrites) -> Result<()> {
+        self.changes.set_place(0);
+        for spec in &writes.created {
+            self.create_collection(spec)?;
+            let described = || definition::of_collection(spec);
+            self.changes.collect_definition(ChangeKind::Create, &spec.name, described);
+            for index in &spec.indexes {
+                let described = || definition::of_index(index);
+                self.changes.collect_definition(ChangeKind::CreateIndex, &spec.name, described);
+            }
+        }
+        Ok(())
+    }
+
     fn apply_writes(&mut self, writes: &TransactionWrites) -> Result<()> {
-        for write in &writes.0 {
+        self.create_collections(writes)?;
+        for write in &writes.documents {
+            self.changes.set_place(write.place);
             let collection = self.require(&write.collection)?;
             match write.kind {
                 ChangeKind::Delete => collection.delete_by_key(&write.key)?,
@@ -222,10 +296,13 @@ impl Store {
 
     /// Deletes all documents that are written, then inserts their new versions.
     fn apply_writes_anew(&mut self, writes: &TransactionWrites) -> Result<()> {
-        for write in &writes.0 {
+        self.create_collections(writes)?;
+        for write in &writes.documents {
+            self.changes.set_place(write.place);
             self.require(&write.collection)?.delete_by_key(&write.key)?;
         }
-        for write in writes.0.iter().filter(|write| write.kind != ChangeKind::Delete) {
+        for write in writes.documents.iter().filter(|write| write.kind != ChangeKind::Delete) {
+            self.changes.set_place(write.place);
             self.require(&write.collection)?.put(&write.document, write.kind)?;
         }
         Ok(())

@@ -49,7 +49,7 @@ pub enum ChangeStart {
 }
 
 /// The changes of documents, each once. The changes of one document come in their order, and a change never comes before one that
-/// was answered before it was made; changes of one transaction come together.
+/// was answered before it was made; changes of one transaction, and of one ordered insert, come together and in their order.
 pub struct ChangeStream {
     core: Arc<Core>,
     scope: ChangeScope,
@@ -117,16 +117,10 @@ impl ChangeStream {
             if changes.len() >= most || bytes >= bytes_max {
                 break;
             }
-            let mut first: Option<(Timestamp, usize)> = None;
             for (p, end) in ends.iter().enumerate() {
                 self.fill(p, *end)?;
-                if let Some((change, _)) = self.read[p].front()
-                    && first.is_none_or(|(time, _)| change.time < time)
-                {
-                    first = Some((change.time, p));
-                }
             }
-            let Some((_, p)) = first else { break };
+            let Some(p) = self.next_partition() else { break };
             let Some((change, after)) = self.read[p].pop_front() else { break };
             self.position.partitions[p] = after;
             // every partition changes a collection; the last one does so when no other has more to tell of it
@@ -137,6 +131,30 @@ impl ChangeStream {
             }
         }
         Ok(changes)
+    }
+
+    /// Returns the partition that has the next change: the earliest by the time of its record. What several partitions did together
+    /// comes when all of them have nothing before it, in the order in which it was done.
+    fn next_partition(&self) -> Option<usize> {
+        let next = |p: usize| self.read[p].front().map(|(change, _)| change);
+        let mut by_time: Vec<usize> = (0..self.read.len()).filter(|p| next(*p).is_some()).collect();
+        by_time.sort_by_key(|p| next(*p).map(|change| change.time));
+        by_time.iter().copied().find_map(|p| {
+            let change = next(p)?;
+            let Some(group) = &change.group else { return Some(p) };
+            let others = group.offsets.iter().map(|(other, offset)| (*other as usize, *offset));
+            let mut first = (change.place, p);
+            for (other, offset) in others.filter(|(other, _)| *other != p && *other < self.read.len()) {
+                match next(other) {
+                    // another order would tell something before what it follows from
+                    Some(before) if before.source < offset => return None,
+                    Some(same) if same.source == offset => first = first.min((same.place, other)),
+                    // it has told its part, or has none
+                    _ => {}
+                }
+            }
+            Some(first.1)
+        })
     }
 
     /// Returns whether there are no more changes that readers can see by now.

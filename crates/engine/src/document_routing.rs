@@ -123,6 +123,27 @@ fn route_insert(
         .collect())
 }
 
+/// Cuts the parts of an ordered insert so that they come in the order of its documents.
+pub fn runs_in_order(routed: Vec<RoutedCommand>) -> Vec<RoutedCommand> {
+    let mut order: Vec<(usize, usize, usize)> = Vec::new();
+    for (part, routed) in routed.iter().enumerate() {
+        order.extend(routed.request_indexes.iter().enumerate().map(|(at, place)| (*place, part, at)));
+    }
+    order.sort_unstable();
+    let mut runs: Vec<RoutedCommand> = Vec::new();
+    let mut next = 0;
+    while let Some((_, part, first)) = order.get(next).copied() {
+        let run = order[next..].iter().take_while(|(_, other, _)| *other == part);
+        let request_indexes: Vec<usize> = run.map(|(place, ..)| *place).collect();
+        next += request_indexes.len();
+        let routed = &routed[part];
+        let kept = first..first + request_indexes.len();
+        let command = routed.command.clone().with_documents(kept);
+        runs.push(RoutedCommand { partition: routed.partition, command, request_indexes });
+    }
+    runs
+}
+
 /// Routes a command on one document: to every partition of a replicated collection, else to the partition that the filter
 /// determines, else to the one with the first match in the command's order, else to that of the document that it inserts.
 fn route_single(
@@ -163,7 +184,8 @@ fn route_single(
 fn route_upsert(core: &Core, spec: &CollectionSpec, command: Command) -> Result<Vec<RoutedCommand>> {
     let command = with_id_of_filter(core, command)?;
     // what is wrong with the document is told by the partition that would insert it
-    let document = command.upserted(core.clock.now()).ok().flatten();
+    let key = core.entity_key(command.collection());
+    let document = command.upserted(core.clock.now(), key).ok().flatten();
     let home = document.and_then(|doc| core.partition_of_document(spec, RawDocument::from_bytes(&doc).ok()?));
     Ok(to_one(home.unwrap_or(PartitionId(0)), command))
 }
@@ -290,25 +312,40 @@ fn with_id_of_filter(core: &Core, mut command: Command) -> Result<Command> {
     let with_id = match (get_path(raw, "_id"), filter.get("_id").ok().flatten()) {
         // {_id: {$eq: 1}}: the store reads it
         (Value::Missing, Some(RawBsonRef::Document(_))) => return Ok(command),
-        (Value::Missing, Some(id)) => {
-            let mut with_id = RawDocumentBuf::new();
-            with_id.append(bson::cstr!("_id"), id);
-            for element in raw {
-                let (name, value) = element.map_err(bad_bson)?;
-                with_id.append(name, value);
-            }
-            with_id
-        }
+        (Value::Missing, Some(id)) => core.with_id(collection, &with_field("_id", id, raw)?)?,
         // the store gives it this one if it inserts it; a document that another writer has inserted keeps its own
-        (Value::Missing, None)
-            if upsert_id.is_some() && core.deployment.program.entity_key(collection).is_none() =>
-        {
+        (Value::Missing, None) if upsert_id.is_some() && core.entity_key(collection).is_none() => {
             return Ok(command);
         }
+        (Value::Missing, None) => match core.entity_key(collection) {
+            // the key that the filter asks for, if the replacement has none
+            Some(key) if raw.get(key).ok().flatten().is_none() => match equality(filter, key) {
+                Some(value) => core.with_id(collection, &with_field(key, value, raw)?)?,
+                None => core.with_id(collection, raw)?,
+            },
+            _ => core.with_id(collection, raw)?,
+        },
         _ => core.with_id(collection, raw)?,
     };
     *doc = with_id.into_bytes().into();
     Ok(command)
+}
+
+/// Returns the value that a filter demands of a field by `{ field: value }`.
+fn equality<'f>(filter: &'f RawDocument, field: &str) -> Option<RawBsonRef<'f>> {
+    let value = filter.get(field).ok().flatten()?;
+    (!matches!(value, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_))).then_some(value)
+}
+
+/// Returns the document with another field in front.
+fn with_field(name: &str, value: RawBsonRef<'_>, doc: &RawDocument) -> Result<RawDocumentBuf> {
+    let mut out = RawDocumentBuf::new();
+    out.append(bson::raw::CString::try_from(name.to_owned()).map_err(bad_bson)?, value);
+    for element in doc {
+        let (name, value) = element.map_err(bad_bson)?;
+        out.append(name, value);
+    }
+    Ok(out)
 }
 
 /// Returns what the commands of several partitions did together. With `same`, every partition has done the same work, so only the

@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use bson::raw::RawDocument;
 use tidemill_docs::{
     Collation, Collection, CollectionSpec, DocBytes, Filter, FindOptions, Key, StoreSnapshot, cmp_ids,
-    get_path,
 };
 use tidemill_types::{Error, Offset, Result, Value, did_you_mean};
 
@@ -133,25 +132,6 @@ impl DocumentSnapshot {
     pub fn len(&self, collection: &str) -> Option<u64> {
         let spec = self.spec(collection).ok()?;
         Some(self.parts(collection).take(self.places(spec)).map(|(_, part)| part.len() as u64).sum())
-    }
-
-    /// Returns the position of the first document whose `_id` is stored already, or is that of an earlier one. Documents
-    /// without `_id`, and a collection that does not exist, have none.
-    ///
-    /// Errors: `Invalid` for bytes that are no document.
-    pub fn first_duplicate(&self, collection: &str, documents: &[DocBytes]) -> Result<Option<usize>> {
-        let stored: Vec<_> = self.parts(collection).map(|(_, part)| part).collect();
-        let mut seen = std::collections::HashSet::new();
-        for (at, document) in documents.iter().enumerate() {
-            let id = get_path(RawDocument::from_bytes(document).map_err(bad_bson)?, "_id");
-            if id.is_absent() {
-                continue;
-            }
-            if stored.iter().any(|stored| stored.get(&id).is_some()) || !seen.insert(Key::of(&id)) {
-                return Ok(Some(at));
-            }
-        }
-        Ok(None)
     }
 
     /// Returns the collation of a collection.

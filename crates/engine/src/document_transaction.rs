@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tidemill_docs::{
-    Command, CommandOutcome, DocBytes, DocsError, DocumentChange, ErrorCode, Key, Store, TransactionWrites,
-    write_conflict,
+    CollectionChange, CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, DocumentChange,
+    ErrorCode, Key, Store, TransactionWrites, write_conflict,
 };
 use tidemill_log::Durability;
 use tidemill_types::budget::{Budget, Reservation, Stop};
@@ -13,8 +13,9 @@ use tidemill_types::{Error, PartitionId, Result};
 
 use crate::commit::{SessionWrite, TransactionId, TransactionPart};
 use crate::core::Core;
-use crate::document_routing::{collection_spec_of, merge_outcomes, route, route_to_all};
+use crate::document_routing::{collection_spec_of, merge_outcomes, route, runs_in_order};
 use crate::document_snapshot::DocumentSnapshot;
+use crate::documents::PendingReplies;
 use crate::entry::Entry;
 
 /// A transaction on documents: it reads the documents of the moment at which it began, with its own writes, and writes all or
@@ -29,6 +30,10 @@ pub struct Transaction {
     stores: Vec<Option<Store>>,
     /// The own writes by partition.
     changes: Vec<Vec<DocumentChange>>,
+    /// Number of those.
+    places: u32,
+    /// The collections that it has created, which nobody else sees.
+    created: Vec<String>,
     locked: HashSet<(Arc<str>, Key)>,
     /// Memory of the own writes.
     held: Reservation,
@@ -49,6 +54,8 @@ impl Transaction {
             documents: DocumentSnapshot::now(&core),
             stores: (0..partitions).map(|_| None).collect(),
             changes: vec![Vec::new(); partitions],
+            places: 0,
+            created: Vec::new(),
             locked: HashSet::new(),
             failed: None,
             core,
@@ -91,9 +98,7 @@ impl Transaction {
 
     fn apply(&mut self, command: Command) -> Result<CommandOutcome> {
         if !command.writes_documents() {
-            return Err(Error::invalid(
-                "collections and indexes cannot be created, changed or dropped in a transaction: do it before",
-            ));
+            return self.define(command);
         }
         let collection = command.collection();
         match self.documents.spec(collection) {
@@ -109,21 +114,30 @@ impl Transaction {
         // before the documents of the command are copied; what they are in the end is counted behind
         let given = command.document_bytes();
         self.hold(given)?;
-        let routed = route(&self.core, &self.documents, command)?;
+        let ordered = command.is_ordered_insert();
+        let mut routed = route(&self.core, &self.documents, command)?;
+        if ordered && !same {
+            routed = runs_in_order(routed);
+        }
         let now = self.core.clock.now();
         let mut outcomes = Vec::new();
         for part in &routed {
             let p = part.partition.0 as usize;
             let store = self.stores[p].get_or_insert_with(|| Store::fork(self.documents.store(p)));
             outcomes.push(store.apply(&part.command, now)?);
-            let changes = store.take_changes();
+            let mut changes = store.take_changes();
             let changed = store.snapshot();
             self.hold(changes.iter().map(change_bytes).sum())?;
-            for change in &changes {
+            for change in &mut changes {
+                change.place = self.places;
+                self.places += 1;
                 self.lock(p, change)?;
             }
             self.changes[p].extend(changes);
             self.documents.set_store(p, changed);
+            if ordered && outcomes.last().is_some_and(|outcome| !outcome.errors.is_empty()) {
+                break;
+            }
         }
         self.held.shrink(given);
         Ok(merge_outcomes(&routed, outcomes, same))
@@ -147,19 +161,72 @@ impl Transaction {
         })
     }
 
-    /// Creates a collection, at once and for everybody, as an insert outside of a transaction does.
-    fn create_collection(&mut self, name: &str) -> Result<()> {
-        let spec = self.core.new_collection(name);
-        let command = Command::CreateCollection(spec.clone());
-        let entries = route_to_all(&self.core, &command).into_iter();
-        let entries = entries.map(|r| Ok((r.partition, Entry::Command(r.command.to_bytes()?))));
-        self.core.write_and_wait(entries.collect::<Result<_>>()?, None)?;
+    /// Returns whether the transaction has created the collection.
+    pub fn has_created(&self, collection: &str) -> bool {
+        self.created.iter().any(|name| name == collection)
+    }
+
+    /// Creates a collection, or an index of one that the transaction has created.
+    fn define(&mut self, command: Command) -> Result<CommandOutcome> {
+        let command = self.core.with_entity_definition(command)?;
+        let command = self.core.deployment.queries.document_tables.checked(command)?;
+        match command {
+            Command::CreateCollection(spec) => {
+                if let Ok(old) = self.documents.spec(&spec.name) {
+                    let same = old.is_same(&spec);
+                    let exists = || namespace_exists(&spec.name);
+                    return same.then(CommandOutcome::default).ok_or_else(exists);
+                }
+                self.in_all_partitions(&Command::CreateCollection(spec.clone()))?;
+                self.created.push(spec.name);
+            }
+            Command::CreateIndex { ref collection, ref index } if self.has_created(collection) => {
+                let spec = self.documents.spec(collection)?;
+                let by_id = index.fields.first().is_some_and(|(path, _)| path == "_id");
+                // each partition keeps its own indexes
+                if index.unique && !by_id && !spec.replicated && !spec.gathered && self.stores.len() > 1 {
+                    if self.core.entity_spec(collection).is_some()
+                        || self.documents.len(collection) != Some(0)
+                    {
+                        return Err(Error::invalid(format!(
+                            "a transaction can create a unique index of `{collection}` only before its first document, and not of \
+                             an entity of the app"
+                        )));
+                    }
+                    let change = CollectionChange { gathered: true, ..CollectionChange::default() };
+                    self.in_all_partitions(&Command::Modify { collection: collection.clone(), change })?;
+                }
+                self.in_all_partitions(&command)?;
+            }
+            Command::DropIndex { ref collection, .. } if self.has_created(collection) => {
+                self.in_all_partitions(&command)?;
+            }
+            _ => {
+                return Err(Error::invalid(
+                    "a transaction can create collections, and indexes of these; it cannot change or drop others: do it before",
+                ));
+            }
+        }
+        Ok(CommandOutcome::default())
+    }
+
+    /// Applies a command about a collection, for this transaction alone.
+    fn in_all_partitions(&mut self, command: &Command) -> Result<()> {
+        let now = self.core.clock.now();
         for (p, store) in self.stores.iter_mut().enumerate() {
             let store = store.get_or_insert_with(|| Store::fork(self.documents.store(p)));
-            store.create_collection(&spec)?;
+            store.apply(command, now)?;
+            // the definition is committed as it is then
+            store.take_changes();
             self.documents.set_store(p, store.snapshot());
         }
         Ok(())
+    }
+
+    /// Creates a collection as an insert outside of a transaction does.
+    fn create_collection(&mut self, name: &str) -> Result<()> {
+        let spec = self.core.new_collection(name);
+        self.define(Command::CreateCollection(spec)).map(drop)
     }
 
     /// Sees to it that no other open transaction writes a document that this one has written.
@@ -192,17 +259,24 @@ impl Transaction {
         self.check_not_failed()?;
         let changes = std::mem::take(&mut self.changes).into_iter().enumerate();
         let writes = changes.map(|(p, changes)| (p, TransactionWrites::of_changes(changes)));
+        let created = self.created.iter().map(|name| self.documents.spec(name).cloned());
+        let created: Vec<CollectionSpec> = created.collect::<Result<_>>()?;
+        // a collection is in all partitions
+        let writes = writes.map(|(p, writes)| (p, writes.with_created(created.clone())));
         let writes: Vec<_> = writes.filter(|(_, writes)| !writes.is_empty()).collect();
         let participants: Vec<_> = writes.iter().map(|(p, _)| PartitionId(*p as u32)).collect();
-        let part = |(p, writes): &(usize, TransactionWrites)| TransactionPart {
-            id: self.id,
-            order: 0,
-            participants: participants.clone(),
-            since: self.documents.next(*p),
-            writes: writes.to_bytes(),
-            session: session.clone(),
+        let part = |(p, writes): &(usize, TransactionWrites)| {
+            Ok(TransactionPart {
+                id: self.id,
+                order: 0,
+                participants: participants.clone(),
+                since: self.documents.next(*p),
+                writes: writes.to_bytes()?,
+                session: session.clone(),
+                places: None,
+            })
         };
-        let parts: Vec<_> = writes.iter().map(part).collect();
+        let parts = writes.iter().map(part).collect::<Result<Vec<_>>>()?;
         self.core.commit(parts, durability)
     }
 }
@@ -211,6 +285,11 @@ impl Transaction {
 fn change_bytes(change: &DocumentChange) -> usize {
     const CHANGE_BYTES: usize = 256;
     CHANGE_BYTES + 2 * change.after.as_ref().map_or(0, DocBytes::len)
+}
+
+fn namespace_exists(name: &str) -> Error {
+    let message = format!("collection `{name}` exists with other options");
+    DocsError::new(ErrorCode::NamespaceExists, message).into()
 }
 
 impl Drop for Transaction {
@@ -224,10 +303,21 @@ impl Core {
     fn commit(&self, parts: Vec<TransactionPart>, durability: Option<Durability>) -> Result<()> {
         let durability = durability.unwrap_or(self.deployment.settings.durability);
         self.check_disk_space()?;
-        let mut waiting = Vec::new();
+        self.append_parts(parts, durability)?.wait().map(drop)
+    }
+
+    /// Appends the parts of what several partitions decide together.
+    ///
+    /// Errors: one of the logs does not take its part; then none is applied.
+    pub fn append_parts(
+        &self,
+        parts: Vec<TransactionPart>,
+        durability: Durability,
+    ) -> Result<PendingReplies> {
+        let mut waiting = Vec::with_capacity(parts.len());
         let mut failed = None;
-        let order = self.commits.order(self.clock.now());
         let participants = parts.first().map(|part| part.participants.clone()).unwrap_or_default();
+        let order = self.commits.order(self.clock.now());
         for (mut part, partition) in parts.into_iter().zip(participants) {
             part.order = *order;
             let id = part.id;
@@ -243,14 +333,14 @@ impl Core {
             }
         }
         drop(order);
-        for (ticket, receiver) in waiting {
-            ticket.wait_assigned()?;
-            let stopped = || Err(Error::unavailable("the engine stopped before it answered"));
-            let reply = receiver.recv().unwrap_or_else(|_| stopped());
-            if let Err(e) = reply {
-                failed.get_or_insert(e);
+        let replies = PendingReplies::new(waiting);
+        match failed {
+            None => Ok(replies),
+            Some(failed) => {
+                // those that took theirs have decided by then
+                let _ = replies.wait();
+                Err(failed)
             }
         }
-        failed.map_or(Ok(()), Err)
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bson::raw::RawDocument;
 use tidemill_docs::{Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification};
 use tidemill_log::Durability;
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result};
 
-use crate::commit::SessionWrite;
+use crate::commit::{SessionWrite, TransactionId, TransactionPart};
 use crate::core::Core;
 use crate::document_routing::{
     RoutedCommand, collation_of, collection_spec_of, merge_outcomes, route, route_to_all,
@@ -53,6 +53,7 @@ impl Core {
         durability: Option<Durability>,
         session: Option<&SessionWrite>,
     ) -> Result<DocumentWrite> {
+        let command = self.with_entity_definition(command)?;
         if command.inserts() && self.collection_spec(command.collection()).is_err() {
             let spec = self.new_collection(command.collection());
             let create = route_to_all(self, &Command::CreateCollection(spec));
@@ -76,7 +77,12 @@ impl Core {
                 session: session.cloned(),
             });
         }
+        let ordered = command.is_ordered_insert() && !replicated;
         let routed = route(self, &documents, command)?;
+        if ordered && routed.len() > 1 {
+            let appended = self.append_ordered_insert(routed, durability, session)?;
+            return Ok(DocumentWrite { progress: Progress::Appended(appended), search });
+        }
         let appended = self.append_commands(routed, replicated, durability, session)?;
         Ok(DocumentWrite { progress: Progress::Appended(appended), search })
     }
@@ -102,6 +108,35 @@ impl Core {
             .collect::<Result<_>>()?;
         let replies = self.append_all(entries, durability)?;
         Ok(AppendedCommands { commands, replies, same })
+    }
+}
+
+impl Core {
+    /// Appends the parts of an ordered insert, whose partitions decide together which document is the first that is refused.
+    fn append_ordered_insert(
+        &self,
+        commands: Vec<RoutedCommand>,
+        durability: Option<Durability>,
+        session: Option<&SessionWrite>,
+    ) -> Result<AppendedCommands> {
+        let durability = durability.unwrap_or(self.deployment.settings.durability);
+        self.check_disk_space()?;
+        let id = TransactionId::new();
+        let participants: Vec<PartitionId> = commands.iter().map(|part| part.partition).collect();
+        let part = |routed: &RoutedCommand| {
+            Ok(TransactionPart {
+                id,
+                order: 0,
+                participants: participants.clone(),
+                since: Offset(0),
+                writes: routed.command.to_bytes()?,
+                session: session.cloned(),
+                places: Some(routed.request_indexes.iter().map(|place| *place as u32).collect()),
+            })
+        };
+        let parts = commands.iter().map(part).collect::<Result<Vec<_>>>()?;
+        let replies = self.append_parts(parts, durability)?;
+        Ok(AppendedCommands { commands, replies, same: false })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 use crossbeam_channel::Receiver;
-use tidemill_docs::{CollectionSpec, get_path};
+use tidemill_docs::{CollectionSpec, Command, get_path, identified, with_identity};
 use tidemill_log::{Durability, Ticket};
 use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
 
@@ -80,8 +80,54 @@ impl Core {
 
     /// Returns the definition of a collection that a write creates.
     pub fn new_collection(&self, name: &str) -> CollectionSpec {
+        if let Some(entity) = self.entity_spec(name) {
+            return entity.clone();
+        }
         let tables = &self.deployment.queries.document_tables;
         tables.new_collection(name).unwrap_or_else(|| CollectionSpec::new(name))
+    }
+
+    /// Returns the definition of the collection of an entity.
+    pub fn entity_spec(&self, name: &str) -> Option<&CollectionSpec> {
+        self.deployment.program.collections().iter().find(|spec| spec.name == name)
+    }
+
+    /// Returns a command as it may change the collections of entities: one that is created again has the place and the indexes that
+    /// rules need.
+    ///
+    /// Errors: `Invalid` if an entity would get another name or another place.
+    pub fn with_entity_definition(&self, command: Command) -> Result<Command> {
+        let refused = |name: &str, what: &str| {
+            Err(Error::invalid(format!(
+                "`{name}` is an entity of the app: {what}; change its declaration in the rules instead"
+            )))
+        };
+        match command {
+            Command::CreateCollection(spec) => match self.entity_spec(&spec.name) {
+                Some(_) if spec.gathered || spec.options.view.is_some() => {
+                    refused(&spec.name, "it cannot be a capped collection or a view")
+                }
+                Some(entity) => Ok(Command::CreateCollection(CollectionSpec {
+                    shard_key: entity.shard_key.clone(),
+                    replicated: entity.replicated,
+                    indexes: entity.indexes.clone(),
+                    ..spec
+                })),
+                None => Ok(Command::CreateCollection(spec)),
+            },
+            Command::Rename { ref collection, .. } if self.entity_spec(collection).is_some() => {
+                refused(collection, "it cannot be renamed")
+            }
+            Command::Rename { ref to, .. } if self.entity_spec(to).is_some() => {
+                refused(to, "another collection cannot take its name")
+            }
+            Command::Modify { ref collection, ref change }
+                if change.capped.is_some() && self.entity_spec(collection).is_some() =>
+            {
+                refused(collection, "it cannot be a capped collection")
+            }
+            other => Ok(other),
+        }
     }
 
     /// Returns the partition of a shard key's value.
@@ -89,22 +135,62 @@ impl Core {
         partition_of_key(key_text(value).as_bytes(), self.deployment.partitions())
     }
 
-    /// Returns the document with an `_id`: its own, the entity's key, or a new ObjectId.
+    /// Returns the document with an `_id`: its own, the entity's key, or a new ObjectId. A document of an entity gets its key
+    /// from its `_id` if it has none.
     pub fn with_id(&self, collection: &str, doc: &RawDocument) -> Result<RawDocumentBuf> {
-        if !matches!(get_path(doc, "_id"), Value::Missing) {
-            return Ok(doc.to_owned());
+        let key = self.entity_key(collection);
+        let identity = |doc: &RawDocument| match key {
+            Some(key) => Ok(RawDocumentBuf::from_bytes(with_identity(doc.as_bytes(), key).into_owned())
+                .map_err(bad_bson)?),
+            None => Ok::<_, Error>(doc.to_owned()),
+        };
+        let doc = identity(doc)?;
+        if !matches!(get_path(&doc, "_id"), Value::Missing) {
+            return Ok(doc);
         }
-        let key = self.deployment.program.entity_key(collection).and_then(|key| doc.get(key).ok().flatten());
         let mut with_id = RawDocumentBuf::new();
-        match key {
-            Some(value) => with_id.append(bson::cstr!("_id"), value),
-            None => with_id.append(bson::cstr!("_id"), bson::oid::ObjectId::new()),
-        }
-        for element in doc {
+        with_id.append(bson::cstr!("_id"), bson::oid::ObjectId::new());
+        for element in &doc {
             let (name, value) = element.map_err(bad_bson)?;
             with_id.append(name, value);
         }
-        Ok(with_id)
+        identity(&with_id)
+    }
+
+    /// Returns the field whose value is the `_id` of the documents of a collection; `None` if it is no entity, or `_id` itself is the
+    /// key.
+    pub fn entity_key(&self, collection: &str) -> Option<&str> {
+        self.deployment.program.entity_key(collection).filter(|key| *key != "_id")
+    }
+
+    /// Returns for each entity with documents whose `_id` is not their key how many there are, and what to do. They were stored by
+    /// a version that allowed it, or before the collection was declared as an entity.
+    pub fn contradicting_documents(&self) -> Vec<String> {
+        let documents = DocumentSnapshot::now(self);
+        let of_entity = |entity: &CollectionSpec| {
+            let key = self.entity_key(&entity.name)?;
+            let counts = documents.read_collection(&entity.name, |part| Ok(part.contradictions())).ok()?;
+            let count: u64 = counts.into_iter().sum();
+            (count > 0).then(|| {
+                format!(
+                    "documents: entity {name} has {count} with an _id that is not the key `{key}`, which rules do not find by \
+                     their key: list them with db.getCollection('{name}').find({{$expr: {{$ne: ['$_id', '${key}']}}}}), \
+                     insert each again with its key as _id, and delete the old one",
+                    name = entity.name
+                )
+            })
+        };
+        self.deployment.program.collections().iter().filter_map(of_entity).collect()
+    }
+
+    /// Returns a document that is to be loaded, with `_id` and key.
+    ///
+    /// Errors: `Invalid` if they contradict each other.
+    pub fn with_checked_id(&self, collection: &str, doc: &RawDocument) -> Result<RawDocumentBuf> {
+        if let Some(key) = self.entity_key(collection) {
+            identified(doc.as_bytes(), key, collection)?;
+        }
+        self.with_id(collection, doc)
     }
 }
 
@@ -112,6 +198,11 @@ impl Core {
 pub struct PendingReplies(Vec<(Ticket, Receiver<Result<ApplyReply>>)>);
 
 impl PendingReplies {
+    /// Creates the replies to entries, each with the ticket of its append.
+    pub fn new(entries: Vec<(Ticket, Receiver<Result<ApplyReply>>)>) -> Self {
+        Self(entries)
+    }
+
     /// Waits for the replies, in the order of the entries.
     ///
     /// Errors: that of the first entry that could not be appended or applied; `Unavailable` when the engine stops.

@@ -26,6 +26,7 @@ const TRANSACTION: u8 = 7;
 const SESSION_COMMAND: u8 = 8;
 const COLLECT_CHANGES: u8 = 9;
 const REDELIVER: u8 = 10;
+const ORDERED_INSERT: u8 = 11;
 
 /// Name of a source, and the position from which it continues.
 pub type SourcePosition = (String, u64);
@@ -71,7 +72,7 @@ pub enum Entry {
     },
     /// From here on the changes of documents are kept for those who follow them.
     CollectChanges,
-    /// The writes of a transaction to the documents of this partition.
+    /// The writes of a transaction to the documents of this partition, or its part of an ordered insert.
     Transaction(TransactionPart),
     /// Events that sinks could not deliver go to their sinks again.
     Redeliver {
@@ -184,10 +185,18 @@ impl Encoder {
                 write_bytes(&mut out, command);
             }
             Entry::CollectChanges => out.push(COLLECT_CHANGES),
-            Entry::Transaction(part) => {
-                out.push(TRANSACTION);
-                write_transaction(&mut out, part);
-            }
+            Entry::Transaction(part) => match &part.places {
+                None => {
+                    out.push(TRANSACTION);
+                    write_transaction(&mut out, part);
+                }
+                Some(places) => {
+                    out.push(ORDERED_INSERT);
+                    write_transaction(&mut out, part);
+                    write_u32(&mut out, places.len());
+                    places.iter().for_each(|place| out.extend(place.to_le_bytes()));
+                }
+            },
             Entry::Redeliver { ids } => {
                 out.push(REDELIVER);
                 write_u32(&mut out, ids.len());
@@ -266,6 +275,12 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
         SESSION_COMMAND => Entry::SessionCommand { session: input.session()?, command: input.blob()? },
         COLLECT_CHANGES => Entry::CollectChanges,
         TRANSACTION => Entry::Transaction(input.transaction()?),
+        ORDERED_INSERT => {
+            let part = input.transaction()?;
+            let count = input.count()?;
+            let places = (0..count).map(|_| input.u32()).collect::<Result<_>>()?;
+            Entry::Transaction(TransactionPart { places: Some(places), ..part })
+        }
         REDELIVER => Entry::Redeliver { ids: input.texts()? },
         PUT => Entry::LoadDocuments {
             source: input.source()?,
@@ -419,7 +434,7 @@ impl EntryReader<'_> {
         let participants = (0..n).map(|_| Ok(PartitionId(self.u32()?))).collect::<Result<_>>()?;
         let since = Offset(self.u64()?);
         let session = if self.u8()? == 1 { Some(self.session()?) } else { None };
-        Ok(TransactionPart { id, order, participants, since, session, writes: self.blob()? })
+        Ok(TransactionPart { id, order, participants, since, session, writes: self.blob()?, places: None })
     }
 
     fn jumps(&mut self) -> Result<Vec<(String, i64)>> {

@@ -17,7 +17,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::apply::{self, Applied, ApplyReply, LogEntry};
 use crate::backlog::{Backlog, BacklogPermit};
-use crate::changes::RecordChanges;
+use crate::changes::{ChangeGroup, RecordChanges, RecordGroup};
 use crate::commit::{Decision, TransactionId, TransactionPart};
 use crate::deployment::TableRef;
 use crate::entry::{self, Emission, Encoder, Entry};
@@ -480,9 +480,17 @@ impl Partition {
     /// Votes on a transaction of several partitions.
     fn vote(&self, services: &Services, part: &TransactionPart, offset: Offset) {
         let _applying = self.apply_lock.lock();
-        let yes = TransactionWrites::from_bytes(&part.writes)
-            .and_then(|writes| self.state.write().store.check_commit(&writes, part.since.0));
-        services.commits.vote(part.id, self.id, offset, yes.is_ok());
+        let mut state = self.state.write();
+        let yes = match &part.places {
+            None => TransactionWrites::from_bytes(&part.writes)
+                .and_then(|writes| state.store.check_commit(&writes, part.since.0))
+                .map(|()| None)
+                .ok(),
+            Some(places) => apply::first_refused(&services.deployment, &mut state, part)
+                .map(|refused| refused.and_then(|at| places.get(at).copied()))
+                .ok(),
+        };
+        services.commits.vote(part.id, self.id, offset, yes);
     }
 
     /// Decodes a record, unless this process appended it and handed the entry over.
@@ -605,6 +613,13 @@ impl Partition {
         effects: &mut BatchEffects,
     ) -> Result<()> {
         let (offset, time) = (record.offset, record.time);
+        let group = match (&record.entry, &record.decision) {
+            (Entry::Transaction(part), Some(decision)) => Some(RecordGroup {
+                group: ChangeGroup { offsets: decision.offsets.clone() },
+                places: part.places.clone(),
+            }),
+            _ => None,
+        };
         let begins_history = matches!(record.entry, Entry::CollectChanges);
         // what another system keeps must not come from a record that the log may lose
         if services.deployment.queries.has_external_tables(self.id) && services.log.durable(self.id) <= offset
@@ -631,7 +646,12 @@ impl Partition {
         if begins_history {
             effects.changes.extend(services.changes.begin(self.id, offset, time));
         }
-        effects.changes.extend(services.changes.encode(self.id, offset, time, &mut state.store)?);
+        effects.changes.extend(services.changes.encode(
+            self.id,
+            (offset, time),
+            group.as_ref(),
+            &mut state.store,
+        )?);
         effects.replies.extend(reply.zip(outcome));
         Ok(())
     }

@@ -98,6 +98,7 @@ pub fn open(
     core.partitions().iter().try_for_each(|p| p.start_consuming(&core))?;
     open_former(&core, &former, data.partitions(), &mut report);
     report.warnings.extend(check_ledger(&core));
+    core.contradicting_documents().iter().for_each(|problem| tracing::warn!("{problem}"));
     report.millis = (environment.clock.monotonic() - start).as_millis() as u64;
     for warning in &report.warnings {
         tracing::warn!("{warning}");

@@ -123,6 +123,8 @@ impl PartitionState {
         for spec in program.collections() {
             self.store.declare_collection(spec)?;
         }
+        let entities = program.entities().iter();
+        self.store.set_entity_keys(entities.map(|entity| (entity.name.as_str(), entity.key.as_str())));
         for stream in program.streams() {
             let fields: Vec<String> = stream.id.iter().map(|i| stream.fields[*i].name.clone()).collect();
             let other = self.id_fields.get(&stream.name).is_some_and(|made_of| *made_of != fields);

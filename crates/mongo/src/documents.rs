@@ -78,7 +78,7 @@ impl Documents {
     pub fn find_one(&self, collection: &str, id: &Value<'_>) -> Option<DocBytes> {
         match (&self.transaction, &self.moment) {
             // a string may equal others, which a query finds
-            (Some(_), _) | (None, Some(_)) if self.engine.collation(collection).is_some() => None,
+            (Some(_), _) | (None, Some(_)) if self.collation(collection).is_some() => None,
             (Some(transaction), _) => transaction.lock().documents().get(collection, id).cloned(),
             (None, Some(moment)) => moment.get(collection, id).cloned(),
             (None, None) => self.engine.collection(collection).find_one(id),
@@ -91,12 +91,28 @@ impl Documents {
 
     /// Returns the collation of a collection; `None` for the order of bytes.
     pub fn collation(&self, name: &str) -> Option<Collation> {
-        self.engine.collation(name)
+        match &self.transaction {
+            Some(transaction) => transaction.lock().documents().collation(name).ok().flatten().cloned(),
+            None => self.engine.collation(name),
+        }
     }
 
-    /// Returns the definition of a collection, also of one that was created after the transaction began.
+    /// Returns the definition of a collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
-        self.engine.collection_spec(name)
+        match &self.transaction {
+            Some(transaction) => transaction.lock().documents().spec(name).cloned(),
+            None => self.engine.collection_spec(name),
+        }
+    }
+
+    /// Returns whether the command belongs to a transaction.
+    pub fn is_in_transaction(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    /// Returns whether the transaction of the command has created the collection.
+    pub fn has_created(&self, collection: &str) -> bool {
+        self.transaction.as_ref().is_some_and(|transaction| transaction.lock().has_created(collection))
     }
 
     /// Calls `read` with the documents of a collection in each partition; once if every partition has all of them.
@@ -110,23 +126,14 @@ impl Documents {
 
     /// Returns the definition of the view of that name; `None` for a collection, or if there is none.
     pub fn view(&self, name: &str) -> Option<ViewSpec> {
+        if let Some(transaction) = &self.transaction {
+            return transaction.lock().documents().spec(name).ok()?.options.view.clone();
+        }
         self.engine.view(name)
     }
 
     pub fn collections(&self) -> Vec<CollectionInfo> {
         self.engine.collections()
-    }
-
-    /// Returns the position of the first document of an insert that exists already, unless the insert was executed before.
-    pub fn first_duplicate(&self, collection: &str, documents: &[DocBytes]) -> Result<Option<usize>> {
-        let repeated = match self.session_write(self.statement.load(Ordering::Relaxed)) {
-            Some(write) => self.engine.session_outcome(&write)?.is_some(),
-            None => false,
-        };
-        match repeated {
-            true => Ok(None),
-            false => self.snapshot().first_duplicate(collection, documents),
-        }
     }
 
     pub fn write_documents(
@@ -138,7 +145,7 @@ impl Documents {
         budget::check()?;
         let of_documents = command.writes_documents();
         match &self.transaction {
-            Some(transaction) if of_documents => transaction.lock().write(command),
+            Some(transaction) => transaction.lock().write(command),
             _ if of_documents => {
                 let write = self.session_write(self.statement.fetch_add(1, Ordering::Relaxed));
                 self.engine.write_session_documents(command, durability, write.as_ref())

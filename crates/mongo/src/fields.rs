@@ -45,7 +45,7 @@ impl<'r> Call<'r> {
         let body = RawDocument::from_bytes(&request.body)?;
         let first = body.into_iter().next().ok_or_else(|| failed("an empty command"))??;
         let name = first.0.as_str();
-        // the first command of a connection may come without a database
+        // the first command of a connection may come without a database, in a form of its own
         let database = match body.get("$db")? {
             Some(RawBsonRef::String(database)) => {
                 crate::namespace::check_database(database)?;
@@ -62,9 +62,9 @@ impl<'r> Call<'r> {
         Self { namespace: Some(namespace), ..self }
     }
 
-    /// Returns whether the command says which database it addresses.
+    /// Returns whether the command says which database it addresses, or has come in a form without one.
     pub fn has_database(&self) -> bool {
-        self.get("$db").is_some()
+        self.request.is_legacy() || self.get("$db").is_some()
     }
 
     /// Returns the bytes of the body.

@@ -95,6 +95,11 @@ impl Header {
 }
 
 impl Request {
+    /// Returns whether it came in the form of the first command of a connection, which names no database.
+    pub fn is_legacy(&self) -> bool {
+        self.legacy
+    }
+
     /// Creates the request for a command that is part of another one.
     pub fn inner(body: bson::RawDocumentBuf) -> Self {
         Self {

@@ -7,12 +7,14 @@ use std::time::Instant;
 
 use bson::Timestamp;
 use bson::oid::ObjectId;
+use bson::raw::RawDocumentBuf;
 use parking_lot::Mutex;
 use tidemill_engine::Engine;
 
 use crate::auth::Credentials;
 use crate::cursors::Cursors;
 use crate::documents::Documents;
+use crate::error::{CommandError, WriteError};
 use crate::fail_points::FailPoints;
 use crate::message_memory::MessageMemory;
 use crate::moments::Moments;
@@ -47,11 +49,24 @@ pub(crate) struct Shared {
     server: Arc<ServerState>,
     /// The documents that it reads and writes.
     pub engine: Documents,
+    /// Fields of the error of the command besides code and message.
+    error_details: Mutex<Option<RawDocumentBuf>>,
 }
 
 impl Shared {
     pub fn new(server: Arc<ServerState>, engine: Documents) -> Self {
-        Self { server, engine }
+        Self { server, engine, error_details: Mutex::default() }
+    }
+
+    /// Returns the error with which the command ends; its details are in the reply, too.
+    pub fn fail(&self, error: WriteError) -> CommandError {
+        *self.error_details.lock() = Some(error.details).filter(|details| !details.is_empty());
+        error.error
+    }
+
+    /// Takes the details of the error of the command.
+    pub fn take_error_details(&self) -> Option<RawDocumentBuf> {
+        self.error_details.lock().take()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Changes of existing documents: replace, update, upsert.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
+use bson::oid::ObjectId;
 use bytes::Bytes;
 use tidemill_types::{Timestamp, Value};
 
@@ -16,7 +18,7 @@ use crate::rows::RowIndex;
 use crate::update::{Update, UpdateContext, UpdateOutcome};
 use crate::validate::{check, too_large};
 
-use super::{Collection, id_of};
+use super::{Collection, id_of, with_identity};
 
 thread_local! {
     /// The document that an update builds. Kept, so that an update does not grow a new buffer.
@@ -37,9 +39,10 @@ impl Collection {
     /// Errors: as [`Self::insert`].
     pub fn replace(&mut self, doc: DocBytes) -> Result<UpdateOutcome> {
         check(&doc, &self.limits)?;
-        let key = Key::of_raw(id_of(&doc)?);
+        let doc = &*self.identified(&doc)?;
+        let key = Key::of_raw(id_of(doc)?);
         match self.slot(&key) {
-            Some(slot) => self.replace_row(slot, &doc, ChangeKind::Replace, |_| true),
+            Some(slot) => self.replace_row(slot, doc, ChangeKind::Replace, |_| true),
             None => Ok(UpdateOutcome::default()),
         }
     }
@@ -50,18 +53,21 @@ impl Collection {
         let id = Key::of_raw(id_of(doc)?);
         // the statement that made the version has validated it, or was not to
         let bypass = std::mem::replace(&mut self.bypass_validation, true);
+        let bypass_identity = std::mem::replace(&mut self.bypass_identity, true);
         let done = match self.slot(&id) {
             Some(slot) => self.replace_row(slot, doc, kind, |_| true).map(|_| ()),
             None => self.insert(doc.clone()).map(|_| ()),
         };
         self.bypass_validation = bypass;
+        self.bypass_identity = bypass_identity;
         done
     }
 
     /// Replaces the document in this row with `doc`; the `_id` must be equal.
     pub(crate) fn replace_slot(&mut self, slot: RowIndex, doc: &[u8]) -> Result<UpdateOutcome> {
         check(doc, &self.limits)?;
-        self.replace_row(slot, doc, ChangeKind::Replace, |_| true)
+        let doc = self.with_kept_key(doc);
+        self.replace_row(slot, &doc, ChangeKind::Replace, |_| true)
     }
 
     /// Applies `update` to the document with this `_id`. If there is none, nothing changes and both sides are
@@ -88,15 +94,22 @@ impl Collection {
             return self.update_slot(slot, update, now, None);
         }
         let base = OwnedRawValue::from_value(id).as_raw().in_document("_id");
-        let key = self.insert_updated(&base, update, now)?;
+        let key = self.insert_updated(&base, update, now, None)?;
         Ok(UpdateOutcome { before: None, after: self.get_key(&key).cloned() })
     }
 
-    /// Inserts `base` with `update` applied, as an upsert does.
-    pub(crate) fn insert_updated(&mut self, base: &[u8], update: &Update, now: Timestamp) -> Result<Key> {
+    /// Inserts `base` with `update` applied, as an upsert does. A document that has no `_id` then gets `new_id`.
+    pub(crate) fn insert_updated(
+        &mut self,
+        base: &[u8],
+        update: &Update,
+        now: Timestamp,
+        new_id: Option<ObjectId>,
+    ) -> Result<Key> {
         with_scratch(|out| {
             update.apply_bytes(base, UpdateContext::insert(now), out)?;
             check(out, &self.limits)?;
+            let out = &*with_some_id(out, self.checked_key(), new_id)?;
             let (before, after) = (field(base, b"_id"), field(out, b"_id"));
             if let (Some(before), after) = (before, after)
                 && after.is_none_or(|a| !equal(a.value, before.value))
@@ -127,7 +140,11 @@ impl Collection {
             if update.may_exceed(self.limits.depth_max) {
                 check(out, &self.limits)?;
             }
-            self.replace_row(slot, out, ChangeKind::Update, |top| update.touches(top))
+            let kept = match update.is_pipeline() {
+                true => self.with_kept_key(out),
+                false => Cow::Borrowed(out.as_slice()),
+            };
+            self.replace_row(slot, &kept, ChangeKind::Update, |top| update.touches(top))
         })
     }
 
@@ -149,6 +166,7 @@ impl Collection {
             return Err(too_large(doc.len(), self.limits.document_bytes_max));
         }
         self.check_immutable(&before, doc, &touches)?;
+        self.check_identity(&before, doc, &touches)?;
         self.validate(doc, Some(&before))?;
         let changed = self.changed_keys(slot, &before, doc, &touches)?;
         let added: u64 = changed.iter().map(|(_, _, new)| Index::cost(new)).sum::<u64>() + doc.len() as u64;
@@ -166,6 +184,7 @@ impl Collection {
         self.bytes = self.bytes - before.len() as u64 + after.len() as u64;
         self.supersede(before.len() as u64);
         self.rows.replace(slot, after.clone());
+        self.count_contradictions(Some(&before), Some(&after));
         if let Some(row) = self.rows.get(slot) {
             self.note(kind, &row.key, Some(&before), Some(&after));
         }
@@ -222,6 +241,25 @@ impl Collection {
         }
         Ok(changed)
     }
+}
+
+/// Returns a new document with an `_id`: its own, the value of its key, or `new_id`.
+///
+/// Errors: it has none of them.
+pub(crate) fn with_some_id<'d>(
+    doc: &'d [u8],
+    key: Option<&str>,
+    new_id: Option<ObjectId>,
+) -> Result<Cow<'d, [u8]>> {
+    let doc = key.map_or(Cow::Borrowed(doc), |key| with_identity(doc, key));
+    if field(&doc, b"_id").is_some() {
+        return Ok(doc);
+    }
+    let id = new_id.ok_or_else(|| {
+        DocsError::bad_value("the upsert needs an _id: put one into the filter or the update, or give the command an upsert_id")
+    })?;
+    let id = OwnedRawValue::from_bson(&id.into()).map_err(DocsError::bad_value)?;
+    Ok(Cow::Owned(with_id_first(&doc, id.as_raw())))
 }
 
 fn immutable_field(path: &str) -> DocsError {

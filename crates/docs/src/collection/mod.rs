@@ -12,7 +12,9 @@
 mod change;
 mod definition;
 mod id_order;
+mod identity;
 mod indexes;
+mod trial;
 mod validation;
 
 use std::sync::Arc;
@@ -33,8 +35,9 @@ use crate::raw::{RawValue, field, tag};
 use crate::rows::{RowIndex, Rows};
 use crate::spec::CollectionSpec;
 use crate::validate::check;
-pub(crate) use change::with_id_first;
+pub(crate) use change::{with_id_first, with_some_id};
 use id_order::IdOrder;
+pub use identity::{identified, with_identity};
 use validation::Validator;
 
 /// Bytes charged for a document besides its own: its row, with the key of its `_id`, and its entry in the hash
@@ -74,6 +77,12 @@ pub struct Collection {
     collation: Option<Collation>,
     /// Whether the command that is applied asked for no validation.
     pub(crate) bypass_validation: bool,
+    /// The field whose value is the `_id`, if the collection is an entity.
+    key_field: Option<Arc<str>>,
+    /// Documents whose `_id` is not the value of that field.
+    contradictions: u64,
+    /// Whether the command that is applied was written before `_id` and key were compared.
+    pub(crate) bypass_identity: bool,
 }
 
 impl Collection {
@@ -99,6 +108,9 @@ impl Collection {
             usage,
             changes,
             bypass_validation: false,
+            key_field: None,
+            contradictions: 0,
+            bypass_identity: false,
         })
     }
 
@@ -176,6 +188,7 @@ impl Collection {
     }
 
     fn insert_checked(&mut self, doc: &[u8]) -> Result<Key> {
+        let doc = &*self.identified(doc)?;
         id_of(doc)?;
         self.validate(doc, None)?;
         self.check_capped(doc.len())?;
@@ -208,6 +221,7 @@ impl Collection {
         let doc = Bytes::copy_from_slice(doc);
         self.bytes += doc.len() as u64;
         self.note(ChangeKind::Insert, &key, None, Some(&doc));
+        self.count_contradictions(None, Some(&doc));
         self.rows.push(key.clone(), doc);
         self.add_to_id_order(slot);
         Ok(key)
@@ -236,7 +250,8 @@ impl Collection {
         if self.changes.is_collecting() {
             let collection = self.spec.name.as_str().into();
             let (before, after) = (before.cloned(), after.cloned());
-            self.changes.collect(DocumentChange { kind, collection, key: key.clone(), before, after });
+            let key = key.clone();
+            self.changes.collect(DocumentChange { kind, collection, key, before, after, place: 0 });
         }
     }
 
@@ -272,6 +287,7 @@ impl Collection {
         self.drop_id_order();
         self.rows = Rows::new();
         self.bytes = 0;
+        self.contradictions = 0;
         self.indexes.iter_mut().for_each(|index| *index = index.emptied());
         gone
     }
@@ -306,6 +322,7 @@ impl Collection {
         self.remove_from_id_order(slot);
         let doc = self.rows.take(slot);
         self.note(ChangeKind::Delete, &key, doc.as_ref(), None);
+        self.count_contradictions(doc.as_deref(), None);
         let bytes = doc.as_ref().map_or(0, |d| d.len() as u64);
         self.bytes -= bytes;
         self.release(freed);

@@ -29,11 +29,13 @@ impl Command {
         match self {
             Self::Insert { collection, docs, ordered } => {
                 out.head("insert", collection);
+                out.keyed();
                 out.flag("ordered", *ordered);
                 out.docs(docs)?;
             }
             Self::Update { collection, filter, update, multi, upsert, upsert_id } => {
                 out.head("update", collection);
+                out.keyed();
                 out.doc("filter", filter)?;
                 out.doc("update", update)?;
                 out.flag("multi", *multi);
@@ -41,6 +43,7 @@ impl Command {
             }
             Self::Replace { collection, filter, doc, upsert, upsert_id } => {
                 out.head("replace", collection);
+                out.keyed();
                 out.doc("filter", filter)?;
                 out.doc("doc", doc)?;
                 out.upsert(*upsert, *upsert_id);
@@ -52,6 +55,7 @@ impl Command {
             }
             Self::FindAndModify { collection, filter, sort, change, upsert, upsert_id } => {
                 out.head("find_and_modify", collection);
+                out.keyed();
                 out.doc("filter", filter)?;
                 if let Some(sort) = sort {
                     out.doc("sort", sort)?;
@@ -93,6 +97,11 @@ impl Command {
                 out.0 = inner[..inner.len().saturating_sub(1)].to_vec();
                 out.flag("unvalidated", true);
             }
+            Self::BeforeIdentity(_) => {
+                return Err(DocsError::bad_value(
+                    "a command from before the check of keys is not written again",
+                ));
+            }
             Self::Collated { collation, command } => {
                 let inner = command.to_bytes()?;
                 out.0 = inner[..inner.len().saturating_sub(1)].to_vec();
@@ -127,6 +136,7 @@ impl Command {
         let collection = fields.text("c")?;
         let unvalidated = fields.take("unvalidated", tag::BOOL)?.is_some_and(|flag| flag.bytes == [1]);
         let collation = fields.optional_doc("collation")?;
+        let keyed = fields.take("keyed", tag::BOOL)?.is_some();
         let command = match op.as_str() {
             "insert" => Self::Insert { collection, ordered: fields.flag("ordered")?, docs: fields.docs()? },
             "update" => Self::Update {
@@ -184,7 +194,9 @@ impl Command {
                 let collation =
                     collation.map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?;
                 let command = command.with_collation(collation.map(BsonDocument::new));
-                Ok(if unvalidated { command.without_validation() } else { command })
+                let command = if unvalidated { command.without_validation() } else { command };
+                let wrote_before = !keyed && command.writes_documents() && op != "delete";
+                Ok(if wrote_before { Self::BeforeIdentity(Box::new(command)) } else { command })
             }
             Some((name, _)) => Err(DocsError::parse(format!(
                 "document command {op}: unknown field {:?}: was it written by a newer version?",
@@ -200,6 +212,11 @@ impl CommandWriter {
     fn head(&mut self, op: &str, collection: &str) {
         self.text("op", op);
         self.text("c", collection);
+    }
+
+    /// Says that `_id` and key of documents of entities are compared.
+    fn keyed(&mut self) {
+        self.flag("keyed", true);
     }
 
     fn text(&mut self, name: &str, text: &str) {

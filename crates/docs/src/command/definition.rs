@@ -6,7 +6,7 @@ use bson::{cstr, rawdoc};
 use crate::spec::{CollectionChange, CollectionSpec, IndexSpec};
 
 /// Describes a new collection: its index of `_id`, or what the view reads.
-pub(super) fn of_collection(spec: &CollectionSpec) -> RawDocumentBuf {
+pub(crate) fn of_collection(spec: &CollectionSpec) -> RawDocumentBuf {
     match &spec.options.view {
         None => rawdoc! { "idIndex": { "v": 2, "key": { "_id": 1 }, "name": "_id_" } },
         Some(view) => {
@@ -18,7 +18,7 @@ pub(super) fn of_collection(spec: &CollectionSpec) -> RawDocumentBuf {
 }
 
 /// Describes an index that was created or dropped.
-pub(super) fn of_index(index: &IndexSpec) -> RawDocumentBuf {
+pub(crate) fn of_index(index: &IndexSpec) -> RawDocumentBuf {
     let mut one = rawdoc! { "v": 2 };
     if let Ok(pattern) = RawDocument::from_bytes(&index.key_pattern()) {
         one.append(cstr!("key"), pattern);

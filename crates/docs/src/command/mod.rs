@@ -1,7 +1,7 @@
 //! Commands: changes that are written to the log and applied by the owner of a partition.
 
 mod codec;
-mod definition;
+pub(crate) mod definition;
 mod upsert;
 
 use bson::oid::ObjectId;
@@ -139,6 +139,9 @@ pub enum Command {
     },
     /// A command that writes documents without validation.
     Unvalidated(Box<Command>),
+    /// A command of a log that was written before documents of entities had to have their key as `_id`. It does when it is
+    /// replayed what it did then.
+    BeforeIdentity(Box<Command>),
     /// A command that compares strings by this collation instead of that of its collection.
     Collated {
         /// MongoDB's document; that of the simple collation compares bytes.
@@ -217,10 +220,30 @@ impl Store {
             Command::Insert { collection, docs, .. } => {
                 docs.len() > 1 && self.collection(collection).is_some_and(|c| c.validator.is_some())
             }
-            Command::Unvalidated(inner) | Command::Collated { command: inner, .. } => {
-                self.may_stop_halfway(inner)
-            }
+            Command::Unvalidated(inner)
+            | Command::BeforeIdentity(inner)
+            | Command::Collated { command: inner, .. } => self.may_stop_halfway(inner),
             _ => false,
+        }
+    }
+
+    /// Returns the place of the first document that an insert would refuse, `None` if it would insert all. Nothing is changed.
+    ///
+    /// Errors: the command itself is invalid, or is no insert.
+    pub fn first_refused(&mut self, command: &Command) -> Result<Option<usize>> {
+        self.refuse_view(command)?;
+        match command {
+            Command::Insert { collection, docs, .. } => Ok(self.require(collection)?.first_refused(docs)),
+            Command::Unvalidated(inner) => {
+                self.require(inner.collection())?.bypass_validation = true;
+                let refused = self.first_refused(inner);
+                if let Some(collection) = self.collection_mut(inner.collection()) {
+                    collection.bypass_validation = false;
+                }
+                refused
+            }
+            Command::Collated { command, .. } => self.first_refused(command),
+            _ => Err(DocsError::bad_value("only an insert has documents that may be refused")),
         }
     }
 
@@ -328,6 +351,14 @@ impl Store {
                 }
                 return result;
             }
+            Command::BeforeIdentity(inner) => {
+                self.require(inner.collection())?.bypass_identity = true;
+                let result = self.apply_by(inner, now, given);
+                if let Some(collection) = self.collection_mut(inner.collection()) {
+                    collection.bypass_identity = false;
+                }
+                return result;
+            }
             Command::Collated { collation, command } => {
                 return self.apply_by(command, now, Some(Collation::parse(collation.as_raw())?));
             }
@@ -376,14 +407,18 @@ impl Command {
             | Self::Expire { collection } => collection,
             Self::CreateCollection(spec) => &spec.name,
             Self::EndDatabase { prefix } => prefix,
-            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.collection(),
+            Self::Unvalidated(inner)
+            | Self::BeforeIdentity(inner)
+            | Self::Collated { command: inner, .. } => inner.collection(),
         }
     }
 
     /// Returns whether the command inserts documents.
     pub fn inserts(&self) -> bool {
         match self {
-            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.inserts(),
+            Self::Unvalidated(inner)
+            | Self::BeforeIdentity(inner)
+            | Self::Collated { command: inner, .. } => inner.inserts(),
             other => matches!(other, Self::Insert { .. }),
         }
     }
@@ -398,8 +433,45 @@ impl Command {
                 change: Modification::Update(given) | Modification::Replace(given),
                 ..
             } => given.len(),
-            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.document_bytes(),
+            Self::Unvalidated(inner) | Self::BeforeIdentity(inner) | Self::Collated { command: inner, .. } => {
+                inner.document_bytes()
+            }
             _ => 0,
+        }
+    }
+
+    /// Returns whether the command inserts documents up to the first that is refused.
+    pub fn is_ordered_insert(&self) -> bool {
+        match self {
+            Self::Unvalidated(inner)
+            | Self::BeforeIdentity(inner)
+            | Self::Collated { command: inner, .. } => inner.is_ordered_insert(),
+            other => matches!(other, Self::Insert { ordered: true, .. }),
+        }
+    }
+
+    /// Returns the command with the first `count` of the documents that it inserts.
+    pub fn with_first_documents(mut self, count: usize) -> Self {
+        self.keep_documents(0..count);
+        self
+    }
+
+    /// Returns the command with these of the documents that it inserts.
+    pub fn with_documents(mut self, kept: std::ops::Range<usize>) -> Self {
+        self.keep_documents(kept);
+        self
+    }
+
+    fn keep_documents(&mut self, kept: std::ops::Range<usize>) {
+        match self {
+            Self::Unvalidated(inner)
+            | Self::BeforeIdentity(inner)
+            | Self::Collated { command: inner, .. } => inner.keep_documents(kept),
+            Self::Insert { docs, .. } => {
+                docs.truncate(kept.end);
+                docs.drain(..kept.start.min(docs.len()));
+            }
+            _ => {}
         }
     }
 
@@ -410,7 +482,9 @@ impl Command {
             Self::Update { upsert, .. }
             | Self::Replace { upsert, .. }
             | Self::FindAndModify { upsert, .. } => *upsert,
-            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.may_insert(),
+            Self::Unvalidated(inner)
+            | Self::BeforeIdentity(inner)
+            | Self::Collated { command: inner, .. } => inner.may_insert(),
             _ => false,
         }
     }
@@ -423,7 +497,9 @@ impl Command {
             | Self::Replace { .. }
             | Self::Delete { .. }
             | Self::FindAndModify { .. } => true,
-            Self::Unvalidated(inner) | Self::Collated { command: inner, .. } => inner.writes_documents(),
+            Self::Unvalidated(inner)
+            | Self::BeforeIdentity(inner)
+            | Self::Collated { command: inner, .. } => inner.writes_documents(),
             _ => false,
         }
     }

@@ -5,7 +5,7 @@ use tidemill_types::Timestamp;
 
 use super::{Command, CommandOutcome, DocumentError, Modification, document};
 use crate::DocBytes;
-use crate::collection::{Collection, with_id_first};
+use crate::collection::{Collection, with_id_first, with_identity, with_some_id};
 use crate::error::{DocsError, Result};
 use crate::filter::Filter;
 use crate::raw::{OwnedRawValue, close_document, field, put_element};
@@ -13,21 +13,22 @@ use crate::update::{Update, UpdateContext};
 
 impl Command {
     /// Returns the document that the command inserts if it finds none; `None` if it would insert none. `now` is the time of
-    /// its record.
+    /// its record, `key` the field whose value is the `_id` if the collection is an entity.
     ///
     /// Errors: the filter or the update is wrong, or they do not make a document.
-    pub fn upserted(&self, now: Timestamp) -> Result<Option<DocBytes>> {
+    pub fn upserted(&self, now: Timestamp, key: Option<&str>) -> Result<Option<DocBytes>> {
         let updated = |filter: &DocBytes, update: &DocBytes, id: Option<ObjectId>| {
             let filter = Filter::parse(document("filter", filter)?)?;
             let update = Update::parse(document("update", update)?, now)?;
-            let base = updated_from(&filter, &update, id)?;
+            let base = updated_from(&filter, &update, id, key)?;
             let mut made = Vec::new();
             update.apply_bytes(&base, UpdateContext::insert(now), &mut made)?;
-            Ok(Some(made.into()))
+            Ok(Some(with_some_id(&made, key, id)?.into_owned().into()))
         };
         let replaced = |filter: &DocBytes, doc: &DocBytes, id: Option<ObjectId>| {
             document("replacement", doc)?;
-            replacement(&Filter::parse(document("filter", filter)?)?, doc, id).map(Some)
+            let made = replacement(&Filter::parse(document("filter", filter)?)?, doc, id, key)?;
+            Ok(Some(key.map_or(made.clone(), |key| with_identity(&made, key).into_owned().into())))
         };
         match self {
             Self::Update { filter, update, upsert: true, upsert_id, .. } => {
@@ -39,16 +40,22 @@ impl Command {
                 Modification::Replace(doc) => replaced(filter, doc, *upsert_id),
                 Modification::Remove => Ok(None),
             },
-            Self::Collated { command, .. } => command.upserted(now),
+            Self::Unvalidated(command) | Self::Collated { command, .. } => command.upserted(now, key),
             _ => Ok(None),
         }
     }
 }
 
-/// Returns the document to which an upsert applies its update: the values that the filter requires, `_id` first.
+/// Returns the document to which an upsert applies its update: the values that the filter requires, `_id` first. It has no
+/// `_id` if the update, or the key of an entity, may give it one.
 ///
 /// Errors: nothing has an `_id`.
-fn updated_from(filter: &Filter, update: &Update, new_id: Option<ObjectId>) -> Result<Vec<u8>> {
+fn updated_from(
+    filter: &Filter,
+    update: &Update,
+    new_id: Option<ObjectId>,
+    key: Option<&str>,
+) -> Result<Vec<u8>> {
     let mut base = Update::new();
     let mut id = None;
     for (path, value) in filter.equalities() {
@@ -58,7 +65,10 @@ fn updated_from(filter: &Filter, update: &Update, new_id: Option<ObjectId>) -> R
             base = base.set_raw(path.as_str(), value);
         }
     }
-    if id.is_none() && !update.touches(b"_id") {
+    let has_key = |key: &str| {
+        update.touches(key.as_bytes()) || filter.equalities().iter().any(|(path, _)| path.as_str() == key)
+    };
+    if id.is_none() && !update.touches(b"_id") && !key.is_some_and(has_key) {
         id = Some(fresh_id(new_id)?);
     }
     let mut doc = vec![0; 4];
@@ -80,8 +90,8 @@ pub(super) fn upsert_updated(
     now: Timestamp,
     outcome: &mut CommandOutcome,
 ) {
-    let inserted =
-        updated_from(filter, update, id).and_then(|base| collection.insert_updated(&base, update, now));
+    let inserted = updated_from(filter, update, id, collection.checked_key())
+        .and_then(|base| collection.insert_updated(&base, update, now, id));
     finish(collection, inserted, outcome);
 }
 
@@ -93,19 +103,24 @@ pub(super) fn upsert_replaced(
     id: Option<ObjectId>,
     outcome: &mut CommandOutcome,
 ) {
-    let inserted = replacement(filter, doc, id).and_then(|doc| collection.insert(doc));
+    let inserted =
+        replacement(filter, doc, id, collection.checked_key()).and_then(|doc| collection.insert(doc));
     finish(collection, inserted, outcome);
 }
 
-/// Returns the replacement with an `_id`: its own, that of the filter, or the given one.
-fn replacement(filter: &Filter, doc: &DocBytes, id: Option<ObjectId>) -> Result<DocBytes> {
+/// Returns the replacement with an `_id`: its own, that of the filter, the value of the key of an entity, or the given one.
+fn replacement(filter: &Filter, doc: &DocBytes, id: Option<ObjectId>, key: Option<&str>) -> Result<DocBytes> {
     if field(doc, b"_id").is_some() {
         return Ok(doc.clone());
     }
     let equalities = filter.equalities();
-    let asked = equalities.iter().find(|(path, _)| path.as_str() == "_id");
-    let id = match asked {
-        Some((_, value)) => OwnedRawValue::of(*value),
+    let asked = |name: &str| {
+        let found = equalities.iter().find(|(path, _)| path.as_str() == name);
+        found.map(|(_, value)| OwnedRawValue::of(*value))
+    };
+    let own_key = || key.and_then(|key| field(doc, key.as_bytes())).map(|e| OwnedRawValue::of(e.value));
+    let id = match asked("_id").or_else(own_key).or_else(|| asked(key?)) {
+        Some(id) => id,
         None => fresh_id(id)?,
     };
     Ok(with_id_first(doc, id.as_raw()).into())

@@ -291,8 +291,16 @@ fn real(
     }
 }
 
+/// Gives the error of a number for which a function is not defined MongoDB's code.
+fn coded(code: ErrorCode) -> impl Fn(DocsError) -> DocsError {
+    move |error| match error.error_code() {
+        ErrorCode::BadValue => DocsError::new(code, error.message()),
+        _ => error,
+    }
+}
+
 pub(super) fn sqrt(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    real(name, arguments, |n| n >= 0.0, f64::sqrt)
+    real(name, arguments, |n| n >= 0.0, f64::sqrt).map_err(coded(ErrorCode::NegativeRoot))
 }
 
 pub(super) fn exp(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
@@ -300,11 +308,11 @@ pub(super) fn exp(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
 }
 
 pub(super) fn ln(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    real(name, arguments, |n| n > 0.0, f64::ln)
+    real(name, arguments, |n| n > 0.0, f64::ln).map_err(coded(ErrorCode::NaturalLogarithm))
 }
 
 pub(super) fn log10(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    real(name, arguments, |n| n > 0.0, f64::log10)
+    real(name, arguments, |n| n > 0.0, f64::log10).map_err(coded(ErrorCode::DecimalLogarithm))
 }
 
 pub(super) fn log(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {

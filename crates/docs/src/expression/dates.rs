@@ -6,7 +6,7 @@ use jiff::tz::{Offset, TimeZone};
 use jiff::{Span, Timestamp, ToSpan, Zoned};
 
 use super::{EvalValue, is_nullish, wrong_type};
-use crate::error::{DocsError, Result};
+use crate::error::{DocsError, ErrorCode, Result};
 
 const MILLIS_PER_DAY: i64 = 86_400_000;
 
@@ -103,6 +103,28 @@ parts! {
 /// Returns the week of the year, 0 to 53; weeks begin on Sunday, and the first one with the first Sunday.
 pub(super) fn week_of_year(at: &Zoned) -> i32 {
     (i32::from(at.day_of_year()) + 6 - i32::from(at.weekday().to_sunday_zero_offset())) / 7
+}
+
+/// Evaluates an operator that returns a part of a timestamp of the log.
+fn timestamp_part(
+    name: &str,
+    arguments: &[EvalValue],
+    code: ErrorCode,
+    part: fn(bson::Timestamp) -> u32,
+) -> Result<EvalValue> {
+    match arguments.first() {
+        Some(Some(Bson::Timestamp(timestamp))) => Ok(Some(Bson::Int64(part(*timestamp).into()))),
+        None | Some(None | Some(Bson::Null | Bson::Undefined)) => Ok(Some(Bson::Null)),
+        Some(Some(_)) => Err(DocsError::new(code, format!("Argument to {name} must be a timestamp"))),
+    }
+}
+
+pub(super) fn ts_second(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    timestamp_part(name, arguments, ErrorCode::SecondsOfNoTimestamp, |timestamp| timestamp.time)
+}
+
+pub(super) fn ts_increment(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
+    timestamp_part(name, arguments, ErrorCode::IncrementOfNoTimestamp, |timestamp| timestamp.increment)
 }
 
 pub(super) fn iso_week_year(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {

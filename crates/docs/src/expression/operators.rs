@@ -238,6 +238,8 @@ static OPERATORS: &[Operator] = &[
     operator("$toUUID", 1, 1, convert::to_uuid),
     named("$trim", &["input", "chars?"], strings::trim),
     operator("$trunc", 1, 2, arithmetic::trunc),
+    operator("$tsIncrement", 1, 1, dates::ts_increment),
+    operator("$tsSecond", 1, 1, dates::ts_second),
     operator("$type", 1, 1, convert::type_of),
     named("$unsetField", &["field", "input"], objects::unset_field),
     single("$week", &["date", "timezone?"], dates::week),

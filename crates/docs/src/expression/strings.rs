@@ -8,7 +8,7 @@ use tidemill_types::budget;
 
 use super::arrays::ELEMENTS_MAX;
 use super::{EvalValue, is_nullish, wrong_type};
-use crate::error::{DocsError, Result};
+use crate::error::{DocsError, ErrorCode, Result};
 
 /// Bytes of text that count as one step of the budget.
 const BYTES_PER_STEP: usize = 1 << 10;
@@ -45,7 +45,9 @@ fn whole(name: &str, value: Option<&EvalValue>) -> Result<Option<i64>> {
 pub(super) fn concat(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let mut out = String::new();
     for argument in arguments {
-        match text(name, argument)? {
+        let text =
+            text(name, argument).map_err(|e| DocsError::new(ErrorCode::NotConcatenable, e.message()))?;
+        match text {
             Some(text) => out.push_str(text),
             None => return null(),
         }

@@ -327,8 +327,13 @@ fn is_truthy(v: RawValue<'_>) -> bool {
 
 fn unknown_top(name: &str) -> DocsError {
     let why = match name {
-        "$where" | "$function" | "$text" | "$sampleRate" => {
-            format!("{name} is not supported. Top-level operators: {}", TOP_OPERATORS.join(", "))
+        "$text" => {
+            let why = "text index required for $text query: text indexes are not supported yet, use $regex";
+            return DocsError::new(ErrorCode::IndexNotFound, why);
+        }
+        "$where" | "$function" | "$sampleRate" => {
+            let why = format!("{name} is not supported. Top-level operators: {}", TOP_OPERATORS.join(", "));
+            return DocsError::new(ErrorCode::NotSupported, why);
         }
         _ if FIELD_OPERATORS.contains(&name) => {
             format!("{name} applies to a field: write {{ field: {{ {name}: … }} }}")
@@ -341,7 +346,8 @@ fn unknown_top(name: &str) -> DocsError {
 fn unknown_field_operator(op: &str) -> DocsError {
     let why = match op {
         "$near" | "$nearSphere" | "$geoWithin" | "$geoIntersects" | "$where" | "$text" => {
-            format!("{op} is not supported. Operators: {}", FIELD_OPERATORS.join(", "))
+            let why = format!("{op} is not supported. Operators: {}", FIELD_OPERATORS.join(", "));
+            return DocsError::new(ErrorCode::NotSupported, why);
         }
         _ if TOP_OPERATORS.contains(&op) => {
             format!("{op} is not allowed under a field: write {{ {op}: [ … ] }} at the top level")

@@ -92,12 +92,12 @@ impl CollectionSpec {
     /// Checks the name and the indexes. Errors: what is wrong and what is allowed.
     pub(crate) fn check(&self) -> Result<()> {
         let bad = self.name.is_empty()
-            || self.name.len() > 200
+            || self.name.len() > 255
             || self.name.starts_with("system.")
             || self.name.contains(['\0', '$']);
         if bad {
             return Err(DocsError::bad_value(format!(
-                "collection name {:?}: expected 1 to 200 bytes without `$` and NUL, not starting with `system.`",
+                "collection name {:?}: expected 1 to 255 bytes without `$` and NUL, not starting with `system.`",
                 self.name
             )));
         }

@@ -266,6 +266,11 @@ impl Update {
             || names.into_iter().any(|name| name.as_bytes() == top)
     }
 
+    /// Returns whether it makes the new version by stages.
+    pub(crate) fn is_pipeline(&self) -> bool {
+        self.pipeline.is_some()
+    }
+
     /// Returns whether applying it depends on the element that the filter has matched.
     pub(crate) fn needs_matched_element(&self) -> bool {
         self.positional.iter().any(|(path, _)| path.split('.').any(|name| name == "$"))

@@ -25,7 +25,14 @@ impl ArrayFilter {
         }
         let doc = bson::raw::RawDocument::from_bytes(v.bytes);
         let doc = doc.map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("arrayFilters: {e}")))?;
-        let name = top_name(v).filter(|name| name.chars().next().is_some_and(|c| c.is_ascii_lowercase()));
+        let mut names = Vec::new();
+        collect_top_names(v, &mut names);
+        if let [first, second, ..] = names.as_slice() {
+            return Err(DocsError::parse(format!(
+                "Error parsing array filter :: caused by :: Expected a single top-level field name, found '{first}' and '{second}'"
+            )));
+        }
+        let name = names.pop().filter(|name| name.chars().next().is_some_and(|c| c.is_ascii_lowercase()));
         let name = name.ok_or_else(|| {
             DocsError::bad_value(
                 "each of arrayFilters must be about one name that begins with a lowercase letter",
@@ -43,17 +50,21 @@ impl ArrayFilter {
     }
 }
 
-/// Returns the first name of the paths of a filter, also inside `$and`, `$or` and `$nor`.
-fn top_name(filter: RawValue<'_>) -> Option<String> {
-    elements(filter.bytes).find_map(|e| {
-        let name = std::str::from_utf8(e.name).ok()?;
-        match name.starts_with('$') {
-            true => elements(e.value.bytes)
-                .filter(|e| e.value.tag == tag::DOCUMENT)
-                .find_map(|e| top_name(e.value)),
-            false => name.split('.').next().map(str::to_owned),
+/// Collects the first names of the paths of a filter, also inside `$and`, `$or` and `$nor`, each once.
+fn collect_top_names(filter: RawValue<'_>, names: &mut Vec<String>) {
+    for e in elements(filter.bytes) {
+        let Ok(name) = std::str::from_utf8(e.name) else { continue };
+        if name.starts_with('$') {
+            let branches = elements(e.value.bytes).filter(|_| e.value.tag == tag::ARRAY);
+            branches
+                .filter(|branch| branch.value.tag == tag::DOCUMENT)
+                .for_each(|branch| collect_top_names(branch.value, names));
+        } else if let Some(top) = name.split('.').next()
+            && !names.iter().any(|known| known == top)
+        {
+            names.push(top.to_owned());
         }
-    })
+    }
 }
 
 /// Returns whether a path has a positional operator.

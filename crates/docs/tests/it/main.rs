@@ -6,6 +6,7 @@ mod checkpoint;
 mod commands;
 mod declared;
 mod id_order;
+mod identity;
 mod limits;
 mod properties;
 mod snapshots;

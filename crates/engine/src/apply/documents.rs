@@ -24,10 +24,7 @@ impl RecordApplier<'_> {
             position += doc.len();
             // memory shared with the record would keep all of it alive for as long as one of its documents lives
             let doc = Bytes::copy_from_slice(&doc);
-            match target.replace(doc.clone()).and_then(|done| match done.before {
-                Some(_) => Ok(false),
-                None => target.insert(doc).map(|_| true),
-            }) {
+            match target.load_or_replace(doc) {
                 Ok(true) => outcome.inserted += 1,
                 Ok(false) => outcome.modified += 1,
                 Err(error) => outcome.errors.push(DocumentError { index, error }),

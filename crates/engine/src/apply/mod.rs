@@ -16,6 +16,8 @@ mod rejected;
 mod rule_context;
 mod transaction;
 
+pub use transaction::first_refused;
+
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
@@ -122,6 +124,21 @@ pub fn apply(
     Ok(Applied { reply: wants_reply.then_some(reply), ..applier.applied })
 }
 
+/// Refuses an insert into a partition that the documents of the collection have left.
+fn check_place(deployment: &Deployment, state: &PartitionState, command: &Command) -> Result<()> {
+    if let Some(part) = state.store.collection(command.collection())
+        && part.spec().gathered
+        && command.may_insert()
+        && state.partition != gathering_partition(part.spec(), deployment.partitions())
+    {
+        return Err(Error::unavailable(format!(
+            "the documents of `{}` have just got another partition: send the command again",
+            command.collection()
+        )));
+    }
+    Ok(())
+}
+
 fn advance_source(state: &mut PartitionState, source: String, position: u64) {
     let current = Arc::make_mut(&mut state.sources).entry(source).or_default();
     *current = position.max(*current);
@@ -153,16 +170,7 @@ impl<'d> RecordApplier<'d> {
         let command = Command::from_bytes(command)?;
         let tables = &self.deployment.queries.document_tables;
         let command = tables.checked(command)?;
-        if let Some(part) = state.store.collection(command.collection())
-            && part.spec().gathered
-            && command.may_insert()
-            && self.id != gathering_partition(part.spec(), self.deployment.partitions())
-        {
-            return Err(Error::unavailable(format!(
-                "the documents of `{}` have just got another partition: send the command again",
-                command.collection()
-            )));
-        }
+        check_place(self.deployment, state, &command)?;
         let outcome = state.store.apply(&command, self.time)?;
         Ok(ApplyReply { outcome: Some(outcome), ..ApplyReply::default() })
     }

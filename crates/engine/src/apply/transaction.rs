@@ -1,11 +1,12 @@
 //! Application of transactions on documents.
 
 use bytes::Bytes;
-use tidemill_docs::{CommandOutcome, DocsError, ErrorCode, TransactionWrites};
+use tidemill_docs::{Command, CommandOutcome, DocsError, ErrorCode, TransactionWrites};
 use tidemill_types::{Error, Result};
 
-use super::{ApplyReply, RecordApplier};
+use super::{ApplyReply, RecordApplier, check_place};
 use crate::commit::{Decision, SessionWrite, TransactionPart};
+use crate::deployment::Deployment;
 use crate::state::PartitionState;
 
 impl RecordApplier<'_> {
@@ -29,6 +30,9 @@ impl RecordApplier<'_> {
                 Err(e) => return Ok(Err(e.into())),
             }
         }
+        if let (Some(places), Some(decision)) = (&part.places, &decision) {
+            return self.ordered_insert(state, part, places, decision.clone());
+        }
         let writes = TransactionWrites::from_bytes(&part.writes)?;
         let Some(decision) = decision else {
             let done = state.store.commit(&writes, part.since.0).map_err(Error::from);
@@ -46,6 +50,41 @@ impl RecordApplier<'_> {
         done.map_err(|e| Error::internal(format!("a transaction that is decided cannot be committed: {e}")))?;
         self.remember(state, part.session.as_ref(), CommandOutcome::default());
         Ok(Ok(outcome()))
+    }
+
+    /// Inserts the documents before the first that a partition refuses; the one that this partition refuses is told.
+    fn ordered_insert(
+        &self,
+        state: &mut PartitionState,
+        part: &TransactionPart,
+        places: &[u32],
+        decision: Decision,
+    ) -> Result<Result<ApplyReply>> {
+        let (committed, refused) = (decision.committed, decision.refused);
+        state.decisions.insert(part.id, decision);
+        let command = Command::from_bytes(&part.writes)?;
+        let known = part.session.as_ref().map(|session| state.sessions.outcome(session)).transpose();
+        let known = match known {
+            Ok(known) => known.flatten().cloned(),
+            Err(e) => return Ok(Err(e.into())),
+        };
+        if !committed {
+            let message = format!(
+                "the collection `{}` was changed while documents were inserted, and none was: send them again",
+                command.collection()
+            );
+            return Ok(Err(Error::unavailable(message)));
+        }
+        if known.is_some() {
+            return Ok(Ok(ApplyReply { outcome: known, ..ApplyReply::default() }));
+        }
+        let count = refused.map_or(places.len(), |refused| places.partition_point(|place| *place <= refused));
+        let outcome = match count {
+            0 => CommandOutcome::default(),
+            count => state.store.apply(&command.with_first_documents(count), self.time)?,
+        };
+        self.remember(state, part.session.as_ref(), outcome.clone());
+        Ok(Ok(ApplyReply { outcome: Some(outcome), ..ApplyReply::default() }))
     }
 
     /// Runs a document command of a client session, unless the session has sent it before: then the outcome is the one that it had.
@@ -72,6 +111,24 @@ impl RecordApplier<'_> {
             state.sessions.remember(session, self.offset, outcome);
         }
     }
+}
+
+/// Returns which document of its part of an ordered insert a partition refuses first.
+///
+/// Errors: it cannot insert at all.
+pub fn first_refused(
+    deployment: &Deployment,
+    state: &mut PartitionState,
+    part: &TransactionPart,
+) -> Result<Option<usize>> {
+    if let Some(session) = &part.session
+        && state.sessions.outcome(session)?.is_some()
+    {
+        return Ok(None);
+    }
+    let command = Command::from_bytes(&part.writes)?;
+    check_place(deployment, state, &command)?;
+    Ok(state.store.first_refused(&command)?)
 }
 
 fn conflict() -> DocsError {

@@ -1,7 +1,10 @@
 //! Encoding of changes (`docs/formats/changes.md`).
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use bson::cstr;
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawArray, RawArrayBuf, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use tidemill_docs::{ChangeKind, DocBytes, DocumentChange, UpdateDescription};
 use tidemill_types::{Error, Offset, Result, Timestamp};
@@ -27,6 +30,19 @@ pub struct ChangeEvent {
     pub before: Option<DocBytes>,
     /// Time of the record that made the change.
     pub time: Timestamp,
+    /// Offset of that record in the log of its partition.
+    pub source: Offset,
+    /// The records of other partitions that made changes together with this one.
+    pub group: Option<Arc<ChangeGroup>>,
+    /// Place among the changes of the group.
+    pub place: u32,
+}
+
+/// What several partitions did together: a transaction, or an ordered insert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeGroup {
+    /// Offset of the record of each partition, by its number.
+    pub offsets: BTreeMap<u32, Offset>,
 }
 
 impl ChangeEvent {
@@ -42,19 +58,25 @@ impl ChangeEvent {
 
 /// Encodes changes into payloads of about `bytes_max`. `images` says whether to keep both versions of an updated document.
 pub fn encode(
-    offset: Offset,
-    time: Timestamp,
+    (offset, time): (Offset, Timestamp),
+    group: Option<&ChangeGroup>,
     changes: &[DocumentChange],
     images: impl Fn(&DocumentChange) -> bool,
     bytes_max: usize,
 ) -> Result<Vec<Bytes>> {
     let mut payloads = Vec::new();
-    let mut payload = head(offset, time);
+    let head = || {
+        let mut head = head(offset, time);
+        head.extend(group.map(encode_group).iter().flat_map(|group| group.as_bytes()));
+        head
+    };
+    let mut payload = head();
     for change in changes {
         if payload.len() > bytes_max {
-            payloads.push(std::mem::replace(&mut payload, head(offset, time)).into());
+            payloads.push(std::mem::replace(&mut payload, head()).into());
         }
-        payload.extend_from_slice(encode_change(change, images(change))?.as_bytes());
+        let place = group.map(|_| change.place);
+        payload.extend_from_slice(encode_change(change, images(change), place)?.as_bytes());
     }
     payloads.push(payload.into());
     Ok(payloads)
@@ -72,10 +94,33 @@ fn head(offset: Offset, time: Timestamp) -> Vec<u8> {
     head
 }
 
-fn encode_change(change: &DocumentChange, images: bool) -> Result<RawDocumentBuf> {
+/// Encodes a group as `{ group: [PARTITION, OFFSET, …] }`.
+fn encode_group(group: &ChangeGroup) -> RawDocumentBuf {
+    let mut parts = RawArrayBuf::new();
+    for (partition, offset) in &group.offsets {
+        parts.push(i64::from(*partition));
+        parts.push(offset.0.cast_signed());
+    }
+    let mut out = RawDocumentBuf::new();
+    out.append(cstr!("group"), parts);
+    out
+}
+
+fn decode_group(parts: &RawArray) -> Result<ChangeGroup> {
+    let numbers = parts.into_iter().map(|number| number.ok()?.as_i64().map(i64::cast_unsigned));
+    let numbers: Option<Vec<u64>> = numbers.collect();
+    let numbers = numbers.ok_or_else(|| damaged("a group has something else than numbers"))?;
+    let pairs = numbers.chunks_exact(2).map(|pair| (pair[0] as u32, Offset(pair[1])));
+    Ok(ChangeGroup { offsets: pairs.collect() })
+}
+
+fn encode_change(change: &DocumentChange, images: bool, place: Option<u32>) -> Result<RawDocumentBuf> {
     let mut out = RawDocumentBuf::new();
     out.append(cstr!("kind"), kind_name(change.kind));
     out.append(cstr!("c"), &*change.collection);
+    if let Some(place) = place {
+        out.append(cstr!("n"), i64::from(place));
+    }
     let (before, after) = (change.before.as_deref(), change.after.as_deref());
     if let Some(document) = after.or(before).filter(|_| !change.kind.is_of_collection()) {
         let id = raw(document)?.get("_id").map_err(|e| damaged(&e.to_string()))?;
@@ -143,20 +188,30 @@ pub fn source(payload: &[u8]) -> Result<(Offset, Timestamp)> {
 ///
 /// Errors: `Corrupt` for bytes that are none.
 pub fn decode(payload: &Bytes) -> Result<Vec<ChangeEvent>> {
-    let (_, time) = source(payload)?;
+    let source = source(payload)?;
+    let mut group = None;
     let mut changes = Vec::new();
     let mut at = HEAD_BYTES;
     while at < payload.len() {
         let length = payload.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
         let end = at + (length as usize).max(5);
         let change = payload.get(at..end).ok_or_else(|| damaged("a change is cut off"))?;
-        changes.push(decode_change(payload, raw(change)?, time)?);
+        let change = raw(change)?;
+        match change.get_array("group") {
+            Ok(parts) => group = Some(Arc::new(decode_group(parts)?)),
+            Err(_) => changes.push(decode_change(payload, change, source, group.clone())?),
+        }
         at = end;
     }
     Ok(changes)
 }
 
-fn decode_change(payload: &Bytes, change: &RawDocument, time: Timestamp) -> Result<ChangeEvent> {
+fn decode_change(
+    payload: &Bytes,
+    change: &RawDocument,
+    (source, time): (Offset, Timestamp),
+    group: Option<Arc<ChangeGroup>>,
+) -> Result<ChangeEvent> {
     let text = |field: &str| change.get_str(field).map_err(|e| damaged(&e.to_string()));
     let document =
         |field: &str| change.get_document(field).ok().map(|document| payload.slice_ref(document.as_bytes()));
@@ -170,6 +225,9 @@ fn decode_change(payload: &Bytes, change: &RawDocument, time: Timestamp) -> Resu
         update: document("update"),
         before: document("before"),
         time,
+        source,
+        group,
+        place: change.get_i64("n").map_or(0, |place| place as u32),
     })
 }
 

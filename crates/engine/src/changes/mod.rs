@@ -8,7 +8,7 @@
 pub mod codec;
 mod position;
 
-pub use codec::ChangeEvent;
+pub use codec::{ChangeEvent, ChangeGroup};
 pub use position::ChangePosition;
 
 use std::path::{Path, PathBuf};
@@ -51,6 +51,14 @@ pub struct RecordChanges {
     offset: Offset,
     time: Timestamp,
     payloads: Vec<Bytes>,
+}
+
+/// What a record did together with those of other partitions.
+pub struct RecordGroup {
+    /// All of them.
+    pub group: ChangeGroup,
+    /// Of an ordered insert the places of its documents.
+    pub places: Option<Vec<u32>>,
 }
 
 impl ChangeLog {
@@ -136,21 +144,25 @@ impl ChangeLog {
     pub fn encode(
         &self,
         partition: PartitionId,
-        offset: Offset,
-        time: Timestamp,
+        (offset, time): (Offset, Timestamp),
+        group: Option<&RecordGroup>,
         store: &mut Store,
     ) -> Result<Option<RecordChanges>> {
         if !store.collects_changes() {
             return Ok(None);
         }
-        let changes = store.take_changes();
+        let mut changes = store.take_changes();
+        if let Some(places) = group.and_then(|group| group.places.as_ref()) {
+            changes.iter_mut().zip(places).for_each(|(change, place)| change.place = *place);
+        }
         if changes.is_empty() || self.is_written(partition, offset) {
             return Ok(None);
         }
         let images = |change: &DocumentChange| {
             store.collection(&change.collection).is_some_and(|collection| collection.spec().change_images)
         };
-        let payloads = codec::encode(offset, time, &changes, images, RECORD_BYTES)?;
+        let payloads =
+            codec::encode((offset, time), group.map(|group| &group.group), &changes, images, RECORD_BYTES)?;
         Ok(Some(RecordChanges { offset, time, payloads }))
     }
 

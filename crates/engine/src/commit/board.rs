@@ -16,6 +16,9 @@ pub struct Decision {
     pub committed: bool,
     /// Offsets of its records, by partition; those that had no record are missing.
     pub offsets: BTreeMap<u32, Offset>,
+    /// Of an ordered insert the place of the first document that is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<u32>,
 }
 
 /// Decisions of a partition by transaction. They are kept, also in its checkpoints, as long as the log of another participant has
@@ -44,6 +47,9 @@ struct Inner {
     changes: u64,
 }
 
+/// The place of the first document that a partition refuses, if there is one.
+pub type FirstRefused = Option<u32>;
+
 /// Shows the view of a partition to readers.
 pub type ShowView = Box<dyn FnOnce() + Send>;
 
@@ -59,7 +65,8 @@ struct OpenCommit {
 }
 
 enum Vote {
-    Yes(Offset),
+    /// Yes, but for the document with this place, and those after it.
+    Yes(Offset, Option<u32>),
     No(Offset),
     /// The log has no record of the transaction.
     Absent,
@@ -116,9 +123,9 @@ impl CommitBoard {
         self.published.lock()
     }
 
-    /// Votes for a partition that has reached its record at `offset`.
-    pub fn vote(&self, id: TransactionId, partition: PartitionId, offset: Offset, yes: bool) {
-        let vote = if yes { Vote::Yes(offset) } else { Vote::No(offset) };
+    /// Votes for a partition, `None` against the transaction, that has reached its record at `offset`.
+    pub fn vote(&self, id: TransactionId, partition: PartitionId, offset: Offset, yes: Option<FirstRefused>) {
+        let vote = yes.map_or(Vote::No(offset), |refused| Vote::Yes(offset, refused));
         let mut inner = self.inner.lock();
         inner.open.entry(id).or_default().votes.insert(partition, vote);
         self.notify(inner);
@@ -141,10 +148,13 @@ impl CommitBoard {
         }
         let votes = inner.open.get(&id).map(|commit| &commit.votes)?;
         let replayed = |partition| inner.replayed.as_ref().and_then(|all| all.get(partition));
-        let mut decision = Decision { committed: true, offsets: BTreeMap::new() };
+        let mut decision = Decision { committed: true, offsets: BTreeMap::new(), refused: None };
         for partition in participants {
             match votes.get(partition) {
-                Some(Vote::Yes(offset)) => drop(decision.offsets.insert(partition.0, *offset)),
+                Some(Vote::Yes(offset, refused)) => {
+                    decision.offsets.insert(partition.0, *offset);
+                    decision.refused = [decision.refused, *refused].into_iter().flatten().min();
+                }
                 Some(Vote::No(offset)) => {
                     decision.offsets.insert(partition.0, *offset);
                     decision.committed = false;

@@ -6,6 +6,9 @@
 //! them vote yes. An owner applies nothing after its record until the votes of the others are there, and shows nothing of a
 //! committed transaction before all of them have applied it. A vote depends on the log only, so a replay repeats it.
 //!
+//! An ordered insert whose documents belong to several partitions is decided in the same way: each owner votes which document, by
+//! its place in the request, is the first that it refuses. All insert those before the least of them.
+//!
 //! The logs have the records of two transactions in the same order ([`CommitBoard::order`]), so owners never wait for each other in a
 //! circle, and an owner that has come to a later transaction has no record of an earlier one any more. What happens when some of the records are missing after a crash is in `docs/rfcs/0009-transactions.md`.
 
@@ -39,6 +42,9 @@ pub struct TransactionPart {
     pub writes: Bytes,
     /// The client session that commits it.
     pub session: Option<SessionWrite>,
+    /// For an ordered insert into several partitions, whose `writes` are its command: the places of the documents of this partition
+    /// in the request. `None` for the writes of a transaction.
+    pub places: Option<Vec<u32>>,
 }
 
 /// Number of a write or a transaction within a client session (`lsid` and `txnNumber` of MongoDB's protocol), by which a repetition is

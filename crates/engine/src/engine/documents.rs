@@ -142,7 +142,7 @@ impl Engine {
     ///
     /// A command whose filter does not determine a partition goes to all of them (`multi`), or to the first
     /// that has a match. An update of several partitions is atomic in each, not over all; an `ordered` insert
-    /// stops at the first bad document of each.
+    /// stops at the first document that one of them refuses.
     /// Errors: `NotFound` for an unknown collection; `Invalid` and `Conflict` as the command defines.
     pub fn write_documents(
         &self,

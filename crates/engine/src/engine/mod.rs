@@ -216,6 +216,7 @@ impl Engine {
         let mut problems = self.recovery.warnings.clone();
         problems.extend(self.core.health.problems());
         problems.extend(transfers::find_duplicated(&self.core));
+        problems.extend(self.core.contradicting_documents());
         let log_problem = self.core.log.problem();
         let blocked = log_problem.is_some()
             || WRITE_PROBLEM_AREAS.iter().any(|area| self.core.health.has_problem(area));

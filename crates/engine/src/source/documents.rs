@@ -109,7 +109,7 @@ pub fn parse_document(core: &Core, collection: &str, line: &[u8]) -> Result<Byte
         bson::Document::try_from(json).map_err(|e| Error::invalid(format!("not extended JSON: {e}")))?;
     let raw =
         bson::RawDocumentBuf::try_from(&doc).map_err(|e| Error::invalid(format!("not a document: {e}")))?;
-    Ok(core.with_id(collection, &raw)?.into_bytes().into())
+    Ok(core.with_checked_id(collection, &raw)?.into_bytes().into())
 }
 
 fn file_hash(path: &Path) -> Result<u64> {

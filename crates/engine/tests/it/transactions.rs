@@ -242,6 +242,52 @@ fn partitions_do_not_wait_for_records_that_a_crash_has_taken() {
     assert_eq!(documents.len("Transfer").unwrap(), transfers);
 }
 
+/// Which documents an ordered insert stores is decided by the logs of its partitions: a restart decides alike, and if one of the logs
+/// has lost its part, nothing of it is there.
+#[test]
+fn an_ordered_insert_is_decided_by_the_logs() {
+    let dir = tempfile::tempdir().unwrap();
+    let stored = |engine: &Engine| {
+        let mut ids: Vec<i32> = engine
+            .document_snapshot()
+            .documents("Account")
+            .unwrap()
+            .iter()
+            .map(|d| RawDocument::from_bytes(d).unwrap().get_i32("_id").unwrap())
+            .collect();
+        ids.sort_unstable();
+        ids
+    };
+    let accounts = |ids: std::ops::Range<i32>| ids.map(|id| doc! { "_id": id }).collect::<Vec<_>>();
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        let engine = open(dir.path(), 3);
+        assert_eq!(stored(&engine), expected, "round {round}");
+        let first = 100 * round;
+        engine.write_documents(insert("Account", &accounts(first + 20..first + 21)), None).unwrap();
+        let outcome = engine.write_documents(insert("Account", &accounts(first..first + 40)), None).unwrap();
+        assert_eq!((outcome.inserted, outcome.errors.len()), (20, 1));
+        assert_eq!((outcome.errors[0].index, outcome.errors[0].error.code()), (20, 11000));
+        expected.extend(first..=first + 20);
+        assert_eq!(stored(&engine), expected);
+        if round == 1 {
+            engine.checkpoint().unwrap();
+        }
+        engine.abandon();
+    }
+    let log_bytes = || (0..3).map(|p| log_file(dir.path(), p).metadata().unwrap().len()).collect::<Vec<_>>();
+    let engine = open(dir.path(), 3);
+    let before = log_bytes();
+    let outcome = engine.write_documents(insert("Account", &accounts(500..540)), None).unwrap();
+    assert_eq!(outcome.inserted, 40);
+    assert!(log_bytes().iter().zip(&before).all(|(after, before)| after > before));
+    engine.abandon();
+    drop(engine);
+    let log = std::fs::File::options().write(true).open(log_file(dir.path(), 1)).unwrap();
+    log.set_len(before[1]).unwrap();
+    assert_eq!(stored(&open(dir.path(), 3)), expected);
+}
+
 /// Clients move money between accounts while others add it up, and the engine is stopped without warning again and again.
 #[test]
 fn money_is_neither_lost_nor_made() {

@@ -77,7 +77,7 @@ pub(super) fn top(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<R
     Ok(ok(rawdoc! { "totals": totals }))
 }
 
-fn admin_only(call: &Call<'_>) -> Result<()> {
+pub(super) fn admin_only(call: &Call<'_>) -> Result<()> {
     match call.database {
         "admin" => Ok(()),
         _ => {
@@ -128,11 +128,6 @@ pub(super) fn set_parameter(_: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     Err(CommandError::new(Code::InvalidOptions, message))
 }
 
-pub(super) fn repl_set_get_status(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
-    admin_only(call)?;
-    Err(CommandError::new(Code::NoReplicationEnabled, "not running with --replSet"))
-}
-
 /// Says that the indexes are right: they are made anew at every start, and never apart from their documents.
 pub(super) fn re_index(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     let spec = shared.engine.collection_spec(&call.collection()?).map_err(|_| no_collection(call))?;
@@ -176,16 +171,23 @@ pub(super) fn users_info(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
         _ => call.database == "admin",
     };
     let mut users = RawArrayBuf::new();
-    if asked && shared.credentials.is_some() {
-        users.push(rawdoc! {
+    if let Some(user) = user(shared).filter(|_| asked) {
+        users.push(user);
+    }
+    Ok(ok(rawdoc! { "users": users }))
+}
+
+/// Describes the one user, if there is a login.
+pub(super) fn user(shared: &Shared) -> Option<RawDocumentBuf> {
+    shared.credentials.as_ref().map(|_| {
+        rawdoc! {
             "_id": format!("admin.{USER}"),
             "user": USER,
             "db": "admin",
             "roles": [{ "role": "root", "db": "admin" }],
             "mechanisms": [MECHANISM],
-        });
-    }
-    Ok(ok(rawdoc! { "users": users }))
+        }
+    })
 }
 
 /// Describes the one role.

@@ -11,6 +11,9 @@ use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
 
+/// The release of MongoDB whose features this server has.
+pub(super) const RELEASE: &str = "8.0";
+
 /// Version of MongoDB whose behaviour this server follows; drivers and shells read it.
 const VERSION: [i32; 4] = [8, 0, 0, 0];
 
@@ -110,7 +113,7 @@ pub(super) fn server_status(shared: &Shared, _: &mut Session, _: &Call<'_>) -> R
 /// Errors: `InvalidOptions` if none of the names is known.
 pub(super) fn get_parameter(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     let mut compatibility = RawDocumentBuf::new();
-    compatibility.append(cstr!("version"), "8.0");
+    compatibility.append(cstr!("version"), RELEASE);
     let mut mechanisms = RawArrayBuf::new();
     mechanisms.push("SCRAM-SHA-256");
     let parameters = rawdoc! {

@@ -49,7 +49,10 @@ pub(super) fn find_and_modify(shared: &Shared, _: &mut Session, call: &Call<'_>)
             return Err(CommandError::new(Code::FailedToParse, message));
         }
         (true, None) => Modification::Remove,
-        (false, Some(_)) => change_of("findAndModify.update", update, call.get("arrayFilters"))?.into(),
+        (false, Some(_)) => {
+            let change = change_of("findAndModify.update", update, call.get("arrayFilters"))?;
+            change.with_times(shared)?.into()
+        }
         (true, Some(_)) => {
             return Err(CommandError::new(
                 Code::FailedToParse,

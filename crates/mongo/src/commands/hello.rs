@@ -17,7 +17,7 @@ use crate::shared::{ServerState, Shared};
 /// Version of the wire protocol: that of MongoDB 8.0, from which on drivers send `bulkWrite`.
 const WIRE_VERSION: i32 = 25;
 /// Name of the replica set.
-const SET_NAME: &str = "tidemill";
+pub(super) const SET_NAME: &str = "tidemill";
 /// Maximum time for which a reply waits.
 const AWAIT_TIME_MAX: Duration = Duration::from_secs(600);
 /// Maximum bytes of a document.

@@ -55,7 +55,8 @@ pub(super) fn parse(index: &RawDocument, default: Option<&BsonDocument>) -> Resu
                 spec.collation = collation::in_definition(Some(document("collation", value)?))?;
             }
             // have no effect here
-            "v" | "background" | "ns" | "dropDups" => {}
+            "v" | "ns" | "dropDups" => {}
+            "background" => spec.background = flag("background", value)?,
             option if MISSING.contains(&option) => {
                 let message = format!("the index option `{option}` is not supported yet");
                 return Err(CommandError::new(Code::CannotCreateIndex, message));
@@ -174,9 +175,12 @@ pub(super) fn describe(index: &IndexSpec) -> Result<RawDocumentBuf> {
     one.append(cstr!("v"), 2);
     one.append(cstr!("key"), RawDocument::from_bytes(&index.key_pattern())?);
     one.append(cstr!("name"), index.name.as_str());
-    for (name, set) in
-        [(cstr!("unique"), index.unique), (cstr!("sparse"), index.sparse), (cstr!("hidden"), index.hidden)]
-    {
+    for (name, set) in [
+        (cstr!("unique"), index.unique),
+        (cstr!("sparse"), index.sparse),
+        (cstr!("hidden"), index.hidden),
+        (cstr!("background"), index.background),
+    ] {
         if set {
             one.append(name, true);
         }
@@ -218,7 +222,7 @@ pub(super) fn check_conflict(other: &IndexSpec, index: &IndexSpec) -> Result<()>
     Ok(())
 }
 
-/// Returns whether the index is there already. Whether it is hidden is not compared.
+/// Returns whether the index is there already. Whether it is hidden, or was made in the background, is not compared.
 pub(super) fn is_same(other: &IndexSpec, index: &IndexSpec) -> bool {
-    IndexSpec { hidden: index.hidden, ..other.clone() } == *index
+    IndexSpec { hidden: index.hidden, background: index.background, ..other.clone() } == *index
 }

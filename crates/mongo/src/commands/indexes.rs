@@ -20,16 +20,13 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     let durability = write::durability(call)?;
     let default =
         shared.engine.collation(&collection).map(|collation| BsonDocument::new(collation.document()));
-    let indexes: Vec<IndexSpec> = call
-        .documents("indexes")?
-        .iter()
-        .map(|index| index_spec::parse(RawDocument::from_bytes(index)?, default.as_ref()))
-        .collect::<Result<_>>()?;
+    let indexes = indexes_of(call, default.as_ref())?;
     let created = shared.engine.collection_spec(&collection).is_err();
     require_collection(shared, &collection, durability)?;
     let before = shared.engine.collection_spec(&collection)?;
     let is_new = |index: &&IndexSpec| !before.indexes.iter().any(|other| is_same(other, index));
-    if indexes.iter().filter(is_new).any(|index| index.unique && !is_on_id(index)) {
+    let gathers = indexes.iter().filter(is_new).any(|index| index.unique && !is_on_id(index));
+    if gathers && !shared.engine.is_in_transaction() {
         // each partition keeps its own indexes
         shared.whole_engine.gather_collection(&collection, durability).map_err(|error| {
             CommandError::new(Code::CannotCreateIndex, format!("a unique index is not possible: {error}"))
@@ -63,6 +60,18 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         reply.append(cstr!("note"), "all indexes already exist");
     }
     Ok(ok(reply))
+}
+
+/// Reads the indexes of `createIndexes`.
+fn indexes_of(call: &Call<'_>, default: Option<&BsonDocument>) -> Result<Vec<IndexSpec>> {
+    let parse = |index: &DocBytes| index_spec::parse(RawDocument::from_bytes(index)?, default);
+    call.documents("indexes")?.iter().map(parse).collect()
+}
+
+/// Returns whether a collection has all indexes of `createIndexes`.
+pub(super) fn has_all(call: &Call<'_>, spec: &CollectionSpec) -> Result<bool> {
+    let has = |index: IndexSpec| is_on_id(&index) || spec.indexes.iter().any(|other| is_same(other, &index));
+    Ok(indexes_of(call, spec.options.collation.as_ref())?.into_iter().all(has))
 }
 
 /// Returns whether the first field is `_id`, whose values are unique over all partitions.

@@ -1,10 +1,9 @@
 //! `insert`.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{cstr, rawdoc};
-use tidemill_docs::{Command, DocBytes, DocsError, DuplicateKey};
+use bson::{Timestamp, cstr};
+use tidemill_docs::{Command, DocBytes};
 
-use super::index_spec::ID_INDEX;
 use super::let_variables::LetVariables;
 use super::update::require_collection;
 use super::write::{self, WriteErrors, WriteOptions};
@@ -64,8 +63,29 @@ pub(crate) fn checked(document: DocBytes) -> std::result::Result<DocBytes, Write
     }
 }
 
+/// Returns a document that is written as a whole, with the present time in the place of empty timestamps among its fields, but for
+/// `_id`: so a client writes the time of the server.
+pub(crate) fn with_times(document: DocBytes, now: impl FnOnce() -> Timestamp) -> Result<DocBytes> {
+    const EMPTY: RawBsonRef<'_> = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
+    let raw = RawDocument::from_bytes(&document)?;
+    let is_empty = |name: &str, value: RawBsonRef<'_>| value == EMPTY && name != "_id";
+    if !raw.into_iter().any(|field| field.is_ok_and(|(name, value)| is_empty(name.as_str(), value))) {
+        return Ok(document);
+    }
+    let now = now();
+    let mut timed = RawDocumentBuf::new();
+    for field in raw {
+        let (name, value) = field?;
+        match is_empty(name.as_str(), value) {
+            true => timed.append(name, now),
+            false => timed.append(name, value),
+        }
+    }
+    Ok(timed.into_bytes().into())
+}
+
 /// Inserts documents into the collection with this name in the store. Returns how many, and the errors of the others by their
-/// position.
+/// position: if they are ordered, that of the first.
 pub(crate) fn insert_documents(
     shared: &Shared,
     collection: &str,
@@ -84,7 +104,7 @@ pub(crate) fn insert_documents(
     for (index, document) in sent.into_iter().enumerate() {
         match checked(document) {
             Ok(document) => {
-                documents.push(document);
+                documents.push(with_times(document, || shared.cluster_time())?);
                 indexes.push(index);
             }
             Err(error) => errors.push((index, error)),
@@ -92,12 +112,6 @@ pub(crate) fn insert_documents(
         if ordered && !errors.is_empty() {
             break;
         }
-    }
-    // partitions insert side by side and do not know of each other's errors, but an ordered insert ends at its first one
-    if ordered && let Some(at) = shared.engine.first_duplicate(collection, &documents)? {
-        let error = duplicate(collection, &documents[at])?;
-        errors = vec![(indexes[at], error)];
-        documents.truncate(at);
     }
     let mut inserted = 0;
     if !documents.is_empty() {
@@ -109,6 +123,11 @@ pub(crate) fn insert_documents(
             let index = indexes.get(failed.index).copied().unwrap_or(failed.index);
             errors.push((index, failed.error.into()));
         }
+    }
+    if ordered {
+        // what was wrong with a later document nobody looked at
+        errors.sort_by_key(|(index, _)| *index);
+        errors.truncate(1);
     }
     Ok((inserted, errors))
 }
@@ -131,19 +150,4 @@ fn with_id_first(document: DocBytes) -> Result<DocBytes> {
         }
     }
     Ok(moved.into_bytes().into())
-}
-
-/// Creates the error that the `_id` of a document exists already.
-fn duplicate(collection: &str, document: &DocBytes) -> Result<WriteError> {
-    let mut key_value = RawDocumentBuf::new();
-    if let Some(id) = RawDocument::from_bytes(document)?.get("_id")? {
-        key_value.append(cstr!("_id"), id);
-    }
-    let found = DuplicateKey {
-        collection: collection.to_owned(),
-        index: ID_INDEX.to_owned(),
-        key_pattern: rawdoc! { "_id": 1 }.into_bytes().into(),
-        key_value: key_value.into_bytes().into(),
-    };
-    Ok(DocsError::duplicate_key(found).into())
 }

@@ -85,7 +85,7 @@ fn in_filter(filter: &RawDocument, vars: &RawDocument) -> Result<RawDocumentBuf>
 }
 
 /// Binds the variables in the stages of a pipeline. Operators have no expressions.
-fn in_update(update: &RawDocument, vars: &RawDocument) -> Result<RawDocumentBuf> {
+pub(super) fn in_update(update: &RawDocument, vars: &RawDocument) -> Result<RawDocumentBuf> {
     let Some(RawBsonRef::Array(stages)) = update.get("$pipeline")? else { return Ok(update.to_owned()) };
     let mut bound = RawArrayBuf::new();
     for stage in stages {

@@ -8,6 +8,7 @@ mod coll_mod;
 mod collation;
 mod collection_options;
 mod collections;
+mod compatibility;
 mod count;
 mod delete;
 mod diagnostics;
@@ -25,7 +26,9 @@ mod order;
 mod pipeline;
 mod rename_collection;
 mod sasl;
+mod search_indexes;
 mod sessions;
+mod system_collections;
 mod update;
 mod validate;
 mod views;
@@ -34,11 +37,12 @@ mod write_concern;
 
 use std::sync::Arc;
 
+use bson::cstr;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use crate::api_version;
 use crate::documents::Documents;
-use crate::error::{Code, CommandError, Result};
+use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
@@ -125,7 +129,21 @@ commands! {
     Authenticated "profile" => administration::profile, "level of the profiler";
     Authenticated "getDefaultRWConcern" => administration::get_default_rw_concern, "default concerns";
     Authenticated "setParameter" => administration::set_parameter, "changes a parameter";
-    Authenticated "replSetGetStatus" => administration::repl_set_get_status, "members of the replica set";
+    Authenticated "replSetGetStatus" => compatibility::repl_set_get_status, "members of the replica set";
+    Authenticated "replSetGetConfig" => compatibility::repl_set_get_config, "definition of the replica set";
+    Authenticated "compact" => compatibility::compact, "frees space, which needs no command here";
+    Authenticated "dataSize" => compatibility::data_size, "size of a collection";
+    Authenticated "datasize" => compatibility::data_size, "size of a collection";
+    Authenticated "planCacheClear" => compatibility::plan_cache_clear, "forgets plans; none is kept";
+    Authenticated "planCacheListFilters" => compatibility::plan_cache_list_filters, "filters of plans; there are none";
+    Authenticated "setFeatureCompatibilityVersion" => compatibility::set_feature_compatibility_version, "the version of the features";
+    Authenticated "setDefaultRWConcern" => compatibility::set_default_rw_concern, "not available: the defaults stay";
+    Authenticated "fsyncUnlock" => compatibility::fsync_unlock, "unlocks the server, which is never locked";
+    Authenticated "connPoolStats" => compatibility::conn_pool_stats, "connections to other servers";
+    Authenticated "createSearchIndexes" => search_indexes::refuse, "not available: Atlas Search";
+    Authenticated "updateSearchIndex" => search_indexes::refuse, "not available: Atlas Search";
+    Authenticated "dropSearchIndex" => search_indexes::refuse, "not available: Atlas Search";
+    Authenticated "listSearchIndexes" => search_indexes::refuse, "not available: Atlas Search";
     Authenticated "usersInfo" => administration::users_info, "the user";
     Authenticated "rolesInfo" => administration::roles_info, "its role";
     Authenticated "createUser" => administration::change_users, "not available: there is one user";
@@ -145,7 +163,7 @@ commands! {
 }
 
 /// Names of commands that MongoDB has and this server does not have yet, so that they are told from misspelt ones.
-const MISSING: &[&str] = &["mapReduce", "shutdown"];
+const MISSING: &[&str] = &["mapReduce", "mapreduce", "applyOps", "analyze", "logRotate", "shutdown"];
 
 /// Runs the command of a request.
 pub(crate) fn run(
@@ -154,8 +172,19 @@ pub(crate) fn run(
     call: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
     check_allowed(session, call)?;
-    let mut reply = transactions::run(server, call, &mut |shared| answer(shared, session, call))?;
-    write_concern::append_unmet(call, &mut reply)?;
+    let answer = &mut |shared: &Shared| match (answer(shared, session, call), shared.take_error_details()) {
+        (Err(error), Some(details)) => WriteError { error, details }.reply(),
+        (reply, _) => reply,
+    };
+    let reply = transactions::run(server, call, answer);
+    let unmet = match &reply {
+        Ok(_) => write_concern::unmet(call)?,
+        // the error of the command counts more than one of its write concern
+        Err(_) => write_concern::unmet(call).ok().flatten(),
+    };
+    let Some(unmet) = unmet else { return reply };
+    let mut reply = reply.unwrap_or_else(|error| error.reply());
+    reply.append(cstr!("writeConcernError"), unmet);
     Ok(reply)
 }
 
@@ -176,6 +205,9 @@ fn check_allowed(session: &Session, call: &Call<'_>) -> Result<()> {
 
 /// Runs a command that was found and allowed, on a collection or a view.
 fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    if let Some(reply) = system_collections::run(shared, session, call) {
+        return reply;
+    }
     // the most frequent query; a view has no documents of its own to be found by it
     if call.name == "find"
         && let Some(reply) = find::find_by_id(shared, call)?
@@ -221,12 +253,21 @@ fn reads_snapshot(call: &Call<'_>) -> Result<bool> {
 fn refuse_in_transaction(shared: &Shared, call: &Call<'_>) -> Result<()> {
     let message = match call.name {
         "aggregate" if write_concern::writes(call) => "$out and $merge cannot be used in a transaction",
-        "createIndexes" if shared.engine.collection_spec(&call.collection()?).is_ok() => {
-            "a transaction can create indexes of a new collection only"
+        "createIndexes" if creates_indexes_of_others(shared, call)? => {
+            "a transaction can create indexes of a collection that it has created only"
         }
         _ => return Ok(()),
     };
     Err(CommandError { code: 263, message: message.to_owned() })
+}
+
+/// Returns whether `createIndexes` would create one of a collection that the transaction has not created.
+fn creates_indexes_of_others(shared: &Shared, call: &Call<'_>) -> Result<bool> {
+    let collection = call.collection()?;
+    match shared.engine.collection_spec(&collection) {
+        Ok(spec) => Ok(!shared.engine.has_created(&collection) && !indexes::has_all(call, &spec)?),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Returns the command that a client calls. Errors: there is none of that name.

@@ -9,7 +9,7 @@ use tidemill_log::Durability;
 use tidemill_types::ErrorKind;
 
 use super::collections::new_collection;
-use super::insert::{DOCUMENT_BYTES_MAX, too_large};
+use super::insert::{DOCUMENT_BYTES_MAX, too_large, with_times};
 use super::let_variables::LetVariables;
 use super::write::{WriteErrors, WriteOptions};
 use super::{collation, hint};
@@ -85,6 +85,7 @@ pub(super) fn run(
     };
     let filter = Bytes::copy_from_slice(filter.as_bytes());
     let change = change_of("update.updates.u", statement.get("u")?, statement.get("arrayFilters")?)?;
+    let change = change.with_times(shared)?;
     let (multi, upsert) = (flag("multi")?, flag("upsert")?);
     if multi && statement.get("sort")?.is_some() {
         return Err(CommandError::new(Code::FailedToParse, "Cannot specify sort with multi=true"));
@@ -133,6 +134,18 @@ pub(super) fn run(
 pub(super) enum Change {
     Operators(Bytes),
     Replacement(Bytes),
+}
+
+impl Change {
+    /// Returns the change with the present time in the place of empty timestamps of a new document.
+    pub fn with_times(self, shared: &Shared) -> Result<Self> {
+        match self {
+            Self::Replacement(document) => {
+                Ok(Self::Replacement(with_times(document, || shared.cluster_time())?))
+            }
+            operators => Ok(operators),
+        }
+    }
 }
 
 impl From<Change> for Modification {

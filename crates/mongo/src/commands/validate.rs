@@ -26,6 +26,7 @@ pub(super) fn validate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     let stored = call.collection()?;
     let spec = shared.engine.collection_spec(&stored).map_err(|_| no_collection(call))?;
     let mut errors = RawArrayBuf::new();
+    let mut contradictions = 0;
     let (mut documents, mut invalid) = (0_i64, 0_i64);
     let mut keys = vec![0_i64; spec.indexes.len()];
     shared.engine.read_collection(&stored, |collection| {
@@ -40,6 +41,7 @@ pub(super) fn validate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
         for (count, index) in keys.iter_mut().zip(&spec.indexes) {
             *count = count.saturating_add_unsigned(collection.index_entries(&index.name).unwrap_or(0));
         }
+        contradictions += collection.contradictions();
         for wrong in collection.check_indexes() {
             errors.push(wrong.as_str());
         }
@@ -57,7 +59,14 @@ pub(super) fn validate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     reply.append(cstr!("keysPerIndex"), keys_per_index);
     reply.append(cstr!("valid"), errors.is_empty());
     reply.append(cstr!("repaired"), false);
-    reply.append(cstr!("warnings"), RawArrayBuf::new());
+    let mut warnings = RawArrayBuf::new();
+    if contradictions > 0 {
+        warnings.push(
+            format!("{contradictions} documents of the entity have an _id that is not the value of its key")
+                .as_str(),
+        );
+    }
+    reply.append(cstr!("warnings"), warnings);
     reply.append(cstr!("errors"), errors);
     Ok(ok(reply))
 }

@@ -75,6 +75,19 @@ fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, view: ViewSpec)
     let (on, pipeline) = resolve(shared, view)?;
     let mut stages = RawArrayBuf::new();
     pipeline.iter().for_each(|stage| stages.push(stage.as_raw()));
+    let collection = RawBsonRef::String(split_stored_name(&on).1);
+    read_stages(shared, session, call, collection, stages, own.as_ref())
+}
+
+/// Runs the command on what these stages make of the documents of a collection, which is 1 if they make them themselves.
+pub(super) fn read_stages(
+    shared: &Shared,
+    session: &mut Session,
+    call: &Call<'_>,
+    collection: RawBsonRef<'_>,
+    mut stages: RawArrayBuf,
+    own: Option<&Collation>,
+) -> Result<RawDocumentBuf> {
     append_stages(call, &mut stages)?;
     let returns_cursor = matches!(call.name, "find" | "aggregate");
     let cursor = match returns_cursor {
@@ -83,10 +96,10 @@ fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, view: ViewSpec)
         false => bson::rawdoc! { "batchSize": i32::MAX },
     };
     let mut body = RawDocumentBuf::new();
-    body.append(cstr!("aggregate"), split_stored_name(&on).1);
+    body.append(cstr!("aggregate"), collection);
     body.append(cstr!("pipeline"), stages);
     body.append(cstr!("cursor"), cursor);
-    match &own {
+    match own {
         Some(own) => body.append(cstr!("collation"), own.document()),
         None => body.append(cstr!("collation"), bson::rawdoc! { "locale": "simple" }),
     }
@@ -101,7 +114,7 @@ fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, view: ViewSpec)
     let reply = super::answer(shared, session, &inner)?;
     match call.name {
         "count" => counted(shared, call, &reply),
-        "distinct" => distinct::reply(&all_documents(shared, call, &reply)?, call, own.as_ref()),
+        "distinct" => distinct::reply(&all_documents(shared, call, &reply)?, call, own),
         _ => Ok(reply),
     }
 }

@@ -1,7 +1,7 @@
 //! Write concerns that one server cannot meet.
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
-use bson::{cstr, rawdoc};
+use bson::rawdoc;
 
 use crate::error::{Code, CommandError, Result, code_name};
 use crate::fields::{Call, whole_number};
@@ -30,39 +30,37 @@ const COMMANDS: &[&str] = &[
     "abortTransaction",
 ];
 
-/// Appends to the reply of a write that fewer servers have it than the client asked for: there is one.
+/// Returns what the reply of a write says if fewer servers have it than the client asked for: there is one.
 ///
 /// Errors: a write concern that no server could meet.
-pub(super) fn append_unmet(call: &Call<'_>, reply: &mut RawDocumentBuf) -> Result<()> {
+pub(super) fn unmet(call: &Call<'_>) -> Result<Option<RawDocumentBuf>> {
     let Some(concern) = call.document("writeConcern")?.filter(|_| COMMANDS.contains(&call.name)) else {
-        return Ok(());
+        return Ok(None);
     };
     if call.name == "aggregate" && !writes(call) {
-        return Ok(());
+        return Ok(None);
     }
-    let Some(w) = concern.get("w")? else { return Ok(()) };
+    let Some(w) = concern.get("w")? else { return Ok(None) };
     let (code, message) = match w {
-        RawBsonRef::String("majority") => return Ok(()),
+        RawBsonRef::String("majority") => return Ok(None),
         RawBsonRef::String(mode) => {
             (79, format!("No write concern mode named '{mode}' found in replica set configuration"))
         }
         number => match whole_number(number) {
-            Some(0 | 1) => return Ok(()),
+            Some(0 | 1) => return Ok(None),
             Some(n) if (2..=MEMBERS_MAX).contains(&n) => (100, "Not enough data-bearing nodes".to_owned()),
             Some(_) => {
                 let message = format!("w has to be a non-negative number and not greater than {MEMBERS_MAX}");
                 return Err(CommandError::new(Code::FailedToParse, message));
             }
             // tags, which no member has
-            None => return Ok(()),
+            None => return Ok(None),
         },
     };
-    let unmet = rawdoc! {
+    Ok(Some(rawdoc! {
         "code": code, "codeName": code_name(code), "errmsg": message,
         "errInfo": { "writeConcern": concern.to_owned() },
-    };
-    reply.append(cstr!("writeConcernError"), unmet);
-    Ok(())
+    }))
 }
 
 /// Returns whether a pipeline ends with a stage that writes.

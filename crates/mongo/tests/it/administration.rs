@@ -65,7 +65,6 @@ fn commands_of_the_server_answer() {
         (doc! { "profile": 2 }, 238),
         (doc! { "fsync": 1, "lock": true }, 238),
         (doc! { "setParameter": 1, "quick": true }, 72),
-        (doc! { "replSetGetStatus": 1 }, 76),
         (doc! { "killOp": 1 }, 40414),
         (doc! { "atlasVersion": 1 }, 59),
     ] {
@@ -86,4 +85,86 @@ fn operations_in_progress_are_listed_by_a_pipeline() {
     assert_eq!(listed, &[doc! { "op": "command" }.into()]);
     assert_eq!(code(&run("docs", 1.into()).unwrap_err()), 73);
     assert_eq!(code(&run("admin", "things".into()).unwrap_err()), 73);
+}
+
+#[test]
+fn collections_of_the_system_can_be_read() {
+    let server = TestServer::start(2);
+    let client = server.client();
+    let docs = client.database("docs");
+    docs.collection("things").insert_one(doc! { "_id": 1 }).run().unwrap();
+    docs.create_collection("few")
+        .view_on("things".to_owned())
+        .pipeline([doc! { "$limit": 1 }])
+        .run()
+        .unwrap();
+    let read = |database: &str, name: &str| -> Vec<Document> {
+        let found = client.database(database).collection::<Document>(name).find(doc! {}).run().unwrap();
+        found.collect::<Result<_, _>>().unwrap()
+    };
+    assert_eq!(read("docs", "system.profile"), []);
+    assert_eq!(read("docs", "system.js"), []);
+    assert_eq!(read("other", "system.views"), []);
+    let view = doc! { "_id": "docs.few", "viewOn": "things", "pipeline": [{ "$limit": 1 }] };
+    assert_eq!(read("docs", "system.views"), [view]);
+    assert_eq!(read("admin", "system.users")[0].get_str("user").unwrap(), "admin");
+    let version = client.database("admin").collection::<Document>("system.version");
+    let version = version.find_one(doc! { "_id": "featureCompatibilityVersion" }).run().unwrap().unwrap();
+    assert_eq!(version.get_str("version").unwrap(), "8.0");
+    assert_eq!(docs.collection::<Document>("system.views").count_documents(doc! {}).run().unwrap(), 1);
+    let error = docs.collection("system.views").insert_one(doc! {}).run().unwrap_err();
+    assert_eq!(code(&error), 73);
+}
+
+#[test]
+fn what_tools_ask_is_answered() {
+    let server = TestServer::start(2);
+    let client = server.client();
+    let run = |database: &str, command| client.database(database).run_command(command).run();
+    run("docs", doc! { "insert": "things", "documents": [{ "_id": 1 }] }).unwrap();
+    let status = run("admin", doc! { "replSetGetStatus": 1 }).unwrap();
+    assert_eq!((status.get_str("set").unwrap(), status.get_i32("myState").unwrap()), ("tidemill", 1));
+    let config = run("admin", doc! { "replSetGetConfig": 1 }).unwrap();
+    assert_eq!(config.get_document("config").unwrap().get_str("_id").unwrap(), "tidemill");
+    assert_eq!(run("docs", doc! { "compact": "things" }).unwrap().get_i64("bytesFreed").unwrap(), 0);
+    assert_eq!(code(&run("docs", doc! { "compact": "none" }).unwrap_err()), 26);
+    let size = run("docs", doc! { "dataSize": "docs.things" }).unwrap();
+    assert_eq!(size.get_i64("numObjects").unwrap(), 1);
+    run("docs", doc! { "planCacheClear": "things" }).unwrap();
+    assert!(
+        run("docs", doc! { "planCacheListFilters": "things" })
+            .unwrap()
+            .get_array("filters")
+            .unwrap()
+            .is_empty()
+    );
+    run("admin", doc! { "setFeatureCompatibilityVersion": "8.0", "confirm": true }).unwrap();
+    let error = run("admin", doc! { "setFeatureCompatibilityVersion": "4.4", "confirm": true }).unwrap_err();
+    assert_eq!(code(&error), 4_926_900);
+    // what is not there says so, with the name of the service that has it
+    for command in [
+        doc! { "createSearchIndexes": "things", "indexes": [{ "definition": {} }] },
+        doc! { "dropSearchIndex": "things", "name": "x" },
+        doc! { "aggregate": "things", "pipeline": [{ "$listSearchIndexes": {} }], "cursor": {} },
+        doc! { "aggregate": "things", "pipeline": [{ "$search": {} }], "cursor": {} },
+    ] {
+        let error = run("docs", command.clone()).unwrap_err();
+        assert_eq!(code(&error), 31082, "{command}");
+        assert!(error.to_string().contains("Atlas"), "{error}");
+    }
+    for command in ["mapReduce", "applyOps", "analyze"] {
+        assert_eq!(code(&run("docs", doc! { command: 1 }).unwrap_err()), 59);
+    }
+    // an index keeps the option, which has no effect; names are as long as in MongoDB
+    let index = doc! { "key": { "a": 1 }, "name": "a_1", "background": true };
+    run("docs", doc! { "createIndexes": "things", "indexes": [index] }).unwrap();
+    let listed = run("docs", doc! { "listIndexes": "things" }).unwrap();
+    let batch = listed.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    assert!(batch[1].as_document().unwrap().get_bool("background").unwrap());
+    run("docs", doc! { "create": "n".repeat(250) }).unwrap();
+    assert!(run("docs", doc! { "create": "n".repeat(256) }).is_err());
+    // the write concern is told beside an error
+    let create = doc! { "create": "things", "capped": true, "size": 4096, "writeConcern": { "w": 2 } };
+    let error = run("docs", create).unwrap_err();
+    assert_eq!(code(&error), 48);
 }

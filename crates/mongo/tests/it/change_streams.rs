@@ -201,3 +201,54 @@ fn changed_definitions_are_told_to_those_who_ask() {
     assert_eq!(event.to.unwrap().coll.as_deref(), Some("task"));
     assert_eq!(next(&mut plain).operation_type, OperationType::Invalidate);
 }
+
+/// Reads events until there are `count`, and returns their ids with the tokens after them.
+fn ids(stream: &mut Stream, count: usize) -> (Vec<i32>, Vec<mongodb::change_stream::event::ResumeToken>) {
+    let events = (0..count).map(|_| next(stream));
+    events.map(|event| (event.document_key.unwrap().get_i32("_id").unwrap(), event.id)).unzip()
+}
+
+/// Documents of one statement belong to several partitions, and are told in the order in which they were written.
+#[test]
+fn changes_of_one_statement_or_transaction_come_in_its_order() {
+    let server = TestServer::start(4);
+    let client = server.client();
+    let jobs = client.database("docs").collection::<Document>("job");
+    jobs.insert_one(doc! { "_id": -1 }).run().unwrap();
+    let mut stream = follow(&jobs);
+    jobs.insert_many((0..40).rev().map(|id| doc! { "_id": id })).run().unwrap();
+    let (told, tokens) = ids(&mut stream, 40);
+    assert_eq!(told, (0..40).rev().collect::<Vec<_>>());
+
+    // from within the statement, too, and behind a part of it that failed
+    let token = tokens[17].clone();
+    let failed = jobs.insert_many((30..50).rev().map(|id| doc! { "_id": id })).run().unwrap_err();
+    assert_eq!(code(&failed), 11000);
+    let mut resumed =
+        jobs.watch().resume_after(token).max_await_time(Duration::from_millis(50)).run().unwrap();
+    let expected: Vec<i32> = (0..22).rev().chain((40..50).rev()).collect();
+    assert_eq!(ids(&mut resumed, 32).0, expected);
+
+    let mut session = client.start_session().run().unwrap();
+    session.start_transaction().run().unwrap();
+    for id in [64, 3, 61, 5, 60, 2, 66] {
+        let update = doc! { "$set": { "n": 1 } };
+        jobs.update_one(doc! { "_id": id }, update).upsert(true).session(&mut session).run().unwrap();
+    }
+    jobs.delete_one(doc! { "_id": 0 }).session(&mut session).run().unwrap();
+    jobs.insert_many([doc! { "_id": 71 }, doc! { "_id": 70 }]).session(&mut session).run().unwrap();
+    session.commit_transaction().run().unwrap();
+    assert_eq!(ids(&mut stream, 10).0, (40..50).rev().collect::<Vec<_>>());
+    let expected = [64, 3, 61, 5, 60, 2, 66, 0, 71, 70];
+    let (told, tokens) = ids(&mut stream, 10);
+    assert_eq!(told, expected);
+
+    let server = server.restart();
+    let jobs = server.collection("job");
+    for from in [0, 4, 8] {
+        let token = tokens[from].clone();
+        let mut resumed =
+            jobs.watch().resume_after(token).max_await_time(Duration::from_millis(50)).run().unwrap();
+        assert_eq!(ids(&mut resumed, 9 - from).0, expected[from + 1..]);
+    }
+}

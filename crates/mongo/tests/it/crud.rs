@@ -45,6 +45,149 @@ fn ordered_insert_ends_at_the_first_duplicate_and_unordered_goes_on() {
     }
 }
 
+/// Returns how many documents were inserted, and the places and codes of the errors.
+fn inserted(reply: &Document) -> (i32, Vec<(i32, i32)>) {
+    let errors = reply.get_array("writeErrors").into_iter().flatten();
+    let errors = errors.map(|error| {
+        let error = error.as_document().unwrap();
+        (error.get_i32("index").unwrap(), error.get_i32("code").unwrap())
+    });
+    (reply.get_i32("n").unwrap(), errors.collect())
+}
+
+/// Also where the error is found when the documents are applied, and the documents belong to several partitions.
+#[test]
+fn ordered_inserts_end_at_the_first_error_of_any_kind() {
+    let server = TestServer::start(4);
+    let client = server.client();
+    let database = client.database("docs");
+    let valid = doc! { "x": { "$ne": 1 } };
+    database.create_collection("v").validator(valid).run().unwrap();
+    database
+        .run_command(doc! { "createIndexes": "p", "indexes": [{ "key": { "a": 1, "b": 1 }, "name": "ab" }] })
+        .run()
+        .unwrap();
+    let bad_at = |bad: &[i32], count: i32, bad_one: Document| -> Vec<Document> {
+        let one = |n| {
+            if bad.contains(&n) {
+                bad_one.clone()
+            } else {
+                doc! { "x": 0 }
+            }
+        };
+        (0..count)
+            .map(|n| {
+                let mut one = one(n);
+                one.insert("_id", n);
+                one
+            })
+            .collect()
+    };
+    let (invalid, parallel) = (doc! { "x": 1 }, doc! { "a": [1], "b": [2] });
+    for (name, bad, error) in [("v", &invalid, 121), ("p", &parallel, 171)] {
+        let things = database.collection::<Document>(name);
+        for (at, count, expected) in [(&[4, 50][..], 100, 4), (&[0], 50, 0), (&[1], 3, 1), (&[], 40, 40)] {
+            let documents = bad_at(at, count, bad.clone());
+            let reply =
+                database.run_command(doc! { "insert": name, "documents": documents.clone() }).run().unwrap();
+            let errors: Vec<_> = at.first().map(|at| (*at, error)).into_iter().collect();
+            assert_eq!(inserted(&reply), (expected, errors.clone()), "{name} {at:?}");
+            assert_eq!(things.count_documents(doc! {}).run().unwrap(), expected as u64);
+            things.delete_many(doc! {}).run().unwrap();
+
+            let bulk = doc! {
+                "bulkWrite": 1, "nsInfo": [{ "ns": format!("docs.{name}") }],
+                "ops": documents.iter().map(|d| doc! { "insert": 0, "document": d }).collect::<Vec<_>>(),
+            };
+            let reply = client.database("admin").run_command(bulk).run().unwrap();
+            assert_eq!(reply.get_i32("nInserted").unwrap(), expected);
+            assert_eq!(reply.get_i32("nErrors").unwrap(), errors.len() as i32);
+            assert_eq!(things.count_documents(doc! {}).run().unwrap(), expected as u64);
+            things.delete_many(doc! {}).run().unwrap();
+
+            // in a transaction
+            let mut session = client.start_session().run().unwrap();
+            session.start_transaction().run().unwrap();
+            let reply = database
+                .run_command(doc! { "insert": name, "documents": documents.clone() })
+                .session(&mut session)
+                .run()
+                .unwrap();
+            assert_eq!(inserted(&reply), (expected, errors.clone()));
+            let _ = session.abort_transaction().run();
+            assert_eq!(things.count_documents(doc! {}).run().unwrap(), 0);
+
+            // unordered
+            let command = doc! { "insert": name, "documents": documents, "ordered": false };
+            let reply = database.run_command(command).run().unwrap();
+            assert_eq!(inserted(&reply).0, count - at.len() as i32);
+            assert_eq!(inserted(&reply).1.len(), at.len());
+            things.delete_many(doc! {}).run().unwrap();
+        }
+    }
+    // of two kinds of errors the first counts, and what a client may bypass is no error
+    let documents =
+        vec![doc! { "_id": 1, "x": 0 }, doc! { "_id": 2, "x": 1 }, doc! { "_id": 1 }, doc! { "_id": 9 }];
+    let command = doc! { "insert": "v", "documents": documents };
+    let reply = database.run_command(command.clone()).run().unwrap();
+    assert_eq!(inserted(&reply), (1, vec![(1, 121)]));
+    database.collection::<Document>("v").delete_many(doc! {}).run().unwrap();
+    let mut command = command;
+    command.insert("bypassDocumentValidation", true);
+    let reply = database.run_command(command).run().unwrap();
+    assert_eq!(inserted(&reply), (2, vec![(2, 11000)]));
+}
+
+/// Two clients that insert the same ids at the same time: each has a prefix of its own documents.
+#[test]
+fn ordered_inserts_of_the_same_ids_at_once_each_end_at_the_first_duplicate() {
+    let server = TestServer::start(4);
+    let things = server.collection("things");
+    for round in 0..10 {
+        let insert = |by: &'static str, ids: Vec<i32>| {
+            let things = server.collection("things");
+            let documents: Vec<_> =
+                ids.iter().map(|id| doc! { "_id": 1000 * round + id, "by": by }).collect();
+            std::thread::spawn(move || things.insert_many(documents).run().map(drop))
+        };
+        let up: Vec<i32> = (0..100).collect();
+        let down: Vec<i32> = (0..100).rev().collect();
+        let (one, two) = (insert("one", up.clone()), insert("two", down.clone()));
+        for result in [one.join().unwrap(), two.join().unwrap()] {
+            assert!(result.is_ok() || code(&result.unwrap_err()) == 11000);
+        }
+        for (by, order) in [("one", up), ("two", down)] {
+            let there = |id: &i32| {
+                let filter = doc! { "_id": 1000 * round + id, "by": by };
+                things.count_documents(filter).run().unwrap() == 1
+            };
+            let there: Vec<bool> = order.iter().map(there).collect();
+            assert!(there.is_sorted_by(|a, b| a >= b), "{round} {by} {there:?}");
+        }
+    }
+}
+
+/// An empty timestamp among the fields of a new document is the time of the server; elsewhere it stays.
+#[test]
+fn empty_timestamps_become_the_time_of_the_server() {
+    let server = TestServer::start(2);
+    let things = server.collection("things");
+    let empty = mongodb::bson::Timestamp { time: 0, increment: 0 };
+    things.insert_one(doc! { "_id": 1, "at": empty, "in": { "at": empty }, "l": [empty] }).run().unwrap();
+    things.insert_one(doc! { "_id": 2 }).run().unwrap();
+    things.replace_one(doc! { "_id": 2 }, doc! { "at": empty }).run().unwrap();
+    things.find_one_and_replace(doc! { "_id": 3 }, doc! { "at": empty }).upsert(true).run().unwrap();
+    things.update_one(doc! { "_id": 1 }, doc! { "$set": { "set": empty } }).run().unwrap();
+    for id in 1..=3 {
+        let found = things.find_one(doc! { "_id": id }).run().unwrap().unwrap();
+        assert!(found.get_timestamp("at").unwrap().time > 1_600_000_000, "{found}");
+    }
+    let found = things.find_one(doc! { "_id": 1 }).run().unwrap().unwrap();
+    assert_eq!(found.get_document("in").unwrap().get_timestamp("at").unwrap(), empty);
+    assert_eq!(found.get_array("l").unwrap(), &[Bson::Timestamp(empty)]);
+    assert_eq!(found.get_timestamp("set").unwrap(), empty);
+}
+
 #[test]
 fn documents_are_updated_replaced_and_deleted() {
     let server = TestServer::start(4);

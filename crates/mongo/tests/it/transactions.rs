@@ -169,7 +169,7 @@ fn a_moment_that_is_not_kept_is_refused() {
 #[test]
 fn open_transactions_hold_bounded_memory() {
     let options = MongoOptions { password: Some(crate::PASSWORD.into()), ..MongoOptions::default() };
-    let server = TestServer::start_app(tempfile::tempdir().unwrap(), options, |settings| {
+    let server = TestServer::start_with(tempfile::tempdir().unwrap(), options, |settings| {
         settings.partitions = 2;
         settings.transaction_bytes = Some(1 << 20);
         settings.transactions_bytes = Some(3 << 20);
@@ -217,4 +217,71 @@ fn open_transactions_hold_bounded_memory() {
     }
     hold(10).unwrap().commit_transaction().run().unwrap();
     assert_eq!(things.count_documents(doc! {}).run().unwrap(), 105);
+}
+
+/// Others see a collection that a transaction creates when it is committed, and never after an abort.
+#[test]
+fn collections_and_indexes_of_a_transaction_are_its_own() {
+    for partitions in [1, 3] {
+        let server = TestServer::start(partitions);
+        let names = || server.client().database("docs").list_collection_names().run().unwrap();
+        let mut session = session(&server);
+        let database = session.client().database("docs");
+        let run = |session: &mut ClientSession, command| database.run_command(command).session(session).run();
+        for commits in [false, true] {
+            session.start_transaction().run().unwrap();
+            run(&mut session, doc! { "create": "made", "validator": { "n": { "$gte": 0 } } }).unwrap();
+            let index = doc! { "key": { "n": 1 }, "name": "n_1", "unique": true };
+            let reply =
+                run(&mut session, doc! { "createIndexes": "made", "indexes": [index.clone()] }).unwrap();
+            assert_eq!(reply.get_i32("numIndexesAfter").unwrap(), 2);
+            let reply =
+                run(&mut session, doc! { "createIndexes": "indexed", "indexes": [index.clone()] }).unwrap();
+            assert!(reply.get_bool("createdCollectionAutomatically").unwrap());
+            for (name, n) in [("made", 1), ("implied", 2), ("made", 3), ("indexed", 4)] {
+                let collection = database.collection::<bson::Document>(name);
+                collection.insert_one(doc! { "n": n }).session(&mut session).run().unwrap();
+            }
+            let found = database.collection::<bson::Document>("made");
+            assert_eq!(
+                found.count_documents(doc! { "n": { "$gt": 0 } }).session(&mut session).run().unwrap(),
+                2
+            );
+            assert_eq!(names(), ["Customer"], "others see none of it");
+            match commits {
+                true => session.commit_transaction().run().unwrap(),
+                false => session.abort_transaction().run().unwrap(),
+            }
+        }
+        let mut names = names();
+        names.sort();
+        assert_eq!(names, ["Customer", "implied", "indexed", "made"]);
+        let made = server.collection("made");
+        assert_eq!(made.count_documents(doc! {}).run().unwrap(), 2);
+        assert_eq!(code(&made.insert_one(doc! { "n": 1 }).run().unwrap_err()), 11000);
+        assert_eq!(code(&made.insert_one(doc! { "n": -1 }).run().unwrap_err()), 121);
+        let server = server.restart();
+        assert_eq!(server.collection("made").count_documents(doc! {}).run().unwrap(), 2);
+        assert_eq!(server.collection("made").list_index_names().run().unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn a_collection_that_another_client_creates_meanwhile_is_a_conflict() {
+    let server = TestServer::start(3);
+    let mut session = session(&server);
+    let database = session.client().database("docs");
+    session.start_transaction().run().unwrap();
+    database.collection("made").insert_one(doc! { "_id": 1 }).session(&mut session).run().unwrap();
+    server.collection("made").insert_one(doc! { "_id": 2 }).run().unwrap();
+    let error = session.commit_transaction().run().unwrap_err();
+    assert!(error.contains_label(TRANSIENT_TRANSACTION_ERROR), "{error}");
+    assert_eq!(server.collection("made").count_documents(doc! {}).run().unwrap(), 1);
+    // an existing collection keeps its indexes
+    session.start_transaction().run().unwrap();
+    let command = |key: bson::Document| {
+        doc! { "createIndexes": "made", "indexes": [{ "key": key, "name": "x" }] }
+    };
+    let error = database.run_command(command(doc! { "n": 1 })).session(&mut session).run().unwrap_err();
+    assert_eq!(code(&error), 263);
 }

@@ -6,6 +6,7 @@ mod facet;
 mod flow;
 mod group;
 mod joins;
+mod merge;
 mod outputs;
 mod run;
 mod sequences;

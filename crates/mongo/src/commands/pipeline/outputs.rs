@@ -1,10 +1,11 @@
-//! Stages that read no documents or write them: `$documents`, `$collStats`, `$currentOp`, `$indexStats`, `$out`, `$merge`; and `$redact`.
+//! Stages that read no documents or write them: `$documents`, `$collStats`, `$currentOp`, `$indexStats`, `$out`; and `$redact`. `$merge` is in
+//! `merge.rs`.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{Bson, DateTime, Document, cstr, rawdoc};
-use tidemill_docs::{BsonDocument, Command, DocBytes, Expression, Modification, Variables, encoded};
+use bson::{Bson, DateTime, Document, cstr};
+use tidemill_docs::{Command, DocBytes, Expression, Variables, encoded};
 
-use super::{Context, known, option};
+use super::Context;
 use crate::commands::update::require_collection;
 use crate::error::{Code, CommandError, Result};
 use crate::namespace::stored_name;
@@ -177,7 +178,7 @@ fn redact_value(expression: &Expression, value: Bson) -> Result<Option<Bson>> {
 }
 
 /// Returns the collection that `$out` or `$merge` names, by its name in the store.
-fn target(stage: &str, value: RawBsonRef<'_>, context: &Context<'_>) -> Result<String> {
+pub(super) fn target(stage: &str, value: RawBsonRef<'_>, context: &Context<'_>) -> Result<String> {
     match value {
         RawBsonRef::String(collection) => stored_name(context.database, collection),
         RawBsonRef::Document(options) => {
@@ -212,143 +213,5 @@ impl Out {
             }
         }
         Ok(Vec::new())
-    }
-}
-
-/// `$merge`
-pub(in crate::commands) struct Merge {
-    collection: String,
-    on: Vec<String>,
-    when_matched: WhenMatched,
-    when_not_matched: String,
-}
-
-enum WhenMatched {
-    Merge,
-    Replace,
-    KeepExisting,
-    Fail,
-    /// An update of the present document by stages.
-    Pipeline(RawDocumentBuf),
-}
-
-impl Merge {
-    pub fn parse(value: RawBsonRef<'_>, context: &Context<'_>) -> Result<Self> {
-        let fail = |message: String| Err(CommandError::new(Code::FailedToParse, message));
-        let RawBsonRef::Document(options) = value else {
-            return Ok(Self {
-                collection: target("$merge", value, context)?,
-                on: vec!["_id".to_owned()],
-                when_matched: WhenMatched::Merge,
-                when_not_matched: "insert".to_owned(),
-            });
-        };
-        known("$merge", options, &["into", "on", "let", "whenMatched", "whenNotMatched"])?;
-        let on = match options.get("on")? {
-            None => vec!["_id".to_owned()],
-            Some(RawBsonRef::String(path)) => vec![path.to_owned()],
-            Some(RawBsonRef::Array(paths)) => {
-                let paths = paths.into_iter().map(|path| Ok(path?.as_str().unwrap_or_default().to_owned()));
-                paths.collect::<Result<_>>()?
-            }
-            Some(_) => return fail("`on` of $merge must be a string or an array of strings".into()),
-        };
-        let when_matched = match options.get("whenMatched")? {
-            None | Some(RawBsonRef::String("merge")) => WhenMatched::Merge,
-            Some(RawBsonRef::String("replace")) => WhenMatched::Replace,
-            Some(RawBsonRef::String("keepExisting")) => WhenMatched::KeepExisting,
-            Some(RawBsonRef::String("fail")) => WhenMatched::Fail,
-            Some(RawBsonRef::Array(stages)) => {
-                let mut update = RawDocumentBuf::new();
-                update.append(cstr!("$pipeline"), stages);
-                WhenMatched::Pipeline(update)
-            }
-            Some(_) => {
-                return fail(
-                    "`whenMatched` of $merge must be merge, replace, keepExisting, fail or a pipeline".into(),
-                );
-            }
-        };
-        let when_not_matched =
-            options.get("whenNotMatched")?.and_then(|when| when.as_str()).unwrap_or("insert");
-        if !["insert", "discard", "fail"].contains(&when_not_matched) {
-            return fail("`whenNotMatched` of $merge must be insert, discard or fail".into());
-        }
-        let when_not_matched = when_not_matched.to_owned();
-        Ok(Self {
-            collection: target("$merge", option("$merge", options, "into")?, context)?,
-            on,
-            when_matched,
-            when_not_matched,
-        })
-    }
-
-    pub fn apply(&self, context: &Context<'_>, documents: Vec<DocBytes>) -> Result<Vec<DocBytes>> {
-        require_collection(context.shared, &self.collection, None)?;
-        for document in documents {
-            self.merge(context, &document)?;
-        }
-        Ok(Vec::new())
-    }
-
-    fn merge(&self, context: &Context<'_>, document: &DocBytes) -> Result<()> {
-        let engine = &context.shared.engine;
-        let raw = RawDocument::from_bytes(document)?;
-        let mut filter = RawDocumentBuf::new();
-        for path in &self.on {
-            let value = Expression::parse(RawBsonRef::String(&format!("${path}")))?.eval(raw)?;
-            let value = value.ok_or_else(|| CommandError {
-                code: 51132,
-                message: format!(
-                    "$merge write error: 'on' field '{path}' cannot be missing, null, undefined or an array"
-                ),
-            })?;
-            filter.append(bson::raw::CString::try_from(path.clone())?, bson::RawBson::try_from(value)?);
-        }
-        let filter: DocBytes = filter.into_bytes().into();
-        let inserts = self.when_not_matched == "insert";
-        let change = match &self.when_matched {
-            WhenMatched::Replace => Modification::Replace(document.clone()),
-            WhenMatched::Merge => {
-                let mut set = RawDocumentBuf::new();
-                set.append(cstr!("$set"), raw);
-                Modification::Update(set.into_bytes().into())
-            }
-            WhenMatched::KeepExisting | WhenMatched::Fail => {
-                let mut set = RawDocumentBuf::new();
-                set.append(cstr!("$setOnInsert"), raw);
-                Modification::Update(set.into_bytes().into())
-            }
-            WhenMatched::Pipeline(update) => Modification::Update(update.as_bytes().to_vec().into()),
-        };
-        let command = Command::FindAndModify {
-            collection: self.collection.clone(),
-            filter,
-            sort: None,
-            change,
-            upsert: inserts,
-            upsert_id: Some(bson::oid::ObjectId::new()),
-        };
-        // that of the pipeline, not of the collection
-        let collation = match context.collation() {
-            Some(collation) => BsonDocument::new(collation.document()),
-            None => BsonDocument::new(&rawdoc! { "locale": "simple" }),
-        };
-        let command = command.with_collation(Some(collation));
-        let outcome = engine.write_documents(command, None)?;
-        if let Some(failed) = outcome.errors.into_iter().next() {
-            return Err(failed.error.into());
-        }
-        match (&self.when_matched, outcome.before.is_some(), outcome.upserted_id.is_some()) {
-            (WhenMatched::Fail, true, _) => Err(CommandError {
-                code: 11000,
-                message: "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields".into(),
-            }),
-            (_, false, false) if self.when_not_matched == "fail" => Err(CommandError {
-                code: 13113,
-                message: "$merge could not find a matching document in the target collection for at least one document in the source collection".into(),
-            }),
-            _ => Ok(()),
-        }
     }
 }

@@ -6,16 +6,28 @@ use tidemill_docs::{Expression, Filter, ReshapeStage, SortOrder};
 use super::buckets::BucketAuto;
 use super::group::Group;
 use super::joins::{GraphLookup, Lookup, UnionWith};
-use super::outputs::{Merge, Out};
+use super::merge::Merge;
+use super::outputs::Out;
 use super::sequences::{Densify, Fill};
 use super::unwind::Unwind;
 use super::windows::SetWindowFields;
 use super::{Context, Pipeline, buckets, outputs};
+use crate::commands::search_indexes;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{type_name, whole_number};
 
 /// Stages that MongoDB has and this server does not have yet.
-const MISSING: &[&str] = &["$geoNear", "$listSessions", "$search", "$vectorSearch"];
+const MISSING: &[&str] = &[
+    "$geoNear",
+    "$listSearchIndexes",
+    "$listSessions",
+    "$planCacheStats",
+    "$querySettings",
+    "$queryStats",
+    "$search",
+    "$searchMeta",
+    "$vectorSearch",
+];
 
 /// A stage of a pipeline.
 pub(in crate::commands) enum Stage {
@@ -141,6 +153,7 @@ impl Stage {
             }
             "$out" => Self::Out(Out::parse(value, context)?),
             "$merge" => Self::Merge(Merge::parse(value, context)?),
+            name if search_indexes::STAGES.contains(&name) => return Err(search_indexes::unavailable(name)),
             name if MISSING.contains(&name) => {
                 return Err(CommandError::not_supported(format!("the pipeline stage `{name}`")));
             }
