@@ -149,6 +149,10 @@ impl EventBuilder {
     /// Rejects a message, or the part `text` of it.
     pub fn reject(&mut self, message: &Message, reason: impl std::fmt::Display, text: &[u8]) {
         let origin = RowOrigin::of_row(message.number);
+        let reason = match message.has_no_value {
+            true => format!("the message has no value (in Kafka a tombstone: its key was deleted): {reason}"),
+            false => reason.to_string(),
+        };
         self.rejected.push(BadRow::new(origin, Some(&self.schema.name), reason, text));
     }
 
@@ -251,4 +255,27 @@ pub fn resolve_attributes<P>(
 /// Returns the mapper that a connector has if none is written.
 pub(crate) fn default_mapper() -> MapperConfig {
     MapperConfig { kind: "passThrough".into(), ..MapperConfig::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidemill_types::{Field, FieldType};
+
+    use super::*;
+
+    #[test]
+    fn a_message_without_a_value_is_rejected_as_such() {
+        let fields = vec![Field::new("n", FieldType::Long)];
+        let schema = StreamSchema { name: "S".into(), fields, key: None, id: vec![], time: None };
+        let mut events = EventBuilder::new(Arc::new(schema));
+        events.reject(&Message::default(), "not valid JSON", b"");
+        events.reject(&Message { has_no_value: true, ..Message::default() }, "not valid JSON", b"");
+        assert_eq!(
+            events.reasons_from(0),
+            [
+                "not valid JSON",
+                "the message has no value (in Kafka a tombstone: its key was deleted): not valid JSON"
+            ]
+        );
+    }
 }

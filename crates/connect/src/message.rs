@@ -14,6 +14,8 @@ pub struct Message {
     pub time: Option<Timestamp>,
     /// Position of the message in its split; 0 without one.
     pub number: u64,
+    /// Whether the message has no value, other than one with an empty value: in Kafka a tombstone.
+    pub has_no_value: bool,
 }
 
 impl Message {

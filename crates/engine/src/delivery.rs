@@ -21,6 +21,8 @@ const ROWS_MAX: usize = 8192;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often [`wait_drained`] looks.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// Characters of events and of the words of other systems in logs and problems.
+const SHOWN_CHARS_MAX: usize = 500;
 /// Area of the problems of sinks.
 const AREA: &str = "sinks";
 
@@ -41,9 +43,11 @@ pub fn run(core: &Arc<Core>, sink: &DeliverySink) {
             Ok(false) => sink.wait_for_events(),
             Err(_) if sink.is_stopped() => break,
             Err(e) => {
-                let problem = format!("{}: {e}; the events wait and the sink is tried again", sink.name());
+                let reason = cut(&e.to_string());
+                let problem =
+                    format!("{}: {reason}; the events wait and the sink is tried again", sink.name());
                 core.health.report_problem_of(AREA, sink.name(), problem);
-                sink.set_problem(Some(e.to_string()));
+                sink.set_problem(Some(reason));
                 pause(sink, backoff.next_delay());
             }
         }
@@ -129,14 +133,34 @@ fn keep_refused(
     if refused.is_empty() {
         return Ok(());
     }
-    for RefusedRow { row, reason } in refused {
-        let event = serde_json::Value::Object(event_json(sink.schema(), &due.rows, *row)).to_string();
-        tracing::error!(sink = sink.name(), id = %due.ids[*row], event, "the event was refused: {reason}");
-    }
+    log_refused(core, sink, due, refused);
     match sink.on_error() {
         OnError::Log | OnError::Wait => reject(core, sink, due, refused),
         OnError::Stream => send_to_fault_stream(core, sink, due, refused),
         OnError::Store => undelivered::store(core, sink, due, refused),
+    }
+}
+
+/// Logs refused events: the first at once, later ones by their number and not more often than once a minute. They are
+/// kept elsewhere in full. Logs are not encrypted, so with encryption they have nothing of an event.
+fn log_refused(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) {
+    let Some(RefusedRow { row, reason }) = refused.first() else { return };
+    let Some(events) = sink.count_refusals(refused.len() as u64, core.clock.monotonic()) else { return };
+    let (sink_name, id) = (sink.name(), &due.ids[*row]);
+    if core.deployment.settings.encryption.keys.is_some() {
+        tracing::error!(sink = sink_name, events, %id, "events were refused; the stored ones have the reasons");
+        return;
+    }
+    let event = serde_json::Value::Object(event_json(sink.schema(), &due.rows, *row)).to_string();
+    let (event, reason) = (cut(&event), cut(reason));
+    tracing::error!(sink = sink_name, events, %id, event, "events were refused, this one because: {reason}");
+}
+
+/// Returns a text for logs and problems, of a long one its beginning.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 

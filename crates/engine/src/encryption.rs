@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tidemill_encryption::{KeyRing, OpenKeyRing, Purpose, WrappingKeys};
+use tidemill_encryption::{KeyRing, KeySource, OpenKeyRing, Purpose, WrappingKeys};
 use tidemill_log::EncryptedDisk;
 use tidemill_log::disk::{Disk, OsDisk};
 use tidemill_types::{Error, Result};
@@ -14,6 +14,7 @@ use tidemill_zones::SharedFile;
 
 use crate::datadir::{self, DataDir, StoppedDir};
 use crate::json_file::{read_json, write_json};
+use crate::private_files;
 use crate::tables_location::{runtime, shared_file, stopped_shared_file};
 use crate::{App, Settings};
 
@@ -32,6 +33,9 @@ const ATTEMPTS: u32 = 5;
 pub fn open(data: &DataDir, settings: &Settings) -> Result<Option<OpenKeyRing>> {
     let disk = &**data.disk();
     let Some(wrapping) = wrapping_keys(disk, data.path(), settings)? else { return Ok(None) };
+    if let Some(KeySource::File(path)) = settings.encryption.source() {
+        warn_of_access(&path);
+    }
     let stored = stored_ring(disk, data.path())?;
     if stored.is_none() && data.is_encrypted() {
         return Err(missing_ring(data.path()));
@@ -133,6 +137,18 @@ pub fn stopped_disk(dir: &Path, app: Option<&App>) -> Arc<dyn Disk> {
     match app {
         Some(app) => encrypted_disk(disk, dir, &app.settings),
         None => disk,
+    }
+}
+
+/// Warns of a key file that all users of the machine can read. Its mode stays: another program may own and need it.
+fn warn_of_access(path: &Path) {
+    match private_files::mode_for_all(path) {
+        Some(mode) => tracing::warn!(
+            "key_file {}: all users of this machine can read the keys (mode {mode:04o}): chmod 600 it, and wrap the data with \
+             a new key if somebody may have read it",
+            path.display()
+        ),
+        None => {}
     }
 }
 

@@ -13,6 +13,8 @@ use tidemill_types::{
     Timestamp, header_targets, row_value, without_bom,
 };
 
+use tidemill_files::{CsvLayout, CsvRecords};
+
 use crate::BodyFormat;
 use crate::queries::Partitioner;
 
@@ -39,15 +41,8 @@ pub fn decode_body(
             }
         }
         BodyFormat::Csv => {
-            let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
-            let columns = header_targets(stream, reader.headers().map_err(invalid_header)?.iter())?;
-            for (place, record) in reader.records().enumerate() {
-                let origin = RowOrigin::of_row(place as u64 + 1);
-                match record {
-                    Ok(row) => decoder.push_text(origin, &columns, row.len(), row.iter(), now),
-                    Err(e) => decoder.reject(origin, e, b""),
-                }
-            }
+            decode_csv_body(&mut decoder, stream, body, now)
+                .map_err(|e| Error::invalid(format!("{e}; nothing of the body was kept")))?;
         }
     }
     Ok(decoder.finish())
@@ -72,8 +67,28 @@ fn decode_json_body(decoder: &mut RowDecoder, body: &[u8], now: Timestamp) -> Re
     Ok(())
 }
 
-fn invalid_header(e: csv::Error) -> Error {
-    Error::invalid(format!("the CSV header cannot be read: {e}"))
+fn decode_csv_body(
+    decoder: &mut RowDecoder,
+    stream: &StreamSchema,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<()> {
+    let mut records = CsvRecords::new(body, true, CsvLayout::default(), body.len().clamp(64, 64 << 10));
+    let columns = header_targets(stream, records.header()?.iter())?;
+    let mut record = csv::ByteRecord::new();
+    let mut row = 0;
+    while records.read(&mut record)? {
+        row += 1;
+        let origin = RowOrigin::of_row(row);
+        match csv::StringRecord::from_byte_record(std::mem::take(&mut record)) {
+            Ok(text) => decoder.push_text(origin, &columns, text.len(), text.iter(), now),
+            Err(e) => {
+                let column = e.utf8_error().field() + 1;
+                decoder.reject(origin, format!("column {column} is not UTF-8"), b"");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the partition of `row`.
@@ -287,6 +302,20 @@ mod tests {
         assert!(
             read("x,y\n1,2\n", BodyFormat::Csv).err().unwrap().to_string().contains("expected some of k, n")
         );
+        let refused = |text| read(text, BodyFormat::Csv).err().unwrap().to_string();
+        assert_eq!(
+            refused("k,n,n\na,1,2\n"),
+            "CSV header: the column `n` occurs twice, as columns 2 and 3: expected different names; nothing of the body was kept"
+        );
+        assert_eq!(
+            refused("k,n\na,1\n\"b,2\nc,3\n"),
+            "line 3: the quote that begins a text here has no end, so the rows from here on cannot be told apart; \
+             nothing of the body was kept"
+        );
+        let d = read("K,N\na,1\n", BodyFormat::Csv).unwrap();
+        assert_eq!((d.rows.len(), d.rejected.len()), (1, 0));
+        let d = read("{\"k\":\"a\",\"more\":{\"b\":1,\"b\":2}}", BodyFormat::Json).unwrap();
+        assert_eq!(d.rejected[0].message, "field `more.b` occurs twice");
         assert!(read("[1,", BodyFormat::Json).is_err());
         assert!(read(" ", BodyFormat::Json).is_err());
     }

@@ -314,7 +314,8 @@ fn check_log_continuity(core: &Core, id: PartitionId, from: Offset) -> Result<()
     let (start, end) = (core.log.start(id), core.log.end(id));
     if from > end {
         return Err(Error::corrupt(format!(
-            "partition {id}: the checkpoint is at offset {from}, but the log ends at {end}; restore the log from a backup"
+            "partition {id}: the checkpoint is at offset {from}, but the log ends at {end}{}; restore the log from a backup",
+            last_file(core, id)
         )));
     }
     if from < start {
@@ -356,14 +357,26 @@ fn log_ends(core: &Core) -> Vec<Offset> {
     (0..core.log.partitions()).map(|p| core.log.end(PartitionId(p))).collect()
 }
 
+/// Returns the last file of a partition's log for messages, because that is the one that was cut; nothing if the log has no
+/// files here.
+fn last_file(core: &Core, partition: PartitionId) -> String {
+    let dir = format!("p{:05}/", partition.0);
+    let files = core.log.files(&log_ends(core)).unwrap_or_default();
+    let segments =
+        files.iter().map(|file| &file.name).filter(|name| name.starts_with(&dir) && name.ends_with(".seg"));
+    let path = segments.max().map(|name| core.dir.join("log").join(name));
+    path.map_or_else(String::new, |path| format!(" in {}", path.display()))
+}
+
 /// No table may be ahead of the log: it would take the next events, which get these offsets again, for its own.
 fn check_tables(core: &Core, ends: &[Offset]) -> Result<()> {
     for (stream, table) in core.tables.writable() {
         for (p, end) in (0..).map(PartitionId).zip(ends) {
             if let Some(committed) = table.committed(p).filter(|committed| committed >= end) {
                 return Err(Error::corrupt(format!(
-                    "partition {p}: table {} holds rows up to offset {committed}, but the log ends at {end}; restore the log from a backup",
-                    stream.name
+                    "partition {p}: table {} holds rows up to offset {committed}, but the log ends at {end}{}; restore the log from a backup",
+                    stream.name,
+                    last_file(core, p)
                 )));
             }
         }

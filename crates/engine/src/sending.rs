@@ -46,14 +46,13 @@ pub fn send_json(
 }
 
 /// Sends a batch of `stream` whose columns are fields of the stream; those of [`StreamSchema::batch_schema`] fit as they are.
+/// Rows with values that do not fit are rejected, as those of a body are.
 ///
 /// Errors: as [`send_json`]; `Invalid` for columns that do not fit, as in [`tidemill_files::events_from_columns`].
 pub fn send_batch(core: &Core, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
     let schema = core.deployment.stream(stream)?;
-    let batch = tidemill_files::events_from_columns(&batch, schema, core.clock.now())?;
-    let places = (0..batch.num_rows() as u64).collect();
-    let rows = InterleavedBatches { parts: vec![(schema.clone(), batch)], order: None };
-    send(core, DecodedRows { rows, rejected: Vec::new(), row_numbers: places }, stream, options)
+    let decoded = tidemill_files::events_from_columns(&batch, schema, core.clock.now())?;
+    send(core, decoded, stream, options)
 }
 
 fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) -> Result<SendReply> {

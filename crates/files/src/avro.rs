@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_avro::compression::CompressionCodec;
 use arrow_avro::reader::{self, ReaderBuilder, read_header_info};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::ArrowError;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value as Json;
@@ -16,15 +16,15 @@ use tidemill_types::{BadRow, Error, ErrorKind, Result, StreamSchema, Timestamp};
 
 use crate::avro_layout::RowLayout;
 use crate::blocks::{Block, Blocks, SyncMarker, bad_block, put_number};
+use crate::conversion::Conversion;
 use crate::error::unreadable;
-use crate::event_reader::{EventReader, of_batch};
-use crate::fields::{check, convert, declared, field_columns, with_system_columns};
-use crate::options::{READ_BYTES, ReadOptions};
+use crate::event_reader::{EventReader, of_converted};
+use crate::fields::field_columns;
+use crate::options::{ColumnOptions, READ_BYTES, ReadOptions};
 
 /// Positions are numbers of rows, where a damaged block counts as one row.
 pub(crate) struct AvroReader {
-    schema: Arc<StreamSchema>,
-    declared: SchemaRef,
+    conversion: Conversion,
     decoder: BlockDecoder,
     source: Arc<Mutex<BlockSource>>,
     reader: reader::Reader<BlockInput>,
@@ -63,6 +63,7 @@ impl AvroReader {
         input: Box<dyn Read + Send>,
         schema: &Arc<StreamSchema>,
         reading: ReadOptions,
+        columns: &ColumnOptions,
     ) -> Result<Self> {
         let mut input = BufReader::with_capacity(READ_BYTES, input);
         let info = read_header_info(&mut input).map_err(|e| not_avro(e.to_string()))?;
@@ -75,7 +76,7 @@ impl AvroReader {
         let shape = RowLayout::parse(&json)?;
         let decoding = BlockDecoder {
             header: header(&written, &info.sync()),
-            fields: field_columns(field_names(&json)?.into_iter(), schema)?,
+            fields: field_columns(field_names(&json)?.into_iter(), schema, columns)?,
             batch_rows: reading.batch_rows,
         };
         let blocks =
@@ -83,11 +84,9 @@ impl AvroReader {
         let source = Arc::new(Mutex::new(BlockSource { blocks, recent: VecDeque::new(), failed: None }));
         let reader =
             decoding.reader(BlockInput::new(&decoding.header, Some(&source))).map_err(unsupported)?;
-        check(reader.schema().fields(), schema)?;
-        let declared = declared(schema);
+        let conversion = Conversion::new(reader.schema().fields(), schema)?;
         Ok(Self {
-            schema: schema.clone(),
-            declared,
+            conversion,
             decoder: decoding,
             source,
             reader,
@@ -192,10 +191,9 @@ impl EventReader for AvroReader {
             let Some(last) = numbers.last() else { continue };
             self.returned = last + 1;
             let batch = batch.slice(skipped, batch.num_rows() - skipped);
-            let batch = convert(batch.columns(), batch.num_rows(), &self.schema, &self.declared)?;
-            let batch = with_system_columns(&batch, &self.schema, now)?;
-            let part = (self.schema.clone(), batch);
-            return Ok(Some(of_batch(part, numbers, &mut self.rejected, self.returned)));
+            let converted = self.conversion.convert(batch.columns(), batch.num_rows(), now)?;
+            let schema = self.conversion.schema();
+            return Ok(Some(of_converted(converted, schema, numbers, &mut self.rejected, self.returned)));
         }
     }
 }

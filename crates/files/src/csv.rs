@@ -10,16 +10,18 @@ use tidemill_types::{
     Error, Result, RowDecoder, RowOrigin, StreamSchema, Timestamp, did_you_mean, header_targets,
 };
 
-use crate::error::unreadable;
+use crate::csv_records::{CsvLayout, CsvRecords};
 use crate::event_reader::{EventReader, of_rows};
-use crate::options::{Dialect, READ_BYTES, ReadOptions};
+use crate::options::{ColumnOptions, Dialect, READ_BYTES, ReadOptions};
 
 /// Positions are numbers of records, without the header.
 pub(crate) struct CsvReader {
-    input: csv::Reader<Box<dyn Read + Send>>,
+    input: CsvRecords<Box<dyn Read + Send>>,
     decoder: RowDecoder,
     /// What becomes of each column of the file.
     columns: Vec<CellTarget>,
+    /// Cells that stand for a missing value, as an empty one does.
+    nulls: Vec<String>,
     options: ReadOptions,
     record: ByteRecord,
     /// Number of the next record.
@@ -35,18 +37,19 @@ impl CsvReader {
     pub(crate) fn new(
         input: Box<dyn Read + Send>,
         header: bool,
-        delimiter: u8,
+        layout: CsvLayout,
         schema: &Arc<StreamSchema>,
         options: ReadOptions,
+        names_and_nulls: &ColumnOptions,
     ) -> Result<Self> {
-        let mut builder = csv::ReaderBuilder::new();
-        builder.flexible(true).has_headers(header).delimiter(delimiter).buffer_capacity(READ_BYTES);
-        let mut input = builder.from_reader(input);
+        let mut input = CsvRecords::new(input, header, layout, READ_BYTES);
         let columns = if header {
-            let names = input.headers().map_err(csv_error)?;
+            let names = input.header()?;
+            let renamed = names.iter().map(|name| names_and_nulls.renamed(name.trim()));
+            let columns = header_targets(schema, renamed)?;
             match options.dialect {
-                Dialect::Plain => header_targets(schema, names.iter())?,
-                Dialect::Siddhi => all_fields(schema, names)?,
+                Dialect::Plain => columns,
+                Dialect::Siddhi => all_fields(schema, &names, columns)?,
             }
         } else {
             (0..schema.fields.len()).map(CellTarget::Field).collect()
@@ -55,6 +58,7 @@ impl CsvReader {
             input,
             decoder: RowDecoder::new(std::slice::from_ref(schema), None),
             columns,
+            nulls: names_and_nulls.nulls.clone(),
             options,
             record: ByteRecord::new(),
             number: 0,
@@ -65,11 +69,13 @@ impl CsvReader {
 
     /// Decodes a record and returns it for the next one.
     fn push(&mut self, record: ByteRecord, now: Timestamp) -> ByteRecord {
-        let (line, offset) = record.position().map_or((None, None), |p| (Some(p.line()), Some(p.byte())));
-        let origin = RowOrigin { number: self.number, line, offset };
+        let (line, offset) = self.input.begin();
+        let origin = RowOrigin { number: self.number, line: Some(line), offset: Some(offset) };
         match StringRecord::from_byte_record(record) {
             Ok(text) => {
-                self.decoder.push_text(origin, &self.columns, text.len(), text.iter(), now);
+                let is_null = |cell: &str| self.nulls.iter().any(|null| null == cell);
+                let cells = text.iter().map(|cell| if is_null(cell) { "" } else { cell });
+                self.decoder.push_text(origin, &self.columns, text.len(), cells, now);
                 text.into_byte_record()
             }
             Err(e) => {
@@ -93,10 +99,10 @@ impl EventReader for CsvReader {
         if let Some(e) = self.failed.take() {
             return Err(e);
         }
-        let begins = self.input.position().byte();
+        let begins = self.input.bytes_read();
         let mut record = std::mem::take(&mut self.record);
         loop {
-            match self.input.read_byte_record(&mut record) {
+            match self.input.read(&mut record) {
                 Ok(true) => {
                     if self.number >= self.options.start {
                         record = self.push(record, now);
@@ -106,12 +112,12 @@ impl EventReader for CsvReader {
                 Ok(false) if self.number > self.returned => break,
                 Ok(false) => return Ok(None),
                 Err(e) if self.decoder.rows_read() > 0 => {
-                    self.failed = Some(csv_error(e));
+                    self.failed = Some(e);
                     break;
                 }
-                Err(e) => return Err(csv_error(e)),
+                Err(e) => return Err(e),
             }
-            let bytes = self.input.position().byte() - begins;
+            let bytes = self.input.bytes_read() - begins;
             let rows = self.decoder.rows_read();
             if rows >= self.options.batch_rows || (rows > 0 && bytes >= self.options.batch_bytes as u64) {
                 break;
@@ -122,20 +128,18 @@ impl EventReader for CsvReader {
     }
 }
 
-/// Maps the columns of a header that has to name all fields. Errors: it lacks one.
-fn all_fields(schema: &StreamSchema, names: &StringRecord) -> Result<Vec<CellTarget>> {
-    if let Some(missing) = schema.fields.iter().find(|f| names.iter().all(|name| name != f.name)) {
-        let hint = did_you_mean(&missing.name, names);
-        return Err(Error::invalid(format!("there is no column `{}`{hint}", missing.name)));
+/// Returns the columns of a header that has to name all fields, and of which others are ignored. Errors: it lacks one.
+fn all_fields(
+    schema: &StreamSchema,
+    names: &StringRecord,
+    columns: Vec<CellTarget>,
+) -> Result<Vec<CellTarget>> {
+    let is_named = |index: &usize| columns.contains(&CellTarget::Field(*index));
+    if let Some(missing) = (0..schema.fields.len()).find(|index| !is_named(index)) {
+        let name = &schema.fields[missing].name;
+        let hint = did_you_mean(name, names);
+        return Err(Error::invalid(format!("there is no column `{name}`{hint}")));
     }
-    let target = |name: &str| schema.field_index(name).map_or(CellTarget::Ignored, CellTarget::Field);
-    Ok(names.iter().map(target).collect())
-}
-
-fn csv_error(e: csv::Error) -> Error {
-    let message = e.to_string();
-    match e.into_kind() {
-        csv::ErrorKind::Io(e) => unreadable(e),
-        _ => Error::invalid(message),
-    }
+    let used = |target| if matches!(target, CellTarget::Extra(_)) { CellTarget::Ignored } else { target };
+    Ok(columns.into_iter().map(used).collect())
 }

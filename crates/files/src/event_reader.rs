@@ -1,8 +1,11 @@
 //! What the readers of all formats have in common.
 
-use arrow_array::RecordBatch;
+use std::sync::Arc;
+
 use tidemill_connect::SourceBatch;
-use tidemill_types::{BadRow, DecodedRows, InterleavedBatches, Result, Timestamp};
+use tidemill_types::{BadRow, DecodedRows, InterleavedBatches, Result, StreamSchema, Timestamp};
+
+use crate::conversion::Converted;
 
 /// Reader of one format.
 pub(crate) trait EventReader: Send {
@@ -18,21 +21,25 @@ pub(crate) fn of_rows(decoded: DecodedRows, position: u64) -> SourceBatch {
     SourceBatch { rows, row_numbers, rejected, position, ..SourceBatch::default() }
 }
 
-/// Creates a batch of rows of one stream. Bad rows at or after `position` stay in `rejected` for a later
-/// batch.
-pub(crate) fn of_batch(
-    part: (std::sync::Arc<tidemill_types::StreamSchema>, RecordBatch),
-    row_numbers: Vec<u64>,
+/// Creates a batch of the converted rows of one stream. `numbers` are those of all rows, also of refused ones. Bad rows at or
+/// after `position` stay in `rejected` for a later batch.
+pub(crate) fn of_converted(
+    converted: Converted,
+    schema: &Arc<StreamSchema>,
+    mut numbers: Vec<u64>,
     rejected: &mut Vec<BadRow>,
     position: u64,
 ) -> SourceBatch {
+    let refused = converted.rejected(schema, &mut numbers);
+    if !refused.is_empty() {
+        rejected.extend(refused);
+        rejected.sort_by_key(|bad| bad.origin.number);
+    }
     let before = rejected.partition_point(|bad| bad.origin.number < position);
     let rejected = rejected.drain(..before).collect();
-    SourceBatch {
-        rows: InterleavedBatches { parts: vec![part], order: None },
-        row_numbers,
-        rejected,
-        position,
-        ..SourceBatch::default()
+    let mut rows = InterleavedBatches::default();
+    if converted.batch.num_rows() > 0 {
+        rows.parts.push((schema.clone(), converted.batch));
     }
+    SourceBatch { rows, row_numbers: numbers, rejected, position, ..SourceBatch::default() }
 }

@@ -10,12 +10,14 @@ use tidemill_types::{Error, Result, RowDecoder, StreamSchema};
 use crate::avro::AvroReader;
 use crate::compression::open_text;
 use crate::csv::CsvReader;
+use crate::csv_records::CsvLayout;
 use crate::error::unreadable;
 use crate::event_reader::EventReader;
 use crate::format::Format;
+use crate::json_array::{JsonArrayReader, begins_array};
 use crate::json_lines::JsonReader;
 use crate::lines::LineReader;
-use crate::options::ReadOptions;
+use crate::options::{ColumnOptions, Dialect, ReadOptions};
 
 /// What is read from a file.
 #[derive(Debug, Clone)]
@@ -28,12 +30,14 @@ pub struct FileInput {
     pub stream_field: Option<String>,
     /// Settings.
     pub options: ReadOptions,
+    /// How columns are written and named.
+    pub columns: ColumnOptions,
 }
 
 impl FileInput {
     /// Creates the input for a file of one stream.
     pub fn of_stream(format: Format, stream: Arc<StreamSchema>, options: ReadOptions) -> Self {
-        Self { format, streams: vec![stream], stream_field: None, options }
+        Self { format, streams: vec![stream], stream_field: None, options, columns: ColumnOptions::default() }
     }
 }
 
@@ -45,7 +49,7 @@ pub(crate) fn open_reader(path: &Path, input: &FileInput) -> Result<Box<dyn Even
     let opened = match &input.format {
         Format::Parquet => {
             let file = File::open(path).map_err(|e| unreadable(e).context(path.display()))?;
-            single_stream(input).and_then(|stream| parquet(file, stream, input.options))
+            single_stream(input).and_then(|stream| parquet(file, stream, input))
         }
         format if format.is_text() => open_text(path).and_then(|file| text_reader(file, input)),
         _ => File::open(path).map_err(unreadable).and_then(|file| text_reader(Box::new(file), input)),
@@ -57,13 +61,23 @@ pub(crate) fn open_reader(path: &Path, input: &FileInput) -> Result<Box<dyn Even
 pub(crate) fn text_reader(from: Box<dyn Read + Send>, input: &FileInput) -> Result<Box<dyn EventReader>> {
     let options = ReadOptions { batch_rows: input.options.batch_rows.max(1), ..input.options };
     Ok(match &input.format {
-        Format::Avro(_) => Box::new(AvroReader::new(from, single_stream(input)?, options)?),
+        Format::Avro(_) => Box::new(AvroReader::new(from, single_stream(input)?, options, &input.columns)?),
         Format::Csv { header, delimiter } => {
-            Box::new(CsvReader::new(from, *header, *delimiter, single_stream(input)?, options)?)
+            let layout = CsvLayout { delimiter: *delimiter, quote: input.columns.quote };
+            Box::new(CsvReader::new(from, *header, layout, single_stream(input)?, options, &input.columns)?)
         }
         Format::Json => {
             let has_field = input.streams.iter().any(|stream| JsonReader::has_envelope_field(stream));
-            let decoder = RowDecoder::new(&input.streams, input.stream_field.as_deref());
+            let decoder = RowDecoder::new(&input.streams, input.stream_field.as_deref())
+                .with_renames(&input.columns.renames);
+            let (is_array, from) = match options.dialect {
+                // a line may be an array
+                Dialect::Siddhi => (false, from),
+                Dialect::Plain => begins_array(from)?,
+            };
+            if is_array {
+                return Ok(Box::new(JsonArrayReader::new(from, decoder, options)));
+            }
             let lines = LineReader::new(from, options.line_bytes_max);
             Box::new(JsonReader::new(lines, decoder, has_field, options))
         }
@@ -79,11 +93,11 @@ fn single_stream(input: &FileInput) -> Result<&Arc<StreamSchema>> {
 }
 
 #[cfg(feature = "parquet")]
-fn parquet(file: File, schema: &Arc<StreamSchema>, reading: ReadOptions) -> Result<Box<dyn EventReader>> {
-    Ok(Box::new(crate::parquet::ParquetReader::new(file, schema, reading)?))
+fn parquet(file: File, schema: &Arc<StreamSchema>, input: &FileInput) -> Result<Box<dyn EventReader>> {
+    Ok(Box::new(crate::parquet::ParquetReader::new(file, schema, input.options, &input.columns)?))
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(_: File, _: &Arc<StreamSchema>, _: ReadOptions) -> Result<Box<dyn EventReader>> {
+fn parquet(_: File, _: &Arc<StreamSchema>, _: &FileInput) -> Result<Box<dyn EventReader>> {
     Err(Error::invalid("Parquet was left out of this build: it needs the feature `parquet`"))
 }

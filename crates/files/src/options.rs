@@ -39,6 +39,30 @@ impl Default for ReadOptions {
     }
 }
 
+/// How the columns of files are written and named, where that differs from the usual.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnOptions {
+    /// Character around texts of CSV.
+    pub quote: u8,
+    /// Texts of cells of CSV that stand for a missing value, besides the empty one.
+    pub nulls: Vec<String>,
+    /// Names in the file and the names of the fields that they stand for.
+    pub renames: Vec<(String, String)>,
+}
+
+impl Default for ColumnOptions {
+    fn default() -> Self {
+        Self { quote: b'"', nulls: Vec::new(), renames: Vec::new() }
+    }
+}
+
+impl ColumnOptions {
+    /// Returns the name that the name of a column stands for.
+    pub(crate) fn renamed<'n>(&'n self, name: &'n str) -> &'n str {
+        self.renames.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to)
+    }
+}
+
 /// Convention for JSON lines and CSV headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {

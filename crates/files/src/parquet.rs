@@ -4,20 +4,24 @@ use std::fs::File;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use arrow_schema::{FieldRef, SchemaRef};
+use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
+use arrow_schema::{Field as ArrowField, FieldRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::basic::LogicalType;
+use parquet::schema::types::SchemaDescriptor;
 use tidemill_connect::SourceBatch;
 use tidemill_types::{Error, ErrorKind, Result, StreamSchema, Timestamp};
 
-use crate::event_reader::{EventReader, of_batch};
-use crate::fields::{check, convert, declared, field_columns, with_system_columns};
-use crate::options::ReadOptions;
+use crate::conversion::Conversion;
+use crate::event_reader::{EventReader, of_converted};
+use crate::fields::field_columns;
+use crate::fit::UUID;
+use crate::options::{ColumnOptions, ReadOptions};
 
 /// Positions are numbers of rows.
 pub(crate) struct ParquetReader {
-    schema: Arc<StreamSchema>,
-    declared: SchemaRef,
+    conversion: Conversion,
     reader: ParquetRecordBatchReader,
     /// For each declared field its index among the projected columns.
     field_columns: Vec<usize>,
@@ -27,13 +31,18 @@ pub(crate) struct ParquetReader {
 
 impl ParquetReader {
     /// Opens a file. Errors: it is not a Parquet file, lacks a field, or has a field of an incompatible type.
-    pub(crate) fn new(file: File, schema: &Arc<StreamSchema>, reading: ReadOptions) -> Result<Self> {
+    pub(crate) fn new(
+        file: File,
+        schema: &Arc<StreamSchema>,
+        reading: ReadOptions,
+        columns: &ColumnOptions,
+    ) -> Result<Self> {
         let broken = |e| Error::invalid("not a Parquet file").with_source(e);
         let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(broken)?;
-        let found = builder.schema().fields().clone();
-        let in_file = field_columns(found.iter().map(|f| f.name().as_str()), schema)?;
+        let found = with_uuids(builder.schema().fields(), builder.parquet_schema());
+        let in_file = field_columns(found.iter().map(|f| f.name().as_str()), schema, columns)?;
         let fields: Vec<FieldRef> = in_file.iter().map(|place| found[*place].clone()).collect();
-        check(&fields, schema)?;
+        let conversion = Conversion::new(&fields, schema)?;
         let mask = ProjectionMask::roots(builder.parquet_schema(), in_file.iter().copied());
         let reader = builder.with_projection(mask).with_batch_size(reading.batch_rows.max(1));
         let skipped = usize::try_from(reading.start).unwrap_or(usize::MAX);
@@ -43,13 +52,7 @@ impl ParquetReader {
         read.sort_unstable();
         read.dedup();
         let places = in_file.iter().filter_map(|place| read.binary_search(place).ok()).collect();
-        Ok(Self {
-            schema: schema.clone(),
-            declared: declared(schema),
-            reader,
-            field_columns: places,
-            number: reading.start,
-        })
+        Ok(Self { conversion, reader, field_columns: places, number: reading.start })
     }
 }
 
@@ -62,11 +65,29 @@ impl EventReader for ParquetReader {
         })?;
         let columns: Vec<ArrayRef> =
             self.field_columns.iter().map(|place| batch.column(*place).clone()).collect();
-        let batch = convert(&columns, batch.num_rows(), &self.schema, &self.declared)?;
-        let batch = with_system_columns(&batch, &self.schema, now)?;
+        let converted = self.conversion.convert(&columns, batch.num_rows(), now)?;
         let begin = self.number;
         self.number += batch.num_rows() as u64;
         let numbers = (begin..self.number).collect();
-        Ok(Some(of_batch((self.schema.clone(), batch), numbers, &mut vec![], self.number)))
+        Ok(Some(of_converted(converted, self.conversion.schema(), numbers, &mut vec![], self.number)))
     }
+}
+
+/// Marks columns that are UUIDs in Parquet as such.
+pub(crate) fn with_uuids(fields: &[FieldRef], file: &SchemaDescriptor) -> Vec<FieldRef> {
+    let roots = file.root_schema().get_fields();
+    let mark = |(index, field): (usize, &FieldRef)| {
+        let is_uuid = roots
+            .get(index)
+            .is_some_and(|root| root.get_basic_info().logical_type_ref() == Some(&LogicalType::Uuid));
+        match is_uuid {
+            true => {
+                let mut metadata = field.metadata().clone();
+                metadata.insert(EXTENSION_TYPE_NAME_KEY.into(), UUID.into());
+                Arc::new(ArrowField::clone(field).with_metadata(metadata))
+            }
+            false => field.clone(),
+        }
+    };
+    fields.iter().enumerate().map(mark).collect()
 }

@@ -19,7 +19,7 @@ use tidemill_types::decode::FieldValue;
 use tidemill_types::{Field, FieldType, StreamSchema, Timestamp, Value, column, row_value, without_bom};
 
 use crate::json;
-use crate::read::fit_json;
+use crate::read::{fit_json, object_text};
 use crate::write::{messages, no_payload};
 
 /// Type of the mapper of events that arrive as they are.
@@ -95,7 +95,7 @@ impl SourceMapper for PassThroughSource {
 
 fn cell(field: &Field, raw: &str) -> Result<FieldValue, String> {
     match (field.ty, raw) {
-        (FieldType::Object, raw) if raw != "null" => Ok(FieldValue::Text(raw.to_owned())),
+        (FieldType::Object, raw) if raw != "null" => Ok(FieldValue::Text(object_text(field, raw)?)),
         (FieldType::Float | FieldType::Double, "\"NaN\"") => Ok(FieldValue::Float(f64::NAN)),
         (FieldType::Float | FieldType::Double, "\"Infinity\"") => Ok(FieldValue::Float(f64::INFINITY)),
         (FieldType::Float | FieldType::Double, "\"-Infinity\"") => Ok(FieldValue::Float(f64::NEG_INFINITY)),

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use tidemill_connect::{EventBuilder, Message, write_value};
 use tidemill_types::decode::FieldValue;
-use tidemill_types::{Field, FieldType, Value, without_bom};
+use tidemill_types::{Field, FieldType, Value, bool_from_text, repeated_key, without_bom};
 
 /// Returns the text of a message without byte order mark, or rejects it.
 pub(crate) fn text_of<'m>(message: &'m Message, out: &mut EventBuilder) -> Option<&'m str> {
@@ -63,8 +63,8 @@ pub(crate) fn parse_value(field: &Field, text: &str) -> Result<FieldValue, Strin
     let trimmed = text.trim();
     let value = match field.ty {
         FieldType::String => Some(FieldValue::Text(text.to_owned())),
-        FieldType::Object => Some(FieldValue::Text(object_text(text))),
-        FieldType::Bool => parse_flag(trimmed).map(FieldValue::Bool),
+        FieldType::Object => Some(FieldValue::Text(object_text(field, text)?)),
+        FieldType::Bool => bool_from_text(trimmed).map(FieldValue::Bool),
         FieldType::Int => trimmed.parse::<i32>().ok().map(|n| FieldValue::Int(n.into())),
         FieldType::Long => trimmed.parse().ok().map(FieldValue::Int),
         FieldType::Float | FieldType::Double => parse_float(field.ty, trimmed).map(FieldValue::Float),
@@ -93,7 +93,7 @@ pub(crate) fn fit_value(field: &Field, value: &Value<'_>) -> Result<FieldValue, 
         }
         (FieldType::Double, Value::Float(x)) => Some(FieldValue::Float(*x)),
         (FieldType::String, Value::Str(text)) => Some(FieldValue::Text(text.to_string())),
-        (FieldType::Object, Value::Str(text)) => Some(FieldValue::Text(object_text(text))),
+        (FieldType::Object, Value::Str(text)) => Some(FieldValue::Text(object_text(field, text)?)),
         (FieldType::Time, Value::Time(time)) => Some(FieldValue::Time(*time)),
         (FieldType::Time, Value::Str(text)) => field.time_from_text(text).map(FieldValue::Time),
         (FieldType::Time, Value::Int(n)) => {
@@ -140,14 +140,6 @@ fn expected(ty: FieldType) -> &'static str {
     }
 }
 
-fn parse_flag(text: &str) -> Option<bool> {
-    match text {
-        _ if text.eq_ignore_ascii_case("true") => Some(true),
-        _ if text.eq_ignore_ascii_case("false") => Some(false),
-        _ => None,
-    }
-}
-
 /// Parses a number within the range of the type: too large ones do not become infinity. `NaN` and `inf` are accepted.
 fn parse_float(ty: FieldType, text: &str) -> Option<f64> {
     let x: f64 = text.parse().ok()?;
@@ -156,10 +148,33 @@ fn parse_float(ty: FieldType, text: &str) -> Option<f64> {
 }
 
 /// Returns the JSON text of an object: the text itself if it is JSON, otherwise the text as a JSON string.
-pub(crate) fn object_text(text: &str) -> String {
+///
+/// Errors: it is JSON, and an object in it has a key twice.
+pub(crate) fn object_text(field: &Field, text: &str) -> Result<String, String> {
     match serde_json::from_str::<serde::de::IgnoredAny>(text) {
-        Ok(_) => text.trim().to_owned(),
-        Err(_) => serde_json::Value::from(text).to_string(),
+        Ok(_) => distinct_keys(text.trim()).map_err(|e| format!("attribute `{}`: {e}", field.name)),
+        Err(_) => Ok(serde_json::Value::from(text).to_string()),
+    }
+}
+
+/// Returns the JSON text as it is.
+///
+/// Errors: an object in it has a key twice, so that it depends on the reader which value counts.
+pub(crate) fn distinct_keys(json: &str) -> Result<String, String> {
+    match repeated_key(json) {
+        None => Ok(json.to_owned()),
+        Some(path) => Err(format!("the key `{path}` occurs twice")),
+    }
+}
+
+/// Parses JSON whose objects have no key twice.
+///
+/// Errors: what is wrong, and where.
+pub(crate) fn parse_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    let json = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    match repeated_key(text) {
+        None => Ok(json),
+        Some(path) => Err(format!("the key `{path}` occurs twice")),
     }
 }
 

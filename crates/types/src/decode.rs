@@ -1,7 +1,7 @@
 //! Decoding of JSON and CSV rows to Arrow batches; each rejected row is reported with its reason.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,7 +14,9 @@ use arrow_schema::SchemaRef;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::{Duration, EpochUnit, Error, Field, FieldType, Mismatch, Result, StreamSchema, Timestamp};
+use crate::{
+    Duration, EpochUnit, Error, Field, FieldType, Mismatch, Result, StreamSchema, Timestamp, repeated_key,
+};
 
 /// Builds event batches of one stream, row by row.
 ///
@@ -32,6 +34,8 @@ pub struct BatchBuilder {
     /// Undeclared fields of the current row, to detect repeated ones.
     undeclared: HashSet<String>,
     envelope: Option<String>,
+    /// Names of fields by the names that objects have in their place.
+    renames: HashMap<String, String>,
     complete: bool,
 }
 
@@ -83,6 +87,7 @@ impl BatchBuilder {
             extra_text: String::new(),
             undeclared: HashSet::new(),
             envelope: None,
+            renames: HashMap::new(),
             complete: false,
             schema,
         }
@@ -92,6 +97,12 @@ impl BatchBuilder {
     /// line of a mixed file), not to the event.
     pub fn without_envelope(mut self, name: &str) -> Self {
         self.envelope = Some(name.to_owned());
+        self
+    }
+
+    /// Reads fields of JSON objects under other names: each pair is the name in the objects and the name that it stands for.
+    pub fn with_renames(mut self, renames: &[(String, String)]) -> Self {
+        self.renames = renames.iter().cloned().collect();
         self
     }
 
@@ -160,6 +171,9 @@ impl BatchBuilder {
                     };
                 }
                 CellTarget::Extra(name) => {
+                    if name.is_empty() && !self.undeclared.insert(String::new()) {
+                        return Err(Error::invalid("there are values in two columns without a name"));
+                    }
                     self.push_extra(name, &serde_json::Value::from(cell).to_string());
                 }
                 CellTarget::Ignored => {}
@@ -232,7 +246,7 @@ impl BatchBuilder {
     fn parse_text(&mut self, index: usize, cell: &str) -> Option<PendingValue> {
         let field = &self.schema.fields[index];
         match field.ty {
-            FieldType::Bool => cell.parse().ok().map(PendingValue::Bool),
+            FieldType::Bool => bool_from_text(cell).map(PendingValue::Bool),
             FieldType::Int => cell.parse::<i32>().ok().map(|n| PendingValue::Int(n.into())),
             FieldType::Long => cell.parse().ok().map(PendingValue::Int),
             FieldType::Float | FieldType::Double => parse_float(field.ty, cell).map(PendingValue::Float),
@@ -245,9 +259,7 @@ impl BatchBuilder {
     /// Creates the error that field `index` cannot be parsed from `value`, which the message shows as
     /// `found`.
     fn mismatch(&self, index: usize, value: &str, found: &str) -> Error {
-        let field = &self.schema.fields[index];
-        let (expected, hint) = (expected(field), unit_hint(field, value));
-        Error::invalid(format!("field `{}`: expected {expected}, found {found}{hint}", field.name))
+        Error::invalid(mismatch(&self.schema.fields[index], value, found))
     }
 
     /// Parses a JSON value as the declared type of field `index`.
@@ -280,10 +292,41 @@ impl BatchBuilder {
         match slot {
             Some(value) => Ok(value),
             None if self.keeps_mismatch(index) => Ok(self.push_mismatch(index, raw)),
-            None => Err(self.mismatch(index, raw.trim_matches('"'), &shorten(raw))),
+            None => Err(self.mismatch(
+                index,
+                raw.trim_matches('"'),
+                &format!("{}{}", shorten(raw), quotes_hint(&self.schema.fields[index], raw)),
+            )),
         }
     }
 }
+
+/// Returns the reason why `value` does not fit a field; the message shows it as `found`.
+pub fn mismatch(field: &Field, value: &str, found: &str) -> String {
+    let (expected, hint) = (expected(field), unit_hint(field, value));
+    format!("field `{}`: expected {expected}, found {found}{hint}", field.name)
+}
+
+/// Returns the advice that follows a JSON text that would fit its field without the quotes.
+fn quotes_hint(field: &Field, raw: &str) -> &'static str {
+    let Some(inner) = json_text(raw).filter(|_| raw.starts_with('"')) else { return "" };
+    let is_json = serde_json::from_str::<serde_json::Number>(&inner).is_ok();
+    match field.ty {
+        FieldType::Int if is_json && json_integer(&inner).is_some_and(|n| i32::try_from(n).is_ok()) => {
+            NUMBER_HINT
+        }
+        FieldType::Long if is_json && json_integer(&inner).is_some() => NUMBER_HINT,
+        FieldType::Float | FieldType::Double if is_json && parse_float(field.ty, &inner).is_some() => {
+            NUMBER_HINT
+        }
+        FieldType::Bool if matches!(inner.as_ref(), "true" | "false") => {
+            ", a truth value in quotes: write it without them"
+        }
+        _ => "",
+    }
+}
+
+const NUMBER_HINT: &str = ", a number in quotes: write it without them";
 
 fn expected(field: &Field) -> Cow<'static, str> {
     Cow::Borrowed(match field.ty {
@@ -315,6 +358,15 @@ fn unit_hint(field: &Field, value: &str) -> String {
             format!("; if it counts {}, declare `{}: time({})`", unit.name(), field.name, unit.symbol())
         }
         None => String::new(),
+    }
+}
+
+/// Parses a truth value as programs write it: `true`, `t`, `yes`, `y`, `on`, `1` and their opposites, in any case.
+pub fn bool_from_text(text: &str) -> Option<bool> {
+    let is = |words: [&str; 6]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
+    match is(["true", "t", "yes", "y", "on", "1"]) {
+        true => Some(true),
+        false => is(["false", "f", "no", "n", "off", "0"]).then_some(false),
     }
 }
 
@@ -391,7 +443,9 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
         let mut hint = 0;
         while let Some(key) = map.next_key::<ObjectKey<'de>>()? {
             let raw = map.next_value::<&'de RawValue>()?.get();
-            let name = key.0.as_ref();
+            let renamed =
+                if builder.renames.is_empty() { None } else { builder.renames.get(key.0.as_ref()).cloned() };
+            let name = renamed.as_deref().unwrap_or(key.0.as_ref());
             let at_hint = builder.schema.fields.get(hint).is_some_and(|f| f.name == name);
             let index = if at_hint { Some(hint) } else { builder.schema.field_index(name) };
             match index {
@@ -402,13 +456,33 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
                     hint = index + 1;
                     builder.pending[index] =
                         builder.parse_json(index, raw).map_err(serde::de::Error::custom)?;
+                    if is_kept_as_json(builder.schema.fields[index].ty, builder.pending[index], raw) {
+                        check_keys(name, raw)?;
+                    }
                 }
                 None if !builder.undeclared.insert(name.to_owned()) => return Err(repeated(name)),
                 None if builder.envelope.as_deref() == Some(name) => {}
-                None => builder.push_extra(name, raw),
+                None => {
+                    check_keys(name, raw)?;
+                    builder.push_extra(name, raw);
+                }
             }
         }
         Ok(())
+    }
+}
+
+/// Returns whether the text of a field's value is stored as it is: in an object, or because it does not fit the field.
+fn is_kept_as_json(ty: FieldType, value: PendingValue, raw: &str) -> bool {
+    ty == FieldType::Object || (matches!(value, PendingValue::Null) && raw != "null")
+}
+
+/// Errors: an object in the value has a key twice.
+fn check_keys<E: serde::de::Error>(name: &str, raw: &str) -> Result<(), E> {
+    match repeated_key(raw) {
+        None => Ok(()),
+        Some(path) if path.starts_with('[') => Err(repeated(&format!("{name}{path}"))),
+        Some(path) => Err(repeated(&format!("{name}.{path}"))),
     }
 }
 

@@ -105,6 +105,12 @@ impl RowDecoder {
         }
     }
 
+    /// Reads fields of JSON objects under other names; see [`BatchBuilder::with_renames`].
+    pub fn with_renames(mut self, renames: &[(String, String)]) -> Self {
+        self.builders = self.builders.into_iter().map(|(s, b)| (s, b.with_renames(renames))).collect();
+        self
+    }
+
     /// Rejects JSON objects that lack a declared field. A field that is null counts as present.
     pub fn require_all_fields(mut self) -> Self {
         self.builders = self.builders.into_iter().map(|(s, b)| (s, b.require_all_fields())).collect();
@@ -216,28 +222,4 @@ fn leading_field<'r>(field: &str, row: &'r [u8]) -> Option<&'r str> {
     let end = rest.iter().position(|b| *b == b'"')?;
     let name = std::str::from_utf8(&rest[..end]).ok()?;
     (!name.contains('\\')).then_some(name)
-}
-
-/// Maps each column of a CSV header to its field; other names, without surrounding spaces, become undeclared
-/// fields.
-///
-/// Errors: `Invalid` when the header names no field at all.
-pub fn header_targets<'n>(
-    schema: &StreamSchema,
-    names: impl Iterator<Item = &'n str>,
-) -> Result<Vec<CellTarget>> {
-    let target = |name: &str| match schema.field_index(name) {
-        Some(index) => CellTarget::Field(index),
-        None => CellTarget::Extra(name.to_owned()),
-    };
-    let columns: Vec<CellTarget> = names.map(|name| target(name.trim())).collect();
-    if !columns.iter().any(|column| matches!(column, CellTarget::Field(_))) {
-        let known: Vec<&str> = schema.fields.iter().map(|f| f.name.as_str()).collect();
-        return Err(Error::invalid(format!(
-            "the CSV header names none of the fields of {}: expected some of {}",
-            schema.name,
-            known.join(", ")
-        )));
-    }
-    Ok(columns)
 }

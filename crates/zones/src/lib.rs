@@ -55,7 +55,7 @@ pub use delta::schema::StoredColumn;
 pub use durable::DurableLocal;
 pub use encryption::TabletKeys;
 pub use flush::FlushResult;
-pub use open::StoredTable;
+pub use open::{StoredTable, check_stream};
 pub use options::{Clock, Compression, ZonesOptions};
 pub use removal::{Rewritten, RowRewrite, RowRewriter};
 pub use shared_file::SharedFile;

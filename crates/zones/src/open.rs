@@ -15,7 +15,7 @@ use crate::delta::builder::CommitBuilder;
 use crate::delta::commit::{DeltaWriter, committed};
 use crate::delta::create::create;
 use crate::delta::replay::{TableState, replay};
-use crate::delta::schema::{DeltaSchema, StoredColumn, check_protocol, columns, evolve};
+use crate::delta::schema::{DeltaSchema, StoredColumn, check_names, check_protocol, columns, evolve};
 use crate::encode::Encoder;
 use crate::error::store_error;
 use crate::location::Location;
@@ -184,6 +184,14 @@ impl LiveFileColumns {
     fn has_column(&self, name: &str) -> bool {
         self.foreign || self.columns.contains(name)
     }
+}
+
+/// Checks that a stream can be stored as a table: its name and those of its fields.
+///
+/// Errors: `Invalid` with the name and what a name may have.
+pub fn check_stream(stream: &StreamSchema) -> Result<()> {
+    check_name(&stream.name)?;
+    check_names(stream)
 }
 
 /// Checks a table's name, which becomes a directory and a part of URLs. That of a fault stream begins with `!`.

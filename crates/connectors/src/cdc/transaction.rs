@@ -36,7 +36,7 @@ pub(super) fn row_message(
     if let Some(time) = time {
         properties.push(("ts_ms".into(), time.micros().div_euclid(1000).to_string()));
     }
-    Message { payload: json, properties, time, number }
+    Message { properties, time, number, ..Message::new(json) }
 }
 
 impl Transaction {

@@ -268,8 +268,8 @@ impl EmailSource {
         Message {
             payload: Bytes::from(text.trim_end_matches('\n').to_owned()),
             properties,
-            time: None,
             number: uid.into(),
+            ..Message::default()
         }
     }
 

@@ -19,7 +19,8 @@ use super::client::{CLIENT_OPTIONS, IDLE_TIMEOUT_OPTIONS, describe, read_body, s
 use super::options::joined;
 use super::receiver::header_properties;
 use super::sink::{
-    Outcome, REQUEST_OPTIONS, Requests, answer_outcome, deliver_parallel, parallel, status_outcome,
+    Outcome, REQUEST_OPTIONS, Requests, answer_outcome, deliver_parallel, parallel, refused_if_impossible,
+    status_outcome,
 };
 use crate::routes::{Registration, Routes, SinkKey, attributes};
 
@@ -200,7 +201,10 @@ impl CallSink {
             Ok(made) => made,
             Err(reason) => return Ok(Outcome::Refused(reason)),
         };
-        let response = self.requests.client.send(request, &url).await?;
+        let response = match self.requests.client.send(request, &url).await {
+            Ok(response) => response,
+            Err(e) => return refused_if_impossible(e),
+        };
         let status = response.status();
         let outputs = ROUTES.outputs(&self.key, |takes| takes.is_match(status.as_str()));
         if outputs.is_empty() && self.download.is_none() {

@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use super::options::Settings;
+use crate::shortened::shortened;
 use crate::tls::PemFile;
 
 /// How long connecting may take if the user says nothing.
@@ -191,10 +192,11 @@ impl HttpClient {
 
     /// Sends a request with credentials. After a 401 a new access token is tried once.
     ///
-    /// Errors: `Unavailable` if there is no answer.
+    /// Errors: `Unavailable` if there is no answer, `Invalid` if there can be no such request.
     pub(crate) async fn send(&self, request: RequestBuilder, url: &Url) -> Result<Response> {
-        let failed = |e: &reqwest::Error| {
-            Error::unavailable(format!("no answer from {}: {}", shown_url(url), describe(e)))
+        let failed = |e: &reqwest::Error| match e.is_builder() {
+            true => Error::invalid(format!("{}: {}", shown_url(url), describe(e))),
+            false => Error::unavailable(format!("no answer from {}: {}", shown_url(url), describe(e))),
         };
         let oauth = match &self.credentials {
             Credentials::None => return request.send().await.map_err(|e| failed(&e)),
@@ -314,19 +316,27 @@ impl OAuth {
 
 /// Parses the URL of a client.
 ///
-/// Errors: it is none of HTTP.
+/// Errors: it is none of HTTP, or one that no request can have.
 pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|e| format!("not a URL: {e}"))?;
     match url.scheme() {
-        "http" | "https" => Ok(url),
-        scheme => Err(format!("unknown scheme `{scheme}`; expected `http` or `https`")),
+        "http" | "https" => {}
+        scheme => return Err(format!("unknown scheme `{}`; expected `http` or `https`", shortened(scheme))),
+    }
+    match url.as_str().parse::<http::Uri>() {
+        Ok(_) => Ok(url),
+        Err(e) => Err(format!(
+            "no request can have the URL `{}` of {} bytes: {e}",
+            shown_url(&url),
+            url.as_str().len()
+        )),
     }
 }
 
-/// Returns a URL as errors show it: without credentials and query, which may have keys.
+/// Returns a URL as errors show it: without credentials and query, which may have keys, and of a long one its beginning.
 pub(crate) fn shown_url(url: &Url) -> String {
     let port = url.port().map_or(String::new(), |port| format!(":{port}"));
-    format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+    shortened(&format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path()))
 }
 
 /// Returns why a request failed, without its URL.

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use super::auth::{AUTH_OPTIONS, Refusal, RequiredLogin};
 use super::options::{Settings, joined};
 use super::server::{Endpoint, Place, SERVER_OPTIONS, json_answer, problem};
+use crate::property_text::property_text;
 
 /// Bytes of the longest body if the user sets no limit.
 const BODY_BYTES_MAX: u64 = 32 << 20;
@@ -273,6 +274,6 @@ pub(crate) fn header_properties(headers: &HeaderMap) -> Vec<(String, String)> {
     headers
         .iter()
         .filter(|(name, _)| **name != header::AUTHORIZATION && **name != header::COOKIE)
-        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .map(|(name, value)| (name.to_string(), property_text(value.as_bytes())))
         .collect()
 }

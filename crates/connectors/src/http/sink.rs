@@ -13,7 +13,7 @@ use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
     Payload, SinkBatch, SinkConnector, SinkType, Template,
 };
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, ErrorKind, Result};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
@@ -112,8 +112,20 @@ impl HttpSink {
             Ok(made) => made,
             Err(reason) => return Ok(Outcome::Refused(reason)),
         };
-        let response = self.requests.client.send(request, &url).await?;
-        answer_outcome(&url, response).await
+        match self.requests.client.send(request, &url).await {
+            Ok(response) => answer_outcome(&url, response).await,
+            Err(e) => refused_if_impossible(e),
+        }
+    }
+}
+
+/// Returns the outcome of a request that got no answer.
+///
+/// Errors: the same request may get one later.
+pub(super) fn refused_if_impossible(e: Error) -> Result<Outcome> {
+    match e.kind() {
+        ErrorKind::Invalid => Ok(Outcome::Refused(e.to_string())),
+        _ => Err(e),
     }
 }
 

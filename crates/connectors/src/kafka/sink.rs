@@ -24,6 +24,7 @@ use super::limits::message_bytes_max;
 use super::sequence::add_sequence;
 use super::transactions::Transactions;
 use crate::pairs::parse_pairs;
+use crate::shortened::shortened;
 
 /// Messages that may wait for an acknowledgement.
 const WAITING_MAX: usize = 10_000;
@@ -390,6 +391,25 @@ fn is_refusal(error: &KafkaError) -> bool {
     )
 }
 
+/// Returns why brokers take no topic of this name; `None` if they may.
+fn topic_problem(topic: &str) -> Option<String> {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    match topic {
+        "" => Some("it is empty".into()),
+        "." | ".." => Some("Kafka takes no `.` and `..`".into()),
+        _ if topic.len() > TOPIC_BYTES_MAX => {
+            Some(format!("it has {} bytes; Kafka takes {TOPIC_BYTES_MAX}", topic.len()))
+        }
+        _ => topic
+            .chars()
+            .find(|c| !is_legal(*c))
+            .map(|c| format!("Kafka takes letters, digits, `.`, `_` and `-`, no {c:?}")),
+    }
+}
+
+/// Longest name of a topic.
+const TOPIC_BYTES_MAX: usize = 249;
+
 /// Makes records of messages.
 pub(super) struct Records {
     topic: Template,
@@ -413,6 +433,9 @@ impl Records {
     ) -> Result<Sent> {
         let of = |template: &Template| template.render(&batch.rows, message.row);
         let topic = of(&self.topic);
+        if let Some(problem) = topic_problem(&topic) {
+            return Ok(Sent::Refused(format!("`{}` is no topic: {problem}", shortened(&topic))));
+        }
         let key = self.key.as_ref().map(of);
         let partition = match self.partition.as_ref().map(of).map(|text| (text.trim().parse::<i32>(), text)) {
             None => None,
@@ -423,6 +446,9 @@ impl Records {
         };
         let headers = match self.headers.as_ref().map(|template| parse_pairs(&of(template))) {
             None => None,
+            Some(Ok(pairs)) if pairs.iter().any(|(name, _)| name.contains('\0')) => {
+                return Ok(Sent::Refused("`headers`: the name of a header has a zero character".into()));
+            }
             Some(Ok(pairs)) => Some(pairs.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
                 headers.insert(Header { key, value: Some(value) })
             })),
@@ -454,6 +480,21 @@ impl Records {
         match &self.sequence {
             None => message.bytes.clone(),
             Some(id) => add_sequence(id, self.next_sequence, &message.bytes, self.is_binary),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_brokers_do_not_take_are_refused_before_they_are_asked() {
+        for topic in ["orders", "a.b_C-9", &"x".repeat(249)] {
+            assert_eq!(topic_problem(topic), None, "{topic}");
+        }
+        for topic in ["", ".", "..", "a b", "a/b", "grün", "a\0b", &"x".repeat(250)] {
+            assert!(topic_problem(topic).is_some(), "{topic:?}");
         }
     }
 }

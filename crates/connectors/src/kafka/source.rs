@@ -23,6 +23,7 @@ use super::client::{
 };
 use super::sequence::{SequenceFilter, Sequenced};
 use crate::pairs::parse_names;
+use crate::property_text::property_text;
 use crate::receipts::Receipts;
 
 /// Messages that are taken at once, if so many are there.
@@ -413,20 +414,22 @@ impl KafkaSource {
                 Sequenced::Missing => tracing::debug!(offset, "the message has no sequence number"),
             }
         }
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if let Some(key) = message.key() {
-            properties.push(("key".to_owned(), text(key)));
+            properties.push(("key".to_owned(), property_text(key)));
         }
         let time = message.timestamp().to_millis();
         if let Some(ms) = time {
             properties.push(("record.timestamp".to_owned(), ms.to_string()));
         }
         if let Some(headers) = message.headers() {
-            let all = headers.iter().filter_map(|header| Some((header.key.to_owned(), text(header.value?))));
+            let all = headers
+                .iter()
+                .filter_map(|header| Some((header.key.to_owned(), property_text(header.value?))));
             properties.extend(all);
         }
         let time = time.and_then(|ms| ms.checked_mul(1000)).map(Timestamp);
-        Some(Message { payload, properties, time, number: offset })
+        let has_no_value = message.payload().is_none();
+        Some(Message { payload, properties, time, number: offset, has_no_value })
     }
 
     /// Tells errors that end the connection from those that the client overcomes.

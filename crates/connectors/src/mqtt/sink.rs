@@ -11,6 +11,7 @@ use tidemill_types::{Error, Result};
 
 use super::client::{MqttConnection, MqttEvent};
 use super::options::{MqttSettings, mqtt_options, topic_problem};
+use crate::shortened::shortened;
 
 /// Room that headers take in a packet, besides topic and content.
 const HEADER_BYTES: usize = 32;
@@ -136,7 +137,7 @@ impl MqttSink {
         let of = |template: &Template| template.render(&batch.rows, message.row);
         let topic = of(&self.topic);
         if let Some(problem) = topic_problem(&topic, false) {
-            return Err(format!("`{topic}` is no topic: {problem}"));
+            return Err(format!("`{}` is no topic: {problem}", shortened(&topic)));
         }
         let bytes = message.bytes.len() + topic.len() + HEADER_BYTES;
         if bytes > bytes_max {

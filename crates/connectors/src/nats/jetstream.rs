@@ -213,5 +213,5 @@ fn convert(message: &JetStreamMessage) -> Result<Message, async_nats::Error> {
     let mut properties = properties(message.subject.as_str(), message.headers.as_ref());
     properties.push(("sequenceNumber".to_owned(), info.stream_sequence.to_string()));
     let time = i64::try_from(info.published.unix_timestamp_nanos() / 1000).ok().map(Timestamp);
-    Ok(Message { payload: message.payload.clone(), properties, time, number: info.stream_sequence })
+    Ok(Message { properties, time, number: info.stream_sequence, ..Message::new(message.payload.clone()) })
 }

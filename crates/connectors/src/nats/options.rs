@@ -203,10 +203,17 @@ fn url_credentials(server: &ServerAddr) -> Option<Login> {
     })
 }
 
+/// Longest subject, in bytes.
+const SUBJECT_BYTES_MAX: usize = 3500;
+
 /// Returns why a text is no subject, or no pattern of subjects.
 pub(super) fn subject_problem(subject: &str, is_pattern: bool) -> Option<&'static str> {
     if subject.is_empty() {
         return Some("it is empty");
+    }
+    // the server closes the connection of who sends a longer command, and has 4,096 bytes for all of it
+    if subject.len() > SUBJECT_BYTES_MAX {
+        return Some("it has more than 3500 bytes");
     }
     if subject.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Some("it has a space");
@@ -229,7 +236,10 @@ mod tests {
 
     #[test]
     fn subjects() {
+        let (longest, longer) = ("x".repeat(3500), "x".repeat(3501));
         for (subject, is_pattern, is_good) in [
+            (longest.as_str(), false, true),
+            (longer.as_str(), false, false),
             ("a.b", false, true),
             ("a.*", false, false),
             ("a.*.c.>", true, true),

@@ -18,6 +18,7 @@ use tidemill_types::{Error, Result};
 
 use super::client::NatsConnection;
 use super::options::{NatsSettings, is_jetstream, nats_options, subject_problem};
+use crate::shortened::shortened;
 
 /// Messages that may wait for their acknowledgement.
 const WINDOW: usize = 1024;
@@ -122,7 +123,7 @@ impl Delivery<'_> {
     fn subject(&self, message: &Payload) -> Result<String, String> {
         let subject = self.sink.subject.render(&self.batch.rows, message.row);
         match subject_problem(&subject, false) {
-            Some(problem) => Err(format!("`{subject}` is no subject: {problem}")),
+            Some(problem) => Err(format!("`{}` is no subject: {problem}", shortened(&subject))),
             None => Ok(subject),
         }
     }

@@ -101,10 +101,17 @@ pub(super) fn short_option(options: &Options, name: &str) -> Result<ShortString,
     short_string(options.text(name)).map_err(|e| OptionError::option(name, e))
 }
 
+/// Longest headers, in bytes: what is left of the smallest usual frame beside the other properties.
+const HEADER_BYTES_MAX: usize = 64_000;
+
 /// Parses headers `'name:value','name:value'`.
 ///
 /// Errors: what was expected.
 pub(super) fn parse_headers(text: &str) -> Result<FieldTable, String> {
+    // all properties of a message are in one frame, and the broker closes the connection of who sends a larger one
+    if text.len() > HEADER_BYTES_MAX {
+        return Err(format!("they have {} bytes; AMQP takes {HEADER_BYTES_MAX} in a frame", text.len()));
+    }
     let mut table = FieldTable::default();
     for (name, value) in parse_pairs(text)? {
         let name = short_string(&name).map_err(|e| format!("the name of a header: {e}"))?;

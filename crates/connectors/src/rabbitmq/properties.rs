@@ -4,6 +4,8 @@ use lapin::message::Delivery;
 use lapin::types::AMQPValue;
 use tidemill_connect::Message;
 
+use crate::property_text::property_text;
+
 /// Returns a message that arrived, with its properties.
 pub(super) fn message(delivery: Delivery) -> Message {
     let mut properties = vec![
@@ -48,7 +50,7 @@ fn header_text(value: &AMQPValue) -> Option<String> {
         AMQPValue::Double(x) => x.to_string(),
         AMQPValue::Timestamp(x) => x.to_string(),
         AMQPValue::ShortString(text) => text.to_string(),
-        AMQPValue::LongString(text) => String::from_utf8_lossy(text.as_bytes()).into_owned(),
+        AMQPValue::LongString(text) => property_text(text.as_bytes()),
         _ => return None,
     })
 }

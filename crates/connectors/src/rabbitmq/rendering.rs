@@ -53,7 +53,12 @@ impl Renderer {
             properties = properties.with_reply_to(short_option(options, "reply.to")?);
         }
         if options.is_written("expiration") {
-            properties = properties.with_expiration(short_option(options, "expiration")?);
+            let expiration = short_option(options, "expiration")?;
+            if expiration.as_str().parse::<u32>().is_err() {
+                let wrong = format!("expected milliseconds, found `{expiration}`");
+                return Err(OptionError::option("expiration", wrong));
+            }
+            properties = properties.with_expiration(expiration);
         }
         if options.is_written("user.id") {
             properties = properties.with_user_id(short_option(options, "user.id")?);

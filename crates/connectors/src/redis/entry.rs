@@ -8,6 +8,8 @@ use redis::Value;
 use tidemill_connect::Message;
 use tidemill_types::Timestamp;
 
+use crate::property_text::property_text;
+
 /// Bits of a position that have the second part of an id.
 const SEQUENCE_BITS: u32 = 20;
 /// Ids whose first part is below it, the year 2000, do not tell a time.
@@ -64,7 +66,7 @@ pub(super) struct Entry {
 impl Entry {
     /// Returns the message in `payload_field`, with the other fields as properties.
     pub(super) fn message(self, stream: &str, payload_field: &str) -> Message {
-        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &Bytes| property_text(bytes);
         let mut message = Message::default();
         message.properties.push(("stream".to_owned(), stream.to_owned()));
         message.properties.push(("id".to_owned(), self.id.to_string()));

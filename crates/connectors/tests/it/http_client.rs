@@ -100,6 +100,24 @@ fn answers_decide_what_becomes_of_events() {
 }
 
 #[test]
+fn a_request_that_cannot_be_made_is_refused() {
+    let port = free_port();
+    let server = TestServer::start(port, |_| ok(""));
+    let url = format!("http://127.0.0.1:{port}/x/{{{{text}}}}");
+    let mut http = sink("http", &[("publisher.url", &url)]);
+    let long = "L".repeat(70_000);
+    let (progress, result) = deliver(&mut http, &[("one", 1), (&long, 2), ("two", 3)]);
+    result.unwrap();
+    assert_eq!(progress.delivered, 3);
+    let refused: Vec<usize> = progress.refused.iter().map(|refused| refused.row).collect();
+    assert_eq!(refused, [1]);
+    let reason = &progress.refused[0].reason;
+    assert!(reason.contains("no request can have the URL") && reason.len() < 500, "{reason}");
+    let targets: Vec<String> = server.received().iter().map(|r| r.target.clone()).collect();
+    assert_eq!(targets, ["/x/one", "/x/two"]);
+}
+
+#[test]
 fn a_sink_waits_for_a_server_that_is_away() {
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}/in");

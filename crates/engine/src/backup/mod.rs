@@ -140,6 +140,18 @@ pub fn take_stopped(dir: &Path, to: &Path) -> Result<BackupReport> {
 
 /// Refuses a backup inside the data directory, which would be a part of the next one.
 fn check_outside(data: &Path, to: &Path) -> Result<()> {
+    match lies_inside(data, to)? {
+        false => Ok(()),
+        true => Err(Error::invalid(format!(
+            "{}: lies inside the data directory {}: name a directory outside of it, best on another disk",
+            to.display(),
+            data.display()
+        ))),
+    }
+}
+
+/// Returns whether `to`, which need not exist, lies inside the directory `outer` or is it, also by links.
+fn lies_inside(outer: &Path, to: &Path) -> Result<bool> {
     let absolute = |path: &Path| {
         let known = path.ancestors().find_map(|above| {
             let rest = path.strip_prefix(above).ok()?;
@@ -149,14 +161,7 @@ fn check_outside(data: &Path, to: &Path) -> Result<()> {
     };
     let to = std::path::absolute(to)
         .map_err(|e| Error::invalid(format!("{}: is no path", to.display())).with_source(e))?;
-    match absolute(&to).starts_with(absolute(data)) {
-        false => Ok(()),
-        true => Err(Error::invalid(format!(
-            "{}: lies inside the data directory {}: name a directory outside of it, best on another disk",
-            to.display(),
-            data.display()
-        ))),
-    }
+    Ok(absolute(&to).starts_with(absolute(outer)))
 }
 
 /// Opens the tables in the directory `tables`; `None` if there are none.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_log::disk::{Disk, OsDisk};
 use tidemill_types::{Error, ErrorKind, Result};
 
+use super::lies_inside;
 use super::manifest::{FileEntry, MANIFEST, Manifest};
 use super::write::{FileCopy, NewDirectory, check_room, create_parents};
 use crate::datadir::{self, RestoredFrom};
@@ -45,6 +46,13 @@ pub struct RestoreReport {
 /// has content; `Unavailable`. Nothing is left at `to` then.
 pub fn restore(from: &Path, to: &Path) -> Result<RestoreReport> {
     let manifest = Manifest::read(&OsDisk, from)?;
+    if lies_inside(from, to)? {
+        return Err(Error::invalid(format!(
+            "{}: lies inside the backup {}, which would not be as it was any more: name a directory outside of it",
+            to.display(),
+            from.display()
+        )));
+    }
     let target = NewDirectory::create(to)?;
     check_room(target.dir(), manifest.files.iter().map(|file| file.bytes).sum())?;
     let mut directories = BTreeSet::new();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidemill_log::disk::{Disk, DiskFile, FileReader, OsDisk, create_dir_durably, write_all};
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, ErrorKind, Result};
 
 use super::content::{BackupContent, BackupFile, FileContent};
 use super::manifest::{FileEntry, Manifest, checksum_text};
@@ -113,7 +113,19 @@ fn lock(incomplete: &Path, path: &Path) -> Result<Box<dyn Any + Send + Sync>> {
 }
 
 fn unusable(path: &Path, e: std::io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be used", path.display())).with_source(e)
+    use std::io::ErrorKind as Io;
+    // another attempt at the same place fails in the same way
+    let kind = match e.kind() {
+        Io::NotADirectory
+        | Io::AlreadyExists
+        | Io::IsADirectory
+        | Io::PermissionDenied
+        | Io::ReadOnlyFilesystem
+        | Io::InvalidFilename
+        | Io::InvalidInput => ErrorKind::Invalid,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, format!("{}: cannot be used", path.display())).with_source(e)
 }
 
 /// Refuses to begin what the disk of `dir` has no room for.

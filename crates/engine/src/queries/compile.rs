@@ -63,7 +63,22 @@ pub fn compile_app_for(app: &App, partitions: u32) -> Result<CompiledApp> {
         AppTexts { rules: &app.rules, queries: &app.queries, connected: &app.connected, tables: &app.tables };
     let compiled = compile(&files, partitions, &app.registry(), limits(&app.settings), &variable)?;
     check_tables(app, &compiled)?;
+    check_stored(&compiled)?;
     Ok(compiled)
+}
+
+/// Checks that all streams can be stored, so that an app that compiles can be deployed.
+fn check_stored(compiled: &CompiledApp) -> Result<()> {
+    let wrong = compiled.program.streams().iter().filter_map(|stream| {
+        let error = tidemill_zones::check_stream(stream).err()?;
+        let site = compiled.stream_site(&stream.name);
+        Some(site.map_or_else(|| error.to_string(), |site| format!("{site}: {error}")))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Error::invalid(wrong.join("\n"))),
+    }
 }
 
 /// Checks that every `[tables.NAME]` of `app.toml` names a stream.

@@ -12,6 +12,9 @@ use tokio::sync::watch;
 use super::SinkInfo;
 use super::delivery_queue::{self, DeliveryQueue, SinkCounts};
 
+/// How often a sink logs that events were refused.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// How long the thread that delivers waits for events before it looks whether the engine stops.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -27,6 +30,7 @@ pub struct DeliverySink {
     changed: Condvar,
     /// Why events are not delivered at present.
     problem: Mutex<Option<String>>,
+    refusals: Mutex<RefusalLog>,
     stop: watch::Sender<bool>,
 }
 
@@ -48,8 +52,14 @@ impl DeliverySink {
             queue: Mutex::new(queue),
             changed: Condvar::new(),
             problem: Mutex::new(None),
+            refusals: Mutex::default(),
             stop: watch::Sender::new(false),
         }
+    }
+
+    /// Counts refused events. Returns how many have to be logged now; `None` if it is too early.
+    pub fn count_refusals(&self, events: u64, now: Duration) -> Option<u64> {
+        self.refusals.lock().count(events, now)
     }
 
     /// Returns the name: the app's file, the stream and the type.
@@ -186,5 +196,39 @@ impl DeliverySink {
         if let Err(e) = self.queue.lock().close() {
             tracing::warn!(sink = self.name, error = %e, "the queue was not closed properly");
         }
+    }
+}
+
+/// Refused events that are not logged yet, and when some were logged.
+#[derive(Default)]
+struct RefusalLog {
+    logged: Option<Duration>,
+    unlogged: u64,
+}
+
+impl RefusalLog {
+    fn count(&mut self, events: u64, now: Duration) -> Option<u64> {
+        self.unlogged += events;
+        if self.logged.is_some_and(|logged| now.saturating_sub(logged) < REFUSAL_LOG_INTERVAL) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_logged_at_once_and_then_by_their_number() {
+        let mut log = RefusalLog::default();
+        let at = Duration::from_secs;
+        assert_eq!(log.count(3, at(5)), Some(3));
+        assert_eq!(log.count(1, at(5)), None);
+        assert_eq!(log.count(1700, at(64)), None);
+        assert_eq!(log.count(2, at(65)), Some(1703));
+        assert_eq!(log.count(1, at(66)), None);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bson::raw::RawDocument;
 use bytes::Bytes;
 use tidemill_files::LineReader;
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, repeated_key};
 
 use super::append::{SourcePositions, append_with_retry};
 use crate::app::DocumentsConfig;
@@ -105,6 +105,9 @@ pub fn for_each_document(
 pub fn parse_document(core: &Core, collection: &str, line: &[u8]) -> Result<Bytes> {
     let json: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(line).map_err(|e| Error::invalid(format!("not a JSON object: {e}")))?;
+    if let Some(path) = std::str::from_utf8(line).ok().and_then(repeated_key) {
+        return Err(Error::invalid(format!("field `{path}` occurs twice")));
+    }
     let doc =
         bson::Document::try_from(json).map_err(|e| Error::invalid(format!("not extended JSON: {e}")))?;
     let raw =

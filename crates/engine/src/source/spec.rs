@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tidemill_connect::{Catalog, ConnectorConfig, ConnectorContext, MergedSource, Source};
-use tidemill_files::{Dialect, FileInput, FileSource, Format, ReadOptions};
+use tidemill_files::{ColumnOptions, Dialect, FileInput, FileSource, Format, ReadOptions};
 use tidemill_flow::io::file::{FileMapper, FileSource as FileSourceConfig};
 use tidemill_flow::{Connectors, catalog};
 use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
@@ -149,7 +149,8 @@ fn open_configured(core: &Core, config: &SourceConfig, start: u64) -> Result<Fil
         start,
         ..ReadOptions::default()
     };
-    let input = FileInput { format, streams, stream_field: config.stream_field.clone(), options };
+    let columns = ColumnOptions::default();
+    let input = FileInput { format, streams, stream_field: config.stream_field.clone(), options, columns };
     FileSource::open(&config.name, &config.path, &input)
 }
 

@@ -149,6 +149,26 @@ fn a_copy_has_an_identity_of_its_own_and_the_original_keeps_its() {
 }
 
 #[test]
+fn a_backup_is_not_restored_into_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, taken) = (dir.path().join("data"), dir.path().join("taken"));
+    let engine = open(&data);
+    send(&engine, "Order", &orders(0, 10));
+    engine.backup(&taken).unwrap();
+    let before = files(&taken);
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&taken, &link).unwrap();
+    for to in
+        [taken.join("in"), taken.join("deep/in"), link.join("in"), taken.join("../taken/in"), taken.clone()]
+    {
+        let error = restore(&taken, &to).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    assert_eq!(files(&taken), before);
+    restore(&taken, &dir.path().join("taken-not")).unwrap();
+}
+
+#[test]
 fn a_backup_needs_a_new_directory_outside_of_the_data() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
@@ -164,6 +184,9 @@ fn a_backup_needs_a_new_directory_outside_of_the_data() {
     };
     assert!(refused(&taken).contains("letter.txt"));
     assert!(refused(&data.join("backup")).contains("inside the data directory"));
+    for place in ["/dev/null", "/dev/null/backup"] {
+        assert!(refused(Path::new(place)).contains("cannot be used"), "{place}");
+    }
     assert_eq!(files(&taken).len(), 1);
     // an empty directory, also where an interrupted backup has left something
     let (empty, left) = (dir.path().join("empty"), dir.path().join("empty.incomplete"));

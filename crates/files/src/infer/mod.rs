@@ -6,13 +6,14 @@ mod guess;
 use std::fs::File;
 use std::io::{BufReader, Read};
 
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, FieldRef, Schema};
 use influxdb_line_protocol::{FieldValue, parse_lines};
 #[cfg(feature = "parquet")]
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Map, Value};
-use tidemill_types::{Error, Field, Result};
+use tidemill_types::{Error, Field, FieldType, Result};
 
+use crate::fit::Column;
 use crate::lines::LineReader;
 use guess::Guess;
 
@@ -137,7 +138,8 @@ fn of_field(value: &FieldValue<'_>) -> Guess {
 pub fn infer_parquet(file: File) -> Result<InferredStream> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(file)
         .map_err(|e| Error::invalid("not a Parquet file").with_source(e))?;
-    Ok(infer_columns(reader.schema()))
+    let fields = crate::parquet::with_uuids(reader.schema().fields(), reader.parquet_schema());
+    Ok(infer_columns(&Schema::new(fields)))
 }
 
 /// Returns the stream for an Avro container, from its schema.
@@ -152,13 +154,23 @@ pub fn infer_avro(input: Box<dyn Read + Send>) -> Result<InferredStream> {
 
 /// Returns the stream for rows with an Arrow schema.
 fn infer_columns(schema: &Schema) -> InferredStream {
-    let fields = schema.fields().iter().map(|field| (field.name().clone(), of_type(field.data_type())));
+    let guess = |field: &FieldRef| match Column::of(field).is_uuid() {
+        true => Guess::Text,
+        false => of_type(field.data_type()),
+    };
+    let fields = schema.fields().iter().map(|field| (field.name().clone(), guess(field)));
     Columns(fields.collect()).stream(None)
+}
+
+/// Returns the type of a field for a column of Arrow, one that holds all values that such a column may have.
+pub(crate) fn field_type_of(ty: &DataType) -> FieldType {
+    of_type(ty).field_type()
 }
 
 fn of_type(ty: &DataType) -> Guess {
     match ty {
         DataType::Dictionary(_, values) => of_type(values),
+        DataType::RunEndEncoded(_, values) => of_type(values.data_type()),
         DataType::Null => Guess::Nothing,
         DataType::Boolean => Guess::Bool,
         DataType::Int8 | DataType::Int16 | DataType::UInt8 | DataType::UInt16 | DataType::Int32 => Guess::Int,
@@ -166,7 +178,12 @@ fn of_type(ty: &DataType) -> Guess {
         DataType::Float16 | DataType::Float32 => Guess::Float,
         DataType::Float64 => Guess::Double,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Guess::Text,
-        DataType::Timestamp(..) => Guess::Time,
+        DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => Guess::Time,
+        // a number of up to 15 digits is the same again after it was a double
+        DataType::Decimal32(..) | DataType::Decimal64(0..=15, _) | DataType::Decimal128(0..=15, _) => {
+            Guess::Double
+        }
+        DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_) => Guess::Text,
         _ => Guess::Any,
     }
 }

@@ -4,6 +4,7 @@ mod bad;
 mod roundtrip;
 mod sink;
 mod source;
+mod warehouse;
 
 use std::sync::Arc;
 

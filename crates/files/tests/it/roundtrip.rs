@@ -128,7 +128,10 @@ fn fields_are_found_by_name_and_widened() {
                 tidemill_files::open(&path, &format, &stream(fields), ReadOptions::default()).unwrap_err();
             e.to_string().replace(&path.display().to_string(), "F")
         };
-        assert_eq!(refused(&[("a", FieldType::Bool)]), "F: field `a`: `bool` cannot be read from Int32");
+        assert_eq!(
+            refused(&[("a", FieldType::Bool)]),
+            "F: field `a`: `bool` cannot be read from Int32: declare it `int` or `object`, which takes every value"
+        );
         assert_eq!(refused(&[("x", FieldType::Bool)]), "F: there is no field `x`. Known: a, b, c, t");
     }
 }

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_connect::Source;
-use tidemill_files::{Codec, Dialect, FileInput, FileSource, Format, ReadOptions, WriteOptions, Writer};
+use tidemill_files::{
+    Codec, ColumnOptions, Dialect, FileInput, FileSource, Format, ReadOptions, WriteOptions, Writer,
+};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{FieldType, StreamSchema, Timestamp, Value, row_value};
 
@@ -98,6 +100,7 @@ fn rows_of_several_streams_keep_their_order() {
         streams: vec![of("S"), of("T")],
         stream_field: Some("stream".into()),
         options: ReadOptions { dialect: Dialect::Plain, ..ReadOptions::default() },
+        columns: ColumnOptions::default(),
     };
     check_positions(&path, &input, 14, 6);
     let (rows, rejected, _) = read(&path, &input, 0, 100);

@@ -15,6 +15,8 @@ use tidemill_connect::{
 };
 use tidemill_types::{Field, FieldType, StreamSchema, without_bom};
 
+use crate::read::parse_json;
+
 /// Type of the mapper of JSON messages that arrive.
 pub(crate) struct JsonSourceType;
 
@@ -145,7 +147,8 @@ impl SourceMapper for JsonSource {
         if self.enclosing.is_none() && self.attributes.is_none() {
             return self.map_plain(message, text, out);
         }
-        let json: Json = match serde_json::from_slice(text) {
+        let parsed = std::str::from_utf8(text).map_err(|e| e.to_string()).and_then(parse_json::<Json>);
+        let json = match parsed {
             Ok(json) => json,
             Err(e) => return out.reject(message, format!("not valid JSON: {e}"), text),
         };

@@ -2,6 +2,8 @@
 //!
 //! A key or a value may be in single or double quotes; inside of them, `\` takes the meaning from the next character.
 
+use std::collections::HashSet;
+
 use super::Layout;
 
 /// Value of a pair.
@@ -15,9 +17,10 @@ pub(super) struct PairText {
 
 /// Parses pairs.
 ///
-/// Errors: what was expected and where.
+/// Errors: what was expected and where; a key that occurs twice.
 pub(super) fn parse(text: &str, layout: &Layout) -> Result<Vec<(String, PairText)>, String> {
     let mut pairs = vec![];
+    let mut keys = HashSet::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
         let (key, behind) = part(rest, &[layout.separator.as_str()])?;
@@ -27,6 +30,9 @@ pub(super) fn parse(text: &str, layout: &Layout) -> Result<Vec<(String, PairText
         };
         let ends = [layout.delimiter.as_str(), "\n"];
         let (value, behind) = part(behind.trim_start_matches(' '), &ends)?;
+        if !keys.insert(key.text.clone()) {
+            return Err(format!("the key `{}` occurs twice", key.text));
+        }
         pairs.push((key.text, value));
         rest = match ends.iter().find_map(|end| behind.strip_prefix(end)) {
             Some(next) => next.trim_start(),

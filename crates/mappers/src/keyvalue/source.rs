@@ -12,7 +12,7 @@ use tidemill_types::{Field, FieldType, StreamSchema};
 
 use super::pairs::{self, PairText};
 use super::{DELIMITER, Layout, SEPARATOR};
-use crate::read::{fit_json, parse_value, property_value, push_event, text_of};
+use crate::read::{fit_json, parse_json, parse_value, property_value, push_event, text_of};
 
 /// Type of the mapper of pairs that arrive.
 pub(crate) struct KeyValueSourceType;
@@ -79,9 +79,7 @@ impl SourceMapper for KeyValueSource {
     fn map(&mut self, message: &Message, out: &mut EventBuilder) {
         let Some(text) = text_of(message, out) else { return };
         let pairs = match text.trim_start().starts_with('{') {
-            true => {
-                serde_json::from_str(text).map(Pairs::Json).map_err(|e| format!("not a JSON object: {e}"))
-            }
+            true => parse_json(text).map(Pairs::Json).map_err(|e| format!("not a JSON object: {e}")),
             false => pairs::parse(text, &self.layout).map(Pairs::Texts),
         };
         let pairs = match pairs {
@@ -101,7 +99,7 @@ impl SourceMapper for KeyValueSource {
 impl Pairs {
     fn value(&self, key: &str, field: &Field) -> Result<Option<FieldValue>, String> {
         match self {
-            Self::Texts(all) => match all.iter().rfind(|(known, _)| known == key) {
+            Self::Texts(all) => match all.iter().find(|(known, _)| known == key) {
                 Some((_, PairText { text, quoted })) if *quoted || text != "null" => {
                     parse_value(field, text).map(Some)
                 }

@@ -1,6 +1,7 @@
 //! Events from texts.
 
 use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use fancy_regex::Regex;
@@ -215,6 +216,7 @@ impl<'t> Lines<'t> {
     /// it began, before a comma and the end of the line or the end of the event; other quotes belong to it.
     fn parse(text: &'t str, layout: &Layout) -> Result<Self, String> {
         let mut lines = vec![];
+        let mut names = HashSet::new();
         let mut rest = text.trim();
         while !rest.is_empty() {
             let line = || rest.lines().next().unwrap_or_default();
@@ -240,6 +242,9 @@ impl<'t> Lines<'t> {
                 Some(_) => Cell::Quoted { text: cell, all: &value[..cell.len() + 2] },
                 None => Cell::Plain(cell.trim()),
             };
+            if !names.insert(name.trim()) {
+                return Err(format!("`{}` occurs twice", name.trim()));
+            }
             lines.push((name.trim(), cell));
             rest = behind.trim_start();
         }

@@ -167,7 +167,12 @@ impl XmlSource {
             let children = &document.element(*event).children;
             push_event(message, out, document.source(*event).as_bytes(), self.complete, |_, field| {
                 let named = |index: &&usize| document.element(**index).name.local == field.name;
-                children.iter().rfind(named).map(|index| element_value(document, *index, field)).transpose()
+                let mut found = children.iter().filter(named);
+                let first = found.next();
+                if found.next().is_some() {
+                    return Err(format!("the element `{}` occurs twice", field.name));
+                }
+                first.map(|index| element_value(document, *index, field)).transpose()
             });
         }
     }

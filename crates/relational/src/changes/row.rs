@@ -73,6 +73,8 @@ impl RowWriter {
     /// Writes a number of the type `float` or `double`; NaN and infinite ones as texts.
     pub fn float(&mut self, value: &str) {
         match is_json_number(value) {
+            // without a point, readers may take it for an integer, which has no sign then
+            _ if value == "-0" => self.text.push_str("-0.0"),
             true => self.text.push_str(value),
             false => self.string(value),
         }

@@ -35,6 +35,7 @@ fn values_of_another_type_are_kept_where_the_field_says_so() {
     assert_eq!(extra(r#"{"n":1.5,"x":[1],"more":2}"#).unwrap(), r#""{\"n\":1.5,\"x\":[1],\"more\":2}""#);
     assert_eq!(extra(r#"{"n":"5"}"#).unwrap(), r#""{\"n\":\"5\"}""#);
     assert_eq!(extra(r#"{"n":"x","n":5}"#).unwrap_err(), "field `n` occurs twice");
+    assert_eq!(extra(r#"{"n":{"b":1,"b":2}}"#).unwrap_err(), "field `n.b` occurs twice");
     assert_eq!(
         extra(r#"{"n":5,"id":1}"#).unwrap_err(),
         "field `id`: expected string (text in quotes), found 1"
@@ -70,6 +71,14 @@ fn bad_rows_leave_no_trace() {
         (r#"{"id":"a","id":"b"}"#, "field `id` occurs twice"),
         (r#"{"id":null,"id":"b"}"#, "field `id` occurs twice"),
         (r#"{"more":1,"id":"a","more":1}"#, "field `more` occurs twice"),
+        (
+            r#"{"x":"12.5"}"#,
+            "field `x`: expected double (a number up to 1.8e308), found \"12.5\", a number in quotes: write it without them",
+        ),
+        (r#"{"n":"x"}"#, "field `n`: expected int (a whole number of 32 bits), found \"x\""),
+        (r#"{"any":{"b":1,"c":2,"b":3}}"#, "field `any.b` occurs twice"),
+        (r#"{"any":[{},{"b":1,"b":3}]}"#, "field `any[1].b` occurs twice"),
+        (r#"{"more":{"c":{"b":1,"\u0062":3}}}"#, "field `more.c.b` occurs twice"),
         (r#"{"x":1e400}"#, "field `x`: expected double (a number up to 1.8e308), found 1e400"),
         (r#"{"x":-1e400}"#, "field `x`: expected double (a number up to 1.8e308), found -1e400"),
         (r#"{"f":1e39}"#, "field `f`: expected float (a number up to 3.4e38), found 1e39"),
@@ -113,6 +122,19 @@ fn text_cells() {
     assert_eq!(batch.num_rows(), 1);
     let extra = row_value(&batch, batch.num_columns() - 1, 0);
     assert_eq!(extra.to_string(), r#""{\"note\":\"late\"}""#);
+}
+
+#[test]
+fn truth_values_of_text_have_many_spellings() {
+    for (texts, expected) in [
+        (["true", "TRUE", "True", "t", "yes", "Y", "on", "1"], Some(true)),
+        (["false", "FALSE", "False", "F", "no", "n", "OFF", "0"], Some(false)),
+        (["", "2", "tru", "truee", "-1", "0.0", " true", "null"], None),
+    ] {
+        for text in texts {
+            assert_eq!(bool_from_text(text), expected, "{text}");
+        }
+    }
 }
 
 #[test]

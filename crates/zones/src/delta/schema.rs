@@ -112,7 +112,10 @@ const FORBIDDEN: [char; 11] = [' ', ',', ';', '{', '}', '(', ')', '\n', '\t', '=
 /// Field of fault streams with the reason of the failure.
 const FAULT_REASON: &str = "_error";
 
-fn check_names(stream: &StreamSchema) -> Result<()> {
+/// Checks that the fields of a stream can be columns of its table.
+///
+/// Errors: `Invalid` for field names that Delta or its readers do not support.
+pub(crate) fn check_names(stream: &StreamSchema) -> Result<()> {
     let mut seen = BTreeMap::new();
     for field in &stream.fields {
         let is_reserved = field.name.starts_with('_') && field.name != FAULT_REASON;

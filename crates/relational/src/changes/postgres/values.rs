@@ -3,7 +3,7 @@
 use tidemill_types::{FieldType, Timestamp};
 
 use super::super::RowWriter;
-use crate::text_format::micros_of_civil;
+use crate::text_format::{civil, micros_of_civil};
 
 /// Numbers of built-in types, which never change.
 mod oid {
@@ -49,10 +49,16 @@ pub(super) fn write(type_oid: u32, text: &str, wanted: Option<FieldType>, out: &
             // infinite, before Christ
             None => out.string(text),
             Some(_) if type_oid == oid::DATE && !wants_time(wanted) => out.string(text),
-            Some(time) => out.time(time, matches!(wanted, Some(FieldType::Int | FieldType::Long))),
+            // a year that RFC 3339 does not have
+            Some(time) if civil(time).is_none() && !wants_number(wanted) => out.string(text),
+            Some(time) => out.time(time, wants_number(wanted)),
         },
         _ => out.string(text),
     }
+}
+
+fn wants_number(wanted: Option<FieldType>) -> bool {
+    matches!(wanted, Some(FieldType::Int | FieldType::Long))
 }
 
 fn wants_time(wanted: Option<FieldType>) -> bool {
@@ -107,6 +113,13 @@ mod tests {
             (oid::TIMESTAMPTZ, "1970-01-01 00:00:01+00", long, "1000"),
             (oid::TIMESTAMPTZ, "infinity", None, "\"infinity\""),
             (oid::TIMESTAMP, "0044-03-15 00:00:00 BC", None, "\"0044-03-15 00:00:00 BC\""),
+            (oid::TIMESTAMPTZ, "20231-01-01 00:00:00+00", None, "\"20231-01-01 00:00:00+00\""),
+            (oid::TIMESTAMPTZ, "20231-01-01 00:00:00+00", Some(FieldType::Time), "\"20231-01-01 00:00:00+00\""),
+            (oid::TIMESTAMP, "20231-01-01 00:00:00", long, "576261475200000"),
+            (oid::DATE, "20231-01-01", None, "\"20231-01-01\""),
+            (oid::TIMESTAMP, "294276-12-31 23:59:59.999999", None, "\"294276-12-31 23:59:59.999999\""),
+            (oid::FLOAT8, "-0", None, "-0.0"),
+            (oid::FLOAT8, "-0.5", None, "-0.5"),
             (600, "(1,2)", None, "\"(1,2)\""),
         ] {
             assert_eq!(written(oid, text, wanted), expected);
