@@ -8,9 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tidemill_flow::registry::ConnectionSettings;
 use tidemill_flow::{Connectors, Registry};
 use tidemill_types::{Duration, Error, Mismatch, Result};
+use toml::de::ValueDeserializer;
 
 use crate::Settings;
 use crate::app_connectors::AppConnector;
+use crate::app_toml::{self, ConnectorTable, ConnectorTables};
 use crate::document_tables;
 
 /// Maximum size of one file of an app, in bytes.
@@ -197,8 +199,9 @@ struct AppToml {
     settings: Settings,
     documents: Vec<DocumentsConfig>,
     tables: BTreeMap<String, TableConfig>,
-    source: Vec<toml::Spanned<toml::Table>>,
-    sink: Vec<toml::Spanned<toml::Table>>,
+    // read one by one, with the lines of their keys
+    source: Vec<toml::Table>,
+    sink: Vec<toml::Table>,
     summary: Vec<SummaryToml>,
     try_next: Vec<String>,
 }
@@ -206,6 +209,8 @@ struct AppToml {
 impl App {
     /// Reads the app in the directory `path`, or the app of a single file, `*.siddhi` or `*.rules`. `set` has
     /// values of variables; they override those of `[vars]`.
+    ///
+    /// A directory without rules and queries is an app, too: documents and SQL alone.
     ///
     /// An app of a single file takes only `[vars]`, `[refs]` and `[datasources]` from an `app.toml` in its directory,
     /// and the tests of the file `*.test` with the same stem.
@@ -233,12 +238,6 @@ impl App {
         let mut files = AppFiles::default();
         collect_files(&dir, &dir, &mut files)?;
         let AppFiles { rules, queries, tests } = files;
-        if rules.is_empty() && queries.is_empty() {
-            return Err(Error::invalid(format!(
-                "{}: no *.rules file in it and no *.siddhi file; an app needs at least one",
-                dir.display()
-            )));
-        }
         let toml = dir.join("app.toml");
         let toml = if toml.exists() { Some(read_text(&toml)?) } else { None };
         let name = dir.file_name().map_or_else(|| "app".into(), |n| n.to_string_lossy().into_owned());
@@ -345,7 +344,8 @@ impl App {
     }
 
     fn configure(&mut self, text: &str, set: &[(String, String)]) -> Result<()> {
-        let toml: AppToml = toml::from_str(text).map_err(|e| Error::invalid(e.to_string()))?;
+        let toml: AppToml = toml::from_str(text).map_err(|e| app_toml::refused(&e))?;
+        let tables = ConnectorTables::parse(text);
         let mut vars = toml.vars;
         for (name, value) in set {
             let used = format!("${{{name}}}");
@@ -368,18 +368,14 @@ impl App {
         self.settings = toml.settings;
         self.documents = toml.documents;
         self.tables = toml.tables;
-        for (is_source, tables) in [(true, toml.source), (false, toml.sink)] {
-            for table in tables {
-                let line = 1 + text.get(..table.span().start).unwrap_or_default().matches('\n').count();
-                let table = table.into_inner();
+        for (is_source, name, count) in
+            [(true, "source", toml.source.len()), (false, "sink", toml.sink.len())]
+        {
+            for table in (0..count).filter_map(|index| tables.get(name, index)) {
                 // a file with a format is read once; the connector `file` follows files
-                match is_source && table.contains_key("format") {
-                    true => {
-                        self.sources.push(SourceConfig::deserialize(table).map_err(|e| {
-                            Error::invalid(format!("line {line}: [[source]]: {}", e.message()))
-                        })?)
-                    }
-                    false => self.connected.push(AppConnector::read(is_source, line, table)?),
+                match is_source && table.lines.contains_key("format") {
+                    true => self.sources.push(file_source(&table)?),
+                    false => self.connected.push(AppConnector::read(is_source, &table)?),
                 }
             }
         }
@@ -418,6 +414,16 @@ impl App {
     }
 }
 
+/// Reads a `[[source]]` with a `format`.
+///
+/// Errors: `Invalid` with the line of the wrong key.
+fn file_source(table: &ConnectorTable<'_>) -> Result<SourceConfig> {
+    SourceConfig::deserialize(ValueDeserializer::from(table.value.clone())).map_err(|e| {
+        let line = e.span().map_or(table.line, |span| app_toml::line_of(table.text, span.start));
+        Error::invalid(format!("line {line}: [[source]]: {}", app_toml::meant(e.message())))
+    })
+}
+
 /// Reads what apps of single files take from the `app.toml` in their directory, if there is one: `[vars]`, `[refs]` and
 /// `[datasources]`.
 ///
@@ -427,8 +433,8 @@ fn read_shared(dir: &Path) -> Result<toml::Table> {
     if !path.exists() {
         return Ok(toml::Table::new());
     }
-    let mut all: toml::Table = toml::from_str(&read_text(&path)?)
-        .map_err(|e| Error::invalid(e.to_string()).context(path.display()))?;
+    let mut all: toml::Table =
+        toml::from_str(&read_text(&path)?).map_err(|e| app_toml::refused(&e).context(path.display()))?;
     all.retain(|section, _| ["vars", "refs", "datasources"].contains(&section));
     Ok(all)
 }

@@ -44,6 +44,21 @@ impl Core {
         self.submit_documents(command, durability, session)?.wait()
     }
 
+    /// Creates a collection in all partitions, unless there is one of that name.
+    ///
+    /// Errors: those of the log.
+    pub fn create_missing_collection(
+        self: &Arc<Self>,
+        name: &str,
+        durability: Option<Durability>,
+    ) -> Result<()> {
+        if self.collection_spec(name).is_ok() {
+            return Ok(());
+        }
+        let create = route_to_all(self, &Command::CreateCollection(self.new_collection(name)));
+        self.append_commands(create, true, durability, None)?.wait().map(drop)
+    }
+
     /// Appends a document command to the logs of its partitions.
     ///
     /// Errors: as [`Self::write_documents`], those of the documents themselves excepted.
@@ -54,10 +69,8 @@ impl Core {
         session: Option<&SessionWrite>,
     ) -> Result<DocumentWrite> {
         let command = self.with_entity_definition(command)?;
-        if command.inserts() && self.collection_spec(command.collection()).is_err() {
-            let spec = self.new_collection(command.collection());
-            let create = route_to_all(self, &Command::CreateCollection(spec));
-            self.append_commands(create, true, durability, None)?.wait()?;
+        if command.inserts() {
+            self.create_missing_collection(command.collection(), durability)?;
         }
         let documents = DocumentSnapshot::now(self);
         let replicated = collection_spec_of(&documents, &command)?.is_some_and(|s| s.replicated);

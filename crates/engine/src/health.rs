@@ -29,6 +29,17 @@ impl HealthBoard {
         }
     }
 
+    /// Records that `area` waits for something that is being done. That is how senders who are faster than the disk are
+    /// slowed down, so it is no error in the log.
+    pub fn report_wait(&self, area: &'static str, reason: String) {
+        let key = (area, String::new());
+        let mut problems = self.problems.lock();
+        if problems.get(&key) != Some(&reason) {
+            tracing::info!(area, "{reason}");
+            problems.insert(key, reason);
+        }
+    }
+
     /// Removes the problem of `area`. Those of its subjects stay.
     pub fn clear_problem(&self, area: &'static str) {
         self.clear_problem_of(area, "");

@@ -6,6 +6,7 @@
 mod api;
 mod app;
 mod app_connectors;
+mod app_toml;
 mod apply;
 mod backlog;
 mod backup;

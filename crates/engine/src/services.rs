@@ -235,6 +235,19 @@ impl Services {
     ///
     /// Errors: those of the operation; `Unavailable` when it was dropped.
     pub async fn until_stop<T>(&self, operation: impl Future<Output = Result<T>>) -> Result<T> {
+        self.unless_stopped(operation).await?.ok_or_else(|| {
+            Error::unavailable(format!(
+                "the store of the tables did not answer within {} s of the stop",
+                STORE_STOP_WAIT.as_secs()
+            ))
+        })
+    }
+
+    /// Runs work on the tables that the next start does as well, such as a merge. `None` when it was dropped as in
+    /// [`Self::until_stop`], because large work may take longer than a stop waits.
+    ///
+    /// Errors: those of the operation.
+    pub async fn unless_stopped<T>(&self, operation: impl Future<Output = Result<T>>) -> Result<Option<T>> {
         let stopped = async {
             while !self.is_stopping() {
                 tokio::time::sleep(STOP_POLL).await;
@@ -243,11 +256,8 @@ impl Services {
         };
         tokio::select! {
             biased;
-            done = operation => done,
-            () = stopped => Err(Error::unavailable(format!(
-                "the store of the tables did not answer within {} s of the stop",
-                STORE_STOP_WAIT.as_secs()
-            ))),
+            done = operation => done.map(Some),
+            () = stopped => Ok(None),
         }
     }
 
@@ -256,9 +266,9 @@ impl Services {
         while !self.is_stopping()
             && let Some(full) = self.full_tails()
         {
-            // The bytes change all the time, and a problem is logged when it changes.
+            // the bytes change all the time, and a line is logged when the text changes
             let limit = full.split_once('(').map_or(full.as_str(), |(_, limit)| limit.trim_end_matches(')'));
-            self.health.report_problem("tables", format!("applying waits until rows are flushed: {limit}"));
+            self.health.report_wait("tables", format!("applying waits until rows are flushed: {limit}"));
             self.notifier.notify();
             self.clock.sleep(TAIL_POLL);
         }

@@ -169,7 +169,7 @@ impl Settings {
         if ours.is_empty() {
             return Ok(None);
         }
-        let wrong = |e: toml::de::Error| Error::invalid(e.message().to_owned());
+        let wrong = |e: toml::de::Error| Error::invalid(crate::app_toml::meant(e.message()));
         let mut table: toml::Table = app_toml.unwrap_or_default().parse().map_err(wrong)?;
         let mut settings = match table.remove("settings") {
             Some(toml::Value::Table(settings)) => settings,

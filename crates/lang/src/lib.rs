@@ -5,6 +5,7 @@
 //! to the crates that compile the trees.
 
 pub mod diagnostic;
+mod foreign;
 pub mod lexer;
 mod operator;
 mod printer;

@@ -18,6 +18,7 @@ mod metrics;
 mod model;
 mod negotiate;
 mod options;
+mod page;
 mod request_log;
 mod router;
 mod routes;

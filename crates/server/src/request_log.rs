@@ -47,8 +47,9 @@ impl RequestLog {
     /// Logs a reply.
     pub fn record(&self, answered: &CompletedRequest<'_>) {
         let CompletedRequest { method, route, status, took, peer } = *answered;
-        let duration_ms = took.as_secs_f64() * 1000.0;
-        tracing::debug!(method, route, status, duration_ms, ?peer, "a request was answered");
+        let duration_ms = rounded_ms(took);
+        let peer = peer.map(tracing::field::display);
+        tracing::debug!(method, route, status, duration_ms, peer, "a request was answered");
         let is_slow = took >= SLOW;
         let what = match status {
             500.. => "requests failed",
@@ -58,7 +59,7 @@ impl RequestLog {
             _ => return,
         };
         if let Some(count) = self.take_due((method, route.to_owned(), status, is_slow), Instant::now()) {
-            tracing::warn!(method, route, status, count, duration_ms, ?peer, "{what}");
+            tracing::warn!(method, route, status, count, duration_ms, peer, "{what}");
         }
     }
 
@@ -79,9 +80,20 @@ impl RequestLog {
     }
 }
 
+/// Returns a duration in milliseconds, to a tenth.
+fn rounded_ms(took: Duration) -> f64 {
+    (took.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_have_one_decimal() {
+        let shown = |micros: u64| rounded_ms(Duration::from_micros(micros)).to_string();
+        assert_eq!([987, 49, 1_250, 5_000_000].map(shown), ["1", "0", "1.3", "5000"]);
+    }
 
     #[test]
     fn the_same_is_told_once_in_a_while_with_its_count() {

@@ -4,15 +4,13 @@ mod cli;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 /// Processing an event makes many small allocations on one thread that another thread frees; figures are in
 /// `bench/README.md`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = match cli::Args::try_parse() {
+    let args = match cli::Args::read() {
         Ok(args) => args,
         Err(e) => {
             // help and version are not errors; all else is a usage error
@@ -21,7 +19,8 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    cli::init_tracing(args.verbose);
+    cli::init_tracing(&args);
+    tracing::debug!(version = env!("CARGO_PKG_VERSION"), "the program starts");
     cli::warn_of_environment(std::env::vars_os());
     match cli::run(args) {
         Ok(code) => code,

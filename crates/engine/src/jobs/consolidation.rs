@@ -36,7 +36,11 @@ pub fn run(core: &Core, table: usize) {
 /// Merges the small tablets of a table until there are few.
 pub fn consolidate(core: &Core, table: &Table) -> Result<()> {
     while !core.is_stopping() {
-        let Some(done) = core.tables.runtime.block_on(core.until_stop(table.consolidate()))? else { break };
+        let Some(done) = core.tables.runtime.block_on(core.unless_stopped(table.consolidate()))? else {
+            tracing::info!(table = table.name(), "a merge is left for the next start");
+            break;
+        };
+        let Some(done) = done else { break };
         core.counts.consolidations.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(
             table = table.name(),
@@ -53,22 +57,26 @@ pub fn consolidate(core: &Core, table: &Table) -> Result<()> {
 /// Deletes files of all tables that were replaced long ago, unless a backup copies them.
 pub fn remove_old_files(core: &Core) {
     let Some(_no_backup) = core.backups.removals.try_lock() else { return };
-    let removed =
-        for_each_table(core, |table| core.tables.runtime.block_on(core.until_stop(table.remove_old_files())));
+    let removed = for_each_table(core, |table| {
+        let removed = core.unless_stopped(table.remove_old_files());
+        core.tables.runtime.block_on(removed).map(|_| ())
+    });
     core.health.record_outcome("old files of tables", removed);
 }
 
 /// Deletes files of all tables that a crash left behind.
 pub fn sweep_orphans(core: &Core) {
-    let swept =
-        for_each_table(core, |table| core.tables.runtime.block_on(core.until_stop(table.sweep_orphans())));
+    let swept = for_each_table(core, |table| {
+        let swept = core.unless_stopped(table.sweep_orphans());
+        core.tables.runtime.block_on(swept).map(|_| ())
+    });
     core.health.record_outcome("orphans of tables", swept);
 }
 
 /// Runs a step for every table. A table that fails does not keep the others from it.
-fn for_each_table(core: &Core, step: impl Fn(&Table) -> Result<usize>) -> Result<()> {
+fn for_each_table(core: &Core, step: impl Fn(&Table) -> Result<()>) -> Result<()> {
     let all = core.tables.writable().chain(core.tables.former());
-    let outcomes: Vec<Result<usize>> =
+    let outcomes: Vec<Result<()>> =
         all.take_while(|_| !core.is_stopping()).map(|(_, table)| step(table)).collect();
-    outcomes.into_iter().collect::<Result<Vec<_>>>().map(|_| ())
+    outcomes.into_iter().collect()
 }

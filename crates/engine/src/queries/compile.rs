@@ -24,6 +24,7 @@ use super::{
 };
 use crate::app::{AppFile, TableConfig};
 use crate::app_connectors::AppConnector;
+use crate::app_toml;
 use crate::{App, Settings};
 
 /// A file that was read and makes sense by itself.
@@ -193,7 +194,8 @@ fn compile(
     }
     // connectors of `app.toml` know the streams of all files
     for connector in files.connected {
-        let file = parse_file(&connector.file(&declared)?, registry, variable)?;
+        let file =
+            parse_shown_file(&connector.file(&declared)?, Some(connector.app_toml()), registry, variable)?;
         placements.push(declare_streams(&file, &mut declared, partitions, registry)?);
         read.push(file);
     }
@@ -281,16 +283,30 @@ fn parse_file(
     registry: &Registry,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<ParsedFile> {
+    parse_shown_file(file, None, registry, variable)
+}
+
+/// Parses a file. One that stands for a part of `app.toml` has its lines, and errors show them.
+fn parse_shown_file(
+    file: &AppFile,
+    app_toml: Option<&str>,
+    registry: &Registry,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<ParsedFile> {
+    let rendered = |wrong: &[Diagnostic], sources: &Sources| match app_toml {
+        Some(app_toml) => Error::invalid(app_toml::render(wrong, sources, app_toml)),
+        None => Error::invalid(render_all(wrong, sources)),
+    };
     let written = SourceFile::new(FileId(0), file.name.as_str(), file.text.as_str());
     let text = siddhi::substitute(&written, variable).map_err(|wrong| {
         let mut sources = Sources::default();
         sources.add(&file.name, &file.text);
-        Error::invalid(render_all(&wrong, &sources))
+        rendered(&wrong, &sources)
     })?;
     // places are places in the replaced text
     let mut sources = Sources::default();
     sources.add(&file.name, text.text());
-    let failed = |wrong: &[Diagnostic]| Error::invalid(render_all(wrong, &sources));
+    let failed = |wrong: &[Diagnostic]| rendered(wrong, &sources);
     let parsed = siddhi::parse(&text);
     if parsed.has_errors() {
         return Err(failed(&parsed.diagnostics));

@@ -54,8 +54,8 @@ fn element(placed: &ElementPlacement, partitions: u32, out: &mut String) {
             facts.retained_state.join(", ")
         };
         let _ = writeln!(out, "{indent}  keeps {keeps}");
+        let _ = writeln!(out, "{indent}  runs {place}: {}", placed.reason);
     }
-    let _ = writeln!(out, "{indent}  runs {place}: {}", placed.reason);
     if let Some(group) = &placed.group {
         let _ = writeln!(out, "{indent}  group {group}");
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bson::raw::RawDocument;
 use bytes::Bytes;
 use tidemill_files::LineReader;
-use tidemill_types::{Error, Result, repeated_key};
+use tidemill_types::{Error, Result, nearest, repeated_key};
 
 use super::append::{SourcePositions, append_with_retry};
 use crate::app::DocumentsConfig;
@@ -20,10 +20,15 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Loads a file of documents. A file whose content has changed counts as a new source, so it is loaded again.
+/// Loads a file of documents. A file whose content has changed counts as a new source, so it is loaded again. A collection
+/// that no entity declares is created, unless its name looks like that of an entity.
 pub(super) fn load_documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
     let hash = file_hash(&config.path)?;
     let positions = SourcePositions::read(core, &format!("documents:{}:{hash:016x}", config.collection));
+    let entities = core.deployment.program.collections().iter().map(|entity| entity.name.as_str());
+    if nearest(&config.collection, entities).is_none() {
+        core.create_missing_collection(&config.collection, None)?;
+    }
     let spec = core.collection_spec(&config.collection)?;
     let mut lines = LineReader::open(&config.path, LINE_BYTES_MAX)?;
     let mut chunks: Vec<Vec<u8>> = vec![Vec::new(); core.partitions().len()];

@@ -21,7 +21,7 @@ use tidemill_types::{Error, EventId, Result, StreamSchema, event_json};
 use crate::{ledger, quiet, rows, send};
 
 /// How long a test waits for what must happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// System outside, at the other end of the connectors.
 #[derive(Default)]
@@ -597,9 +597,25 @@ fn app_toml_has_connectors_for_streams_of_rules_and_queries() {
     for (toml, message) in [
         (
             "[[sink]]\ntype = 'outside'\nstream = 'Otu'\n",
-            "app.toml: line 1: no stream `Otu`. Did you mean `Out`?",
+            "app.toml: line 3: no stream `Otu`. Did you mean `Out`?",
         ),
-        ("\n\n[[sink]]\ntype = 'outsid'\nstream = 'Out'\n", "app.toml/outsid from Out:3:7"),
+        (
+            "\n\n[[sink]]\nstream = 'Out'\ntype = 'outsid'\n",
+            " --> app.toml:5:1\n  |\n5 | type = 'outsid'\n  | ^^^^^^^^^^^^^^^\n",
+        ),
+        (
+            "[[sink]]\ntype = 'outside'\nstream = 'Out'\n[sink.options]\nto = 'y'\ntoo = 'y'\n",
+            " --> app.toml:6:1\n  |\n6 | too = 'y'\n",
+        ),
+        (
+            "[[sink]]\ntype = 'outside'\nstreem = 'Out'\n",
+            "line 3: [[sink]]: unknown key `streem`. Did you mean `stream`?",
+        ),
+        (
+            "[[source]]\nname = 'f'\ntype = 'file'\npath = 'x'\nformat = 'cvs'\nstream = 'In'\n",
+            "line 5: [[source]]: unknown value `cvs`. Did you mean `csv`?",
+        ),
+        ("[setings]\npartitions = 2\n", "unknown key `setings`. Did you mean `settings`?"),
         (
             "[[sink]]\ntype = 'outside'\nstream = 'Out'\noptions = { too = 'y' }\n",
             "`too`: the sink `outside` has no such option. Did you mean `to`?",

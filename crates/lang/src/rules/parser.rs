@@ -21,6 +21,7 @@ use super::ast::{Ident, Item, Module};
 use super::keywords::{is_keyword, is_reserved};
 use super::{NESTING_MAX, diagnostic_codes};
 use crate::diagnostic::{Diagnostic, DiagnosticSink, Severity};
+use crate::foreign;
 use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_follow_on_errors, lex};
 use crate::source::{SourceFile, Span};
 
@@ -57,6 +58,7 @@ pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     let items = parser.items();
     let mut diagnostics = sink.finish();
     drop_follow_on_errors(&mut diagnostics, file, diagnostic_codes::UNCLOSED);
+    let diagnostics = foreign::in_rules(diagnostics, file, diagnostic_codes::FOREIGN);
     (Parsed { module: Module { items }, diagnostics }, tokens)
 }
 

@@ -32,6 +32,7 @@ use super::ast::{App, Expr, Ident, OnDemandQuery, Scope, StreamRef, Text};
 use super::keywords::is_one_of;
 use super::{NESTING_MAX, diagnostic_codes};
 use crate::diagnostic::{Diagnostic, DiagnosticSink, Severity};
+use crate::foreign;
 use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_follow_on_errors, lex, lex_in};
 use crate::source::{SourceFile, Span};
 
@@ -69,7 +70,8 @@ pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     let mut sink = DiagnosticSink::default();
     let tokens = lex(file, &Dialect::SIDDHI, &mut sink);
     let app = Parser::new(file, &tokens, &mut sink).app();
-    (Parsed { app, diagnostics: finish(sink, file) }, tokens)
+    let diagnostics = foreign::in_queries(finish(sink, file), file, diagnostic_codes::FOREIGN);
+    (Parsed { app, diagnostics }, tokens)
 }
 
 /// Parses an on-demand query. Bounds: as for [`parse`]. Errors: the diagnostics, in source order.

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidemill_types::Error;
 use utoipa::ToSchema;
@@ -12,6 +12,7 @@ use crate::error::{ApiError, ErrorBody};
 use crate::metrics;
 use crate::model::Readiness;
 use crate::negotiate::wants_html;
+use crate::page;
 
 /// That the process answers.
 #[derive(Debug, Serialize, ToSchema)]
@@ -74,7 +75,7 @@ pub(crate) async fn openapi(call: RequestContext) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], call.app.description.json.clone()).into_response()
 }
 
-/// The front page.
+/// The front page: for browsers streams with their rates, problems and a box for SQL, otherwise text.
 #[utoipa::path(
     get, path = "/", tag = "system", operation_id = "index", security(()),
     responses((status = 200, description = "Where to go from here", content(
@@ -83,9 +84,10 @@ pub(crate) async fn openapi(call: RequestContext) -> Response {
 )]
 pub(crate) async fn index(headers: HeaderMap) -> Response {
     if wants_html(&headers) {
-        return Html(INDEX_HTML).into_response();
+        return page::reply();
     }
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], INDEX_TEXT).into_response()
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::VARY, "accept")], INDEX_TEXT)
+        .into_response()
 }
 
 const INDEX_TEXT: &str = "\
@@ -100,25 +102,5 @@ Tidemill keeps events queryable and acts on them.
 
 Requests to /api and /metrics need the header `Authorization: Bearer TOKEN`.
 The token is in the file `token` of the data directory.
-";
-
-const INDEX_HTML: &str = "<!doctype html>
-<html lang=\"en\">
-<meta charset=\"utf-8\">
-<title>Tidemill</title>
-<body style=\"font: 16px/1.5 system-ui, sans-serif; max-width: 40em; margin: 3em auto; padding: 0 1em\">
-<h1>Tidemill</h1>
-<p>Keeps events queryable and acts on them.</p>
-<ul>
-<li><code>POST /api/v1/streams/STREAM</code>: send events
-<li><code>POST /api/v1/sql</code>: ask in SQL
-<li><a href=\"/api/v1/rules\">/api/v1/rules</a>: rules and what they did
-<li><a href=\"/api/v1/openapi.json\">/api/v1/openapi.json</a>: all routes
-<li><a href=\"/readyz\">/readyz</a>: health
-<li><a href=\"/metrics\">/metrics</a>: metrics for Prometheus
-</ul>
-<p>Requests to <code>/api</code> and <code>/metrics</code> need the header
-<code>Authorization: Bearer TOKEN</code>; the token is in the file <code>token</code> of the data directory.</p>
-</body>
-</html>
+In a browser this address is a page with streams, problems and a box for SQL.
 ";

@@ -1,6 +1,6 @@
 //! Health, metrics and the front page.
 
-use crate::harness::Mill;
+use crate::harness::{Mill, Reply, TOKEN};
 
 #[test]
 fn health_says_how_it_is() {
@@ -39,4 +39,73 @@ fn the_front_page_is_text_or_html() {
     assert!(reply.header("content-type").unwrap().starts_with("text/html"));
     let head = mill.send("HEAD", "/livez", &[], b"");
     assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+/// Returns the page as a browser gets it, without the token.
+fn page(mill: &Mill) -> Reply {
+    mill.send("GET", "/", &[("Accept", "text/html"), ("Authorization", "")], b"")
+}
+
+#[test]
+fn the_page_is_small_and_its_headers_let_nothing_else_in() {
+    let reply = page(&Mill::start());
+    assert_eq!(reply.status, 200);
+    assert!(reply.body.len() < 20_000, "{} bytes", reply.body.len());
+    let policy = reply.header("content-security-policy").unwrap();
+    for part in [
+        "default-src 'none'",
+        "script-src 'sha256-",
+        "style-src 'sha256-",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    ] {
+        assert!(policy.contains(part), "{part} is not in {policy}");
+    }
+    assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-cache"),
+        ("vary", "accept"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ] {
+        assert_eq!(reply.header(name), Some(value), "{name}");
+    }
+    let text = reply.text();
+    assert!(!text.contains(TOKEN));
+    for elsewhere in ["http:", "https:", "src=", "@import", "url(", "//cdn"] {
+        assert!(!text.contains(elsewhere), "{elsewhere}");
+    }
+}
+
+#[test]
+fn the_page_names_only_routes_that_are_published() {
+    let mill = Mill::start();
+    let api = mill.get("/api/v1/openapi.json").json();
+    let text = page(&mill).text();
+    let script = text.split_once("<script>").unwrap().1;
+    let named: Vec<&str> = script
+        .split(['\'', '"', '`'])
+        .filter(|part| part.starts_with('/') && part.len() > 1 && !part.contains([' ', '\n']))
+        .map(|part| part.split_once('?').map_or(part, |(path, _)| path))
+        .collect();
+    assert!(named.len() >= 8, "{named:?}");
+    for path in named {
+        let methods = api["paths"][path].as_object().unwrap_or_else(|| panic!("no route {path}"));
+        let method = if path == "/api/v1/sql" { "post" } else { "get" };
+        assert!(methods.contains_key(method), "{method} {path}");
+    }
+}
+
+#[test]
+fn the_page_on_a_foreign_name_is_refused_like_all_else() {
+    let mill = Mill::start();
+    for header in [("Host", "evil.example"), ("Origin", "https://evil.example")] {
+        let reply = mill.send("GET", "/", &[("Accept", "text/html"), header], b"");
+        assert_eq!(reply.status, 421, "{header:?}");
+    }
 }

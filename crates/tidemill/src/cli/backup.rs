@@ -13,7 +13,7 @@ use super::client::Client;
 /// Copies a data directory to a new directory, also while a server uses it.
 ///
 /// The copy is of one moment: it has all events and documents that were acknowledged before the backup began. The directory
-/// has its name only when the copy is complete and on the disk. A running server is asked over HTTP and goes on serving.
+/// gets its name only when the copy is complete and on the disk. A running server makes the copy and goes on serving.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tidemill backup --data data --to backups/monday")]
 pub struct BackupArgs {
@@ -47,7 +47,7 @@ pub struct RestoreArgs {
     json: bool,
 }
 
-/// Reads all files of a backup, or of a data directory that no program has open, and compares them with their checksums.
+/// Compares all files of a backup, or of a stopped data directory, with their checksums.
 ///
 /// Exit code 0: all is as it was written. 1: damaged or missing files, which are named, with what that means and what to do.
 #[derive(clap::Args)]

@@ -11,9 +11,10 @@ use tidemill::{UndeliveredEvent, UndeliveredSelection};
 use super::DataArgs;
 use super::sql::Session;
 
-/// Lists events that sinks with on.error='STORE' could not deliver, sends them again or forgets them.
+/// Lists events that sinks could not deliver, sends them again, or forgets them.
 ///
-/// They are the documents of the collection tidemill.undelivered as well, for SQL, rules and MongoDB drivers.
+/// These are the events of sinks with on.error='STORE'. SQL, rules and MongoDB drivers find them as documents of the
+/// collection tidemill.undelivered.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tidemill errors list --data data\n  tidemill errors retry --data data --sink 'orders.siddhi: Orders to kafka'\n  tidemill errors discard --data data --all"

@@ -8,7 +8,9 @@ use tidemill::App;
 use tidemill_engine::AppFile;
 use tidemill_lang::{Diagnostic, SourceFile, Sources, render_all, rules, siddhi};
 
-/// Writes the rules (`*.rules`) and queries (`*.siddhi`) of an app in canonical form; comments stay.
+/// Writes the rules and queries of an app in canonical form.
+///
+/// Files `*.rules` and `*.siddhi` are rewritten. Comments stay.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tidemill fmt examples/flights --check")]
 pub struct FmtArgs {

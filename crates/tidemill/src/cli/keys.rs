@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-/// Keys of encrypted data: makes new ones, and wraps those of a data directory with another one.
+/// Makes keys for encrypted data, and wraps those of a data directory with another one.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tidemill keys new 2026")]
 pub struct KeysArgs {

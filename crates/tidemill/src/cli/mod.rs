@@ -20,13 +20,16 @@ mod backtest;
 mod backup;
 mod check;
 mod client;
+mod completions;
 mod connectors;
 mod errors;
 mod explain;
 mod fmt;
+mod help;
 mod keys;
 mod load;
 mod log_sinks;
+mod new;
 mod progress;
 mod query;
 mod rejections;
@@ -50,7 +53,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{FromArgMatches, Parser, Subcommand, ValueEnum};
 use tidemill::{Engine, EngineBuilder, LogAtUrl, output};
 use tidemill_types::nearest;
 use tracing_subscriber::EnvFilter;
@@ -66,7 +69,7 @@ const VARIABLES: [&str; 4] = ["TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_LOG"
     after_help = "Example:\n  tidemill run examples/flights --data data --until-idle\n  tidemill sql --data data -c 'SELECT * FROM system.ledger'"
 )]
 pub struct Args {
-    /// More log lines on standard error; twice for still more. `RUST_LOG` decides finely.
+    /// Print more log lines on standard error, twice for still more. `RUST_LOG` takes precedence.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
     #[command(subcommand)]
@@ -75,25 +78,27 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    New(new::NewArgs),
+    Check(check::CheckArgs),
+    Test(test::TestArgs),
+    Fmt(fmt::FmtArgs),
+    Explain(explain::ExplainArgs),
+    Replay(replay::ReplayArgs),
+    Backtest(backtest::BacktestArgs),
     Run(run::RunArgs),
     Serve(run::ServeArgs),
-    Sql(sql::SqlArgs),
     Load(load::LoadArgs),
-    Check(check::CheckArgs),
-    Connectors(connectors::ConnectorsArgs),
-    Tap(tap::TapArgs),
-    Errors(errors::ErrorsArgs),
-    Explain(explain::ExplainArgs),
+    Sql(sql::SqlArgs),
     Query(query::QueryArgs),
-    Backtest(backtest::BacktestArgs),
-    Fmt(fmt::FmtArgs),
-    Test(test::TestArgs),
+    Tap(tap::TapArgs),
     Why(why::WhyArgs),
-    Replay(replay::ReplayArgs),
+    Errors(errors::ErrorsArgs),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     Verify(backup::VerifyArgs),
     Keys(keys::KeysArgs),
+    Connectors(connectors::ConnectorsArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 /// Where data lies, for commands that need it.
@@ -152,9 +157,28 @@ impl OutputFormat {
     }
 }
 
+impl Args {
+    /// Reads the arguments of the process.
+    ///
+    /// Errors: a usage error, with a hint for words that other programs have as commands; help and version count as errors.
+    pub fn read() -> Result<Self, clap::Error> {
+        command()
+            .try_get_matches()
+            .and_then(|matches| Self::from_arg_matches(&matches))
+            .map_err(|error| help::with_hint(error).with_cmd(&command()))
+    }
+}
+
+/// Returns the command with its help.
+pub fn command() -> clap::Command {
+    help::grouped(<Args as clap::CommandFactory>::command())
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
+        Command::New(args) => new::new(args),
+        Command::Completions(args) => completions::completions(args),
         Command::Run(args) => run::run(args),
         Command::Serve(args) => run::serve(args),
         Command::Sql(args) => sql::sql(args),
@@ -181,13 +205,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// `#log` (target `siddhi`). Verbosity applies to these and to Tidemill; lines of the libraries matter to few users and
 /// are shown with `RUST_LOG=debug`. The driver of SQL Server reports all that the server refuses as an error, with values
 /// of rows; the program reports that itself.
-pub fn init_tracing(verbose: u8) {
-    let default = match verbose {
+pub fn init_tracing(args: &Args) {
+    let default = match args.verbose {
+        // what an app prints would stand between the results of its tests
+        0 if matches!(args.command, Command::Test(_)) => "warn,siddhi=warn,tiberius=off",
         0 => "warn,siddhi=info,tiberius=off",
         1 => "warn,tidemill=info,siddhi=debug,tiberius=off",
         _ => "warn,tidemill=debug,siddhi=trace,tiberius=off",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    // an empty variable would mean errors only, which nobody wants who has emptied it
+    let set = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.trim().is_empty());
+    let filter = match set.as_deref().map(EnvFilter::try_new) {
+        None => EnvFilter::new(default),
+        Some(Ok(filter)) => filter,
+        Some(Err(e)) => {
+            eprintln!("warning: RUST_LOG is not read: {e}");
+            EnvFilter::new(default)
+        }
+    };
     let lines =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match std::io::stderr().is_terminal() {

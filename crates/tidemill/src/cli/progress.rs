@@ -8,10 +8,15 @@ use tidemill::{Tidemill, output};
 use super::rejections::{self, RejectionReporter};
 use super::stdio::Stdout;
 
+/// Longest time between two lines that are not on a terminal.
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+
 /// Progress display while sources are read.
 pub struct Progress {
     start: Instant,
     shown: Option<Instant>,
+    /// Time between two lines.
+    pause: Duration,
     terminal: bool,
     events_before: u64,
     rejections: RejectionReporter,
@@ -24,20 +29,24 @@ impl Progress {
         Self {
             start: Instant::now(),
             shown: None,
+            pause: if terminal { Duration::from_millis(500) } else { Duration::from_secs(5) },
             terminal,
             events_before: applied(tidemill),
             rejections: RejectionReporter::default(),
         }
     }
 
-    /// Shows the progress, at most twice a second on a terminal and every five seconds elsewhere.
+    /// Shows the progress: on a terminal twice a second; elsewhere after five seconds, and then each time after twice as
+    /// long, because a source that does not end must not fill a log.
     pub fn tick(&mut self, tidemill: &Tidemill) {
         self.rejections.report_new(tidemill);
-        let pause = if self.terminal { Duration::from_millis(500) } else { Duration::from_secs(5) };
-        if self.shown.unwrap_or(self.start).elapsed() < pause {
+        if self.shown.unwrap_or(self.start).elapsed() < self.pause {
             return;
         }
         self.shown = Some(Instant::now());
+        if !self.terminal {
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
         let (events, seconds) = (applied(tidemill) - self.events_before, self.start.elapsed().as_secs_f64());
         let line = if events == 0 {
             let documents: u64 = tidemill.engine().collections().iter().map(|c| c.documents).sum();

@@ -7,9 +7,9 @@ use super::DataArgs;
 use super::sql::Session;
 use super::stdio::Stdout;
 
-/// Runs an on-demand query over a table, named window or aggregation of a *.siddhi file, or changes a table.
+/// Asks or changes a table of a *.siddhi file, or asks a named window or an aggregation.
 ///
-/// Rows come as JSON arrays, one a line.
+/// The query is an on-demand query of SiddhiQL. Rows come as JSON arrays, one a line.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  tidemill query --data data 'from Last on price > 10.0 select symbol, price'"

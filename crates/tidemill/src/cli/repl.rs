@@ -1,24 +1,54 @@
 //! Interactive SQL prompt.
 
 use std::process::ExitCode;
+use std::time::Instant;
 
+use anyhow::{Context, bail};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
 use super::sql::Session;
-use super::statements::{is_blank, statements};
+use super::statements::{Step, is_blank, script, statements};
+use super::stdio::Stdout;
 use super::{DataArgs, OutputFormat};
 
 const HELP: &str = "\
 Statements end with `;` and may span lines. NULL is shown as NULL, an empty text as nothing.
-  \\d            tables
+  \\d, \\dt       tables
   \\d TABLE      columns of a table, such as events.TakeOffEvent
+  \\i FILE       run a file of statements and commands
   \\o FORMAT     table, json, ndjson or csv
+  \\timing       show the time of each statement, or no longer
+  \\echo TEXT    print a text
   \\q, exit      leave
   Ctrl-C        stop the query, or drop what is typed";
 
+/// Files that may run each other by `\i`.
+const SCRIPTS_MAX: usize = 16;
+
+/// What commands change for the statements after them.
+pub struct ShellOptions {
+    /// How rows are printed.
+    pub format: OutputFormat,
+    /// Whether the time of each statement is shown.
+    timing: bool,
+}
+
+impl ShellOptions {
+    pub fn new(format: OutputFormat) -> Self {
+        Self { format, timing: false }
+    }
+}
+
+/// What follows a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Continue,
+    Leave,
+}
+
 /// Runs statements until the end of input. The history is stored in the data directory.
-pub fn repl(session: &Session, data: &DataArgs, mut format: OutputFormat) -> anyhow::Result<ExitCode> {
+pub fn repl(session: &Session, data: &DataArgs, mut options: ShellOptions) -> anyhow::Result<ExitCode> {
     let mut editor = DefaultEditor::new()?;
     let history = data.data.join("sql_history");
     // a missing history is not an error
@@ -32,8 +62,10 @@ pub fn repl(session: &Session, data: &DataArgs, mut format: OutputFormat) -> any
                 let line = line.trim_end();
                 if statement.is_empty() && line.trim_start().starts_with('\\') {
                     let _ = editor.add_history_entry(line);
-                    if !command(session, line.trim(), &mut format) {
-                        break;
+                    match command(session, line.trim(), &mut options) {
+                        Ok(Next::Continue) => continue,
+                        Ok(Next::Leave) => break,
+                        Err(e) => print_error(&e),
                     }
                     continue;
                 }
@@ -50,7 +82,7 @@ pub fn repl(session: &Session, data: &DataArgs, mut format: OutputFormat) -> any
                     let _ = editor.add_history_entry(statement.as_str());
                 }
                 for statement in complete.into_iter().filter(|s| !is_blank(s)) {
-                    run_and_print(session, statement, format);
+                    run_and_print(session, statement, &options);
                 }
                 let rest = if is_blank(rest) { String::new() } else { format!("{rest}\n") };
                 statement = rest;
@@ -66,33 +98,100 @@ pub fn repl(session: &Session, data: &DataArgs, mut format: OutputFormat) -> any
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a backslash command. Returns false to exit.
-fn command(session: &Session, line: &str, format: &mut OutputFormat) -> bool {
-    let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    match (name, argument.trim()) {
-        ("\\q", _) => return false,
-        ("\\?", _) => println!("{HELP}"),
-        ("\\d", "") => {
-            let tables = "SELECT table_schema AS schema, table_name AS name FROM information_schema.tables \
-                          WHERE table_schema IN ('events', 'docs', 'system') ORDER BY 1, 2";
-            run_and_print(session, tables, OutputFormat::Table);
-        }
-        ("\\d", table) => {
-            if let Err(e) = columns(session, table) {
-                print_error(&e);
-            }
-        }
-        ("\\o", name) => match <OutputFormat as clap::ValueEnum>::from_str(name, true) {
-            Ok(new) => *format = new,
-            Err(_) => eprintln!("`{name}` is not an output format: expected table, json, ndjson or csv"),
-        },
-        (other, _) => eprintln!("`{other}` is not a command: type \\? for the list"),
-    }
-    true
+/// Runs a script: statements, and commands with a backslash. It ends at the first that fails.
+///
+/// Errors: that of the statement or command, with its number if there are several.
+pub fn run_script(session: &Session, text: &str, options: &mut ShellOptions) -> anyhow::Result<Next> {
+    run_nested_script(session, text, options, 0)
 }
 
-fn run_and_print(session: &Session, statement: &str, format: OutputFormat) {
-    if let Err(e) = session.run(statement, format, &mut std::io::stdout().lock()) {
+fn run_nested_script(
+    session: &Session,
+    text: &str,
+    options: &mut ShellOptions,
+    depth: usize,
+) -> anyhow::Result<Next> {
+    let steps = match script(text) {
+        // an empty script is passed on, so that the session reports it
+        none if none.is_empty() => vec![Step::Statement(text.to_owned())],
+        steps => steps,
+    };
+    let count = steps.len();
+    for (index, step) in steps.iter().enumerate() {
+        let done = match step {
+            Step::Statement(statement) => run(session, statement, options).map(|()| Next::Continue),
+            Step::Command(line) => nested_command(session, line, options, depth),
+        };
+        match done {
+            Ok(Next::Continue) => {}
+            Ok(Next::Leave) => return Ok(Next::Leave),
+            Err(e) if count == 1 => return Err(e),
+            Err(e) => return Err(e.context(format!("statement {} of {count}", index + 1))),
+        }
+    }
+    Ok(Next::Continue)
+}
+
+/// Runs a command of the prompt.
+///
+/// Errors: the command is not known, or cannot be done.
+fn command(session: &Session, line: &str, options: &mut ShellOptions) -> anyhow::Result<Next> {
+    nested_command(session, line, options, 0)
+}
+
+fn nested_command(
+    session: &Session,
+    line: &str,
+    options: &mut ShellOptions,
+    depth: usize,
+) -> anyhow::Result<Next> {
+    let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    // psql takes a semicolon behind a command, too
+    let argument = argument.trim().trim_end_matches(';').trim_end();
+    match (name.trim_end_matches(';'), argument) {
+        ("\\q", _) => return Ok(Next::Leave),
+        ("\\?", _) => println!("{HELP}"),
+        ("\\d" | "\\dt", "") => {
+            let tables = "SELECT table_schema AS schema, table_name AS name FROM information_schema.tables \
+                          WHERE table_schema IN ('events', 'docs', 'system') ORDER BY 1, 2";
+            session.run(tables, OutputFormat::Table, &mut Stdout)?;
+        }
+        ("\\d" | "\\dt", table) => columns(session, table)?,
+        ("\\o", name) => match <OutputFormat as clap::ValueEnum>::from_str(name, true) {
+            Ok(new) => options.format = new,
+            Err(_) => bail!("`{name}` is not an output format: expected table, json, ndjson or csv"),
+        },
+        ("\\timing", "on") => options.timing = true,
+        ("\\timing", "off") => options.timing = false,
+        ("\\timing", "") => {
+            options.timing = !options.timing;
+            println!("Timing is {}.", if options.timing { "on" } else { "off" });
+        }
+        ("\\timing", other) => bail!("`{other}`: expected on or off"),
+        ("\\echo", text) => println!("{text}"),
+        ("\\i", "") => bail!("expected a file: \\i FILE"),
+        ("\\i", _) if depth >= SCRIPTS_MAX => bail!("\\i: more than {SCRIPTS_MAX} files run each other"),
+        ("\\i", file) => {
+            let text = std::fs::read_to_string(file).with_context(|| file.to_owned())?;
+            return run_nested_script(session, &text, options, depth + 1).with_context(|| file.to_owned());
+        }
+        (other, _) => bail!("`{other}` is not a command: type \\? for the list"),
+    }
+    Ok(Next::Continue)
+}
+
+/// Runs a statement and prints its rows.
+fn run(session: &Session, statement: &str, options: &ShellOptions) -> anyhow::Result<()> {
+    let started = Instant::now();
+    session.run(statement, options.format, &mut std::io::stdout().lock())?;
+    if options.timing {
+        println!("Time: {:.3} ms", started.elapsed().as_secs_f64() * 1000.0);
+    }
+    Ok(())
+}
+
+fn run_and_print(session: &Session, statement: &str, options: &ShellOptions) {
+    if let Err(e) = run(session, statement, options) {
         print_error(&e);
     }
 }

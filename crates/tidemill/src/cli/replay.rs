@@ -17,11 +17,11 @@ use super::replay_files;
 use super::stdio::Stdout;
 use super::vars::VarArgs;
 
-/// Runs a SiddhiQL app over recorded inputs in virtual time and prints what comes out as JSON lines.
+/// Runs a SiddhiQL app over recorded events and prints its output as JSON lines.
 ///
 /// The clock is that of the events: it moves to each event's time before the event goes in. Inputs are lines such as
 /// {"stream":"S","timestamp":1000,"data":["a",1]} or {"timestamp":2000}, which only moves the clock. Without them an
-/// app with sources of type 'file' reads its files to their end and writes those of its sinks.
+/// app with sources of type 'file' reads its files to their end and writes the files of its sinks.
 ///
 /// The exit code is 1 when an input could not be processed (there is no such stream, a row cannot be read, the attributes
 /// are too few or too many) or when a query failed and lost events.

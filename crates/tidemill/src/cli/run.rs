@@ -159,13 +159,22 @@ async fn run_until_stopped_async(
         None => None,
     };
     let mongo = start_mongo(tidemill, data, listeners, until_idle).await?;
-    if mode == RunMode::Serve {
+    let mut progress = Progress::new(tidemill);
+    tidemill.engine().start_sources()?;
+    if let Some(server) = server.as_ref().filter(|_| !until_idle) {
         let app = &tidemill.engine().app().name;
         let recovery = &tidemill.engine().recovery;
         println!("Ready: {app}, {} log records recovered in {} ms", recovery.records, recovery.millis);
+        // a source need not ever end, so this is not left to the summary
+        if mode != RunMode::Serve && tidemill.engine().sources_running() {
+            let (address, token) = (server.addr(), token_file(data));
+            println!(
+                "Reading sources, serving http://{address} (token in {}); Ctrl-C stops.",
+                token.display()
+            );
+        }
+        stdio::Stdout.flush()?;
     }
-    let mut progress = Progress::new(tidemill);
-    tidemill.engine().start_sources()?;
     let mut stopped = loop {
         if !tidemill.engine().sources_running() {
             break false;

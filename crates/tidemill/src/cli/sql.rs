@@ -7,19 +7,19 @@ use anyhow::Context;
 use tidemill::{Tidemill, output};
 
 use super::client::Client;
-use super::statements::script;
+use super::repl::{Next, ShellOptions};
 use super::{DataArgs, OutputFormat, repl};
 
 /// Runs SQL over events, documents and system tables.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tidemill sql --data data -c 'SELECT * FROM system.streams'\n  tidemill sql --data data -o csv -c 'SELECT * FROM events.\"TakeOffEvent\" LIMIT 10'\n  tidemill sql --data data        (interactive)"
+    after_help = "Examples:\n  tidemill sql --data data -c 'SELECT * FROM system.streams'\n  tidemill sql --data data -o csv -c 'SELECT * FROM events.\"TakeOffEvent\" LIMIT 10'\n  tidemill sql --data data        (interactive; `\\?` lists the commands of the prompt)"
 )]
 pub struct SqlArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// The query, or several with `;` between them, which are run in turn until one fails. Without one: interactive, or
-    /// from standard input.
+    /// The query, or several with `;` between them. They run in turn until one fails. Lines that begin with a backslash are
+    /// commands of the prompt, such as `\d`; `\?` lists them. Without a query: interactive, or from standard input.
     #[arg(short = 'c', long = "command", value_name = "QUERY")]
     commands: Vec<String>,
     /// How rows are printed.
@@ -85,27 +85,17 @@ pub fn sql(args: SqlArgs) -> anyhow::Result<ExitCode> {
         commands.push(text);
     }
     let session = Session::open(&args.data)?;
-    let interactive = commands.is_empty();
-    let commands = commands.iter().flat_map(|text| match script(text) {
-        // an empty script is passed on, so that the session reports it
-        none if none.is_empty() => vec![text.clone()],
-        statements => statements,
-    });
-    let commands: Vec<String> = commands.collect();
-    if interactive {
-        return repl::repl(&session, &args.data, args.output);
+    let mut options = ShellOptions::new(args.output);
+    if commands.is_empty() {
+        return repl::repl(&session, &args.data, options);
     }
-    let mut out = std::io::stdout().lock();
-    for (index, command) in commands.iter().enumerate() {
-        if let Err(e) = session.run(command, args.output, &mut out) {
+    for text in &commands {
+        match repl::run_script(&session, text, &mut options) {
+            Ok(Next::Continue) => {}
+            Ok(Next::Leave) => break,
             // a reader that stops early (`| head`) is not a failure
-            if is_broken_pipe(&e) {
-                return Ok(ExitCode::SUCCESS);
-            }
-            return Err(match commands.len() {
-                1 => e,
-                n => e.context(format!("statement {} of {n}", index + 1)),
-            });
+            Err(e) if is_broken_pipe(&e) => return Ok(ExitCode::SUCCESS),
+            Err(e) => return Err(e),
         }
     }
     Ok(ExitCode::SUCCESS)

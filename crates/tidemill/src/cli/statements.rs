@@ -1,4 +1,4 @@
-//! Splitting of scripts into statements.
+//! Splitting of scripts into statements and commands of the prompt.
 
 /// Splits `text` into the statements that end with `;`, without it, and the rest after the last of them.
 ///
@@ -25,6 +25,50 @@ pub fn statements(text: &str) -> (Vec<&str>, &str) {
 
 /// Returns whether `text` has only whitespace and closed comments.
 pub fn is_blank(text: &str) -> bool {
+    after_blanks(text).is_empty()
+}
+
+/// Part of a script.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A statement, after as many empty lines as there are lines before it in the script, so that line numbers in errors
+    /// refer to the script.
+    Statement(String),
+    /// A line that begins with a backslash, where a statement could begin.
+    Command(String),
+}
+
+/// Returns the commands and the non-blank statements of a script, in order.
+pub fn script(text: &str) -> Vec<Step> {
+    let (mut steps, mut rest) = (vec![], text);
+    while !rest.is_empty() {
+        let start = rest.len() - after_blanks(rest).len();
+        if rest[start..].starts_with('\\') {
+            let line = rest[start..].lines().next().unwrap_or_default();
+            steps.push(Step::Command(line.trim_end().to_owned()));
+            rest = &rest[start + line.len()..];
+            continue;
+        }
+        let (complete, open) = first_statement(rest);
+        if !is_blank(complete) {
+            let before = text[..text.len() - rest.len()].matches('\n').count();
+            steps.push(Step::Statement("\n".repeat(before) + complete));
+        }
+        rest = open;
+    }
+    steps
+}
+
+/// Splits `text` behind its first statement; without a semicolon all of it is one.
+fn first_statement(text: &str) -> (&str, &str) {
+    match statements(text).0.first() {
+        Some(first) => (first, &text[first.len() + 1..]),
+        None => (text, ""),
+    }
+}
+
+/// Returns `text` from the first character that is neither whitespace nor part of a closed comment.
+fn after_blanks(text: &str) -> &str {
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -34,26 +78,10 @@ pub fn is_blank(text: &str) -> bool {
             b'/' if bytes.get(at + 1) == Some(&b'*') && text[at..].contains("*/") => {
                 at = after_comment(bytes, at);
             }
-            _ => return false,
+            _ => break,
         }
     }
-    true
-}
-
-/// Returns the non-blank statements of a script. Each is preceded by as many empty lines as there are lines
-/// before it in the script, so that line numbers in errors refer to the script.
-pub fn script(text: &str) -> Vec<String> {
-    let (mut all, rest) = statements(text);
-    all.push(rest);
-    let mut lines = 0;
-    let mut script = vec![];
-    for statement in all {
-        if !is_blank(statement) {
-            script.push("\n".repeat(lines) + statement);
-        }
-        lines += statement.matches('\n').count();
-    }
-    script
+    &text[at.min(text.len())..]
 }
 
 fn after_quote(bytes: &[u8], at: usize) -> usize {
@@ -118,9 +146,34 @@ mod tests {
 
     #[test]
     fn a_script_keeps_its_lines() {
-        assert_eq!(script("select 1; -- one\nselect\n 2;\n;-- end\n"), ["select 1", " -- one\nselect\n 2"]);
-        assert_eq!(script("a;\n\nb"), ["a", "\n\nb"]);
-        assert_eq!(script("a;\nb;\nc"), ["a", "\nb", "\n\nc"]);
+        let statements = |texts: &[&str]| -> Vec<Step> {
+            texts.iter().map(|text| Step::Statement((*text).to_owned())).collect()
+        };
+        assert_eq!(
+            script("select 1; -- one\nselect\n 2;\n;-- end\n"),
+            statements(&["select 1", " -- one\nselect\n 2"])
+        );
+        assert_eq!(script("a;\n\nb"), statements(&["a", "\n\nb"]));
+        assert_eq!(script("a;\nb;\nc"), statements(&["a", "\nb", "\n\nc"]));
         assert!(script("-- nothing").is_empty());
+    }
+
+    #[test]
+    fn lines_with_a_backslash_are_commands_where_a_statement_could_begin() {
+        let (statement, command) =
+            (|text: &str| Step::Statement(text.to_owned()), |text: &str| Step::Command(text.to_owned()));
+        assert_eq!(
+            script("\\d\n-- next\n  \\o csv \nselect 1;\\d T\nselect\n'\\d';"),
+            [
+                command("\\d"),
+                command("\\o csv"),
+                statement("\n\n\nselect 1"),
+                command("\\d T"),
+                statement("\n\n\n\nselect\n'\\d'"),
+            ]
+        );
+        // inside of a statement it is none, and the parser of SQL says so
+        assert_eq!(script("select\n\\d"), [statement("select\n\\d")]);
+        assert_eq!(script("\\"), [command("\\")]);
     }
 }

@@ -15,8 +15,8 @@ const RECONNECTS_MAX: u32 = 30;
 
 /// Prints the events of a stream as they come, one JSON object a line.
 ///
-/// The server must run. Events that come faster than they can be printed are skipped and counted on standard error; they
-/// are in the stream's table all the same. A connection that breaks off is taken up again behind the last event.
+/// A server must run on the data directory. Events that come faster than they can be printed are skipped and counted on
+/// standard error; the stream's table has them. After a broken connection the output continues behind the last event.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tidemill tap FlightDelayEvent --data data --limit 10 --after 0\n  tidemill tap LandingEvent --data data --limit 1 --after 0 --ids"

@@ -35,7 +35,20 @@ impl VarArgs {
     ///
     /// Errors: those of [`App::read`].
     pub fn read_app(&self, app: &Path) -> tidemill::Result<App> {
-        Ok(App::read(app, &self.set)?.with_connectors(self.connections.connectors()))
+        let read = App::read(app, &self.set)?;
+        tracing::debug!(
+            app = read.name,
+            rules = read.rules.len(),
+            queries = read.queries.len(),
+            "the app was read"
+        );
+        if read.rules.is_empty() && read.queries.is_empty() {
+            eprintln!(
+                "note: {}: there are no *.rules and no *.siddhi files in it, so the app has documents and SQL only",
+                app.display()
+            );
+        }
+        Ok(read.with_connectors(self.connections.connectors()))
     }
 
     /// Returns the registry with which queries compile.

@@ -13,9 +13,10 @@ use super::sql::Session;
 
 /// Explains why a rule fired or did not fire for an event, or what a query waits for.
 ///
-/// With --event: what a rule did with that event; for one of which nothing is kept any more the rules run again over stored
-/// events, and the answer says how far the documents are those of that time. Without: what came to a query of a *.siddhi file, what its window,
-/// pattern or join holds, the condition that the last event did not satisfy, and what has to happen next.
+/// With --event, it shows what a rule did with that event. If nothing is kept about the event any more, the rules run again over
+/// stored events, and the answer says how far the documents are those of that time. Without --event, it shows a query of a
+/// *.siddhi file: which events came, what its window, pattern or join holds, which condition the last event did not satisfy,
+/// and what has to happen next.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tidemill why LateTakeOff --data data --event flight_id=2013-01-09/HA51/JFK\n  tidemill why 'always late' --data data\n  tidemill why 'always late' --data data --key N384HA"

@@ -173,6 +173,123 @@ fn variables_stay_when_apps_are_formatted() {
 }
 
 #[test]
+fn an_app_may_have_documents_and_sql_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (app, data) = (dir.path().join("app"), dir.path().join("data"));
+    std::fs::create_dir(&app).unwrap();
+    let (app_text, data_text) = (app.to_str().unwrap(), data.to_str().unwrap());
+    let note = "there are no *.rules and no *.siddhi files in it";
+    let (out, err) = run(&["check", app_text], 0);
+    assert!(out.contains("app: 0 streams, 0 entities") && err.contains(note), "{out}\n{err}");
+    let (_, err) = run(&["run", app_text, "--data", data_text, "--until-idle"], 0);
+    assert!(err.contains(note), "{err}");
+    run(&["explain", app_text], 0);
+    run(&["fmt", app_text, "--check"], 0);
+    // the deployed app is opened again, with documents this time
+    write(
+        &app,
+        &[
+            ("app.toml", "[[documents]]\ncollection = \"Gate\"\npath = \"gates.ndjson\"\n"),
+            ("gates.ndjson", "{\"_id\": \"B4\", \"open\": true}\n"),
+        ],
+    );
+    let server = crate::serve(app_text, &data);
+    let post = |path: &str, body: &str| {
+        ureq::post(format!("{}{path}", server.base))
+            .header("authorization", format!("Bearer {}", server.token))
+            .header("content-type", "application/json")
+            .send(body)
+            .unwrap();
+    };
+    post("/api/v1/collections/Gate/documents", "{\"_id\": \"B5\", \"open\": false}");
+    drop(server);
+    let rows = sql(data_text, "SELECT _id, open FROM docs.Gate ORDER BY _id");
+    assert_eq!(rows, [json!({"_id": "B4", "open": true}), json!({"_id": "B5", "open": false})]);
+    drop(crate::serve_data(&data));
+    // events may come later, and go again
+    write(&app, &[("e.rules", "event E { n: int };\n"), ("e.csv", "n\n1\n")]);
+    let (_, err) =
+        run(&["load", "E", app.join("e.csv").to_str().unwrap(), "--data", data_text, "--app", app_text], 0);
+    assert!(!err.contains(note), "{err}");
+    std::fs::remove_file(app.join("e.rules")).unwrap();
+    run(&["run", app_text, "--data", data_text, "--until-idle"], 0);
+    assert_eq!(sql(data_text, "SELECT n FROM events.E"), [json!({"n": 1})]);
+}
+
+#[test]
+fn a_new_app_is_good_formatted_and_tested() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = dir.path().join("cold-rooms_2");
+    let app = app.to_str().unwrap();
+    let (out, _) = run(&["new", app], 0);
+    assert!(out.contains(&format!("tidemill test {app} ")), "{out}");
+    run(&["check", app], 0);
+    run(&["fmt", app, "--check"], 0);
+    let (out, err) = run(&["test", app], 0);
+    assert!(out.contains("3 passed, 0 failed"), "{out}");
+    // what its sinks print does not stand between the results, unless it is asked for
+    assert_eq!(err, "");
+    let (_, err) = run(&["-v", "test", app], 0);
+    assert!(err.contains("ALARM : Event"), "{err}");
+    assert!(std::fs::read_to_string(format!("{app}/app.toml")).unwrap().contains("name = \"cold-rooms_2\""));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+    // an empty directory is taken, one with files is not touched
+    let empty = dir.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    run(&["new", empty.to_str().unwrap()], 0);
+    run(&["test", empty.to_str().unwrap()], 0);
+    let full = dir.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("mine"), "text").unwrap();
+    std::fs::write(dir.path().join("file"), "text").unwrap();
+    let inside = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    for (name, message) in [
+        (inside("full"), "exists already and is not empty"),
+        (inside("file"), "exists already and is no directory"),
+        (inside("none/app"), "no such directory; make it first with `mkdir -p"),
+        (inside("two words"), "cannot be the name of an app: expected letters, digits, `-` and `_`"),
+        (inside("1st"), "cannot be the name of an app"),
+        (inside("ä"), "cannot be the name of an app"),
+        ("..".to_owned(), "cannot be the name of an app"),
+        (inside(&"a".repeat(101)), "expected at most 100"),
+    ] {
+        let (_, err) = run(&["new", &name], 1);
+        assert!(err.contains(message), "{name}: {err}");
+    }
+    assert_eq!(std::fs::read_dir(&full).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+    run(&["new"], 2);
+    run(&["new", "-x"], 2);
+}
+
+/// A source need not end: the program says at once where it is reached, and prints what happens.
+#[test]
+fn a_new_app_runs_and_shows_what_happens() {
+    let dir = tempfile::tempdir().unwrap();
+    let (app, data) = (dir.path().join("rooms"), dir.path().join("data"));
+    run(&["new", app.to_str().unwrap()], 0);
+    let arguments =
+        ["run", app.to_str().unwrap(), "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let mut child = tidemill(&arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut wanted = vec!["Listening on http://", "Ready: rooms, 0 log records recovered", "ALARM : Event"];
+    let serving = "Reading sources, serving http://127.0.0.1:";
+    let mut said = false;
+    for line in lines.map_while(Result::ok) {
+        said |= line.starts_with(serving) && line.ends_with("/token); Ctrl-C stops.");
+        if wanted.first().is_some_and(|first| line.starts_with(first)) {
+            wanted.remove(0);
+        }
+        if wanted.is_empty() {
+            break;
+        }
+    }
+    crate::interrupt(child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(wanted.is_empty() && said, "missing: {wanted:?}, {serving}");
+}
+
+#[test]
 fn the_example_is_formatted() {
     run(&["fmt", "examples/flights", "--check"], 0);
 }

@@ -18,8 +18,6 @@ fn good_apps_check_and_test() {
 fn wrong_ones_say_where() {
     let dir = tempfile::tempdir().unwrap();
     let app = dir.path().to_str().unwrap();
-    let (_, err) = run(&["check", app], 1);
-    assert!(err.contains("no *.rules file in it and no *.siddhi file"), "{err}");
     std::fs::write(
         dir.path().join("a.rules"),
         "event E { n: int };\nrule R { when { e: E(m > 1); } then { emit E(1); } }\n",
@@ -39,11 +37,147 @@ fn wrong_ones_say_where() {
 fn usage_is_another_exit_code() {
     run(&["sql"], 2);
     run(&["frobnicate"], 2);
+    for (word, hint) in [
+        ("init", "tip: `tidemill new NAME` writes a small app"),
+        ("demo", "tip: `tidemill run examples/flights --data data`"),
+        ("status", "tip: `tidemill sql --data DIR -c 'SELECT * FROM system.problems'`"),
+        ("stop", "tip: Ctrl-C"),
+        ("chek", "'check'"),
+    ] {
+        let (_, err) = run(&[word], 2);
+        assert!(err.contains(hint), "{err}");
+    }
     run(&["why", "R", "--data", "x", "--event", "what"], 2);
     for command in ["run", "serve", "sql", "check", "test", "why"] {
         let (out, _) = run(&[command, "--help"], 0);
         assert!(out.contains("Example"), "{command}: {out}");
     }
+}
+
+#[test]
+fn help_has_the_commands_in_groups() {
+    let (out, _) = run(&["--help"], 0);
+    for line in [
+        "Write an app:",
+        "  new          Writes a small app",
+        "Run it:",
+        "Look at what it does:",
+        "Keep its data:",
+    ] {
+        assert!(out.lines().any(|found| found.starts_with(line)), "{line}\n{out}");
+    }
+    let (short, _) = run(&["-h"], 0);
+    assert!(short.contains("Run it:") && short.contains("--verbose"), "{short}");
+}
+
+#[test]
+fn shells_complete_commands_and_options() {
+    for shell in ["bash", "zsh", "fish"] {
+        let (out, _) = run(&["completions", shell], 0);
+        for word in ["backtest", "until-idle", "completions"] {
+            assert!(out.contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+#[test]
+fn addresses_of_test_servers_are_no_variables_of_the_program() {
+    let printed =
+        std::process::Command::new(crate::root().join("scripts/servers.sh")).arg("env").output().unwrap();
+    let text = String::from_utf8(printed.stdout).unwrap();
+    assert!(text.lines().count() > 10 && text.contains("SERVERS_KAFKA="), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("TIDEMILL_")), "{text}");
+}
+
+#[test]
+fn a_stated_size_that_is_not_true_any_more_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let measure = |bytes: u64| {
+        let program = dir.path().join("tidemill");
+        // a file with holes, which takes no space
+        std::fs::File::create(&program).unwrap().set_len(bytes).unwrap();
+        let script = crate::root().join("scripts/program_size.sh");
+        let output = std::process::Command::new(script).arg(&program).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, printed) = measure(1_000_000);
+    assert_eq!(code, Some(1), "{printed}");
+    let stated: u64 = printed.trim().rsplit(' ').nth(1).unwrap().parse().unwrap();
+    assert!(printed.starts_with("1 MB; docs/building.md says "), "{printed}");
+    assert_eq!(measure(stated * 1_000_000).0, Some(0));
+    assert_eq!(measure(stated * 1_060_000).0, Some(1));
+}
+
+/// Runs `check` of the example with `RUST_LOG` and returns what is on standard error.
+fn logged(rust_log: Option<&str>, arguments: &[&str]) -> String {
+    let mut command = tidemill(&[arguments, &["check", "examples/flights"]].concat());
+    if let Some(value) = rust_log {
+        command.env("RUST_LOG", value);
+    }
+    command.env("TIDEMILL_DAT", "x");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn more_is_logged_when_it_is_asked_for() {
+    let (warning, detail) = ("TIDEMILL_DAT is not read", "the app was read");
+    for (rust_log, arguments, warned, detailed) in [
+        (None, &[][..], true, false),
+        // an empty variable is as none
+        (Some(""), &[], true, false),
+        (Some("  "), &["-vv"], true, true),
+        (None, &["-vv"], true, true),
+        (None, &["-v"], true, false),
+        (Some("error"), &["-vv"], false, false),
+        (Some("debug"), &[], true, true),
+    ] {
+        let found = logged(rust_log, arguments);
+        assert_eq!(
+            (found.contains(warning), found.contains(detail)),
+            (warned, detailed),
+            "{rust_log:?} {found}"
+        );
+    }
+    let found = logged(Some("tidemill=nonsense"), &[]);
+    assert!(found.contains("RUST_LOG is not read") && found.contains(warning), "{found}");
+}
+
+#[test]
+fn scripts_have_the_commands_of_the_prompt() {
+    let dir = tempfile::tempdir().unwrap();
+    let (app, data) = (dir.path().join("a.rules"), dir.path().join("data"));
+    std::fs::write(&app, "event E { n: int, at: time } time at;\n").unwrap();
+    let data = data.to_str().unwrap();
+    run(&["run", app.to_str().unwrap(), "--data", data, "--until-idle"], 0);
+    let inner = dir.path().join("inner.sql");
+    std::fs::write(&inner, "\\echo inner\nselect 3 as c;\n").unwrap();
+    let script = format!(
+        "-- what there is\n\\dt\n\\d events.E;\n\\o csv\n\\echo now\nselect 1 as a; select 'b\n\\d' as b;\n\\i {}\n\
+         \\q\nselect 'never'\n",
+        inner.display()
+    );
+    let file = dir.path().join("script.sql");
+    std::fs::write(&file, &script).unwrap();
+    let mut piped = tidemill(&["sql", "--data", data]);
+    let output = piped.stdin(std::fs::File::open(&file).unwrap()).output().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{out}\n{err}");
+    for part in ["events | E", "_extra", "now\na\n1\nb\n\"b\n\\d\"\ninner\nc\n3\n"] {
+        assert!(out.contains(part), "{part}\n{out}");
+    }
+    assert!(!out.contains("never"), "{out}");
+    for (command, message) in [
+        ("\\x", "`\\x` is not a command: type \\? for the list"),
+        ("\\o xml", "`xml` is not an output format"),
+        ("select 1;\n\\i none.sql", "statement 2 of 2: none.sql"),
+    ] {
+        let (_, err) = run(&["sql", "--data", data, "-c", command], 1);
+        assert!(err.contains(message), "{err}");
+    }
+    let (out, _) = run(&["sql", "--data", data, "-c", "\\timing on\nselect 1;"], 0);
+    assert!(out.contains("Time: ") && out.contains(" ms"), "{out}");
 }
 
 #[test]

@@ -97,6 +97,32 @@ fn write_binary(path: &Path, format: &Format) {
     writer.finish().unwrap();
 }
 
+/// A disk that is slower than the input slows the input down. That is no error.
+#[test]
+fn waiting_for_the_disk_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (app, rows, data) = (dir.path().join("app"), dir.path().join("rows.csv"), dir.path().join("data"));
+    std::fs::create_dir(&app).unwrap();
+    std::fs::write(app.join("a.rules"), "event E { n: int, note: string };\n").unwrap();
+    let settings = "[settings]\npartitions = 1\nflush_interval = \"1h\"\nflush_bytes = \"64KiB\"\ntail_bytes = \"64KiB\"\n";
+    std::fs::write(app.join("app.toml"), settings).unwrap();
+    let text: String = (0..30_000).map(|n| format!("{n},{}\n", "x".repeat(50))).collect();
+    std::fs::write(&rows, format!("n,note\n{text}")).unwrap();
+    let load = [
+        "-v",
+        "load",
+        "E",
+        rows.to_str().unwrap(),
+        "--data",
+        data.to_str().unwrap(),
+        "--app",
+        app.to_str().unwrap(),
+    ];
+    let (_, err) = run(&load, 0);
+    assert!(err.contains("INFO applying waits until rows are flushed"), "{err}");
+    assert!(!err.contains("ERROR") && !err.contains("WARN"), "{err}");
+}
+
 #[test]
 fn files_of_all_formats_are_loaded() {
     let place = Place::new();

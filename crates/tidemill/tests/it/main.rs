@@ -20,6 +20,7 @@ mod on_s3;
 mod pages;
 mod queries;
 mod statements;
+mod tutorial;
 mod why_again;
 
 use std::io::{BufRead, BufReader};
@@ -83,15 +84,18 @@ impl Drop for Serving {
 
 /// Runs an app and waits until its sources have ended.
 fn serve(app: &str, data: &Path) -> Serving {
-    served(tidemill(&["run", app, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]), data)
+    let arguments = ["run", app, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    served(tidemill(&arguments), data, "Serving ")
 }
 
 /// Serves the app deployed in a data directory and waits until it is ready.
 fn serve_data(data: &Path) -> Serving {
-    served(tidemill(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]), data)
+    let arguments = ["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    served(tidemill(&arguments), data, "Ready: ")
 }
 
-fn served(mut command: Command, data: &Path) -> Serving {
+/// Starts a server and waits for the line that begins with `end`.
+fn served(mut command: Command, data: &Path, end: &str) -> Serving {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut serving = Serving { child, base: String::new(), token: String::new() };
@@ -99,8 +103,7 @@ fn served(mut command: Command, data: &Path) -> Serving {
         if let Some(address) = line.strip_prefix("Listening on ") {
             serving.base = address.to_owned();
         }
-        // `run` prints this line when its sources have ended, `serve` when it is ready
-        if line.starts_with("Serving ") || line.starts_with("Ready: ") {
+        if line.starts_with(end) {
             break;
         }
     }

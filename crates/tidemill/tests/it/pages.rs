@@ -18,7 +18,7 @@
 //! All commands of a page run in a directory of its own, on one shared data directory with the flights, which
 //! is served.
 
-mod blocks;
+pub mod blocks;
 mod help;
 mod page;
 
@@ -29,12 +29,17 @@ use crate::{Serving, root, run, serve_data, sql, tidemill};
 use page::Page;
 
 /// Pages with blocks that run. Every page is checked for blocks without a kind.
-const PAGES: [&str; 17] = [
+const PAGES: [&str; 22] = [
     "README.md",
     "examples/flights/README.md",
     "docs/ARCHITECTURE.md",
     "docs/app.md",
     "docs/backup.md",
+    "docs/coming-from/flink.md",
+    "docs/coming-from/influxdb.md",
+    "docs/coming-from/kafka-streams.md",
+    "docs/coming-from/mongodb.md",
+    "docs/coming-from/siddhi.md",
     "docs/encryption.md",
     "docs/http.md",
     "docs/load.md",

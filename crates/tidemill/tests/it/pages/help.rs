@@ -31,9 +31,9 @@ fn run_all(world: &World, commands: &[String], wrong: &mut Vec<String>) {
 /// Runs the examples of all commands.
 pub fn examples(world: &World, wrong: &mut Vec<String>) {
     let overview = help_of(None);
-    let listed = overview.lines().skip_while(|line| *line != "Commands:").skip(1);
-    // continuation lines of a description are indented further
-    let lines = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    // groups of commands, each with a heading, stand between the usage and the options
+    let listed = overview.lines().skip_while(|line| !line.starts_with("Usage:")).skip(1);
+    let lines = listed.take_while(|line| *line != "Options:").filter_map(|line| line.strip_prefix("  "));
     let names = lines.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
     let names: Vec<&str> = names.filter(|name| *name != "help").collect();
     let mut commands = Vec::new();
