@@ -9,24 +9,26 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, new_null_array};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast, cast_with_options, not, prep_null_mask_filter};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::util::display::FormatOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::sqlparser::ast::{
     AssignmentTarget, Delete, FromTable, Statement as Ast, TableFactor, TableWithJoins, Update,
 };
-use datafusion::logical_expr::sqlparser::dialect::GenericDialect;
 use datafusion::logical_expr::sqlparser::parser::Parser;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, TableScan};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_plan::PhysicalExpr;
 use tidemill_types::{Error, Result, column};
 use tidemill_zones::{RowRewrite, RowRewriter};
 
+use crate::dialect::TidemillDialect;
 use crate::error::from_datafusion;
 use crate::events::conform_one;
-use crate::{stack, tree};
+use crate::{names, stack, times, tree};
 
 /// A change of stored events, as its text asks for it.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ impl Change {
             return None;
         }
         // The tree of a long chain of operators is deep, and it is printed and dropped here.
-        stack::parsing(text, || match Parser::parse_sql(&GenericDialect {}, text).ok()?.as_slice() {
+        stack::parsing(text, || match Parser::parse_sql(&TidemillDialect, text).ok()?.as_slice() {
             [Ast::Delete(delete)] => Some(Self::of_delete(delete)),
             [Ast::Update(update)] => Some(Self::of_update(update)),
             _ => None,
@@ -107,11 +109,18 @@ impl Change {
         plan: &LogicalPlan,
         fixed: &[String],
     ) -> Result<RowRewriter> {
-        let (exprs, schema) = row_expressions(plan)?;
-        let physical = exprs.iter().map(|expr| {
-            let dfschema = DFSchema::try_from(schema.clone()).map_err(|e| from_datafusion(&e, None))?;
-            state.create_physical_expr(expr.clone(), &dfschema).map_err(|e| from_datafusion(&e, None))
-        });
+        let (mut exprs, schema) = row_expressions(plan)?;
+        for (expr, name) in exprs.iter_mut().skip(1).zip(&self.assigned) {
+            let index = assignable(&schema, name, fixed)?;
+            if let DataType::Timestamp(TimeUnit::Microsecond, zone) = schema.field(index).data_type()
+                && let Some(time) = times::of_text(expr, zone).map_err(|e| from_datafusion(&e, None))?
+            {
+                *expr = time;
+            }
+        }
+        let physical = exprs
+            .iter()
+            .map(|expr| physical(state, expr.clone(), &schema).map_err(|e| from_datafusion(&e, None)));
         let mut physical = physical.collect::<Result<Vec<_>>>()?;
         let condition = physical.remove(0);
         let ty = condition.data_type(&schema).map_err(|e| from_datafusion(&e, None))?;
@@ -124,15 +133,6 @@ impl Change {
         Ok(Arc::new(move |batch| rows.apply(batch)))
     }
 
-    /// Returns the error for a table that has no events.
-    pub fn not_events(&self, schema: &str, name: &str) -> Error {
-        let instead = match schema {
-            "docs" => "change documents through their collection",
-            _ => "only events are deleted or changed",
-        };
-        Error::invalid(format!("{schema}.{name} has no events: {instead}"))
-    }
-
     /// Returns the result of the statement: how many rows it deleted or changed.
     pub fn result(&self, rows: u64) -> Result<RecordBatch> {
         let name = if self.assigned.is_empty() { "deleted" } else { "changed" };
@@ -141,6 +141,32 @@ impl Change {
         RecordBatch::try_new(Arc::new(schema), vec![Arc::new(rows)])
             .map_err(|e| Error::internal("a count does not fit its column").with_source(e))
     }
+}
+
+/// Returns the error for a table that has no events.
+pub(crate) fn not_events(schema: &str, name: &str) -> Error {
+    let instead = match schema {
+        "docs" => "change documents through their collection",
+        _ => "only events are deleted or changed",
+    };
+    Error::invalid(format!("{schema}.{name} has no events: {instead}"))
+}
+
+/// Returns what evaluates an expression over rows with `schema`, with the time of the statement for `now()`.
+fn physical(
+    state: &SessionState,
+    expr: Expr,
+    schema: &SchemaRef,
+) -> datafusion::common::Result<Arc<dyn PhysicalExpr>> {
+    let schema = Arc::new(DFSchema::try_from(schema.clone())?);
+    let context = SimplifyContext::builder()
+        .with_schema(schema.clone())
+        .with_config_options(state.config_options().clone())
+        .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+        .build();
+    let simplifier = ExprSimplifier::new(context);
+    let expr = simplifier.simplify(simplifier.coerce(expr, &schema)?)?;
+    state.create_physical_expr(expr, &schema)
 }
 
 fn unsupported(verb: &str) -> Error {
@@ -154,6 +180,10 @@ fn unsupported(verb: &str) -> Error {
 }
 
 fn without_condition(verb: &str, table: &str) -> Error {
+    let (schema, name) = names::split_name(table);
+    if ["docs", "system"].iter().any(|other| schema.eq_ignore_ascii_case(other)) {
+        return not_events(&schema.to_lowercase(), &name);
+    }
     Error::invalid(format!(
         "{verb} without WHERE would affect all events of {table}: add a condition, or WHERE true if you mean it"
     ))

@@ -1,6 +1,8 @@
 //! Mapping of DataFusion errors to the error kinds of `tidemill_types`.
 
 mod messages;
+mod places;
+mod type_names;
 
 use std::time::Duration;
 
@@ -9,18 +11,33 @@ use datafusion::common::{SchemaError, Span};
 use datafusion::error::DataFusionError;
 use datafusion::parquet::errors::ParquetError;
 use object_store::Error as StoreError;
-use tidemill_types::{Error, did_you_mean};
+use tidemill_types::{Error, ErrorKind, did_you_mean};
+
+pub(crate) use type_names::in_words;
 
 /// Returns an error of ours as DataFusion carries it; [`from_datafusion`] finds it again.
 pub(crate) fn to_datafusion(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
+/// Returns the error for a constant text that cannot be what is expected in its place. `message` begins with the text.
+pub(crate) fn literal_error<T>(message: &str) -> Result<T, DataFusionError> {
+    Err(to_datafusion(Error::invalid(message)))
+}
+
 /// Maps a DataFusion error to the error for the caller. `text` is the query, used to quote the location;
 /// without it the location is omitted.
 pub(crate) fn from_datafusion(error: &DataFusionError, text: Option<&str>) -> Error {
     let mapped = map(error);
-    let Some((text, span)) = text.zip(span_of(error)) else { return mapped };
+    let Some(text) = text else { return mapped };
+    let Some(span) = span_of(error) else {
+        return match places::of_words(text, mapped.message()) {
+            Some(at) if mapped.kind() == ErrorKind::Invalid => {
+                mapped.context(place(text, at.line, at.column))
+            }
+            _ => mapped,
+        };
+    };
     let mapped = match quoted(text, &span) {
         Some(name) if mapped.message().starts_with(NO_COLUMN) => Error::new(
             mapped.kind(),
@@ -33,6 +50,9 @@ pub(crate) fn from_datafusion(error: &DataFusionError, text: Option<&str>) -> Er
     };
     mapped.context(place(text, span.start.line, span.start.column))
 }
+
+/// What DataFusion says of a subquery that it could not plan as a join.
+const NO_SUBQUERY: &str = "Physical plan does not support logical expression";
 
 const NO_COLUMN: &str = "there is no column";
 
@@ -99,11 +119,15 @@ fn map(error: &DataFusionError) -> Error {
         DataFusionError::SchemaError(inner, _) => schema(inner),
         DataFusionError::SQL(inner, _) => Error::invalid(inner.to_string()),
         DataFusionError::Plan(message) | DataFusionError::Execution(message) => {
-            Error::invalid(messages::shorten(message).unwrap_or_else(|| tidy(message)))
+            Error::invalid(in_words(&messages::shorten(message).unwrap_or_else(|| tidy(message))))
         }
         DataFusionError::Configuration(message) => Error::invalid(tidy(message)),
+        DataFusionError::NotImplemented(message) if message.contains(NO_SUBQUERY) => Error::invalid(
+            "a subquery in this place, or of this form, is not supported: join the tables instead, or select its value under a \
+             name in a query in FROM, and use the name",
+        ),
         DataFusionError::NotImplemented(message) => {
-            Error::invalid(format!("not supported: {}", tidy(message)))
+            Error::invalid(format!("not supported: {}", in_words(&tidy(message))))
         }
         DataFusionError::ResourcesExhausted(message) => exhausted(message),
         DataFusionError::ArrowError(inner, _) => arrow(inner),
@@ -184,7 +208,7 @@ fn arrow(error: &ArrowError) -> Error {
         | ArrowError::ArithmeticOverflow(m)
         | ArrowError::InvalidArgumentError(m) => match m.contains(NO_PATTERN) {
             true => pattern(m),
-            false => Error::invalid(tidy(m)),
+            false => Error::invalid(messages::no_interval(m).unwrap_or_else(|| in_words(&tidy(m)))),
         },
         ArrowError::MemoryError(m) => Error::limit(tidy(m)),
         ArrowError::ParquetError(m) => Error::corrupt(tidy(m)),

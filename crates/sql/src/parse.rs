@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::config::Dialect;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::sqlparser::ast::{SetExpr, Statement as Ast, Visit, Visitor};
 use datafusion::logical_expr::sqlparser::parser::ParserError;
-use datafusion::sql::parser::Statement;
+use datafusion::sql::parser::{DFParserBuilder, Statement};
 use tidemill_types::{Error, Result};
 
+use crate::dialect::TidemillDialect;
 use crate::error::{from_datafusion, place};
 use crate::{names, stack, tree};
 
@@ -29,13 +29,29 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
         return Err(nested());
     }
     stack::parsing(text, || {
-        let mut statement = state.sql_to_statement(text, &Dialect::Generic).map_err(|e| syntax(&e, text))?;
+        let mut statement = one_statement(state, text)?;
         // before `bound` rewrites expressions, because columns are named by their original text
         names::name_columns(&mut statement);
         tree::bound(&mut statement, text)?;
         check_read_only(&statement)?;
         Ok(statement)
     })
+}
+
+fn one_statement(state: &SessionState, text: &str) -> Result<Statement> {
+    let levels = state.config_options().sql_parser.recursion_limit.get();
+    let parsed = DFParserBuilder::new(text)
+        .with_dialect(&TidemillDialect)
+        .with_recursion_limit(levels)
+        .build()
+        .and_then(|mut parser| parser.parse_statements());
+    let mut statements = parsed.map_err(|e| syntax(&e, text))?;
+    if statements.len() > 1 {
+        return Err(Error::invalid("more than one statement: send them one at a time"));
+    }
+    statements
+        .pop_front()
+        .ok_or_else(|| Error::invalid("the query is empty: type, for example, SELECT 1 or SHOW TABLES"))
 }
 
 fn nested() -> Error {
@@ -54,12 +70,6 @@ fn syntax(error: &DataFusionError, text: &str) -> Error {
             }
             ParserError::RecursionLimitExceeded => nested(),
         },
-        DataFusionError::Plan(message) if message.starts_with("No SQL statements") => {
-            Error::invalid("the query is empty: type, for example, SELECT 1 or SHOW TABLES")
-        }
-        DataFusionError::NotImplemented(message) if message.contains("single SQL statement") => {
-            Error::invalid("more than one statement: send them one at a time")
-        }
         other => from_datafusion(other, Some(text)),
     }
 }
@@ -102,6 +112,8 @@ const DECLARE: &str = "streams are declared in the app's rules, collections appe
 const EXPORT: &str = "run the query with the output format csv, json or ndjson and keep what it prints";
 const SETTINGS: &str = "limits of queries are settings of the app: sql.memory_bytes, sql.query_timeout …";
 const SNAPSHOT: &str = "every query reads one snapshot by itself";
+const TABLES: &str =
+    "SHOW TABLES lists the tables of the schemas events, docs and system; there is one database";
 const DIRECT: &str = "send the query itself";
 
 fn not_supported(verb: &str, instead: &str) -> Error {
@@ -131,12 +143,15 @@ fn check_read_only_ast(ast: &Ast) -> Result<()> {
             SNAPSHOT
         }
         Ast::Prepare { .. } | Ast::Execute { .. } | Ast::Deallocate { .. } => DIRECT,
+        Ast::ShowDatabases { .. } | Ast::ShowSchemas { .. } | Ast::ShowCatalogs { .. } => TABLES,
         Ast::CreateFunction { .. } => "use the built-in functions: SHOW FUNCTIONS lists them",
         Ast::CreateView { .. } => "put the inner query into WITH name AS (…)",
         _ => DECLARE,
     };
     let text = ast.to_string();
-    Err(not_supported(text.split_whitespace().next().unwrap_or("the statement"), instead))
+    let words = if text.starts_with("SHOW ") { 2 } else { 1 };
+    let verb: Vec<&str> = text.split_whitespace().take(words).collect();
+    Err(not_supported(&verb.join(" "), instead))
 }
 
 /// Visitor that finds a write inside a query, such as `WITH x AS (INSERT …)` or `SELECT … INTO t`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::SQLOptions;
@@ -16,6 +17,7 @@ use tidemill_zones::RowRewriter;
 use crate::catalog::{DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots};
 use crate::change::{self, Change};
 use crate::deadline::Deadline;
+use crate::describe::types_in_words;
 use crate::error::from_datafusion;
 use crate::events::OpenFiles;
 use crate::functions::{
@@ -29,6 +31,7 @@ use crate::reusable_plan::{self, ReusablePlan, Snapshots};
 use crate::schema_name::SchemaName;
 use crate::session::Shared;
 use crate::template::{PreparedParts, Template};
+use crate::times::MicrosecondTimes;
 use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree};
 
 /// Maximum number of names in one query that are corrected to another case or treated as missing fields.
@@ -248,12 +251,16 @@ impl Shared {
     /// Plans a change of stored events. Returns the name of their stream and what rewrites its rows.
     pub async fn plan_change(&self, change: &Change) -> Result<(String, RowRewriter)> {
         let planned = self.plan_alone(&change.query, MissingFields::Refused, None).await;
-        let query = planned.map_err(|e| e.context(format!("as the query `{}`", change.query)))?;
+        let mut query = planned.map_err(|e| e.context(format!("as the query `{}`", change.query)))?;
+        // its expressions are evaluated by themselves, without the other rules
+        query.plan = MicrosecondTimes
+            .analyze(query.plan, query.state.config_options())
+            .map_err(|e| from_datafusion(&e, Some(&change.query)))?;
         let table = change::table_of(&query.plan)?;
         let schema = table.schema().unwrap_or(DEFAULT_SCHEMA);
         let (schema, name) = query.snapshots.locate(schema, table.table())?;
         if schema != SchemaName::Events {
-            return Err(change.not_events(schema.name(), &name));
+            return Err(change::not_events(schema.name(), &name));
         }
         let snapshot = self.tables.stream(&name);
         let snapshot =
@@ -293,7 +300,8 @@ impl Shared {
             .with_allow_dml(false)
             .with_allow_statements(false)
             .verify_plan(&plan)
-            .and_then(|()| functions::unions_to_text(plan))
+            .and_then(|()| types_in_words(plan))
+            .and_then(functions::unions_to_text)
             .map_err(|e| from_datafusion(&e, Some(text)))
     }
 }

@@ -60,6 +60,9 @@ impl ReusablePlan {
         missing: MissingFields,
         files: Arc<OpenFiles>,
     ) -> PlanResult<Option<Self>> {
+        if has_scalar_subquery(&physical)? {
+            return Ok(None);
+        }
         let scans = HotScanExec::all(&physical)?;
         let names = snapshots.resolved_names();
         let (mut events, mut documents) = (Vec::new(), Vec::new());
@@ -149,6 +152,12 @@ impl ReusablePlan {
         let config = self.config.clone().with_extension(Arc::new(bindings));
         Ok((reset_plan_states(self.physical.clone())?, Arc::new(task_context(config, environment))))
     }
+}
+
+/// Returns whether a plan executes subqueries for their value. All instances of such a plan keep the values in one place, so
+/// that two executions at the same time would read each other's.
+fn has_scalar_subquery(physical: &Arc<dyn ExecutionPlan>) -> PlanResult<bool> {
+    physical.exists(|node| Ok(node.name() == "ScalarSubqueryExec"))
 }
 
 /// Returns the context of an execution. It has no functions, because operators refer to theirs themselves.

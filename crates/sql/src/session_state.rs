@@ -8,7 +8,7 @@ use datafusion::execution::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::optimizer::{Optimizer, OptimizerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::SessionConfig;
@@ -19,6 +19,9 @@ use crate::error::from_datafusion;
 use crate::gap_fill::{FillGaps, GapFillQueryPlanner};
 use crate::hot::ServeFromHotData;
 use crate::memory::QueryMemory;
+use crate::set_operations::CountedSetOperations;
+use crate::subqueries::ThreeValuedSubqueries;
+use crate::times::MicrosecondTimes;
 use crate::{SqlOptions, Tables, deadline, functions, rerun};
 
 /// Creates the memory pool, the spill space and the object store, which all queries share.
@@ -74,13 +77,23 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
         .with_default_features()
         .with_expr_planners(functions::planners())
         .with_query_planner(Arc::new(GapFillQueryPlanner { rows_max: options.gap_rows_max }))
-        .with_analyzer_rule(Arc::new(FillGaps))
-        .with_analyzer_rule(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }))
+        .with_analyzer_rules(analyzer_rules(options))
         .with_optimizer_rules(deadline::logical(logical))
         .with_physical_optimizer_rules(physical)
         .build();
     functions::register(&mut state).map_err(|e| from_datafusion(&e, None))?;
     Ok(state)
+}
+
+/// Returns DataFusion's rules, and ours before and after them.
+fn analyzer_rules(options: &SqlOptions) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(MicrosecondTimes)];
+    rules.extend(Analyzer::new().rules);
+    rules.push(Arc::new(FillGaps));
+    rules.push(Arc::new(CountedSetOperations));
+    rules.push(Arc::new(ThreeValuedSubqueries));
+    rules.push(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }));
+    rules
 }
 
 /// Returns the state for queries that read few rows: more threads would take longer to start than they save.

@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use jiff::tz::TimeZone;
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -14,6 +15,9 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
+
+/// Start of the Unix epoch.
+const EPOCH: DateTime = jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0);
 
 /// A duration in microseconds; may be negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -28,7 +32,17 @@ impl Timestamp {
 
     /// Returns whether the instant is in the years -9999 to 9999, so that it can be displayed as RFC 3339.
     fn is_in_rfc3339_range(self) -> bool {
-        (jiff::Timestamp::MIN.as_microsecond()..=jiff::Timestamp::MAX.as_microsecond()).contains(&self.0)
+        self.in_utc().is_some()
+    }
+
+    /// Returns the date and time in UTC. `jiff::Timestamp` ends a day before the year does, so that it has a date in
+    /// every time zone.
+    fn in_utc(self) -> Option<DateTime> {
+        EPOCH.checked_add(SignedDuration::from_micros(self.0)).ok()
+    }
+
+    fn of_utc(civil: DateTime) -> Option<Self> {
+        i64::try_from(civil.duration_since(EPOCH).as_micros()).ok().map(Self)
     }
 
     /// Parses RFC 3339 (`2013-01-01T10:17:00Z`, with offset, with fraction), or `2013-01-01 10:17:00` and
@@ -42,12 +56,13 @@ impl Timestamp {
         if let Ok(ts) = text.parse::<jiff::Timestamp>() {
             return Ok(Self(ts.as_microsecond()));
         }
-        let civil = text
-            .parse::<jiff::civil::DateTime>()
-            .ok()
-            .and_then(|dt| dt.to_zoned(TimeZone::UTC).ok())
-            .map(|z| z.timestamp().as_microsecond());
-        civil.map(Self).ok_or_else(|| {
+        // the parser of civil times would ignore an offset
+        let time = text.find(['T', 't', ' ']).map_or("", |at| &text[at..]);
+        let civil = match time.contains(['+', '-', 'Z', 'z']) {
+            true => parse_with_offset(text),
+            false => text.parse::<DateTime>().ok().and_then(Self::of_utc),
+        };
+        civil.ok_or_else(|| {
             Error::invalid(format!(
                 "`{text}` is not a time: expected RFC 3339, for example 2013-01-01T10:17:00Z"
             ))
@@ -169,6 +184,35 @@ fn decimal(number: &str, exponent: i32) -> Option<i64> {
 }
 
 /// Parses exactly `YYYY-MM-DDTHH:MM:SSZ`, the common case, without a general parser.
+/// Parses a date and time with `Z` or an offset such as `+01:00`, on the first and last days of the calendar as well.
+fn parse_with_offset(text: &str) -> Option<Timestamp> {
+    let (civil, offset_s) = match text.strip_suffix(['Z', 'z']) {
+        Some(civil) => (civil, 0),
+        None => {
+            let date = text.find(['T', 't', ' '])?;
+            let at = date + text[date..].rfind(['+', '-'])?;
+            let (civil, offset) = text.split_at(at);
+            let digits: String = offset[1..].chars().filter(|c| *c != ':').collect();
+            let well_formed = matches!(offset.len(), 3 | 5 | 6) && digits.bytes().all(|b| b.is_ascii_digit());
+            if !well_formed || !matches!(digits.len(), 2 | 4) {
+                return None;
+            }
+            let (hours, minutes) = digits.split_at(2);
+            let minutes: i64 = if minutes.is_empty() { 0 } else { minutes.parse().ok()? };
+            let hours: i64 = hours.parse().ok()?;
+            if hours > 23 || minutes > 59 {
+                return None;
+            }
+            let seconds = hours * 3_600 + minutes * 60;
+            (civil, if offset.starts_with('-') { -seconds } else { seconds })
+        }
+    };
+    let civil: DateTime = civil.parse().ok()?;
+    let local = Timestamp::of_utc(civil)?;
+    let time = Timestamp(local.0.checked_sub(offset_s * 1_000_000)?);
+    time.is_in_rfc3339_range().then_some(time)
+}
+
 fn parse_fast(b: &[u8]) -> Option<Timestamp> {
     if b.len() != 20
         || b[4] != b'-'
@@ -208,9 +252,12 @@ fn parse_fast(b: &[u8]) -> Option<Timestamp> {
 impl fmt::Display for Timestamp {
     /// Formats as RFC 3339 in UTC, with a fraction only if it is not zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::Timestamp::from_microsecond(self.0) {
-            Ok(ts) => ts.fmt(f),
-            Err(_) => write!(f, "{}us", self.0),
+        if let Ok(time) = jiff::Timestamp::from_microsecond(self.0) {
+            return time.fmt(f);
+        }
+        match self.in_utc() {
+            Some(civil) => write!(f, "{civil}Z"),
+            None => write!(f, "{}us", self.0),
         }
     }
 }
@@ -295,6 +342,42 @@ mod tests {
             Timestamp::parse("2013-01-01").unwrap(),
             Timestamp::parse("2013-01-01T01:00:00+01:00").unwrap()
         );
+    }
+
+    #[test]
+    fn the_calendar_ends_with_the_year_9999() {
+        for (text, micros) in [
+            ("9999-12-31T23:59:59Z", 253_402_300_799_000_000),
+            ("9999-12-31T23:59:59.5Z", 253_402_300_799_500_000),
+            ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
+            ("9999-12-31T23:59:59+01:00", 253_402_297_199_000_000),
+            ("9999-12-31 23:59:59+01", 253_402_297_199_000_000),
+            ("9999-12-31T22:29:59-0130", 253_402_300_799_000_000),
+            ("9999-12-31 05:15", 253_402_233_300_000_000),
+            ("9999-12-31", 253_402_214_400_000_000),
+            ("0001-01-01T00:00:00.5Z", -62_135_596_799_500_000),
+            ("0001-01-01T00:00:00-01:00", -62_135_593_200_000_000),
+        ] {
+            assert_eq!(Timestamp::parse(text).unwrap(), Timestamp(micros), "{text}");
+        }
+        let shown = ["9999-12-31T23:59:59.999999Z", "9999-12-31T00:00:00Z", "0001-01-01T00:00:00.5Z"];
+        for text in shown {
+            assert_eq!(Timestamp::parse(text).unwrap().to_string(), text);
+        }
+        for text in [
+            "9999-12-31T23:59:59-01:00",
+            "9999-12-32T00:00:00Z",
+            "9999-12-31T24:00:00+01:00",
+            "9999-12-31T23:59:59+1",
+            "9999-12-31T23:59:59+25:00",
+            "10000-01-01T00:00:00Z",
+            "9999-12-31ZZ",
+        ] {
+            assert!(Timestamp::parse(text).is_err(), "{text}");
+        }
+        let last = 253_402_300_799;
+        assert_eq!(EpochUnit::Seconds.timestamp(last), Some(Timestamp(last * 1_000_000)));
+        assert_eq!(EpochUnit::Seconds.timestamp(last + 1), None);
     }
 
     #[test]

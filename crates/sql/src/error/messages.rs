@@ -6,6 +6,16 @@ pub(super) fn shorten(message: &str) -> Option<String> {
         .or_else(|| no_matching_signature(message))
         .or_else(|| wrong_argument(message))
         .or_else(|| not_grouped(message))
+        .or_else(|| no_interval(message))
+}
+
+/// Returns the message for a text that is no interval.
+pub(super) fn no_interval(message: &str) -> Option<String> {
+    let (_, rest) = message.split_once("Invalid input syntax for type interval: \"")?;
+    let (text, _) = rest.split_once('"')?;
+    Some(format!(
+        "`{text}` is no interval: write a number and a unit, for example '5 minutes', '1 hour 30 minutes' or '3 months'"
+    ))
 }
 
 /// Returns the message of a function of ours that refuses the types of its arguments.

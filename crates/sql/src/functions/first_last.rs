@@ -2,7 +2,7 @@
 //! ORDER BY time)`.
 
 use arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::common::{Result, internal_err, plan_err};
 use datafusion::functions_aggregate::first_last::{first_value_udaf, last_value_udaf};
 use datafusion::logical_expr::expr::{AggregateFunction, Sort};
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
@@ -27,7 +27,11 @@ struct FirstLast {
 
 impl FirstLast {
     fn new(name: &'static str) -> Self {
-        Self { name, signature: Signature::any(2, Volatility::Immutable) }
+        Self { name, signature: Signature::user_defined(Volatility::Immutable) }
+    }
+
+    fn refuse<T>(&self) -> Result<T> {
+        plan_err!("expected {0}(value, time), for example {0}(speed, _time)", self.name)
     }
 }
 
@@ -43,14 +47,21 @@ impl AggregateUDFImpl for FirstLast {
     fn return_type(&self, args: &[DataType]) -> Result<DataType> {
         match args {
             [value, _] => Ok(value.clone()),
-            _ => exec_err!("{0} takes two arguments: {0}(value, time)", self.name),
+            _ => self.refuse(),
+        }
+    }
+
+    fn coerce_types(&self, args: &[DataType]) -> Result<Vec<DataType>> {
+        match args {
+            [_, _] => Ok(args.to_vec()),
+            _ => self.refuse(),
         }
     }
 
     fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
         match args {
             [value, _] => Ok(value.as_ref().clone().with_name(self.name).with_nullable(true).into()),
-            _ => exec_err!("{0} takes two arguments: {0}(value, time)", self.name),
+            _ => self.refuse(),
         }
     }
 

@@ -7,19 +7,20 @@ mod chain;
 mod first_last;
 mod history;
 mod latest;
+mod to_char;
 
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::{Column, Result};
 use datafusion::execution::{FunctionRegistry, SessionState, SessionStateDefaults};
-use datafusion::functions::datetime::date_bin;
 use datafusion::functions_aggregate::percentile_cont::percentile_cont_udaf;
 use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion_functions_json::{register_all, udfs};
 
 use crate::gap_fill::marker_functions;
+use crate::times;
 
 pub(crate) use aggregation::{AGGREGATION, AggregationFunction};
 pub(crate) use bounded::BoundFunctions;
@@ -44,7 +45,14 @@ pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// - `time_bucket_gapfill`, `date_bin_gapfill`, `locf`, `interpolate`: marks for [`crate::gap_fill`]
 /// - `json_get(text, path…)` and its typed forms, `->`, `->>`, `text['name']`
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
-    state.register_udf(Arc::new(date_bin().as_ref().clone().with_aliases(["time_bucket"])))?;
+    state.register_udf(times::date_bin())?;
+    state.register_udf(times::date_trunc())?;
+    state.register_udf(to_char::to_char())?;
+    for name in ["generate_series", "range"] {
+        if let Some(series) = state.table_functions().get(name).cloned() {
+            state.register_udtf(name, Arc::new(times::TimeSeries(series)));
+        }
+    }
     state.register_udaf(Arc::new(percentile_cont_udaf().as_ref().clone().with_aliases(["percentile"])))?;
     state.register_udf(Arc::new(chain::OperatorChain::default().into()))?;
     state.register_udaf(Arc::new(first_last::first()))?;

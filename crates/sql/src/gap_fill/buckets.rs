@@ -1,18 +1,18 @@
 //! The starts of the buckets of a time range.
 
 use arrow::array::timezone::Tz;
-use arrow::array::types::TimestampNanosecondType;
+use arrow::array::types::TimestampMicrosecondType;
 
 /// Distance of two buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nanoseconds; positive.
+    /// Microseconds; positive.
     Fixed(i64),
     /// Calendar months; positive.
     Months(i32),
 }
 
-/// Buckets from `first` to `last`, both included; none if `first` is after `last`. Nanoseconds.
+/// Buckets from `first` to `last`, both included; none if `first` is after `last`. Microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Buckets {
     pub first: i64,
@@ -40,7 +40,7 @@ impl Buckets {
         let width = match self.step {
             Step::Fixed(width) => width.unsigned_abs(),
             // the shortest
-            Step::Months(months) => u64::from(months.unsigned_abs()).saturating_mul(28 * 86_400_000_000_000),
+            Step::Months(months) => u64::from(months.unsigned_abs()).saturating_mul(28 * 86_400_000_000),
         };
         match self.start() {
             None => 0,
@@ -53,7 +53,7 @@ impl Buckets {
 
 fn add_months(time: i64, months: i32) -> Option<i64> {
     let utc: Tz = "+00:00".parse().ok()?;
-    TimestampNanosecondType::add_year_months(time, months, utc)
+    TimestampMicrosecondType::add_year_months(time, months, utc)
 }
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn months_follow_the_calendar() {
-        const SECOND: i64 = 1_000_000_000;
+        const SECOND: i64 = 1_000_000;
         // 2024-01-01 to 2024-04-01
         let (first, last) = (1_704_067_200 * SECOND, 1_711_929_600 * SECOND);
         let buckets = Buckets { first, last, step: Step::Months(1) };

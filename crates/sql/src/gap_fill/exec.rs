@@ -29,6 +29,7 @@ use datafusion::physical_plan::{
     PlanProperties, SendableRecordBatchStream,
 };
 use futures::StreamExt;
+use tidemill_types::Timestamp;
 
 use super::buckets::{Buckets, Step};
 use super::node::FillKind;
@@ -102,19 +103,14 @@ impl DisplayAs for GapFillExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Buckets { first, last, step } = self.spec.buckets;
         match step {
-            Step::Fixed(width) => write!(f, "GapFillExec: every {}s", width as f64 / 1e9)?,
+            Step::Fixed(width) => write!(f, "GapFillExec: every {}s", width as f64 / 1e6)?,
             Step::Months(months) => write!(f, "GapFillExec: every {months} months")?,
         }
         match first <= last {
-            true => write!(f, " from {} to {}", rfc3339(first), rfc3339(last)),
+            true => write!(f, " from {} to {}", Timestamp(first), Timestamp(last)),
             false => write!(f, ", no buckets"),
         }
     }
-}
-
-fn rfc3339(nanos: i64) -> String {
-    let time = arrow::array::TimestampNanosecondArray::from(vec![nanos]).with_timezone("UTC");
-    arrow::util::display::array_value_to_string(&time, 0).unwrap_or_else(|_| nanos.to_string())
 }
 
 impl ExecutionPlan for GapFillExec {

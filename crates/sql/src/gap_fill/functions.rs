@@ -142,10 +142,9 @@ fn times(interval: &DataType, time: &DataType, others: &[DataType]) -> Option<Ve
         | DataType::Null => DataType::Interval(IntervalUnit::MonthDayNano),
         _ => return None,
     };
-    // `date_bin` calculates in nanoseconds
     let time = match time {
-        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Nanosecond, zone.clone()),
-        DataType::Date32 | DataType::Date64 => DataType::Timestamp(TimeUnit::Nanosecond, None),
+        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
+        DataType::Date32 | DataType::Date64 => DataType::Timestamp(TimeUnit::Microsecond, None),
         _ => return None,
     };
     let is_time = |ty: &DataType| {

@@ -9,7 +9,6 @@ use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::QueryPlanner;
-use datafusion::functions::datetime::date_bin;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan, UserDefinedLogicalNode, lit};
 use datafusion::physical_plan::ExecutionPlan;
@@ -20,6 +19,7 @@ use super::buckets::{Buckets, Step};
 use super::exec::{FillSpec, GapFillExec};
 use super::invalid;
 use super::node::{FillRange, GapFill, Side};
+use crate::times::date_bin;
 
 /// DataFusion's planner, which also plans gap filling.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl ExtensionPlanner for GapFillPlanner {
         let [input] = inputs else { return internal_err!("gap filling has one input") };
         let evaluate = |expr: &Expr| evaluate(expr, planner, session, context);
         let time = input.schema().field(node.bucket).data_type().clone();
-        if !matches!(time, DataType::Timestamp(TimeUnit::Nanosecond, _)) {
+        if !matches!(time, DataType::Timestamp(TimeUnit::Microsecond, _)) {
             return internal_err!("the buckets to fill are {time}");
         }
         let range = Range { range: &node.range, time };
@@ -133,7 +133,7 @@ impl Range<'_> {
             match evaluate(&date_bin().call(args))?.cast_to(&DataType::Int64)? {
                 ScalarValue::Int64(Some(start)) => Ok(start),
                 _ => Err(invalid(
-                    "a bound of the range to fill has no bucket: write a time between 1678 and 2262",
+                    "a bound of the range to fill has no bucket: write a time between the years 1 and 9999",
                 )),
             }
         };
@@ -144,9 +144,9 @@ impl Range<'_> {
         Ok(Buckets { first: bucket(from)?, last: bucket(last)?, step })
     }
 
-    /// Returns the first or the last time that satisfies a bound, in nanoseconds; `None` for null.
+    /// Returns the first or the last time that satisfies a bound, in microseconds; `None` for null.
     fn bound(&self, value: &ScalarValue, side: Side) -> Result<Option<i64>> {
-        let ScalarValue::TimestampNanosecond(Some(time), _) = value.cast_to(&self.time)? else {
+        let ScalarValue::TimestampMicrosecond(Some(time), _) = value.cast_to(&self.time)? else {
             return Ok(None);
         };
         Ok(match side {
@@ -175,11 +175,12 @@ fn step(interval: &ScalarValue) -> Result<Step> {
     let nanos = i128::from(interval.days) * 86_400_000_000_000 + i128::from(interval.nanoseconds);
     match (interval.months, nanos) {
         (months, 0) if months > 0 => Ok(Step::Months(months)),
-        (0, nanos) if nanos > 0 => match i64::try_from(nanos) {
-            Ok(width) => Ok(Step::Fixed(width)),
-            Err(_) => Err(invalid(
-                "the interval of the buckets to fill is longer than 292 years: write a shorter one",
+        (0, nanos) if nanos > 0 => match i64::try_from(nanos / 1_000) {
+            Ok(width) if nanos % 1_000 == 0 => Ok(Step::Fixed(width)),
+            Ok(_) => Err(invalid(
+                "the interval of the buckets to fill has nanoseconds, and times have microseconds: write a longer one",
             )),
+            Err(_) => Err(invalid("the interval of the buckets to fill is too long: write a shorter one")),
         },
         (months, _) if months > 0 => Err(invalid(
             "an interval of months cannot have days or shorter parts as well: write, for example, '1 month'",

@@ -3,7 +3,6 @@
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result, internal_err};
-use datafusion::functions::datetime::date_bin;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
@@ -12,6 +11,7 @@ use super::bounds::{is_constant, of_conditions};
 use super::functions::Mark;
 use super::invalid;
 use super::node::{Bound, FillKind, FillRange, GapFill, Side};
+use crate::times::date_bin;
 
 /// The rule. Runs after types are coerced.
 #[derive(Debug)]

@@ -79,7 +79,7 @@ fn letter(op: &BinaryOperator) -> Option<char> {
     })
 }
 
-fn call(name: &str, args: impl Iterator<Item = Expr>) -> Expr {
+pub(super) fn call(name: &str, args: impl Iterator<Item = Expr>) -> Expr {
     let args = args.map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
     Expr::Function(Function {
         name: ObjectName::from(vec![Ident::new(name)]),

@@ -10,7 +10,9 @@
 mod brackets;
 mod chains;
 mod grouping;
+mod power;
 mod size;
+mod time_types;
 
 use std::ops::ControlFlow;
 
@@ -144,6 +146,8 @@ impl VisitorMut for BoundsChecker<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> VisitFlow {
+        power::replace(expr);
+        time_types::to_micros(expr);
         chains::balance(expr);
         chains::flatten(expr);
         // one node, but it becomes as many nested functions as there are accesses

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use tidemill_sql::{Moment, Sql, SqlOptions, SystemTable, Tables};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
-use tidemill_zones::{Table, TableSnapshot, Zones, ZonesOptions};
+use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, Zones, ZonesOptions};
 use url::Url;
 
 /// Location of the rows of the streams.
@@ -83,6 +83,14 @@ impl Tables for Fixture {
             "rejected" => Some(SystemTable::Events(self.rejected.snapshot())),
             _ => None,
         }
+    }
+
+    fn rewrite(&self, stream: &str, rewriter: RowRewriter) -> tidemill_types::Result<Rewritten> {
+        let table = self.stored(stream).expect("a declared stream");
+        tokio::runtime::Handle::current().block_on(async {
+            flush(&table).await;
+            table.rewrite(rewriter).await
+        })
     }
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {

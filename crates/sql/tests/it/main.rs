@@ -1,6 +1,7 @@
 //! Integration tests: text cases, and the properties that cases cannot show.
 
 mod cases;
+mod compare;
 mod documents;
 mod exact;
 mod fixture;
@@ -14,4 +15,5 @@ mod output;
 mod parameters;
 mod pruning;
 mod statements;
+mod years;
 mod zones;

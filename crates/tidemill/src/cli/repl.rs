@@ -209,7 +209,7 @@ fn print_error(error: &anyhow::Error) {
     }
 }
 
-/// Prints the columns of a table with SQL type names.
+/// Prints the columns of a table.
 fn columns(session: &Session, table: &str) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     session.run(&format!("DESCRIBE {table}"), OutputFormat::Ndjson, &mut lines)?;
@@ -218,12 +218,12 @@ fn columns(session: &Session, table: &str) -> anyhow::Result<()> {
         let row: serde_json::Value = serde_json::from_slice(line)?;
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let null = if text("is_nullable") == "NO" { "not null" } else { "" };
-        rows.push((text("column_name"), sql_type(&text("data_type")), null));
+        rows.push((text("column_name"), text("data_type"), null));
     }
     let width = |of: &dyn Fn(&(String, String, &str)) -> usize| rows.iter().map(of).max().unwrap_or(0).max(6);
     let (name, ty) = (width(&|r| r.0.chars().count()), width(&|r| r.1.chars().count()));
     println!(
-        " {:<name$} | {:<ty$} |\n-{}-+-{}-+---------",
+        " {:<name$} | {:<ty$} | null\n-{}-+-{}-+----------",
         "column",
         "type",
         "-".repeat(name),
@@ -233,35 +233,4 @@ fn columns(session: &Session, table: &str) -> anyhow::Result<()> {
         println!("{}", format!(" {column:<name$} | {of:<ty$} | {null}").trim_end());
     }
     Ok(())
-}
-
-/// Returns the SQL name of an Arrow type; types without one keep their Arrow name.
-fn sql_type(arrow: &str) -> String {
-    match arrow {
-        "Utf8" | "LargeUtf8" | "Utf8View" => "varchar",
-        "Boolean" => "boolean",
-        "Int8" => "tinyint",
-        "Int16" => "smallint",
-        "Int32" => "int",
-        "Int64" => "bigint",
-        "UInt64" => "bigint unsigned",
-        "Float32" => "real",
-        "Float64" => "double",
-        "Date32" | "Date64" => "date",
-        "Binary" | "LargeBinary" | "BinaryView" => "bytea",
-        time if time.starts_with("Timestamp(") => "timestamp",
-        other => other,
-    }
-    .to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn types_have_their_names_in_sql() {
-        let named = ["Utf8", "Int64", "Timestamp(µs, \"UTC\")", "List(Int64)"].map(sql_type);
-        assert_eq!(named, ["varchar", "bigint", "timestamp", "List(Int64)"]);
-    }
 }
