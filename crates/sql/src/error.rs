@@ -9,6 +9,7 @@ use datafusion::common::{SchemaError, Span};
 use datafusion::error::DataFusionError;
 use datafusion::parquet::errors::ParquetError;
 use object_store::Error as StoreError;
+use tidemill_types::budget::Stop;
 use tidemill_types::{Error, did_you_mean};
 
 /// Returns an error of ours as DataFusion carries it; [`from_datafusion`] finds it again.
@@ -123,6 +124,12 @@ fn map(error: &DataFusionError) -> Error {
 fn external(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
     if let Some(ours) = inner.downcast_ref::<Error>() {
         return Error::new(ours.kind(), ours.to_string());
+    }
+    if let Some(stop) = inner.downcast_ref::<Stop>() {
+        return match stop {
+            Stop::Time(limit) => too_long(*limit),
+            other => Error::from(other.clone()),
+        };
     }
     if let Some(nested) = inner.downcast_ref::<DataFusionError>() {
         return map(nested);

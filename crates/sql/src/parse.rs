@@ -6,12 +6,13 @@ use datafusion::config::Dialect;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::sqlparser::ast::{SetExpr, Statement as Ast, Visit, Visitor};
+use datafusion::logical_expr::sqlparser::dialect::GenericDialect;
 use datafusion::logical_expr::sqlparser::parser::ParserError;
 use datafusion::sql::parser::Statement;
 use tidemill_types::{Error, Result};
 
 use crate::error::{from_datafusion, place};
-use crate::{names, stack, tree};
+use crate::{asof, names, stack, tree};
 
 /// Parses `text` into one read-only statement.
 ///
@@ -29,7 +30,11 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
         return Err(nested());
     }
     stack::parsing(text, || {
-        let mut statement = state.sql_to_statement(text, &Dialect::Generic).map_err(|e| syntax(&e, text))?;
+        let mut statement = match asof::tokens(text, &GenericDialect {})? {
+            Some(tokens) => asof::parse(tokens, state).map_err(|e| syntax(&e, text))?,
+            None => state.sql_to_statement(text, &Dialect::Generic).map_err(|e| syntax(&e, text))?,
+        };
+        asof::rewrite(&mut statement)?;
         // before `bound` rewrites expressions, because columns are named by their original text
         names::name_columns(&mut statement);
         tree::bound(&mut statement, text)?;

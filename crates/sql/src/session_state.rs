@@ -14,6 +14,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::SessionConfig;
 use tidemill_types::{Error, Result};
 
+use crate::asof::PlanAsofJoins;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::from_datafusion;
 use crate::gap_fill::{FillGaps, GapFillQueryPlanner};
@@ -74,6 +75,7 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
         .with_default_features()
         .with_expr_planners(functions::planners())
         .with_query_planner(Arc::new(GapFillQueryPlanner { rows_max: options.gap_rows_max }))
+        .with_analyzer_rule(Arc::new(PlanAsofJoins))
         .with_analyzer_rule(Arc::new(FillGaps))
         .with_analyzer_rule(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }))
         .with_optimizer_rules(deadline::logical(logical))

@@ -19,6 +19,7 @@ use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion_functions_json::{register_all, udfs};
 
+use crate::asof::marker_function;
 use crate::gap_fill::marker_functions;
 
 pub(crate) use aggregation::{AGGREGATION, AggregationFunction};
@@ -41,6 +42,7 @@ pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// - `percentile(x, p)`: `percentile_cont`, exact
 /// - `first(x, time)`, `last(x, time)`: the value at the smallest, the largest time
 /// - `operators('+-', a, b, c)`: replaces long chains of operators
+/// - `asof_match(condition)`: mark for [`crate::asof`]
 /// - `time_bucket_gapfill`, `date_bin_gapfill`, `locf`, `interpolate`: marks for [`crate::gap_fill`]
 /// - `json_get(text, path…)` and its typed forms, `->`, `->>`, `text['name']`
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
@@ -49,6 +51,7 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udf(Arc::new(chain::OperatorChain::default().into()))?;
     state.register_udaf(Arc::new(first_last::first()))?;
     state.register_udaf(Arc::new(first_last::last()))?;
+    state.register_udf(marker_function())?;
     for marker in marker_functions() {
         state.register_udf(marker)?;
     }

@@ -14,4 +14,5 @@ mod output;
 mod parameters;
 mod pruning;
 mod statements;
+mod wide;
 mod zones;
