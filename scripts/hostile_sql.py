@@ -1,20 +1,34 @@
 #!/usr/bin/env python3
 """Sends statements that ask for too much to a server that has little memory.
 
-    scripts/hostile_sql.py target/debug/tidemill [NAME]
+    scripts/hostile_sql.py target/release/tidemill [NAME]
 
-Starts the server on an empty app, lets it have 2 GiB of address space beyond what it holds at rest, and sends every
-statement of crates/sql/tests/hostile.txt (or those whose name contains NAME). Each must be answered as the file says,
-with a result or an error, within the query timeout; meanwhile /livez must answer within a second, and at the end it must
-be the same process. Needs Python 3 and nothing else. Exit code 0 when everything held.
+One after the other: starts the server on an empty app, lets it have 2 GiB of address space beyond what it holds at rest, and
+sends every statement of crates/sql/tests/hostile.txt (or those whose name contains NAME). Each must be answered as the file
+says, with a result or an error, within the query timeout; meanwhile /livez must answer within a second.
+
+Together: runs 20 of the endless ones at a time, sent again as they end, until each had its turn. Each is ended in one of three
+ways: by KILL QUERY, by DELETE /api/v1/statements/ID, or because its client leaves. Beside them `select 1`, system.statements and the
+endings are timed: the 99th of 100 must take less than 200 ms, a statement must have left system.statements 100 ms after its end,
+and a second after all of them the server must be idle.
+
+Large values: stores 7,200 events of 50 KB and 11 of 60 MiB (--small: 2,000 and 4), and reads them with 6 clients at once in each
+format, from memory and from files. The server may have 4 GiB beyond what it holds at rest.
+
+At the end it must be the same process. Times are those of a release build on a machine with nothing else to do. Needs Python 3
+and nothing else. Exit code 0 when everything held.
 """
 
+import collections
 import http.client
+import itertools
 import json
 import os
 import pathlib
 import re
 import resource
+import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +40,10 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT_S = 30
 BEYOND = 2 << 30
+BEYOND_LARGE = 4 << 30
+CLIENTS = 20
+P99_S = 0.2
+END_S = 0.1
 SETTINGS = f"[settings]\npartitions = 1\nsql.query_timeout = '{TIMEOUT_S}s'\nsql.spill_bytes = '2GiB'\n"
 
 
@@ -50,10 +68,12 @@ def expand(sql):
 
 
 class Server:
-    def __init__(self, binary, place):
+    def __init__(self, binary, place, beyond):
+        place.mkdir()
         app = place / "app"
         app.mkdir()
-        (app / "a.rules").write_text("event Reading { sensor: string, value: double } key sensor;\n")
+        rules = "event Reading { sensor: string, value: double } key sensor;\nevent Raw { v: int, text: string } key v;\n"
+        (app / "a.rules").write_text(rules)
         (app / "app.toml").write_text(SETTINGS)
         self.data = place / "data"
         command = [binary, "run", str(app), "--data", str(self.data), "--listen", "127.0.0.1:0"]
@@ -67,9 +87,10 @@ class Server:
         time.sleep(0.5)
         self.base = "http://" + json.loads((self.data / "server.json").read_text())["address"]
         self.token = (self.data / "token").read_text().strip()
-        held = self.status("VmSize")
-        resource.prlimit(self.process.pid, resource.RLIMIT_AS, (held + BEYOND, held + BEYOND))
-        print(f"holds {held >> 20} MiB of address space at rest, may have {(held + BEYOND) >> 20} MiB")
+        if beyond:
+            held = self.status("VmSize")
+            resource.prlimit(self.process.pid, resource.RLIMIT_AS, (held + beyond, held + beyond))
+            print(f"holds {held >> 20} MiB of address space at rest, may have {(held + beyond) >> 20} MiB")
 
     def status(self, field):
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
@@ -104,6 +125,47 @@ class Server:
             return last["error"].get("kind") or last["error"].get("code"), last["error"]["message"]
         return "rows", str(next(iter(first.values()), None)) if len(lines) == 1 else None
 
+    def call(self, method, path, body=None, timeout=TIMEOUT_S):
+        request = urllib.request.Request(
+            f"{self.base}{path}", data=body, method=method, headers={"authorization": f"Bearer {self.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            return reply.read()
+
+    def post(self, stream, events):
+        body = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+        request = urllib.request.Request(
+            f"{self.base}/api/v1/streams/{stream}?wait=true",
+            data=body,
+            headers={"authorization": f"Bearer {self.token}", "content-type": "application/x-ndjson"},
+        )
+        with urllib.request.urlopen(request, timeout=120) as reply:
+            return reply.read()
+
+    def leave(self, sql, after):
+        """Sends a statement and closes the connection after a while, without reading."""
+        address = self.base.removeprefix("http://").split(":")
+        head = (
+            f"POST /api/v1/sql HTTP/1.1\r\nhost: {address[0]}:{address[1]}\r\nauthorization: Bearer {self.token}\r\n"
+            f"content-type: text/plain\r\ncontent-length: {len(sql.encode())}\r\n\r\n"
+        )
+        with socket.create_connection((address[0], int(address[1]))) as connection:
+            connection.sendall(head.encode() + sql.encode())
+            time.sleep(after)
+
+    def statements(self):
+        return json.loads(self.call("GET", "/api/v1/statements"))
+
+    def cpu(self):
+        """Seconds of processors that the process has taken."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(30)
+
     def alive(self):
         with urllib.request.urlopen(f"{self.base}/livez", timeout=5) as reply:
             return reply.status == 200
@@ -128,44 +190,221 @@ class Watch(threading.Thread):
             self.asked += 1
 
 
-def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    only = sys.argv[2] if len(sys.argv) > 2 else ""
+def one_after_the_other(binary, place, only):
     failures = []
-    with tempfile.TemporaryDirectory() as place:
-        server = Server(os.path.abspath(sys.argv[1]), pathlib.Path(place))
-        watch = Watch(server)
-        watch.start()
-        count = 0
-        for name, outcomes, sql in statements():
-            if not any(part in name for part in only.split(",")):
-                continue
-            count += 1
-            began = time.monotonic()
+    server = Server(binary, place, BEYOND)
+    watch = Watch(server)
+    watch.start()
+    count = 0
+    for name, outcomes, sql in statements():
+        if not any(part in name for part in only.split(",")):
+            continue
+        count += 1
+        began = time.monotonic()
+        try:
+            kind, detail = server.sql(sql)
+        except (OSError, ValueError) as error:
+            kind, detail = "no answer", repr(error)
+        took = time.monotonic() - began
+        good = kind in outcomes or (kind == "rows" and detail in outcomes)
+        good = good and took < TIMEOUT_S + 2
+        peak = server.status("VmHWM") >> 20 if server.process.poll() is None else 0
+        shown = "" if kind == "rows" else str(detail)[:90]
+        print(f"{'ok ' if good else 'BAD'} {took:6.2f} s {peak:5} MiB  {name}: {kind} {shown}", flush=True)
+        if not good:
+            failures.append(name)
+        if server.process.poll() is not None:
+            failures.append(f"the server ended with {server.process.returncode} after: {name}")
+            break
+    watch.over.set()
+    watch.join()
+    server.stop()
+    print(f"{count} statements; /livez {watch.asked} times, at most {watch.slowest * 1000:.0f} ms")
+    if watch.slowest > 1:
+        failures.append(f"/livez took {watch.slowest:.1f} s")
+    return failures
+
+
+class Times:
+    """Seconds that a kind of request took."""
+
+    def __init__(self):
+        self.by_kind, self.lock = collections.defaultdict(list), threading.Lock()
+
+    def add(self, kind, seconds):
+        with self.lock:
+            self.by_kind[kind].append(seconds)
+
+    def timed(self, kind, call):
+        began = time.monotonic()
+        result = call()
+        self.add(kind, time.monotonic() - began)
+        return result
+
+
+def together(binary, place, only):
+    chosen = [(name, sql) for name, _, sql in statements() if name.startswith("endless")]
+    chosen = [(name, sql) for name, sql in chosen if any(part in name for part in only.split(","))]
+    if not chosen:
+        return []
+    failures, times, server = [], Times(), Server(binary, place, 0)
+    work, over, lock = iter(list(itertools.product(range(3), chosen))), threading.Event(), threading.Lock()
+    ends = collections.Counter()
+
+    def listed(marked):
+        return [s for s in server.statements() if s["statement"] == marked]
+
+    def client(number):
+        while True:
+            with lock:
+                turn = next(work, None)
+            if turn is None:
+                return
+            way, (name, sql) = turn
+            marked = f"{sql} -- {way} {number} {name}"
             try:
-                kind, detail = server.sql(sql)
-            except (OSError, ValueError) as error:
-                kind, detail = "no answer", repr(error)
+                run(way, marked, name)
+            except Exception as error:
+                failures.append(f"{name}, ended in way {way}: {error!r}")
+
+    def run(way, marked, name):
+        if way == 2:
+            server.leave(marked, 1.5)
+        else:
+            answer = []
+            sender = threading.Thread(target=lambda: answer.append(server.sql(marked)))
+            sender.start()
+            time.sleep(1.5)
+            for statement in listed(marked):
+                if statement.get("ended"):
+                    continue
+                if way == 0:
+                    kill = lambda: server.sql(f"KILL QUERY {statement['id']}")
+                    times.timed("kill", kill)
+                else:
+                    delete = lambda: server.call("DELETE", f"/api/v1/statements/{statement['id']}")
+                    try:
+                        times.timed("delete", delete)
+                    except urllib.error.HTTPError:
+                        pass
+        began = time.monotonic()
+        while any(not s.get("ended") for s in listed(marked)):
+            if time.monotonic() - began > TIMEOUT_S:
+                failures.append(f"{name} goes on after it was ended in way {way}")
+                return
+            time.sleep(0.005)
+        times.add("end", time.monotonic() - began)
+        ends[name] += 1
+        if way != 2:
+            sender.join()
+            kind, detail = answer[0]
+            if kind not in ("conflict", "rows", "limit_reached", "invalid"):
+                failures.append(f"{name}: {kind} {detail}")
+
+    def asker(kind, sql):
+        while not over.wait(0.02):
+            try:
+                kind_found, detail = times.timed(kind, lambda: server.sql(sql))
+                if kind_found != "rows":
+                    failures.append(f"{sql}: {kind_found} {detail}")
+            except OSError as error:
+                failures.append(f"{sql}: {error!r}")
+
+    askers = [
+        threading.Thread(target=asker, args=("select 1", "select 1")),
+        threading.Thread(target=asker, args=("system.statements", "select count(*) from system.statements")),
+    ]
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+    for thread in askers + clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
+    over.set()
+    for thread in askers:
+        thread.join()
+    time.sleep(1)
+    before, began = server.cpu(), time.monotonic()
+    time.sleep(2)
+    busy = (server.cpu() - before) / (time.monotonic() - began)
+    print(f"{sum(ends.values())} statements, {CLIENTS} at a time; afterwards {busy:.2f} processors are busy")
+    for kind, seconds in sorted(times.by_kind.items()):
+        p99 = statistics.quantiles(seconds, n=100)[98] if len(seconds) > 1 else seconds[0]
+        most = END_S if kind == "end" else P99_S
+        good = p99 < most
+        print(
+            f"{'ok ' if good else 'BAD'} {kind}: {len(seconds)} times, median {statistics.median(seconds) * 1000:.1f} ms, "
+            f"p99 {p99 * 1000:.1f} ms, longest {max(seconds) * 1000:.1f} ms"
+        )
+        if not good:
+            failures.append(f"{kind}: p99 {p99 * 1000:.0f} ms")
+    if busy > 0.2:
+        failures.append(f"{busy:.2f} processors are busy after all statements have ended")
+    if server.process.poll() is not None:
+        failures.append(f"the server ended with {server.process.returncode}")
+    server.stop()
+    return failures
+
+
+def large_values(binary, place, small):
+    failures = []
+    rows, large = (2_000, 4) if small else (7_200, 11)
+    server = Server(binary, place, BEYOND_LARGE)
+    for start in range(0, rows, 400):
+        server.post("Raw", [{"v": n % 50, "text": "x" * 50_000} for n in range(start, start + 400)])
+    for n in range(large):
+        server.post("Raw", [{"v": n, "text": "y" * (60 << 20)}])
+    statement = 'select * from events."Raw"'
+    for where, wait in [("memory", 0), ("files", 20)]:
+        time.sleep(wait)
+        for kind in ["ndjson", "json", "csv", "table"]:
+            found, began = [], time.monotonic()
+
+            def read():
+                request = urllib.request.Request(
+                    f"{server.base}/api/v1/sql?format={kind}",
+                    data=statement.encode(),
+                    headers={"authorization": f"Bearer {server.token}", "content-type": "text/plain"},
+                )
+                total = 0
+                try:
+                    with urllib.request.urlopen(request, timeout=300) as reply:
+                        while piece := reply.read(1 << 20):
+                            total += len(piece)
+                        found.append(total)
+                except urllib.error.HTTPError as error:
+                    found.append(json.loads(error.read())["error"]["message"])
+                except (OSError, http.client.HTTPException) as error:
+                    found.append(repr(error))
+
+            clients = [threading.Thread(target=read) for _ in range(6)]
+            for client in clients:
+                client.start()
+            for client in clients:
+                client.join()
+            least = rows * 50_000 + large * (60 << 20)
+            good = all(isinstance(total, int) and total >= least for total in found)
+            peak = server.status("VmHWM") >> 20
             took = time.monotonic() - began
-            good = kind in outcomes or (kind == "rows" and detail in outcomes)
-            good = good and took < TIMEOUT_S + 2
-            peak = server.status("VmHWM") >> 20 if server.process.poll() is None else 0
-            shown = "" if kind == "rows" else str(detail)[:90]
-            print(f"{'ok ' if good else 'BAD'} {took:6.2f} s {peak:5} MiB  {name}: {kind} {shown}", flush=True)
+            print(f"{'ok ' if good else 'BAD'} {took:6.2f} s {peak:5} MiB  6 clients, {kind}, from {where}: {found}", flush=True)
             if not good:
-                failures.append(name)
+                failures.append(f"large values, {kind}, from {where}")
             if server.process.poll() is not None:
-                failures.append(f"the server ended with {server.process.returncode} after: {name}")
-                break
-        watch.over.set()
-        watch.join()
-        if server.process.poll() is None:
-            server.process.terminate()
-            server.process.wait(30)
-        print(f"{count} statements; /livez {watch.asked} times, at most {watch.slowest * 1000:.0f} ms")
-        if watch.slowest > 1:
-            failures.append(f"/livez took {watch.slowest:.1f} s")
+                return [*failures, f"the server ended with {server.process.returncode}"]
+    server.stop()
+    return failures
+
+
+def main():
+    arguments = [argument for argument in sys.argv[1:] if argument != "--small"]
+    if not arguments:
+        sys.exit(__doc__)
+    binary, only = os.path.abspath(arguments[0]), arguments[1] if len(arguments) > 1 else ""
+    with tempfile.TemporaryDirectory() as directory:
+        place = pathlib.Path(directory)
+        failures = one_after_the_other(binary, place / "one", only)
+        failures += together(binary, place / "together", only)
+        if not only:
+            failures += large_values(binary, place / "large", "--small" in sys.argv)
     if failures:
         sys.exit("failed: " + "; ".join(failures))
 

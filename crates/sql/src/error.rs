@@ -11,6 +11,7 @@ use datafusion::common::{SchemaError, Span};
 use datafusion::error::DataFusionError;
 use datafusion::parquet::errors::ParquetError;
 use object_store::Error as StoreError;
+use tidemill_types::budget::Stop;
 use tidemill_types::{Error, ErrorKind, did_you_mean};
 
 pub(crate) use type_names::in_words;
@@ -147,6 +148,12 @@ fn map(error: &DataFusionError) -> Error {
 fn external(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
     if let Some(ours) = inner.downcast_ref::<Error>() {
         return Error::new(ours.kind(), ours.to_string());
+    }
+    if let Some(stop) = inner.downcast_ref::<Stop>() {
+        return match stop {
+            Stop::Time(limit) => too_long(*limit),
+            other => Error::from(other.clone()),
+        };
     }
     if let Some(nested) = inner.downcast_ref::<DataFusionError>() {
         return map(nested);

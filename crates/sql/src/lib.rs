@@ -12,6 +12,7 @@
 //!      system.X   a batch of rows, or a stored table
 //! ```
 
+mod asof;
 mod batch_size;
 mod cancel;
 mod catalog;
@@ -25,6 +26,7 @@ mod events;
 mod functions;
 mod gap_fill;
 mod hot;
+mod interrupt;
 mod logical_query;
 mod memory;
 mod names;
@@ -49,14 +51,17 @@ mod statements;
 mod subqueries;
 mod tables;
 mod template;
+mod threads;
 mod time_cast;
 mod times;
 mod tree;
+mod width;
+mod work;
 
 pub use arrow::datatypes::SchemaRef;
 pub use options::{MissingFields, SqlOptions};
 pub use prepared::Prepared;
-pub use query::{QueryResult, QueryRows};
+pub use query::{QueryResult, QueryRows, QueryText};
 pub use session::Sql;
 pub use statements::{StatementInfo, StatementPhase};
 pub use tables::{Moment, SystemTable, Tables};

@@ -11,7 +11,7 @@ use tidemill_types::{Error, Result};
 
 use crate::dialect::TidemillDialect;
 use crate::error::{from_datafusion, place};
-use crate::{names, stack, tree};
+use crate::{asof, names, stack, tree};
 
 /// Parses `text` into one read-only statement.
 ///
@@ -30,6 +30,7 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
     }
     stack::parsing(text, || {
         let mut statement = one_statement(state, text)?;
+        asof::rewrite(&mut statement)?;
         // before `bound` rewrites expressions, because columns are named by their original text
         names::name_columns(&mut statement);
         tree::bound(&mut statement, text)?;
@@ -40,7 +41,11 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
 
 fn one_statement(state: &SessionState, text: &str) -> Result<Statement> {
     let levels = state.config_options().sql_parser.recursion_limit.get();
-    let parsed = DFParserBuilder::new(text)
+    let builder = match asof::tokens(text, &TidemillDialect)? {
+        Some(tokens) => DFParserBuilder::new(tokens),
+        None => DFParserBuilder::new(text),
+    };
+    let parsed = builder
         .with_dialect(&TidemillDialect)
         .with_recursion_limit(levels)
         .build()

@@ -1,6 +1,5 @@
 //! Planning of queries, and the start of their plans.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigNonZeroUsize;
@@ -16,14 +15,14 @@ use tidemill_zones::RowRewriter;
 
 use crate::catalog::{DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots};
 use crate::change::{self, Change};
-use crate::deadline::Deadline;
 use crate::describe::types_in_words;
 use crate::error::from_datafusion;
-use crate::events::OpenFiles;
+use crate::events::{OpenFiles, RowWidth};
 use crate::functions::{
     AGGREGATION, AS_OF, AggregationFunction, AsOfFunction, LatestFunction, VERSIONS, VersionsFunction,
 };
 use crate::hot::{Bindings, HotAccess, HotScan, HotScanExec, TabletReader};
+use crate::interrupt::{interruptible, starts_tasks};
 use crate::logical_query::LogicalQuery;
 use crate::parameters::ParameterTypes;
 use crate::query::QueryRequest;
@@ -32,7 +31,8 @@ use crate::schema_name::SchemaName;
 use crate::session::Shared;
 use crate::template::{PreparedParts, Template};
 use crate::times::MicrosecondTimes;
-use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree};
+use crate::work::{Work, stopped};
+use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree, width};
 
 /// Maximum number of names in one query that are corrected to another case or treated as missing fields.
 const NAME_FIXES_MAX: usize = 64;
@@ -43,6 +43,7 @@ pub(crate) struct PlannedQuery {
     state: SessionState,
     pub files: Arc<OpenFiles>,
     snapshots: Arc<QuerySnapshots>,
+    width: RowWidth,
     /// The plan for later executions, if it is worth keeping.
     pub reusable: Option<ReusablePlan>,
 }
@@ -73,6 +74,7 @@ impl Shared {
     pub async fn start_again(
         &self,
         plan: &ReusablePlan,
+        work: &Arc<Work>,
     ) -> Result<Option<(SendableRecordBatchStream, Arc<OpenFiles>)>> {
         let failed = |e| from_datafusion(&e, None);
         let Some(snapshots) = plan.snapshots(&self.tables)? else { return Ok(None) };
@@ -84,16 +86,23 @@ impl Shared {
             Err(error) => return Err(plan.files().name_damaged(failed(error)).await),
         };
         let environment = self.state.runtime_env().clone();
-        let (physical, context) = plan.instance(bindings, environment).map_err(failed)?;
+        let (physical, context) = plan.instance(bindings, environment, work.clone()).map_err(failed)?;
+        if starts_tasks(&physical) {
+            work.become_long().await.map_err(|stop| failed(stopped(stop)))?;
+        }
         let stream = execute_stream(physical, context).map_err(failed)?;
         Ok(Some((stream, plan.files().clone())))
     }
 
     /// Starts a plan over the snapshots with which it was planned; `None` if its hot data cannot serve it.
-    pub async fn start_planned(&self, planned: &PlannedQuery) -> Result<Option<SendableRecordBatchStream>> {
+    pub async fn start_planned(
+        &self,
+        planned: &PlannedQuery,
+        work: &Arc<Work>,
+    ) -> Result<Option<SendableRecordBatchStream>> {
         let failed = |e| from_datafusion(&e, None);
         let scans = HotScanExec::all(&planned.physical).map_err(failed)?;
-        let mut context = planned.state.task_ctx();
+        let mut config = planned.state.config().clone().with_extension(work.clone());
         if !scans.is_empty() {
             let snapshots = planned.snapshots_of(&scans);
             let reader = self.tablet_reader(planned.files.clone());
@@ -106,9 +115,13 @@ impl Shared {
             if planned.snapshots.reports().are_collected() {
                 self.report_blocks(planned, &scans, &snapshots, &bindings);
             }
-            let config = context.session_config().clone().with_extension(Arc::new(bindings));
-            context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
+            config = config.with_extension(Arc::new(bindings));
         }
+        work.reserve_pages(planned.width.page_bytes).await.map_err(|stop| failed(stopped(stop)))?;
+        if starts_tasks(&planned.physical) {
+            work.become_long().await.map_err(|stop| failed(stopped(stop)))?;
+        }
+        let context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
         let stream = execute_stream(planned.physical.clone(), context).map_err(failed)?;
         Ok(Some(match planned.snapshots.reports().are_collected() {
             true => planned.with_zones(stream),
@@ -135,7 +148,8 @@ impl Shared {
 
     fn tablet_reader(&self, files: Arc<OpenFiles>) -> TabletReader {
         let environment = self.state.runtime_env().clone();
-        TabletReader { environment, store: self.tables.object_store().0, files }
+        let text_bytes_max = self.hot.as_ref().map_or(0, |hot| hot.column_bytes_max());
+        TabletReader { environment, store: self.tables.object_store().0, files, text_bytes_max }
     }
 
     /// Plans a query against new snapshots, with the hot data that it may use.
@@ -153,9 +167,12 @@ impl Shared {
         }
         let timeless = reusable_plan::is_timeless(&plan).map_err(failed)?;
         let plan = state.optimize(&plan).map_err(failed)?;
+        let width = width::of_plan(&plan, &state, &self.widths).await.map_err(failed)?;
         let resident = reusable_plan::is_of_resident_tables(&plan).map_err(failed)?;
         let usual = state.config().batch_size();
         let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
+        let batch_bytes = width::batch_bytes(self.options.memory_bytes);
+        let rows = rows.min(width::rows_per_batch(width, usual, batch_bytes));
         let options = state.config_mut().options_mut();
         options.execution.batch_size = ConfigNonZeroUsize::try_new(rows).map_err(failed)?;
         if resident {
@@ -165,6 +182,7 @@ impl Shared {
             options.optimizer.enable_dynamic_filter_pushdown = false;
         }
         let physical = state.query_planner().create_physical_plan(&plan, &state).await.map_err(failed)?;
+        let physical = interruptible(physical).map_err(failed)?;
         let kept = request.parameters.is_empty() && self.options.cached_plans > 0;
         let reusable = match resident && timeless && kept {
             true => {
@@ -173,7 +191,7 @@ impl Shared {
             }
             false => None,
         };
-        Ok(PlannedQuery { physical, state, files, snapshots, reusable })
+        Ok(PlannedQuery { physical, state, files, snapshots, width, reusable })
     }
 
     /// Makes what a prepared query keeps.
@@ -204,28 +222,15 @@ impl Shared {
         let state = if template.is_lookup { &self.lookup_state } else { &self.state };
         let usual = state.config().batch_size();
         let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
-        if rows != usual {
+        let width = width::of_plan(&plan, state, &self.widths).await.map_err(failed)?;
+        let batch_bytes = width::batch_bytes(self.options.memory_bytes);
+        if rows.min(width::rows_per_batch(width, usual, batch_bytes)) != usual {
             return Ok(None);
         }
         let physical = state.query_planner().create_physical_plan(&plan, state).await.map_err(failed)?;
+        let physical = interruptible(physical).map_err(failed)?;
         let is_plain = HotScanExec::all(&physical).map_err(failed)?.is_empty();
         Ok(is_plain.then_some((physical, files)))
-    }
-
-    /// Runs `plan` on its own thread, so that it cannot delay other queries or the timeout of its own.
-    pub async fn on_planning_thread<T: Send + 'static>(
-        &self,
-        deadline: tokio::time::Instant,
-        plan: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let place = self.planning.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
-        let (deadline, _waiting) = Deadline::at(deadline);
-        let runtime = tokio::runtime::Handle::current();
-        let planned = tokio::task::spawn_blocking(move || {
-            let _place = place;
-            runtime.block_on(deadline.scope(plan))
-        });
-        planned.await.map_err(|_| self.closing.ended_early())?
     }
 
     /// Plans `text` against new snapshots.

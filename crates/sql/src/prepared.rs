@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -15,12 +16,14 @@ use tidemill_types::{Result, Value};
 
 use crate::error::{from_datafusion, too_long};
 use crate::events::OpenFiles;
+use crate::interrupt::starts_tasks;
 use crate::query::{CollectedRows, QueryRequest, QueryRows};
 use crate::reusable_plan::{ReusablePlan, task_context};
 use crate::session::Shared;
 use crate::stack;
-use crate::statements::{RunningStatement, StatementPhase, kept_text};
+use crate::statements::{StatementPhase, kept_text};
 use crate::template::{PreparedParts, Template};
+use crate::work::{LONG, Work, stopped};
 
 /// Origin of prepared queries in `system.statements`.
 const PREPARED: &str = "program";
@@ -118,11 +121,12 @@ impl Prepared {
     /// Executes a plan on this thread; `None` if it cannot be.
     async fn query_here(&self, plan: KeptPlan<'_>) -> Result<Option<QueryRows>> {
         let limit = self.shared.options.query_timeout;
-        let deadline = tokio::time::Instant::now() + limit;
-        let (mut statement, ended) = self.shared.statements.begin(self.kept_text.clone(), PREPARED);
+        let (statement, ended) = self.shared.statements.begin(self.kept_text.clone(), PREPARED, limit);
+        let _reader = statement.reader();
+        let work = Work::new(statement.clone(), self.shared.places.clone());
         let within = {
             let _timers = self.shared.timers.enter();
-            tokio::time::timeout_at(deadline, self.execute(plan, deadline, &statement))
+            tokio::time::timeout(limit, self.execute(plan, &work))
         };
         let rows = match select(pin!(within), ended).await {
             Either::Left((rows, _)) => rows.unwrap_or_else(|_| Err(too_long(limit))),
@@ -136,22 +140,16 @@ impl Prepared {
         rows
     }
 
-    async fn execute(
-        &self,
-        plan: KeptPlan<'_>,
-        deadline: tokio::time::Instant,
-        statement: &RunningStatement,
-    ) -> Result<Option<QueryRows>> {
-        let shared = &self.shared;
+    async fn execute(&self, plan: KeptPlan<'_>, work: &Arc<Work>) -> Result<Option<QueryRows>> {
+        let (shared, statement) = (&self.shared, work.statement());
         if shared.closing.has_begun() {
             return Err(shared.closing.ended_early());
         }
-        let _permit = shared.running.acquire().await.map_err(|_| shared.closing.ended_early())?;
         let (stream, files) = match plan {
-            KeptPlan::Physical(plan) => (self.start_physical(plan)?, None),
+            KeptPlan::Physical(plan) => (self.start_physical(plan, work)?, None),
             KeptPlan::Template(template, request) => {
                 statement.set_phase(StatementPhase::Planning);
-                match self.on_threads(self.start_template(template, request)).await? {
+                match self.on_threads(work, self.start_template(template, request, work)).await? {
                     Some((stream, files)) => (Some(stream), Some(files)),
                     None => (None, None),
                 }
@@ -159,13 +157,17 @@ impl Prepared {
         };
         let Some(stream) = stream else { return Ok(None) };
         statement.set_phase(StatementPhase::Running);
-        match (self.collect(stream, deadline, statement).await, files) {
+        match (self.collect(stream, work).await, files) {
             (Err(error), Some(files)) => Err(files.name_damaged(error).await),
             (rows, _) => rows.map(Some),
         }
     }
 
-    fn start_physical(&self, plan: &ReusablePlan) -> Result<Option<SendableRecordBatchStream>> {
+    fn start_physical(
+        &self,
+        plan: &ReusablePlan,
+        work: &Arc<Work>,
+    ) -> Result<Option<SendableRecordBatchStream>> {
         let shared = &self.shared;
         let failed = |e| from_datafusion(&e, None);
         let (Some(store), Some(snapshots)) = (&shared.hot, plan.snapshots(&shared.tables)?) else {
@@ -173,11 +175,11 @@ impl Prepared {
         };
         let Some(bindings) = plan.bind_resident(store, &snapshots).map_err(failed)? else { return Ok(None) };
         let environment = shared.state.runtime_env().clone();
-        let (physical, context) = plan.instance(bindings, environment).map_err(failed)?;
+        let (physical, context) = plan.instance(bindings, environment, work.clone()).map_err(failed)?;
         if physical.output_partitioning().partition_count() != 1 {
             return Ok(None);
         }
-        self.entered(|| physical.execute(0, context)).map_err(failed).map(Some)
+        self.entered(work, || physical.execute(0, context)).map_err(failed).map(Some)
     }
 
     /// Starts a plan with parameters. The session's threads read its files.
@@ -185,44 +187,43 @@ impl Prepared {
         &self,
         template: &Template,
         request: &QueryRequest,
+        work: &Arc<Work>,
     ) -> Result<Option<(SendableRecordBatchStream, Arc<OpenFiles>)>> {
         let shared = &self.shared;
         let Some((physical, files)) = shared.plan_template(template, request).await? else { return Ok(None) };
-        let context = task_context(shared.state.config().clone(), shared.state.runtime_env().clone());
+        if starts_tasks(&physical) {
+            work.become_long().await.map_err(|stop| from_datafusion(&stopped(stop), None))?;
+        }
+        let config = shared.state.config().clone().with_extension(work.clone());
+        let context = task_context(config, shared.state.runtime_env().clone());
         let stream = execute_stream(physical, Arc::new(context)).map_err(|e| from_datafusion(&e, None))?;
         Ok(Some((stream, files)))
     }
 
     /// Collects the rows of a stream that this thread polls.
-    async fn collect(
-        &self,
-        mut stream: SendableRecordBatchStream,
-        deadline: tokio::time::Instant,
-        statement: &RunningStatement,
-    ) -> Result<QueryRows> {
+    async fn collect(&self, mut stream: SendableRecordBatchStream, work: &Arc<Work>) -> Result<QueryRows> {
         let schema = stream.schema();
         let mut rows = CollectedRows::new(&self.shared.options);
-        while let Some(batch) = self.next(&mut stream).await {
-            // an operator that never waits leaves no time to the timer
-            if tokio::time::Instant::now() >= deadline {
-                return Err(too_long(self.shared.options.query_timeout));
-            }
-            statement.check()?;
+        let began = Instant::now();
+        while let Some(batch) = self.next(work, &mut stream).await {
             let batch = batch?;
-            statement.add_rows(batch.num_rows());
+            if began.elapsed() >= LONG {
+                work.become_long().await.map_err(|stop| from_datafusion(&stopped(stop), None))?;
+            }
+            work.statement().add_rows(batch.num_rows());
             rows.push(batch)?;
         }
         Ok(QueryRows { schema, batches: rows.batches })
     }
 
     /// Polls a future as [`Self::next`] polls a stream.
-    async fn on_threads<T>(&self, future: impl Future<Output = T>) -> T {
+    async fn on_threads<T>(&self, work: &Work, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
-        tokio::task::unconstrained(poll_fn(|cx| self.entered(|| future.as_mut().poll(cx)))).await
+        tokio::task::unconstrained(poll_fn(|cx| self.entered(work, || future.as_mut().poll(cx)))).await
     }
 
-    async fn next(&self, stream: &mut SendableRecordBatchStream) -> Option<Result<RecordBatch>> {
-        let next = poll_fn(|cx| match self.entered(|| stream.poll_next_unpin(cx)) {
+    async fn next(&self, work: &Work, stream: &mut SendableRecordBatchStream) -> Option<Result<RecordBatch>> {
+        let next = poll_fn(|cx| match self.entered(work, || stream.poll_next_unpin(cx)) {
             Poll::Ready(Some(batch)) => Poll::Ready(Some(batch.map_err(|e| from_datafusion(&e, None)))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
@@ -232,8 +233,9 @@ impl Prepared {
         tokio::task::unconstrained(next).await
     }
 
-    /// Runs a step of the query with the session's threads for tasks that it starts, and enough stack.
-    fn entered<T>(&self, step: impl FnOnce() -> T) -> T {
+    /// Runs a step of the query with its budget, the session's threads for tasks that it starts, and enough stack.
+    fn entered<T>(&self, work: &Work, step: impl FnOnce() -> T) -> T {
+        let _budget = work.budget().enter();
         let _threads = self.shared.threads.enter();
         stack::executing(step)
     }

@@ -7,12 +7,15 @@ use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::error::too_many_rows;
+use crate::output::Format;
+use crate::statements::Reader;
 use crate::{MissingFields, SqlOptions};
 
 /// A query as its sender wrote it.
@@ -22,11 +25,13 @@ pub(crate) struct QueryRequest {
     pub missing: MissingFields,
     /// Values of `$1`, `$2`, ….
     pub parameters: Arc<[Value<'static>]>,
+    /// The form of the result; `None` for batches.
+    pub format: Option<Format>,
 }
 
 impl QueryRequest {
     pub fn new(text: &str, missing: MissingFields) -> Self {
-        Self { text: text.into(), missing, parameters: Arc::from([]) }
+        Self { text: text.into(), missing, parameters: Arc::from([]), format: None }
     }
 
     /// Returns the query with values for its parameters.
@@ -38,6 +43,7 @@ impl QueryRequest {
 /// Message of a query's task to its reader. A result without `End` is incomplete.
 pub(crate) enum QueryMessage {
     Batch(RecordBatch),
+    Text(Bytes),
     Failed(Error),
     End,
 }
@@ -53,11 +59,11 @@ pub struct QueryResult {
     collect_bytes_max: usize,
     closing: ClosingFlag,
     watchdog: Watchdog,
-    _task: AbortOnDrop,
+    _reader: Reader,
 }
 
-/// Ends a query whose deadline has passed although its task does not say so: all threads of the session may be in
-/// polls that take long, and then nothing there looks at timers.
+/// Ends a query whose deadline has passed, or that is cancelled, although its thread does not say so: it may be in a step
+/// that takes long.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     /// Why the query is ended from outside: its deadline, or because it is cancelled.
@@ -169,9 +175,9 @@ impl QueryResult {
         collect_bytes_max: usize,
         closing: ClosingFlag,
         watchdog: Watchdog,
-        task: AbortOnDrop,
+        reader: Reader,
     ) -> Self {
-        Self { schema, messages, ended: false, collect_bytes_max, closing, watchdog, _task: task }
+        Self { schema, messages, ended: false, collect_bytes_max, closing, watchdog, _reader: reader }
     }
 
     /// Returns the schema of every batch.
@@ -202,10 +208,37 @@ impl QueryResult {
     }
 }
 
+/// Text of a running query: a stream of its pieces. Dropping it stops the query.
+#[derive(Debug)]
+pub struct QueryText(pub(crate) QueryResult);
+
+impl Stream for QueryText {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_message(cx).map(|message| match message? {
+            Ok(QueryMessage::Text(text)) => Some(Ok(text)),
+            Ok(_) => Some(Err(Error::internal("the result has another form than text"))),
+            Err(error) => Some(Err(error)),
+        })
+    }
+}
+
 impl Stream for QueryResult {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_message(cx).map(|message| match message? {
+            Ok(QueryMessage::Batch(batch)) => Some(Ok(batch)),
+            Ok(_) => Some(Err(Error::internal("the result has another form than batches"))),
+            Err(error) => Some(Err(error)),
+        })
+    }
+}
+
+impl QueryResult {
+    /// Returns the next batch or piece of text.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<QueryMessage>>> {
         if self.ended {
             return Poll::Ready(None);
         }
@@ -217,7 +250,9 @@ impl Stream for QueryResult {
             },
         };
         let item = match message {
-            Some(QueryMessage::Batch(batch)) => return Poll::Ready(Some(Ok(batch))),
+            Some(message @ (QueryMessage::Batch(_) | QueryMessage::Text(_))) => {
+                return Poll::Ready(Some(Ok(message)));
+            }
             Some(QueryMessage::End) => None,
             Some(QueryMessage::Failed(error)) => Some(Err(error)),
             None => {

@@ -26,6 +26,7 @@ use crate::docs::DocsTable;
 use crate::events::{EventsTable, OpenFiles};
 use crate::hot::{Bindings, HotScan, HotScanExec, HotScanTable, HotStore, TabletReader};
 use crate::schema_name::SchemaName;
+use crate::work::Work;
 use crate::{MissingFields, Moment, Tables};
 
 /// Documents of a collection up to which plans over it are kept.
@@ -148,8 +149,9 @@ impl ReusablePlan {
         &self,
         bindings: Bindings,
         environment: Arc<RuntimeEnv>,
+        work: Arc<Work>,
     ) -> PlanResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let config = self.config.clone().with_extension(Arc::new(bindings));
+        let config = self.config.clone().with_extension(Arc::new(bindings)).with_extension(work);
         Ok((reset_plan_states(self.physical.clone())?, Arc::new(task_context(config, environment))))
     }
 }
@@ -217,7 +219,9 @@ fn is_resident(scan: &TableScan) -> bool {
     if let Some(events) = provider.downcast_ref::<EventsTable>() {
         let columns = scan.projection.as_ref().is_none_or(|p| !p.is_empty());
         return columns
-            && events.hot_source().is_some_and(|hot| hot.scan_rows(scan.projection.as_ref()).is_some());
+            && events
+                .hot_source()
+                .is_some_and(|hot| hot.scan_rows(scan.projection.as_ref(), events.measured()).is_some());
     }
     if let Some(documents) = provider.downcast_ref::<DocsTable>() {
         return are_few(documents.documents());

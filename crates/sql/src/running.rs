@@ -3,17 +3,27 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use bytes::Bytes;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use tidemill_types::Result;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use crate::SqlOptions;
 use crate::error::{from_datafusion, too_many_rows};
 use crate::events::OpenFiles;
+use crate::output::{Encoder, Format, batch_bytes, pieces};
 use crate::query::QueryMessage;
-use crate::statements::RunningStatement;
+use crate::work::{self, Work, stopped};
+
+/// Bytes of a row from which on memory is reserved before it becomes text: the row, the text, and the text while it grows.
+const LARGE: usize = 4 << 20;
+
+/// Sends a piece of text. Returns whether there is a reader.
+async fn send_text(messages: &mpsc::Sender<QueryMessage>, text: Bytes) -> bool {
+    text.is_empty() || messages.send(QueryMessage::Text(text)).await.is_ok()
+}
 
 /// Returns the result of a statement that is no query.
 pub(crate) fn one_row(row: RecordBatch) -> SendableRecordBatchStream {
@@ -25,8 +35,6 @@ pub(crate) fn one_row(row: RecordBatch) -> SendableRecordBatchStream {
 pub(crate) struct RunningQuery {
     pub stream: SendableRecordBatchStream,
     pub files: Arc<OpenFiles>,
-    /// The place among the queries that may run; none for a statement that needs none.
-    pub _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// How the forwarding of batches has ended.
@@ -40,9 +48,11 @@ impl RunningQuery {
     pub async fn forward(
         &mut self,
         options: &SqlOptions,
+        format: Option<Format>,
         messages: &mpsc::Sender<QueryMessage>,
-        statement: &RunningStatement,
+        work: &Work,
     ) -> Result<Forwarded> {
+        let mut encoder = format.map(|format| Encoder::new(format, &self.stream.schema()));
         let mut rows = 0_usize;
         while let Some(batch) = self.stream.next().await {
             let batch: RecordBatch = match batch {
@@ -53,11 +63,32 @@ impl RunningQuery {
             if let Some(most) = options.rows_max.filter(|most| rows > *most) {
                 return Err(too_many_rows(most));
             }
-            statement.add_rows(batch.num_rows());
-            if batch.num_rows() > 0 && messages.send(QueryMessage::Batch(batch)).await.is_err() {
-                return Ok(Forwarded::ReaderGone);
+            work.statement().add_rows(batch.num_rows());
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let Some(encoder) = &mut encoder else {
+                if messages.send(QueryMessage::Batch(batch)).await.is_err() {
+                    return Ok(Forwarded::ReaderGone);
+                }
+                continue;
+            };
+            for piece in pieces(batch) {
+                let stopped = |stop| from_datafusion(&stopped(stop), None);
+                work::check().map_err(stopped)?;
+                let bytes = batch_bytes(&piece);
+                if bytes >= LARGE {
+                    work.reserve_pages(bytes.saturating_mul(3)).await.map_err(stopped)?;
+                }
+                if !send_text(messages, encoder.encode(&piece)?).await {
+                    return Ok(Forwarded::ReaderGone);
+                }
             }
         }
-        Ok(Forwarded::All)
+        let has_reader = match encoder {
+            Some(encoder) => send_text(messages, encoder.finish()?).await,
+            None => true,
+        };
+        Ok(if has_reader { Forwarded::All } else { Forwarded::ReaderGone })
     }
 }

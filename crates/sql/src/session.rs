@@ -1,37 +1,45 @@
 //! SQL session: plans each query against snapshots and runs it on its own threads, within its limits.
 
+use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::SendableRecordBatchStream;
-use futures::future::Either;
+use futures::future::{Abortable, Either};
 use tidemill_types::{Error, Result, Value};
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::cancel;
 use crate::change::Change;
-use crate::error::too_long;
+use crate::error::{from_datafusion, too_long};
+use crate::events::TabletWidths;
 use crate::hot::{HotAccess, HotStore};
 use crate::logical_query::LogicalQuery;
+use crate::output::{Encoder, Format};
 use crate::plan_cache::PlanCache;
 use crate::prepared::Prepared;
-use crate::query::{AbortOnDrop, ClosingFlag, QueryMessage, QueryRequest, QueryResult, QueryRows, Watchdog};
+use crate::query::{
+    AbortOnDrop, ClosingFlag, QueryMessage, QueryRequest, QueryResult, QueryRows, QueryText, Watchdog,
+};
 use crate::running::{Forwarded, RunningQuery, one_row};
 use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
 use crate::statements::{RunningStatement, StatementInfo, StatementPhase, Statements, kept_text};
+use crate::threads::{self, StatementThreads};
+use crate::work::{Places, Work, stopped};
 use crate::{MissingFields, SqlOptions, Tables, stack};
 
 /// Finished batches buffered per query for a slow reader.
 const BATCHES_READY: usize = 2;
 /// Origin of statements whose caller does not name one.
 const PROGRAM: &str = "program";
-/// How much longer than its timeout a query may take to say so before its watchdog does.
-const WATCHDOG_GRACE: Duration = Duration::from_millis(500);
+/// Threads for the tasks of long statements beside one for each processor, so that a task whose step takes long does not
+/// hold up those of others.
+const TASK_THREADS: usize = 8;
 
 /// SQL session over [`Tables`]. Queries run on its own threads; dropping it stops them.
 pub struct Sql {
@@ -51,12 +59,13 @@ pub(crate) struct Shared {
     /// Decoded rows of event tables; `None` if nothing is to be kept.
     pub hot: Option<Arc<HotStore>>,
     pub plans: PlanCache,
-    pub running: Arc<Semaphore>,
-    /// Permits for concurrent planning: as many as there are threads to run queries.
-    pub planning: Arc<Semaphore>,
+    pub places: Arc<Places>,
+    pub widths: TabletWidths,
     pub closing: ClosingFlag,
     pub statements: Arc<Statements>,
-    /// Threads that run queries.
+    /// Threads that plan queries and run them.
+    pub statement_threads: StatementThreads,
+    /// Threads of the tasks that queries start.
     pub threads: Handle,
     /// Thread of the [`Watchdog`]s, and of the deadlines of prepared queries.
     pub timers: Handle,
@@ -68,11 +77,12 @@ impl Sql {
     /// Errors: `Unavailable` when threads cannot be started or the spill directory cannot be created.
     pub fn new(tables: Arc<dyn Tables>, options: SqlOptions) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(options.target_partitions.max(1))
+            .worker_threads(options.target_partitions.max(1) + TASK_THREADS)
             .thread_name("sql")
+            .on_thread_start(threads::lower_priority)
             .thread_stack_size(stack::THREAD_BYTES)
-            // one poll of a join may take half a second; at the default of 61 polls between two looks at timers and
-            // new tasks, deadlines and short queries would wait for half a minute
+            // one step of a join may take long; at the default of 61 steps between two looks at timers and new tasks,
+            // those would wait for seconds
             .event_interval(1)
             .global_queue_interval(1)
             .enable_all()
@@ -82,8 +92,7 @@ impl Sql {
         let lookup_state = one_thread(&state);
         let statements = Arc::new(Statements::default());
         let tables = Arc::new(SessionTables { tables, statements: statements.clone() });
-        let running = Arc::new(Semaphore::new(options.queries_max.max(1)));
-        let planning = Arc::new(Semaphore::new(options.target_partitions.max(1)));
+        let places = Places::new(options.queries_max, options.memory_bytes);
         let timers = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("sql-timers")
@@ -97,10 +106,11 @@ impl Sql {
             options,
             state,
             lookup_state,
-            running,
-            planning,
+            places,
+            widths: TabletWidths::default(),
             closing: ClosingFlag::default(),
             statements,
+            statement_threads: StatementThreads::default(),
             threads: runtime.handle().clone(),
             timers: timers.handle().clone(),
         });
@@ -133,6 +143,22 @@ impl Sql {
     ) -> Result<QueryResult> {
         let request = QueryRequest::new(sql, MissingFields::Refused).with_parameters(parameters);
         self.shared.query(request, origin).await
+    }
+
+    /// Plans and starts a query as [`Self::query_with_parameters`] does, and returns its result as text in this format. The
+    /// text is made by the query's thread, in pieces.
+    ///
+    /// Errors: those of [`Self::query_with_parameters`].
+    pub async fn query_text(
+        &self,
+        origin: &'static str,
+        sql: &str,
+        parameters: &[Value<'static>],
+        format: Format,
+    ) -> Result<QueryText> {
+        let request = QueryRequest::new(sql, MissingFields::Refused).with_parameters(parameters);
+        let request = QueryRequest { format: Some(format), ..request };
+        self.shared.query(request, origin).await.map(QueryText)
     }
 
     /// Plans and starts a query as [`Self::query_with`] does; `origin` says in `system.statements` who sent it.
@@ -196,32 +222,24 @@ impl Sql {
         request: &QueryRequest,
         then: fn(&Shared, LogicalQuery) -> Result<T>,
     ) -> Result<T> {
-        let task = self.spawn_plan(request.clone(), then)?;
-        let guard = AbortOnDrop(task.abort_handle());
-        let planned = task.await.map_err(|_| self.shared.closing.ended_early())?;
-        drop(guard);
-        planned
-    }
-
-    /// Starts the task that plans a query and ends with what `then` makes of it.
-    fn spawn_plan<T: Send + 'static>(
-        &self,
-        request: QueryRequest,
-        then: fn(&Shared, LogicalQuery) -> Result<T>,
-    ) -> Result<JoinHandle<Result<T>>> {
-        let runtime = self.runtime.as_ref().ok_or_else(|| self.shared.closing.ended_early())?;
-        let shared = self.shared.clone();
-        Ok(runtime.spawn(async move {
-            let limit = shared.options.query_timeout;
-            let deadline = tokio::time::Instant::now() + limit;
-            let planner = shared.clone();
-            let plan = async move {
-                let planned = planner.plan_alone(&request.text, request.missing, None).await?;
-                then(&planner, planned)
-            };
-            let planned = tokio::time::timeout_at(deadline, shared.on_planning_thread(deadline, plan)).await;
-            planned.unwrap_or_else(|_| Err(too_long(limit)))
-        }))
+        let shared = &self.shared;
+        let statement = shared.statements.unlisted(kept_text(&request.text), shared.options.query_timeout);
+        let _reader = statement.reader();
+        let (planned_in, planned) = oneshot::channel();
+        shared.start_thread(Work::new(statement, shared.places.clone()), {
+            let (shared, request) = (shared.clone(), request.clone());
+            move |_| async move {
+                let planned = shared.plan_alone(&request.text, request.missing, None).await;
+                // its caller has gone if this fails
+                let _ = planned_in.send(planned.and_then(|planned| then(&shared, planned)));
+            }
+        })?;
+        let limit = shared.options.query_timeout;
+        let timeout = {
+            let _timers = shared.timers.enter();
+            tokio::time::timeout(limit, planned)
+        };
+        timeout.await.map_err(|_| too_long(limit))?.map_err(|_| shared.closing.ended_early())?
     }
 
     /// Runs a query and collects its rows, for callers without an executor. Must not be called from async
@@ -244,10 +262,18 @@ impl Sql {
     }
 }
 
+/// Returns a result of one batch as text.
+fn text_of(rows: &RecordBatch, format: Format) -> Result<Bytes> {
+    let mut encoder = Encoder::new(format, &rows.schema());
+    let begin = encoder.encode(rows)?;
+    Ok([begin, encoder.finish()?].concat().into())
+}
+
 impl Drop for Sql {
     fn drop(&mut self) {
         // dropping the runtime would wait for running queries, and would panic inside async code
         self.shared.closing.begin();
+        self.shared.statements.stop_all();
         for runtime in [self.runtime.take(), self.timers.take()].into_iter().flatten() {
             runtime.shutdown_background();
         }
@@ -257,39 +283,107 @@ impl Drop for Sql {
 impl Shared {
     /// Plans and starts a query; `origin` is who sent it.
     pub async fn query(self: &Arc<Self>, request: QueryRequest, origin: &'static str) -> Result<QueryResult> {
+        let limit = self.options.query_timeout;
         let (head_in, head) = oneshot::channel();
         let (messages_in, messages) = mpsc::channel(BATCHES_READY);
-        let (statement, expired) = self.statements.begin(kept_text(&request.text), origin);
+        let (statement, expired) = self.statements.begin(kept_text(&request.text), origin, limit);
+        let reader = statement.reader();
         let mut watchdog = self.watchdog(&statement, expired);
-        let task = self.spawn_query(statement, request, head_in, messages_in)?;
+        match cancel::parse(&request.text) {
+            Some(id) => self.cancel((&statement, id), request.format, head_in, &messages_in),
+            None => self.start_query(statement, request, head_in, messages_in)?,
+        }
         let schema = match futures::future::select(head, &mut watchdog.expired).await {
             Either::Left((Ok(head), _)) => head?,
             Either::Left((Err(_), _)) => return Err(watchdog.ended_early(&self.closing)),
             Either::Right((expired, _)) => return Err(expired.unwrap_or_else(|_| self.closing.ended_early())),
         };
         let bytes_max = self.options.collect_bytes_max;
-        Ok(QueryResult::new(schema, messages, bytes_max, self.closing.clone(), watchdog, task))
+        Ok(QueryResult::new(schema, messages, bytes_max, self.closing.clone(), watchdog, reader))
     }
 
-    /// Starts the task of a query; the task ends when the returned guard is dropped.
+    /// Cancels the statement `id`. It needs no thread and no place: those that run may have all of them.
+    fn cancel(
+        &self,
+        (statement, id): (&RunningStatement, Result<u64>),
+        format: Option<Format>,
+        head: oneshot::Sender<Result<SchemaRef>>,
+        messages: &mpsc::Sender<QueryMessage>,
+    ) {
+        let by = |id: u64| format!("KILL QUERY {id} ({})", statement.statement().origin());
+        let done = id.and_then(|id| self.statements.cancel(id, &by(id)).and_then(|()| cancel::result(id)));
+        statement.set_outcome(done.as_ref().err());
+        // the receivers are the caller's, and the channel has room for both messages
+        let _ = match done {
+            Ok(row) => {
+                statement.add_rows(row.num_rows());
+                let schema = row.schema();
+                let result = match format {
+                    None => QueryMessage::Batch(row),
+                    Some(format) => match text_of(&row, format) {
+                        Ok(text) => QueryMessage::Text(text),
+                        Err(error) => QueryMessage::Failed(error),
+                    },
+                };
+                head.send(Ok(schema)).is_ok()
+                    && [result, QueryMessage::End]
+                        .into_iter()
+                        .all(|message| messages.try_send(message).is_ok())
+            }
+            Err(error) => head.send(Err(error)).is_ok(),
+        };
+    }
+
+    /// Starts a query on a thread.
     ///
-    /// Not `async`, as [`Sql::spawn_describe`]: every crate that awaits an `async` function compiles its body again,
-    /// and with it the whole planner.
-    fn spawn_query(
+    /// Not `async`: every crate that awaits an `async` function compiles its body again, and with it the whole planner.
+    fn start_query(
         self: &Arc<Self>,
-        statement: RunningStatement,
+        statement: Arc<RunningStatement>,
         request: QueryRequest,
         head: oneshot::Sender<Result<SchemaRef>>,
         messages: mpsc::Sender<QueryMessage>,
-    ) -> Result<AbortOnDrop> {
+    ) -> Result<()> {
+        let shared = self.clone();
+        let work = Work::new(statement, self.places.clone());
+        self.start_thread(work, move |work| shared.run(work, request, head, messages))
+    }
+
+    /// Runs what `job` returns on a thread of its own, once there is a place, until the statement of `work` ends.
+    fn start_thread<F: Future<Output = ()> + Send + 'static>(
+        self: &Arc<Self>,
+        work: Arc<Work>,
+        job: impl FnOnce(Arc<Work>) -> F + Send + 'static,
+    ) -> Result<()> {
         if self.closing.has_begun() {
             return Err(self.closing.ended_early());
         }
+        let tasks = self.threads.clone();
+        let body = {
+            let work = work.clone();
+            move || {
+                let running = Abortable::new(job(work.clone()), work.statement().statement().on_end());
+                let _turn = work.enter();
+                // dropped here: what is left of an aborted statement is freed by its own thread
+                let _ = tasks.block_on(running);
+            }
+        };
+        if let Some(place) = self.places.try_begin() {
+            work.set_begun(place);
+            return self.statement_threads.run(body);
+        }
         let shared = self.clone();
-        let begun = statement.statement().clone();
-        let task = self.threads.spawn(async move { shared.run(statement, request, head, messages).await });
-        begun.set_task(task.abort_handle());
-        Ok(AbortOnDrop(task.abort_handle()))
+        self.timers.spawn(async move {
+            let statement = work.statement().statement().clone();
+            let Ok(Some(place)) = Abortable::new(shared.places.begin(), statement.on_end()).await else {
+                return;
+            };
+            work.set_begun(place);
+            if let Err(error) = shared.statement_threads.run(body) {
+                statement.fail(error);
+            }
+        });
+        Ok(())
     }
 
     /// Starts the watchdog of a query that has just arrived.
@@ -297,24 +391,22 @@ impl Shared {
         let limit = self.options.query_timeout;
         let statement = running.statement().clone();
         let task = self.timers.spawn(async move {
-            tokio::time::sleep(limit.saturating_add(WATCHDOG_GRACE)).await;
-            statement.report(too_long(limit));
+            tokio::time::sleep(limit).await;
+            statement.expire(too_long(limit), limit);
         });
         Watchdog { expired, _task: AbortOnDrop(task.abort_handle()) }
     }
 
-    /// Runs the task of a query: sends the schema to `head`, then batches and the end to `messages`.
+    /// Runs a query: sends the schema to `head`, then batches and the end to `messages`.
     async fn run(
         self: Arc<Self>,
-        mut statement: RunningStatement,
+        work: Arc<Work>,
         request: QueryRequest,
         head: oneshot::Sender<Result<SchemaRef>>,
         messages: mpsc::Sender<QueryMessage>,
     ) {
-        let deadline = tokio::time::Instant::now() + self.options.query_timeout;
-        let timeout = self.options.query_timeout;
-        let started = tokio::time::timeout_at(deadline, self.start(&statement, &request, deadline)).await;
-        let mut running = match started.unwrap_or_else(|_| Err(too_long(timeout))) {
+        let statement = work.statement();
+        let mut running = match self.start(&work, &request).await {
             Ok(running) => {
                 if head.send(Ok(running.stream.schema())).is_err() {
                     return;
@@ -323,15 +415,12 @@ impl Shared {
             }
             Err(error) => {
                 statement.set_outcome(Some(&error));
-                drop(statement);
                 // sending fails only if the reader is gone, and then the error has no receiver
                 let _ = head.send(Err(error));
                 return;
             }
         };
-        let done =
-            tokio::time::timeout_at(deadline, running.forward(&self.options, &messages, &statement)).await;
-        let last = match done.unwrap_or_else(|_| Err(too_long(timeout))) {
+        let last = match running.forward(&self.options, request.format, &messages, &work).await {
             Ok(Forwarded::ReaderGone) => return,
             Ok(Forwarded::All) => {
                 statement.set_outcome(None);
@@ -343,44 +432,30 @@ impl Shared {
                 QueryMessage::Failed(error)
             }
         };
-        drop(statement);
+        // its memory and its place are free before its reader knows of the end
+        drop(running);
+        drop(work);
         let _ = messages.send(last).await;
     }
 
-    async fn start(
-        self: &Arc<Self>,
-        statement: &RunningStatement,
-        request: &QueryRequest,
-        deadline: tokio::time::Instant,
-    ) -> Result<RunningQuery> {
+    async fn start(self: &Arc<Self>, work: &Arc<Work>, request: &QueryRequest) -> Result<RunningQuery> {
         let (text, missing) = (request.text.as_ref(), request.missing);
-        if let Some(id) = cancel::parse(text) {
-            // waits for no place: those that run may have all of them
-            let id = id?;
-            self.statements.cancel(id, &format!("KILL QUERY {id} ({})", statement.statement().origin()))?;
-            return Ok(RunningQuery {
-                stream: one_row(cancel::result(id)?),
-                files: Arc::default(),
-                _permit: None,
-            });
-        }
-        let permit = self.running.clone().acquire_owned().await.map_err(|_| self.closing.ended_early())?;
-        let permit = Arc::new(permit);
+        let statement = work.statement();
         statement.set_phase(StatementPhase::Planning);
         let running = |stream, files| {
             statement.set_phase(StatementPhase::Running);
-            RunningQuery { stream, files, _permit: Some(permit.clone()) }
+            RunningQuery { stream, files }
         };
         if let Some(change) = Change::parse(text, self.options.text_bytes_max) {
             if !request.parameters.is_empty() {
                 return Err(Error::invalid("DELETE and UPDATE take no parameters: write the values"));
             }
-            return Ok(running(self.change(statement, change?, deadline).await?, Arc::default()));
+            return Ok(running(self.change(work, change?).await?, Arc::default()));
         }
         // plans are kept by text, with the values in it
         let kept = self.plans.get(text, missing).filter(|_| request.parameters.is_empty());
         if let Some(plan) = kept {
-            if let Some((stream, files)) = self.start_again(&plan).await? {
+            if let Some((stream, files)) = self.start_again(&plan, work).await? {
                 return Ok(running(stream, files));
             }
             self.plans.remove(text, missing, &plan);
@@ -390,16 +465,9 @@ impl Shared {
         let hot = self.hot.as_ref();
         let accesses = [hot.map(HotAccess::all), hot.map(HotAccess::rows)];
         for hot in accesses.into_iter().flatten().map(Some).chain([None]) {
-            let (planner, query, held) = (self.clone(), request.clone(), permit.clone());
-            let plan = async move {
-                let planned = planner.plan_physical(&query, hot).await?;
-                // held until planning has ended, even if the query is over before
-                drop(held);
-                Ok(planned)
-            };
-            let planned = self.on_planning_thread(deadline, plan).await?;
+            let planned = self.plan_physical(request, hot).await?;
             let files = planned.files.clone();
-            if let Some(stream) = self.start_planned(&planned).await? {
+            if let Some(stream) = self.start_planned(&planned, work).await? {
                 if let Some(plan) = planned.reusable {
                     self.plans.put(text, missing, Arc::new(plan));
                 }
@@ -409,21 +477,19 @@ impl Shared {
         Err(Error::internal("a plan without hot data asks for some"))
     }
 
-    /// Deletes or changes stored events and returns how many, as a result of one row. What has begun when the deadline
-    /// passes is finished.
-    async fn change(
-        self: &Arc<Self>,
-        statement: &RunningStatement,
-        change: Change,
-        deadline: tokio::time::Instant,
-    ) -> Result<SendableRecordBatchStream> {
-        let planner = self.clone();
-        let plan = async move { Ok((planner.plan_change(&change).await?, change)) };
-        let ((stream, rewriter), change) = self.on_planning_thread(deadline, plan).await?;
-        statement.set_phase(StatementPhase::Running);
-        statement.begin_change();
-        let tables = self.tables.clone();
-        let rewrite = tokio::task::spawn_blocking(move || tables.rewrite(&stream, rewriter));
+    /// Deletes or changes stored events and returns how many, as a result of one row. What has begun when the statement has to
+    /// end is finished.
+    async fn change(self: &Arc<Self>, work: &Arc<Work>, change: Change) -> Result<SendableRecordBatchStream> {
+        let (stream, rewriter) = self.plan_change(&change).await?;
+        work.become_long().await.map_err(|stop| from_datafusion(&stopped(stop), None))?;
+        work.statement().set_phase(StatementPhase::Running);
+        work.statement().begin_change();
+        let (tables, held) = (self.tables.clone(), work.clone());
+        let rewrite = tokio::task::spawn_blocking(move || {
+            // it keeps its place, and is listed, until it has ended
+            let _held = held;
+            tables.rewrite(&stream, rewriter)
+        });
         let done = rewrite.await.map_err(|_| self.closing.ended_early())??;
         Ok(one_row(change.result(done.deleted + done.changed)?))
     }

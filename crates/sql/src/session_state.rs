@@ -14,6 +14,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::SessionConfig;
 use tidemill_types::{Error, Result};
 
+use crate::asof::PlanAsofJoins;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::from_datafusion;
 use crate::gap_fill::{FillGaps, GapFillQueryPlanner};
@@ -89,6 +90,7 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
 fn analyzer_rules(options: &SqlOptions) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(MicrosecondTimes)];
     rules.extend(Analyzer::new().rules);
+    rules.push(Arc::new(PlanAsofJoins));
     rules.push(Arc::new(FillGaps));
     rules.push(Arc::new(CountedSetOperations));
     rules.push(Arc::new(ThreeValuedSubqueries));

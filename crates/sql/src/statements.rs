@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures::future::{AbortHandle, AbortRegistration};
 use parking_lot::Mutex;
+use tidemill_types::budget::{Budget, Stop};
 use tidemill_types::{Error, Result, Timestamp};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 
 /// Characters of a statement that are kept.
 const TEXT_CHARS_MAX: usize = 1_000;
@@ -19,7 +20,7 @@ const ENDED_MAX: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StatementPhase {
-    /// Waits until fewer than `sql.queries_max` statements run.
+    /// Waits until fewer than `sql.queries_max` long statements run.
     Waiting,
     /// Is being planned.
     Planning,
@@ -29,7 +30,7 @@ pub enum StatementPhase {
     Done,
     /// Has ended with an error, or because its reader took no more rows.
     Failed,
-    /// Has been cancelled.
+    /// Has been cancelled; without an end as long as one of its threads has not noticed.
     Cancelled,
 }
 
@@ -62,7 +63,7 @@ pub struct StatementInfo {
     pub phase: StatementPhase,
     /// When it arrived.
     pub started: Timestamp,
-    /// When it ended.
+    /// When it ended; `None` while any part of it runs.
     pub ended: Option<Timestamp>,
     /// Rows of its result so far.
     pub rows: u64,
@@ -92,16 +93,31 @@ pub(crate) struct Statement {
     rows: AtomicU64,
     /// Whether it has begun to delete or change events, which goes on without it.
     changes: AtomicBool,
-    end: Mutex<EarlyEnd>,
+    budget: Budget,
+    end: Mutex<End>,
 }
 
-/// How a statement is ended from outside.
+/// How a statement ends.
 #[derive(Debug, Default)]
-struct EarlyEnd {
-    /// Tells the reader why.
+struct End {
+    /// Tells the reader why it was ended from outside.
     report: Option<oneshot::Sender<Error>>,
-    task: Option<AbortHandle>,
-    cancelled: Option<Error>,
+    /// What waits or runs for the statement.
+    tasks: Vec<AbortHandle>,
+    outcome: Option<Outcome>,
+}
+
+#[derive(Debug, Clone)]
+struct Outcome {
+    phase: StatementPhase,
+    error: Option<String>,
+}
+
+impl Outcome {
+    /// Returns the outcome of a statement whose reader has gone.
+    fn left() -> Self {
+        Self { phase: StatementPhase::Failed, error: Some("its reader took no more rows".to_owned()) }
+    }
 }
 
 /// Guard of a statement that runs: it has ended when this is dropped.
@@ -109,8 +125,17 @@ struct EarlyEnd {
 pub(crate) struct RunningStatement {
     statements: Arc<Statements>,
     statement: Arc<Statement>,
-    outcome: Option<Result<(), String>>,
-    forgotten: bool,
+}
+
+/// Guard of the reader of a statement. Dropping it ends the statement.
+#[derive(Debug)]
+pub(crate) struct Reader(Arc<Statement>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.end.lock().outcome.get_or_insert_with(Outcome::left);
+        self.0.stop(Stop::ClientGone);
+    }
 }
 
 /// Returns as much of a statement's text as is kept.
@@ -123,28 +148,26 @@ pub(crate) fn kept_text(text: &str) -> Arc<str> {
 }
 
 impl Statements {
-    /// Adds a statement that has just arrived. The receiver gets the error if it is ended from outside.
+    /// Adds a statement that has just arrived and may take `limit`. The receiver gets the error if it is ended from outside.
     pub fn begin(
         self: &Arc<Self>,
         text: Arc<str>,
         origin: &'static str,
-    ) -> (RunningStatement, oneshot::Receiver<Error>) {
+        limit: Duration,
+    ) -> (Arc<RunningStatement>, oneshot::Receiver<Error>) {
         let (report, ended) = oneshot::channel();
         let mut inner = self.0.lock();
         inner.last_id += 1;
-        let statement = Arc::new(Statement {
-            id: inner.last_id,
-            text,
-            origin,
-            started: now(),
-            phase: AtomicU8::new(StatementPhase::Waiting as u8),
-            rows: AtomicU64::new(0),
-            changes: AtomicBool::new(false),
-            end: Mutex::new(EarlyEnd { report: Some(report), ..EarlyEnd::default() }),
-        });
+        let statement = Statement::new(inner.last_id, text, origin, limit, Some(report));
         inner.running.insert(statement.id, statement.clone());
         drop(inner);
-        (RunningStatement { statements: self.clone(), statement, outcome: None, forgotten: false }, ended)
+        (Arc::new(RunningStatement { statements: self.clone(), statement }), ended)
+    }
+
+    /// Returns a statement that is in no list: planning whose plan is not run.
+    pub fn unlisted(self: &Arc<Self>, text: Arc<str>, limit: Duration) -> Arc<RunningStatement> {
+        let statement = Statement::new(0, text, "", limit, None);
+        Arc::new(RunningStatement { statements: self.clone(), statement })
     }
 
     /// Cancels a statement that runs; `by` completes "was cancelled by".
@@ -161,6 +184,12 @@ impl Statements {
         Ok(())
     }
 
+    /// Ends all statements, because the session is being closed.
+    pub fn stop_all(&self) {
+        let running: Vec<Arc<Statement>> = self.0.lock().running.values().cloned().collect();
+        running.iter().for_each(|statement| statement.stop(Stop::Stopping));
+    }
+
     /// Returns the statements that run and the last that have ended, by number.
     pub fn list(&self) -> Vec<StatementInfo> {
         let inner = self.0.lock();
@@ -172,56 +201,101 @@ impl Statements {
 }
 
 impl Statement {
+    fn new(
+        id: u64,
+        text: Arc<str>,
+        origin: &'static str,
+        limit: Duration,
+        report: Option<oneshot::Sender<Error>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            text,
+            origin,
+            started: now(),
+            phase: AtomicU8::new(StatementPhase::Waiting as u8),
+            rows: AtomicU64::new(0),
+            changes: AtomicBool::new(false),
+            budget: Budget::builder().time(limit).build(),
+            end: Mutex::new(End { report, ..End::default() }),
+        })
+    }
+
     fn cancel(&self, by: &str) {
         let changed = match self.changes.load(Ordering::Acquire) {
             true => ". The change of events that it had begun goes on",
             false => "",
         };
         let error = Error::conflict(format!("statement {} was cancelled by {by}{changed}", self.id));
-        let mut end = self.end.lock();
-        end.cancelled.get_or_insert_with(|| Error::conflict(error.message().to_owned()));
-        if let Some(report) = end.report.take() {
-            // its reader is gone if this fails
-            let _ = report.send(error);
+        self.end(StatementPhase::Cancelled, error, Stop::Cancelled(by.to_owned()));
+    }
+
+    /// Ends the statement because it has taken all of its time.
+    pub fn expire(&self, error: Error, limit: Duration) {
+        self.end(StatementPhase::Failed, error, Stop::Time(limit));
+    }
+
+    /// Ends a statement that could not be started.
+    pub fn fail(&self, error: Error) {
+        self.end(StatementPhase::Failed, error, Stop::Stopping);
+    }
+
+    /// Ends the statement with an error, without waiting for its thread. The first error counts.
+    fn end(&self, phase: StatementPhase, error: Error, stop: Stop) {
+        {
+            let mut end = self.end.lock();
+            end.outcome.get_or_insert_with(|| Outcome { phase, error: Some(error.message().to_owned()) });
+            if let Some(report) = end.report.take() {
+                // its reader is gone if this fails
+                let _ = report.send(error);
+            }
         }
-        if let Some(task) = &end.task {
-            task.abort();
-        }
+        self.stop(stop);
+    }
+
+    /// Stops all work for the statement.
+    fn stop(&self, stop: Stop) {
+        self.budget.stop(stop);
+        let tasks = std::mem::take(&mut self.end.lock().tasks);
+        tasks.iter().for_each(AbortHandle::abort);
     }
 
     pub fn origin(&self) -> &'static str {
         self.origin
     }
 
-    /// Ends the statement with an error, without waiting for its task.
-    pub fn report(&self, error: Error) {
-        if let Some(report) = self.end.lock().report.take() {
-            // the statement has ended if this fails
-            let _ = report.send(error);
-        }
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
-    /// Sets the task that runs the statement, which may have been cancelled already.
-    pub fn set_task(&self, task: AbortHandle) {
+    /// Returns what aborts a future when the statement ends, which it may have done already.
+    pub fn on_end(&self) -> AbortRegistration {
+        let (handle, registration) = AbortHandle::new_pair();
         let mut end = self.end.lock();
-        if end.cancelled.is_some() {
-            task.abort();
+        match self.budget.stopped() {
+            Some(_) => handle.abort(),
+            None => end.tasks.push(handle),
         }
-        end.task = Some(task);
+        registration
     }
 
     fn info(&self) -> StatementInfo {
         let phase = self.phase.load(Ordering::Relaxed);
         let phase = StatementPhase::RUNNING.into_iter().find(|known| *known as u8 == phase);
+        let outcome = self.end.lock().outcome.clone();
+        let (phase, error) = match outcome {
+            Some(Outcome { phase, error }) => (phase, error),
+            None => (phase.unwrap_or(StatementPhase::Running), None),
+        };
         StatementInfo {
             id: self.id,
             text: self.text.to_string(),
             origin: self.origin,
-            phase: phase.unwrap_or(StatementPhase::Running),
+            phase,
             started: self.started,
             ended: None,
             rows: self.rows.load(Ordering::Relaxed),
-            error: None,
+            error,
         }
     }
 }
@@ -231,8 +305,19 @@ impl RunningStatement {
         &self.statement
     }
 
+    /// Returns the guard of the statement's reader.
+    pub fn reader(&self) -> Reader {
+        Reader(self.statement.clone())
+    }
+
     pub fn set_phase(&self, phase: StatementPhase) {
-        self.statement.phase.store(phase as u8, Ordering::Relaxed);
+        self.swap_phase(phase);
+    }
+
+    /// Sets the phase and returns the one of before.
+    pub fn swap_phase(&self, phase: StatementPhase) -> StatementPhase {
+        let before = self.statement.phase.swap(phase as u8, Ordering::Relaxed);
+        StatementPhase::RUNNING.into_iter().find(|known| *known as u8 == before).unwrap_or(phase)
     }
 
     pub fn add_rows(&self, rows: usize) {
@@ -244,46 +329,47 @@ impl RunningStatement {
         self.statement.changes.store(true, Ordering::Release);
     }
 
-    /// Returns the error of a statement that was cancelled.
-    pub fn check(&self) -> Result<()> {
-        match &self.statement.end.lock().cancelled {
-            Some(error) => Err(Error::conflict(error.message().to_owned())),
-            None => Ok(()),
+    /// Ends a statement that is begun again in another way.
+    pub fn forget(&self) {
+        self.statements.0.lock().running.remove(&self.statement.id);
+    }
+
+    /// Says how the statement has ended. One that has all of its rows was done before anything else ended it, and needs no
+    /// further thread.
+    pub fn set_outcome(&self, error: Option<&Error>) {
+        match error {
+            None => {
+                self.statement.end.lock().outcome =
+                    Some(Outcome { phase: StatementPhase::Done, error: None });
+                self.leave_list();
+            }
+            Some(error) => {
+                let outcome =
+                    || Outcome { phase: StatementPhase::Failed, error: Some(error.message().to_owned()) };
+                self.statement.end.lock().outcome.get_or_insert_with(outcome);
+            }
         }
     }
 
-    /// Ends a statement that is begun again in another way.
-    pub fn forget(mut self) {
-        self.forgotten = true;
-    }
-
-    /// Says how the statement has ended.
-    pub fn set_outcome(&mut self, error: Option<&Error>) {
-        self.outcome = Some(error.map_or(Ok(()), |error| Err(error.message().to_owned())));
-    }
-}
-
-impl Drop for RunningStatement {
-    fn drop(&mut self) {
-        let cancelled = self.statement.end.lock().cancelled.take();
-        let (phase, error) = match (cancelled, self.outcome.take()) {
-            // it was done before
-            (_, Some(Ok(()))) => (StatementPhase::Done, None),
-            (Some(error), _) => (StatementPhase::Cancelled, Some(error.message().to_owned())),
-            (None, Some(Err(error))) => (StatementPhase::Failed, Some(error)),
-            (None, None) => (StatementPhase::Failed, Some("its reader took no more rows".to_owned())),
-        };
-        let ended = Some(now());
-        let info = StatementInfo { phase, ended, error, ..self.statement.info() };
+    /// Moves the statement to those that have ended.
+    fn leave_list(&self) {
+        self.statement.end.lock().outcome.get_or_insert_with(Outcome::left);
+        let info = StatementInfo { ended: Some(now()), ..self.statement.info() };
         let mut inner = self.statements.0.lock();
-        inner.running.remove(&info.id);
-        if self.forgotten {
+        // one that was forgotten, or is done, has left before
+        if inner.running.remove(&info.id).is_none() {
             return;
         }
         if inner.ended.len() == ENDED_MAX {
             inner.ended.pop_front();
         }
         inner.ended.push_back(info);
+    }
+}
+
+impl Drop for RunningStatement {
+    fn drop(&mut self) {
+        self.leave_list();
     }
 }
 

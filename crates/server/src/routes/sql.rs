@@ -181,7 +181,15 @@ async fn forward_chunks(
         if last {
             return;
         }
-        next = match timeout_at(deadline, body.next()).await {
+        // the query may make no rows for long, and a client that leaves meanwhile takes none
+        let chunk = tokio::select! {
+            chunk = timeout_at(deadline, body.next()) => chunk,
+            () = sender.closed() => {
+                tracing::debug!("a client went away before its query was done");
+                return;
+            }
+        };
+        next = match chunk {
             Ok(Some(Ok(rows))) => ReplyChunk::Rows(rows),
             Ok(Some(Err(e))) => ReplyChunk::Failed(ApiError::from(e).detail().clone()),
             Ok(None) => ReplyChunk::End,

@@ -287,7 +287,7 @@ fn chunks(mut body: &str) -> String {
 }
 
 /// Substitute for a SQL engine: `rows N` returns N rows in chunks of one, `fail N` fails after N rows,
-/// `panic` panics, `wait` never answers; any other text is an error. Statement 7 runs.
+/// `panic` panics, `wait` never answers, `stuck N` never does after N rows; any other text is an error. Statement 7 runs.
 pub struct ScriptedSql;
 
 impl Sql for ScriptedSql {
@@ -312,6 +312,7 @@ impl Sql for ScriptedSql {
                     rows.chain(stream::iter([Err(Error::limit("the query needs more memory"))])).boxed()
                 }
                 "wait" => stream::pending().boxed(),
+                "stuck" => rows.chain(stream::pending()).boxed(),
                 "panic" => panic!("as the test asked"),
                 _ => return Err(Error::invalid(format!("expected a query, found `{sql}`"))),
             };

@@ -25,6 +25,22 @@ fn rows_come_in_the_form_that_was_asked_for() {
 }
 
 #[test]
+fn a_client_that_leaves_between_rows_ends_its_query() {
+    let mill = Mill::start();
+    for query in ["wait 0", "stuck 3"] {
+        let request = format!(
+            "POST /api/v1/sql?format=ndjson HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
+             Content-Type: text/plain\r\nContent-Length: {}\r\n\r\n{query}",
+            query.len()
+        );
+        let connection = mill.connect(request.as_bytes());
+        mill.wait_for_metric("http_requests_in_flight", 1.0);
+        drop(connection);
+        mill.wait_for_metric("http_requests_in_flight", 0.0);
+    }
+}
+
+#[test]
 fn a_failure_before_the_first_row_is_a_status() {
     let mill = Mill::start();
     let message = ask(&mill, "fail 0", "*/*").refusal(429, "limit_reached");

@@ -118,6 +118,12 @@ impl DocsTable {
         &self.documents
     }
 
+    /// Returns about how many bytes the columns of a document take.
+    pub fn row_bytes(&self) -> usize {
+        // the fields, and the document as text
+        3 * self.documents.iter().map(Bytes::len).sum::<usize>() / self.documents.len().max(1)
+    }
+
     fn with_columns(found: InferredColumns, documents: Arc<Vec<Bytes>>) -> Self {
         let mut columns = vec![];
         let mut fields = vec![];

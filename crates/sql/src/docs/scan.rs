@@ -24,6 +24,9 @@ use super::columns::Decoder;
 /// Documents per partition: a collection with fewer than twice as many is scanned by one thread.
 const DOCUMENTS_PER_PARTITION: usize = 4_096;
 
+/// Bytes of documents that are decoded at once.
+const BATCH_BYTES: usize = 2 << 20;
+
 /// Data source that decodes the projected columns of the documents, batch by batch.
 #[derive(Debug)]
 pub(super) struct DocsScan {
@@ -51,6 +54,24 @@ impl DocsScan {
     }
 }
 
+/// Cuts documents into batches of at most `rows`, and of [`BATCH_BYTES`] where there is more than one.
+fn cut(documents: &[Bytes], range: Range<usize>, rows: usize) -> Vec<Range<usize>> {
+    let mut batches = vec![];
+    let (mut start, mut bytes) = (range.start, 0_usize);
+    for index in range.clone() {
+        let full = index - start >= rows || bytes.saturating_add(documents[index].len()) > BATCH_BYTES;
+        if full && index > start {
+            batches.push(start..index);
+            (start, bytes) = (index, 0);
+        }
+        bytes = bytes.saturating_add(documents[index].len());
+    }
+    if start < range.end {
+        batches.push(start..range.end);
+    }
+    batches
+}
+
 impl DataSource for DocsScan {
     fn open(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition >= self.partitions {
@@ -59,10 +80,9 @@ impl DataSource for DocsScan {
         let documents = self.documents.clone();
         let decoder = Decoder::new(self.schema.clone(), &self.columns);
         let step = context.session_config().batch_size();
-        let batches = stream::iter(self.range(partition).step_by(step)).scan(decoder, {
-            let end = self.range(partition).end;
-            move |decoder, start| {
-                let batch = decoder.decode(&documents[start..end.min(start + step)]);
+        let batches = stream::iter(cut(&documents, self.range(partition), step)).scan(decoder, {
+            move |decoder, range| {
+                let batch = decoder.decode(&documents[range]);
                 futures::future::ready(Some(batch.map_err(Into::into)))
             }
         });

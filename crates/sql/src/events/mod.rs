@@ -10,8 +10,10 @@ mod encrypted_metadata;
 mod reader;
 mod report;
 mod tail;
+mod width;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -40,6 +42,7 @@ use crate::schema_name::SchemaName;
 pub(crate) use reader::{NamedReaders, OpenFiles};
 pub(crate) use report::ScanReports;
 pub(crate) use tail::conform_one;
+pub(crate) use width::{RowWidth, TabletWidths, text_bytes};
 
 /// What the tables of one query share.
 #[derive(Debug, Clone)]
@@ -64,6 +67,8 @@ pub(crate) struct EventsTable {
     time: usize,
     /// Columns that make an event unique.
     id: Vec<usize>,
+    /// Bytes of the texts of a row, once they have been measured.
+    row_bytes: AtomicUsize,
 }
 
 impl EventsTable {
@@ -80,7 +85,9 @@ impl EventsTable {
         let tail = tail::conform(snapshot.tail, &snapshot.schema)
             .map_err(|e| Error::internal("the tail does not fit its table").with_source(e))?;
         let TableSnapshot { schema, tablets, key, time, id, .. } = snapshot;
-        Ok(Self { name: (name.0, name.1.to_owned()), schema, tablets, tail, context, hot, key, time, id })
+        let name = (name.0, name.1.to_owned());
+        let row_bytes = AtomicUsize::default();
+        Ok(Self { name, schema, tablets, tail, context, hot, key, time, id, row_bytes })
     }
 
     /// Returns the name of the table in its schema.
@@ -114,6 +121,7 @@ impl EventsTable {
             key: self.key,
             time: self.time,
             id: self.id.clone(),
+            row_bytes: AtomicUsize::default(),
         })
     }
 
@@ -175,6 +183,11 @@ impl EventsTable {
         }
     }
 
+    /// Returns the bytes of the texts of a row, if they have been measured; else 0.
+    pub fn measured(&self) -> usize {
+        self.row_bytes.load(Ordering::Relaxed)
+    }
+
     /// Returns the scan of the tablets' rows from their decoded columns, if those are kept.
     fn scan_decoded(
         &self,
@@ -190,9 +203,10 @@ impl EventsTable {
             environment: state.runtime_env().clone(),
             store: self.context.store.clone(),
             files: self.context.files.clone(),
+            text_bytes_max: hot.column_bytes_max(),
         };
         let threads = state.config().target_partitions();
-        let scan = hot.scan_tablets(tablets, projection, statistics, reader, threads);
+        let scan = hot.scan_tablets(tablets, projection, statistics, reader, threads, self.measured());
         Ok(scan.map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>))
     }
 
@@ -288,7 +302,9 @@ impl TableProvider for EventsTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         // without columns only the number of rows counts, which needs no row in memory
         let columns = projection.is_none_or(|p| !p.is_empty());
-        if let Some(scan) = self.hot.as_ref().filter(|_| columns).and_then(|hot| hot.scan_rows(projection)) {
+        if let Some(scan) =
+            self.hot.as_ref().filter(|_| columns).and_then(|hot| hot.scan_rows(projection, self.measured()))
+        {
             return Ok(Arc::new(HotScanExec::new(Arc::new(scan), None)?));
         }
         let tablets = self.matching_tablets(state, filters)?;

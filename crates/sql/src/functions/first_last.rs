@@ -1,12 +1,16 @@
-//! `first(x, time)` and `last(x, time)`: short forms of `first_value(x ORDER BY time)` and `last_value(x
-//! ORDER BY time)`.
+//! `first(x, time)` and `last(x, time)`: `first_value` and `last_value` of `x` in the order of time.
+//!
+//! Rows without a time are left out. Of several rows with one time `first` takes the first and `last` the last one in the log,
+//! if they are rows of a stream's table: then the order goes on with their address.
 
 use arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::common::{Column, DFSchema, Result, internal_err, plan_err};
 use datafusion::functions_aggregate::first_last::{first_value_udaf, last_value_udaf};
 use datafusion::logical_expr::expr::{AggregateFunction, Sort};
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Expr, Signature, Volatility};
+use tidemill_types::column;
 
 /// Returns the aggregate function for the value at the smallest time.
 pub(super) fn first() -> AggregateUDF {
@@ -16,6 +20,24 @@ pub(super) fn first() -> AggregateUDF {
 /// Returns the aggregate function for the value at the largest time.
 pub(super) fn last() -> AggregateUDF {
     FirstLast::new("last").into()
+}
+
+/// Returns the columns that address the rows of the table of `time`; none if `schema` has not all of them.
+fn address(time: &Expr, schema: &DFSchema) -> Vec<Expr> {
+    let mut tables = time.column_refs().into_iter().map(|column| {
+        let index = schema.maybe_index_of_column(column)?;
+        Some(schema.qualified_field(index).0.cloned())
+    });
+    let Some(Some(table)) = tables.next() else { return vec![] };
+    if !tables.all(|other| other.as_ref() == Some(&table)) {
+        return vec![];
+    }
+    let names = [column::PARTITION, column::OFFSET, column::ROW];
+    let columns = names.map(|name| Column::new(table.clone(), name));
+    match columns.iter().all(|column| schema.has_column(column)) {
+        true => columns.into_iter().map(Expr::Column).collect(),
+        false => vec![],
+    }
 }
 
 /// Aggregate function that planning replaces; it is never executed itself.
@@ -71,11 +93,20 @@ impl AggregateUDFImpl for FirstLast {
 
     fn simplify(&self) -> Option<AggregateFunctionSimplification> {
         let func = if self.name == "first" { first_value_udaf() } else { last_value_udaf() };
-        Some(Box::new(move |call: AggregateFunction, _| {
+        Some(Box::new(move |call: AggregateFunction, context: &SimplifyContext| {
             let mut params = call.params;
             // the signature accepts exactly two arguments
-            let time = params.args.pop();
-            params.order_by = time.map(|t| Sort::new(t, true, true)).into_iter().collect();
+            let Some(time) = params.args.pop() else { return internal_err!("a call without a time") };
+            if context.nullable(&time)? {
+                let known = time.clone().is_not_null();
+                params.filter = Some(Box::new(match params.filter {
+                    Some(filter) => filter.and(known),
+                    None => known,
+                }));
+            }
+            let address = address(&time, context.schema());
+            let order = std::iter::once(time).chain(address);
+            params.order_by = order.map(|expr| Sort::new(expr, true, true)).collect();
             Ok(Expr::AggregateFunction(AggregateFunction { func: func.clone(), params }))
         }))
     }

@@ -7,7 +7,7 @@ use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::datasource::provider_as_source;
 use datafusion::functions_window::row_number::row_number;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, lit};
-use tidemill_types::Error;
+use tidemill_types::{Error, column};
 
 use crate::catalog::QuerySnapshots;
 use crate::error::to_datafusion;
@@ -47,11 +47,10 @@ fn latest_rows(table: &str, events: Arc<EventsTable>) -> Result<LogicalPlan> {
         schema.fields().iter().map(|f| Expr::Column(Column::new_unqualified(f.name()))).collect()
     };
     let column = |name: String| Expr::Column(Column::new_unqualified(name));
-    let rank = row_number()
-        .partition_by(key.map(column).into_iter().collect())
-        .order_by(vec![column(time).sort(false, false)])
-        .build()?
-        .alias(RANK);
+    let address = [column::PARTITION, column::OFFSET, column::ROW].map(str::to_owned);
+    let order = std::iter::once(time).chain(address).map(|name| column(name).sort(false, false)).collect();
+    let rank =
+        row_number().partition_by(key.map(column).into_iter().collect()).order_by(order).build()?.alias(RANK);
     LogicalPlanBuilder::scan(table, provider_as_source(events), None)?
         .window([rank])?
         .filter(column(RANK.to_owned()).eq(lit(1_u64)))?

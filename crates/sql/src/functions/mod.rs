@@ -19,6 +19,7 @@ use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion_functions_json::{register_all, udfs};
 
+use crate::asof::marker_function;
 use crate::gap_fill::marker_functions;
 use crate::times;
 
@@ -42,6 +43,7 @@ pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// - `percentile(x, p)`: `percentile_cont`, exact
 /// - `first(x, time)`, `last(x, time)`: the value at the smallest, the largest time
 /// - `operators('+-', a, b, c)`: replaces long chains of operators
+/// - `asof_match(condition)`: mark for [`crate::asof`]
 /// - `time_bucket_gapfill`, `date_bin_gapfill`, `locf`, `interpolate`: marks for [`crate::gap_fill`]
 /// - `json_get(text, path…)` and its typed forms, `->`, `->>`, `text['name']`
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
@@ -57,6 +59,7 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udf(Arc::new(chain::OperatorChain::default().into()))?;
     state.register_udaf(Arc::new(first_last::first()))?;
     state.register_udaf(Arc::new(first_last::last()))?;
+    state.register_udf(marker_function())?;
     for marker in marker_functions() {
         state.register_udf(marker)?;
     }

@@ -19,9 +19,10 @@ use super::buckets::{Buckets, Step};
 use super::exec::{FillSpec, GapFillExec};
 use super::invalid;
 use super::node::{FillRange, GapFill, Side};
+use crate::asof::AsofPlanner;
 use crate::times::date_bin;
 
-/// DataFusion's planner, which also plans gap filling.
+/// DataFusion's planner, which also plans gap filling and ASOF joins.
 #[derive(Debug)]
 pub(crate) struct GapFillQueryPlanner {
     /// Maximum number of rows that one operator adds.
@@ -36,7 +37,8 @@ impl QueryPlanner for GapFillQueryPlanner {
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let gaps = GapFillPlanner { rows_max: self.rows_max };
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(gaps)]);
+        let planner =
+            DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(gaps), Arc::new(AsofPlanner)]);
         planner.create_physical_plan(plan, session).await
     }
 }

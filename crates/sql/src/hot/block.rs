@@ -11,9 +11,10 @@ use datafusion::common::{Result, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::Expr;
 use parking_lot::RwLock;
-use tidemill_types::Value;
+use tidemill_types::{Value, budget};
 use tidemill_zones::Tablet;
 
+use super::address::{self, Addresses};
 use super::column::{ColumnExpr, HotColumn, array_bytes};
 use super::layout::Layout;
 use super::reader::TabletReader;
@@ -157,7 +158,11 @@ impl Block {
             let known = self.columns.read();
             indexes.iter().copied().filter(|index| !known.contains_key(&self.plain(*index))).collect()
         };
-        let arrays = self.read(&missing, reader).await?;
+        let Some(arrays) = self.read(&missing, reader).await? else {
+            return Err(DataFusionError::ResourcesExhausted(
+                "the texts of a file are too large for hot data".to_owned(),
+            ));
+        };
         for (index, array) in missing.into_iter().zip(arrays) {
             // the layout is built by `load` only, which waits for the lock
             let column = match self.layout.get() {
@@ -178,10 +183,19 @@ impl Block {
         indexes.iter().map(|index| known.get(&self.plain(*index)).cloned()).collect()
     }
 
-    async fn read(&self, indexes: &[usize], reader: &TabletReader) -> Result<Vec<ArrayRef>> {
+    /// Reads columns of the source; `None` if their texts are too large.
+    async fn read(&self, indexes: &[usize], reader: &TabletReader) -> Result<Option<Vec<ArrayRef>>> {
         match &self.source {
             Source::Tablet(tablet) => reader.read(tablet, &self.schema, indexes).await,
-            Source::Batches(batches) => from_batches(batches, &self.schema, indexes),
+            Source::Batches(batches) => {
+                let columns = batches.iter().flat_map(|batch| {
+                    indexes.iter().filter_map(|index| batch.column_by_name(self.schema.field(*index).name()))
+                });
+                match columns.map(array_bytes).sum::<usize>() > reader.text_bytes_max {
+                    true => Ok(None),
+                    false => from_batches(batches, &self.schema, indexes).map(Some),
+                }
+            }
         }
     }
 
@@ -191,9 +205,13 @@ impl Block {
     pub(super) async fn load(self: &Arc<Self>, scan: &HotScan, reader: &TabletReader) -> Result<Bound> {
         let _loading = self.loading.lock().await;
         let missing = self.missing(scan);
-        let sources = self.read(&missing.sources, reader).await?;
+        let Some(sources) = self.read(&missing.sources, reader).await? else { return Ok(Bound::Unservable) };
         let (block, scan) = (self.clone(), scan.clone());
-        let built = tokio::task::spawn_blocking(move || block.build(&scan, missing, sources));
+        let budget = budget::current();
+        let built = tokio::task::spawn_blocking(move || {
+            let _entered = budget.enter();
+            block.build(&scan, missing, sources)
+        });
         match built.await {
             Ok(bound) => bound,
             Err(e) => internal_err!("decoding a tablet ended early: {e}"),
@@ -210,9 +228,13 @@ impl Block {
             .filter(|_| scan.selection.by_time_field && self.time_field_agrees.get().is_none());
         let mut sources: Vec<usize> = exprs.iter().flat_map(|e| e.inputs.iter().copied()).collect();
         sources.retain(|index| !known.contains_key(&self.plain(*index)));
-        if self.layout.get().is_none() || time_field.is_some() {
+        let layout_is_missing = self.layout.get().is_none();
+        if layout_is_missing || time_field.is_some() {
             sources.extend(self.roles.key);
             sources.push(self.roles.time);
+        }
+        if layout_is_missing {
+            sources.extend(address::columns(&self.schema).into_iter().flatten());
         }
         sources.extend(time_field);
         sources.sort_unstable();
@@ -237,7 +259,13 @@ impl Block {
                 return Ok(Bound::Unservable);
             }
             let key = self.roles.key.map(source).transpose()?;
-            let layout = Layout::build(key, time)?;
+            let addresses = match address::columns(&self.schema) {
+                Some([partition, offset, row]) => {
+                    Some(Addresses::new([source(partition)?, source(offset)?, source(row)?])?)
+                }
+                None => None,
+            };
+            let layout = Layout::build(key, time, addresses.as_ref())?;
             self.reorder(&layout)?;
             let _ = self.layout.set(Arc::new(layout));
         }
@@ -400,7 +428,7 @@ mod tests {
         let (before, new) = block.rows_of(&[1], &reader).await.expect("decoded");
         assert!(new && values(&before) == [[3, 1, 2]]);
         let time = block.read(&[0], &reader).await.expect("decoded").remove(0);
-        let layout = Layout::build(None, &time).expect("a layout");
+        let layout = Layout::build(None, &time, None).expect("a layout");
         block.reorder(&layout).expect("reordered");
         block.layout.set(Arc::new(layout)).expect("no layout yet");
         let (after, _) = block.rows_of(&[1, 2], &reader).await.expect("decoded");

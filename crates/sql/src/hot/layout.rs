@@ -12,13 +12,15 @@ use datafusion::common::{Result, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::physical_expr::PhysicalExpr;
 
+use super::address::{Address, Addresses};
+
 /// Widths of cells, in microseconds, from a second to a day.
 const WIDTHS: [i64; 6] = [1_000_000, 10_000_000, 60_000_000, 600_000_000, 3_600_000_000, 86_400_000_000];
 
 /// Rows per cell from which a synopsis is worth its memory.
 const ROWS_PER_CELL: usize = 32;
 
-/// Places of the rows of a block, which are in the order of key (nulls first), then time.
+/// Places of the rows of a block, which are in the order of key (nulls first), then time, then address.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub rows: usize,
@@ -30,6 +32,8 @@ pub(crate) struct Layout {
     encoded: Option<Rows>,
     /// End of the rows of each key.
     ends: Vec<u32>,
+    /// Address of the last row of each key; empty for a table without addresses.
+    last: Vec<Address>,
     /// Event time of each row, in microseconds.
     pub times: ScalarBuffer<i64>,
     pub cells: Option<Cells>,
@@ -48,14 +52,14 @@ pub(crate) struct Cells {
 
 impl Layout {
     /// Finds the places of the rows. `time` must be a column of microseconds without nulls.
-    pub fn build(key: Option<&ArrayRef>, time: &ArrayRef) -> Result<Self> {
+    pub fn build(key: Option<&ArrayRef>, time: &ArrayRef, addresses: Option<&Addresses<'_>>) -> Result<Self> {
         let rows = time.len();
         u32::try_from(rows).map_err(|_| {
             DataFusionError::ResourcesExhausted(format!("a tablet of {rows} rows is too large to be decoded"))
         })?;
         let times = time.as_primitive::<TimestampMicrosecondType>().values().clone();
         let converted = key.map(encode).transpose()?;
-        let order = sort_order(converted.as_ref(), &times);
+        let order = sort_order(converted.as_ref(), &times, addresses);
         let times = match &order {
             None => times,
             Some(order) => order.values().iter().map(|row| times[*row as usize]).collect(),
@@ -69,8 +73,11 @@ impl Layout {
             }
         };
         let encoded = keys.as_ref().map(encode).transpose()?;
+        let place = |end: &u32| order.as_ref().map_or(end - 1, |o| o.value(*end as usize - 1)) as usize;
+        let last =
+            addresses.map(|all| ends.iter().map(|end| all.at(place(end))).collect()).unwrap_or_default();
         let cells = Cells::build(&ends, &times);
-        Ok(Self { rows, order, keys, encoded, ends, times, cells })
+        Ok(Self { rows, order, keys, encoded, ends, last, times, cells })
     }
 
     /// Returns the number of distinct keys, 1 for a table without a key that has rows.
@@ -82,6 +89,11 @@ impl Layout {
     pub fn rows_of(&self, key: usize) -> Range<usize> {
         let start = key.checked_sub(1).map_or(0, |before| self.ends[before]);
         start as usize..self.ends[key] as usize
+    }
+
+    /// Returns the address of the last row of a key; `None` for a table without addresses.
+    pub fn last_address(&self, key: usize) -> Option<Address> {
+        self.last.get(key).copied()
     }
 
     /// Returns the bytes of a key, which compare as keys do.
@@ -109,6 +121,7 @@ impl Layout {
             + keys
             + self.encoded.as_ref().map_or(0, Rows::size)
             + 4 * self.ends.len()
+            + size_of::<Address>() * self.last.len()
             + 8 * self.rows
             + cells
     }
@@ -170,11 +183,12 @@ fn encode(key: &ArrayRef) -> Result<Rows> {
     Ok(converter.convert_columns(std::slice::from_ref(key))?)
 }
 
-/// Returns the order of the rows by key, then time; `None` if they have it.
-fn sort_order(keys: Option<&Rows>, times: &[i64]) -> Option<UInt32Array> {
+/// Returns the order of the rows by key, then time, then address; `None` if they have it.
+fn sort_order(keys: Option<&Rows>, times: &[i64], addresses: Option<&Addresses<'_>>) -> Option<UInt32Array> {
     let compare = |a: usize, b: usize| {
         let by_key = keys.map_or(std::cmp::Ordering::Equal, |k| k.row(a).cmp(&k.row(b)));
-        by_key.then_with(|| times[a].cmp(&times[b]))
+        let by_address = || addresses.map_or(std::cmp::Ordering::Equal, |all| all.at(a).cmp(&all.at(b)));
+        by_key.then_with(|| times[a].cmp(&times[b])).then_with(by_address)
     };
     if (1..times.len()).all(|row| compare(row - 1, row).is_le()) {
         return None;
@@ -207,7 +221,7 @@ mod tests {
         let keys: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<Int32Array>());
         let times: ArrayRef =
             Arc::new(TimestampMicrosecondArray::from_iter_values(rows.iter().map(|row| row.1)));
-        Layout::build(Some(&keys), &times).unwrap()
+        Layout::build(Some(&keys), &times, None).unwrap()
     }
 
     #[test]

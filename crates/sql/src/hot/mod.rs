@@ -12,6 +12,7 @@
 //! whole cells from the synopsis and the rest from rows, so the answer is always that of the snapshot. An expression
 //! over several columns, or a condition, is evaluated once per block and then is a column like any other.
 
+mod address;
 mod aggregate;
 mod block;
 mod column;
@@ -43,6 +44,7 @@ use block::{Block, may_contain};
 use column::ColumnExpr;
 use scan::{Roles, ScanResult, Selection, TimeRange};
 
+pub(crate) use column::array_bytes;
 pub(crate) use exec::{Bindings, HotScanExec, HotScanTable};
 pub(crate) use reader::TabletReader;
 pub(crate) use rows::HotRowsExec;
@@ -111,6 +113,11 @@ impl HotSource {
         &self.snapshot
     }
 
+    /// Returns the bytes of text up to which a block's columns are decoded.
+    pub fn column_bytes_max(&self) -> usize {
+        self.access.store.column_bytes_max()
+    }
+
     /// Returns whether aggregates and latest rows may be answered by a [`HotScanExec`].
     pub fn allows_scans(&self) -> bool {
         self.access.scans
@@ -135,9 +142,10 @@ impl HotSource {
         (rows.saturating_mul(scan.bytes_per_row()) <= self.access.store.bytes_max()).then_some(scan)
     }
 
-    /// Returns a scan of all rows, if the table is small.
-    pub fn scan_rows(&self, projection: Option<&Vec<usize>>) -> Option<HotScan> {
-        if self.rows() > SMALL_TABLE_ROWS {
+    /// Returns a scan of all rows, if the table is small. `measured` is the size of a row's texts, in bytes.
+    pub fn scan_rows(&self, projection: Option<&Vec<usize>>, measured: usize) -> Option<HotScan> {
+        let rows = self.rows();
+        if rows > SMALL_TABLE_ROWS || rows.saturating_mul(measured) > self.access.store.column_bytes_max() {
             return None;
         }
         let indexes: Vec<usize> =
@@ -154,7 +162,8 @@ impl HotSource {
 
     /// Returns the scan of the columns `projection` of all rows of `tablets`, which are some of the snapshot's; `None` if they
     /// are better read from their files, because they would fill more than half of the memory for hot data, or because no
-    /// query has asked for these columns before. `statistics` are those of the tablets and all columns.
+    /// query has asked for these columns before. `statistics` are those of the tablets and all columns, `measured` is the size of a
+    /// row's texts, in bytes.
     pub fn scan_tablets(
         &self,
         tablets: &[&Tablet],
@@ -162,6 +171,7 @@ impl HotSource {
         statistics: Statistics,
         reader: TabletReader,
         threads: usize,
+        measured: usize,
     ) -> Option<HotRowsExec> {
         let columns: Arc<[usize]> =
             projection.map_or_else(|| (0..self.schema.fields().len()).collect(), |p| p.as_slice().into());
@@ -176,6 +186,7 @@ impl HotSource {
         let schema = Arc::new(self.schema.project(&columns).ok()?);
         let rows: usize = blocks.iter().map(|block| block.rows()).fold(0, usize::saturating_add);
         let row_bytes: usize = schema.fields().iter().map(|field| column_width(field.data_type())).sum();
+        let row_bytes = row_bytes.saturating_add(measured);
         let fits = rows.saturating_mul(row_bytes) <= self.access.store.bytes_max() / 2;
         // a scan that is not repeated would cost memory and drop what others use
         if !fits || !table.was_asked_for(&columns) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, new_null_array};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::Result;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
@@ -19,7 +19,7 @@ use tidemill_zones::{CheckedStore, Tablet};
 use url::Url;
 
 use super::block::{conform, join};
-use crate::events::{NamedReaders, OpenFiles};
+use crate::events::{NamedReaders, OpenFiles, text_bytes};
 
 /// Rows that are decoded between two looks at the query's deadline.
 const ROWS_PER_BATCH: usize = 65_536;
@@ -31,10 +31,12 @@ pub(crate) struct TabletReader {
     /// URL under which the tablets' object store is registered.
     pub store: Url,
     pub files: Arc<OpenFiles>,
+    /// Bytes of text up to which a tablet's columns are decoded.
+    pub text_bytes_max: usize,
 }
 
 impl TabletReader {
-    /// Returns the columns `indexes` of `schema`; those that the file lacks are null.
+    /// Returns the columns `indexes` of `schema`; those that the file lacks are null. `None` if their texts are too large.
     ///
     /// Errors: those of the object store; `Corrupt`, with the file's name, for a file that cannot be decoded.
     pub async fn read(
@@ -42,9 +44,9 @@ impl TabletReader {
         tablet: &Arc<Tablet>,
         schema: &SchemaRef,
         indexes: &[usize],
-    ) -> Result<Vec<ArrayRef>> {
+    ) -> Result<Option<Vec<ArrayRef>>> {
         if indexes.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         }
         let url = ObjectStoreUrl::parse(&self.store[..url::Position::BeforePath])?;
         let store = self.environment.object_store(&url)?;
@@ -57,6 +59,14 @@ impl TabletReader {
         let reader: Box<dyn AsyncFileReader> = readers.create_reader(0, file, None, &metrics)?;
         let builder = ParquetRecordBatchStreamBuilder::new(reader).await?;
         let stored = builder.schema().clone();
+        let is_wanted = |name: &str| indexes.iter().any(|index| schema.field(*index).name() == name);
+        let is_text = |name: &str| {
+            is_wanted(name)
+                && stored.field_with_name(name).is_ok_and(|f| matches!(f.data_type(), DataType::Utf8))
+        };
+        if text_bytes(builder.metadata(), is_text) > self.text_bytes_max as u64 {
+            return Ok(None);
+        }
         let wanted = indexes.iter().filter_map(|i| stored.index_of(schema.field(*i).name()).ok());
         let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
         let stream = builder.with_projection(mask).with_batch_size(ROWS_PER_BATCH).build()?;
@@ -80,6 +90,6 @@ impl TabletReader {
                 }
             }
         });
-        columns.collect()
+        columns.collect::<Result<_>>().map(Some)
     }
 }

@@ -73,6 +73,12 @@ impl HotStore {
         self.bytes_max
     }
 
+    /// Returns the bytes of text up to which the columns of a block, or of a small table, are decoded: larger ones are read
+    /// in batches.
+    pub fn column_bytes_max(&self) -> usize {
+        self.bytes_max / 8
+    }
+
     /// Returns the blocks of `snapshot` for `scan` if all columns are in memory.
     pub fn bind_resident(&self, scan: &HotScan, snapshot: &TableSnapshot) -> Result<Option<Arc<BoundScan>>> {
         let Some(blocks) = self.blocks(scan, snapshot) else { return Ok(None) };

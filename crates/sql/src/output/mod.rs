@@ -2,7 +2,10 @@
 //! incrementally.
 
 mod cells;
+mod encoder;
 mod table;
+
+pub(crate) use encoder::{Encoder, batch_bytes, pieces};
 
 use std::collections::HashSet;
 use std::fmt;

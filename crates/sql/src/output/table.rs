@@ -11,6 +11,10 @@ use super::broken;
 
 /// Rows measured before the column widths are fixed. Wider cells that come later overflow their column.
 const ROWS_MEASURED: usize = 1_000;
+/// Bytes of cells that are measured at most before the widths are fixed.
+const BYTES_MEASURED: usize = 256 << 10;
+/// Characters of a column at most. Wider cells overflow it, as spaces in all other rows would be of no use.
+const WIDTH_MAX: usize = 4_096;
 
 pub(super) struct Writer<W: Write> {
     out: W,
@@ -18,6 +22,7 @@ pub(super) struct Writer<W: Write> {
     numeric: Vec<bool>,
     /// Rows buffered until the widths are fixed.
     buffered: Vec<Vec<String>>,
+    buffered_bytes: usize,
     widths: Option<Vec<usize>>,
     rows: u64,
 }
@@ -26,7 +31,7 @@ impl<W: Write> Writer<W> {
     pub fn new(schema: &SchemaRef, out: W) -> Self {
         let names = schema.fields().iter().map(|f| f.name().replace('\n', " ")).collect();
         let numeric = schema.fields().iter().map(|f| f.data_type().is_numeric()).collect();
-        Self { out, names, numeric, buffered: vec![], widths: None, rows: 0 }
+        Self { out, names, numeric, buffered: vec![], buffered_bytes: 0, widths: None, rows: 0 }
     }
 
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -47,8 +52,13 @@ impl<W: Write> Writer<W> {
         match &self.widths {
             Some(widths) => row(&mut self.out, &cells, widths, &self.numeric),
             None => {
+                self.buffered_bytes += cells.iter().map(String::len).sum::<usize>();
                 self.buffered.push(cells);
-                if self.buffered.len() >= ROWS_MEASURED { self.fix_widths() } else { Ok(()) }
+                if self.buffered.len() >= ROWS_MEASURED || self.buffered_bytes >= BYTES_MEASURED {
+                    self.fix_widths()
+                } else {
+                    Ok(())
+                }
             }
         }
     }
@@ -58,7 +68,7 @@ impl<W: Write> Writer<W> {
         let widest = |column: usize| {
             let cells =
                 self.buffered.iter().flat_map(|row| row[column].lines()).map(|line| line.chars().count());
-            cells.chain([self.names[column].chars().count()]).max().unwrap_or(0)
+            cells.chain([self.names[column].chars().count()]).max().unwrap_or(0).min(WIDTH_MAX)
         };
         let widths: Vec<usize> = (0..self.names.len()).map(widest).collect();
         centred(&mut self.out, &self.names, &widths)?;
@@ -89,12 +99,13 @@ fn centred(out: &mut impl Write, names: &[String], widths: &[usize]) -> Result<(
 /// Writes a row; cells of several lines continue on the lines below.
 fn row(out: &mut impl Write, cells: &[String], widths: &[usize], right: &[bool]) -> Result<()> {
     let height = cells.iter().map(|c| c.lines().count()).max().unwrap_or(1).max(1);
-    for line in 0..height {
-        let part = |column: usize| cells[column].lines().nth(line).unwrap_or_default();
-        let columns = widths.iter().zip(right).enumerate();
-        let parts = columns.map(|(i, (w, right))| match right {
-            true => format!(" {:>w$} ", part(i)),
-            false => format!(" {:<w$} ", part(i)),
+    let mut lines: Vec<std::str::Lines<'_>> = cells.iter().map(|cell| cell.lines()).collect();
+    for _ in 0..height {
+        let columns =
+            lines.iter_mut().map(|lines| lines.next().unwrap_or_default()).zip(widths.iter().zip(right));
+        let parts = columns.map(|(part, (w, right))| match right {
+            true => format!(" {part:>w$} "),
+            false => format!(" {part:<w$} "),
         });
         let parts: Vec<String> = parts.collect();
         writeln!(out, "{}", parts.join("|").trim_end()).map_err(broken)?;

@@ -15,5 +15,6 @@ mod output;
 mod parameters;
 mod pruning;
 mod statements;
+mod wide;
 mod years;
 mod zones;

@@ -8,6 +8,37 @@ use tidemill_types::{Error, ErrorKind, Result};
 
 use crate::fixture::{self, State, options};
 
+/// Statements that take hours, each in loops of another operator, and what of them never yields a row.
+const STUCK: &[&str] = &[
+    // a nested loop join whose filter lets nothing through
+    "select count(*) from generate_series(1, 1000000) a, generate_series(1, 1000000) b where a.value * b.value % 7 = 9",
+    "select count(*) from generate_series(1, 3000) a, generate_series(1, 3000) b, generate_series(1, 3000) c
+       where a.value || '-' || b.value || c.value like '%zz%'",
+    // a cross join
+    "select count(*) from generate_series(1, 1000000) a, generate_series(1, 1000000) b",
+    "select sum(a.value) from generate_series(1, 3000) a, generate_series(1, 3000) b, generate_series(1, 30000) c",
+    // a hash join with few keys, with and without a filter
+    "select count(*) from generate_series(1, 1000000) a join generate_series(1, 1000000) b
+       on a.value % 2 = b.value % 2 and a.value + b.value < 0",
+    "select count(*) from generate_series(1, 1000000) a where exists
+       (select 1 from generate_series(1, 1000000) b where b.value % 2 = a.value % 2)",
+    "select count(*) from generate_series(1, 1000000) a where not exists
+       (select 1 from generate_series(1, 1000000) b where b.value % 2 = a.value % 2 and a.value + b.value < 0)",
+    "select count(*) from generate_series(1, 300000) a full join generate_series(1, 300000) b on a.value + b.value < 0",
+    // recursion, windows, aggregates, sorts
+    "with recursive r as (select 1 as n union all select n + 1 from r where n < 2000000000) select max(n) from r",
+    "select max(s) from (select sum(value) over (order by value rows between 100000 preceding and current row) as s
+       from generate_series(1, 100000000))",
+    "select count(distinct md5(cast(value % 1000 as varchar))) from generate_series(1, 2000000000)",
+    "select max(m) from (select md5(cast(value as varchar)) as m from generate_series(1, 2000000000) order by m limit 5)",
+    "select count(*) from generate_series(1, 2000000000) where cast(value as varchar) ~ '(a|b|ab)*c[0-9]+$'",
+];
+
+/// Options with which no statement of these tests takes all of its time, however busy the machine is.
+fn patient() -> SqlOptions {
+    SqlOptions { queries_max: 2, query_timeout: Duration::from_secs(3_600), ..options() }
+}
+
 /// Query that does not finish within these tests.
 const ENDLESS: &str = "select count(*) from generate_series(1, 2000000) a join generate_series(1, 2000000) b \
                        on a.value % 2 = b.value % 2";
@@ -74,13 +105,15 @@ async fn a_statement_is_listed_and_cancelled_by_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_wait_are_cancelled_although_no_place_is_free() {
     let (_fixture, sql) = fixture::sql(State::Both, SqlOptions { queries_max: 1, ..options() }).await;
+    let waiting = &format!("{ENDLESS} and a.value > 0");
     let first = async { outcome(sql.query(ENDLESS).await).await };
     let second = async {
         when(&sql, ENDLESS, |s| s.phase == StatementPhase::Running).await;
-        outcome(sql.query("select 1 as waits").await).await
+        outcome(sql.query(waiting).await).await
     };
     let cancel = async {
-        let waits = when(&sql, "select 1 as waits", |s| s.phase == StatementPhase::Waiting).await;
+        let waits = when(&sql, waiting, |s| s.phase == StatementPhase::Waiting).await;
+        assert_eq!(outcome(sql.query("select 1").await).await.unwrap(), 1, "short statements need no place");
         assert_eq!(outcome(sql.query(&format!("KILL QUERY {}", waits.id)).await).await.unwrap(), 1);
         let runs = when(&sql, ENDLESS, |s| s.phase == StatementPhase::Running).await;
         sql.cancel(runs.id, "an administrator").unwrap();
@@ -93,6 +126,56 @@ async fn statements_that_wait_are_cancelled_although_no_place_is_free() {
     says(first, "an administrator");
     says(second, "KILL QUERY");
     assert_eq!(outcome(sql.query("select 1").await).await.unwrap(), 1, "the place is free again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operator_ends_with_its_statement() {
+    let (_fixture, sql) = fixture::sql(State::Both, patient()).await;
+    for (number, query) in STUCK.iter().enumerate() {
+        let running = async {
+            let id = when(&sql, query, |s| s.phase == StatementPhase::Running).await.id;
+            // long enough that it is in its loop; a shorter time would only test less
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            match number % 2 {
+                0 => sql.cancel(id, "a test").unwrap(),
+                _ => assert_eq!(outcome(sql.query(&format!("kill query {id}")).await).await.unwrap(), 1),
+            }
+        };
+        let (result, ()) = tokio::join!(async { outcome(sql.query(query).await).await }, running);
+        let error = result.unwrap_err();
+        assert!(error.message().contains("was cancelled by"), "{query}: {error}");
+        // listed as ended only when no thread works for it any more
+        let ended = when(&sql, query, |s| s.ended.is_some()).await;
+        assert_eq!(ended.phase, StatementPhase::Cancelled, "{query}");
+    }
+    assert_eq!(outcome(sql.query("select 1").await).await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_statements_are_answered_beside_long_ones_that_have_all_places() {
+    let (_fixture, sql) = fixture::sql(State::Both, patient()).await;
+    let hostile =
+        futures::future::join_all(STUCK.iter().map(|query| async { outcome(sql.query(query).await).await }));
+    let others = async {
+        let long = |s: &StatementInfo| STUCK.contains(&s.text.as_str());
+        while sql.statements().iter().filter(|s| long(s)).count() < STUCK.len() {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..20 {
+            assert_eq!(outcome(sql.query("select 1").await).await.unwrap(), 1);
+            let listed =
+                text(&sql, "select count(*) > 3 as many from system.statements where ended is null").await;
+            assert!(listed.contains("| true"), "{listed}");
+        }
+        for statement in sql.statements().iter().filter(|s| long(s)) {
+            assert_eq!(outcome(sql.query(&format!("kill query {}", statement.id)).await).await.unwrap(), 1);
+        }
+        for query in STUCK {
+            when(&sql, query, |s| s.phase == StatementPhase::Cancelled && s.ended.is_some()).await;
+        }
+    };
+    let (results, ()) = tokio::join!(hostile, others);
+    assert!(results.iter().all(Result::is_err));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@
 mod growth;
 mod join;
 mod sizes;
+mod window;
 
 use std::sync::Arc;
 
@@ -24,11 +25,15 @@ use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Documentation, Expr, ExpressionPlacement, LogicalPlan, Operator,
     ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, StructFieldMapping,
+    WindowFunctionDefinition,
 };
 use datafusion::optimizer::AnalyzerRule;
 use tidemill_types::Error;
 
 use growth::Growth;
+use window::WindowedAggregate;
+
+use crate::work::{self, stopped};
 
 /// Analyzer rule that wraps every function of a plan whose result may be larger than its arguments. Runs last
 /// of the analyzer rules, before any expression is evaluated.
@@ -81,6 +86,14 @@ fn bound(expr: Expr, bytes_max: usize) -> Transformed<Expr> {
                 args: vec![*left, *right],
             }))
         }
+        Expr::WindowFunction(mut call) => match &call.fun {
+            WindowFunctionDefinition::AggregateUDF(inner) if !inner.inner().is::<WindowedAggregate>() => {
+                let windowed = WindowedAggregate { inner: inner.clone(), bytes_max };
+                call.fun = WindowFunctionDefinition::AggregateUDF(Arc::new(windowed.into()));
+                Transformed::yes(Expr::WindowFunction(call))
+            }
+            _ => Transformed::no(Expr::WindowFunction(call)),
+        },
         other => Transformed::no(other),
     }
 }
@@ -95,6 +108,7 @@ struct BoundedFunction {
 
 impl BoundedFunction {
     fn check(&self, args: &ScalarFunctionArgs) -> Result<()> {
+        work::check().map_err(stopped)?;
         let bytes = self.growth.bytes(&args.args, args.number_rows, self.bytes_max)?;
         self.check_bytes(bytes, args.number_rows)
     }

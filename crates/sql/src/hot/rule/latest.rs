@@ -10,6 +10,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Expr, Filter, LogicalPlan, LogicalPlanBuilder, Operator, TableScan,
 };
+use tidemill_types::column;
 
 use super::base::{Base, hot_source};
 use super::selection::Selected;
@@ -35,8 +36,7 @@ pub(super) fn of_row_number(node: &Filter) -> Option<LogicalPlan> {
     if !same_key(&base, &params.partition_by) {
         return None;
     }
-    let [order] = params.order_by.as_slice() else { return None };
-    let by_field = time_order(&base, order, false)?;
+    let by_field = log_order(&base, &params.order_by.iter().collect::<Vec<_>>(), false)?;
     let rank = Column::from(window.schema.qualified_field(window.schema.fields().len() - 1));
     let conditions = split_conjunction(&node.predicate);
     let (ranks, others): (Vec<&Expr>, Vec<&Expr>) = conditions.into_iter().partition(|c| is_first(c, &rank));
@@ -94,14 +94,19 @@ pub(super) fn of_aggregate(node: &Aggregate) -> Option<LogicalPlan> {
         };
         let ignores_nulls =
             params.null_treatment == Some(datafusion::logical_expr::expr::NullTreatment::IgnoreNulls);
-        if params.distinct || params.filter.is_some() || ignores_nulls {
+        // where the time is that of the row, it is never null
+        let is_time_known = |filter: &Expr| match filter {
+            Expr::IsNotNull(time) => base.resolve(time).is_some_and(|time| base.is_time(&time).is_some()),
+            _ => false,
+        };
+        let filters = params.filter.as_ref().is_some_and(|filter| !is_time_known(filter));
+        if params.distinct || filters || ignores_nulls {
             return None;
         }
         let is_key = |sort: &&SortExpr| base.resolve(&sort.expr).is_some_and(|e| base.is_key(&e));
         // all rows of a group have the same key
         let order: Vec<&SortExpr> = params.order_by.iter().filter(|sort| !is_key(sort)).collect();
-        let [order] = order.as_slice() else { return None };
-        by_field |= time_order(&base, order, ascending)?;
+        by_field |= log_order(&base, &order, ascending)?;
         columns.push(params.args.first()?.clone());
     }
     let latest = with_latest_rows(&node.input, &base, by_field)?;
@@ -115,6 +120,18 @@ fn same_key(base: &Base<'_>, partition_by: &[Expr]) -> bool {
         [key] => base.resolve(key).is_some_and(|key| base.is_key(&key)),
         _ => false,
     }
+}
+
+/// Returns what [`time_order`] does for a sort by time and then perhaps by address, in one direction.
+fn log_order(base: &Base<'_>, order: &[&SortExpr], ascending: bool) -> Option<bool> {
+    let (time, rest) = order.split_first()?;
+    let address = [column::PARTITION, column::OFFSET, column::ROW];
+    let is = |(sort, name): (&&SortExpr, &str)| {
+        let column = base.resolve(&sort.expr);
+        sort.asc == ascending && matches!(column, Some(Expr::Column(column)) if column.name == name)
+    };
+    let by_address = rest.len() == address.len() && rest.iter().zip(address).all(is);
+    (rest.is_empty() || by_address).then(|| time_order(base, time, ascending)).flatten()
 }
 
 /// Returns whether a sort by the time of the table, in the given direction, names the declared time field; `None` for
