@@ -332,13 +332,14 @@ impl NfaMatcher {
     pub(super) fn restart_every(&mut self, first: usize, record: &SharedMatch) {
         let mut copy = record.lock().clone();
         copy.expired = false;
-        if let StepKind::Side(_) = self.plan.steps[first].kind
-            && copy.slots[first].iter().any(|row| row.is_absence())
-        {
-            // An absence filled the side named first, and the next absence may already be over: time -1 makes
-            // it complete at its check. After an absence of the other side, the next round begins at the time
-            // of that absence.
-            copy.time = -1;
+        if let StepKind::Side(side) = self.plan.steps[first].kind {
+            let offered_first = if side.is_offered_first() { first } else { side.partner };
+            if copy.slots[offered_first].iter().any(|row| row.is_absence()) {
+                // An absence filled the side that is offered events first, and the next absence may already be
+                // over: time -1 makes it complete at its check. After an absence of the other side, the next
+                // round begins at the time of that absence.
+                copy.time = -1;
+            }
         }
         copy.slots.iter_mut().skip(first).for_each(Vec::clear);
         let time = copy.time;
