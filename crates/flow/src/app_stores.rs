@@ -8,6 +8,7 @@ use crate::aggregation::Aggregation;
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{BucketQuery, EvalContext, Expr, Frame, StoreRef, TableSearch};
+use crate::models::Models;
 use crate::named_window::NamedWindow;
 use crate::statement_calls::StatementCalls;
 use crate::table::Table;
@@ -21,6 +22,8 @@ pub struct AppStores {
     pub windows: Vec<NamedWindow>,
     /// Aggregations.
     pub aggregations: Vec<Aggregation>,
+    /// Models that queries train and predict by.
+    pub models: Models,
     /// Databases that queries send statements to.
     pub statements: StatementCalls,
     /// Source of random values.
@@ -80,6 +83,10 @@ impl DeterministicRng {
 }
 
 impl EvalContext for AppStores {
+    fn models(&self) -> Option<&Models> {
+        Some(&self.models)
+    }
+
     fn statements(&self) -> Option<&StatementCalls> {
         Some(&self.statements)
     }

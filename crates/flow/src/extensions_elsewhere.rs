@@ -8,7 +8,11 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ),
     ("rdbms:query", "join a table with `@store(type='rdbms')`"),
     ("file", "move and delete files by `action.after.process` of a source of type `file`"),
-    ("streamingml", "train models elsewhere, and score events by a service with `@sink(type='http-call')`"),
+    (
+        "streamingml",
+        "there are the Hoeffding tree, AMRules and clusTree; train other models elsewhere, and score events by a service with \
+         `@sink(type='http-call')`",
+    ),
     ("ml", "train models elsewhere, and score events by a service with `@sink(type='http-call')`"),
     ("pmml", "score events by a service with `@sink(type='http-call')`"),
     ("tensorFlow", "score events by a service with `@sink(type='http-call')`"),

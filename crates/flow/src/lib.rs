@@ -28,6 +28,7 @@ pub mod io;
 mod join;
 pub mod late;
 pub mod limits;
+pub mod models;
 mod named_window;
 mod on_demand;
 mod output_rate;

@@ -21,6 +21,7 @@ use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Node};
 use crate::extensions_elsewhere::instead_of;
 use crate::limits::PatternLimits;
+use crate::models::Models;
 use crate::value::Value;
 use crate::window::WindowConstructor;
 
@@ -149,6 +150,17 @@ pub trait StreamProcessor: Send {
         now: i64,
         out: &mut Vec<ProcessorEvent>,
     ) -> Result<(), EvalError>;
+    /// Processes an event with the models that the queries of the app share. Errors: the event cannot be processed.
+    fn process_with_models(
+        &mut self,
+        event: ProcessorEvent,
+        args: &[Value],
+        now: i64,
+        _models: Option<&Models>,
+        out: &mut Vec<ProcessorEvent>,
+    ) -> Result<(), EvalError> {
+        self.process(event, args, now, out)
+    }
     /// Returns the time at which to call [`Self::on_timer`], if any.
     fn due(&self) -> Option<i64> {
         None

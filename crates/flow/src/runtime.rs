@@ -25,6 +25,7 @@ use crate::catalog::StoreOpener;
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::io::{DistributionStrategy, LogSink, TopicMessage, TopicSource};
+use crate::models::Models;
 use crate::named_window::NamedWindow;
 use crate::on_demand;
 use crate::partition::{KeyId, Partition};
@@ -210,6 +211,7 @@ impl AppRuntime {
             aggregation.with_closed_buckets_max(limits.aggregation_buckets)
         };
         let shared = AppStores {
+            models: Models::default(),
             statements: StatementCalls::default(),
             tables: plan.catalog.tables().iter().cloned().map(table).collect(),
             windows: plan.windows.iter().cloned().map(window).collect(),

@@ -19,6 +19,7 @@ pub(crate) use push_down::{PushedSearch, push_update};
 
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
+use crate::models::Models;
 use crate::statement_calls::StatementCalls;
 use crate::value::Value;
 
@@ -134,6 +135,11 @@ pub trait EvalContext {
         condition: &Expr,
         frame: &Frame<'_>,
     ) -> Result<bool, EvalError>;
+
+    /// Returns the models that the queries of the app share.
+    fn models(&self) -> Option<&Models> {
+        None
+    }
 
     /// Returns whether the rows of a table are in another system, so that asking takes long.
     fn is_external(&self, _table: usize) -> bool {

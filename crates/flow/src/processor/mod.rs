@@ -7,6 +7,7 @@ mod counts;
 mod deduplicate;
 mod frequent_values;
 mod handler;
+mod learning;
 mod priority;
 mod reorder;
 mod reorder_buffer;
@@ -38,6 +39,7 @@ pub(crate) fn register(registry: &mut Registry) {
     counts::register(registry);
     registry.stream_processor("graph:sizeOfLargestConnectedComponent", components::build);
     timeseries::register(registry);
+    learning::register(registry);
 }
 
 /// A compiled stateful handler.
@@ -229,7 +231,7 @@ fn process(
             let source = [Some((input.columns.as_slice(), row))];
             let frame = Frame { rows: &source, time: event.time, now: clock, host };
             let args = args.iter().map(|a| a.eval(&frame)).collect::<Result<Vec<_>, _>>()?;
-            processor.process(event, &args, clock, &mut made)?;
+            processor.process_with_models(event, &args, clock, host.models(), &mut made)?;
         }
         made.into_iter().for_each(|row| push(&mut out, row));
         out.end_chunk(clock);

@@ -53,6 +53,11 @@ impl AppRuntime {
             out.section(&format!("partition {number}"))?;
             partition.save(&mut out)?;
         }
+        // last, and only if there are any: an app without models writes what it wrote before there were models
+        if !self.stores.models.is_empty() {
+            out.section("models")?;
+            out.json(&self.stores.models.save())?;
+        }
         out.finish()
     }
 
@@ -95,6 +100,10 @@ impl AppRuntime {
             from.section(&format!("partition {number}"))?;
             partition.start(old.started());
             partition.restore(&mut from, resume)?;
+        }
+        if from.last_section("models")? {
+            let models = from.json()?;
+            fresh.stores.models.restore(models).map_err(|e| from.damaged(e.to_string()))?;
         }
         from.finish()?;
         fresh.sink_turns = saved.turns;

@@ -19,6 +19,8 @@ pub struct Reader<'r> {
     /// Number of blocks read.
     number: u64,
     section: String,
+    /// Whether the end was read.
+    has_ended: bool,
     /// Objects that may be referenced again, by id.
     pub(super) objects: Vec<Object>,
 }
@@ -27,7 +29,8 @@ impl<'r> Reader<'r> {
     /// Reads the head of a state. Errors: it is no state, or of another format version.
     pub fn new(input: &'r mut dyn Read) -> Result<Self, Error> {
         let (contents, section) = (Vec::new(), String::new());
-        let mut reader = Self { input, at: 0, contents, place: 0, number: 0, section, objects: vec![] };
+        let mut reader =
+            Self { input, at: 0, contents, place: 0, number: 0, section, has_ended: false, objects: vec![] };
         let mut magic = [0; MAGIC.len()];
         reader.fill(&mut magic)?;
         let [name @ .., version] = magic;
@@ -96,6 +99,29 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
+    /// Reads the head of a section that is the last one, or the end of the state. Returns whether the section is there.
+    /// Errors: as [`Self::section`].
+    pub fn last_section(&mut self, name: &str) -> Result<bool, Error> {
+        self.complete()?;
+        match self.block()? {
+            END if self.contents.is_empty() => {
+                self.has_ended = true;
+                Ok(false)
+            }
+            SECTION => {
+                let found = self.text()?;
+                if found != name {
+                    return Err(
+                        self.damaged(format!("expected the section `{name}` or the end, found `{found}`"))
+                    );
+                }
+                self.section = found;
+                Ok(true)
+            }
+            kind => Err(self.damaged(format!("expected a section or the end, found a block of kind {kind}"))),
+        }
+    }
+
     fn complete(&self) -> Result<(), Error> {
         match self.contents.len() - self.place {
             0 => Ok(()),
@@ -106,6 +132,9 @@ impl<'r> Reader<'r> {
     /// Reads the end of the state. Errors: there is more of it.
     pub fn finish(mut self) -> Result<(), Error> {
         self.complete()?;
+        if self.has_ended {
+            return Ok(());
+        }
         match self.block()? {
             END if self.contents.is_empty() => Ok(()),
             kind => Err(self.damaged(format!("expected the end, found a block of kind {kind}"))),

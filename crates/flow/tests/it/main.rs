@@ -9,6 +9,7 @@ mod files;
 mod functions;
 mod joins;
 mod large_batches;
+mod learning;
 mod limits;
 mod mapped;
 mod own;
