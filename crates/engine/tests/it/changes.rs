@@ -114,9 +114,9 @@ fn every_kind_of_change_is_told() {
     assert_eq!(
         told,
         [
-            r#"Insert Other 1 to { "_id": 1, "a": 1, "b": 2 }"#,
+            r#"Insert Other 1 to { "_id": 1, "id": 1, "a": 1, "b": 2 }"#,
             r#"Update Other 1 by { "updatedFields": { "a": 5 }, "removedFields": ["b"], "truncatedArrays": [] }"#,
-            r#"Replace Other 1 to { "_id": 1, "c": 1 }"#,
+            r#"Replace Other 1 to { "_id": 1, "id": 1, "c": 1 }"#,
             r#"Insert Customer "ann" to { "_id": "ann", "id": "ann", "orders": 1 }"#,
             r#"Update Customer "ann" by { "updatedFields": { "orders": 2 }, "removedFields": [], "truncatedArrays": [] }"#,
             r#"Delete Other 1"#,

@@ -90,3 +90,30 @@ fn a_collection_is_made_by_its_first_document() {
     assert_eq!(found.len(), 1);
     assert!(bson::RawDocument::from_bytes(&found[0]).unwrap().get_object_id("_id").is_ok());
 }
+
+/// Documents of a file and of the embedded API have the same identity; what contradicts itself is told.
+#[test]
+fn the_id_of_an_entity_is_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("customers.ndjson");
+    std::fs::write(&file, "{\"id\":\"a\"}\n{\"_id\":\"b\",\"n\":1}\n{\"_id\":\"c\",\"id\":\"d\"}\n").unwrap();
+    let mut app = crate::app();
+    app.documents.push(tidemill_engine::DocumentsConfig { collection: "Customer".into(), path: file });
+    let engine = Engine::open(&dir.path().join("data"), Some(app)).unwrap();
+    engine.start_sources().unwrap();
+    engine.wait_idle();
+    let mut found: Vec<bson::Document> = engine
+        .collection_documents("Customer")
+        .unwrap()
+        .iter()
+        .map(|d| bson::deserialize_from_slice(d).unwrap())
+        .collect();
+    found.sort_by_key(|d| d.get_str("_id").unwrap().to_owned());
+    assert_eq!(found, [doc! { "_id": "a", "id": "a" }, doc! { "_id": "b", "id": "b", "n": 1 }]);
+    let problems = engine.health().problems.join("; ");
+    assert!(problems.contains("line 3") && problems.contains("entity Customer"), "{problems}");
+
+    let outcome = insert(&engine, vec![doc! { "_id": "e" }, doc! { "_id": "f", "id": "g" }]);
+    assert_eq!((outcome.inserted, outcome.errors[0].index), (1, 1));
+    assert_eq!(outcome.errors[0].error.code(), 121);
+}

@@ -206,3 +206,31 @@ fn the_id_is_kept_in_front() {
         found.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].as_document().unwrap();
     assert_eq!(first.keys().collect::<Vec<_>>(), ["_id", "a"]);
 }
+
+#[test]
+fn a_message_without_a_database_is_refused() {
+    let server = open_server();
+    let mut stream = connect(&server);
+    let ping = rawdoc! { "ping": 1 };
+    stream.write_all(&message(OP_MSG, &body(0, &ping))).unwrap();
+    let (_, answer) = reply(&mut stream, 5).unwrap();
+    assert_eq!(answer.get_i32("code").unwrap(), 40571, "{answer}");
+}
+
+/// A write concern that one server cannot meet is told beside an error of the command.
+#[test]
+fn an_error_has_the_error_of_its_write_concern_beside_it() {
+    let server = open_server();
+    let mut stream = connect(&server);
+    let mut run = |command: &RawDocumentBuf| {
+        stream.write_all(&message(OP_MSG, &body(0, command))).unwrap();
+        reply(&mut stream, 5).unwrap().1
+    };
+    run(&rawdoc! { "create": "things", "$db": "docs" });
+    let answer = run(&rawdoc! {
+        "create": "things", "capped": true, "size": 4096, "writeConcern": { "w": 2 }, "$db": "docs",
+    });
+    assert_eq!(answer.get_f64("ok").unwrap(), 0.0);
+    assert_eq!(answer.get_i32("code").unwrap(), 48);
+    assert_eq!(answer.get_document("writeConcernError").unwrap().get_i32("code").unwrap(), 100);
+}
