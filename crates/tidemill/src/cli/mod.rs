@@ -27,6 +27,7 @@ mod fmt;
 mod keys;
 mod load;
 mod log_sinks;
+mod new_data;
 mod progress;
 mod query;
 mod rejections;
@@ -182,12 +183,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// are shown with `RUST_LOG=debug`. The driver of SQL Server reports all that the server refuses as an error, with values
 /// of rows; the program reports that itself.
 pub fn init_tracing(verbose: u8) {
-    let default = match verbose {
-        0 => "warn,siddhi=info,tiberius=off",
-        1 => "warn,tidemill=info,siddhi=debug,tiberius=off",
-        _ => "warn,tidemill=debug,siddhi=trace,tiberius=off",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let filter = log_filter(verbose, std::env::var(EnvFilter::DEFAULT_ENV).ok());
     let lines =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match std::io::stderr().is_terminal() {
@@ -195,6 +191,17 @@ pub fn init_tracing(verbose: u8) {
         true => lines.init(),
         false => lines.with_ansi(false).init(),
     }
+}
+
+/// Returns which lines are logged: those that the environment asks for. One that is empty asks for nothing.
+fn log_filter(verbose: u8, environment: Option<String>) -> EnvFilter {
+    let default = match verbose {
+        0 => "warn,siddhi=info,tiberius=off",
+        1 => "warn,tidemill=info,siddhi=debug,tiberius=off",
+        _ => "warn,tidemill=debug,siddhi=trace,tiberius=off",
+    };
+    let wanted = environment.filter(|text| !text.trim().is_empty());
+    wanted.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new(default))
 }
 
 /// Formats an error with its causes, omitting causes whose text is already contained.
@@ -299,5 +306,13 @@ mod tests {
         let inner = tidemill::Error::unavailable("meta.json: cannot be written").with_source(denied());
         let error = anyhow::Error::from(inner).context("HTTP");
         assert_eq!(error_text(&error), "HTTP: meta.json: cannot be written: Permission denied (os error 13)");
+    }
+    #[test]
+    fn an_empty_variable_decides_nothing() {
+        let filter = |verbose, text: Option<&str>| log_filter(verbose, text.map(str::to_owned)).to_string();
+        assert_eq!(filter(2, Some("")), filter(2, None));
+        assert_eq!(filter(0, Some(" ")), filter(0, None));
+        assert_ne!(filter(2, None), filter(0, None));
+        assert_eq!(filter(2, Some("debug")), "debug");
     }
 }
