@@ -250,6 +250,9 @@ fn paths_of_files_count_from_where_the_app_is() {
 #[test]
 fn check_refuses_what_run_refuses() {
     let dir = tempfile::tempdir().unwrap();
+    for app in ["documents", "field", "name", "case", "query"] {
+        std::fs::create_dir(dir.path().join(app)).unwrap();
+    }
     let rule =
         "entity D key id;\nevent F { n: int };\nrule R { when { f: F(n > 5); } then { emit F { n: 1 }; } }\n";
     write(
