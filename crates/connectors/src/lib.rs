@@ -9,6 +9,7 @@ mod email;
 mod fanout;
 mod file;
 mod grpc;
+mod hl7;
 mod http;
 mod kafka;
 mod logins;
@@ -45,6 +46,7 @@ pub fn catalog() -> Catalog {
     prometheus::add(&mut catalog);
     unavailable::add_all(&mut catalog);
     grpc::add(&mut catalog);
+    hl7::add(&mut catalog);
     http::add(&mut catalog);
     kafka::add(&mut catalog);
     mongodb::add(&mut catalog);

@@ -23,15 +23,7 @@ pub(crate) struct JsonArrayReader {
 impl JsonArrayReader {
     /// Creates a reader of an input that [begins an array](begins_array).
     pub(crate) fn new(input: Box<dyn Read + Send>, decoder: RowDecoder, options: ReadOptions) -> Self {
-        let elements = Elements {
-            input: BufReader::with_capacity(READ_BYTES, input),
-            element: Vec::new(),
-            bytes_max: options.line_bytes_max,
-            next: 0,
-            line: 1,
-            offset: 0,
-            part: Part::Before,
-        };
+        let elements = Elements::new(input, options.line_bytes_max);
         Self { elements, decoder, options, failed: None, returned: options.start }
     }
 
@@ -50,7 +42,7 @@ impl EventReader for JsonArrayReader {
         loop {
             match self.elements.read() {
                 Ok(Some((origin, too_long))) => {
-                    let element = self.elements.element.trim_ascii();
+                    let element = self.elements.element();
                     bytes += element.len();
                     if origin.number < self.options.start {
                         continue;
@@ -109,7 +101,7 @@ enum Part {
 }
 
 /// The elements of an array, one after the other.
-struct Elements {
+pub(crate) struct Elements {
     input: BufReader<Box<dyn Read + Send>>,
     /// Text of the last element, with white space around it; only its beginning if it is too long.
     element: Vec<u8>,
@@ -123,10 +115,28 @@ struct Elements {
 }
 
 impl Elements {
+    /// Creates a reader of an input that [begins an array](begins_array). Elements may have up to `bytes_max` bytes.
+    pub(crate) fn new(input: Box<dyn Read + Send>, bytes_max: usize) -> Self {
+        Self {
+            input: BufReader::with_capacity(READ_BYTES, input),
+            element: Vec::new(),
+            bytes_max,
+            next: 0,
+            line: 1,
+            offset: 0,
+            part: Part::Before,
+        }
+    }
+
+    /// Returns the text of the last element, of one that is too long its beginning.
+    pub(crate) fn element(&self) -> &[u8] {
+        self.element.trim_ascii()
+    }
+
     /// Reads the next element. Returns its origin, and whether it is too long; `None` at the end.
     ///
     /// Errors: the input cannot be read; the array has no end, or something behind it.
-    fn read(&mut self) -> Result<Option<(RowOrigin, bool)>> {
+    pub(crate) fn read(&mut self) -> Result<Option<(RowOrigin, bool)>> {
         if matches!(self.part, Part::Before) {
             while let Some(byte) = self.byte()? {
                 if byte == b'[' {

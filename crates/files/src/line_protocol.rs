@@ -15,7 +15,7 @@ use tidemill_types::{
 
 use crate::event_reader::{EventReader, of_rows};
 use crate::lines::LineReader;
-use crate::options::ReadOptions;
+use crate::options::{ColumnOptions, ReadOptions};
 
 /// Key that names the stream of an event for the decoder; the control character keeps it apart from tags and fields.
 const STREAM_KEY: &str = "\u{7f}stream";
@@ -26,6 +26,8 @@ pub(crate) struct LineProtocolReader {
     streams: Vec<Arc<StreamSchema>>,
     decoder: RowDecoder,
     options: ReadOptions,
+    /// Names of tags and fields that stand for others.
+    columns: ColumnOptions,
     failed: Option<Error>,
     /// Position after the rows returned so far.
     returned: u64,
@@ -37,6 +39,7 @@ impl LineProtocolReader {
         input: Box<dyn Read + Send>,
         streams: &[Arc<StreamSchema>],
         options: ReadOptions,
+        columns: &ColumnOptions,
     ) -> Result<Self> {
         if let Some(stream) = streams.iter().find(|stream| stream.time.is_none()) {
             return Err(Error::invalid(format!(
@@ -49,6 +52,7 @@ impl LineProtocolReader {
             streams: streams.to_vec(),
             decoder: RowDecoder::new(streams, Some(STREAM_KEY)),
             options,
+            columns: columns.clone(),
             failed: None,
             returned: options.start,
         })
@@ -87,7 +91,10 @@ impl EventReader for LineProtocolReader {
                             line.bytes,
                         );
                     }
-                    false => push_line(&mut self.decoder, &self.streams, line.origin, line.bytes, now),
+                    false => {
+                        let known = (self.streams.as_slice(), &self.columns);
+                        push_line(&mut self.decoder, known, line.origin, line.bytes, now);
+                    }
                 }
             }
             if self.decoder.rows_read() >= self.options.batch_rows.max(1) || bytes >= self.options.batch_bytes
@@ -101,7 +108,7 @@ impl EventReader for LineProtocolReader {
 /// Decodes a line. Empty lines and comments are no rows.
 fn push_line(
     decoder: &mut RowDecoder,
-    streams: &[Arc<StreamSchema>],
+    known: (&[Arc<StreamSchema>], &ColumnOptions),
     origin: RowOrigin,
     line: &[u8],
     now: Timestamp,
@@ -110,7 +117,7 @@ fn push_line(
         return decoder.reject(origin, "the line is not UTF-8", line);
     };
     let Some(parsed) = parse_lines(text).next() else { return };
-    let event = parsed.map_err(|e| e.to_string()).and_then(|parsed| event(&parsed, streams));
+    let event = parsed.map_err(|e| e.to_string()).and_then(|parsed| event(&parsed, known));
     match event {
         // the decoder reports what does not fit its stream
         Ok(event) => decoder.push_json(origin, event.as_bytes(), now),
@@ -119,7 +126,10 @@ fn push_line(
 }
 
 /// Returns the event of a line as a JSON object that begins with the name of its stream; or what is wrong.
-fn event(line: &ParsedLine<'_>, streams: &[Arc<StreamSchema>]) -> Result<String, String> {
+fn event(
+    line: &ParsedLine<'_>,
+    (streams, columns): (&[Arc<StreamSchema>], &ColumnOptions),
+) -> Result<String, String> {
     let name = line.series.measurement.as_str();
     let stream = streams.iter().find(|stream| stream.name == name).ok_or_else(|| {
         let known = streams.iter().map(|stream| stream.name.as_str());
@@ -127,10 +137,11 @@ fn event(line: &ParsedLine<'_>, streams: &[Arc<StreamSchema>]) -> Result<String,
     })?;
     let mut event = EventText::of_stream(name);
     for (key, value) in line.series.tag_set.iter().flatten() {
+        let key = columns.renamed(key);
         event.add(key, &tag_value(stream, key, value))?;
     }
     for (key, value) in &line.field_set {
-        event.add(key, &field_value(value))?;
+        event.add(columns.renamed(key), &field_value(value))?;
     }
     if let (Some(nanos), Some(time)) = (line.timestamp, stream.time) {
         let time_text = EpochUnit::Nanos
@@ -213,7 +224,8 @@ mod tests {
         ];
         let options = ReadOptions { start, batch_rows: 2, ..ReadOptions::default() };
         let input = Box::new(Cursor::new(lines.to_owned().into_bytes()));
-        let mut reader = LineProtocolReader::new(input, &streams, options).unwrap();
+        let mut reader =
+            LineProtocolReader::new(input, &streams, options, &ColumnOptions::default()).unwrap();
         let (mut events, mut rejected, mut position) = (vec![], vec![], start);
         while let Some(batch) = reader.next(Timestamp(5)).unwrap() {
             let rows = |(stream, rows): &(Arc<StreamSchema>, RecordBatch)| -> Vec<String> {
@@ -234,7 +246,9 @@ mod tests {
         readings,truck=seven speed=1 1\n\
         raedings speed=1 1\n\
         readings speed 1\n\
-        readings,truck=8 speed=1i\n";
+        readings,truck=8 speed=1i\n\
+        readings,truck=8,truck=9 speed=1i\n\
+        readings truck=8i,speed=1i,speed=2i\n";
 
     #[test]
     fn lines_are_events_of_the_stream_that_their_measurement_names() {
@@ -253,23 +267,32 @@ mod tests {
             [
                 "line 4, byte 113: field `truck`: expected int (a whole number of 32 bits), found \"seven\"",
                 "line 5, byte 144: measurement `raedings`: this load has no stream of that name. Did you mean `readings`?",
-                "line 6, byte 163: No fields were provided"
+                "line 6, byte 163: No fields were provided",
+                "line 8, byte 206: `truck` occurs twice",
+                "line 9, byte 240: `speed` occurs twice"
             ]
         );
-        assert_eq!(position, 7);
+        assert_eq!(position, 9);
     }
 
     #[test]
     fn reading_continues_at_a_line() {
         let (events, rejected, position) = read(LINES, 5);
-        assert_eq!((events.len(), rejected.len(), position), (1, 1, 7));
+        assert_eq!((events.len(), rejected.len(), position), (1, 3, 9));
     }
 
     #[test]
     fn a_stream_without_a_time_is_refused() {
         let plain = StreamSchema { time: None, ..(*stream("readings", &[("n", FieldType::Int)])).clone() };
         let input = Box::new(Cursor::new(vec![]));
-        let error = LineProtocolReader::new(input, &[Arc::new(plain)], ReadOptions::default()).err().unwrap();
+        let error = LineProtocolReader::new(
+            input,
+            &[Arc::new(plain)],
+            ReadOptions::default(),
+            &ColumnOptions::default(),
+        )
+        .err()
+        .unwrap();
         assert!(error.to_string().contains("declare `time: time(ns)` and `time time`"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use crate::event_reader::EventReader;
 use crate::fields::set_event_time;
 use crate::line_protocol::LineProtocolReader;
 use crate::open::{FileInput, open_reader, text_reader};
-use crate::options::ReadOptions;
+use crate::options::{ColumnOptions, ReadOptions};
 
 /// File that is read once, from a position to its end.
 ///
@@ -61,8 +61,9 @@ impl FileSource {
         reader: Box<dyn Read + Send>,
         streams: &[Arc<StreamSchema>],
         options: ReadOptions,
+        columns: &ColumnOptions,
     ) -> Result<Self> {
-        let reader = Box::new(LineProtocolReader::new(reader, streams, options)?);
+        let reader = Box::new(LineProtocolReader::new(reader, streams, options, columns)?);
         Ok(Self { name: name.into(), path: path.into(), reader, event_time: None })
     }
 }

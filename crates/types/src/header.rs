@@ -33,7 +33,10 @@ pub fn columns_of_fields(schema: &StreamSchema, names: &[&str]) -> Result<Vec<Op
     schema.fields.iter().map(column).collect()
 }
 
-fn check_repeated(names: &[&str]) -> Result<()> {
+/// Checks that no name occurs twice among those of columns.
+///
+/// Errors: `Invalid` with the name and its places.
+pub fn check_repeated(names: &[&str]) -> Result<()> {
     let mut first = std::collections::HashMap::new();
     // spreadsheets write columns without names behind the others; a row with values in two of them is refused
     for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {

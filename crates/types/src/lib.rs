@@ -21,7 +21,7 @@ mod value;
 
 pub use decode::{bool_from_text, without_bom};
 pub use error::{Error, ErrorKind, Result};
-pub use header::{columns_of_fields, header_targets};
+pub use header::{check_repeated, columns_of_fields, header_targets};
 pub use ids::{EventId, Offset, PartitionId, murmur2, partition_of_key};
 pub use interleaved::InterleavedBatches;
 pub use json::{event_json, value_json};

@@ -11,6 +11,7 @@ mod file;
 mod file_route;
 mod grpc;
 mod helpers;
+mod hl7;
 mod http;
 mod http_client;
 mod http_server;

@@ -206,7 +206,8 @@ fn tables_ahead_of_their_log_are_refused() {
     let error = Engine::open(dir.path(), Some(app())).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     let text = error.to_string();
-    assert!(text.contains("but the log ends at 0; restore the log"), "{text}");
+    assert!(text.contains("but the log ends at 0 in "), "{text}");
+    assert!(text.contains("/log/p0000") && text.contains(".seg; restore the log"), "{text}");
 }
 
 #[test]

@@ -33,7 +33,8 @@ impl Guess {
     pub fn of_cell(cell: &str) -> Self {
         match cell {
             "" => Self::Nothing,
-            "true" | "false" => Self::Bool,
+            _ if cell.eq_ignore_ascii_case("true") || cell.eq_ignore_ascii_case("false") => Self::Bool,
+            _ if cell.parse::<f64>().is_ok() && loses_characters(cell) => Self::Cells,
             _ if cell.parse::<i64>().is_ok() => Self::Long,
             _ if cell.parse::<f64>().is_ok() => Self::Double,
             _ if is_time(cell) => Self::Time,
@@ -81,6 +82,25 @@ impl Guess {
         }
     }
 }
+
+/// Returns whether a cell that looks like a number would not be the same text again: a postcode with zeros in front, a phone
+/// number with a plus, an id with more digits than a number keeps.
+fn loses_characters(cell: &str) -> bool {
+    let digits = cell.strip_prefix('-').unwrap_or(cell);
+    let mut bytes = digits.bytes();
+    let has_zero_in_front =
+        bytes.next() == Some(b'0') && bytes.next().is_some_and(|byte| byte.is_ascii_digit());
+    let mantissa = digits.split(['e', 'E']).next().unwrap_or_default().trim_start_matches(['0', '.']);
+    let significant = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    let has_more_digits = match digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => cell.parse::<i64>().is_err(),
+        false => significant > DIGITS_MAX,
+    };
+    has_zero_in_front || cell.starts_with('+') || has_more_digits
+}
+
+/// Digits that programs write of a `double` so that it is the same again.
+const DIGITS_MAX: usize = 17;
 
 /// Returns whether text is a date or a time: digits alone are none.
 fn is_time(text: &str) -> bool {

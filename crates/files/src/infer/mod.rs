@@ -1,5 +1,6 @@
 //! Fields and types of files whose stream is not declared yet, from their first rows.
 
+mod field_names;
 mod guess;
 
 #[cfg(feature = "parquet")]
@@ -11,10 +12,14 @@ use influxdb_line_protocol::{FieldValue, parse_lines};
 #[cfg(feature = "parquet")]
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Map, Value};
-use tidemill_types::{Error, Field, FieldType, Result};
+use tidemill_types::{Error, Field, FieldType, Result, check_repeated};
 
+use crate::csv_records::{CsvLayout, CsvRecords};
 use crate::fit::Column;
+use crate::json_array::{Elements, begins_array};
 use crate::lines::LineReader;
+use crate::options::{ColumnOptions, READ_BYTES};
+use field_names::FieldNames;
 use guess::Guess;
 
 /// Longest line that is looked at, in bytes.
@@ -27,6 +32,8 @@ pub struct InferredStream {
     pub name: Option<String>,
     /// Its fields, in the order of their first appearance.
     pub fields: Vec<Field>,
+    /// Names in the rows that no field can have, each with the name of its field.
+    pub renames: Vec<(String, String)>,
 }
 
 /// Columns in the order of their first appearance, each with what its values have in common.
@@ -41,33 +48,61 @@ impl Columns {
         }
     }
 
-    /// Names that no field can have are left out: their values are kept as undeclared fields.
+    /// Names that no field can have get one that it can. Columns without a name, and those whose names begin with `_`, are left
+    /// out: their values are kept as undeclared fields.
     fn stream(self, name: Option<String>) -> InferredStream {
-        let usable =
-            |name: &str| !name.is_empty() && !name.starts_with('_') && !name.contains(['`', '\n', '\r']);
-        let fields = self.0.into_iter().filter(|(name, _)| usable(name));
-        let fields = fields.map(|(name, guess)| Field::new(name, guess.field_type())).collect();
-        InferredStream { name, fields }
+        let mut names = FieldNames::default();
+        let (mut fields, mut renames) = (Vec::new(), Vec::new());
+        let all: Vec<(String, Guess)> =
+            self.0.into_iter().filter(|(name, _)| !name.is_empty() && !name.starts_with('_')).collect();
+        // names that can stay as they are have precedence
+        let taken: Vec<bool> = all.iter().map(|(name, _)| names.take(name)).collect();
+        for ((name, guess), is_taken) in all.into_iter().zip(taken) {
+            let field = if is_taken { name.clone() } else { names.name_for(&name) };
+            fields.push(Field::new(field.as_str(), guess.field_type()));
+            if field != name {
+                renames.push((name, field));
+            }
+        }
+        InferredStream { name, fields, renames }
     }
 }
 
 /// Returns the stream for a CSV file with a header line, from its first `rows` rows.
 ///
-/// Errors: the file cannot be read, has no header, or its rows have other numbers of cells.
-pub fn infer_csv(input: Box<dyn Read + Send>, rows: usize) -> Result<InferredStream> {
-    let wrong = |e: csv::Error| Error::invalid(e.to_string());
-    let mut reader = csv::ReaderBuilder::new().from_reader(input);
-    let names: Vec<String> =
-        reader.headers().map_err(wrong)?.iter().map(|name| name.trim().to_owned()).collect();
+/// Errors: the file cannot be read, has no header or a column twice, its rows have other numbers of cells, or a quote has no end.
+pub fn infer_csv(
+    input: Box<dyn Read + Send>,
+    rows: usize,
+    layout: CsvLayout,
+    options: &ColumnOptions,
+) -> Result<InferredStream> {
+    let mut records = CsvRecords::new(input, true, layout, READ_BYTES);
+    let header = records.header()?;
+    let names: Vec<&str> = header.iter().map(str::trim).collect();
     if names.is_empty() {
         return Err(Error::invalid("expected a header line with the names of the columns, found nothing"));
     }
+    check_repeated(&names).map_err(|e| e.context("CSV header"))?;
     let mut columns = Columns::default();
     names.iter().for_each(|name| columns.add(name, Guess::Nothing));
-    for record in reader.records().take(rows) {
-        let record = record.map_err(wrong)?;
+    let mut record = csv::ByteRecord::new();
+    for _ in 0..rows {
+        if !records.read(&mut record)? {
+            break;
+        }
+        let line = records.begin().0;
+        if record.len() != names.len() {
+            let (expected, found) = (names.len(), record.len());
+            let message = format!("line {line}: expected {expected} cells as in the header, found {found}");
+            return Err(Error::invalid(message));
+        }
         for (name, cell) in names.iter().zip(record.iter()) {
-            columns.add(name, Guess::of_cell(cell));
+            let cell = std::str::from_utf8(cell)
+                .map_err(|_| Error::invalid(format!("line {line}: the cell of `{name}` is not UTF-8")))?;
+            if options.nulls.iter().all(|null| null != cell) {
+                columns.add(name, Guess::of_cell(cell));
+            }
         }
     }
     // cells of several types are text
@@ -79,12 +114,12 @@ pub fn infer_csv(input: Box<dyn Read + Send>, rows: usize) -> Result<InferredStr
     Ok(columns.stream(None))
 }
 
-/// Returns the stream for lines of JSON objects, from the first `rows` lines.
+/// Returns the stream for lines of JSON objects, or for an array of them, from the first `rows` ones.
 ///
 /// Errors: a line is no JSON object; with its number.
 pub fn infer_json_lines(input: Box<dyn Read + Send>, rows: usize) -> Result<InferredStream> {
     let mut columns = Columns::default();
-    for_each_line(input, rows, |number, line| {
+    for_each_object(input, rows, |number, line| {
         let object: Map<String, Value> = serde_json::from_slice(line)
             .map_err(|e| Error::invalid(format!("line {number}: expected a JSON object: {e}")))?;
         object.iter().for_each(|(name, value)| columns.add(name, Guess::of_json(value)));
@@ -186,6 +221,30 @@ fn of_type(ty: &DataType) -> Guess {
         DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_) => Guess::Text,
         _ => Guess::Any,
     }
+}
+
+/// Calls `each` for the first `rows` JSON values, each on a line or all in an array, with their lines from 1.
+fn for_each_object(
+    input: Box<dyn Read + Send>,
+    rows: usize,
+    mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let (is_array, input) = begins_array(input)?;
+    if !is_array {
+        return for_each_line(input, rows, each);
+    }
+    let mut elements = Elements::new(input, LINE_BYTES_MAX);
+    for _ in 0..rows {
+        let Some((origin, is_too_long)) = elements.read()? else { break };
+        let line = origin.line.unwrap_or(1);
+        if is_too_long {
+            return Err(Error::invalid(format!(
+                "line {line}: an element is longer than {LINE_BYTES_MAX} bytes"
+            )));
+        }
+        each(line, elements.element())?;
+    }
+    Ok(())
 }
 
 /// Calls `each` for the first `rows` lines that are not empty, with their numbers from 1.

@@ -33,7 +33,8 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let app = args.vars.read_app(&args.app)?;
     match tidemill_engine::compile(&app) {
         Ok(compiled) => {
-            let wrong = summary(&app)?;
+            let mut wrong = missing_files(&app);
+            wrong.extend(summary(&app)?);
             if !wrong.is_empty() {
                 wrong.iter().for_each(|line| eprintln!("{line}"));
                 return Ok(ExitCode::FAILURE);
@@ -85,6 +86,22 @@ fn connections(app: &App, compiled: &CompiledApp) -> ExitCode {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
+}
+
+/// Returns what is wrong with the files of documents that the app names.
+fn missing_files(app: &App) -> Vec<String> {
+    let toml = app.dir.join("app.toml");
+    let wrong = app.documents.iter().filter_map(|documents| {
+        let reason = match std::fs::File::open(&documents.path).and_then(|file| file.metadata()) {
+            Ok(metadata) if metadata.is_file() => return None,
+            Ok(_) => "expected a file of JSON lines".to_owned(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => "no such file".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        let (toml, path) = (toml.display(), documents.path.display());
+        Some(format!("error: {toml}: [[documents]] of `{}`: {path}: {reason}", documents.collection))
+    });
+    wrong.collect()
 }
 
 /// Plans the SQL of the app's summary on an empty data directory and returns the errors.

@@ -1,5 +1,6 @@
 //! `tidemill load`: files, objects and standard input into a stream.
 
+mod columns;
 mod declare;
 mod inputs;
 mod objects;
@@ -13,12 +14,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use tidemill::{StreamSchema, Tidemill};
+use tidemill::{ErrorKind, StreamSchema, Tidemill};
 
 use super::DataArgs;
 use super::client::Client;
-use super::rejections::{self, RejectionReporter};
+use super::new_data::NewData;
 use super::vars::VarArgs;
+use columns::ColumnArgs;
 use inputs::Input;
 use progress::LoadProgress;
 use source::LoadSource;
@@ -28,7 +30,7 @@ use source::LoadSource;
 enum LoadFormat {
     /// A header line with names of fields, then a row a line.
     Csv,
-    /// One JSON object a line.
+    /// One JSON object a line, or a JSON array of objects.
     Ndjson,
     /// Parquet.
     Parquet,
@@ -70,6 +72,8 @@ pub struct LoadArgs {
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
+    columns: ColumnArgs,
+    #[command(flatten)]
     inference: Inference,
 }
 
@@ -103,15 +107,38 @@ struct Inference {
 
 pub fn load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     let inputs = inputs::expand(&args.files, args.format)?;
+    args.columns.check(&inputs)?;
     if args.inference.infer {
-        return declare::infer(&args.streams, &inputs[0], args.inference.create.as_deref());
+        return declare::infer(&args.streams, &inputs[0], &args.columns, args.inference.create.as_deref());
     }
+    let new_data = args.target.data.as_deref().map(NewData::look);
+    let mut progress = LoadProgress::new(&inputs);
+    let loaded = load_into(&args, &inputs, &mut progress);
+    if let Err(e) = &loaded
+        && progress.is_empty()
+        && !is_conflict(e)
+        && let Some(new_data) = new_data
+    {
+        new_data.discard();
+    }
+    Ok(if loaded? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns whether another program has the data directory open, which may be making it at this moment.
+fn is_conflict(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|e| e.downcast_ref::<tidemill::Error>().is_some_and(|e| e.kind() == ErrorKind::Conflict))
+}
+
+/// Loads all inputs. Returns whether all rows could be read.
+fn load_into(args: &LoadArgs, inputs: &[Input], progress: &mut LoadProgress) -> anyhow::Result<bool> {
     let tidemill = args.target.open()?;
-    let loaded = Load::new(&args, &tidemill)?.run(&inputs);
+    let loaded = Load::new(args, &tidemill).and_then(|load| load.run(inputs, progress));
     let closed = tidemill.close();
     let good = loaded?;
     closed?;
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(good)
 }
 
 impl Target {
@@ -164,17 +191,14 @@ impl<'a> Load<'a> {
     }
 
     /// Loads all inputs. Returns whether all rows could be read.
-    fn run(&self, inputs: &[Input]) -> anyhow::Result<bool> {
+    fn run(&self, inputs: &[Input], progress: &mut LoadProgress) -> anyhow::Result<bool> {
         let names: Vec<&str> = self.streams.iter().map(|stream| stream.name.as_str()).collect();
         let plan = |input| positions::plan(self.tidemill.engine(), self.args, &names.join(","), input);
         let plans = inputs.iter().map(plan).collect::<anyhow::Result<Vec<_>>>()?;
-        let mut progress = LoadProgress::new(inputs);
-        let mut reporter = RejectionReporter::default();
         // rows of line protocol for several streams name theirs
         let only = if let [stream] = names.as_slice() { stream } else { "" };
         for (input, plan) in inputs.iter().zip(plans) {
-            let mut report = || reporter.report_new(self.tidemill);
-            let mut source = LoadSource::open(input, &plan, &self.streams, &mut progress, &mut report)?;
+            let mut source = LoadSource::open(input, &plan, &self.streams, &self.args.columns, progress)?;
             let read = self.tidemill.engine().read_source(&mut source, only);
             read.with_context(|| {
                 format!("{input}: the rows before are stored; `--resume` goes on behind them")
@@ -184,7 +208,6 @@ impl<'a> Load<'a> {
         }
         self.tidemill.engine().catch_up()?;
         progress.finish();
-        reporter.report_new(self.tidemill);
-        Ok(!rejections::summary(self.tidemill))
+        Ok(!progress.has_rejections())
     }
 }

@@ -30,6 +30,7 @@ mod keys;
 mod load;
 mod log_sinks;
 mod new;
+mod new_data;
 mod progress;
 mod query;
 mod rejections;
@@ -213,22 +214,27 @@ pub fn init_tracing(args: &Args) {
         1 => "warn,tidemill=info,siddhi=debug,tiberius=off",
         _ => "warn,tidemill=debug,siddhi=trace,tiberius=off",
     };
-    // an empty variable would mean errors only, which nobody wants who has emptied it
-    let set = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.trim().is_empty());
-    let filter = match set.as_deref().map(EnvFilter::try_new) {
-        None => EnvFilter::new(default),
-        Some(Ok(filter)) => filter,
-        Some(Err(e)) => {
-            eprintln!("warning: RUST_LOG is not read: {e}");
-            EnvFilter::new(default)
-        }
-    };
+    let filter = log_filter(default, std::env::var(EnvFilter::DEFAULT_ENV).ok());
     let lines =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match std::io::stderr().is_terminal() {
         // with colours, unless `NO_COLOR` is set
         true => lines.init(),
         false => lines.with_ansi(false).init(),
+    }
+}
+
+/// Returns the lines that are logged: those that the environment asks for, else the default ones.
+fn log_filter(default: &str, environment: Option<String>) -> EnvFilter {
+    // an empty variable would mean errors only, which nobody wants who has emptied it
+    let wanted = environment.filter(|text| !text.trim().is_empty());
+    match wanted.as_deref().map(EnvFilter::try_new) {
+        None => EnvFilter::new(default),
+        Some(Ok(filter)) => filter,
+        Some(Err(e)) => {
+            eprintln!("warning: RUST_LOG is not read: {e}");
+            EnvFilter::new(default)
+        }
     }
 }
 
@@ -334,5 +340,11 @@ mod tests {
         let inner = tidemill::Error::unavailable("meta.json: cannot be written").with_source(denied());
         let error = anyhow::Error::from(inner).context("HTTP");
         assert_eq!(error_text(&error), "HTTP: meta.json: cannot be written: Permission denied (os error 13)");
+    }
+    #[test]
+    fn an_empty_variable_decides_nothing() {
+        let filter = |text: Option<&str>| log_filter("warn", text.map(str::to_owned)).to_string();
+        assert_eq!([filter(None), filter(Some("")), filter(Some(" ")), filter(Some("=,="))], ["warn"; 4]);
+        assert_eq!(filter(Some("debug")), "debug");
     }
 }

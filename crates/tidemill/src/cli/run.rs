@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tidemill::Tidemill;
 use tidemill::mongo::{MongoOptions, MongoServer};
 use tidemill::server::{ServerOptions, Token};
+use tidemill::{ErrorKind, Tidemill};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{ServerFile, server_file, token_file};
 use super::log_sinks::LogSinks;
+use super::new_data::NewData;
 use super::progress::Progress;
 use super::vars::{ConnectionArgs, VarArgs};
 use super::{DataArgs, address, allocator, stdio};
@@ -100,7 +101,17 @@ fn default_address() -> SocketAddr {
 
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let app = args.vars.read_app(&args.app)?;
-    let tidemill = Tidemill::start(args.data.builder()?.app(app))?;
+    let new_data = NewData::look(&args.data.data);
+    let tidemill = match Tidemill::start(args.data.builder()?.app(app)) {
+        Ok(tidemill) => tidemill,
+        Err(e) => {
+            // another program may be making the directory at this moment
+            if e.kind() != ErrorKind::Conflict {
+                new_data.discard();
+            }
+            return Err(e.into());
+        }
+    };
     run_until_stopped(
         tidemill,
         &args.data.data,

@@ -363,3 +363,41 @@ fn paths_of_files_count_from_where_the_app_is() {
     assert_eq!(out(), "2\n3\n3\n5\n", "a sink appends");
     assert!(err.contains("in.csv: 2 bad rows were left out; each is reported above"), "{err}");
 }
+
+#[test]
+fn check_refuses_what_run_refuses() {
+    let dir = tempfile::tempdir().unwrap();
+    for app in ["documents", "field", "name", "case", "query"] {
+        std::fs::create_dir(dir.path().join(app)).unwrap();
+    }
+    let rule =
+        "entity D key id;\nevent F { n: int };\nrule R { when { f: F(n > 5); } then { emit F { n: 1 }; } }\n";
+    write(
+        dir.path(),
+        &[
+            (
+                "documents/app.toml",
+                "name = \"a\"\n[[documents]]\ncollection = \"D\"\npath = \"nope.ndjson\"\n",
+            ),
+            ("documents/app.rules", rule),
+            ("field/app.rules", "event E { `t,k`: int };\n"),
+            ("name/app.rules", "event `my disk` { n: int };\n"),
+            ("case/app.rules", "event E { a: int, A: int };\n"),
+            ("query/app.siddhi", "define stream S (`a b` int);\nfrom S select `a b` as n insert into T;\n"),
+        ],
+    );
+    for (app, reason) in [
+        ("documents", "app.toml: [[documents]] of `D`:"),
+        ("documents", "nope.ndjson: no such file"),
+        ("field", "app.rules:1: stream `E`: field `t,k` cannot be a table column"),
+        ("name", "app.rules:1: stream name `my disk` cannot be a table"),
+        ("case", "fields `a` and `A` differ in case only"),
+        ("query", "app.siddhi:1: stream `S`: field `a b` cannot be a table column"),
+    ] {
+        let path = dir.path().join(app);
+        let (_, err) = run(&["check", path.to_str().unwrap()], 1);
+        assert!(err.contains(reason), "{app}: {err}");
+    }
+    std::fs::write(dir.path().join("documents/nope.ndjson"), "{\"id\": \"a\"}\n").unwrap();
+    run(&["check", dir.path().join("documents").to_str().unwrap()], 0);
+}

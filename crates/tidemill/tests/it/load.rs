@@ -183,7 +183,14 @@ fn bad_rows_are_counted_shown_and_kept() {
     let file = place.write("a.csv", b"symbol,at,n\nA,,1\nB,,x\nC,,2\nD,,3,4\n");
     let (out, err) = place.load(&["Trades", &file], 1);
     assert!(out.contains("2 rows of 1 file loaded"), "{out}");
-    assert!(err.contains("expected long (a whole number of 64 bits), found text \"x\""), "{err}");
+    let shown = format!(
+        "{file}, line 3: refused: field `n`: expected long (a whole number of 64 bits), found text \"x\"\n  B,,x\n"
+    );
+    assert!(err.contains(&shown) && err.matches("refused:").count() == 1, "{err}");
+    assert!(
+        out.contains("2 rows were refused; all of them with their reasons: SELECT * FROM system.rejected"),
+        "{out}"
+    );
     let reasons = sql(&place.text("data"), "SELECT reason FROM system.rejected ORDER BY _offset, _row");
     assert_eq!(reasons.len(), 2);
     assert!(reasons[1]["reason"].as_str().unwrap().contains("expected 3 cells as in the header, found 4"));
@@ -309,11 +316,117 @@ fn a_stream_is_declared_from_a_file() {
 }
 
 #[test]
+fn what_infer_writes_can_be_loaded() {
+    let place = Place::new();
+    let file = place.write(
+        "stations.csv",
+        "Station ID;Zip;at (UTC);v\n1;00123;2016-01-01T00:00:00Z;NA\n2;45678;2016-01-02T00:00:00Z;1.5\n"
+            .as_bytes(),
+    );
+    let (_, err) = run(&["load", "Stations", &file, "--infer"], 1);
+    assert!(err.contains("if that separates columns, add `--delimiter ';'`"), "{err}");
+    let options = ["--delimiter", ";", "--null", "NA"];
+    let app = place.text("stations");
+    let (out, _) =
+        run(&[&["load", "Stations", &file, "--infer", "--create", &app], &options[..]].concat(), 0);
+    let renames = "--delimiter ';' --null 'NA' --rename 'Station ID=station_id' --rename 'at (UTC)=at_utc'";
+    assert!(out.contains(&format!("load with `--app {app} {renames}`")), "{out}");
+    let declared = std::fs::read_to_string(place.path("stations/streams.rules")).unwrap();
+    assert_eq!(
+        declared,
+        format!(
+            "// load with {renames}\nevent Stations {{\n  station_id: long,\n  Zip: string,\n  at_utc: time,\n  v: double,\n}} time at_utc;\n"
+        )
+    );
+    run(&["check", &app], 0);
+    let data = place.text("loaded");
+    let renames = ["--rename", "Station ID=station_id", "--rename", "at (UTC)=at_utc"];
+    run(
+        &[&["load", "Stations", &file, "--data", &data, "--app", &app], &options[..], &renames[..]].concat(),
+        0,
+    );
+    let rows = sql(&data, "SELECT station_id, Zip, v, _time FROM Stations ORDER BY station_id");
+    assert_eq!(
+        rows[0],
+        serde_json::json!({"station_id": 1, "Zip": "00123", "v": null, "_time": "2016-01-01T00:00:00Z"})
+    );
+    assert_eq!(rows[1]["v"], 1.5);
+}
+
+#[test]
+fn a_refused_load_leaves_nothing_behind() {
+    let place = Place::new();
+    let data = place.path("data");
+    let other = place.write("other.csv", b"a,b\n1,2\n");
+    let twice = place.write("twice.csv", b"symbol,n,n\nA,1,2\n");
+    let unclosed = place.write("unclosed.csv", b"symbol,n\n\"A,1\nB,2\n");
+    place.write("bad/app.rules", b"event Trades { symbol: strin };\n");
+    place.write("spaced/app.rules", b"event Trades { `a b`: string };\n");
+    for (arguments, reason) in [
+        (vec!["Trades", other.as_str()], "it has `a`, `b`, expected some of symbol, at, n"),
+        (vec!["Trades", &twice], "the column `n` occurs twice, as columns 2 and 3"),
+        (vec!["Trades", &unclosed], "line 2: the quote that begins a text here has no end"),
+        (vec!["Trade", &other], "no stream `Trade`"),
+    ] {
+        let (_, err) = place.load(&arguments, 1);
+        assert!(err.contains(reason), "{err}");
+        assert!(!data.exists(), "{arguments:?}");
+    }
+    for app in ["bad", "spaced"] {
+        let (_, err) =
+            run(&["load", "Trades", &other, "--data", &place.text("data"), "--app", &place.text(app)], 1);
+        assert!(!data.exists(), "{err}");
+        run(&["check", &place.text(app)], 1);
+        run(&["run", &place.text(app), "--data", &place.text("data"), "--until-idle"], 1);
+        assert!(!data.exists());
+    }
+    // what is there stays
+    let good = place.write("good.csv", csv(0, 10).as_bytes());
+    place.load(&["Trades", &good], 0);
+    place.load(&["Trades", &twice], 1);
+    assert_eq!(place.trades().0, 10);
+}
+
+#[test]
+fn a_quote_without_an_end_ends_the_load() {
+    let place = Place::new();
+    let file = place.write("a.csv", b"symbol,n\nA,1\nB,2\n\"C,3\nD,4\n");
+    let (_, err) = place.load(&["Trades", &file], 1);
+    assert!(err.contains("line 4: the quote that begins a text here has no end"), "{err}");
+    assert!(err.contains("the rows before are stored"), "{err}");
+    assert_eq!(place.trades(), sum(1, 3));
+    std::fs::write(&file, "symbol,n\nA,1\nB,2\n\"C\",3\nD,4\n").unwrap();
+    place.load(&["Trades", &file, "--again"], 0);
+    assert_eq!(place.trades().0, 6);
+}
+
+#[test]
+fn arrays_of_json_and_columns_in_another_case_are_read() {
+    let place = Place::new();
+    let array = place.write("a.json", b"[\n  {\"symbol\": \"A\", \"n\": 1},\n  {\"symbol\": \"B\", \"n\": \"2\"},\n  {\"symbol\": \"C\", \"n\": 3}\n]\n");
+    let (out, err) = place.load(&["Trades", &array], 1);
+    assert!(out.contains("2 rows of 1 file loaded"), "{out}");
+    assert!(
+        err.contains("a.json, line 3: refused: field `n`:")
+            && err.contains("a number in quotes: write it without them"),
+        "{err}"
+    );
+    let upper = place.write("b.csv", b"SYMBOL,N,Venue\nD,4,X\n");
+    place.load(&["Trades", &upper], 0);
+    let renamed = place.write("c.ndjson", b"{\"symbol\":\"E\",\"the n\":5}\n");
+    place.load(&["Trades", &renamed, "--rename", "the n=n"], 0);
+    assert_eq!(place.trades(), (4, 13));
+    let (_, err) = place.load(&["Trades", &array, "--null", "NA", "--again"], 1);
+    assert!(err.contains("--null is for CSV"), "{err}");
+}
+
+#[test]
 fn what_cannot_be_loaded_says_what_to_type() {
     let place = Place::new();
     let file = place.write("a.csv", csv(0, 1).as_bytes());
     let (_, err) = run(&["load", "Trades", &file, "--data", &place.text("none")], 1);
     assert!(err.contains("`--app APP` deploys an app"), "{err}");
+    assert!(!place.path("none").exists());
     let (_, err) = place.load(&["Trade", &file], 1);
     assert!(err.contains("no stream `Trade`. Did you mean `Trades`?"), "{err}");
     let (_, err) = place.load(&["Trades", &place.text("b.csv")], 1);

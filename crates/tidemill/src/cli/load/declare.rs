@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use tidemill::{App, FieldType};
 use tidemill_files::{
     InferredStream, infer_avro, infer_csv, infer_json_lines, infer_line_protocol, infer_parquet,
 };
 
 use super::LoadFormat;
+use super::columns::ColumnArgs;
 use super::inputs::{Input, Place};
 use super::source::{fetch, reader};
 
@@ -21,15 +22,32 @@ const ROWS: usize = 10_000;
 const RESERVED: [&str; 8] = ["and", "or", "not", "in", "true", "false", "null", "now"];
 
 /// Prints the declaration of a stream for `input`, or writes it as an app into the new directory `create`.
-pub fn infer(name: &str, input: &Input, create: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let streams = streams_of(input).with_context(|| input.to_string())?;
+pub fn infer(
+    name: &str,
+    input: &Input,
+    columns: &ColumnArgs,
+    create: Option<&Path>,
+) -> anyhow::Result<ExitCode> {
+    let streams = streams_of(input, columns).with_context(|| input.to_string())?;
     ensure!(!streams.is_empty(), "{input}: there is no row from which a stream could be declared");
+    if let [only] = streams.as_slice()
+        && input.format == LoadFormat::Csv
+        && columns.delimiter_is_assumed()
+        && let Some((delimiter, shown)) = other_delimiter(only)
+    {
+        bail!(
+            "{input}: the header has one column with `{shown}` in its name: if that separates columns, add `--delimiter \
+             '{delimiter}'`, otherwise `--delimiter ,`"
+        );
+    }
     let declarations: Vec<String> = streams
         .iter()
         .map(|stream| declaration(stream.name.as_deref().unwrap_or(name), stream))
         .collect::<anyhow::Result<_>>()
         .with_context(|| input.to_string())?;
-    let text = declarations.join("\n");
+    let options = load_options(&streams, columns);
+    let hint = if options.is_empty() { String::new() } else { format!("// load with{options}\n") };
+    let text = format!("{hint}{}", declarations.join("\n"));
     let app = App::from_rules("loaded", &text);
     tidemill_engine::compile(&app)
         .map_err(|e| anyhow::anyhow!("{input}: the declaration is not valid: {e}"))?;
@@ -42,14 +60,36 @@ pub fn infer(name: &str, input: &Input, create: Option<&Path>) -> anyhow::Result
     std::fs::create_dir_all(dir)
         .and_then(|()| std::fs::write(&file, &text))
         .with_context(|| file.display().to_string())?;
-    println!("{} written; load with `--app {}`:\n{text}", file.display(), dir.display());
+    println!("{} written; load with `--app {}{options}`:\n{text}", file.display(), dir.display());
     Ok(ExitCode::SUCCESS)
 }
 
-fn streams_of(input: &Input) -> anyhow::Result<Vec<InferredStream>> {
+/// Returns the delimiter that the only column of a header seems to contain, for the command line and for people.
+fn other_delimiter(stream: &InferredStream) -> Option<(&'static str, &'static str)> {
+    let [field] = stream.fields.as_slice() else { return None };
+    let name = stream.renames.iter().find(|(_, to)| *to == field.name).map_or(&field.name, |(from, _)| from);
+    [(';', ";", ";"), ('\t', "\\t", "\\t"), ('|', "|", "|")]
+        .into_iter()
+        .find(|(character, ..)| name.contains(*character))
+        .map(|(_, option, shown)| (option, shown))
+}
+
+/// Returns the options with which the file has to be loaded into the declared streams.
+fn load_options(streams: &[InferredStream], columns: &ColumnArgs) -> String {
+    let renames = streams.iter().flat_map(|stream| &stream.renames);
+    let renames = renames.map(|(name, field)| format!(" --rename {}", quoted(&format!("{name}={field}"))));
+    columns.given() + &renames.collect::<String>()
+}
+
+/// Quotes an argument for a shell.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+fn streams_of(input: &Input, columns: &ColumnArgs) -> anyhow::Result<Vec<InferredStream>> {
     let rows = || reader(input, Arc::default());
     Ok(match input.format {
-        LoadFormat::Csv => vec![infer_csv(rows()?, ROWS)?],
+        LoadFormat::Csv => vec![infer_csv(rows()?, ROWS, columns.layout(), &columns.options())?],
         LoadFormat::Ndjson => vec![infer_json_lines(rows()?, ROWS)?],
         LoadFormat::LineProtocol => infer_line_protocol(rows()?, ROWS)?,
         LoadFormat::Avro => vec![infer_avro(rows()?)?],
@@ -97,6 +137,7 @@ mod tests {
         let stream = |fields: &[(&str, FieldType)]| InferredStream {
             name: None,
             fields: fields.iter().map(|(name, ty)| Field::new(*name, *ty)).collect(),
+            renames: vec![],
         };
         let one =
             stream(&[("at", FieldType::Time), ("unit price", FieldType::Double), ("in", FieldType::Long)]);

@@ -5,8 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tidemill::types::BadRow;
+
 use super::inputs::Input;
 
+/// Characters of a refused row that are shown.
+const ROW_CHARS_MAX: usize = 300;
 /// Columns of the bar.
 const BAR: usize = 24;
 
@@ -26,6 +30,8 @@ pub struct LoadProgress {
     inputs: usize,
     rows: u64,
     rejected: u64,
+    /// Whether a refused row of the input was shown.
+    rejection_is_shown: bool,
 }
 
 impl LoadProgress {
@@ -44,6 +50,7 @@ impl LoadProgress {
             inputs: 0,
             rows: 0,
             rejected: 0,
+            rejection_is_shown: false,
         }
     }
 
@@ -55,6 +62,7 @@ impl LoadProgress {
     /// Begins an input, of which `start` rows are left out.
     pub fn begin_input(&mut self, input: &Input, start: u64) {
         self.input = input.to_string();
+        self.rejection_is_shown = false;
         self.input_bytes = input.bytes();
         self.inputs += 1;
         if !self.terminal && start == 0 {
@@ -69,10 +77,29 @@ impl LoadProgress {
         self.bytes.store(read.max(self.ended), Ordering::Relaxed);
     }
 
-    /// Adds rows, and shows the progress, at most twice a second on a terminal and every five seconds elsewhere.
-    pub fn add(&mut self, rows: u64, rejected: u64) {
+    /// Returns whether no row was read.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0 && self.rejected == 0
+    }
+
+    /// Returns whether rows were refused.
+    pub fn has_rejections(&self) -> bool {
+        self.rejected > 0
+    }
+
+    /// Adds rows, and shows the progress, at most twice a second on a terminal and every five seconds elsewhere. The first
+    /// refused row of each input is shown with its place and reason.
+    pub fn add(&mut self, rows: u64, rejected: &[BadRow]) {
         self.rows += rows;
-        self.rejected += rejected;
+        self.rejected += rejected.len() as u64;
+        if let Some(bad) = rejected.first()
+            && !std::mem::replace(&mut self.rejection_is_shown, true)
+        {
+            if self.terminal {
+                eprint!("\r\x1b[K");
+            }
+            eprintln!("{}", rejection(&self.input, bad));
+        }
         let pause = if self.terminal { Duration::from_millis(500) } else { Duration::from_secs(5) };
         if self.shown.elapsed() < pause {
             return;
@@ -102,7 +129,28 @@ impl LoadProgress {
             self.inputs,
             self.rows as f64 / seconds.max(1e-9)
         );
+        if self.rejected > 0 {
+            let (rows, were) = if self.rejected == 1 { ("row", "was") } else { ("rows", "were") };
+            println!(
+                "{} {rows} {were} refused; all of them with their reasons: SELECT * FROM system.rejected",
+                self.rejected
+            );
+        }
     }
+}
+
+/// Returns file, line, reason and beginning of a refused row.
+fn rejection(input: &str, bad: &BadRow) -> String {
+    let place = match bad.origin.line {
+        Some(line) => format!("line {line}"),
+        None => format!("row {}", bad.origin.number + 1),
+    };
+    let row = match bad.text.char_indices().nth(ROW_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &bad.text[..end]),
+        None => bad.text.clone(),
+    };
+    let row = if row.is_empty() { row } else { format!("\n  {}", row.trim_end().replace('\n', "\n  ")) };
+    format!("{input}, {place}: refused: {}{row}", bad.message)
 }
 
 /// Returns a bar with bytes and rows; without a bar if the total is not known.
@@ -125,6 +173,15 @@ fn progress_line(bytes: u64, total: Option<u64>, rows: u64, rejected: u64, elaps
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_row_is_shown_with_its_place() {
+        let origin = tidemill::types::RowOrigin { number: 1, line: Some(3), offset: Some(20) };
+        let bad = BadRow::new(origin, Some("T"), "expected long", b"B,x\nC");
+        assert_eq!(rejection("/a.csv", &bad), "/a.csv, line 3: refused: expected long\n  B,x\n  C");
+        let bad = BadRow::new(tidemill::types::RowOrigin::of_row(1), None, "too large", b"");
+        assert_eq!(rejection("/a.parquet", &bad), "/a.parquet, row 2: refused: too large");
+    }
 
     #[test]
     fn the_line_shows_bytes_and_rows() {

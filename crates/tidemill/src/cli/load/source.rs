@@ -12,6 +12,7 @@ use tidemill_connect::{Acknowledgement, Source, SourceBatch};
 use tidemill_files::{Codec, Dialect, FileInput, FileSource, Format, ReadOptions, decompressed};
 
 use super::LoadFormat;
+use super::columns::ColumnArgs;
 use super::inputs::{Input, Place};
 use super::positions::Plan;
 use super::progress::LoadProgress;
@@ -28,21 +29,20 @@ pub struct LoadSource<'a> {
     /// Whether its position is stored.
     is_positioned: bool,
     progress: &'a mut LoadProgress,
-    after_batch: &'a mut (dyn FnMut() + Send),
     /// A Parquet file that was fetched; removed with this.
     _fetched: Option<NamedTempFile>,
 }
 
 impl<'a> LoadSource<'a> {
-    /// Opens an input. `after_batch` is called when a batch has been taken.
+    /// Opens an input.
     ///
     /// Errors: those of [`FileSource::open`].
     pub fn open(
         input: &Input,
         plan: &Plan,
         streams: &[Arc<StreamSchema>],
+        columns: &ColumnArgs,
         progress: &'a mut LoadProgress,
-        after_batch: &'a mut (dyn FnMut() + Send),
     ) -> anyhow::Result<Self> {
         let options = ReadOptions {
             batch_rows: BATCH_ROWS,
@@ -53,7 +53,7 @@ impl<'a> LoadSource<'a> {
         };
         progress.begin_input(input, options.start);
         let format = match input.format {
-            LoadFormat::Csv => Some(Format::Csv { header: true, delimiter: b',' }),
+            LoadFormat::Csv => Some(Format::Csv { header: true, delimiter: columns.layout().delimiter }),
             LoadFormat::Ndjson => Some(Format::Json),
             LoadFormat::Parquet => Some(Format::Parquet),
             LoadFormat::Avro => Some(Format::Avro(Codec::Null)),
@@ -63,7 +63,9 @@ impl<'a> LoadSource<'a> {
         let (name, shown) = (&plan.name, input.to_string());
         let source = match format {
             Some(format) => {
-                let file = FileInput { format, streams: streams.to_vec(), stream_field: None, options };
+                let columns = columns.options();
+                let file =
+                    FileInput { format, streams: streams.to_vec(), stream_field: None, options, columns };
                 match (&file.format, &input.place) {
                     (Format::Parquet, Place::File(path)) => FileSource::open(name, path, &file)?,
                     (Format::Parquet, _) => {
@@ -75,11 +77,11 @@ impl<'a> LoadSource<'a> {
             }
             None => {
                 let lines = reader(input, progress.bytes())?;
-                FileSource::line_protocol(name, shown, lines, streams, options)?
+                FileSource::line_protocol(name, shown, lines, streams, options, &columns.options())?
             }
         };
         let is_positioned = plan.start.is_some();
-        Ok(Self { name: plan.name.clone(), source, is_positioned, progress, after_batch, _fetched: fetched })
+        Ok(Self { name: plan.name.clone(), source, is_positioned, progress, _fetched: fetched })
     }
 }
 
@@ -89,9 +91,8 @@ impl Source for LoadSource<'_> {
     }
 
     fn next(&mut self, now: Timestamp) -> Result<Option<SourceBatch>> {
-        (self.after_batch)();
         let Some(mut batch) = self.source.next(now)? else { return Ok(None) };
-        self.progress.add(batch.rows.len() as u64, batch.rejected.len() as u64);
+        self.progress.add(batch.rows.len() as u64, &batch.rejected);
         if !self.is_positioned {
             // a batch with an acknowledgement and without a split is stored without a position
             batch.acknowledge = Some(Acknowledgement::new(|_| {}));
