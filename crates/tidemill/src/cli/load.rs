@@ -15,10 +15,10 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use tidemill::{StreamSchema, Tidemill};
 
-use super::DataArgs;
 use super::client::Client;
 use super::rejections::{self, RejectionReporter};
 use super::vars::VarArgs;
+use super::{DataArgs, flush_before_stop};
 use inputs::Input;
 use progress::LoadProgress;
 use source::LoadSource;
@@ -108,6 +108,9 @@ pub fn load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     }
     let tidemill = args.target.open()?;
     let loaded = Load::new(&args, &tidemill)?.run(&inputs);
+    if loaded.is_ok() {
+        flush_before_stop(&tidemill);
+    }
     let closed = tidemill.close();
     let good = loaded?;
     closed?;
