@@ -13,9 +13,9 @@
 # Servers: kafka mosquitto rabbitmq nats redis postgres mariadb tds smtp imap pushgateway s3.
 # Exit code 3: a server cannot be had here; the message says why.
 #
-# Environment: TIDEMILL_SERVERS (default ~/.cache/tidemill/servers): data, logs and pid files.
-# TIDEMILL_SERVERS_PORT (default 29100): first of the 100 ports that the servers listen on.
-# TIDEMILL_SERVER_PROGRAMS (default ~/.cache/tidemill/programs): programs that are no packages of the system.
+# Environment: SERVERS_DIR (default ~/.cache/tidemill/servers): data, logs and pid files.
+# SERVERS_PORT (default 29100): first of the 100 ports that the servers listen on.
+# SERVERS_PROGRAMS (default ~/.cache/tidemill/programs): programs that are no packages of the system.
 set -euo pipefail
 # A server must not inherit the descriptor of a lock under which this script runs: it would hold the lock.
 for fd in 3 4 5 6 7 8 9; do eval "exec $fd>&-"; done
@@ -23,9 +23,9 @@ for fd in 3 4 5 6 7 8 9; do eval "exec $fd>&-"; done
 NATS_VERSION=v2.15.2
 TDS_VERSION=0.3.0
 S3_VERSION=v1.8.0
-DIR=${TIDEMILL_SERVERS:-$HOME/.cache/tidemill/servers}
-PROGRAMS=${TIDEMILL_SERVER_PROGRAMS:-$HOME/.cache/tidemill/programs}
-PORT=${TIDEMILL_SERVERS_PORT:-29100}
+DIR=${SERVERS_DIR:-$HOME/.cache/tidemill/servers}
+PROGRAMS=${SERVERS_PROGRAMS:-$HOME/.cache/tidemill/programs}
+PORT=${SERVERS_PORT:-29100}
 # Dovecot serves the mail as the user `mail`, and asks with `access`, which ignores capabilities, whether it may write: so
 # the mail of root's servers must not lie below the home of root.
 if [ "$(id -u)" = 0 ]; then MAIL=/var/tmp/tidemill-mail-$PORT; else MAIL=$DIR/mail; fi
@@ -57,28 +57,28 @@ port() {
 addresses() {
   local at=127.0.0.1
   case $1 in
-    kafka) echo "TIDEMILL_KAFKA=$at:$(port kafka)"; echo "TIDEMILL_KAFKA_SASL=$at:$(port kafka-sasl)";;
-    mosquitto) echo "TIDEMILL_MOSQUITTO=tcp://$at:$(port mosquitto)"; echo "TIDEMILL_MOSQUITTO_LOGIN=tcp://$at:$(port mosquitto-login)";;
+    kafka) echo "SERVERS_KAFKA=$at:$(port kafka)"; echo "SERVERS_KAFKA_SASL=$at:$(port kafka-sasl)";;
+    mosquitto) echo "SERVERS_MOSQUITTO=tcp://$at:$(port mosquitto)"; echo "SERVERS_MOSQUITTO_LOGIN=tcp://$at:$(port mosquitto-login)";;
     rabbitmq)
-      echo "TIDEMILL_RABBITMQ=amqp://tidemill:tidemill@$at:$(port rabbitmq)"
-      echo "TIDEMILL_RABBITMQ_TLS=amqps://tidemill:tidemill@$at:$(port rabbitmq-tls)"; echo "TIDEMILL_RABBITMQ_CA=$DIR/rabbitmq/tls/ca.pem";;
+      echo "SERVERS_RABBITMQ=amqp://tidemill:tidemill@$at:$(port rabbitmq)"
+      echo "SERVERS_RABBITMQ_TLS=amqps://tidemill:tidemill@$at:$(port rabbitmq-tls)"; echo "SERVERS_RABBITMQ_CA=$DIR/rabbitmq/tls/ca.pem";;
     nats)
-      echo "TIDEMILL_NATS=nats://$at:$(port nats)"
-      echo "TIDEMILL_NATS_TLS=tls://$at:$(port nats)"; echo "TIDEMILL_NATS_CA=$DIR/nats/tls/ca.pem";;
+      echo "SERVERS_NATS=nats://$at:$(port nats)"
+      echo "SERVERS_NATS_TLS=tls://$at:$(port nats)"; echo "SERVERS_NATS_CA=$DIR/nats/tls/ca.pem";;
     redis)
-      echo "TIDEMILL_REDIS=redis://$at:$(port redis)"
-      echo "TIDEMILL_REDIS_TLS=rediss://$at:$(port redis-tls)"; echo "TIDEMILL_REDIS_CA=$DIR/redis/tls/ca.pem";;
-    postgres) echo "TIDEMILL_POSTGRES=postgres://tidemill:tidemill@$at:$(port postgres)/tidemill";;
-    mariadb) echo "TIDEMILL_MARIADB=mysql://tidemill:tidemill@$at:$(port mariadb)/tidemill";;
-    tds) echo "TIDEMILL_TDS=tds://tidemill:tidemill@$at:$(port tds)/"; echo "TIDEMILL_TDS_CA=$DIR/tds/tls/ca.pem";;
+      echo "SERVERS_REDIS=redis://$at:$(port redis)"
+      echo "SERVERS_REDIS_TLS=rediss://$at:$(port redis-tls)"; echo "SERVERS_REDIS_CA=$DIR/redis/tls/ca.pem";;
+    postgres) echo "SERVERS_POSTGRES=postgres://tidemill:tidemill@$at:$(port postgres)/tidemill";;
+    mariadb) echo "SERVERS_MARIADB=mysql://tidemill:tidemill@$at:$(port mariadb)/tidemill";;
+    tds) echo "SERVERS_TDS=tds://tidemill:tidemill@$at:$(port tds)/"; echo "SERVERS_TDS_CA=$DIR/tds/tls/ca.pem";;
     smtp)
-      echo "TIDEMILL_SMTP=smtp://tidemill:tidemill@$at:$(port smtp)"; echo "TIDEMILL_MAIL_STORE=$MAIL/store"
-      echo "TIDEMILL_SMTPS=smtps://tidemill:tidemill@$at:$(port smtps)";;
+      echo "SERVERS_SMTP=smtp://tidemill:tidemill@$at:$(port smtp)"; echo "SERVERS_MAIL_STORE=$MAIL/store"
+      echo "SERVERS_SMTPS=smtps://tidemill:tidemill@$at:$(port smtps)";;
     imap)
-      echo "TIDEMILL_IMAP=imap://tidemill:tidemill@$at:$(port imap)"; echo "TIDEMILL_IMAPS=imaps://tidemill:tidemill@$at:$(port imaps)"
-      echo "TIDEMILL_MAIL_CA=$MAIL/ca.pem";;
-    pushgateway) echo "TIDEMILL_PUSHGATEWAY=http://$at:$(port pushgateway)";;
-    s3) echo "TIDEMILL_S3=http://$at:$(port s3)"; echo "TIDEMILL_S3_BUCKET=tidemill";;
+      echo "SERVERS_IMAP=imap://tidemill:tidemill@$at:$(port imap)"; echo "SERVERS_IMAPS=imaps://tidemill:tidemill@$at:$(port imaps)"
+      echo "SERVERS_MAIL_CA=$MAIL/ca.pem";;
+    pushgateway) echo "SERVERS_PUSHGATEWAY=http://$at:$(port pushgateway)";;
+    s3) echo "SERVERS_S3=http://$at:$(port s3)"; echo "SERVERS_S3_BUCKET=tidemill";;
     *) port "$1";;
   esac
 }
@@ -424,7 +424,7 @@ launch() {
   local name=$1
   mkdir -p "$DIR/$name"
   running "$name" && return
-  if listens "$(port "$name")"; then fail "another program listens on port $(port "$name"); set TIDEMILL_SERVERS_PORT"; fi
+  if listens "$(port "$name")"; then fail "another program listens on port $(port "$name"); set SERVERS_PORT"; fi
   (trap '' HUP; "start_$name")
 }
 

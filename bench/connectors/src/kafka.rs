@@ -19,7 +19,7 @@ const TRANSACTION: Duration = Duration::from_millis(50);
 #[derive(clap::Args)]
 pub struct Options {
     /// Brokers, as `scripts/servers.sh env kafka` prints them.
-    #[arg(long, env = "TIDEMILL_KAFKA")]
+    #[arg(long, env = "SERVERS_KAFKA")]
     brokers: String,
     /// Events of each run.
     #[arg(long, default_value_t = 1_000_000)]

@@ -13,7 +13,7 @@ const BATCH: u64 = 1000;
 #[derive(clap::Args)]
 pub struct Options {
     /// Brokers, as `scripts/servers.sh env kafka` prints them.
-    #[arg(long, env = "TIDEMILL_KAFKA")]
+    #[arg(long, env = "SERVERS_KAFKA")]
     brokers: String,
     /// Command that stops the broker.
     #[arg(long, default_value = "scripts/servers.sh kill kafka")]

@@ -219,7 +219,8 @@ async fn keep_running(name: String, mut connector: Box<dyn SourceConnector>, out
                     backoff.reset();
                 }
                 let delay = backoff.next_delay();
-                tracing::warn!(source = name, error = %e, ?delay, "the source connects again");
+                // whoever reads the source reports the problem once; this line comes with each attempt
+                tracing::debug!(source = name, error = %e, ?delay, "the source connects again");
                 output.report_problem(format!("{e}; the source connects again"));
                 tokio::time::sleep(delay).await;
             }

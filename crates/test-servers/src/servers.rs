@@ -61,7 +61,7 @@ fn script((dir, port): &(PathBuf, u16), arguments: &[&str]) -> Command {
     // in a group of its own, so that an interrupt of the tests does not end it
     let mut command = Command::new("setsid");
     command.arg(script).args(arguments);
-    command.env("TIDEMILL_SERVERS", dir).env("TIDEMILL_SERVERS_PORT", port.to_string());
+    command.env("SERVERS_DIR", dir).env("SERVERS_PORT", port.to_string());
     command
 }
 
@@ -91,7 +91,7 @@ pub struct SharedServer {
 }
 
 impl SharedServer {
-    /// Returns the address in a variable such as `TIDEMILL_KAFKA`.
+    /// Returns the address in a variable such as `SERVERS_KAFKA`.
     pub fn address(&self, variable: &str) -> &str {
         &self.addresses[variable]
     }
@@ -105,7 +105,7 @@ pub struct OwnServer {
 }
 
 impl OwnServer {
-    /// Returns the address in a variable such as `TIDEMILL_KAFKA`.
+    /// Returns the address in a variable such as `SERVERS_KAFKA`.
     pub fn address(&self, variable: &str) -> &str {
         &self.addresses[variable]
     }

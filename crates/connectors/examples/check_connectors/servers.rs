@@ -34,7 +34,7 @@ impl Servers {
         // in a group of its own, so that an interrupt of the check does not end it
         let mut command = Command::new("setsid");
         command.arg(script).args(arguments);
-        command.env("TIDEMILL_SERVERS", &self.dir).env("TIDEMILL_SERVERS_PORT", self.first_port.to_string());
+        command.env("SERVERS_DIR", &self.dir).env("SERVERS_PORT", self.first_port.to_string());
         command
     }
 

@@ -183,18 +183,22 @@ impl ClientContext for ConnectionContext {
 
 impl ConsumerContext for ConnectionContext {}
 
-/// Returns the number of partitions of a topic.
+/// Returns the number of partitions of a topic. `or` is what else can be done if there is none.
 ///
 /// Errors: there is no such topic.
-pub(super) fn partition_count(metadata: &Metadata, topic: &str, brokers: &str) -> Result<i32> {
-    let found = metadata.topics().iter().find(|found| found.name() == topic);
-    let count = found.filter(|found| found.error().is_none()).map_or(0, |found| found.partitions().len());
-    match i32::try_from(count) {
+pub(super) fn partition_count(metadata: &Metadata, topic: &str, brokers: &str, or: &str) -> Result<i32> {
+    match i32::try_from(known_partitions(metadata, topic)) {
         Ok(count) if count > 0 => Ok(count),
         _ => Err(Error::unavailable(format!(
-            "Kafka at {brokers} has no topic `{topic}`, or does not allow this client to see it; create the topic"
+            "Kafka at {brokers} has no topic `{topic}`, or does not allow this client to see it; create the topic{or}"
         ))),
     }
+}
+
+/// Returns the number of partitions of a topic, 0 if there is none, or this client may not see it.
+pub(super) fn known_partitions(metadata: &Metadata, topic: &str) -> usize {
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    found.filter(|found| found.error().is_none()).map_or(0, |found| found.partitions().len())
 }
 
 /// Runs a call of the client that blocks.

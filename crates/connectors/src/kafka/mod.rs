@@ -2,6 +2,7 @@
 
 mod client;
 mod limits;
+mod new_topic;
 mod positions;
 mod sequence;
 mod sink;

@@ -5,15 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::Message;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tidemill_connect::DeliveredEvents;
 use tidemill_types::{Error, EventId, PartitionId, Result};
 
-use super::client::{ConnectionContext, REQUEST_TIMEOUT, blocking};
+use super::client::{ConnectionContext, blocking};
+use super::new_topic::{self, TopicLayout};
 use super::sink::Connection;
 
 /// How long reading all positions may take; transactions of other sinks are waited for.
@@ -59,20 +58,10 @@ impl PositionTopic {
                 connection.brokers, self.name
             ))
         };
-        let admin: AdminClient<ConnectionContext> = self
-            .consumer
-            .create_with_context(connection.context.clone())
-            .map_err(|e| failed(&e.to_string()))?;
-        let topic = NewTopic::new(&self.name, 1, TopicReplication::Fixed(-1));
-        let topic = TOPIC_SETTINGS.iter().fold(topic, |topic, (name, value)| topic.set(name, value));
-        let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
-        let results = admin.create_topics([&topic], &options).await.map_err(|e| failed(&e.to_string()))?;
-        match results.into_iter().next() {
-            Some(Err((_, code))) if code != RDKafkaErrorCode::TopicAlreadyExists => {
-                Err(failed(&code.to_string()))
-            }
-            _ => Ok(()),
-        }
+        let layout = TopicLayout { partitions: 1, replication: None };
+        new_topic::create(&self.consumer, &connection.context, &self.name, layout, &TOPIC_SETTINGS)
+            .await
+            .map_err(|e| failed(&e))
     }
 
     /// Returns key and value of a record that marks the end of what has to be read.

@@ -9,6 +9,7 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::metadata::Metadata;
 use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer, PurgeConfig};
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
@@ -18,9 +19,10 @@ use tidemill_types::{Error, Result};
 
 use super::client::{
     ConnectionContext, REQUEST_TIMEOUT, blocking, check_config, client_config, connection_options,
-    partition_count,
+    known_partitions, partition_count,
 };
 use super::limits::message_bytes_max;
+use super::new_topic::{self, TopicLayout};
 use super::sequence::add_sequence;
 use super::transactions::Transactions;
 use crate::pairs::parse_pairs;
@@ -45,6 +47,18 @@ const OPTIONS: &[OptionSpec] = connection_options![
         "Partition; default: by the key, as Kafka's own clients choose it."
     )
     .dynamic(),
+    OptionSpec::integer(
+        "create.topic.partitions",
+        1,
+        100_000,
+        "Creates the topic with so many partitions if there is none; not for a `topic` that each event names."
+    ),
+    OptionSpec::integer(
+        "create.topic.replication",
+        1,
+        i16::MAX as i64,
+        "Copies of each partition of a topic that is created; default: that of the brokers."
+    ),
     OptionSpec::text("key", "Key of the message.").dynamic(),
     OptionSpec::text("headers", "Headers of the message, `name:value,name:value`.").dynamic(),
     OptionSpec::text(
@@ -135,8 +149,10 @@ impl SinkType for KafkaSinkType {
         }
         let topic = template("topic")?
             .unwrap_or(Template::parse("", &context.schema).map_err(|e| OptionError::option("topic", e))?);
+        let new_topic = new_topic(options, topic.constant().is_some())?;
         Ok(Box::new(KafkaSink {
             client,
+            new_topic,
             brokers,
             records: Records {
                 topic,
@@ -153,10 +169,29 @@ impl SinkType for KafkaSinkType {
     }
 }
 
+/// Returns the layout of a missing topic; `None` if it is not to be created.
+fn new_topic(options: &Options, is_constant: bool) -> Result<Option<TopicLayout>, OptionError> {
+    let number = |name: &str| options.integer(name).and_then(|number| i32::try_from(number).ok());
+    let (partitions, replication) = (number("create.topic.partitions"), number("create.topic.replication"));
+    match partitions {
+        None if replication.is_some() => Err(OptionError::option(
+            "create.topic.replication",
+            "needs `create.topic.partitions`, without which no topic is created",
+        )),
+        Some(_) if !is_constant => Err(OptionError::option(
+            "create.topic.partitions",
+            "creates one topic, and `topic` names another one for each event; create these topics at the brokers",
+        )),
+        _ => Ok(partitions.map(|partitions| TopicLayout { partitions, replication })),
+    }
+}
+
 pub(super) type KafkaProducer = FutureProducer<ConnectionContext>;
 
 struct KafkaSink {
     client: ClientConfig,
+    /// Layout of the topic if it is missing.
+    new_topic: Option<TopicLayout>,
     brokers: String,
     records: Records,
     transactions: Option<Transactions>,
@@ -176,6 +211,16 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Asks the brokers about a topic, or about all.
+    async fn metadata(&self, topic: Option<String>) -> Result<Metadata> {
+        let producer = self.producer.clone();
+        let found =
+            blocking(move || producer.client().fetch_metadata(topic.as_deref(), REQUEST_TIMEOUT)).await?;
+        found.map_err(|e| self.failed("the brokers cannot be reached", &e))
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         // what is not acknowledged is sent again by the next connection, and must not come from this one as well
@@ -185,6 +230,29 @@ impl Drop for Connection {
             // closing the client waits for the brokers
             runtime.spawn_blocking(move || drop(producer));
         }
+    }
+}
+
+impl KafkaSink {
+    /// Asks the brokers for the topic, and creates it if it is missing and the app says so.
+    ///
+    /// Errors: the brokers cannot be reached; there is no such topic.
+    async fn find_topic(&self, connection: &Connection, topic: Option<String>) -> Result<()> {
+        let mut metadata = connection.metadata(topic.clone()).await?;
+        let Some(topic) = topic else { return Ok(()) };
+        if let Some(layout) = self.new_topic.filter(|_| known_partitions(&metadata, &topic) == 0) {
+            new_topic::create(&self.client, &connection.context, &topic, layout, &[]).await.map_err(|e| {
+                Error::unavailable(format!(
+                    "Kafka at {}: the topic `{topic}` cannot be created: {e}",
+                    self.brokers
+                ))
+            })?;
+            tracing::info!(topic, partitions = layout.partitions, "the topic was created");
+            metadata = connection.metadata(Some(topic.clone())).await?;
+        }
+        // a broker that has not heard of a new topic yet is asked again when the sink connects again
+        let or = ", or let the sink create it with the option `create.topic.partitions`";
+        partition_count(&metadata, &topic, &self.brokers, or).map(drop)
     }
 }
 
@@ -202,13 +270,7 @@ impl SinkConnector for KafkaSink {
             .map_err(|e| context.failed(&self.brokers, "no producer", &e))?;
         let connection = Connection { producer, context, brokers: self.brokers.clone() };
         let topic = self.records.topic.constant().map(str::to_owned);
-        let (producer, asked) = (connection.producer.clone(), topic.clone());
-        let metadata =
-            blocking(move || producer.client().fetch_metadata(asked.as_deref(), REQUEST_TIMEOUT)).await?;
-        let metadata = metadata.map_err(|e| connection.failed("the brokers cannot be reached", &e))?;
-        if let Some(topic) = &topic {
-            partition_count(&metadata, topic, &self.brokers)?;
-        }
+        self.find_topic(&connection, topic).await?;
         let delivered = match &self.transactions {
             None => None,
             Some(transactions) => Some(transactions.begin(&connection).await?),

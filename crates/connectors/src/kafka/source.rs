@@ -270,7 +270,7 @@ impl KafkaSource {
             let (consumer, name) = (client.consumer.clone(), topic.clone());
             let metadata = blocking(move || consumer.fetch_metadata(Some(&name), REQUEST_TIMEOUT)).await?;
             let metadata = metadata.map_err(|e| failed("the brokers cannot be reached", e))?;
-            let count = partition_count(&metadata, topic, &self.brokers)?;
+            let count = partition_count(&metadata, topic, &self.brokers, "")?;
             let partitions = match &self.partitions {
                 None => (0..count).collect(),
                 Some(listed) => listed.clone(),

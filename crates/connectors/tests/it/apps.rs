@@ -13,7 +13,7 @@ use tidemill_types::Timestamp;
 use crate::helpers::catalog;
 
 /// How long a connector may take to say what is wrong.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Compiles an app with all connectors. Errors: the diagnostics as a user sees them.
 pub fn compile(text: &str) -> Result<AppPlan, String> {

@@ -1,7 +1,7 @@
 //! What users are told about wrong options, servers that cannot be reached, and wrong logins: `tests/cases/bad_options.txt`.
 //!
 //! A case is `=== name`, an annotation of the stream `S (text string, n int)` or, if it begins with `@store`, of a table,
-//! `---`, and what is said when the app is compiled or, if it can be, when its connector connects. `${TIDEMILL_NATS}` stands
+//! `---`, and what is said when the app is compiled or, if it can be, when its connector connects. `${SERVERS_NATS}` stands
 //! for host and port of a server of `scripts/servers.sh`; what such a case says is not checked where the server cannot be
 //! had. `UPDATE_CASES=1` rewrites what is said; review the difference.
 
@@ -19,11 +19,11 @@ const SECRETS: [&str; 2] = ["hunter2", "sesame"];
 const THREADS: usize = 8;
 /// Servers by the beginning of their variables.
 const SERVERS: [(&str, &str); 5] = [
-    ("TIDEMILL_MOSQUITTO", "mosquitto"),
-    ("TIDEMILL_NATS", "nats"),
-    ("TIDEMILL_RABBITMQ", "rabbitmq"),
-    ("TIDEMILL_REDIS", "redis"),
-    ("TIDEMILL_SMTP", "smtp"),
+    ("SERVERS_MOSQUITTO", "mosquitto"),
+    ("SERVERS_NATS", "nats"),
+    ("SERVERS_RABBITMQ", "rabbitmq"),
+    ("SERVERS_REDIS", "redis"),
+    ("SERVERS_SMTP", "smtp"),
 ];
 
 struct Case<'t> {

@@ -24,7 +24,7 @@ impl Mail {
     }
 
     fn ca(&self) -> &str {
-        self.imap.address("TIDEMILL_MAIL_CA")
+        self.imap.address("SERVERS_MAIL_CA")
     }
 
     fn smtp_port(&self, variable: &str) -> String {
@@ -37,7 +37,7 @@ impl Mail {
 
     /// Returns the messages of a user that are in a folder of the Maildir.
     fn stored(&self, user: &str, folder: &str) -> Vec<PathBuf> {
-        let user = Path::new(self.smtp.address("TIDEMILL_MAIL_STORE")).join(user).join(folder);
+        let user = Path::new(self.smtp.address("SERVERS_MAIL_STORE")).join(user).join(folder);
         let mut files = vec![];
         for part in ["new", "cur"] {
             let Ok(entries) = fs::read_dir(user.join(part)) else { continue };
@@ -48,7 +48,7 @@ impl Mail {
     }
 
     fn source(&self, user: &str, options: &[(&str, &str)], attributes: &[&str]) -> PositionedSource {
-        let port = self.imap_port("TIDEMILL_IMAP");
+        let port = self.imap_port("SERVERS_IMAP");
         let common = [
             ("host", "127.0.0.1"),
             ("port", port.as_str()),
@@ -85,7 +85,7 @@ fn a_message_has_what_the_options_say() {
         fs::write(dir.path().join(name), content).unwrap();
     }
     let attachments = format!("{0}/one.txt, {0}/all", dir.path().display());
-    let port = mail.smtp_port("TIDEMILL_SMTP");
+    let port = mail.smtp_port("SERVERS_SMTP");
     let mut options = sender(&port, mail.ca());
     options.extend([
         ("to", "{{text}}@example.com, Second <parts-to@example.com>"),
@@ -124,8 +124,8 @@ fn a_message_has_what_the_options_say() {
 #[test]
 fn every_way_of_encryption_works() {
     let Some(mail) = Mail::start() else { return };
-    let (plain, tls) = (mail.smtp_port("TIDEMILL_SMTP"), mail.smtp_port("TIDEMILL_SMTPS"));
-    let (imap, imaps) = (mail.imap_port("TIDEMILL_IMAP"), mail.imap_port("TIDEMILL_IMAPS"));
+    let (plain, tls) = (mail.smtp_port("SERVERS_SMTP"), mail.smtp_port("SERVERS_SMTPS"));
+    let (imap, imaps) = (mail.imap_port("SERVERS_IMAP"), mail.imap_port("SERVERS_IMAPS"));
     let cases = [
         ("false", "none", &plain, &imap),
         ("false", "optional", &plain, &imap),
@@ -172,7 +172,7 @@ fn every_way_of_encryption_works() {
 #[test]
 fn refused_messages_do_not_stop_the_others() {
     let Some(mail) = Mail::start() else { return };
-    let port = mail.smtp_port("TIDEMILL_SMTP");
+    let port = mail.smtp_port("SERVERS_SMTP");
     for pool in ["1", "4"] {
         let mut options = sender(&port, mail.ca());
         options.extend([("to", "{{text}}"), ("subject", "news"), ("connection.pool.size", pool)]);
@@ -208,7 +208,7 @@ fn refused_messages_do_not_stop_the_others() {
 #[test]
 fn what_a_server_does_not_take_now_is_sent_again() {
     let Some(mail) = Mail::start() else { return };
-    let port = mail.smtp_port("TIDEMILL_SMTP");
+    let port = mail.smtp_port("SERVERS_SMTP");
     let mut options = sender(&port, mail.ca());
     options.extend([("to", "{{text}}@example.com"), ("subject", "news")]);
     let mut sink = sink("email", &options);
@@ -245,7 +245,7 @@ fn what_a_server_does_not_take_now_is_sent_again() {
 #[test]
 fn messages_wait_while_the_server_is_away() {
     let Some(smtp) = servers::own("smtp") else { return };
-    let port = Url::parse(smtp.address("TIDEMILL_SMTP")).unwrap().port().unwrap().to_string();
+    let port = Url::parse(smtp.address("SERVERS_SMTP")).unwrap().port().unwrap().to_string();
     let options = [("starttls", "none"), ("auth", "false"), ("subject", "s"), ("to", "away@example.com")];
     let options = [&options[..], &[("host", "127.0.0.1"), ("port", &port), ("ssl.enable", "false")]].concat();
     let mut sink = sink("email", &[&options[..], &[("address", "a@example.com")]].concat());
@@ -258,14 +258,14 @@ fn messages_wait_while_the_server_is_away() {
     assert!(error.message().starts_with(&format!("cannot send with smtp://127.0.0.1:{port}: ")), "{error}");
     smtp.start_again();
     deliver_all(&mut sink, &[("b", 2)]);
-    let store = Path::new(smtp.address("TIDEMILL_MAIL_STORE")).join("away/new");
+    let store = Path::new(smtp.address("SERVERS_MAIL_STORE")).join("away/new");
     assert_eq!(fs::read_dir(store).unwrap().count(), 2);
 }
 
 #[test]
 fn a_source_reads_every_message_once() {
     let Some(mail) = Mail::start() else { return };
-    let port = mail.smtp_port("TIDEMILL_SMTP");
+    let port = mail.smtp_port("SERVERS_SMTP");
     let mut options = sender(&port, mail.ca());
     options.extend([("to", "reader@example.com"), ("subject", "number {{n}}")]);
     let mut sink = sink("email", &options);
@@ -290,7 +290,7 @@ fn a_source_reads_every_message_once() {
 
     // what is no event is rejected, and the rest goes on
     fs::write(
-        Path::new(mail.smtp.address("TIDEMILL_MAIL_STORE")).join("reader/new/bad"),
+        Path::new(mail.smtp.address("SERVERS_MAIL_STORE")).join("reader/new/bad"),
         b"Subject: x\r\n\r\nhello",
     )
     .unwrap();
@@ -302,7 +302,7 @@ fn a_source_reads_every_message_once() {
 #[test]
 fn search_terms_choose_messages() {
     let Some(mail) = Mail::start() else { return };
-    let port = mail.smtp_port("TIDEMILL_SMTP");
+    let port = mail.smtp_port("SERVERS_SMTP");
     for (n, (from, subject)) in [
         ("joe@a.example", "big Alarm"),
         ("jjoe@a.example", "alarm"),
@@ -333,7 +333,7 @@ fn search_terms_choose_messages() {
 #[test]
 fn messages_are_marked_moved_and_deleted() {
     let Some(mail) = Mail::start() else { return };
-    let port = mail.smtp_port("TIDEMILL_SMTP");
+    let port = mail.smtp_port("SERVERS_SMTP");
     let mut options = sender(&port, mail.ca());
     options.extend([("to", "{{text}}@example.com"), ("subject", "s")]);
     let mut sink = sink("email", &options);
@@ -377,7 +377,7 @@ fn messages_are_marked_moved_and_deleted() {
 #[test]
 fn a_wrong_login_is_reported_without_the_password() {
     let Some(mail) = Mail::start() else { return };
-    let port = mail.imap_port("TIDEMILL_IMAP");
+    let port = mail.imap_port("SERVERS_IMAP");
     let options =
         [("host", "127.0.0.1"), ("port", port.as_str()), ("ssl.enable", "false"), ("starttls", "none")];
     let options = [&options[..], &[("username", "joe"), ("password", "hunter2")]].concat();

@@ -153,7 +153,7 @@ fn slow_and_broken_clients_are_given_up() {
     let mut source = source(&url, &[("socket.idle.timeout", "300")]);
     let connect = |bytes: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         stream.write_all(bytes.as_bytes()).unwrap();
         stream
     };

@@ -9,7 +9,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tidemill_connect::{MapperConfig, NamedText};
 use tidemill_types::ErrorKind;
 
-use crate::helpers::{config, free_port, sink_error, source_error};
+use crate::helpers::{config, free_port, sink_error, source_error, wait_until};
 use crate::servers;
 use crate::stored::{StoredSink, StoredSource};
 
@@ -31,7 +31,7 @@ fn key(n: i64) -> String {
 #[test]
 fn events_go_through_topics_in_order() {
     let Some(kafka) = servers::shared("kafka") else { return };
-    let brokers = kafka.address("TIDEMILL_KAFKA");
+    let brokers = kafka.address("SERVERS_KAFKA");
     let topic = topic(brokers, 3);
     let options = [
         ("bootstrap.servers", brokers),
@@ -73,7 +73,7 @@ fn events_go_through_topics_in_order() {
 #[test]
 fn nothing_is_lost_or_doubled_over_crashes() {
     let Some(kafka) = servers::own("kafka") else { return };
-    let brokers = kafka.address("TIDEMILL_KAFKA").to_owned();
+    let brokers = kafka.address("SERVERS_KAFKA").to_owned();
     let topic = topic(&brokers, 2);
     let options = [
         ("bootstrap.servers".to_owned(), brokers.clone()),
@@ -113,7 +113,7 @@ fn nothing_is_lost_or_doubled_over_crashes() {
 #[test]
 fn refused_events_do_not_stop_others() {
     let Some(kafka) = servers::shared("kafka") else { return };
-    let brokers = kafka.address("TIDEMILL_KAFKA");
+    let brokers = kafka.address("SERVERS_KAFKA");
     for guarantee in ["at.least.once", "exactly.once"] {
         let topic = topic(brokers, 1);
         let options = [
@@ -143,7 +143,7 @@ fn refused_events_do_not_stop_others() {
 #[test]
 fn sources_start_where_the_options_or_the_group_say() {
     let Some(kafka) = servers::shared("kafka") else { return };
-    let brokers = kafka.address("TIDEMILL_KAFKA");
+    let brokers = kafka.address("SERVERS_KAFKA");
     let topic = topic(brokers, 1);
     let mut sink = StoredSink::new("starts", "kafka", &[("bootstrap.servers", brokers), ("topic", &topic)]);
     sink.deliver(100, 100, &key);
@@ -165,7 +165,7 @@ fn sources_start_where_the_options_or_the_group_say() {
     source.poll_until("the offset is committed", |_| {
         let mut list = TopicPartitionList::new();
         list.add_partition(&topic, 0);
-        let committed = group.committed_offsets(list, Duration::from_secs(5)).unwrap();
+        let committed = group.committed_offsets(list, Duration::from_secs(60)).unwrap();
         committed.elements()[0].offset() == Offset::Offset(100)
     });
     let mut after = start("late", with(("threading.option", "partition.wise")));
@@ -191,7 +191,7 @@ fn sources_start_where_the_options_or_the_group_say() {
 #[test]
 fn messages_that_were_sent_twice_are_dropped() {
     let Some(kafka) = servers::shared("kafka") else { return };
-    let brokers = kafka.address("TIDEMILL_KAFKA");
+    let brokers = kafka.address("SERVERS_KAFKA");
     for is_binary in ["false", "true"] {
         let topic = topic(brokers, 1);
         let options = [
@@ -220,8 +220,8 @@ fn messages_that_were_sent_twice_are_dropped() {
 #[test]
 fn logins_work_and_wrong_ones_keep_their_secret() {
     let Some(kafka) = servers::shared("kafka") else { return };
-    let topic = topic(kafka.address("TIDEMILL_KAFKA"), 1);
-    let brokers = kafka.address("TIDEMILL_KAFKA_SASL");
+    let topic = topic(kafka.address("SERVERS_KAFKA"), 1);
+    let brokers = kafka.address("SERVERS_KAFKA_SASL");
     let jaas = "sasl.jaas.config:org.apache.kafka.common.security.plain.PlainLoginModule required \
                 username=\"tidemill\" password=\"tidemill\";,sasl.mechanism:PLAIN,security.protocol:SASL_PLAINTEXT";
     let options = [("bootstrap.servers", brokers), ("topic", &*topic), ("optional.configuration", jaas)];
@@ -250,13 +250,28 @@ fn unreachable_brokers_and_missing_topics_are_reported() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains(&address) && error.message().contains("refused"), "{error}");
     let Some(kafka) = servers::shared("kafka") else { return };
-    let brokers = kafka.address("TIDEMILL_KAFKA");
+    let brokers = kafka.address("SERVERS_KAFKA");
     let options = [("bootstrap.servers", brokers), ("topic.list", "none-such")];
     let problem = StoredSource::start("missing", "kafka", &options).wait_problem();
     assert!(
         problem.contains("has no topic `none-such`") && problem.contains("create the topic"),
         "{problem}"
     );
+}
+
+#[test]
+fn a_missing_topic_is_created_if_the_sink_may() {
+    let Some(kafka) = servers::shared("kafka") else { return };
+    let brokers = kafka.address("SERVERS_KAFKA");
+    let topic = format!("created-{}", std::process::id());
+    let options = [("bootstrap.servers", brokers), ("topic", &*topic)];
+    let error = StoredSink::new("missing", "kafka", &options).connect().unwrap_err().to_string();
+    assert!(error.contains(&topic) && error.contains("`create.topic.partitions`"), "{error}");
+    let create =
+        [&options[..], &[("create.topic.partitions", "3"), ("create.topic.replication", "1")]].concat();
+    wait_until("the topic is created", || StoredSink::new("creates", "kafka", &create).connect().is_ok());
+    // now it is there for all
+    StoredSink::new("finds", "kafka", &options).connect().unwrap();
 }
 
 #[test]
@@ -269,6 +284,7 @@ fn wrong_options_are_refused() {
         sink_error("kafka", &[&[("bootstrap.servers", "localhost:9092"), ("topic", "a")], more].concat())
     };
     for (found, expected) in [
+        (sink(&[("create.topic.replication", "2")]), "needs `create.topic.partitions`"),
         (source(&[("partition.no.list", "0,x")]), "expected numbers with commas, found `0,x`"),
         (source(&[("topic.offsets.map", "c=1")]), "the topic `c` is not in `topic.list`"),
         (source(&[("topic.offsets.map", "a")]), "expected `topic=offset`, found `a`"),

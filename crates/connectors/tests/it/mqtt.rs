@@ -15,7 +15,7 @@ fn name() -> String {
 #[test]
 fn events_go_through_topics_in_order() {
     let Some(broker) = servers::shared("mosquitto") else { return };
-    let url = broker.address("TIDEMILL_MOSQUITTO");
+    let url = broker.address("SERVERS_MOSQUITTO");
     for version in VERSIONS {
         for qos in ["0", "1", "2"] {
             let name = name();
@@ -50,7 +50,7 @@ fn events_go_through_topics_in_order() {
 #[test]
 fn nothing_is_lost_when_the_broker_restarts() {
     let Some(broker) = servers::own("mosquitto") else { return };
-    let url = broker.address("TIDEMILL_MOSQUITTO").to_owned();
+    let url = broker.address("SERVERS_MOSQUITTO").to_owned();
     for (version, qos) in VERSIONS.into_iter().zip(["1", "2"]) {
         let name = name();
         let options =
@@ -77,7 +77,7 @@ fn nothing_is_lost_when_the_broker_restarts() {
 #[test]
 fn messages_come_again_until_they_are_acknowledged() {
     let Some(broker) = servers::shared("mosquitto") else { return };
-    let url = broker.address("TIDEMILL_MOSQUITTO");
+    let url = broker.address("SERVERS_MOSQUITTO");
     for (version, qos) in VERSIONS.into_iter().zip(["2", "1"]) {
         let name = name();
         let options =
@@ -116,7 +116,7 @@ fn messages_come_again_until_they_are_acknowledged() {
 #[test]
 fn refused_events_do_not_stop_others() {
     let Some(broker) = servers::shared("mosquitto") else { return };
-    let url = broker.address("TIDEMILL_MOSQUITTO");
+    let url = broker.address("SERVERS_MOSQUITTO");
     let name = name();
     let filter = format!("{name}/#");
     let mut source = StoredSource::start(&name, "mqtt", &[("url", url), ("topic", &filter)]);
@@ -133,7 +133,7 @@ fn refused_events_do_not_stop_others() {
 #[test]
 fn logins_work_and_wrong_ones_keep_their_secret() {
     let Some(broker) = servers::shared("mosquitto") else { return };
-    let url = broker.address("TIDEMILL_MOSQUITTO_LOGIN");
+    let url = broker.address("SERVERS_MOSQUITTO_LOGIN");
     for version in VERSIONS {
         let name = name();
         let with_login = url.replace("tcp://", "tcp://tidemill:tidemill@");

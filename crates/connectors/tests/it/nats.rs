@@ -28,7 +28,7 @@ fn all(end: i64) -> Vec<i64> {
 #[test]
 fn events_go_through_subjects_in_order() {
     let Some(server) = servers::shared("nats") else { return };
-    let url = server.address("TIDEMILL_NATS");
+    let url = server.address("SERVERS_NATS");
     for extra in [None, Some(("cluster.id", "test-cluster"))] {
         let name = name();
         let (pattern, subject) = (format!("{name}.>"), format!("{name}.{{{{text}}}}.x"));
@@ -50,7 +50,7 @@ fn events_go_through_subjects_in_order() {
 #[test]
 fn jetstream_neither_loses_nor_doubles() {
     let Some(server) = servers::own("nats") else { return };
-    let url = server.address("TIDEMILL_NATS").to_owned();
+    let url = server.address("SERVERS_NATS").to_owned();
     let name = name();
     let options = [("bootstrap.servers", &*url), ("destination", &*name), ("cluster.id", "c")];
     let mut source = StoredSource::start(&name, "nats", &options);
@@ -76,7 +76,7 @@ fn jetstream_neither_loses_nor_doubles() {
 #[test]
 fn the_first_start_is_chosen() {
     let Some(server) = servers::shared("nats") else { return };
-    let url = server.address("TIDEMILL_NATS");
+    let url = server.address("SERVERS_NATS");
     let name = name();
     let options = [("bootstrap.servers", url), ("destination", &*name), ("cluster.id", "c")];
     let mut sink = StoredSink::new(&name, "nats", &options);
@@ -113,7 +113,7 @@ fn the_first_start_is_chosen() {
 #[test]
 fn queue_groups_share_messages() {
     let Some(server) = servers::shared("nats") else { return };
-    let url = server.address("TIDEMILL_NATS");
+    let url = server.address("SERVERS_NATS");
     for extra in [None, Some(("cluster.id", "c"))] {
         let name = name();
         let mut options = vec![("bootstrap.servers", url), ("destination", &*name)];
@@ -141,7 +141,7 @@ fn queue_groups_share_messages() {
 #[test]
 fn work_queues_are_acknowledged() {
     let Some(server) = servers::shared("nats") else { return };
-    let url = server.address("TIDEMILL_NATS");
+    let url = server.address("SERVERS_NATS");
     let name = name();
     let with_stream = || async {
         use async_nats::jetstream::stream::{Config, RetentionPolicy};
@@ -180,7 +180,7 @@ fn work_queues_are_acknowledged() {
 #[test]
 fn poison_messages_are_rejected_and_others_taken() {
     let Some(server) = servers::shared("nats") else { return };
-    let url = server.address("TIDEMILL_NATS");
+    let url = server.address("SERVERS_NATS");
     for extra in [None, Some(("cluster.id", "c"))] {
         let name = name();
         let mut options = vec![("bootstrap.servers", url), ("destination", &*name)];
@@ -201,7 +201,7 @@ fn poison_messages_are_rejected_and_others_taken() {
 #[test]
 fn refused_events_do_not_stop_others() {
     let Some(server) = servers::shared("nats") else { return };
-    let url = server.address("TIDEMILL_NATS");
+    let url = server.address("SERVERS_NATS");
     for extra in [None, Some(("cluster.id", "c"))] {
         let name = name();
         let (pattern, subject) = (format!("{name}.>"), format!("{name}.{{{{text}}}}"));
@@ -237,7 +237,7 @@ fn refused_events_do_not_stop_others() {
 #[test]
 fn logins_work_and_wrong_ones_keep_their_secret() {
     let Some(server) = servers::shared("nats") else { return };
-    let url = server.address("TIDEMILL_NATS");
+    let url = server.address("SERVERS_NATS");
     let name = name();
     let with_login = url.replace("nats://", "nats://tidemill:tidemill@");
     let options = [("bootstrap.servers", &*with_login), ("destination", &*name)];
@@ -270,7 +270,7 @@ fn logins_work_and_wrong_ones_keep_their_secret() {
 #[test]
 fn tls_works_and_unknown_authorities_are_refused() {
     let Some(server) = servers::shared("nats") else { return };
-    let (url, authority) = (server.address("TIDEMILL_NATS_TLS"), server.address("TIDEMILL_NATS_CA"));
+    let (url, authority) = (server.address("SERVERS_NATS_TLS"), server.address("SERVERS_NATS_CA"));
     let name = name();
     let options = [("server.urls", url), ("destination", &*name), ("truststore.file", authority)];
     let mut source = StoredSource::start(&name, "nats", &options);

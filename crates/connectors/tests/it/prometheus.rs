@@ -141,7 +141,7 @@ fn sinks_of_one_address_share_a_server() {
 #[test]
 fn metrics_go_to_a_push_gateway() {
     let Some(gateway) = servers::own("pushgateway") else { return };
-    let url = gateway.address("TIDEMILL_PUSHGATEWAY").to_owned();
+    let url = gateway.address("SERVERS_PUSHGATEWAY").to_owned();
     let common = [
         ("push.url", url.as_str()),
         ("publish.mode", "pushGateway"),

@@ -44,7 +44,7 @@ fn publish(url: &str, queue: &str, payloads: &[&[u8]]) {
 #[test]
 fn events_go_through_exchanges_in_order() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ");
+    let url = broker.address("SERVERS_RABBITMQ");
     for (kind, binding, key) in [
         ("direct", "k", "k"),
         ("topic", "a.#", "a.{{text}}.b"),
@@ -81,7 +81,7 @@ fn events_go_through_exchanges_in_order() {
 #[test]
 fn properties_and_headers_arrive() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ");
+    let url = broker.address("SERVERS_RABBITMQ");
     let name = name();
     let mut source = config("rabbitmq", &[("uri", url), ("exchange.name", ""), ("queue.name", &name)]);
     let mapper = source.mapper.as_mut().unwrap();
@@ -119,7 +119,7 @@ fn named(name: &str, text: &str) -> tidemill_connect::NamedText {
 #[test]
 fn nothing_is_lost_when_the_broker_is_killed() {
     let Some(broker) = servers::own("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ").to_owned();
+    let url = broker.address("SERVERS_RABBITMQ").to_owned();
     let name = name();
     let options = [
         ("uri", &*url),
@@ -151,7 +151,7 @@ fn nothing_is_lost_when_the_broker_is_killed() {
 #[test]
 fn messages_come_again_until_they_are_acknowledged() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ");
+    let url = broker.address("SERVERS_RABBITMQ");
     let name = name();
     let options = [("uri", url), ("exchange.name", ""), ("queue.name", &*name), ("prefetch.count", "4")];
     let mut source = StoredSource::start(&name, "rabbitmq", &options);
@@ -177,7 +177,7 @@ fn messages_come_again_until_they_are_acknowledged() {
 #[test]
 fn poison_messages_are_rejected_and_others_taken() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ");
+    let url = broker.address("SERVERS_RABBITMQ");
     let name = name();
     let options = [("uri", url), ("exchange.name", ""), ("queue.name", &*name)];
     let mut source = StoredSource::start(&name, "rabbitmq", &options);
@@ -204,7 +204,7 @@ fn poison_messages_are_rejected_and_others_taken() {
 #[test]
 fn of_many_messages_those_without_a_queue_are_refused() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ");
+    let url = broker.address("SERVERS_RABBITMQ");
     let name = name();
     let mut source = StoredSource::start(
         &name,
@@ -227,7 +227,7 @@ fn of_many_messages_those_without_a_queue_are_refused() {
 #[test]
 fn refused_events_do_not_stop_others() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ");
+    let url = broker.address("SERVERS_RABBITMQ");
     let name = name();
     let options = [("uri", url), ("exchange.name", ""), ("queue.name", &*name)];
     let mut source = StoredSource::start(&name, "rabbitmq", &options);
@@ -268,7 +268,7 @@ fn refused_events_do_not_stop_others() {
 #[test]
 fn full_queues_push_back() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ");
+    let url = broker.address("SERVERS_RABBITMQ");
     let name = name();
     with_channel(url, async |channel| {
         let mut arguments = FieldTable::default();
@@ -298,7 +298,7 @@ fn full_queues_push_back() {
 #[test]
 fn tls_works_and_unknown_authorities_are_refused() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let (url, authority) = (broker.address("TIDEMILL_RABBITMQ_TLS"), broker.address("TIDEMILL_RABBITMQ_CA"));
+    let (url, authority) = (broker.address("SERVERS_RABBITMQ_TLS"), broker.address("SERVERS_RABBITMQ_CA"));
     let (name, plain) = (name(), url.replace("amqps://", "amqp://"));
     let options = [
         ("uri", &*plain),
@@ -319,7 +319,7 @@ fn tls_works_and_unknown_authorities_are_refused() {
 #[test]
 fn what_is_deleted_at_the_broker_is_declared_again() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ");
+    let url = broker.address("SERVERS_RABBITMQ");
     let name = name();
     let options = [("uri", url), ("exchange.name", &*name), ("queue.name", &*name), ("routing.key", "k")];
     let mut source = StoredSource::start(&name, "rabbitmq", &options);
@@ -342,7 +342,7 @@ fn what_is_deleted_at_the_broker_is_declared_again() {
 #[test]
 fn wrong_logins_and_unreachable_brokers_keep_their_secret() {
     let Some(broker) = servers::shared("rabbitmq") else { return };
-    let url = broker.address("TIDEMILL_RABBITMQ").replace(":tidemill@", ":hunter2@");
+    let url = broker.address("SERVERS_RABBITMQ").replace(":tidemill@", ":hunter2@");
     let name = name();
     let options = [("uri", &*url), ("exchange.name", &*name)];
     let problem = StoredSource::start(&name, "rabbitmq", &options).wait_problem();

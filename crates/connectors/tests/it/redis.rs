@@ -34,7 +34,7 @@ fn event(n: i64) -> Vec<u8> {
 #[test]
 fn events_go_through_streams_in_order() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     for extra in [None, Some(("group", "workers"))] {
         let name = name();
         let mut options = vec![("url", url), ("stream", &*name)];
@@ -52,7 +52,7 @@ fn events_go_through_streams_in_order() {
 #[test]
 fn events_go_through_channels() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let name = name();
     let patterns = format!("{name}.t0,{name}.t[12]");
     let mut source = StoredSource::start(&name, "redis", &[("url", url), ("channel", &patterns)]);
@@ -69,7 +69,7 @@ fn events_go_through_channels() {
 #[test]
 fn streams_neither_lose_nor_double() {
     let Some(server) = servers::own("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS").to_owned();
+    let url = server.address("SERVERS_REDIS").to_owned();
     let name = name();
     let options = [("url", &*url), ("stream", &*name)];
     let mut source = StoredSource::start(&name, "redis", &options);
@@ -94,7 +94,7 @@ fn streams_neither_lose_nor_double() {
 #[test]
 fn groups_share_entries_and_get_them_again_until_they_are_acknowledged() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let name = name();
     let mut sink = StoredSink::new(&name, "redis", &[("url", url), ("stream", &name)]);
     sink.deliver(10, 10, &|_| "a".into());
@@ -128,7 +128,7 @@ fn groups_share_entries_and_get_them_again_until_they_are_acknowledged() {
 #[test]
 fn the_first_start_is_chosen() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     for extra in [None, Some(("group", "g"))] {
         let name = name();
         for n in 1..4 {
@@ -159,7 +159,7 @@ fn the_first_start_is_chosen() {
 #[test]
 fn fields_are_properties() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let name = name();
     let mut configured = config("redis", &[("url", url), ("stream", &name), ("payload.field", "body")]);
     let mapper = configured.mapper.as_mut().unwrap();
@@ -188,7 +188,7 @@ fn fields_are_properties() {
 #[test]
 fn poison_entries_are_rejected_and_others_taken() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     for extra in [None, Some(("group", "g"))] {
         let name = name();
         let mut options = vec![("url", url), ("stream", &*name)];
@@ -218,7 +218,7 @@ fn poison_entries_are_rejected_and_others_taken() {
 #[test]
 fn refused_events_do_not_stop_others() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let name = name();
     let text = format!("{name}-text");
     command(url, &[b"SET", text.as_bytes(), b"x"]);
@@ -244,7 +244,7 @@ fn refused_events_do_not_stop_others() {
 #[test]
 fn tls_works_and_unknown_authorities_are_refused() {
     let Some(server) = servers::shared("redis") else { return };
-    let (url, authority) = (server.address("TIDEMILL_REDIS_TLS"), server.address("TIDEMILL_REDIS_CA"));
+    let (url, authority) = (server.address("SERVERS_REDIS_TLS"), server.address("SERVERS_REDIS_CA"));
     let name = name();
     for target in ["stream", "channel"] {
         let options = [("url", url), (target, &*name), ("tls.ca.file", authority)];
@@ -260,7 +260,7 @@ fn tls_works_and_unknown_authorities_are_refused() {
 #[test]
 fn wrong_logins_and_unreachable_servers_keep_their_secret() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let name = name();
     let with_login = url.replace("redis://", "redis://tidemill:tidemill@");
     for options in [

@@ -141,7 +141,7 @@ fn adding(condition: StoreExpr) -> StoreUpdate {
 #[test]
 fn rows_are_found_and_changed_in_order() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let mut table = Table::open(url, &name(), &[0], &[]);
     assert_eq!(table.insert(&[("A", 1), ("B", 2), ("A", 3), ("null", 1), ("C", 2)], at(1, 0)), [2, 3]);
     assert_eq!(table.all(), ["A 1", "B 2", "C 2"]);
@@ -201,7 +201,7 @@ fn rows_are_found_and_changed_in_order() {
 #[test]
 fn a_record_that_is_applied_again_changes_nothing() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let name = name();
     for _ in 0..2 {
         // without a primary key each insert makes another row
@@ -222,7 +222,7 @@ fn a_record_that_is_applied_again_changes_nothing() {
 #[test]
 fn writes_happen_once_when_the_server_is_killed() {
     let Some(server) = servers::own("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS").to_owned();
+    let url = server.address("SERVERS_REDIS").to_owned();
     let mut table = Table::open(&url, &name(), &[0], &[]);
     table.insert(&[("A", 0), ("B", 0)], at(0, 0));
     let writer = std::thread::spawn(move || {
@@ -243,7 +243,7 @@ fn writes_happen_once_when_the_server_is_killed() {
 #[test]
 fn changes_of_other_clients_are_not_lost() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let name = name();
     Table::open(url, &name, &[0], &[]).insert(&[("A", 0)], None);
     std::thread::scope(|scope| {
@@ -264,7 +264,7 @@ fn changes_of_other_clients_are_not_lost() {
 #[test]
 fn keys_are_those_of_siddhi() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let mut table = Table::open(url, &name(), &[0], &[]);
     table.insert(&[("A", 5)], None);
     assert_eq!(table.number("HLEN T:A"), 3);
@@ -296,7 +296,7 @@ fn keys_are_those_of_siddhi() {
 #[test]
 fn rows_expire() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     for (on_update, on_read) in [("false", "false"), ("true", "false"), ("false", "true")] {
         let options = [("ttl.seconds", "1000"), ("ttl.on.update", on_update), ("ttl.on.read", on_read)];
         let mut table = Table::open(url, &name(), &[0], &options);
@@ -336,7 +336,7 @@ fn a_call_waits_for_the_server_until_it_is_stopped() {
 #[test]
 fn logins_work_and_wrong_ones_keep_their_secret() {
     let Some(server) = servers::shared("redis") else { return };
-    let url = server.address("TIDEMILL_REDIS");
+    let url = server.address("SERVERS_REDIS");
     let nodes = url.trim_start_matches("redis://");
     for (password, is_right) in [("tidemill", true), ("hunter2", false)] {
         let monitor = Arc::new(StoreMonitor::default());

@@ -18,7 +18,7 @@ fn source(port: u16, options: &[(&str, &str)]) -> TestSource {
 
 fn client(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     stream
 }
 
@@ -224,7 +224,7 @@ fn a_source_whose_engine_waits_does_not_read() {
     let port = free_port();
     let mut source = source(port, &[("framing", "line")]);
     let mut stream = client(port);
-    stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
     let filler = "x".repeat(100_000);
     let mut sent = 0;
     // the engine takes nothing: after the bound of waiting bytes, writing blocks

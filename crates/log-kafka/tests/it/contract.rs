@@ -29,7 +29,7 @@ fn log_on_kafka_passes() {
     contract::check(&mut OnKafka(config));
 }
 
-/// The brokers of a cluster (TIDEMILL_KAFKA) hear of a new topic one after the other, and any of them may be asked.
+/// The brokers of a cluster (SERVERS_KAFKA) hear of a new topic one after the other, and any of them may be asked.
 #[test]
 fn new_topics_are_opened_at_once() {
     for _ in 0..10 {

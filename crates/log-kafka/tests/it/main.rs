@@ -1,5 +1,5 @@
 //! The log on a real broker, which `scripts/kafka.sh` starts unless one listens already, or the environment variable
-//! TIDEMILL_KAFKA has the addresses of others.
+//! SERVERS_KAFKA has the addresses of others.
 //!
 //! Where no broker can be started these tests pass without testing anything, and say why.
 
@@ -21,7 +21,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Addresses of the brokers, or the reason why there are none.
 static BROKERS: LazyLock<Result<String, String>> = LazyLock::new(|| {
-    if let Ok(brokers) = std::env::var("TIDEMILL_KAFKA") {
+    if let Ok(brokers) = std::env::var("SERVERS_KAFKA") {
         return Ok(brokers);
     }
     let address = SocketAddr::from(SCRIPT_BROKER);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use mongodb::bson::{Document, doc};
 use mongodb::options::{ClientOptions, ServerAddress, Tls, TlsOptions};
@@ -20,10 +21,11 @@ fn certificate(dir: &Path) -> (PathBuf, PathBuf) {
     (both, alone)
 }
 
-fn client(port: u16, tls: Option<Tls>) -> Client {
+/// Returns a client that gives up after `patience`.
+fn client(port: u16, tls: Option<Tls>, patience: Duration) -> Client {
     let mut options = ClientOptions::builder()
         .hosts(vec![ServerAddress::Tcp { host: "127.0.0.1".to_owned(), port: Some(port) }])
-        .server_selection_timeout(std::time::Duration::from_secs(3))
+        .server_selection_timeout(patience)
         .build();
     options.tls = tls;
     options.credential = Some(
@@ -46,14 +48,18 @@ fn drivers_that_trust_the_certificate_connect() {
     };
     let server = TestServer::start_with(options);
     let trusting = Tls::Enabled(TlsOptions::builder().ca_file_path(ca).build());
-    let things = client(server.port(), Some(trusting)).database("docs").collection::<Document>("things");
+    let things = client(server.port(), Some(trusting), Duration::from_secs(120))
+        .database("docs")
+        .collection::<Document>("things");
     // larger than the buffers of a connection
     let text = "x".repeat(3 << 20);
     things.insert_one(doc! { "_id": 1, "text": &text }).run().unwrap();
     let found = things.find_one(doc! { "_id": 1 }).run().unwrap().unwrap();
     assert_eq!(found.get_str("text").unwrap(), text);
     for tls in [None, Some(Tls::Enabled(TlsOptions::default()))] {
-        let things = client(server.port(), tls).database("docs").collection::<Document>("things");
+        let things = client(server.port(), tls, Duration::from_secs(3))
+            .database("docs")
+            .collection::<Document>("things");
         assert!(things.find_one(doc! {}).run().is_err());
     }
 }

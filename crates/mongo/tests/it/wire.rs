@@ -16,7 +16,7 @@ const MORE_TO_COME: u32 = 2;
 
 pub fn connect(server: &TestServer) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     stream
 }
 

@@ -16,10 +16,10 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use tidemill::{ErrorKind, StreamSchema, Tidemill};
 
-use super::DataArgs;
 use super::client::Client;
 use super::new_data::NewData;
 use super::vars::VarArgs;
+use super::{DataArgs, flush_before_stop};
 use columns::ColumnArgs;
 use inputs::Input;
 use progress::LoadProgress;
@@ -135,6 +135,9 @@ fn is_conflict(error: &anyhow::Error) -> bool {
 fn load_into(args: &LoadArgs, inputs: &[Input], progress: &mut LoadProgress) -> anyhow::Result<bool> {
     let tidemill = args.target.open()?;
     let loaded = Load::new(args, &tidemill).and_then(|load| load.run(inputs, progress));
+    if loaded.is_ok() {
+        flush_before_stop(&tidemill);
+    }
     let closed = tidemill.close();
     let good = loaded?;
     closed?;

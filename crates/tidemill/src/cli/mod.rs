@@ -55,7 +55,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{FromArgMatches, Parser, Subcommand, ValueEnum};
-use tidemill::{Engine, EngineBuilder, LogAtUrl, output};
+use tidemill::{Engine, EngineBuilder, LogAtUrl, Tidemill, output};
 use tidemill_types::nearest;
 use tracing_subscriber::EnvFilter;
 
@@ -199,6 +199,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Restore(args) => backup::restore(args),
         Command::Verify(args) => backup::verify(args),
         Command::Keys(args) => keys::keys(args),
+    }
+}
+
+/// Writes rows that are in memory to tables, for commands that end by themselves. A stop waits only some seconds for that,
+/// because somebody may wait for it, and reports rows that are left for the next start; these commands take the time.
+fn flush_before_stop(tidemill: &Tidemill) {
+    if let Err(e) = tidemill.engine().flush() {
+        // the stop tries again, and its result is that of the command
+        tracing::debug!(error = %e, "rows in memory are not written to tables");
     }
 }
 

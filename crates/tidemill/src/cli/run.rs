@@ -20,7 +20,7 @@ use super::log_sinks::LogSinks;
 use super::new_data::NewData;
 use super::progress::Progress;
 use super::vars::{ConnectionArgs, VarArgs};
-use super::{DataArgs, address, allocator, stdio};
+use super::{DataArgs, address, allocator, flush_before_stop, stdio};
 
 /// Time that a shutdown waits for requests in progress.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
@@ -220,6 +220,9 @@ async fn run_until_stopped_async(
         for problem in tidemill.engine().source_problems() {
             eprintln!("error: {problem}");
             code = ExitCode::FAILURE;
+        }
+        if until_idle {
+            tokio::task::block_in_place(|| flush_before_stop(tidemill));
         }
         if let Some(server) = server.as_ref().filter(|_| !until_idle) {
             if mode != RunMode::Serve {

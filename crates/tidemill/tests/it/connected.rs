@@ -1,10 +1,11 @@
 //! Connections to other systems from the command line. The program is its own other side: its sink posts to its source.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+
+use tidemill_test_servers::free_port;
 
 use super::{Serving, run, tidemill};
 
@@ -21,13 +22,9 @@ fn serve(app: &Path, data: &Path) -> Serving {
     Serving { child, base, token: token.trim().to_owned() }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// Calls until the output has this many lines that contain `text`.
 fn wait_for(arguments: &[&str], text: &str, count: usize) -> String {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(120);
     loop {
         let (out, _) = run(arguments, 0);
         if out.lines().filter(|line| line.contains(text)).count() == count {
@@ -58,7 +55,7 @@ fn refused_events_are_listed_retried_and_discarded_and_streams_are_followed() {
     let data = data_dir.to_str().unwrap();
     let mut serving = serve(&app, &data_dir);
     for customer in ["7", "x", "8"] {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(120);
         let body = format!(r#"{{"event":{{"customer":"{customer}"}}}}"#);
         // the port of the source opens a moment after that of the server
         while let Err(e) = ureq::post(format!("http://127.0.0.1:{orders}/orders")).send(&body) {

@@ -28,7 +28,7 @@ impl Place {
     /// `None`, with a message, where the server cannot be had.
     fn new() -> Option<Self> {
         let server = shared("s3")?;
-        let proxy = FaultyHttp::start(server.address("TIDEMILL_S3"), 1);
+        let proxy = FaultyHttp::start(server.address("SERVERS_S3"), 1);
         let prefix = uuid::Uuid::new_v4().to_string();
         Some(Self { dir: tempfile::tempdir().unwrap(), prefix, proxy, _server: server })
     }

@@ -26,9 +26,9 @@ impl Bucket {
     /// `None`, with a message, where the server cannot be had.
     fn open() -> Option<Self> {
         let server = shared("s3")?;
-        let location = format!("s3://{}/{}", server.address("TIDEMILL_S3_BUCKET"), uuid::Uuid::new_v4());
+        let location = format!("s3://{}/{}", server.address("SERVERS_S3_BUCKET"), uuid::Uuid::new_v4());
         let options = [
-            ("endpoint", server.address("TIDEMILL_S3")),
+            ("endpoint", server.address("SERVERS_S3")),
             ("access_key_id", "tidemill"),
             ("secret_access_key", "tidemill"),
             ("region", "us-east-1"),

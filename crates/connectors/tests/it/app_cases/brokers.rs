@@ -20,7 +20,7 @@ pub struct Mqtt(pub Server);
 
 impl End for Mqtt {
     fn variables(&self) -> Vec<(&'static str, String)> {
-        vec![("MQTT", self.0.address("TIDEMILL_MOSQUITTO"))]
+        vec![("MQTT", self.0.address("SERVERS_MOSQUITTO"))]
     }
 
     /// Makes the subscription of a client, which the broker keeps.
@@ -48,7 +48,7 @@ impl End for Mqtt {
 
 impl Mqtt {
     fn session(&self, id: &str, work: impl AsyncFnOnce(&AsyncClient, &mut rumqttc::EventLoop)) {
-        let url = url::Url::parse(&self.0.address("TIDEMILL_MOSQUITTO")).unwrap();
+        let url = url::Url::parse(&self.0.address("SERVERS_MOSQUITTO")).unwrap();
         let mut options = MqttOptions::new(id, url.host_str().unwrap(), url.port().unwrap());
         options.set_clean_session(false).set_keep_alive(Duration::from_secs(60));
         runtime().block_on(async {
@@ -76,7 +76,7 @@ impl RabbitMq {
 
     fn with_channel<T>(&self, work: impl AsyncFnOnce(lapin::Channel) -> T) -> T {
         runtime().block_on(async {
-            let url = self.server.address("TIDEMILL_RABBITMQ");
+            let url = self.server.address("SERVERS_RABBITMQ");
             let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
             let done = work(connection.create_channel().await.unwrap()).await;
             // the channel, which ends too, may be faster
@@ -88,7 +88,7 @@ impl RabbitMq {
 
 impl End for RabbitMq {
     fn variables(&self) -> Vec<(&'static str, String)> {
-        vec![("RABBITMQ", self.server.address("TIDEMILL_RABBITMQ"))]
+        vec![("RABBITMQ", self.server.address("SERVERS_RABBITMQ"))]
     }
 
     fn create(&mut self, name: &str) {
@@ -142,13 +142,13 @@ pub struct Nats(pub Server);
 
 impl End for Nats {
     fn variables(&self) -> Vec<(&'static str, String)> {
-        vec![("NATS", self.0.address("TIDEMILL_NATS"))]
+        vec![("NATS", self.0.address("SERVERS_NATS"))]
     }
 
     /// Makes a stream of JetStream with a subject of the same name.
     fn create(&mut self, subject: &str) {
         runtime().block_on(async {
-            let client = async_nats::connect(self.0.address("TIDEMILL_NATS")).await.unwrap();
+            let client = async_nats::connect(self.0.address("SERVERS_NATS")).await.unwrap();
             let stream = async_nats::jetstream::stream::Config {
                 name: subject.replace('.', "_"),
                 subjects: vec![subject.into()],
@@ -160,7 +160,7 @@ impl End for Nats {
 
     fn send(&mut self, subject: &str, lines: &[String]) {
         runtime().block_on(async {
-            let client = async_nats::connect(self.0.address("TIDEMILL_NATS")).await.unwrap();
+            let client = async_nats::connect(self.0.address("SERVERS_NATS")).await.unwrap();
             let stream = async_nats::jetstream::new(client);
             for line in lines {
                 let stored = stream.publish(subject.to_owned(), line.clone().into()).await.unwrap();

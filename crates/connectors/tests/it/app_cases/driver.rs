@@ -13,7 +13,7 @@ use super::ends::Ends;
 use crate::helpers::{catalog, wait_until};
 
 /// How long a case waits for what is expected.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long nothing may change before a case is updated.
 const QUIET: Duration = Duration::from_secs(3);
 /// How long no events come before a case ends.

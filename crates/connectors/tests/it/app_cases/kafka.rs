@@ -18,14 +18,14 @@ pub struct Kafka(pub Server);
 impl Kafka {
     fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", self.0.address("TIDEMILL_KAFKA"));
+        config.set("bootstrap.servers", self.0.address("SERVERS_KAFKA"));
         config
     }
 }
 
 impl End for Kafka {
     fn variables(&self) -> Vec<(&'static str, String)> {
-        vec![("KAFKA", self.0.address("TIDEMILL_KAFKA"))]
+        vec![("KAFKA", self.0.address("SERVERS_KAFKA"))]
     }
 
     fn create(&mut self, topic: &str) {

@@ -11,13 +11,13 @@ pub struct Mail(pub Server);
 
 impl End for Mail {
     fn variables(&self) -> Vec<(&'static str, String)> {
-        let url = url::Url::parse(&self.0.address("TIDEMILL_SMTP")).unwrap();
+        let url = url::Url::parse(&self.0.address("SERVERS_SMTP")).unwrap();
         vec![("SMTP_HOST", url.host_str().unwrap().into()), ("SMTP_PORT", url.port().unwrap().to_string())]
     }
 
     /// Returns subject and text of each message of a user, in order of these, because mailboxes have no order.
     fn read(&mut self, user: &str) -> Vec<String> {
-        let directory = self.0.address("TIDEMILL_MAIL_STORE");
+        let directory = self.0.address("SERVERS_MAIL_STORE");
         let Ok(entries) = fs::read_dir(Path::new(&directory).join(user).join("new")) else { return vec![] };
         let message = |path: &Path| {
             let bytes = fs::read(path).unwrap();

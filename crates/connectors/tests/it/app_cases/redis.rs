@@ -12,7 +12,7 @@ pub struct Redis(pub Server);
 impl Redis {
     fn command<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         runtime().block_on(async {
-            let client = redis::Client::open(self.0.address("TIDEMILL_REDIS")).unwrap();
+            let client = redis::Client::open(self.0.address("SERVERS_REDIS")).unwrap();
             let mut connection = client.get_multiplexed_async_connection().await.unwrap();
             let mut command = redis::Cmd::new();
             command.arg(words);
@@ -23,7 +23,7 @@ impl Redis {
 
 impl End for Redis {
     fn variables(&self) -> Vec<(&'static str, String)> {
-        vec![("REDIS", self.0.address("TIDEMILL_REDIS"))]
+        vec![("REDIS", self.0.address("SERVERS_REDIS"))]
     }
 
     fn send(&mut self, stream: &str, lines: &[String]) {

@@ -10,7 +10,7 @@ use tidemill_connect::{
 use tidemill_types::{ErrorKind, FieldType, Offset, PartitionId, StreamSchema, Value, row_value};
 
 use super::database::{TestDatabase, all_databases, batch, databases, int, stream, text};
-use crate::helpers::wait_until;
+use crate::helpers::{free_port, wait_until};
 
 fn schema() -> Arc<StreamSchema> {
     stream(&[("symbol", FieldType::String), ("volume", FieldType::Long)])
@@ -114,8 +114,7 @@ fn a_record_that_is_applied_again_changes_nothing() {
 fn a_call_waits_for_the_database_until_it_is_stopped() {
     let Some(mut db) = databases().into_iter().next() else { return };
     // nobody listens there
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    db.url = format!("jdbc:postgresql://{free}/tidemill");
+    db.url = format!("jdbc:postgresql://127.0.0.1:{}/tidemill", free_port());
     let monitor = Arc::new(StoreMonitor::default());
     let mut store = open(&db, "app_down", &monitor);
     std::thread::scope(|scope| {

@@ -22,9 +22,9 @@ pub struct Server {
     pub at: String,
 }
 
-const NAMES: [(&str, &str); 2] = [("postgres", "TIDEMILL_POSTGRES"), ("mariadb", "TIDEMILL_MARIADB")];
+const NAMES: [(&str, &str); 2] = [("postgres", "SERVERS_POSTGRES"), ("mariadb", "SERVERS_MARIADB")];
 
-/// Returns the servers that all tests share. `TIDEMILL_POSTGRES` and `TIDEMILL_MARIADB` name some that run already.
+/// Returns the servers that all tests share. `SERVERS_POSTGRES` and `SERVERS_MARIADB` name some that run already.
 pub fn shared() -> &'static Servers {
     static SHARED: OnceLock<Servers> = OnceLock::new();
     SHARED.get_or_init(|| {
@@ -88,8 +88,8 @@ impl Servers {
     fn script(&self, arguments: &[&str]) -> Command {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/servers.sh");
         let mut command = Command::new(script);
-        command.args(arguments).env("TIDEMILL_SERVERS", &self.dir);
-        command.env("TIDEMILL_SERVERS_PORT", self.port.to_string());
+        command.args(arguments).env("SERVERS_DIR", &self.dir);
+        command.env("SERVERS_PORT", self.port.to_string());
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         command
     }

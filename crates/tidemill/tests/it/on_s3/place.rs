@@ -29,7 +29,7 @@ impl Place {
     /// be had.
     pub fn new(settings: &[&str]) -> Option<Self> {
         let server = shared("s3")?;
-        let endpoint = server.address("TIDEMILL_S3").to_owned();
+        let endpoint = server.address("SERVERS_S3").to_owned();
         let own = [
             "flush_interval = \"50ms\"".to_owned(),
             "checkpoint_interval = \"500ms\"".to_owned(),
@@ -46,7 +46,7 @@ impl Place {
 
     /// Returns the URL of the server.
     pub fn endpoint(&self) -> &str {
-        self.server.address("TIDEMILL_S3")
+        self.server.address("SERVERS_S3")
     }
 
     /// Writes the app with settings in addition to its own; the same name replaces one.
