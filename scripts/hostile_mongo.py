@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Sends commands that ask for too much to the MongoDB listener of a server that has little memory.
 
-    scripts/hostile_mongo.py target/debug/tidemill [NAME]
+    scripts/hostile_mongo.py target/release/tidemill [NAME]
 
 Starts the server on an empty app, lets it have 3 GiB of address space beyond what it holds at rest, and sends every command of
 crates/mongo/tests/hostile.txt (or those whose name contains NAME), each with a maxTimeMS of 5 s. Each must end as the file says, in time;
 then it sends commands whose clients leave, one that is killed, transactions that stay open, and 20 hostile pipelines at once. Meanwhile `ping`
-and a `find` by _id must be answered within a second each, and at the end it must be the same process. Needs Python 3 and nothing else.
-Exit code 0 when everything held.
+and a `find` by _id must be answered, 99 of 100 within a second, and at the end it must be the same process. Needs Python 3 and nothing else.
+Exit code 0 when everything held. In a debug build a write may take minutes until its steps are counted.
 """
 
 import json
@@ -27,7 +27,7 @@ import uuid
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIME_MS = 5_000
 # a write that is in the log is waited for: its budget is counted in steps, which take longer in a debug build
-TIMEOUT_S = 180
+TIMEOUT_S = 300
 BEYOND = 3 << 30
 ANSWER_S = 1.0
 SETTINGS = "[settings]\npartitions = 2\ndurability = 'memory'\nmemory = '2GiB'\n"

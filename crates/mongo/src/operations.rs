@@ -163,7 +163,9 @@ impl Operation {
             };
             described.append(cstr!("op"), kind_of(call.name));
             described.append(cstr!("ns"), namespace);
-            match call.body().as_bytes().len() <= SHOWN_BYTES_MAX {
+            // the messages of a login are for the server alone
+            let is_shown = !call.name.starts_with("sasl") && call.body().as_bytes().len() <= SHOWN_BYTES_MAX;
+            match is_shown {
                 true => described.append(cstr!("command"), call.body()),
                 false => described.append(cstr!("command"), rawdoc! { "$truncated": call.name }),
             }

@@ -204,13 +204,11 @@ impl Store {
         }
         let before = self.statement_savepoint();
         let outcome = self.apply_by(command, now, None);
-        match budget::check() {
-            Ok(()) => outcome,
-            Err(stop) => {
-                self.roll_back_statement(&before);
-                Err(stop.into())
-            }
+        if let Err(stop) = budget::check() {
+            self.roll_back_statement(&before);
+            return Err(stop.into());
         }
+        outcome
     }
 
     /// Returns whether a command evaluates something for each of several documents, between which it may have to end.

@@ -144,9 +144,9 @@ fn advance_source(state: &mut PartitionState, source: String, position: u64) {
     *current = position.max(*current);
 }
 
-/// Steps that a document command may take in one partition, about two seconds of work. A replay decides as the first run did, so this counts
+/// Steps that a document command may take in one partition, about a second of work. A replay decides as the first run did, so this counts
 /// steps instead of time, and changing it changes what a log means.
-const DOCUMENT_STEPS_MAX: u64 = 20_000_000;
+const DOCUMENT_STEPS_MAX: u64 = 10_000_000;
 /// Bytes that its expressions may hold at once.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
 

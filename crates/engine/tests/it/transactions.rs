@@ -342,3 +342,34 @@ fn money_is_neither_lost_nor_made() {
         assert!(done > 100 && (done..=done + unknown).contains(&transfers));
     }
 }
+
+/// A write that takes more steps than a record may is refused, changes nothing, and is refused again when the log is read.
+#[test]
+fn a_write_that_takes_too_many_steps_is_refused_again_by_a_replay() {
+    let dir = tempfile::tempdir().unwrap();
+    let update = |filter: bson::Document| Command::Update {
+        collection: "text".into(),
+        filter: bytes(&filter),
+        update: bytes(&doc! { "$set": { "changed": true } }),
+        multi: true,
+        upsert: false,
+        upsert_id: None,
+    };
+    let engine = open(dir.path(), 1);
+    // each takes about a million steps of an expression that looks around, which are counted before they are taken
+    let texts: Vec<_> = (0..20).map(|id| doc! { "_id": id, "t": "a".repeat(60_000) }).collect();
+    engine.write_documents(insert("text", &texts), None).unwrap();
+    let looks_around = || doc! { "t": { "$regex": "(?<!a)b" } };
+    let few = doc! { "$and": [{ "_id": { "$in": (0..5).collect::<Vec<_>>() } }, looks_around()] };
+    assert_eq!(engine.write_documents(update(few), None).unwrap().matched, 0);
+    let nothing = doc! { "$nor": [looks_around()] };
+    let refused = engine.write_documents(update(nothing), None).unwrap_err();
+    assert_eq!(refused.document_code(), Some(146), "{refused}");
+    assert!(refused.to_string().contains("steps"), "{refused}");
+    engine.write_documents(update(doc! { "_id": 7 }), None).unwrap();
+    let changed = |engine: &Engine| engine.count_documents("text", &rawdoc! { "changed": true }).unwrap();
+    assert_eq!(changed(&engine), 1);
+    engine.abandon();
+    drop(engine);
+    assert_eq!(changed(&open(dir.path(), 1)), 1);
+}
