@@ -50,6 +50,7 @@ impl Command {
             }
             Self::Delete { collection, filter, multi } => {
                 out.head("delete", collection);
+                out.keyed();
                 out.doc("filter", filter)?;
                 out.flag("multi", *multi);
             }
@@ -195,7 +196,7 @@ impl Command {
                     collation.map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?;
                 let command = command.with_collation(collation.map(BsonDocument::new));
                 let command = if unvalidated { command.without_validation() } else { command };
-                let wrote_before = !keyed && command.writes_documents() && op != "delete";
+                let wrote_before = !keyed && command.writes_documents();
                 Ok(if wrote_before { Self::BeforeIdentity(Box::new(command)) } else { command })
             }
             Some((name, _)) => Err(DocsError::parse(format!(
@@ -214,7 +215,7 @@ impl CommandWriter {
         self.text("c", collection);
     }
 
-    /// Says that `_id` and key of documents of entities are compared.
+    /// Says that `_id` and key of documents of entities are compared, and that the steps of the command are counted.
     fn keyed(&mut self) {
         self.flag("keyed", true);
     }

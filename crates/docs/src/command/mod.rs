@@ -2,6 +2,7 @@
 
 mod codec;
 pub(crate) mod definition;
+mod ordered;
 mod upsert;
 
 use bson::oid::ObjectId;
@@ -139,8 +140,8 @@ pub enum Command {
     },
     /// A command that writes documents without validation.
     Unvalidated(Box<Command>),
-    /// A command of a log that was written before documents of entities had to have their key as `_id`. It does when it is
-    /// replayed what it did then.
+    /// A command of a log that was written before documents of entities had to have their key as `_id`, and before its steps had
+    /// a limit. It does when it is replayed what it did then.
     BeforeIdentity(Box<Command>),
     /// A command that compares strings by this collation instead of that of its collection.
     Collated {
@@ -222,26 +223,6 @@ impl Store {
             | Command::BeforeIdentity(inner)
             | Command::Collated { command: inner, .. } => self.may_stop_halfway(inner),
             _ => false,
-        }
-    }
-
-    /// Returns the place of the first document that an insert would refuse, `None` if it would insert all. Nothing is changed.
-    ///
-    /// Errors: the command itself is invalid, or is no insert.
-    pub fn first_refused(&mut self, command: &Command) -> Result<Option<usize>> {
-        self.refuse_view(command)?;
-        match command {
-            Command::Insert { collection, docs, .. } => Ok(self.require(collection)?.first_refused(docs)),
-            Command::Unvalidated(inner) => {
-                self.require(inner.collection())?.bypass_validation = true;
-                let refused = self.first_refused(inner);
-                if let Some(collection) = self.collection_mut(inner.collection()) {
-                    collection.bypass_validation = false;
-                }
-                refused
-            }
-            Command::Collated { command, .. } => self.first_refused(command),
-            _ => Err(DocsError::bad_value("only an insert has documents that may be refused")),
         }
     }
 
@@ -435,41 +416,6 @@ impl Command {
                 inner.document_bytes()
             }
             _ => 0,
-        }
-    }
-
-    /// Returns whether the command inserts documents up to the first that is refused.
-    pub fn is_ordered_insert(&self) -> bool {
-        match self {
-            Self::Unvalidated(inner)
-            | Self::BeforeIdentity(inner)
-            | Self::Collated { command: inner, .. } => inner.is_ordered_insert(),
-            other => matches!(other, Self::Insert { ordered: true, .. }),
-        }
-    }
-
-    /// Returns the command with the first `count` of the documents that it inserts.
-    pub fn with_first_documents(mut self, count: usize) -> Self {
-        self.keep_documents(0..count);
-        self
-    }
-
-    /// Returns the command with these of the documents that it inserts.
-    pub fn with_documents(mut self, kept: std::ops::Range<usize>) -> Self {
-        self.keep_documents(kept);
-        self
-    }
-
-    fn keep_documents(&mut self, kept: std::ops::Range<usize>) {
-        match self {
-            Self::Unvalidated(inner)
-            | Self::BeforeIdentity(inner)
-            | Self::Collated { command: inner, .. } => inner.keep_documents(kept),
-            Self::Insert { docs, .. } => {
-                docs.truncate(kept.end);
-                docs.drain(..kept.start.min(docs.len()));
-            }
-            _ => {}
         }
     }
 

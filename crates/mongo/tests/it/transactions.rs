@@ -169,7 +169,7 @@ fn a_moment_that_is_not_kept_is_refused() {
 #[test]
 fn open_transactions_hold_bounded_memory() {
     let options = MongoOptions { password: Some(crate::PASSWORD.into()), ..MongoOptions::default() };
-    let server = TestServer::start_with(tempfile::tempdir().unwrap(), options, |settings| {
+    let server = TestServer::start_changed(tempfile::tempdir().unwrap(), options, |settings| {
         settings.partitions = 2;
         settings.transaction_bytes = Some(1 << 20);
         settings.transactions_bytes = Some(3 << 20);

@@ -1,0 +1,64 @@
+//! Ordered inserts, which end at the first document that is refused.
+
+use super::Command;
+use crate::error::{DocsError, Result};
+use crate::store::Store;
+
+impl Store {
+    /// Returns the place of the first document that an insert would refuse, `None` if it would insert all. Nothing is changed.
+    ///
+    /// Errors: the command itself is invalid, or is no insert.
+    pub fn first_refused(&mut self, command: &Command) -> Result<Option<usize>> {
+        self.refuse_view(command)?;
+        match command {
+            Command::Insert { collection, docs, .. } => Ok(self.require(collection)?.first_refused(docs)),
+            Command::Unvalidated(inner) => {
+                self.require(inner.collection())?.bypass_validation = true;
+                let refused = self.first_refused(inner);
+                if let Some(collection) = self.collection_mut(inner.collection()) {
+                    collection.bypass_validation = false;
+                }
+                refused
+            }
+            Command::Collated { command, .. } => self.first_refused(command),
+            _ => Err(DocsError::bad_value("only an insert has documents that may be refused")),
+        }
+    }
+}
+
+impl Command {
+    /// Returns whether the command inserts documents up to the first that is refused.
+    pub fn is_ordered_insert(&self) -> bool {
+        match self {
+            Self::Unvalidated(inner)
+            | Self::BeforeIdentity(inner)
+            | Self::Collated { command: inner, .. } => inner.is_ordered_insert(),
+            other => matches!(other, Self::Insert { ordered: true, .. }),
+        }
+    }
+
+    /// Returns the command with the first `count` of the documents that it inserts.
+    pub fn with_first_documents(mut self, count: usize) -> Self {
+        self.keep_documents(0..count);
+        self
+    }
+
+    /// Returns the command with these of the documents that it inserts.
+    pub fn with_documents(mut self, kept: std::ops::Range<usize>) -> Self {
+        self.keep_documents(kept);
+        self
+    }
+
+    fn keep_documents(&mut self, kept: std::ops::Range<usize>) {
+        match self {
+            Self::Unvalidated(inner)
+            | Self::BeforeIdentity(inner)
+            | Self::Collated { command: inner, .. } => inner.keep_documents(kept),
+            Self::Insert { docs, .. } => {
+                docs.truncate(kept.end);
+                docs.drain(..kept.start.min(docs.len()));
+            }
+            _ => {}
+        }
+    }
+}
