@@ -63,6 +63,9 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
     settings.execution.time_zone = Some("UTC".to_owned());
     // late materialization: other columns are decoded only for rows that pass the filter
     settings.execution.parquet.pushdown_filters = true;
+    // `x IS FALSE` is never null, which DataFusion knows of its expression and not of its operator; the check would refuse
+    // some queries that group by it
+    settings.execution.skip_physical_aggregate_schema_check = true;
     settings.explain.show_sizes = false;
     // a session with little memory must not spend it all on reservations for merging spilled data
     let reserve = options.memory_bytes / (8 * options.target_partitions.max(1));

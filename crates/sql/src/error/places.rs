@@ -61,7 +61,7 @@ mod tests {
         let text = "select f(x),\n  time_bucket('5 minuts', t) from r where s = 'f'";
         assert_eq!(place(text, "`5 minuts` is no interval"), Some((2, 15)));
         assert_eq!(place(text, "there is no function date_bin(int)"), Some((2, 3)));
-        assert_eq!(place(text, "`f`: expected f(x, y)"), Some((2, 52)));
+        assert_eq!(place(text, "`f`: expected f(x, y)"), Some((2, 47)));
         assert_eq!(place("select F (1)", "`f`: expected f(x, y)"), Some((1, 8)));
         assert_eq!(place(text, "division by zero"), None);
     }

@@ -14,6 +14,7 @@ use datafusion::scalar::ScalarValue;
 
 use super::body::{self, Body, Existence};
 use super::correlation::{self, Use, refuse};
+use super::predicates::has_scalar;
 
 /// Source of names that no other part of a statement has.
 #[derive(Debug, Default)]
@@ -199,6 +200,15 @@ impl<'a> Marks<'a> {
             };
             return Ok(Comparison::One(binary_expr(expr.clone(), op, value)));
         }
+        // DataFusion does not look for scalar subqueries in the conditions of joins
+        let below = match has_scalar(expr) {
+            true => {
+                let name = self.aliases.next();
+                Some(self.below(expr.clone(), name)?)
+            }
+            false => None,
+        };
+        let expr = below.as_ref().unwrap_or(expr);
         let body = Body::of_values(plan, self.plan.schema())?;
         let (may_be_null, has_nulls) = (expr.nullable(self.plan.schema())?, body.has_nulls()?);
         let found = self.mark(&body, body.plan.clone(), Some((expr, op)))?;
@@ -221,9 +231,14 @@ impl<'a> Marks<'a> {
         body::check_scalar(plan)?;
         let name = self.aliases.next();
         let value = Expr::ScalarSubquery(subquery.with_plan(body::with_own_name(plan, &name)?));
-        if self.scalars == Scalars::InPlace {
-            return Ok(value);
+        match self.scalars {
+            Scalars::InPlace => Ok(value),
+            Scalars::Below => self.below(value, name),
         }
+    }
+
+    /// Computes a value in a projection below, and returns its column.
+    fn below(&mut self, value: Expr, name: String) -> Result<Expr> {
         let mut columns: Vec<Expr> = self.plan.schema().columns().into_iter().map(Expr::from).collect();
         columns.push(value.alias(&name));
         self.plan = LogicalPlanBuilder::from(self.take_plan()).project(columns)?.build()?;

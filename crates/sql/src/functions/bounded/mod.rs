@@ -18,6 +18,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
@@ -50,7 +51,13 @@ impl AnalyzerRule for BoundFunctions {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let bounded = plan.transform_up_with_subqueries(|plan| {
-            plan.map_expressions(|expr| expr.transform_up(|e| Ok(bound(e, self.bytes_max))))
+            // a window's column is found by the name of its expression
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let expr = expr.transform_up(|e| Ok(bound(e, self.bytes_max)))?;
+                Ok(if expr.transformed { expr.update_data(|expr| name.restore(expr)) } else { expr })
+            })
         })?;
         Ok(bounded.data)
     }

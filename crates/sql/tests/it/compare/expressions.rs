@@ -153,8 +153,11 @@ pub trait Expressions {
                     true => self.value(Type::Float, scope, depth),
                     false => self.value(Type::Int, scope, depth),
                 };
-                let op = self.random().one(&["+", "-", "*"]);
-                let text = format!("{a} {op} {b}");
+                let op = self.random().one(&["+", "-", "*", "^"]);
+                let text = match op {
+                    "^" => format!("{a} ^ 2"),
+                    op => format!("{a} {op} {b}"),
+                };
                 self.random().bracket(text)
             }
             Type::Text => self.text(scope, depth),
@@ -252,6 +255,9 @@ pub trait Expressions {
             }
             6 => {
                 let a = self.value(Type::Text, scope, below);
+                if self.random().chance(20) {
+                    return format!("{a} {} '[bc]'", self.random().one(&["~", "!~"]));
+                }
                 let pattern = self.random().one(&["'a%'", "'%b%'", "'_b'", "'%'", "''", "'c\\_d'"]);
                 format!("{a} {}like {pattern}", self.random().one(&["", "not "]))
             }
