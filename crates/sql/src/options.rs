@@ -17,7 +17,7 @@ pub struct SqlOptions {
     pub spill_dir: Option<PathBuf>,
     /// Maximum spilled data of all running queries, in bytes.
     pub spill_bytes: u64,
-    /// Threads that run queries, and partitions of a plan.
+    /// Partitions of the plan of a long query, each with a task.
     pub target_partitions: usize,
     /// Maximum time from the arrival of a query to its last row, including slow readers.
     pub query_timeout: Duration,
@@ -27,7 +27,8 @@ pub struct SqlOptions {
     pub gap_rows_max: usize,
     /// Maximum bytes that [`crate::QueryResult::collect`] may buffer.
     pub collect_bytes_max: usize,
-    /// Maximum concurrent queries; more wait for a slot, within their timeout.
+    /// Maximum statements that run for long at the same time: that have taken 50 ms of a processor, or that start tasks. More wait
+    /// for a place, within their timeout.
     pub queries_max: usize,
     /// Maximum length of a query, in bytes.
     pub text_bytes_max: usize,

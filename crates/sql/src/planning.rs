@@ -180,6 +180,9 @@ impl Shared {
             // keep the values of the plan's last execution
             options.execution.target_partitions = 1;
             options.optimizer.enable_dynamic_filter_pushdown = false;
+        } else if reusable_plan::is_of_system_tables(&plan).map_err(failed)? {
+            // what starts no tasks is answered although long statements have all places
+            options.execution.target_partitions = 1;
         }
         let physical = state.query_planner().create_physical_plan(&plan, &state).await.map_err(failed)?;
         let physical = interruptible(physical).map_err(failed)?;

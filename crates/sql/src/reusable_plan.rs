@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
+use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as PlanResult, internal_err};
-use datafusion::datasource::source_as_provider;
+use datafusion::datasource::{MemTable, source_as_provider};
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, Volatility};
@@ -212,6 +213,21 @@ pub(crate) fn is_of_resident_tables(plan: &LogicalPlan) -> PlanResult<bool> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(resident && scans > 0)
+}
+
+/// Returns whether `plan` reads only tables of the system whose rows were computed for it, or no table.
+pub(crate) fn is_of_system_tables(plan: &LogicalPlan) -> PlanResult<bool> {
+    let mut small = true;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            small &= source_as_provider(&scan.source)
+                .is_ok_and(|provider| provider.is::<MemTable>() || provider.is::<StreamingTable>());
+        }
+        // it runs another plan by tasks
+        small &= !matches!(node, LogicalPlan::Analyze(_));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(small)
 }
 
 fn is_resident(scan: &TableScan) -> bool {

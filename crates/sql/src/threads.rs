@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::mpsc::{SendError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SendError, Sender, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,14 +37,17 @@ impl StatementThreads {
     /// Errors: `Unavailable` when the machine has no more threads.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) -> Result<()> {
         let mut job: Job = Box::new(job);
-        loop {
-            let Some(thread) = self.idle.lock().pop() else { return self.start(job) };
+        // sent under the lock, under which a thread also looks for the last time before it ends
+        let mut idle = self.idle.lock();
+        while let Some(thread) = idle.pop() {
             match thread.send(job) {
                 Ok(()) => return Ok(()),
                 // it has ended meanwhile
                 Err(SendError(back)) => job = back,
             }
         }
+        drop(idle);
+        self.start(job)
     }
 
     fn start(&self, first: Job) -> Result<()> {
@@ -62,11 +65,19 @@ impl StatementThreads {
                     }
                     idle.push(sender);
                 }
-                drop(idle);
-                match jobs.recv_timeout(IDLE) {
-                    Ok(next) => job = next,
-                    Err(_) => return,
-                }
+                let next = jobs.recv_timeout(IDLE);
+                job = match next {
+                    Ok(next) => next,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) => {
+                        let _idle = idle.lock();
+                        let last = jobs.try_recv();
+                        // before others may send again
+                        drop(jobs);
+                        let Ok(next) = last else { return };
+                        next
+                    }
+                };
             }
         };
         let thread =

@@ -47,7 +47,7 @@ use scan::{Roles, ScanResult, Selection, TimeRange};
 pub(crate) use column::array_bytes;
 pub(crate) use exec::{Bindings, HotScanExec, HotScanTable};
 pub(crate) use reader::TabletReader;
-pub(crate) use rows::HotRowsExec;
+pub(crate) use rows::{HotRowsExec, copy_rows};
 pub(crate) use rule::ServeFromHotData;
 pub(crate) use scan::HotScan;
 pub(crate) use store::HotStore;

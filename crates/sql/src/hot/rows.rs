@@ -184,7 +184,7 @@ impl ExecutionPlan for HotRowsExec {
 
 /// Returns these rows in memory of their own: operators that keep batches count the whole memory of each, and that of a slice is all
 /// of the block's.
-fn copy_rows(schema: &SchemaRef, columns: &[ArrayRef], rows: Range<usize>) -> Result<RecordBatch> {
+pub(crate) fn copy_rows(schema: &SchemaRef, columns: &[ArrayRef], rows: Range<usize>) -> Result<RecordBatch> {
     let copy = |column: &ArrayRef| {
         let data = column.to_data();
         let mut copied = MutableArrayData::new(vec![&data], false, rows.len());

@@ -25,11 +25,15 @@ use datafusion::physical_plan::{
 use futures::{Stream, StreamExt};
 
 use super::PAIRS_MAX;
+use crate::hot::copy_rows;
 use crate::output::batch_bytes;
 use crate::work::{self, Work, stopped};
 
 /// Time for which a task keeps its thread while others wait.
 const SLICE: Duration = Duration::from_millis(10);
+
+/// Bytes of a row from which on it is wide.
+const WIDE: usize = 512;
 
 /// What a wrapper does with the rows.
 #[derive(Debug, Clone)]
@@ -39,6 +43,9 @@ pub(super) enum Rows {
     Counted(Arc<AtomicUsize>),
     /// Hands them on in pieces that make at most [`PAIRS_MAX`] pairs with as many rows as were counted.
     InPieces(Arc<AtomicUsize>),
+    /// Copies wide rows into batches of as many as a batch of the statement may have: sources of memory hand on batches of any
+    /// size, and operators count the whole memory of a slice.
+    Cut,
     /// Reserves memory for all of them, because the operator above keeps them, until the scan is dropped.
     Held,
 }
@@ -139,12 +146,13 @@ impl ExecutionPlan for InterruptibleExec {
             count.store(0, Ordering::Relaxed);
         }
         let work = context.session_config().get_extension::<Work>();
+        let most = context.session_config().batch_size();
         let consumer = MemoryConsumer::new(format!("WindowAggExec[{partition}]"));
         let held = matches!(self.rows, Rows::Held).then(|| consumer.register(context.memory_pool()));
         let inner = self.inner.execute(partition, context)?;
         // a plan without work is one of a test, or of a change of rows
         let Some(work) = work else { return Ok(inner) };
-        Ok(Box::pin(InterruptibleStream { inner, work, rows: self.rows.clone(), rest: None, held }))
+        Ok(Box::pin(InterruptibleStream { inner, work, rows: self.rows.clone(), rest: None, held, most }))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -167,6 +175,8 @@ struct InterruptibleStream {
     /// What is left of a batch that is handed on in pieces.
     rest: Option<RecordBatch>,
     held: Option<MemoryReservation>,
+    /// Rows of a batch.
+    most: usize,
 }
 
 thread_local! {
@@ -185,6 +195,17 @@ fn is_over() -> bool {
 }
 
 impl InterruptibleStream {
+    /// Returns the next copy of rows of the batch that is left.
+    fn copied(&mut self) -> Option<Result<RecordBatch>> {
+        let batch = self.rest.take()?;
+        let rows = batch.num_rows();
+        if rows <= self.most || batch_bytes(&batch) / rows < WIDE {
+            return Some(Ok(batch));
+        }
+        self.rest = Some(batch.slice(self.most, rows - self.most));
+        Some(copy_rows(batch.schema_ref(), batch.columns(), 0..self.most))
+    }
+
     /// Returns the next piece of the batch that is left.
     fn piece(&mut self, count: &AtomicUsize) -> Option<RecordBatch> {
         let batch = self.rest.take()?;
@@ -217,10 +238,19 @@ impl Stream for InterruptibleStream {
         {
             return Poll::Ready(Some(Ok(piece)));
         }
+        if matches!(rows, Rows::Cut)
+            && let Some(piece) = this.copied()
+        {
+            return Poll::Ready(Some(piece));
+        }
         let next = this.inner.poll_next_unpin(cx);
         let Poll::Ready(Some(Ok(batch))) = next else { return next };
         match &rows {
             Rows::All => Poll::Ready(Some(Ok(batch))),
+            Rows::Cut => {
+                this.rest = Some(batch);
+                Poll::Ready(this.copied())
+            }
             Rows::Held => {
                 // the operator joins them to one batch in the end, which holds them a second time
                 let bytes = batch_bytes(&batch).saturating_mul(2);

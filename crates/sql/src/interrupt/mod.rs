@@ -38,7 +38,8 @@ pub(crate) fn interruptible(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
             true => with_held_rows(plan)?,
             false => plan,
         };
-        Ok(Transformed::yes(Arc::new(InterruptibleExec::new(plan, Rows::All)) as Arc<dyn ExecutionPlan>))
+        let rows = if plan.children().is_empty() { Rows::Cut } else { Rows::All };
+        Ok(Transformed::yes(Arc::new(InterruptibleExec::new(plan, rows)) as Arc<dyn ExecutionPlan>))
     })?;
     Ok(wrapped.data)
 }

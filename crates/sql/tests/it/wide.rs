@@ -52,10 +52,10 @@ fn bytes(batch: &RecordBatch) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_have_few_bytes_and_text_comes_in_pieces() {
-    // batches of 256 KiB, and no column of this table in hot data
+    // batches of 1 MiB, and no column of this table in hot data
     let spill = tempfile::tempdir().unwrap();
     let spill_dir = Some(spill.path().to_owned());
-    let small = SqlOptions { memory_bytes: 32 << 20, hot_bytes: 16 << 20, spill_dir, ..options() };
+    let small = SqlOptions { memory_bytes: 128 << 20, hot_bytes: 16 << 20, spill_dir, ..options() };
     for flushed in [false, true] {
         let (_fixture, sessions) = sessions(flushed, std::slice::from_ref(&small)).await;
         let sql = &sessions[0];
