@@ -37,6 +37,7 @@ mod run;
 mod sql;
 mod statements;
 pub mod stdio;
+mod stop_deadline;
 mod tap;
 mod test;
 mod vars;
