@@ -230,10 +230,11 @@
   }
   BigInt.prototype.constructor = BigInt;
 
-  const properties = (x) => (isObject(x) ? (isArray(x) || isView(x) ? lengthOfOwn(x) : ownKeys(x).length) : lengthOf(x));
+  // a property costs several steps
+  const properties = (x) => 8 * (isObject(x) ? (isArray(x) || isView(x) ? lengthOfOwn(x) : ownKeys(x).length) : lengthOf(x));
   const lengthOfOwn = (x) => (isArray(x) ? min(x.length, 1e6) : typed(x) || 0);
-  after(Object, ['keys', 'values', 'entries', 'getOwnPropertyNames', 'getOwnPropertySymbols'], (result) => result.length);
-  after(Reflect, ['ownKeys'], (result) => result.length);
+  after(Object, ['keys', 'values', 'entries', 'getOwnPropertyNames', 'getOwnPropertySymbols'], (result) => 4 * result.length);
+  after(Reflect, ['ownKeys'], (result) => 4 * result.length);
   before(Object, ['getOwnPropertyDescriptors', 'seal', 'freeze', 'isSealed', 'isFrozen', 'preventExtensions'], (self, [x]) => properties(x));
   before(Object, ['defineProperties', 'create'], (self, [, x]) => (x === undefined ? 0 : properties(x)));
   before(Object, ['assign'], (self, args) => {
@@ -246,7 +247,7 @@
   };
   before(Set.prototype, [
     'union', 'intersection', 'difference', 'symmetricDifference', 'isSubsetOf', 'isSupersetOf', 'isDisjointFrom',
-  ], (self, [other]) => sizeOf(self) + sizeOf(other));
+  ], (self, [other]) => 4 * (sizeOf(self) + sizeOf(other)));
   for (const [Kind, size] of sizes) {
     before(Kind.prototype, ['clear', 'values', 'keys', 'entries'], (self) => {
       let n = 0;
@@ -287,7 +288,7 @@
     x instanceof String || x instanceof Number || x instanceof Boolean || x instanceof BigInt || typeof x === 'function';
   wrap(JSON, 'parse', (native, self, args) => {
     args[0] = toText(args[0]);
-    if (typeof args[0] === 'string') spend(args[0].length / 4);
+    if (typeof args[0] === 'string') spend(args[0].length);
     return apply(native, self, args);
   });
 
