@@ -319,7 +319,7 @@ fn new_id() -> String {
 
 /// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
 /// lost.
-const KNOWN_ENTRIES: [&str; 19] = [
+const KNOWN_ENTRIES: [&str; 20] = [
     "app.json",
     "app.tmp",
     "cache",
@@ -334,6 +334,7 @@ const KNOWN_ENTRIES: [&str; 19] = [
     "meta.tmp",
     "reserve",
     "server.json",
+    "set_aside",
     "sinks",
     "spill",
     "sql_history",

@@ -21,7 +21,7 @@ use crate::{App, Settings};
 /// File with the key ring, in the data directory and beside tables elsewhere.
 pub const KEY_RING_FILE: &str = "keys.json";
 /// Directories whose files are encrypted as a whole.
-const ENCRYPTED_DIRS: [&str; 2] = ["checkpoints", "ids"];
+const ENCRYPTED_DIRS: [&str; 3] = ["checkpoints", "ids", "set_aside"];
 /// Attempts to write the ring beside the tables while other nodes do.
 const ATTEMPTS: u32 = 5;
 

@@ -7,8 +7,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
+use arrow_select::filter::filter_record_batch;
 use bson::oid::ObjectId;
 use bytes::Bytes;
 use tidemill_types::ipc::{BatchEncoder, decode_batch};
@@ -27,6 +29,7 @@ const SESSION_COMMAND: u8 = 8;
 const COLLECT_CHANGES: u8 = 9;
 const REDELIVER: u8 = 10;
 const ORDERED_INSERT: u8 = 11;
+const RERUN: u8 = 12;
 
 /// Name of a source, and the position from which it continues.
 pub type SourcePosition = (String, u64);
@@ -79,6 +82,8 @@ pub enum Entry {
         /// Ids of their documents in this partition, see [`crate::UndeliveredEvent`].
         ids: Vec<String>,
     },
+    /// Events of a record that was set aside: rules and queries run on them. They are stored already.
+    Rerun(Events),
 }
 
 /// Events of one or several streams, in order of arrival.
@@ -99,6 +104,29 @@ pub struct Events {
 }
 
 impl Events {
+    /// Returns the rows that `keep` has, by part, without where they came from.
+    ///
+    /// Errors: `Internal` when `keep` does not fit.
+    pub fn kept(&self, keep: &[Option<BooleanBuffer>]) -> Result<Self> {
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for (part, (stream, batch)) in self.parts.iter().enumerate() {
+            let batch = match keep.get(part).and_then(Option::as_ref) {
+                Some(keep) => filter_record_batch(batch, &BooleanArray::new(keep.clone(), None))
+                    .map_err(|e| Error::internal("events cannot be filtered").with_source(e))?,
+                None => batch.clone(),
+            };
+            parts.push((stream.clone(), batch));
+        }
+        let mut next = vec![0; self.parts.len()];
+        let is_kept = |part: &u16| {
+            let part = usize::from(*part);
+            next[part] += 1;
+            keep.get(part).and_then(Option::as_ref).is_none_or(|keep| keep.value(next[part] - 1))
+        };
+        let order = self.order.as_ref().map(|order| order.iter().copied().filter(is_kept).collect());
+        Ok(Self { forwarded: self.forwarded, parts, order, ..Self::default() })
+    }
+
     /// Returns the number of rows of all parts.
     pub fn rows(&self) -> usize {
         self.parts.iter().map(|(_, batch)| batch.num_rows()).sum()
@@ -156,6 +184,10 @@ impl Encoder {
         let mut out = Vec::with_capacity(256);
         match entry {
             Entry::Events(events) => self.events(events, &mut out)?,
+            Entry::Rerun(events) => {
+                out.push(RERUN);
+                self.events(events, &mut out)?;
+            }
             Entry::Command(command) => {
                 out.push(COMMAND);
                 write_bytes(&mut out, command);
@@ -269,6 +301,10 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
     let entry = match input.u8()? {
         EVENTS => Entry::Events(input.events(streams)?),
         FORWARDED => Entry::Events(Events { forwarded: true, ..input.events(streams)? }),
+        RERUN => {
+            let forwarded = input.u8()? == FORWARDED;
+            Entry::Rerun(Events { forwarded, ..input.events(streams)? })
+        }
         TICK => Entry::Tick { jumps: input.jumps()? },
         ON_DEMAND => Entry::OnDemand { file: input.text()?, text: input.text()? },
         COMMAND => Entry::Command(input.blob()?),
@@ -569,6 +605,24 @@ mod tests {
         let again = vec!["a: S to x#0-7-0".to_owned(), String::new()];
         let Entry::Redeliver { ids } = round(Entry::Redeliver { ids: again.clone() }) else { panic!() };
         assert_eq!(again, ids);
+    }
+
+    #[test]
+    fn events_of_a_rerun_round_trip_without_duplicates() {
+        let Entry::Events(mut events) = events() else { panic!() };
+        for forwarded in [false, true] {
+            events.forwarded = forwarded;
+            let keep = vec![Some(BooleanBuffer::from(vec![true, false, true]))];
+            let kept = events.kept(&keep).unwrap();
+            let bytes = Bytes::from(Encoder::default().encode(&Entry::Rerun(kept)).unwrap());
+            let Entry::Rerun(back) = decode(&bytes, &streams()).unwrap() else { panic!() };
+            assert_eq!(
+                (back.forwarded, back.provenance, back.source, back.rows()),
+                (forwarded, None, None, 2)
+            );
+            assert_eq!((back.order, back.rejected.len()), (Some(vec![0, 0]), 0));
+            assert_eq!(provenance(&bytes).unwrap(), None);
+        }
     }
 
     #[test]

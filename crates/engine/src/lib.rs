@@ -20,6 +20,7 @@ mod connectors;
 mod core;
 mod counters;
 pub mod crash_points;
+mod current_record;
 mod datadir;
 pub mod dedupe;
 mod delivery;
@@ -49,11 +50,13 @@ mod planted_bugs;
 mod private_files;
 pub mod queries;
 mod query_info;
+mod record_watch;
 mod recover;
 mod reevaluation;
 mod report;
 mod sending;
 mod services;
+mod set_aside;
 mod settings;
 #[cfg(feature = "sim")]
 pub mod simulation;
@@ -97,6 +100,7 @@ pub use queries::compile::{CompiledApp, compile_app as compile, compile_app_for 
 pub use queries::{LogBatch, LogLines};
 pub use query_info::QueryInfo;
 pub use report::StartupReport;
+pub use set_aside::SetAsideRecord;
 pub use settings::{
     ChangedQueries, EncryptionSettings, MongoSettings, ServerSettings, Settings, SqlSettings, parse_bytes,
 };

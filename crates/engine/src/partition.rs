@@ -13,17 +13,19 @@ use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex, RwLock};
 use tidemill_docs::TransactionWrites;
 use tidemill_log::{ConsumedRecord, Content, Durability, NewRecord, Subscription, Ticket};
-use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result};
 
 use crate::apply::{self, Applied, ApplyReply, LogEntry};
 use crate::backlog::{Backlog, BacklogPermit};
 use crate::changes::{ChangeGroup, RecordChanges, RecordGroup};
 use crate::commit::{Decision, TransactionId, TransactionPart};
+use crate::current_record::CurrentRecord;
 use crate::deployment::TableRef;
 use crate::entry::{self, Emission, Encoder, Entry};
 use crate::outbox::{Outbox, Replies};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::services::Services;
+use crate::set_aside;
 use crate::state::PartitionState;
 use crate::view::{PartitionView, PublishedCounters};
 
@@ -59,6 +61,8 @@ pub struct Partition {
     applied_changed: (Mutex<()>, Condvar),
     /// Set when a record could not be applied: no record after it may be.
     failed: AtomicBool,
+    /// The record that is being applied.
+    pub current: CurrentRecord,
     /// When the next timer of queries on the machine's clock is due, in milliseconds; `i64::MAX` for never.
     pub next_timer: AtomicI64,
     /// Log time of the last events that were consumed, in microseconds.
@@ -151,6 +155,7 @@ impl Partition {
             state: RwLock::new(state),
             applied_changed: (Mutex::new(()), Condvar::new()),
             failed: AtomicBool::new(false),
+            current: CurrentRecord::default(),
             next_timer: AtomicI64::new(i64::MAX),
             last_event_time: AtomicI64::new(i64::MIN),
         }
@@ -292,8 +297,20 @@ impl Partition {
         {
             record.decision = Some(self.replayed_decision(services, part, record.offset));
         }
+        let offset = record.offset;
         let mut effects = BatchEffects::default();
-        self.apply_record(services, &mut self.state.write(), record, None, &mut effects)?;
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            self.apply_record(services, &mut self.state.write(), record, None, &mut effects)
+        }));
+        if let Err(error) = applied.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
+            return Err(match self.note_failed(services, &error) {
+                Some(Ok(_)) => set_aside::noted(self.id, offset),
+                Some(Err(not_noted)) => not_noted,
+                // the watch noted it before
+                None if services.set_aside.is_new(self.id, offset) => set_aside::noted(self.id, offset),
+                None => error,
+            });
+        }
         for changes in &effects.changes {
             services.changes.append(self.id, changes)?;
         }
@@ -572,8 +589,43 @@ impl Partition {
                 }
                 self.enqueue_emissions(services, effects.emissions, effects.replies);
             }
-            Err(e) => self.fail(services, next, &e),
+            Err(e) => self.fail_at_record(services, next, &e),
         }
+    }
+
+    /// Stops applying, and notes the record that is the cause, if one is: a record before `next`.
+    fn fail_at_record(&self, services: &Services, next: Offset, error: &Error) {
+        match self.note_failed(services, error) {
+            Some(Ok(offset)) => self.stop_applying(services, offset, error.message()),
+            Some(Err(not_noted)) => self.fail(services, next, &not_noted.context(error.message())),
+            // the watch has told it before
+            None if self.failed.load(Ordering::Acquire) => {}
+            None => self.fail(services, next, error),
+        }
+    }
+
+    /// Notes the record whose work failed with `error`, so that the next start sets it aside. Returns its offset; `None` if
+    /// there is no such record, or if it may succeed next time.
+    fn note_failed(&self, services: &Services, error: &Error) -> Option<Result<Offset>> {
+        let offset = self.current.offset()?;
+        let stopped = self.current.end().is_some();
+        if stopped || error.kind() != ErrorKind::Internal {
+            return None;
+        }
+        let noted = services.set_aside.note((self.id, offset), error.message(), services.clock.now());
+        Some(noted.map(|_| offset))
+    }
+
+    /// Stops applying at the record `offset`, which is noted: the next start sets it aside.
+    pub fn stop_applying(&self, services: &Services, offset: Offset, reason: &str) {
+        self.failed.store(true, Ordering::Release);
+        services.disable_checkpoints();
+        let problem = format!(
+            "partition {} stopped applying its log at record {offset}, because {reason}. Nothing is lost: restart the server, \
+             which then stores its events without rules and queries seeing them",
+            self.id
+        );
+        services.health.report_problem_of("apply", &self.id.to_string(), problem);
     }
 
     /// Appends changes to the change log. What a stopping engine cannot append its restart does.
@@ -629,8 +681,27 @@ impl Partition {
                 return Err(Error::unavailable("the engine stops"));
             }
         }
-        let applied = apply::apply(&services.deployment, state, record, reply.is_some())?;
-        let Applied { rows, redelivered, emissions, events, document_error, reply: outcome } = applied;
+        let set_aside = services.set_aside.contains(self.id, offset);
+        if set_aside && matches!(record.entry, Entry::Transaction(_)) {
+            return Err(Error::invalid(format!(
+                "record {offset} of partition {} could not be applied and cannot be set aside, as it is a part of a transaction",
+                self.id
+            )));
+        }
+        let is_watched = !services.deployment.queries.has_external_tables(self.id);
+        let budget = self.current.begin(offset, services.clock.monotonic(), is_watched);
+        let applied = {
+            let _entered = budget.enter();
+            apply::apply(&services.deployment, state, record, reply.is_some(), set_aside)?
+        };
+        if let Some(stop) = self.current.end() {
+            return Err(Error::from(stop).context(format!("record {offset} of partition {}", self.id)));
+        }
+        let Applied { rows, redelivered, emissions, events, document_error, set_aside, reply: outcome } =
+            applied;
+        if let Some(entry) = set_aside {
+            services.set_aside.keep_entry((self.id, offset), &entry)?;
+        }
         for (table, batch) in rows {
             self.store_rows(services, offset, table, batch, effects)?;
         }

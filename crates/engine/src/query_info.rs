@@ -1,4 +1,6 @@
-//! Queries of a deployment and what they did, over all partitions.
+//! Queries of a deployment and what they did, over all partitions; reports of those and of rules that fail.
+
+use std::collections::BTreeMap;
 
 use crate::core::Core;
 use crate::queries::GLOBAL_PARTITION;
@@ -67,8 +69,62 @@ pub fn queries(core: &Core) -> Vec<QueryInfo> {
     all
 }
 
+/// Reports rules that fail. Each is logged once; [`rule_problems`] counts.
+fn report_failing_rules(core: &Core) {
+    for (rule, counts) in failing_rules(core) {
+        if core.failing_rules.lock().insert(rule.clone()) {
+            let error = counts.last_error.unwrap_or_default();
+            tracing::error!(rule, "the rule fails: {error}; system.rules has the count and the last error");
+        }
+    }
+}
+
+/// Returns the problems of rules, one for each rule with the number of its failures.
+pub fn rule_problems(core: &Core) -> Vec<String> {
+    let problem = |(rule, counts): (String, RuleFailures)| {
+        let times = if counts.errors == 1 { "once".to_owned() } else { format!("{} times", counts.errors) };
+        format!("rules: `{rule}` failed {times}, last: {}", counts.last_error.unwrap_or_default())
+    };
+    failing_rules(core).into_iter().map(problem).collect()
+}
+
+/// Failures of a rule, over all partitions.
+#[derive(Default)]
+struct RuleFailures {
+    errors: u64,
+    last_error: Option<String>,
+}
+
+fn failing_rules(core: &Core) -> BTreeMap<String, RuleFailures> {
+    let mut failing = BTreeMap::<String, RuleFailures>::new();
+    for rule in core.deployment.program.rules() {
+        for partition in core.partitions() {
+            partition.counters.with(|counters, _| {
+                if let Some(counts) = counters.rule(&rule.name).filter(|counts| counts.errors > 0) {
+                    let failures = failing.entry(rule.name.clone()).or_default();
+                    failures.errors += counts.errors;
+                    failures.last_error = counts.last_error.clone().or(failures.last_error.take());
+                }
+            });
+        }
+    }
+    for (name, counts) in &*core.aggregates.lock() {
+        if counts.errors > 0 {
+            let last_error = counts.last_error.clone();
+            failing.insert(name.clone(), RuleFailures { errors: counts.errors, last_error });
+        }
+    }
+    failing
+}
+
+/// Reports queries and rules that fail.
+pub fn report_failures(core: &Core) {
+    report_lossy_queries(core);
+    report_failing_rules(core);
+}
+
 /// Reports queries that lose events because they fail and no fault stream takes the events.
-pub fn report_lossy_queries(core: &Core) {
+fn report_lossy_queries(core: &Core) {
     let losing: Vec<String> = queries(core)
         .into_iter()
         .filter(|query| query.lost > 0)

@@ -1,8 +1,10 @@
 //! From a data directory to a running state: checkpoint, replay, checks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crossbeam_channel::RecvTimeoutError;
 use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 use tidemill_zones::{StoredTable, Zones, ZonesOptions};
 
@@ -18,10 +20,12 @@ use crate::jobs;
 use crate::log_id::LogId;
 use crate::partition::Partition;
 use crate::queries::compile::compile_app_for;
+use crate::record_watch;
 use crate::report::StartupReport;
 use crate::services::Services;
-use crate::sinks::SinkSet;
-use crate::spawn::lower_priority;
+use crate::set_aside;
+use crate::sinks::{DeliverySink, SinkSet, StreamSink};
+use crate::spawn::{lower_priority, spawn};
 use crate::state::PartitionState;
 use crate::tables::TableSet;
 use crate::tables_location::open_zones;
@@ -54,6 +58,8 @@ pub fn open(
     let sinks = SinkSet::open(disk.clone(), data.path(), &log_id, &deployment, &*opened.log)?;
     let services =
         Services::new(data.path().to_owned(), disk, deployment, clock, opened.log, tables).with_sinks(sinks);
+    let services = services.with_set_aside()?;
+    services.set_aside.remove_old(|partition| services.log.start(partition))?;
     let core = Arc::new(Core::new(services));
     check_tables(&core, &log_ends(&core))?;
     let mut loaded = Vec::new();
@@ -63,7 +69,7 @@ pub fn open(
         check_log_continuity(&core, PartitionId(p), state.state.next)?;
         loaded.push(state);
     }
-    let arrived = ArrivedEmissions::find(&core, &loaded)?;
+    let arrived = Arc::new(ArrivedEmissions::find(&core, &loaded)?);
     arrived.keep_offsets_unique(&core, &mut report)?;
     let counts_transfers = loaded.iter().all(|l| l.counts_transfers);
     let mut restored = Vec::new();
@@ -278,26 +284,53 @@ fn dropped_state_warning(core: &Core, file: &str) -> String {
     }
 }
 
+/// Closes what another start opens, although a thread of this one is left behind.
+fn close_files(core: &Core) {
+    core.sinks.all().iter().for_each(StreamSink::close);
+    core.sinks.deliveries().iter().for_each(DeliverySink::close);
+    core.changes.close();
+    // nothing was appended
+    let _ = core.log.close();
+}
+
 /// Replays every partition on its own thread up to where its log ended at the start.
-fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &ArrivedEmissions) -> Result<u64> {
-    let results: Vec<Result<u64>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = core
-            .partitions()
-            .iter()
-            .zip(ends)
-            .map(|(partition, end)| {
-                scope.spawn(move || {
-                    let _ended = EndOfReplay(core, partition.id);
-                    replay(core, partition, *end, arrived)
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| Err(Error::internal("a replay thread panicked"))))
-            .collect()
-    });
-    results.into_iter().sum()
+///
+/// Errors: those of the replays. When a record does not end, its thread is left behind; the error says that the record is noted.
+fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &Arc<ArrivedEmissions>) -> Result<u64> {
+    let (sender, results) = crossbeam_channel::unbounded();
+    for (p, end) in ends.iter().copied().enumerate() {
+        let (core, arrived, sender) = (core.clone(), arrived.clone(), sender.clone());
+        spawn(format!("replay-{p}"), move || {
+            let partition = &core.partitions()[p];
+            let replayed = catch_unwind(AssertUnwindSafe(|| {
+                let _ended = EndOfReplay(&core, partition.id);
+                replay(&core, partition, end, &arrived)
+            }));
+            let panicked = |_| Err(Error::internal("a replay thread panicked"));
+            let replayed = replayed.unwrap_or_else(panicked);
+            drop((core, arrived));
+            // nobody waits any more when the start has failed
+            let _ = sender.send(replayed);
+        })?;
+    }
+    drop(sender);
+    let mut records = 0;
+    let mut failed = None;
+    loop {
+        match results.recv_timeout(record_watch::WATCH_INTERVAL) {
+            Ok(Ok(replayed)) => records += replayed,
+            Ok(Err(e)) => failed = failed.or(Some(e)),
+            Err(RecvTimeoutError::Disconnected) => return failed.map_or(Ok(records), Err),
+            Err(RecvTimeoutError::Timeout) => {
+                for partition in core.partitions() {
+                    if let Some(noted) = record_watch::look(core, partition) {
+                        close_files(core);
+                        return Err(set_aside::noted(partition.id, noted?));
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Tells the other partitions, also after a failure, that one has no more records of transactions that they wait for.

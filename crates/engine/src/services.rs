@@ -1,6 +1,6 @@
 //! What the parts of a running engine share: log, tables, clock, health, counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,7 @@ use crate::disk_space::DiskSpace;
 use crate::encryption::encrypted_disk;
 use crate::health::HealthBoard;
 use crate::notifier::Notifier;
+use crate::set_aside::SetAsideRecords;
 use crate::sinks::SinkSet;
 use crate::source_rejections::SourceRejections;
 use crate::subscribe::Subscribers;
@@ -80,6 +81,10 @@ pub struct Services {
     pub source_rejections: SourceRejections,
     /// Present problems.
     pub health: HealthBoard,
+    /// Rules that were logged as failing.
+    pub failing_rules: Mutex<BTreeSet<String>>,
+    /// Records that rules and queries do not see.
+    pub set_aside: SetAsideRecords,
     /// Wakes background jobs when there is work, or when the engine stops.
     pub notifier: Notifier,
     /// Held while checkpoints are taken and the log is truncated, because two at once would write the same files.
@@ -121,6 +126,7 @@ impl Services {
             disk_space: DiskSpace::new(&dir, deployment.settings.reserve_bytes),
             changes: ChangeLog::new(disk.clone(), &dir, log.partitions(), &deployment.settings),
             disk: encrypted_disk(disk.clone(), &dir, &deployment.settings),
+            set_aside: SetAsideRecords::in_memory(disk.clone()),
             stored_disk: disk,
             dir,
             deployment,
@@ -137,6 +143,7 @@ impl Services {
             counts: EngineCounters::default(),
             source_rejections: SourceRejections::default(),
             health: HealthBoard::default(),
+            failing_rules: Mutex::default(),
             notifier: Notifier::default(),
             checkpointing: Mutex::default(),
             backups: BackupLocks::default(),
@@ -149,6 +156,14 @@ impl Services {
     /// Adds sinks.
     pub fn with_sinks(self, sinks: SinkSet) -> Self {
         Self { sinks, ..self }
+    }
+
+    /// Adds the notes on records that are set aside.
+    ///
+    /// Errors: those of [`SetAsideRecords::open`].
+    pub fn with_set_aside(mut self) -> Result<Self> {
+        self.set_aside = SetAsideRecords::open(self.disk.clone(), &self.dir)?;
+        Ok(self)
     }
 
     /// Rejects writes while the disk of the data directory is nearly full.

@@ -62,6 +62,10 @@ pub struct Settings {
     /// Time that a sender waits for room before its request is rejected with `LimitReached`.
     #[serde(deserialize_with = "duration")]
     pub send_timeout: Duration,
+    /// Time after which a record that is still being applied is set aside at the next start: rules and queries do not see
+    /// it. Records that wait for other systems have all the time they need; 0 disables it.
+    #[serde(deserialize_with = "duration")]
+    pub record_timeout: Duration,
     /// Ids remembered per stream and partition to detect duplicates.
     pub dedupe_ids: usize,
     /// Events per partition that `why` can explain; 0 disables it.
@@ -126,6 +130,7 @@ impl Default for Settings {
             inbox_bytes: None,
             sink_bytes: 4 << 30,
             send_timeout: Duration::seconds(10),
+            record_timeout: Duration::seconds(60),
             dedupe_ids: 1_000_000,
             why_events: 10_000,
             documents_bytes: None,

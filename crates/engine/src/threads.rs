@@ -1,6 +1,7 @@
 //! Threads of a running engine, and the order in which they end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,12 +12,17 @@ use crate::core::Core;
 use crate::partition::Partition;
 use crate::sinks::{DeliverySink, StreamSink};
 use crate::spawn::spawn;
-use crate::{delivery, jobs, source, timers};
+use crate::{delivery, jobs, record_watch, source, timers};
 
 /// Areas of problems that keep records from being applied until there is room on a disk, or the disk works again.
 const DISK_PROBLEM_AREAS: [&str; 4] = ["log", "tables", "disk", "sinks"];
 /// How long a stop waits at least, and between two looks at the problems.
 const STOP_WAIT_STUCK: Duration = Duration::from_secs(1);
+
+/// How long a stop waits for owners that are asked to end: a record that does not end is left to the next start.
+const OWNERS_WAIT: Duration = Duration::from_secs(2);
+/// How often a stop looks whether they have.
+const OWNERS_POLL: Duration = Duration::from_millis(5);
 
 /// Threads of an engine: owners and forwarders of its partitions, background jobs, timers, sources.
 #[derive(Default)]
@@ -25,6 +31,8 @@ pub struct EngineThreads {
     forwarders: Mutex<Vec<JoinHandle<()>>>,
     background: Mutex<Vec<JoinHandle<()>>>,
     sources: Mutex<Vec<JoinHandle<()>>>,
+    /// Set when a stop left an owner behind that did not end.
+    left_behind: AtomicBool,
 }
 
 impl EngineThreads {
@@ -38,6 +46,8 @@ impl EngineThreads {
         let mut background = jobs::start(core)?;
         let shared = core.clone();
         background.push(spawn("timers".into(), move || timers::run(&shared))?);
+        let shared = core.clone();
+        background.push(spawn("record-watch".into(), move || record_watch::run(&shared))?);
         for index in 0..core.sinks.deliveries().len() {
             let shared = core.clone();
             background.push(spawn(format!("sink-{index}"), move || {
@@ -51,6 +61,7 @@ impl EngineThreads {
             forwarders: Mutex::new(forwarders),
             background: Mutex::new(background),
             sources: Mutex::default(),
+            left_behind: AtomicBool::new(false),
         })
     }
 
@@ -82,6 +93,14 @@ impl EngineThreads {
         if !self.stop(core, wait) {
             return Ok(());
         }
+        if self.left_behind.load(Ordering::Acquire) {
+            core.sinks.deliveries().iter().for_each(DeliverySink::close);
+            core.changes.close();
+            core.log.close()?;
+            return Err(Error::unavailable(
+                "a record is still being applied: there is no last checkpoint, and the next start replays the log",
+            ));
+        }
         let taken =
             jobs::checkpoint::checkpoint(core).and_then(|()| jobs::checkpoint::truncate_idle_logs(core));
         core.sinks.all().iter().for_each(StreamSink::close);
@@ -104,7 +123,13 @@ impl EngineThreads {
         wait_applied(core, wait);
         core.set_stopping();
         core.partitions().iter().for_each(|p| p.stop_consuming());
-        join(&self.owners);
+        core.partitions().iter().for_each(|p| p.current.stop());
+        let ended = join_within(core, &self.owners, OWNERS_WAIT);
+        if !ended {
+            // it holds locks of its partition, which checkpoints and timers wait for
+            self.left_behind.store(true, Ordering::Release);
+            core.disable_checkpoints();
+        }
         // owners add no more emissions; those that a failing disk held up are in the last checkpoint
         for (reply, _) in core.partitions().iter().flat_map(|p| p.outbox.close()) {
             // a caller that no longer waits is no error
@@ -114,7 +139,10 @@ impl EngineThreads {
         }
         join(&self.forwarders);
         core.sinks.deliveries().iter().for_each(DeliverySink::stop);
-        join(&self.background);
+        match ended {
+            true => join(&self.background),
+            false => _ = join_within(core, &self.background, OWNERS_WAIT),
+        }
         true
     }
 }
@@ -133,6 +161,20 @@ fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
     for thread in threads.lock().drain(..) {
         let _ = thread.join();
     }
+}
+
+/// Joins threads that end within `wait`, and leaves the others behind. Returns whether all have ended.
+fn join_within(core: &Core, threads: &Mutex<Vec<JoinHandle<()>>>, wait: Duration) -> bool {
+    let deadline = core.clock.monotonic() + wait;
+    let mut threads = threads.lock();
+    while threads.iter().any(|thread| !thread.is_finished()) && core.clock.monotonic() < deadline {
+        core.clock.sleep(OWNERS_POLL);
+    }
+    let (ended, left): (Vec<_>, Vec<_>) = threads.drain(..).partition(JoinHandle::is_finished);
+    for thread in ended {
+        let _ = thread.join();
+    }
+    left.is_empty()
 }
 
 fn spawn_per_partition(

@@ -35,8 +35,8 @@ pub struct LocalLog {
     /// The same, as tickets see them.
     synced: Arc<dyn SyncRecords>,
     flusher: Flusher,
-    /// Lock on the directory, held until this is dropped.
-    _lock: Box<dyn Any + Send + Sync>,
+    /// Lock on the directory, held until the log is closed.
+    lock: Mutex<Option<Box<dyn Any + Send + Sync>>>,
 }
 
 impl LocalLog {
@@ -70,7 +70,7 @@ impl LocalLog {
         let partitions: Arc<[Partition]> = partitions.into();
         let flusher = Flusher::start(Arc::clone(&partitions), options.background_sync_ms)?;
         let synced = Arc::new(LocalPartitions(Arc::clone(&partitions)));
-        Ok((Self { partitions, synced, flusher, _lock: lock }, reports))
+        Ok((Self { partitions, synced, flusher, lock: Mutex::new(Some(lock)) }, reports))
     }
 
     fn partition(&self, id: PartitionId) -> Result<&Partition> {
@@ -248,6 +248,8 @@ impl Log for LocalLog {
         self.flusher.stop();
         // Closes every partition before it returns the first failure.
         let closed: Vec<Result<()>> = self.partitions.iter().map(Partition::close).collect();
+        // a closed log writes nothing, so another one may open the directory
+        *self.lock.lock() = None;
         closed.into_iter().collect()
     }
 }

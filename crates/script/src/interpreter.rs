@@ -1,22 +1,25 @@
 //! One QuickJS runtime with one script in it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rquickjs::context::EvalOptions;
 use rquickjs::{CatchResultExt, CaughtError, Context, Ctx, Function, Runtime, Value};
+use tidemill_types::budget;
 
 use crate::convert::{Reader, Unreadable, list_to_js, to_js};
-use crate::{MEMORY_MAX, STACK_MAX, STEPS_MAX, ScriptError, ScriptValue, TIME_MAX};
+use crate::{MEMORY_MAX, STACK_MAX, STEPS_MAX, ScriptError, ScriptValue};
 
 /// Prepares the realm of a script.
 const PRELUDE: &str = include_str!("prelude.js");
+/// Makes the built-in functions of a realm count their work.
+const STEPS: &str = include_str!("steps.js");
 /// Property of the global object with what the host calls; no name of an identifier.
 const ENTRY: &str = "tidemill:entry";
 /// Steps after which the interpreter asks whether to go on. Compiled into QuickJS.
-const STEPS_PER_CHECK: u32 = 10_000;
+const STEPS_PER_CHECK: u64 = 10_000;
 /// Time for compiling a script.
 const COMPILE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Stack that must be left when a call begins. More than [`STACK_MAX`]: reading the result takes some, too.
@@ -44,23 +47,35 @@ pub(crate) struct Fault {
 /// How far the current call may go.
 #[derive(Default)]
 struct Budget {
-    checks: AtomicU32,
+    steps: AtomicU64,
+    steps_max: AtomicU64,
+    /// When the compilation must have ended. No clock decides about calls.
     deadline: Mutex<Option<Instant>>,
 }
 
 impl Budget {
-    fn start(&self, time: Duration) {
-        self.checks.store(0, Ordering::Relaxed);
-        *self.deadline.lock() = Instant::now().checked_add(time);
+    fn start(&self, steps_max: u64, time: Option<Duration>) {
+        self.steps.store(0, Ordering::Relaxed);
+        self.steps_max.store(steps_max, Ordering::Relaxed);
+        *self.deadline.lock() = time.and_then(|time| Instant::now().checked_add(time));
     }
 
     fn steps_are_used_up(&self) -> bool {
-        self.checks.load(Ordering::Relaxed) > STEPS_MAX / STEPS_PER_CHECK
+        self.steps.load(Ordering::Relaxed) > self.steps_max.load(Ordering::Relaxed)
+    }
+
+    /// Counts steps. Returns whether none are left.
+    fn count(&self, steps: u64) -> bool {
+        // one thread counts
+        let before = self.steps.load(Ordering::Relaxed);
+        self.steps.store(before.saturating_add(steps), Ordering::Relaxed);
+        self.steps_are_used_up()
     }
 
     fn is_used_up(&self) -> bool {
-        self.checks.fetch_add(1, Ordering::Relaxed);
-        self.steps_are_used_up() || self.deadline.lock().is_some_and(|deadline| Instant::now() > deadline)
+        self.count(STEPS_PER_CHECK)
+            || budget::current().check().is_err()
+            || self.deadline.lock().is_some_and(|deadline| Instant::now() > deadline)
     }
 }
 
@@ -86,7 +101,7 @@ impl Interpreter {
         let budget = Arc::new(Budget::default());
         let asked = Arc::clone(&budget);
         runtime.set_interrupt_handler(Some(Box::new(move || asked.is_used_up())));
-        budget.start(COMPILE_TIME_MAX);
+        budget.start(STEPS_MAX, Some(COMPILE_TIME_MAX));
         let context = Context::full(&runtime).map_err(unavailable)?;
         let interpreter = Self { name: name.to_owned(), context, runtime, budget };
         with_stack(|| interpreter.context.with(|ctx| interpreter.prepare(&ctx, body)))
@@ -95,17 +110,28 @@ impl Interpreter {
     }
 
     fn prepare(&self, ctx: &Ctx<'_>, body: &str) -> Result<(), Fault> {
+        let budget = Arc::clone(&self.budget);
+        // a script can ask for any number of steps; a cast of more than there are gives the greatest number
+        let count = Function::new(ctx.clone(), move |steps: f64| budget.count(steps as u64));
+        let count = self.caught(ctx, count)?;
+        let wrap: Function<'_> = self.caught(ctx, ctx.eval_with_options(STEPS, options("prelude.js")))?;
+        let begin: Function<'_> = self.caught(ctx, wrap.call((count,)))?;
         let bind: Function<'_> = self.caught(ctx, ctx.eval_with_options(PRELUDE, options("prelude.js")))?;
         // the body begins on the second line, so that a line comment at its end does no harm and its first line is
         // counted from column 1
         let source = format!("(function {}(data) {{\n{body}\n}})", function_name(&self.name));
         let script: Function<'_> = self.caught(ctx, ctx.eval_with_options(source, options(&self.name)))?;
-        self.caught(ctx, bind.call((script, ENTRY)))
+        self.caught(ctx, bind.call((script, ENTRY, begin)))
     }
 
-    /// Calls the script.
-    pub(crate) fn call(&self, args: &[ScriptValue], context: CallContext) -> Result<ScriptValue, Fault> {
-        self.budget.start(TIME_MAX);
+    /// Calls the script, which may take `steps_max` steps.
+    pub(crate) fn call(
+        &self,
+        args: &[ScriptValue],
+        context: CallContext,
+        steps_max: u64,
+    ) -> Result<ScriptValue, Fault> {
+        self.budget.start(steps_max, None);
         let result = with_stack(|| self.context.with(|ctx| self.call_in(&ctx, args, context)));
         if !self.runtime.is_job_pending() {
             return result;
@@ -216,10 +242,14 @@ impl Interpreter {
     fn interrupted_message(&self) -> String {
         if self.budget.steps_are_used_up() {
             return format!(
-                "the script took more than {STEPS_MAX} steps (turns of loops and calls) and was stopped"
+                "the script took more than {STEPS_MAX} steps (turns of loops, calls, and the work of built-in functions) and was \
+                 stopped"
             );
         }
-        format!("the script took more than {} s and was stopped", TIME_MAX.as_secs())
+        match budget::current().stopped() {
+            Some(stop) => format!("the script {stop}"),
+            None => format!("the script was not compiled within {} s", COMPILE_TIME_MAX.as_secs()),
+        }
     }
 }
 

@@ -4,14 +4,14 @@
 //! is no file, no network, no clock and no randomness of the machine, the time zone is UTC, and a call leaves nothing
 //! behind for the next one. So a replay of the same events yields the same values.
 //!
-//! Bounds of a call: [`STEPS_MAX`] turns of loops and calls, [`TIME_MAX`], [`MEMORY_MAX`] and [`STACK_MAX`].
+//! Bounds of a call: [`STEPS_MAX`], [`MEMORY_MAX`] and [`STACK_MAX`]. No clock decides, so that a replay decides alike; but
+//! whoever has given the thread a [`Budget`](tidemill_types::budget::Budget) may end a call with it.
 
 mod convert;
 mod interpreter;
 mod value;
 
 use std::fmt;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -19,10 +19,11 @@ pub use interpreter::CallContext;
 use interpreter::{Fault, Interpreter};
 pub use value::ScriptValue;
 
-/// Turns of loops and calls of functions in one call of a script, counted by the interpreter in steps of 10,000.
-pub const STEPS_MAX: u32 = 20_000_000;
-/// Wall time of one call. Reached before [`STEPS_MAX`] only if single steps take long.
-pub const TIME_MAX: Duration = Duration::from_secs(1);
+/// Steps of one call of a script: turns of loops, calls of functions, and the work of built-in functions, which is a step for
+/// each element of an array and for 16 characters of a text. Counted in portions of 10,000.
+pub const STEPS_MAX: u64 = 20_000_000;
+/// Two portions of steps.
+const STEPS_SLACK: u64 = 20_000;
 /// Memory of one interpreter; there is one per thread that is in the function.
 pub const MEMORY_MAX: usize = 64 << 20;
 /// Stack of one call.
@@ -78,11 +79,21 @@ impl Script {
     /// Errors: the script throws, exceeds a limit, or returns what is not a value.
     pub fn call(&self, args: &[ScriptValue], context: CallContext) -> Result<ScriptValue, ScriptError> {
         let idle = self.idle.lock().pop();
-        let interpreter = match idle {
-            Some(interpreter) => interpreter,
-            None => self.interpreter()?,
+        // What an interpreter has done before shifts its portions of steps and its memory a little. A call that comes close to
+        // a limit is made again in a new one, so that it ends alike whenever it is made.
+        let of_used = idle.and_then(|used| match used.call(args, context, STEPS_MAX - STEPS_SLACK) {
+            Err(Fault { interpreter_usable: false, .. }) => None,
+            outcome => Some((used, outcome)),
+        });
+        let (interpreter, outcome) = match of_used {
+            Some(done) => done,
+            None => {
+                let new = self.interpreter()?;
+                let outcome = new.call(args, context, STEPS_MAX);
+                (new, outcome)
+            }
         };
-        match interpreter.call(args, context) {
+        match outcome {
             Ok(value) => {
                 self.idle.lock().push(interpreter);
                 Ok(value)

@@ -137,11 +137,12 @@
     return names.every((name) => known.has(name) || Reflect.deleteProperty(global, name));
   };
 
-  return function (body, key) {
+  return function (body, key, begin) {
     if (isObject(body.prototype)) Object.freeze(body.prototype);
     Object.freeze(body);
     known.add(key);
     const call = function (data, time, a, b) {
+      begin();
       now = time;
       random = a === undefined ? null : generator(a, b);
       return body(data);

@@ -20,7 +20,9 @@ use crate::app::AppState;
 use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
 use crate::guard::{auth, concurrency, host, observe};
-use crate::routes::{backup, documents, events, find, rules, siddhi, sinks, sql, statements, system, tail};
+use crate::routes::{
+    backup, documents, events, find, rules, set_aside, siddhi, sinks, sql, statements, system, tail,
+};
 use crate::shared_errors;
 
 #[derive(OpenApi)]
@@ -77,6 +79,9 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(sinks::undelivered))
         .routes(routes!(sinks::retry))
         .routes(routes!(sinks::discard))
+        .routes(routes!(set_aside::list))
+        .routes(routes!(set_aside::rerun))
+        .routes(routes!(set_aside::forget))
         .routes(routes!(documents::collections))
         .routes(routes!(documents::insert))
         .routes(routes!(documents::get, documents::replace, documents::update, documents::delete))

@@ -64,6 +64,8 @@ pub struct Applied {
     pub events: u64,
     /// Documents of a load that the store rejected: the collection, and the first error.
     pub document_error: Option<(String, Error)>,
+    /// The entry that runs a record again whose rules and queries were left out.
+    pub set_aside: Option<Entry>,
     /// Answer to the caller that appended the record; an error only if the record changed nothing.
     pub reply: Option<Result<ApplyReply>>,
 }
@@ -84,7 +86,8 @@ pub struct ApplyReply {
 }
 
 /// Applies a record to the state of its partition. `wants_reply` says whether a caller waits for the outcome;
-/// without it [`Applied::reply`] stays empty.
+/// without it [`Applied::reply`] stays empty. `set_aside` says that the record stopped its partition before: its events
+/// are stored, but nothing follows from them, and a record without events changes nothing.
 ///
 /// Errors: the state is inconsistent with the record; it may be half changed, so the partition must stop.
 pub fn apply(
@@ -92,15 +95,24 @@ pub fn apply(
     state: &mut PartitionState,
     record: LogEntry,
     wants_reply: bool,
+    set_aside: bool,
 ) -> Result<Applied> {
     let LogEntry { offset, time, entry, decision } = record;
     state.store.set_record(offset.0);
     let id = state.partition;
     state.query_state.get_mut().set_record(id, offset, time);
     let mut applier =
-        RecordApplier { deployment, id, offset, time, wants_reply, applied: Applied::default() };
+        RecordApplier { deployment, id, offset, time, wants_reply, set_aside, applied: Applied::default() };
     let reply = match entry {
         Entry::Events(events) => Ok(applier.events(state, events)?),
+        entry if set_aside => {
+            if let Entry::LoadDocuments { source: Some((name, position)), .. } = &entry {
+                advance_source(state, name.clone(), *position);
+            }
+            applier.applied.set_aside = Some(entry);
+            Ok(ApplyReply::default())
+        }
+        Entry::Rerun(events) => Ok(applier.rerun(state, &events)?),
         Entry::Command(command) => applier.command(state, &command),
         Entry::SessionCommand { session, command } => applier.session_command(state, &session, &command),
         Entry::LoadDocuments { source, collection, documents } => {
@@ -161,6 +173,7 @@ struct RecordApplier<'d> {
     offset: Offset,
     time: Timestamp,
     wants_reply: bool,
+    set_aside: bool,
     applied: Applied,
 }
 
@@ -192,6 +205,10 @@ impl<'d> RecordApplier<'d> {
                 events.rows() as u64;
         }
         if events.forwarded {
+            if self.set_aside {
+                self.applied.set_aside = Some(Entry::Rerun(events));
+                return Ok(ApplyReply::default());
+            }
             return self.forwarded_events(state, &events);
         }
         if let Some((name, position)) = events.source.clone() {
@@ -209,7 +226,13 @@ impl<'d> RecordApplier<'d> {
         }
         let arrivals = arrival_positions(&events);
         let keep = self.filter_duplicates(state, &events, &arrivals, &mut rejected);
-        let mut output = self.cascade(state, events.rows()).events(&events, &keep, &arrivals)?;
+        let mut output = match self.set_aside {
+            true => CascadeOutput::default(),
+            false => self.cascade(state, events.rows()).events(&events, &keep, &arrivals)?,
+        };
+        if self.set_aside {
+            self.applied.set_aside = Some(Entry::Rerun(events.kept(&keep)?));
+        }
         rejected.extend(self.take_late_rows(&mut output));
         let mut reply = ApplyReply { duplicates: rejected.duplicates(), ..ApplyReply::default() };
         for (part, (stream, batch)) in events.parts.iter().enumerate() {
@@ -239,6 +262,14 @@ impl<'d> RecordApplier<'d> {
     {
         let record = RecordContext { here: self.id, offset: self.offset, time: self.time };
         Cascade::new(self.deployment, state, record, rows)
+    }
+
+    /// Runs rules and queries on events that are stored already.
+    fn rerun(&mut self, state: &mut PartitionState, events: &Events) -> Result<ApplyReply> {
+        let keep = vec![None; events.parts.len()];
+        let arrivals = arrival_positions(events);
+        let output = self.cascade(state, events.rows()).events(events, &keep, &arrivals)?;
+        self.apply_output_without_events(state, output)
     }
 
     /// Runs the queries of this partition on events that another partition stores.

@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::disk_files::list;
 use crate::encryption::KEY_RING_FILE;
 use crate::jobs;
+use crate::set_aside::SET_ASIDE_DIR;
 use crate::sinks::{DELIVERIES_DIR, DeliverySink};
 
 /// Looks at everything, holds no sender up and copies nothing. The caller holds [`crate::services::BackupLocks::removals`]
@@ -33,6 +34,7 @@ pub fn collect(core: &Core) -> Result<BackupContent> {
         content.add_checkpoints(&*core.disk, disk, dir, partition.id)?;
     }
     content.add_small_files(disk, dir, "sinks")?;
+    content.add_small_files(disk, dir, SET_ASIDE_DIR)?;
     add_deliveries(core, &mut content)?;
     content.add_log(CHANGES_DIR, core.changes.files()?);
     for name in ["meta.json", "app.json", KEY_RING_FILE] {

@@ -12,6 +12,7 @@ use super::manifest::PartitionRange;
 use crate::changes::CHANGES_DIR;
 use crate::disk_files::list;
 use crate::encryption::KEY_RING_FILE;
+use crate::set_aside::SET_ASIDE_DIR;
 use crate::sinks::DELIVERIES_DIR;
 
 /// Looks at everything in the data directory `dir`, which the caller has locked. `decrypted` is the disk with the
@@ -36,6 +37,7 @@ pub fn collect(
         content.add_checkpoints(decrypted, disk, dir, tidemill_types::PartitionId(range.partition))?;
     }
     content.add_small_files(disk, dir, "sinks")?;
+    content.add_small_files(disk, dir, SET_ASIDE_DIR)?;
     for name in list(disk, &dir.join(DELIVERIES_DIR))? {
         add_queue(disk, dir, &mut content, &name)?;
     }

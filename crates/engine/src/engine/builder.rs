@@ -1,5 +1,6 @@
 //! Builder of engines.
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,8 +15,12 @@ use super::Engine;
 use crate::clock::Clock;
 use crate::datadir::DataDir;
 use crate::environment::{Environment, LocalLogProvider, LogProvider, TableStore};
+use crate::set_aside::RecordNoted;
 use crate::threads::EngineThreads;
 use crate::{App, deploy};
+
+/// Records that one start sets aside at most. More of them are the fault of the app rather than of the records.
+const RECORDS_SET_ASIDE_MAX: u32 = 17;
 
 /// Opens an [`Engine`]. Made by [`Engine::builder`].
 #[must_use]
@@ -85,7 +90,19 @@ impl EngineBuilder {
         }
         let partitions = app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions;
         let data = DataDir::open(&dir, environment.disk.clone(), partitions)?;
-        let (core, recovery) = deploy::open(&data, app, &environment)?;
+        let mut attempts = 1..RECORDS_SET_ASIDE_MAX;
+        let (core, recovery) = loop {
+            match deploy::open(&data, app.clone(), &environment) {
+                // the next attempt sets the record aside
+                Err(e)
+                    if e.source().is_some_and(|source| source.is::<RecordNoted>())
+                        && attempts.next().is_some() =>
+                {
+                    tracing::error!("{e}");
+                }
+                opened => break opened?,
+            }
+        };
         let threads = EngineThreads::start(&core)?;
         Ok(Engine { core, threads, data: Mutex::new(Some(data)), recovery })
     }

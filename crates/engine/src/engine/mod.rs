@@ -9,6 +9,7 @@ mod metrics;
 mod moment;
 mod on_demand;
 mod rules;
+mod set_aside;
 mod sources;
 mod streams;
 mod system_tables;
@@ -48,7 +49,7 @@ pub use why_query::QueryWhy;
 /// Areas of problems with which writes are rejected or not applied.
 const WRITE_PROBLEM_AREAS: [&str; 3] = ["apply", "disk", "log"];
 /// How long a stop waits for records that are appended to be applied.
-const STOP_WAIT: Duration = Duration::from_secs(30);
+const STOP_WAIT: Duration = Duration::from_secs(4);
 
 /// A running engine on one data directory.
 pub struct Engine {
@@ -163,7 +164,7 @@ impl Engine {
 
     /// Flushes tails into tablets now, and looks which queries lose events.
     pub fn flush(&self) -> Result<()> {
-        query_info::report_lossy_queries(&self.core);
+        query_info::report_failures(&self.core);
         jobs::flush::flush(&self.core)
     }
 
@@ -215,6 +216,9 @@ impl Engine {
         }
         let mut problems = self.recovery.warnings.clone();
         problems.extend(self.core.health.problems());
+        problems.extend(query_info::rule_problems(&self.core));
+        let aside = self.core.set_aside.all();
+        problems.extend(aside.iter().map(crate::SetAsideRecord::problem));
         problems.extend(transfers::find_duplicated(&self.core));
         problems.extend(self.core.contradicting_documents());
         let log_problem = self.core.log.problem();

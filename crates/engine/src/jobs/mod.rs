@@ -124,7 +124,7 @@ fn all(core: &Core) -> Vec<Job> {
         name: "lossy queries".into(),
         class: JobClass::Watch,
         schedule: Schedule::every(flush_interval),
-        run: Box::new(crate::query_info::report_lossy_queries),
+        run: Box::new(crate::query_info::report_failures),
     });
     jobs.push(Job {
         name: "expiry".into(),

@@ -160,49 +160,6 @@ fn what_is_added_to_the_registry_comes_with_the_app() {
     assert!(without.contains("no function `own:twice`"), "{without}");
 }
 
-/// Function that panics on negative numbers.
-#[derive(Debug)]
-struct Fragile;
-
-impl Function for Fragile {
-    fn call(&self, args: &[Value], state: &FunctionContext<'_>) -> Result<Value, EvalError> {
-        assert!(args[0].as_f64().is_none_or(|n| n >= 0.0), "a negative number");
-        Twice.call(args, state)
-    }
-}
-
-#[test]
-fn panic_while_a_record_is_applied_stops_its_partition_and_loses_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let queries = "@key('k') define stream In (k string, n double);
-        from In#window.length(2) select sum(own:twice(n)) as s insert into Out;";
-    let open = |fragile: bool| {
-        let mut registry = Registry::standard();
-        registry.function("own:twice", move |_| {
-            let function: Arc<dyn Function> = if fragile { Arc::new(Fragile) } else { Arc::new(Twice) };
-            Ok((function, FieldType::Double))
-        });
-        let rules = "event In { k: string, n: double } key k id k, n;";
-        let app = quiet(App::from_texts("own", Some(rules), &[("own.siddhi", queries)]));
-        Engine::open(dir.path(), Some(app.with_registry(registry))).unwrap()
-    };
-    let engine = open(true);
-    send(&engine, "In", "{\"k\":\"a\",\"n\":1}\n");
-    engine.wait_idle();
-    engine.checkpoint().unwrap();
-    let options = SendOptions { origin: "test".into(), ..SendOptions::default() };
-    engine.send_json("In", b"{\"k\":\"a\",\"n\":-4}", BodyFormat::Ndjson, &options).unwrap();
-    engine.wait_idle();
-    let health = engine.health();
-    assert!(!health.ready && health.problems.iter().any(|p| p.contains("a negative number")), "{health:?}");
-    assert!(engine.checkpoint().is_err(), "the state is half changed");
-    engine.stop().unwrap_err();
-    drop(engine);
-    let engine = open(false);
-    engine.wait_idle();
-    assert_eq!(events(&engine, "Out"), ["{\"s\":-6.0}", "{\"s\":2.0}"]);
-}
-
 fn size(event: &str) -> i64 {
     let event: serde_json::Value = serde_json::from_str(event).unwrap();
     event["size"].as_i64().unwrap()

@@ -54,7 +54,7 @@ impl NfaMatcher {
         for record in std::mem::take(&mut self.steps[i].waiting) {
             let (out, time) = {
                 let inner = record.lock();
-                (self.is_expired(&inner, due), inner.time)
+                (self.is_expired(i, &inner, due), inner.time)
             };
             if out {
                 if let (Some(_), Some(first)) = (step.every_in, step.every_end.filter(|first| *first != i)) {
@@ -105,7 +105,7 @@ impl NfaMatcher {
             for record in std::mem::take(&mut self.steps[i].waiting) {
                 let mut inner = record.lock();
                 let since = inner.slots[i].first().map_or(inner.time, |row| row.time);
-                if self.is_expired(&inner, due) {
+                if self.is_expired(i, &inner, due) {
                     drop(inner);
                     out = Some(record);
                 } else if due < since.saturating_add(wait) {

@@ -5,7 +5,7 @@ use tidemill_lang::siddhi::ast::{
     self, AbsentStep, HandlerKind, LogicalOp, LogicalSide, StateInput, StateKind, Step, StreamStep,
 };
 
-use super::plan::{LogicalStepSide, PatternPlan, StepKind, StepPlan};
+use super::plan::{LogicalStepSide, PatternPlan, StepKind, StepPlan, TimedPart};
 use super::scope::{PatternScope, StepNames};
 use crate::catalog::Catalog;
 use crate::compiler::{Compiler, call_name, describe};
@@ -39,16 +39,38 @@ pub fn compile(
         draft.filters(i)?;
     }
     let within = input.within.as_ref().map(|t| t.ms);
+    let parts = timed_parts(input, &draft.steps);
     let sequence = input.kind == StateKind::Sequence;
     let plan = PatternPlan {
         sequence,
         steps: draft.steps,
         within,
+        parts,
         names: draft.names.clone(),
         limits: registry.limits(),
         ..PatternPlan::default()
     };
     Ok((plan, draft.names))
+}
+
+/// Returns the parts with a maximum duration of their own. A logical step takes two entries of `steps`.
+fn timed_parts(input: &StateInput, steps: &[StepPlan]) -> Vec<TimedPart> {
+    let mut starts = Vec::new();
+    let mut i = 0;
+    while i < steps.len() {
+        starts.push(i);
+        i += if matches!(steps[i].kind, StepKind::Side(_)) { 2 } else { 1 };
+    }
+    starts.push(steps.len());
+    let part = |part: &ast::TimedPart| {
+        let (first, last) = input.steps_of(part)?;
+        Some(TimedPart {
+            first: *starts.get(first)?,
+            last: starts.get(last + 1)? - 1,
+            within: part.within.ms,
+        })
+    };
+    input.parts.iter().filter_map(part).collect()
 }
 
 struct StepBuilder<'a> {

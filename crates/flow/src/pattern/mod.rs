@@ -25,7 +25,7 @@ pub use inspect::{FailedCondition, PartialMatchStatus, StepStatus};
 pub use matcher::PatternMatcher;
 pub use matches::PatternMatches;
 pub use plan::{
-    EventSelector, LogicalStepSide, MatchReference, PatternPlan, ReferenceKind, StepKind, StepPlan,
+    EventSelector, LogicalStepSide, MatchReference, PatternPlan, ReferenceKind, StepKind, StepPlan, TimedPart,
 };
 pub use scope::{PatternScope, StepNames};
 pub(crate) use why::why;

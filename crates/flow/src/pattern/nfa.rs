@@ -179,19 +179,32 @@ impl NfaMatcher {
         Ok(())
     }
 
-    /// Returns whether a match exceeds `within` at time `time`.
-    pub(super) fn is_expired(&self, record: &PartialMatch, time: i64) -> bool {
-        let Some(within) = self.plan.within else { return false };
-        let starts = self.plan.steps.iter().zip(&record.slots).take_while(|(step, _)| step.is_first);
-        starts
-            .filter_map(|(_, chain)| chain.first())
-            .any(|row| row.time.abs_diff(time) > within.unsigned_abs())
+    /// Returns whether a match that is at step `at` exceeds at time `time` the `within` of the pattern, or that of a
+    /// part that it has begun and not completed.
+    pub(super) fn is_expired(&self, at: usize, record: &PartialMatch, time: i64) -> bool {
+        let is_over = |chain: &Vec<Arc<MatchedEvent>>, within: i64| {
+            chain.first().is_some_and(|row| row.time.abs_diff(time) > within.unsigned_abs())
+        };
+        let mut begins = self.plan.steps.iter().zip(&record.slots).take_while(|(step, _)| step.is_first);
+        if self.plan.within.is_some_and(|within| begins.any(|(_, chain)| is_over(chain, within))) {
+            return true;
+        }
+        let mut parts = self.plan.parts.iter().filter(|part| (part.first..=part.last).contains(&at));
+        parts.any(|part| {
+            let second_side = match self.plan.steps[part.first].kind {
+                StepKind::Side(side) => side.partner,
+                _ => part.first,
+            };
+            let mut begins = [part.first, second_side].into_iter().map(|step| &record.slots[step]);
+            begins.any(|chain| is_over(chain, part.within))
+        })
     }
 
     fn expire(&mut self, time: i64) {
-        if self.plan.within.is_none() {
+        if self.plan.within.is_none() && self.plan.parts.is_empty() {
             return;
         }
+        let in_order = self.plan.parts.is_empty();
         for i in 0..self.steps.len() {
             let mut last = None;
             let mut note = |record: &SharedMatch| {
@@ -202,16 +215,25 @@ impl NfaMatcher {
                 }
             };
             while let Some(record) =
-                self.steps[i].waiting.front().filter(|r| self.is_expired(&r.lock(), time))
+                self.steps[i].waiting.front().filter(|r| self.is_expired(i, &r.lock(), time))
             {
                 note(record);
                 self.steps[i].waiting.pop_front();
             }
-            if self.steps[i].new_matches.iter().any(|r| self.is_expired(&r.lock(), time)) {
-                let fresh = std::mem::take(&mut self.steps[i].new_matches);
-                let (out, kept) =
-                    fresh.into_iter().partition::<VecDeque<_>, _>(|r| self.is_expired(&r.lock(), time));
-                out.iter().for_each(note);
+            let is_out = |r: &SharedMatch| self.is_expired(i, &r.lock(), time);
+            // matches wait in the order in which they began, but not in that in which they began a part
+            let waiting_out = !in_order && self.steps[i].waiting.iter().any(is_out);
+            let new_out = self.steps[i].new_matches.iter().any(is_out);
+            if waiting_out {
+                let all = std::mem::take(&mut self.steps[i].waiting);
+                let (out, kept) = self.split_expired(i, all, time);
+                out.iter().for_each(&mut note);
+                self.steps[i].waiting = kept;
+            }
+            if new_out {
+                let all = std::mem::take(&mut self.steps[i].new_matches);
+                let (out, kept) = self.split_expired(i, all, time);
+                out.iter().for_each(&mut note);
                 self.steps[i].new_matches = kept;
             }
             if let (Some(record), Some(first)) = (last, self.plan.steps[i].every_in) {
@@ -219,6 +241,16 @@ impl NfaMatcher {
                 self.promote_new_matches(first);
             }
         }
+    }
+
+    /// Splits the matches of step `at` into those that are expired at `time` and the others.
+    fn split_expired(
+        &self,
+        at: usize,
+        all: VecDeque<SharedMatch>,
+        time: i64,
+    ) -> (VecDeque<SharedMatch>, VecDeque<SharedMatch>) {
+        all.into_iter().partition(|record| self.is_expired(at, &record.lock(), time))
     }
 
     /// Adds an empty match to first step `i`, unless it had its only one.

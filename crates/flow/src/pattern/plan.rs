@@ -18,6 +18,8 @@ pub struct PatternPlan {
     pub steps: Vec<StepPlan>,
     /// Maximum duration of a match, milliseconds.
     pub within: Option<i64>,
+    /// Parts with a maximum duration of their own.
+    pub parts: Vec<TimedPart>,
     /// The columns that the selection reads of a match, in order.
     pub columns: Vec<MatchReference>,
     /// Memory limits.
@@ -49,6 +51,17 @@ impl PatternPlan {
             _ => i,
         }
     }
+}
+
+/// A part of a pattern with a maximum duration of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimedPart {
+    /// First step of the part; of a logical step its first side.
+    pub first: usize,
+    /// Last step of the part; of a logical step its second side.
+    pub last: usize,
+    /// Maximum duration from its first event to its last one, milliseconds.
+    pub within: i64,
 }
 
 /// A step, or one side of a logical step.

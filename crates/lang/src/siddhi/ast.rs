@@ -28,7 +28,7 @@ pub use query::{
 };
 pub use state::{
     AbsentStep, Count, CountForm, LogicalOp, LogicalSide, LogicalStep, StateInput, StateKind, Step,
-    StepGroup, StreamStep,
+    StepGroup, StreamStep, TimedPart,
 };
 
 pub use crate::source::Ident;

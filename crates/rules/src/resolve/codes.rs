@@ -25,3 +25,4 @@ pub(crate) const NOT_GROUPED: &str = "R0430";
 pub(crate) const AGGREGATE: &str = "R0431";
 pub(crate) const NO_INDEX: &str = "R0490";
 pub(crate) const UNIQUE_BY_KEY: &str = "R0491";
+pub(crate) const EMIT_LOOP: &str = "R0492";

@@ -4,6 +4,7 @@ mod action;
 pub(crate) mod aggregate;
 mod codes;
 mod declare;
+mod emit_loops;
 mod expr;
 mod locality;
 mod names;
@@ -55,5 +56,6 @@ pub(crate) fn resolve(
             _ => {}
         }
     }
+    emit_loops::warn(&resolved.rules, &resolved.catalog, sink);
     resolved
 }

@@ -85,6 +85,23 @@ fn scripts_give_what_is_written() {
     }
 }
 
+/// Bodies of `tests/limits/*.txt`, each with a built-in function that would work for hours: on a large length, or again and
+/// again on a long text.
+#[test]
+fn built_in_functions_count_their_work() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/limits/builtins.txt");
+    let text = fs::read_to_string(path).expect("a file of bodies");
+    let bodies = text.strip_prefix("=== ").expect("a body").split("\n=== ");
+    let wrong = bodies.filter_map(|body| {
+        let (name, body) = body.split_once('\n').expect("a name and a line end");
+        let outcome = Script::compile("f", body).and_then(|script| script.call(&[], CONTEXT));
+        let stopped = outcome.as_ref().is_err_and(|error| error.message.contains(" steps (turns of loops"));
+        (!stopped).then(|| format!("{name}: {outcome:?}"))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn threads_with_little_stack_share_a_script() {
     let script =

@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub(crate) mod find;
 pub(crate) mod id;
 pub(crate) mod rules;
+pub(crate) mod set_aside;
 pub(crate) mod siddhi;
 pub(crate) mod sinks;
 pub(crate) mod sql;

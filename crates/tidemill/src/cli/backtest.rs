@@ -10,7 +10,9 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value as Json};
 use tidemill::connectors;
 use tidemill_engine::queries::backtest::{Backtest, BacktestEvent};
-use tidemill_engine::{Clock, CompiledApp, SystemClock, compile_for};
+use tidemill_engine::{App, Clock, CompiledApp, SystemClock, compile_for};
+use tidemill_lang::rules::ast::{Item, Module};
+use tidemill_lang::{FileId, SourceFile, rules};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Duration, FieldType, StreamSchema, Timestamp};
 
@@ -22,7 +24,8 @@ use super::{DataArgs, OutputFormat};
 ///
 /// Events come in the order in which they were received, with a clock of their own that goes on to `--to`, or to now,
 /// behind the last of them, so that what waits for time alone comes out as well. Nothing is written. Rules do not run:
-/// what they emitted is part of the history. The exit code is 1 when something differs.
+/// what they emitted is part of the history, so an app with changed rules is refused. The exit code is 0 when nothing
+/// differs, 1 when something does, and 2 when that cannot be told.
 ///
 /// A TIME is RFC 3339, a date, or so long ago: 2026-01-01T10:00:00Z, 2026-01-01, -1h, "-2 days".
 #[derive(clap::Args)]
@@ -73,6 +76,9 @@ impl TimeArg {
     }
 }
 
+/// Exit code when an app cannot be compared.
+const UNDECIDED_EXIT_CODE: u8 = 2;
+
 /// Stored event, with its position in the order of arrival.
 struct StoredEvent {
     position: (Timestamp, i64, i64, i64),
@@ -87,6 +93,16 @@ pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     };
     let deployed = deployed.with_connectors(connectors());
     let changed = args.vars.read_app(&args.app)?;
+    let rules = changed_rules(&deployed, &changed);
+    if !rules.is_empty() {
+        let have = if rules.len() == 1 { "has" } else { "have" };
+        eprintln!(
+            "error: backtest runs queries and no rules, and {} {have} changed. Compare the queries alone: keep the rules as \
+             they are deployed",
+            rules.join(", ")
+        );
+        return Ok(ExitCode::from(UNDECIDED_EXIT_CODE));
+    }
     let (before, after) = (compile_for(&deployed, 1)?, compile_for(&changed, 1)?);
     let now = SystemClock.now();
     let (from, to) = (args.from.map(|t| t.before(now)), args.to.map(|t| t.before(now)));
@@ -112,6 +128,35 @@ pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
     let end = to.unwrap_or(now).min(now);
     let different = print_differences(&run(&before, &events, end)?, &run(&after, &events, end)?, args.show);
     Ok(if different { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Returns the rules, and the declarations of entities and relations for rules, that differ between two apps: changed, added
+/// and removed ones.
+fn changed_rules(before: &App, after: &App) -> Vec<String> {
+    let [before, after] = [before, after].map(declarations_for_rules);
+    let names: BTreeSet<&(&str, String)> = before.keys().chain(after.keys()).collect();
+    let changed = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
+    changed.map(|(kind, name)| format!("{kind} {name}")).collect()
+}
+
+/// Returns what rules files declare besides events, by kind and name, without comments and line ends.
+fn declarations_for_rules(app: &App) -> BTreeMap<(&'static str, String), Vec<String>> {
+    let mut declared = BTreeMap::<_, Vec<String>>::new();
+    for file in &app.rules {
+        let parsed = rules::parse(&SourceFile::new(FileId(0), &file.name, &file.text));
+        for item in parsed.module.items {
+            let kind = match &item {
+                Item::Event(_) => continue,
+                Item::Rule(_) | Item::Aggregate(_) => "rule",
+                Item::Entity(_) => "entity",
+                Item::Relation(_) => "relation",
+            };
+            let name = item.name().name.clone();
+            let text = rules::structural_text(&Module { items: vec![item] });
+            declared.entry((kind, name)).or_default().push(text);
+        }
+    }
+    declared
 }
 
 fn query_rows(session: &Session, query: &str) -> anyhow::Result<Vec<Map<String, Json>>> {

@@ -1,4 +1,6 @@
-//! `tidemill errors`: events that sinks could not deliver.
+//! `tidemill errors`: events that sinks could not deliver, and records that stopped their partition.
+
+mod set_aside;
 
 use std::process::ExitCode;
 
@@ -10,14 +12,16 @@ use tidemill::{UndeliveredEvent, UndeliveredSelection};
 
 use super::DataArgs;
 use super::sql::Session;
+use set_aside::{RecordSelectionArgs, RecordsArgs};
 
-/// Lists events that sinks could not deliver, sends them again, or forgets them.
+/// Lists events that sinks could not deliver, sends them again, or forgets them; the same for records that stopped their partition.
 ///
 /// These are the events of sinks with on.error='STORE'. SQL, rules and MongoDB drivers find them as documents of the
-/// collection tidemill.undelivered.
+/// collection tidemill.undelivered. A record that could not be applied, or not within the setting record_timeout, is set
+/// aside at the next start: its events are stored, but rules and queries do not see them until it is run again.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tidemill errors list --data data\n  tidemill errors retry --data data --sink 'orders.siddhi: Orders to kafka'\n  tidemill errors discard --data data --all"
+    after_help = "Examples:\n  tidemill errors list --data data\n  tidemill errors retry --data data --sink 'orders.siddhi: Orders to kafka'\n  tidemill errors discard --data data --all\n  tidemill errors records --data data\n  tidemill errors rerun --data data --id 3/17"
 )]
 pub struct ErrorsArgs {
     #[command(subcommand)]
@@ -32,6 +36,12 @@ enum Action {
     Retry(SelectionArgs),
     /// Forget events.
     Discard(SelectionArgs),
+    /// Print the records that are set aside, with their ids and the reasons.
+    Records(RecordsArgs),
+    /// Run rules and queries on the events of records that are set aside, now.
+    Rerun(RecordSelectionArgs),
+    /// Forget records that are set aside. Their events stay stored.
+    Forget(RecordSelectionArgs),
 }
 
 #[derive(clap::Args)]
@@ -95,6 +105,9 @@ pub fn errors(args: ErrorsArgs) -> anyhow::Result<ExitCode> {
         Action::List(args) => list(&args),
         Action::Retry(args) => retry(&args),
         Action::Discard(args) => discard(&args),
+        Action::Records(args) => set_aside::records(&args),
+        Action::Rerun(args) => set_aside::rerun(&args),
+        Action::Forget(args) => set_aside::forget(&args),
     }
 }
 

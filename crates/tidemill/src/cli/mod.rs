@@ -41,6 +41,7 @@ mod run;
 mod sql;
 mod statements;
 pub mod stdio;
+mod stop_deadline;
 mod tap;
 mod test;
 mod vars;

@@ -20,10 +20,10 @@ use super::log_sinks::LogSinks;
 use super::new_data::NewData;
 use super::progress::Progress;
 use super::vars::{ConnectionArgs, VarArgs};
-use super::{DataArgs, address, allocator, flush_before_stop, stdio};
+use super::{DataArgs, address, allocator, flush_before_stop, stdio, stop_deadline};
 
 /// Time that a shutdown waits for requests in progress.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
 
 /// Runs an app: loads its documents, reads its sources, applies its rules and serves HTTP.
 #[derive(clap::Args)]
@@ -159,6 +159,7 @@ async fn run_until_stopped_async(
     listeners: &ListenerArgs,
     mode: RunMode,
 ) -> anyhow::Result<ExitCode> {
+    stop_deadline::watch()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let until_idle = mode == RunMode::Run { until_idle: true };
@@ -240,13 +241,20 @@ async fn run_until_stopped_async(
             code = ExitCode::SUCCESS;
         }
     }
-    if let Some(mongo) = mongo {
-        mongo.shutdown(SHUTDOWN_GRACE).await;
-    }
-    if let Some(server) = server {
+    if server.is_some() {
         let _ = std::fs::remove_file(server_file(data));
-        server.shutdown(SHUTDOWN_GRACE).await;
     }
+    let stop_mongo = async {
+        if let Some(mongo) = mongo {
+            mongo.shutdown(SHUTDOWN_GRACE).await;
+        }
+    };
+    let stop_server = async {
+        if let Some(server) = server {
+            server.shutdown(SHUTDOWN_GRACE).await;
+        }
+    };
+    tokio::join!(stop_mongo, stop_server);
     Ok(code)
 }
 

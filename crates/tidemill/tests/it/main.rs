@@ -19,6 +19,7 @@ mod load;
 mod on_s3;
 mod pages;
 mod queries;
+mod set_aside;
 mod statements;
 mod tutorial;
 mod why_again;

@@ -247,6 +247,35 @@ fn changed_queries_are_tried_on_history() {
 }
 
 #[test]
+fn a_backtest_of_changed_rules_is_refused_with_their_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, rules: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(
+            &path,
+            format!("event R {{ t: long }};\nevent Hot {{ t: long }};\nentity Seen key id;\n{rules}\n"),
+        )
+        .unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let rule =
+        |name: &str, t: u32| format!("rule {name} {{ when {{ r: R(t > {t}); }} then {{ emit Hot(r.t); }} }}");
+    let data = dir.path().join("data");
+    let data = data.to_str().unwrap();
+    run(&["run", &write("a.rules", &rule("Hot", 10)), "--data", data, "--until-idle"], 0);
+    let backtest =
+        |rules: &str, code: i32| run(&["backtest", &write("b.rules", rules), "--data", data], code);
+    let (out, err) = backtest(&rule("Hot", 1), 2);
+    assert!(err.contains("runs queries and no rules, and rule Hot has changed"), "{err}");
+    assert_eq!(out, "");
+    let (_, err) = backtest(&format!("{}\n{}", rule("Hot", 10), rule("More", 1)), 2);
+    assert!(err.contains("rule More has changed"), "{err}");
+    let (_, err) = backtest(&format!("{}\nentity Known key id;\n{}", rule("Hot", 9), rule("More", 1)), 2);
+    assert!(err.contains("entity Known, rule Hot, rule More have changed"), "{err}");
+    backtest(&format!("// a comment\n{}", rule("Hot", 10).replace("{ when", "{\n  when")), 0);
+}
+
+#[test]
 fn a_backtest_goes_on_behind_the_last_event() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, wait: &str| {

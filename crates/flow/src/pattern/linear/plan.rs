@@ -100,15 +100,15 @@ pub(in super::super) struct CaptureComparison {
 }
 
 impl LinearPlan {
-    /// Plans a pattern whose steps are single events. Returns `None` for any other pattern, and for one with
-    /// too many captures.
+    /// Plans a pattern whose steps are single events. Returns `None` for any other pattern, for one with too
+    /// many captures, and for one with parts that have a maximum duration of their own.
     pub fn of(plan: &PatternPlan) -> Option<Self> {
         let single = plan.steps.iter().enumerate().all(|(i, step)| {
             step.kind == StepKind::Stream
                 && step.is_first == (i == 0)
                 && step.next.is_none_or(|next| next == i + 1)
         });
-        if !single || plan.steps.is_empty() {
+        if !single || plan.steps.is_empty() || !plan.parts.is_empty() {
             return None;
         }
         let mut captures: Vec<Capture> = Vec::new();

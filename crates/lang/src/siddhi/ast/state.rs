@@ -12,6 +12,8 @@ pub struct StateInput {
     pub groups: Vec<StepGroup>,
     /// Maximum duration of a match.
     pub within: Option<TimeLiteral>,
+    /// Parts with a maximum duration of their own, inner ones first.
+    pub parts: Vec<TimedPart>,
     /// Source range of the whole input.
     pub span: Span,
 }
@@ -21,6 +23,23 @@ impl StateInput {
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.groups.iter().flat_map(|g| &g.steps)
     }
+
+    /// Returns the positions of the first and the last step of a part.
+    pub fn steps_of(&self, part: &TimedPart) -> Option<(usize, usize)> {
+        let is_in = |step: &Step| part.span.start <= step.span().start && step.span().end <= part.span.end;
+        let mut of_part = self.steps().enumerate().filter(|(_, step)| is_in(step)).map(|(i, _)| i);
+        let first = of_part.next()?;
+        Some((first, of_part.last().unwrap_or(first)))
+    }
+}
+
+/// `(e1=A -> e2=B within 10 sec)`, `(e1=A -> e2=B) within 10 sec`
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimedPart {
+    /// Maximum duration from the first event of the part to the last one.
+    pub within: TimeLiteral,
+    /// Source range from the bracket that opens the part to the one that closes it.
+    pub span: Span,
 }
 
 /// Contiguity of the steps.
@@ -34,7 +53,7 @@ pub enum StateKind {
 
 /// A single step, or the steps that an `every` repeats: `every A`, `every (A -> B)`.
 ///
-/// Parentheses without `every` have no meaning and are not represented in the tree.
+/// Parentheses without `every` and without `within` have no meaning and are not represented in the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepGroup {
     /// Source range of `every`. In sequences without errors, only the first step has it.

@@ -29,13 +29,10 @@ impl Printer<'_> {
     }
 
     fn multiline_state(&mut self, state: &StateInput) {
-        let steps = state.groups.iter().flat_map(|group| {
-            let count = group.steps.len();
-            group.steps.iter().enumerate().map(move |(i, step)| (group, step, i == 0, i + 1 == count))
-        });
+        let brackets = brackets(state);
         let count = state.steps().count();
         let mut end = state.span.start;
-        for (i, (group, step, first, last)) in steps.enumerate() {
+        for (i, (step, (opening, closing))) in state.steps().zip(&brackets).enumerate() {
             if i > 0 {
                 self.clause(&mut end, step.span());
                 self.write(if state.kind == StateKind::Pattern { "-> " } else { "" });
@@ -43,13 +40,9 @@ impl Printer<'_> {
                 self.indent += 1;
                 end = step.span().end;
             }
-            if first {
-                self.write(opener(group));
-            }
+            self.write(opening);
             self.step(step);
-            if last {
-                self.write(closer(group));
-            }
+            self.write(closing);
             if state.kind == StateKind::Sequence && i + 1 < count {
                 self.write(",");
             }
@@ -107,15 +100,13 @@ impl InlinePrinter<'_> {
             StateKind::Sequence => ", ",
         };
         let brackets = reads_as_stream(state);
+        let marks = self::brackets(state);
         self.write_str(if brackets { "(" } else { "" })?;
-        for (i, group) in state.groups.iter().enumerate() {
+        for (i, (step, (opening, closing))) in state.steps().zip(marks).enumerate() {
             self.write_str(if i > 0 { link } else { "" })?;
-            self.write_str(opener(group))?;
-            for (i, step) in group.steps.iter().enumerate() {
-                self.write_str(if i > 0 { link } else { "" })?;
-                self.step(step)?;
-            }
-            self.write_str(closer(group))?;
+            self.write_str(&opening)?;
+            self.step(step)?;
+            self.write_str(&closing)?;
         }
         self.write_str(if brackets { ")" } else { "" })?;
         match &state.within {
@@ -171,7 +162,7 @@ impl InlinePrinter<'_> {
 fn reads_as_stream(state: &StateInput) -> bool {
     let [StepGroup { every: None, steps, .. }] = &state.groups[..] else { return false };
     let plain = matches!(&steps[..], [Step::Stream(StreamStep { reference: None, count: None, .. })]);
-    plain && state.within.is_none()
+    plain && state.within.is_none() && state.parts.is_empty()
 }
 
 /// Returns whether the steps that `every` repeats are printed in brackets; around a single logical step they
@@ -180,16 +171,33 @@ fn is_bracketed(group: &StepGroup) -> bool {
     group.every.is_some() && !matches!(&group.steps[..], [Step::Stream(_) | Step::Absent(_)])
 }
 
-fn opener(group: &StepGroup) -> &'static str {
-    match (group.every, is_bracketed(group)) {
-        (None, _) => "",
-        (Some(_), false) => "every ",
-        (Some(_), true) => "every (",
+/// Returns what is printed before and behind each step: `every`, brackets, and `within` of parts.
+fn brackets(state: &StateInput) -> Vec<(String, String)> {
+    let parts = state.parts.iter().filter_map(|part| Some((state.steps_of(part)?, &part.within.text)));
+    let parts: Vec<_> = parts.collect();
+    // each with its steps, and its texts before and behind them; an outer one before an inner one
+    let mut marks: Vec<((usize, usize), &str, String)> = Vec::new();
+    let mut first = 0;
+    for group in &state.groups {
+        let steps = (first, first + group.steps.len().saturating_sub(1));
+        first += group.steps.len();
+        if group.every.is_some() {
+            // the brackets of a part that is repeated as a whole serve `every`, too
+            match is_bracketed(group) && !parts.iter().any(|(part, _)| *part == steps) {
+                true => marks.push((steps, "every (", ")".to_owned())),
+                false => marks.push((steps, "every ", String::new())),
+            }
+        }
     }
-}
-
-fn closer(group: &StepGroup) -> &'static str {
-    if is_bracketed(group) { ")" } else { "" }
+    // the parts are listed from the inside
+    marks.extend(parts.iter().rev().map(|(steps, within)| (*steps, "(", format!(" within {within})"))));
+    marks.sort_by_key(|((first, last), ..)| std::cmp::Reverse(last - first));
+    let mut texts = vec![(String::new(), String::new()); first];
+    for ((first, last), opening, closing) in marks {
+        texts[first].0.push_str(opening);
+        texts[last].1.insert_str(0, &closing);
+    }
+    texts
 }
 
 fn count(count: Option<Count>) -> String {

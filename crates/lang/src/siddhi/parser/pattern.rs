@@ -1,14 +1,24 @@
 //! Parsing of patterns and sequences.
 
-use super::super::ast::{CountForm, StateInput, StateKind, Step, StepGroup, StreamInput};
+use super::super::ast::{
+    CountForm, StateInput, StateKind, Step, StepGroup, StreamInput, TimeLiteral, TimedPart,
+};
 use super::super::diagnostic_codes;
 use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
-/// Link between the steps of a chain, and the source range of its first occurrence.
-type StepLink = Option<(StateKind, Span)>;
+/// What is known of a chain while it is parsed.
+#[derive(Default)]
+struct Chain {
+    /// Link between the steps, and the source range of its first occurrence.
+    link: Option<(StateKind, Span)>,
+    /// Parts with a maximum duration of their own.
+    parts: Vec<TimedPart>,
+    /// A `within` behind brackets that end the chain: it is that of the whole pattern.
+    within: Option<TimeLiteral>,
+}
 
 impl Parser<'_> {
     /// Returns whether the current token can only begin a pattern or sequence.
@@ -27,18 +37,19 @@ impl Parser<'_> {
     /// Parses a pattern or sequence. `first` is its first step if that was already parsed as a stream.
     pub(super) fn state(&mut self, first: Option<StreamInput>) -> Parse<StateInput> {
         let start = first.as_ref().map_or_else(|| self.span(), |first| first.span);
-        let mut link = None;
+        let mut chain = Chain::default();
         let mut groups = Vec::new();
         if let Some(first) = first {
             let step = self.step_of(first)?;
             groups.push(single(step));
         } else {
-            self.group(&mut groups, &mut link, false)?;
+            self.group(&mut groups, &mut chain, false)?;
         }
-        self.chain(&mut groups, &mut link, false)?;
-        let within = match self.eat_word("within") {
-            Some(_) => Some(self.time("within")?),
-            None => None,
+        self.chain(&mut groups, &mut chain, false)?;
+        let Chain { link, parts, within } = chain;
+        let within = match (within, self.eat_word("within")) {
+            (None, Some(_)) => Some(self.time("within")?),
+            (within, _) => within,
         };
         if within.is_some() && self.is_punct_of(0, &["->", ","]) {
             return Err(self.report_misplaced_within(self.previous()));
@@ -48,11 +59,11 @@ impl Parser<'_> {
             StateKind::Pattern => self.check_sequence_counts(&groups),
             StateKind::Sequence => self.check_misplaced_every(&groups),
         }
-        Ok(StateInput { kind, groups, within, span: self.span_since(start) })
+        Ok(StateInput { kind, groups, within, parts, span: self.span_since(start) })
     }
 
     /// Parses the steps after the first, each preceded by `->` or `,`.
-    fn chain(&mut self, groups: &mut Vec<StepGroup>, link: &mut StepLink, in_every: bool) -> Parse<()> {
+    fn chain(&mut self, groups: &mut Vec<StepGroup>, chain: &mut Chain, in_every: bool) -> Parse<()> {
         loop {
             let kind = match self.token().kind {
                 TokenKind::Punct("->") => StateKind::Pattern,
@@ -60,7 +71,7 @@ impl Parser<'_> {
                 _ => return Ok(()),
             };
             let span = self.bump();
-            let (first, at) = *link.get_or_insert((kind, span));
+            let (first, at) = *chain.link.get_or_insert((kind, span));
             if first != kind {
                 let message = "`->` and `,` cannot be mixed in one chain";
                 self.report(
@@ -69,16 +80,16 @@ impl Parser<'_> {
                         .note_at(at, "the other one"),
                 );
             }
-            self.group(groups, link, in_every)?;
+            self.group(groups, chain, in_every)?;
         }
     }
 
     /// Parses a step, or several in brackets, with or without `every`.
-    fn group(&mut self, groups: &mut Vec<StepGroup>, link: &mut StepLink, in_every: bool) -> Parse<()> {
+    fn group(&mut self, groups: &mut Vec<StepGroup>, chain: &mut Chain, in_every: bool) -> Parse<()> {
         let start = self.span();
         if !self.at_every() {
             if self.is_punct(0, "(") {
-                let inner = self.nested(|p| p.bracketed(link, in_every))?;
+                let inner = self.nested(|p| p.bracketed(chain, in_every))?;
                 groups.extend(inner);
             } else {
                 groups.push(single(self.step()?));
@@ -101,7 +112,7 @@ impl Parser<'_> {
             }
         }
         let steps = if self.is_punct(0, "(") {
-            let inner = self.nested(|p| p.bracketed(link, true))?;
+            let inner = self.nested(|p| p.bracketed(chain, true))?;
             inner.into_iter().flat_map(|group| group.steps).collect()
         } else {
             vec![self.step()?]
@@ -110,17 +121,31 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Parses `(step -> step)`.
-    fn bracketed(&mut self, link: &mut StepLink, in_every: bool) -> Parse<Vec<StepGroup>> {
+    /// Parses `(step -> step)`, `(step -> step within time)` and `(step -> step) within time`.
+    fn bracketed(&mut self, chain: &mut Chain, in_every: bool) -> Parse<Vec<StepGroup>> {
         let open = self.bump();
         let mut groups = Vec::new();
-        self.group(&mut groups, link, in_every)?;
-        self.chain(&mut groups, link, in_every)?;
-        if self.is_word(0, "within") {
-            return Err(self.report_misplaced_within(self.span()));
+        self.group(&mut groups, chain, in_every)?;
+        self.chain(&mut groups, chain, in_every)?;
+        let inside = match self.eat_word("within") {
+            Some(_) => Some(self.time("within")?),
+            None => None,
+        };
+        if inside.is_some() && self.is_punct_of(0, &["->", ","]) {
+            return Err(self.report_misplaced_within(self.previous()));
         }
         if self.eat(")").is_none() {
-            return Err(self.report_not_closed(open, &["`->`", "`,`", "`)`"], None));
+            return Err(self.report_not_closed(open, &["`->`", "`,`", "`within`", "`)`"], None));
+        }
+        let span = self.span_since(open);
+        chain.parts.extend(inside.map(|within| TimedPart { within, span }));
+        if self.eat_word("within").is_some() {
+            let within = self.time("within")?;
+            if self.is_punct_of(0, &["->", ",", ")"]) {
+                chain.parts.push(TimedPart { within, span });
+            } else {
+                chain.within = Some(within);
+            }
         }
         if self.is_punct_of(0, &["<", "*", "+", "?"]) {
             let message = "a count applies to one stream, not to brackets";
@@ -138,9 +163,9 @@ impl Parser<'_> {
             Diagnostic::error(
                 diagnostic_codes::WITHIN_MISPLACED,
                 span,
-                "`within` applies to the whole pattern and must be at its end",
+                "`within` stands at the end of the whole pattern, or of a part in brackets",
             )
-            .help("move it after the last step"),
+            .help("move it after the last step, or put the part in brackets: `(a=A -> b=B within 10 sec) -> c=C`"),
         );
         SyntaxError
     }

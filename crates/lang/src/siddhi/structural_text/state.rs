@@ -18,6 +18,10 @@ impl StructuralWriter {
                     out.indented(|out| out.steps(&group.steps));
                 }
             }
+            for part in &state.parts {
+                let (first, last) = state.steps_of(part).unwrap_or_default();
+                out.line(&format!("steps {first} to {last} within {}ms", part.within.ms));
+            }
             if let Some(within) = &state.within {
                 out.line(&format!("within {}ms", within.ms));
             }

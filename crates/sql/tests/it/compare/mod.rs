@@ -47,7 +47,7 @@ async fn generated_statements_have_the_results_of_postgresql() {
     let seed = setting("TIDEMILL_SEED", 20_261_127);
     let count = setting("STATEMENTS", 400);
     println!("TIDEMILL_SEED={seed} STATEMENTS={count}");
-    let postgres = Postgres::new(server.address("TIDEMILL_POSTGRES"));
+    let postgres = Postgres::new(server.address("SERVERS_POSTGRES"));
     postgres.fill(&tables::as_sql("timestamptz", "double precision"));
     let (_fixture, sql) = tables::session(fixture::options()).await;
     let accepted = Accepted::read();

@@ -1,0 +1,68 @@
+//! The record that a partition is applying, for the watch on records that do not end.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidemill_types::budget::{Budget, Stop};
+use tidemill_types::{Offset, Result};
+
+/// The record that a partition is applying now, if any.
+#[derive(Default)]
+pub struct CurrentRecord(Mutex<Option<Running>>);
+
+struct Running {
+    offset: Offset,
+    since: Duration,
+    /// Work on the record asks it whether to go on.
+    budget: Budget,
+    is_watched: bool,
+}
+
+impl CurrentRecord {
+    /// Begins a record at time `now` of the monotonic clock. One that waits for other systems is not watched. Returns the
+    /// budget of the work.
+    pub fn begin(&self, offset: Offset, now: Duration, is_watched: bool) -> Budget {
+        let budget = Budget::unlimited();
+        *self.0.lock() = Some(Running { offset, since: now, budget: budget.clone(), is_watched });
+        budget
+    }
+
+    /// Ends the record. Returns why its work was stopped, if it was: what it has made is not to be used.
+    pub fn end(&self) -> Option<Stop> {
+        let running = self.0.lock().take()?;
+        running.budget.stopped().cloned()
+    }
+
+    /// Returns the record that is being applied, or whose work has panicked.
+    pub fn offset(&self) -> Option<Offset> {
+        self.0.lock().as_ref().map(|running| running.offset)
+    }
+
+    /// Asks the work to end, because the engine stops.
+    pub fn stop(&self) {
+        if let Some(running) = &*self.0.lock() {
+            running.budget.stop(Stop::Stopping);
+        }
+    }
+
+    /// Calls `note` with the record if it has been worked on for `limit` at time `now`, and asks the work to end. The record
+    /// cannot end meanwhile, so what is noted did not end. Returns what `note` returned.
+    pub fn stop_overdue<T>(
+        &self,
+        now: Duration,
+        limit: Duration,
+        note: impl FnOnce(Offset) -> Result<T>,
+    ) -> Option<Result<T>> {
+        let running = self.0.lock();
+        let running = running.as_ref()?;
+        let overdue = running.is_watched && now.saturating_sub(running.since) >= limit;
+        if !overdue || running.budget.stopped().is_some() {
+            return None;
+        }
+        let noted = note(running.offset);
+        if noted.is_ok() {
+            running.budget.stop(Stop::Cancelled("the setting record_timeout".into()));
+        }
+        Some(noted)
+    }
+}
