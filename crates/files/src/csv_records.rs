@@ -321,7 +321,7 @@ mod tests {
                     .collect()
             };
             let cell = |records: &[ByteRecord]| {
-                records.last().and_then(|r| r.iter().last().map(<[u8]>::len)).unwrap_or(0)
+                records.last().and_then(|r| r.iter().next_back().map(<[u8]>::len)).unwrap_or(0)
             };
             let (before, after) = (parse(&text), parse(&[&text[..], b"\n"].concat()));
             let is_open = cell(&after) > cell(&before);

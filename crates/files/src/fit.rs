@@ -16,7 +16,7 @@ use arrow_array::{
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_cast::{CastOptions, cast, cast_with_options};
 use arrow_json::writer::{EncoderOptions, make_encoder};
-use arrow_schema::{ArrowError, DataType as T, Field as ArrowField, FieldRef, IntervalUnit, TimeUnit};
+use arrow_schema::{ArrowError, DataType as T, Field as ArrowField, FieldRef, TimeUnit};
 use tidemill_types::{EpochUnit, Field, FieldType, repeated_key};
 
 use crate::infer::field_type_of;
@@ -250,8 +250,6 @@ fn texts(array: &ArrayRef, column: &Column) -> Result<ArrayRef, ArrowError> {
             let utc = cast(array, &T::Timestamp(*unit, Some("UTC".into())))?;
             Arc::new(formatted(&utc, &plain)?)
         }
-        T::Interval(IntervalUnit::YearMonth | IntervalUnit::DayTime | IntervalUnit::MonthDayNano)
-        | T::Duration(_) => Arc::new(formatted(array, &plain)?),
         _ => Arc::new(formatted(array, &plain)?),
     })
 }

@@ -1,7 +1,8 @@
 //! What all queries of a session share in DataFusion: memory, spill space, settings, rules and functions.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use datafusion::execution::SessionState;
@@ -25,6 +26,26 @@ use crate::subqueries::ThreeValuedSubqueries;
 use crate::times::MicrosecondTimes;
 use crate::{SqlOptions, Tables, deadline, functions, rerun};
 
+/// Restricts the directories that DataFusion makes for spilled rows to the owner of the process.
+fn restrict_spilled_rows(environment: &RuntimeEnv, spill_dir: &Path) -> Result<()> {
+    // they are made with the first file
+    let _first =
+        environment.disk_manager.create_tmp_file("permissions").map_err(|e| from_datafusion(&e, None))?;
+    let restrict = || -> std::io::Result<()> {
+        for entry in std::fs::read_dir(spill_dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::fs::set_permissions(entry.path(), Permissions::from_mode(0o700))?;
+            }
+        }
+        Ok(())
+    };
+    restrict().map_err(|e| {
+        let what = format!("{}: cannot be restricted to its owner", spill_dir.display());
+        Error::unavailable(what).with_source(e)
+    })
+}
+
 /// Creates the memory pool, the spill space and the object store, which all queries share.
 pub(crate) fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<Arc<RuntimeEnv>> {
     let mode = match &options.spill_dir {
@@ -44,6 +65,9 @@ pub(crate) fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<A
         .with_disk_manager_builder(disk)
         .build_arc()
         .map_err(|e| from_datafusion(&e, None))?;
+    if let Some(dir) = &options.spill_dir {
+        restrict_spilled_rows(&environment, dir)?;
+    }
     let (url, store) = tables.object_store();
     environment.register_object_store(&url, store);
     Ok(environment)

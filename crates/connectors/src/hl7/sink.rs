@@ -59,11 +59,17 @@ impl SinkType for Hl7SinkType {
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
         check_common(options)?;
         let uri = options.text("uri");
+        // nothing else is shown in messages, such as a login that somebody wrote there
+        let is_host = |host: &str| {
+            !host.is_empty()
+                && host
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '[' | ']' | ':'))
+        };
         let address =
-            uri.rsplit_once(':').filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+            uri.rsplit_once(':').filter(|(host, port)| is_host(host) && port.parse::<u16>().is_ok());
         if address.is_none() {
-            let message = format!("expected `host:port`, found `{uri}`");
-            return Err(OptionError::option("uri", message).expected(["uri='localhost:4000'"]));
+            return Err(OptionError::option("uri", "expected `host:port`").expected(["uri='localhost:4000'"]));
         }
         Ok(Box::new(Hl7Sink {
             uri: uri.to_owned(),

@@ -142,7 +142,7 @@ fn an_event_without_an_acknowledgement_waits() {
 #[test]
 fn wrong_options_of_hl7_are_explained() {
     let wrong = sink_error("hl7", &[("uri", "localhost"), ("hl7.encoding", "er7")]);
-    assert!(wrong.contains("expected `host:port`, found `localhost`"), "{wrong}");
+    assert!(wrong.contains("`uri`: expected `host:port`"), "{wrong}");
     let options = [("port", "4000"), ("hl7.encoding", "er7")];
     for (option, value, expected) in [
         ("tls.enabled", "true", "TLS is not possible"),

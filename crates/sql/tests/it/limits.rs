@@ -1,5 +1,6 @@
 //! Limits, damaged files and cancellation of queries.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -43,7 +44,12 @@ async fn too_much_memory_is_refused_and_spilled_where_there_is_a_place() {
     let sql = session(SqlOptions { spill_dir: Some(place.clone()), ..tight.clone() }).await;
     let rows = sql.query(WIDE).await.unwrap().collect().await.unwrap();
     assert_eq!(rows.num_rows(), 400_000);
-    assert!(std::fs::read_dir(&place).unwrap().count() > 0, "nothing was spilled");
+    // spilled rows are as confidential as stored ones
+    let modes: Vec<u32> = std::fs::read_dir(&place)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().permissions().mode() & 0o777)
+        .collect();
+    assert_eq!(modes, [0o700]);
 
     let sql = session(SqlOptions { spill_dir: Some(place), spill_bytes: 1 << 20, ..tight }).await;
     let error = fails(&sql, WIDE).await;

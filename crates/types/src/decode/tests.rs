@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Field, Value, row_value};
+use crate::{EpochUnit, Field, Value, row_value};
 
 fn builder() -> BatchBuilder {
     let field = |name: &str, ty| Field::new(name, ty);
