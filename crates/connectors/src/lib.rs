@@ -3,6 +3,7 @@
 //! A connector implements [`tidemill_connect::SourceType`], [`tidemill_connect::SinkType`] or both; names and options are those
 //! of SiddhiQL's connectors. [`catalog`] has all of them, with the mappers.
 
+mod amqp;
 mod cdc;
 mod client_tls;
 mod email;
@@ -37,6 +38,7 @@ use tidemill_connect::Catalog;
 pub fn catalog() -> Catalog {
     let mut catalog = Catalog::default();
     tidemill_mappers::add_all(&mut catalog);
+    amqp::add(&mut catalog);
     cdc::add(&mut catalog);
     email::add(&mut catalog);
     file::add(&mut catalog);

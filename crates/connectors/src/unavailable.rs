@@ -5,11 +5,6 @@ use tidemill_connect::Catalog;
 
 /// Names, and what to use instead.
 const UNAVAILABLE: &[(&str, &str)] = &[
-    (
-        "jms",
-        "the protocol belongs to Java; connect the broker's AMQP port with `rabbitmq`, or MQTT with `mqtt`",
-    ),
-    ("ibmmq", "connect the queue manager's MQTT service with `mqtt`, or its REST interface with `http`"),
     ("hl7", "receive MLLP frames with `tcp` or documents with `http` and `@map(type='xml')`"),
     ("snmp", "let an SNMP collector send its values to `http` or `mqtt`"),
     ("twitter", "the interface that it used no longer exists; poll the service with `http-poll`"),

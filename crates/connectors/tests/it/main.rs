@@ -14,6 +14,7 @@ mod helpers;
 mod http;
 mod http_client;
 mod http_server;
+mod jms;
 mod kafka;
 mod logs;
 mod mongodb_store;
