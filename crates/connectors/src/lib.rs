@@ -9,6 +9,7 @@ mod client_tls;
 mod email;
 mod fanout;
 mod file;
+mod googlepubsub;
 mod grpc;
 mod http;
 mod kafka;
@@ -44,6 +45,7 @@ pub fn catalog() -> Catalog {
     file::add(&mut catalog);
     prometheus::add(&mut catalog);
     unavailable::add_all(&mut catalog);
+    googlepubsub::add(&mut catalog);
     grpc::add(&mut catalog);
     http::add(&mut catalog);
     kafka::add(&mut catalog);

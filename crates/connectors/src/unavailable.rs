@@ -10,7 +10,6 @@ const UNAVAILABLE: &[(&str, &str)] = &[
     ("twitter", "the interface that it used no longer exists; poll the service with `http-poll`"),
     ("wso2event", "use `tcp` with `@map(type='binary')` between systems, or `http`"),
     ("kafkaMultiDC", "write one `@source(type='kafka')` for each data centre, and `kafka` sinks alike"),
-    ("googlepubsub", "push subscriptions reach `@source(type='http')`; topics take messages over `http`"),
     ("sqs", "let a queue trigger deliver to `@source(type='http')`"),
     (
         "s3",

@@ -9,6 +9,7 @@ mod cdc;
 mod email;
 mod file;
 mod file_route;
+mod googlepubsub;
 mod grpc;
 mod helpers;
 mod http;
