@@ -10,7 +10,7 @@
 #   scripts/servers.sh wipe           stops all servers and deletes their data
 #   scripts/servers.sh watch PID      waits until this process has ended, then wipes
 #
-# Servers: kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds smtp imap pushgateway s3.
+# Servers: kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds influxdb smtp imap pushgateway s3.
 # Exit code 3: a server cannot be had here; the message says why.
 #
 # Environment: TIDEMILL_SERVERS (default ~/.cache/tidemill/servers): data, logs and pid files.
@@ -30,7 +30,7 @@ PORT=${TIDEMILL_SERVERS_PORT:-29100}
 # Dovecot serves the mail as the user `mail`, and asks with `access`, which ignores capabilities, whether it may write: so
 # the mail of root's servers must not lie below the home of root.
 if [ "$(id -u)" = 0 ]; then MAIL=/var/tmp/tidemill-mail-$PORT; else MAIL=$DIR/mail; fi
-ALL="kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds smtp imap pushgateway s3"
+ALL="kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds influxdb smtp imap pushgateway s3"
 SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 START_TIMEOUT_S=90
 # Debian keeps servers outside of the path of ordinary users.
@@ -49,6 +49,7 @@ port() {
     artemis) echo $((PORT + 25));; artemis-tls) echo $((PORT + 26));;
     nats) echo $((PORT + 30));; redis) echo $((PORT + 40));; redis-tls) echo $((PORT + 41));;
     postgres) echo $((PORT + 50));; mariadb) echo $((PORT + 60));; tds) echo $((PORT + 61));;
+    influxdb) echo $((PORT + 65));; influxdb-backup) echo $((PORT + 66));;
     smtp) echo $((PORT + 70));; smtps) echo $((PORT + 71));; imap) echo $((PORT + 72));; imaps) echo $((PORT + 73));;
     pushgateway) echo $((PORT + 75));; s3) echo $((PORT + 80));;
     *) fail "there is no server $1 (known: $ALL)";;
@@ -77,6 +78,7 @@ addresses() {
     postgres) echo "TIDEMILL_POSTGRES=postgres://tidemill:tidemill@$at:$(port postgres)/tidemill";;
     mariadb) echo "TIDEMILL_MARIADB=mysql://tidemill:tidemill@$at:$(port mariadb)/tidemill";;
     tds) echo "TIDEMILL_TDS=tds://tidemill:tidemill@$at:$(port tds)/"; echo "TIDEMILL_TDS_CA=$DIR/tds/tls/ca.pem";;
+    influxdb) echo "TIDEMILL_INFLUXDB=http://tidemill:tidemill@$at:$(port influxdb)";;
     smtp)
       echo "TIDEMILL_SMTP=smtp://tidemill:tidemill@$at:$(port smtp)"; echo "TIDEMILL_MAIL_STORE=$MAIL/store"
       echo "TIDEMILL_SMTPS=smtps://tidemill:tidemill@$at:$(port smtps)";;
@@ -96,7 +98,7 @@ program() { # server: prints the program that must exist
     kafka | artemis) echo java;; mosquitto) echo mosquitto;; rabbitmq) echo /usr/lib/rabbitmq/bin/rabbitmq-server;;
     nats) echo "$PROGRAMS/nats-server-$NATS_VERSION";; redis) echo redis-server;;
     postgres) ls -d /usr/lib/postgresql/*/bin/postgres 2>/dev/null | sort -V | tail -1 | grep . || echo postgres;;
-    mariadb) echo mariadbd;; smtp) echo /usr/lib/python3/dist-packages/aiosmtpd/smtp.py;; imap) echo /usr/lib/dovecot/imap;;
+    mariadb) echo mariadbd;; influxdb) echo influxd;; smtp) echo /usr/lib/python3/dist-packages/aiosmtpd/smtp.py;; imap) echo /usr/lib/dovecot/imap;;
     pushgateway) echo prometheus-pushgateway;;
     tds) echo "$PROGRAMS/mssql-mock-tds-$TDS_VERSION/bin/mssql-mock-tds";;
     s3) echo "$PROGRAMS/versitygw-$S3_VERSION";;
@@ -173,6 +175,7 @@ install() {
       redis) packages redis-server openssl;;
       postgres) packages postgresql;;
       mariadb) packages mariadb-server;;
+      influxdb) packages influxdb curl;;
       smtp) packages python3-aiosmtpd openssl;;
       imap) packages dovecot-imapd openssl;;
       pushgateway) packages prometheus-pushgateway;;
@@ -421,6 +424,37 @@ start_tds() {
   run tds "$(program tds)" --port "$(port tds)" --tls-mode strict --cert "$home/tls/certificate.pem" --key "$home/tls/key.pem"
 }
 
+start_influxdb() {
+  local home=$DIR/influxdb
+  cat > "$home/influxdb.conf" <<EOF
+reporting-disabled = true
+bind-address = "127.0.0.1:$(port influxdb-backup)"
+[meta]
+dir = "$home/meta"
+[data]
+dir = "$home/data"
+wal-dir = "$home/wal"
+[monitor]
+store-enabled = false
+[http]
+bind-address = "127.0.0.1:$(port influxdb)"
+auth-enabled = true
+log-enabled = false
+EOF
+  run influxdb influxd -config "$home/influxdb.conf"
+}
+
+# The first user may be made without a login.
+ready_influxdb() {
+  local url=http://127.0.0.1:$(port influxdb)/query deadline=$((SECONDS + START_TIMEOUT_S))
+  until curl -sf -o "$DIR/influxdb/ready" -u tidemill:tidemill "$url" --data-urlencode "q=show databases"; do
+    running influxdb || { tail -5 "$DIR/influxdb/log" >&2; fail "influxdb ended while it started"; }
+    [ $SECONDS -lt $deadline ] || fail "influxdb does not answer, see $DIR/influxdb/log"
+    curl -s -o "$DIR/influxdb/ready" "$url" --data-urlencode "q=create user tidemill with password 'tidemill' with all privileges" || true
+    sleep 0.1
+  done
+}
+
 start_pushgateway() {
   run pushgateway prometheus-pushgateway --web.listen-address="127.0.0.1:$(port pushgateway)" --persistence.file="$DIR/pushgateway/metrics"
 }
@@ -524,6 +558,7 @@ start() { # servers: all at once, because each takes seconds
   for name in "$@"; do
     [ "$name" = kafka ] || await "$name"
     [ "$name" != postgres ] || ready_postgres
+    [ "$name" != influxdb ] || ready_influxdb
   done
 }
 

@@ -12,6 +12,7 @@ mod file;
 mod googlepubsub;
 mod grpc;
 mod http;
+mod influxdb;
 mod kafka;
 mod logins;
 mod mongodb;
@@ -48,6 +49,7 @@ pub fn catalog() -> Catalog {
     googlepubsub::add(&mut catalog);
     grpc::add(&mut catalog);
     http::add(&mut catalog);
+    influxdb::add(&mut catalog);
     kafka::add(&mut catalog);
     mongodb::add(&mut catalog);
     mqtt::add(&mut catalog);

@@ -33,7 +33,6 @@ const UNAVAILABLE: &[(&str, &str)] = &[
         "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`",
     ),
     ("hbase", "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`"),
-    ("influxdb", "keep the rows in a table without `@store`; every event is kept in the event store, too"),
     ("binaryPassThrough", "attributes hold no raw bytes: use `text`, `json`, `avro` or `protobuf`"),
     ("googlesheets", "write the events with `http` to the interface of the service"),
 ];

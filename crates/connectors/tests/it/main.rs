@@ -15,6 +15,7 @@ mod helpers;
 mod http;
 mod http_client;
 mod http_server;
+mod influxdb_store;
 mod jms;
 mod kafka;
 mod logs;
