@@ -164,6 +164,12 @@ fn settings(
     options: &Options,
     context: &ConnectorContext,
 ) -> Result<(AmqpSettings, Destinations), OptionError> {
+    let factory = options.get("factory.initial").unwrap_or_default();
+    // before its property file is read, which has nothing that helps
+    if factory.contains(".andes.") && options.get("amqp.url").is_none() {
+        let message = "this broker speaks AMQP 0.9.1, not 1.0; use the type `rabbitmq`";
+        return Err(OptionError::option("factory.initial", message));
+    }
     let is_topic = options.text("connection.factory.type").trim().eq_ignore_ascii_case("topic");
     let kind = if is_topic { DestinationKind::Topic } else { DestinationKind::Queue };
     let provider = options.get("provider.url").map(str::trim);
@@ -201,11 +207,6 @@ fn broker_url(
                 Err(OptionError::option("amqp.url", "expected `amqp://host:5672` or `amqps://host:5671`"))
             }
         };
-    }
-    let factory = options.get("factory.initial").unwrap_or_default();
-    if factory.contains(".andes.") {
-        let message = "this broker speaks AMQP 0.9.1, not 1.0; use the type `rabbitmq`";
-        return Err(OptionError::option("factory.initial", message));
     }
     let Some(provider) = provider else {
         return Err(OptionError::connector("the type `jms` needs the address of a broker")
