@@ -10,7 +10,7 @@
 #   scripts/servers.sh wipe           stops all servers and deletes their data
 #   scripts/servers.sh watch PID      waits until this process has ended, then wipes
 #
-# Servers: kafka mosquitto rabbitmq nats redis postgres mariadb tds smtp imap pushgateway s3.
+# Servers: kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds influxdb smtp imap pushgateway s3.
 # Exit code 3: a server cannot be had here; the message says why.
 #
 # Environment: SERVERS_DIR (default ~/.cache/tidemill/servers): data, logs and pid files.
@@ -23,13 +23,14 @@ for fd in 3 4 5 6 7 8 9; do eval "exec $fd>&-"; done
 NATS_VERSION=v2.15.2
 TDS_VERSION=0.3.0
 S3_VERSION=v1.8.0
+ARTEMIS_VERSION=2.40.0
 DIR=${SERVERS_DIR:-$HOME/.cache/tidemill/servers}
 PROGRAMS=${SERVERS_PROGRAMS:-$HOME/.cache/tidemill/programs}
 PORT=${SERVERS_PORT:-29100}
 # Dovecot serves the mail as the user `mail`, and asks with `access`, which ignores capabilities, whether it may write: so
 # the mail of root's servers must not lie below the home of root.
 if [ "$(id -u)" = 0 ]; then MAIL=/var/tmp/tidemill-mail-$PORT; else MAIL=$DIR/mail; fi
-ALL="kafka mosquitto rabbitmq nats redis postgres mariadb tds smtp imap pushgateway s3"
+ALL="kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds influxdb smtp imap pushgateway s3"
 SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 START_TIMEOUT_S=90
 # Debian keeps servers outside of the path of ordinary users.
@@ -45,15 +46,18 @@ port() {
     mosquitto) echo $((PORT + 10));; mosquitto-login) echo $((PORT + 11));;
     rabbitmq) echo $((PORT + 20));; rabbitmq-peers) echo $((PORT + 21));; rabbitmq-names) echo $((PORT + 22));;
     rabbitmq-tls) echo $((PORT + 23));;
+    artemis) echo $((PORT + 25));; artemis-tls) echo $((PORT + 26));;
     nats) echo $((PORT + 30));; redis) echo $((PORT + 40));; redis-tls) echo $((PORT + 41));;
     postgres) echo $((PORT + 50));; mariadb) echo $((PORT + 60));; tds) echo $((PORT + 61));;
+    influxdb) echo $((PORT + 65));; influxdb-backup) echo $((PORT + 66));;
     smtp) echo $((PORT + 70));; smtps) echo $((PORT + 71));; imap) echo $((PORT + 72));; imaps) echo $((PORT + 73));;
     pushgateway) echo $((PORT + 75));; s3) echo $((PORT + 80));;
     *) fail "there is no server $1 (known: $ALL)";;
   esac
 }
 
-# User and password of every server that has logins are `tidemill`. Kafka and Mosquitto have a port of their own for them.
+# User and password of every server that has logins are `tidemill`. Kafka and Mosquitto have a port of their own for them;
+# Artemis also takes clients that do not log in.
 addresses() {
   local at=127.0.0.1
   case $1 in
@@ -62,6 +66,9 @@ addresses() {
     rabbitmq)
       echo "SERVERS_RABBITMQ=amqp://tidemill:tidemill@$at:$(port rabbitmq)"
       echo "SERVERS_RABBITMQ_TLS=amqps://tidemill:tidemill@$at:$(port rabbitmq-tls)"; echo "SERVERS_RABBITMQ_CA=$DIR/rabbitmq/tls/ca.pem";;
+    artemis)
+      echo "SERVERS_ARTEMIS=amqp://$at:$(port artemis)"
+      echo "SERVERS_ARTEMIS_TLS=amqps://$at:$(port artemis-tls)"; echo "SERVERS_ARTEMIS_CA=$DIR/artemis/tls/ca.pem";;
     nats)
       echo "SERVERS_NATS=nats://$at:$(port nats)"
       echo "SERVERS_NATS_TLS=tls://$at:$(port nats)"; echo "SERVERS_NATS_CA=$DIR/nats/tls/ca.pem";;
@@ -71,6 +78,7 @@ addresses() {
     postgres) echo "SERVERS_POSTGRES=postgres://tidemill:tidemill@$at:$(port postgres)/tidemill";;
     mariadb) echo "SERVERS_MARIADB=mysql://tidemill:tidemill@$at:$(port mariadb)/tidemill";;
     tds) echo "SERVERS_TDS=tds://tidemill:tidemill@$at:$(port tds)/"; echo "SERVERS_TDS_CA=$DIR/tds/tls/ca.pem";;
+    influxdb) echo "SERVERS_INFLUXDB=http://tidemill:tidemill@$at:$(port influxdb)";;
     smtp)
       echo "SERVERS_SMTP=smtp://tidemill:tidemill@$at:$(port smtp)"; echo "SERVERS_MAIL_STORE=$MAIL/store"
       echo "SERVERS_SMTPS=smtps://tidemill:tidemill@$at:$(port smtps)";;
@@ -87,10 +95,10 @@ addresses() {
 
 program() { # server: prints the program that must exist
   case $1 in
-    kafka) echo java;; mosquitto) echo mosquitto;; rabbitmq) echo /usr/lib/rabbitmq/bin/rabbitmq-server;;
+    kafka | artemis) echo java;; mosquitto) echo mosquitto;; rabbitmq) echo /usr/lib/rabbitmq/bin/rabbitmq-server;;
     nats) echo "$PROGRAMS/nats-server-$NATS_VERSION";; redis) echo redis-server;;
     postgres) ls -d /usr/lib/postgresql/*/bin/postgres 2>/dev/null | sort -V | tail -1 | grep . || echo postgres;;
-    mariadb) echo mariadbd;; smtp) echo /usr/lib/python3/dist-packages/aiosmtpd/smtp.py;; imap) echo /usr/lib/dovecot/imap;;
+    mariadb) echo mariadbd;; influxdb) echo influxd;; smtp) echo /usr/lib/python3/dist-packages/aiosmtpd/smtp.py;; imap) echo /usr/lib/dovecot/imap;;
     pushgateway) echo prometheus-pushgateway;;
     tds) echo "$PROGRAMS/mssql-mock-tds-$TDS_VERSION/bin/mssql-mock-tds";;
     s3) echo "$PROGRAMS/versitygw-$S3_VERSION";;
@@ -131,18 +139,43 @@ install_tds() {
   rm -rf "$root-build"
 }
 
+# Maven checks each download against the checksums of the repository; the broker itself is pinned here as well.
+ARTEMIS_SHA256=7392ae2bf2f5089f85fd004cbc1fa137e35332789421cea0702bd5bd78f06792
+artemis_libs() { echo "$PROGRAMS/artemis-$ARTEMIS_VERSION"; }
+install_artemis() {
+  local libs pom=$DIR/artemis-pom.xml log=$DIR/install-artemis.log
+  libs=$(artemis_libs)
+  if [ -d "$libs" ]; then return; fi
+  cat > "$pom" <<EOF
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>tidemill</groupId><artifactId>artemis</artifactId><version>1</version><packaging>pom</packaging><dependencies>
+<dependency><groupId>org.apache.activemq</groupId><artifactId>artemis-cli</artifactId><version>$ARTEMIS_VERSION</version></dependency>
+<dependency><groupId>org.apache.activemq</groupId><artifactId>artemis-amqp-protocol</artifactId><version>$ARTEMIS_VERSION</version></dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>2.0.17</version></dependency>
+</dependencies></project>
+EOF
+  rm -rf "$libs.new"
+  mvn -q -B --strict-checksums -f "$pom" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$libs.new" \
+    > "$log" 2>&1 < /dev/null || { tail -3 "$log" >&2; missing "Artemis cannot be downloaded, see $log"; }
+  rm -f "$pom"
+  echo "$ARTEMIS_SHA256  $libs.new/artemis-server-$ARTEMIS_VERSION.jar" | sha256sum --check --quiet \
+    || fail "the downloaded broker is not the expected file"
+  mv "$libs.new" "$libs"
+}
+
 install() {
   mkdir -p "$DIR" "$PROGRAMS"
-  if ! { [ -f "$(program "$1")" ] || command -v "$(program "$1")" >/dev/null; } || { [ "$1" = kafka ] && ! command -v mvn >/dev/null; }; then
+  if ! { [ -f "$(program "$1")" ] || command -v "$(program "$1")" >/dev/null; } || { [ "$(program "$1")" = java ] && ! command -v mvn >/dev/null; }; then
     echo "servers.sh: installing $1" >&2
     case $1 in
-      kafka) packages openjdk-17-jre-headless maven;;
+      kafka | artemis) packages openjdk-17-jre-headless maven openssl;;
       mosquitto) packages mosquitto;;
       rabbitmq) packages rabbitmq-server openssl;;
       nats) install_go nats "github.com/nats-io/nats-server/v2@$NATS_VERSION";;
       redis) packages redis-server openssl;;
       postgres) packages postgresql;;
       mariadb) packages mariadb-server;;
+      influxdb) packages influxdb curl;;
       smtp) packages python3-aiosmtpd openssl;;
       imap) packages dovecot-imapd openssl;;
       pushgateway) packages prometheus-pushgateway;;
@@ -150,6 +183,7 @@ install() {
       s3) install_go s3 "github.com/versity/versitygw/cmd/versitygw@$S3_VERSION";;
     esac
   fi
+  [ "$1" != artemis ] || install_artemis
   [ "$1" != kafka ] || kafka download 2> "$DIR/install-kafka.log" \
     || { tail -3 "$DIR/install-kafka.log" >&2; missing "Kafka cannot be downloaded, see $DIR/install-kafka.log"; }
 }
@@ -235,6 +269,62 @@ EOF
     RABBITMQ_ENABLED_PLUGINS_FILE="$home/plugins" RUNNING_UNDER_SYSTEMD=yes \
     RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1} +S 2:2" \
     /usr/lib/rabbitmq/bin/rabbitmq-server
+}
+
+# Queues and topics are made when they are first used. An address that begins with `full.` takes ten messages and refuses others;
+# nobody may send to one that begins with `closed.`.
+start_artemis() {
+  local home=$DIR/artemis tls match right role
+  make_certificates "$home/tls"
+  printf 'source.key=%s\nsource.cert=%s\n' "$home/tls/key.pem" "$home/tls/certificate.pem" > "$home/tls/store.pemcfg"
+  tls="sslEnabled=true;keyStoreType=PEMCFG;keyStorePath=$home/tls/store.pemcfg"
+  mkdir -p "$home/etc"
+  cat > "$home/etc/broker.xml" <<EOF
+<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+<persistence-enabled>true</persistence-enabled>
+<journal-type>NIO</journal-type>
+<max-disk-usage>-1</max-disk-usage>
+<journal-directory>$home/data/journal</journal-directory><bindings-directory>$home/data/bindings</bindings-directory>
+<large-messages-directory>$home/data/large</large-messages-directory><paging-directory>$home/data/paging</paging-directory>
+<acceptors>
+<acceptor name="amqp">tcp://127.0.0.1:$(port artemis)?protocols=AMQP;saslMechanisms=PLAIN,ANONYMOUS</acceptor>
+<acceptor name="amqps">tcp://127.0.0.1:$(port artemis-tls)?protocols=AMQP;saslMechanisms=PLAIN,ANONYMOUS;$tls</acceptor>
+</acceptors>
+<security-settings>
+$(for match in '#' 'closed.#'; do
+  echo "<security-setting match=\"$match\">"
+  for right in createNonDurableQueue deleteNonDurableQueue createDurableQueue deleteDurableQueue createAddress deleteAddress \
+    consume browse send; do
+    if [ $match = '#' ] || [ $right != send ]; then role=all; else role=nobody; fi
+    echo "<permission type=\"$right\" roles=\"$role\"/>"
+  done
+  echo "</security-setting>"
+done)
+</security-settings>
+<address-settings>
+<address-setting match="#"><auto-delete-queues>false</auto-delete-queues><auto-delete-addresses>false</auto-delete-addresses></address-setting>
+<address-setting match="full.#"><max-size-messages>10</max-size-messages><address-full-policy>FAIL</address-full-policy></address-setting>
+</address-settings>
+</core></configuration>
+EOF
+  cat > "$home/etc/bootstrap.xml" <<EOF
+<broker xmlns="http://activemq.apache.org/schema"><jaas-security domain="activemq"/><server configuration="file:$home/etc/broker.xml"/></broker>
+EOF
+  echo '<management-context xmlns="http://activemq.apache.org/schema"/>' > "$home/etc/management.xml"
+  cat > "$home/etc/login.config" <<EOF
+activemq {
+  org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient
+    credentialsInvalidate=true org.apache.activemq.jaas.guest.user="tidemill" org.apache.activemq.jaas.guest.role="all";
+  org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule requisite
+    baseDir="$home/etc" org.apache.activemq.jaas.properties.user="users.properties" org.apache.activemq.jaas.properties.role="roles.properties";
+};
+EOF
+  echo "tidemill = tidemill" > "$home/etc/users.properties"
+  echo "all = tidemill" > "$home/etc/roles.properties"
+  run artemis java -Xmx256m -Xms64m -XX:+UseSerialGC -Djava.security.auth.login.config="$home/etc/login.config" \
+    -Dorg.slf4j.simpleLogger.log.org.apache.activemq.audit=off \
+    -Dartemis.home="$home" -Dartemis.instance="$home" -Dartemis.instance.etc="$home/etc" \
+    -cp "$(artemis_libs)/*" org.apache.activemq.artemis.cli.Artemis run
 }
 
 start_nats() {
@@ -332,6 +422,37 @@ start_tds() {
   local home=$DIR/tds
   make_certificates "$home/tls"
   run tds "$(program tds)" --port "$(port tds)" --tls-mode strict --cert "$home/tls/certificate.pem" --key "$home/tls/key.pem"
+}
+
+start_influxdb() {
+  local home=$DIR/influxdb
+  cat > "$home/influxdb.conf" <<EOF
+reporting-disabled = true
+bind-address = "127.0.0.1:$(port influxdb-backup)"
+[meta]
+dir = "$home/meta"
+[data]
+dir = "$home/data"
+wal-dir = "$home/wal"
+[monitor]
+store-enabled = false
+[http]
+bind-address = "127.0.0.1:$(port influxdb)"
+auth-enabled = true
+log-enabled = false
+EOF
+  run influxdb influxd -config "$home/influxdb.conf"
+}
+
+# The first user may be made without a login.
+ready_influxdb() {
+  local url=http://127.0.0.1:$(port influxdb)/query deadline=$((SECONDS + START_TIMEOUT_S))
+  until curl -sf -o "$DIR/influxdb/ready" -u tidemill:tidemill "$url" --data-urlencode "q=show databases"; do
+    running influxdb || { tail -5 "$DIR/influxdb/log" >&2; fail "influxdb ended while it started"; }
+    [ $SECONDS -lt $deadline ] || fail "influxdb does not answer, see $DIR/influxdb/log"
+    curl -s -o "$DIR/influxdb/ready" "$url" --data-urlencode "q=create user tidemill with password 'tidemill' with all privileges" || true
+    sleep 0.1
+  done
 }
 
 start_pushgateway() {
@@ -437,6 +558,7 @@ start() { # servers: all at once, because each takes seconds
   for name in "$@"; do
     [ "$name" = kafka ] || await "$name"
     [ "$name" != postgres ] || ready_postgres
+    [ "$name" != influxdb ] || ready_influxdb
   done
 }
 

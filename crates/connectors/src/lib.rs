@@ -3,14 +3,17 @@
 //! A connector implements [`tidemill_connect::SourceType`], [`tidemill_connect::SinkType`] or both; names and options are those
 //! of SiddhiQL's connectors. [`catalog`] has all of them, with the mappers.
 
+mod amqp;
 mod cdc;
 mod client_tls;
 mod email;
 mod fanout;
 mod file;
+mod googlepubsub;
 mod grpc;
 mod hl7;
 mod http;
+mod influxdb;
 mod kafka;
 mod logins;
 mod mongodb;
@@ -40,14 +43,17 @@ use tidemill_connect::Catalog;
 pub fn catalog() -> Catalog {
     let mut catalog = Catalog::default();
     tidemill_mappers::add_all(&mut catalog);
+    amqp::add(&mut catalog);
     cdc::add(&mut catalog);
     email::add(&mut catalog);
     file::add(&mut catalog);
     prometheus::add(&mut catalog);
     unavailable::add_all(&mut catalog);
+    googlepubsub::add(&mut catalog);
     grpc::add(&mut catalog);
     hl7::add(&mut catalog);
     http::add(&mut catalog);
+    influxdb::add(&mut catalog);
     kafka::add(&mut catalog);
     mongodb::add(&mut catalog);
     mqtt::add(&mut catalog);

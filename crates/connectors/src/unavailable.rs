@@ -5,16 +5,10 @@ use tidemill_connect::Catalog;
 
 /// Names, and what to use instead.
 const UNAVAILABLE: &[(&str, &str)] = &[
-    (
-        "jms",
-        "the protocol belongs to Java; connect the broker's AMQP port with `rabbitmq`, or MQTT with `mqtt`",
-    ),
-    ("ibmmq", "connect the queue manager's MQTT service with `mqtt`, or its REST interface with `http`"),
     ("snmp", "let an SNMP collector send its values to `http` or `mqtt`"),
     ("twitter", "the interface that it used no longer exists; poll the service with `http-poll`"),
     ("wso2event", "use `tcp` with `@map(type='binary')` between systems, or `http`"),
     ("kafkaMultiDC", "write one `@source(type='kafka')` for each data centre, and `kafka` sinks alike"),
-    ("googlepubsub", "push subscriptions reach `@source(type='http')`; topics take messages over `http`"),
     ("sqs", "let a queue trigger deliver to `@source(type='http')`"),
     (
         "s3",
@@ -38,7 +32,6 @@ const UNAVAILABLE: &[(&str, &str)] = &[
         "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`",
     ),
     ("hbase", "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`"),
-    ("influxdb", "keep the rows in a table without `@store`; every event is kept in the event store, too"),
     ("binaryPassThrough", "attributes hold no raw bytes: use `text`, `json`, `avro` or `protobuf`"),
     ("googlesheets", "write the events with `http` to the interface of the service"),
 ];

@@ -18,7 +18,8 @@ const SECRETS: [&str; 2] = ["hunter2", "sesame"];
 /// Cases that run at the same time; many wait for the network.
 const THREADS: usize = 8;
 /// Servers by the beginning of their variables.
-const SERVERS: [(&str, &str); 5] = [
+const SERVERS: [(&str, &str); 6] = [
+    ("SERVERS_ARTEMIS", "artemis"),
     ("SERVERS_MOSQUITTO", "mosquitto"),
     ("SERVERS_NATS", "nats"),
     ("SERVERS_RABBITMQ", "rabbitmq"),

@@ -150,9 +150,11 @@ pub struct StoredSink {
 
 impl StoredSink {
     pub fn new(name: &str, kind: &str, options: &[(&str, &str)]) -> Self {
-        let sink = catalog()
-            .open_sink(&config(kind, options), &context(name, "S"))
-            .unwrap_or_else(|e| panic!("{e}"));
+        Self::with(name, config(kind, options))
+    }
+
+    pub fn with(name: &str, config: ConnectorConfig) -> Self {
+        let sink = catalog().open_sink(&config, &context(name, "S")).unwrap_or_else(|e| panic!("{e}"));
         Self { sink, next: 0, refused: vec![] }
     }
 
