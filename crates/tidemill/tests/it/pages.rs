@@ -25,7 +25,7 @@ mod page;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::{Serving, root, run, serve_data, sql, tidemill};
+use crate::{Serving, root, run, served, sql, tidemill};
 use page::Page;
 
 /// Pages with blocks that run. Every page is checked for blocks without a kind.
@@ -68,7 +68,11 @@ impl World {
         let data = dir.path().join("data");
         let text = data.to_str().unwrap();
         let (printed, _) = run(&["run", "examples/flights", "--data", text, "--until-idle"], 0);
-        let server = serve_data(&data);
+        let arguments = ["serve", "--data", text, "--listen", "127.0.0.1:0"];
+        let mut command = tidemill(&arguments);
+        // on a busy machine an answer may take longer than callers usually wait
+        command.env("TIDEMILL_SETTINGS__SERVER__REQUEST_TIMEOUT", "10 min");
+        let server = served(command, &data, "Ready: ");
         let world = Self { dir, printed, server };
         let bin = world.dir.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
