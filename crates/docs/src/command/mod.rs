@@ -412,9 +412,9 @@ impl Command {
                 change: Modification::Update(given) | Modification::Replace(given),
                 ..
             } => given.len(),
-            Self::Unvalidated(inner) | Self::BeforeIdentity(inner) | Self::Collated { command: inner, .. } => {
-                inner.document_bytes()
-            }
+            Self::Unvalidated(inner)
+            | Self::BeforeIdentity(inner)
+            | Self::Collated { command: inner, .. } => inner.document_bytes(),
             _ => 0,
         }
     }
