@@ -421,13 +421,14 @@ mod tests {
             environment: Arc::new(RuntimeEnv::default()),
             store: url::Url::parse("memory:///").expect("a URL"),
             files: Arc::default(),
+            text_bytes_max: 1 << 20,
         };
         let values = |columns: &[Arc<HotColumn>]| -> Vec<Vec<i64>> {
             columns.iter().map(|c| c.values.as_primitive::<Int64Type>().values().to_vec()).collect()
         };
         let (before, new) = block.rows_of(&[1], &reader).await.expect("decoded");
         assert!(new && values(&before) == [[3, 1, 2]]);
-        let time = block.read(&[0], &reader).await.expect("decoded").remove(0);
+        let time = block.read(&[0], &reader).await.expect("decoded").expect("no texts").remove(0);
         let layout = Layout::build(None, &time, None).expect("a layout");
         block.reorder(&layout).expect("reordered");
         block.layout.set(Arc::new(layout)).expect("no layout yet");
