@@ -616,10 +616,8 @@ mod tests {
             let kept = events.kept(&keep).unwrap();
             let bytes = Bytes::from(Encoder::default().encode(&Entry::Rerun(kept)).unwrap());
             let Entry::Rerun(back) = decode(&bytes, &streams()).unwrap() else { panic!() };
-            assert_eq!(
-                (back.forwarded, back.provenance, back.source, back.rows()),
-                (forwarded, None, None, 2)
-            );
+            let rows = back.rows();
+            assert_eq!((back.forwarded, back.provenance, back.source, rows), (forwarded, None, None, 2));
             assert_eq!((back.order, back.rejected.len()), (Some(vec![0, 0]), 0));
             assert_eq!(provenance(&bytes).unwrap(), None);
         }
