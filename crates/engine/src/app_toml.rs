@@ -51,7 +51,7 @@ impl<'t> ConnectorTables<'t> {
         let root = self.root.as_ref()?.get_ref();
         let (_, value) = root.iter().find(|(key, _)| key.get_ref() == name)?;
         let DeValue::Array(all) = value.get_ref() else { return None };
-        let value = all.iter().nth(index)?.clone();
+        let value = all.get(index)?.clone();
         let mut lines = BTreeMap::new();
         collect_lines(self.text, "", value.get_ref(), &mut lines);
         Some(ConnectorTable { text: self.text, line: line_of(self.text, value.span().start), value, lines })

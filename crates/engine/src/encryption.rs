@@ -142,13 +142,12 @@ pub fn stopped_disk(dir: &Path, app: Option<&App>) -> Arc<dyn Disk> {
 
 /// Warns of a key file that all users of the machine can read. Its mode stays: another program may own and need it.
 fn warn_of_access(path: &Path) {
-    match private_files::mode_for_all(path) {
-        Some(mode) => tracing::warn!(
+    if let Some(mode) = private_files::mode_for_all(path) {
+        tracing::warn!(
             "key_file {}: all users of this machine can read the keys (mode {mode:04o}): chmod 600 it, and wrap the data with \
              a new key if somebody may have read it",
             path.display()
-        ),
-        None => {}
+        );
     }
 }
 

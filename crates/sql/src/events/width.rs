@@ -74,7 +74,7 @@ fn is_text(ty: &DataType) -> bool {
 pub(crate) fn text_bytes(metadata: &ParquetMetaData, wanted: impl Fn(&str) -> bool) -> u64 {
     let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
     let of_wanted = columns.filter(|column| wanted(column.column_descr().name()));
-    of_wanted.map(|column| unencoded(column)).fold(0, u64::saturating_add)
+    of_wanted.map(unencoded).fold(0, u64::saturating_add)
 }
 
 /// Returns the bytes of a column's values: of the texts themselves, where the writer has counted them, because a dictionary
@@ -191,5 +191,5 @@ impl EventsTable {
 
 fn tail_width(batch: &RecordBatch, texts: &[usize]) -> usize {
     let columns = texts.iter().filter_map(|index| batch.columns().get(*index));
-    columns.map(|column| array_bytes(column)).sum::<usize>() / batch.num_rows().max(1)
+    columns.map(array_bytes).sum::<usize>() / batch.num_rows().max(1)
 }

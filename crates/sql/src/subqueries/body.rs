@@ -28,7 +28,7 @@ pub(super) struct Body {
 /// What is known of the existence of rows without reading any.
 pub(super) enum Existence {
     Known(bool),
-    Rows(Body),
+    Rows(Box<Body>),
 }
 
 impl Body {
@@ -47,7 +47,7 @@ impl Body {
         };
         correlation::check(plan, Use::Set, outer)?;
         let rows = LogicalPlanBuilder::from(plan.clone()).project([lit(1_i64).alias(VALUE)])?.build()?;
-        Self::pulled_up(rows, plan, outer).map(Existence::Rows)
+        Self::pulled_up(rows, plan, outer).map(Box::new).map(Existence::Rows)
     }
 
     fn pulled_up(plan: LogicalPlan, original: &LogicalPlan, outer: &DFSchema) -> Result<Self> {

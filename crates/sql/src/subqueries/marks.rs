@@ -137,12 +137,12 @@ impl<'a> Marks<'a> {
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
                 let expr = self.value(*expr)?;
                 let comparison = self.compare(&expr, Operator::Eq, &subquery)?;
-                Ok(comparison.is_true(negated))
+                Ok(comparison.into_condition(negated))
             }
             Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }) => {
                 let expr = self.value(*expr)?;
                 let (op, negated) = of_any(op, &quantifier, &expr)?;
-                Ok(self.compare(&expr, op, &subquery)?.is_true(negated))
+                Ok(self.compare(&expr, op, &subquery)?.into_condition(negated))
             }
             expr => self.value(expr),
         }
@@ -294,7 +294,7 @@ impl Comparison {
     }
 
     /// Returns a result that is true exactly if the three-valued one is.
-    fn is_true(self, negated: bool) -> Expr {
+    fn into_condition(self, negated: bool) -> Expr {
         match (self, negated) {
             (Self::One(value), false) => value,
             (Self::One(value), true) => not(value),

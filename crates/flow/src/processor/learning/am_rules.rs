@@ -224,7 +224,7 @@ impl Rule {
         let bound = hoeffding_bound(1.0, parameters.confidence, self.target.count);
         let is_better = ratio < 1.0 - bound || bound < parameters.tie_threshold;
         // the rule goes on with the side whose targets differ less
-        is_better.then(|| Condition {
+        is_better.then_some(Condition {
             feature: *feature,
             is_up_to: best.left_deviation <= best.right_deviation,
             threshold: best.threshold,
