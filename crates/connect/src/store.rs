@@ -23,7 +23,7 @@ pub trait StoreType: Send + Sync {
     fn table_option(&self) -> Option<&'static str> {
         None
     }
-    /// Returns whether rows are found by ranges of a column, and not by equal values only.
+    /// Returns whether rows are found by ranges of a column, and not by equal values only, so that aggregations may be kept.
     fn finds_ranges(&self) -> bool {
         true
     }

@@ -131,7 +131,7 @@ mod tests {
             ("failover:()", "the list of brokers is empty"),
             ("failover:(tcp://a", "the `(` is not closed"),
             ("localhost:5672", "it is no URL; expected `amqp://host:5672`"),
-            ("tcp://", "it is no URL; expected `amqp://host:5672`"),
+            ("tcp://", "the URL has no host"),
             (
                 "amqp://admin:admin@id/carbon?brokerlist='tcp://a:5672'",
                 "it is the URL of a broker of AMQP 0.9.1; use the type `rabbitmq`",

@@ -59,6 +59,11 @@ impl StoreType for InfluxStoreType {
         Some("table.name")
     }
 
+    /// Aggregations are refused: their buckets are read and written again, which is not shown to be exact here.
+    fn finds_ranges(&self) -> bool {
+        false
+    }
+
     fn create(&self, options: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError> {
         let measurement = options.get("table.name").unwrap_or(&context.table);
         let layout = Layout::new(measurement, options.text("retention.policy"), context)?;

@@ -296,9 +296,10 @@ pub(crate) fn run_quick(
                 return Ok(Some(reply));
             }
             // the pipeline of a view may take any time
-            match server.whole_engine.view(&call.collection()?) {
-                None => run(server, session, call).map(Some),
-                Some(_) => Ok(None),
+            match call.collection().map(|name| server.whole_engine.view(&name)) {
+                Ok(None) => run(server, session, call).map(Some),
+                // a view, or a collection of the system
+                Ok(Some(_)) | Err(_) => Ok(None),
             }
         }
         _ => Ok(None),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, FieldRef, Schema};
-use datafusion::common::Result;
+use datafusion::common::{JoinType, Result};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
@@ -25,7 +26,12 @@ pub(super) fn with_interruptible_filter(plan: Arc<dyn ExecutionPlan>) -> Result<
         return Ok(Arc::new(join));
     }
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-        let Some(filter) = join.filter() else { return Ok(plan) };
+        let filter = match join.filter() {
+            Some(filter) => filter.clone(),
+            None if join.null_aware || !emits_at_most_once(*join.join_type()) => return Ok(plan),
+            None => JoinFilter::new(lit(true), vec![], Arc::new(Schema::empty())),
+        };
+        let filter = &filter;
         return Ok(Arc::new(join.builder().with_filter(Some(wrapped(filter))).build()?));
     }
     if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
@@ -42,6 +48,12 @@ pub(super) fn with_interruptible_filter(plan: Arc<dyn ExecutionPlan>) -> Result<
         return Ok(Arc::new(join));
     }
     Ok(plan)
+}
+
+/// Returns whether a join may look at many pairs of rows without a row as the result.
+fn emits_at_most_once(join: JoinType) -> bool {
+    use JoinType::{LeftAnti, LeftMark, LeftSemi, RightAnti, RightMark, RightSemi};
+    matches!(join, LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark)
 }
 
 fn wrapped(filter: &JoinFilter) -> JoinFilter {

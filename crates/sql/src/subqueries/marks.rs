@@ -103,14 +103,18 @@ impl<'a> Marks<'a> {
     }
 
     /// DataFusion's own join for `IN` is right if the subquery does not depend on the outer row, and for `NOT IN` if also
-    /// the left side is a column.
+    /// the left side is a column and neither side has nulls: a null that the optimizer finds to be constant is lost.
     fn restrict_in(&mut self, expr: Expr, subquery: Subquery, negated: bool) -> Result<Expr> {
         let expr = self.value(expr)?;
         let plain = !correlation::is_correlated(&subquery.subquery)
             && !expr.contains_outer()
             && !expr.is_volatile()
             && match negated {
-                true => matches!(expr, Expr::Column(_)),
+                true => {
+                    let has_nulls = expr.nullable(self.plan.schema())?
+                        || subquery.subquery.schema().field(0).is_nullable();
+                    matches!(expr, Expr::Column(_)) && !has_nulls
+                }
                 false => expr.any_column_refs(),
             };
         if !plain {

@@ -21,7 +21,7 @@ use set_aside::{RecordSelectionArgs, RecordsArgs};
 /// aside at the next start: its events are stored, but rules and queries do not see them until it is run again.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tidemill errors list --data data\n  tidemill errors retry --data data --sink 'orders.siddhi: Orders to kafka'\n  tidemill errors discard --data data --all\n  tidemill errors records --data data\n  tidemill errors rerun --data data --id 3/17"
+    after_help = "Examples:\n  tidemill errors list --data data\n  tidemill errors retry --data data --sink 'orders.siddhi: Orders to kafka'\n  tidemill errors discard --data data --all\n  tidemill errors records --data data\n  tidemill errors rerun --data data --all"
 )]
 pub struct ErrorsArgs {
     #[command(subcommand)]

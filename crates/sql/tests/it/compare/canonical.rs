@@ -26,7 +26,7 @@ pub fn cell(text: Option<&str>) -> String {
         return format!("@{micros}");
     }
     match text.parse::<f64>() {
-        Ok(number) if number == 0.0 => "0".to_owned(),
+        Ok(0.0) => "0".to_owned(),
         Ok(number) => format!("{number:.8e}"),
         Err(_) => format!("'{text}'"),
     }
