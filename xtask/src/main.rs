@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("docs", &["types"]),
     ("zones", &["types", "encryption"]),
     ("connect", &["types"]),
-    ("script", &[]),
+    ("script", &["types"]),
     ("files", &["types", "connect"]),
     ("mappers", &["types", "connect"]),
     ("relational", &["types", "connect", "lang"]),

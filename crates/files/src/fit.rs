@@ -19,7 +19,7 @@ use arrow_json::writer::{EncoderOptions, make_encoder};
 use arrow_schema::{ArrowError, DataType as T, Field as ArrowField, FieldRef, TimeUnit};
 use tidemill_types::{EpochUnit, Field, FieldType, repeated_key};
 
-use crate::infer::field_type_of;
+use crate::guess::Guess;
 
 /// Name of Arrow's extension type of UUIDs.
 pub(crate) const UUID: &str = "arrow.uuid";
@@ -118,7 +118,7 @@ pub(crate) fn is_readable(column: &Column, to: FieldType) -> bool {
 
 /// Returns the types other than `object` that a field should have for a column.
 pub(crate) fn suggested(column: &Column) -> Option<FieldType> {
-    let ty = if column.is_uuid { FieldType::String } else { field_type_of(&column.ty) };
+    let ty = if column.is_uuid { FieldType::String } else { Guess::of_type(&column.ty).field_type() };
     (ty != FieldType::Object).then_some(ty)
 }
 

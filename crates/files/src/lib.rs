@@ -35,6 +35,7 @@ mod event_writer;
 mod fields;
 mod fit;
 mod format;
+mod guess;
 mod infer;
 mod json_array;
 mod json_lines;

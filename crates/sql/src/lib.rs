@@ -25,6 +25,7 @@ mod error;
 mod events;
 mod functions;
 mod gap_fill;
+mod global_aggregates;
 mod hot;
 mod interrupt;
 mod logical_query;

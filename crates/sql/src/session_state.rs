@@ -19,6 +19,7 @@ use crate::asof::PlanAsofJoins;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::from_datafusion;
 use crate::gap_fill::{FillGaps, GapFillQueryPlanner};
+use crate::global_aggregates::GuardGlobalAggregates;
 use crate::hot::ServeFromHotData;
 use crate::memory::QueryMemory;
 use crate::set_operations::CountedSetOperations;
@@ -121,6 +122,7 @@ fn analyzer_rules(options: &SqlOptions) -> Vec<Arc<dyn AnalyzerRule + Send + Syn
     rules.push(Arc::new(FillGaps));
     rules.push(Arc::new(CountedSetOperations));
     rules.push(Arc::new(ThreeValuedSubqueries));
+    rules.push(Arc::new(GuardGlobalAggregates));
     rules.push(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }));
     rules
 }

@@ -1,26 +1,25 @@
 //! Fields and types of files whose stream is not declared yet, from their first rows.
 
 mod field_names;
-mod guess;
 
 #[cfg(feature = "parquet")]
 use std::fs::File;
 use std::io::{BufReader, Read};
 
-use arrow_schema::{DataType, FieldRef, Schema};
+use arrow_schema::{FieldRef, Schema};
 use influxdb_line_protocol::{FieldValue, parse_lines};
 #[cfg(feature = "parquet")]
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Map, Value};
-use tidemill_types::{Error, Field, FieldType, Result, check_repeated};
+use tidemill_types::{Error, Field, Result, check_repeated};
 
 use crate::csv_records::{CsvLayout, CsvRecords};
 use crate::fit::Column;
+use crate::guess::Guess;
 use crate::json_array::{Elements, begins_array};
 use crate::lines::LineReader;
 use crate::options::{ColumnOptions, READ_BYTES};
 use field_names::FieldNames;
-use guess::Guess;
 
 /// Longest line that is looked at, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
@@ -191,36 +190,10 @@ pub fn infer_avro(input: Box<dyn Read + Send>) -> Result<InferredStream> {
 fn infer_columns(schema: &Schema) -> InferredStream {
     let guess = |field: &FieldRef| match Column::of(field).is_uuid() {
         true => Guess::Text,
-        false => of_type(field.data_type()),
+        false => Guess::of_type(field.data_type()),
     };
     let fields = schema.fields().iter().map(|field| (field.name().clone(), guess(field)));
     Columns(fields.collect()).stream(None)
-}
-
-/// Returns the type of a field for a column of Arrow, one that holds all values that such a column may have.
-pub(crate) fn field_type_of(ty: &DataType) -> FieldType {
-    of_type(ty).field_type()
-}
-
-fn of_type(ty: &DataType) -> Guess {
-    match ty {
-        DataType::Dictionary(_, values) => of_type(values),
-        DataType::RunEndEncoded(_, values) => of_type(values.data_type()),
-        DataType::Null => Guess::Nothing,
-        DataType::Boolean => Guess::Bool,
-        DataType::Int8 | DataType::Int16 | DataType::UInt8 | DataType::UInt16 | DataType::Int32 => Guess::Int,
-        DataType::Int64 | DataType::UInt32 => Guess::Long,
-        DataType::Float16 | DataType::Float32 => Guess::Float,
-        DataType::Float64 => Guess::Double,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Guess::Text,
-        DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => Guess::Time,
-        // a number of up to 15 digits is the same again after it was a double
-        DataType::Decimal32(..) | DataType::Decimal64(0..=15, _) | DataType::Decimal128(0..=15, _) => {
-            Guess::Double
-        }
-        DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_) => Guess::Text,
-        _ => Guess::Any,
-    }
 }
 
 /// Calls `each` for the first `rows` JSON values, each on a line or all in an array, with their lines from 1.

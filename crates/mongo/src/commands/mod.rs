@@ -289,17 +289,17 @@ pub(crate) fn run_quick(
 ) -> Result<Option<RawDocumentBuf>> {
     match call.name {
         "hello" | "ping" | "isMaster" | "ismaster" => run(server, session, call).map(Some),
-        "find" if find::is_quick(call) => {
+        // a collection of the system has no name that a command could use elsewhere
+        "find" if call.collection().is_ok() && find::is_quick(call) => {
             check_allowed(session, call)?;
             let documents = Documents::present(server.whole_engine.clone(), None);
             if let Some(reply) = find::find_by_id(&Shared::new(server.clone(), documents), call)? {
                 return Ok(Some(reply));
             }
             // the pipeline of a view may take any time
-            match call.collection().map(|name| server.whole_engine.view(&name)) {
-                Ok(None) => run(server, session, call).map(Some),
-                // a view, or a collection of the system
-                Ok(Some(_)) | Err(_) => Ok(None),
+            match server.whole_engine.view(&call.collection()?) {
+                None => run(server, session, call).map(Some),
+                Some(_) => Ok(None),
             }
         }
         _ => Ok(None),

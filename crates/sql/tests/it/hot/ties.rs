@@ -14,6 +14,8 @@ use crate::fixture;
 
 /// Key, time field, time and number of an event.
 type Event = (i32, Option<i64>, i64, i32);
+/// An event with its partition, offset and row in the log.
+type PlacedEvent = ((i32, u64, usize), Event);
 
 fn batch(events: &[Event]) -> RecordBatch {
     let rows = events.len();
@@ -41,7 +43,7 @@ async fn the_log_decides_between_events_with_one_time() {
         let shape = Shape { seed: 1, keys: 5, span: 3_600_000_000, lacks_times, not_finite: false };
         let sessions = Sessions::open(shape, fixture::options()).await;
         // by key: the events in the order of partition, offset and row
-        let mut log: BTreeMap<i32, Vec<((i32, u64, usize), Event)>> = BTreeMap::new();
+        let mut log: BTreeMap<i32, Vec<PlacedEvent>> = BTreeMap::new();
         for offset in 0..40_u64 {
             let partition: u32 = rng.random_range(0..2);
             let events: Vec<Event> = (0..rng.random_range(1..60))
@@ -61,7 +63,7 @@ async fn the_log_decides_between_events_with_one_time() {
             if offset % 10 < 8 {
                 continue;
             }
-            let expected = |pick: &dyn Fn(&[((i32, u64, usize), Event)]) -> Option<i32>| {
+            let expected = |pick: &dyn Fn(&[PlacedEvent]) -> Option<i32>| {
                 let value = |n: Option<i32>| n.map_or_else(|| "null".to_owned(), |n| n.to_string());
                 let mut lines: Vec<String> =
                     log.iter().map(|(k, all)| format!("{k}|{}", value(pick(all)))).collect();

@@ -1,11 +1,12 @@
 //! What the values of a column have in common.
 
+use arrow_schema::DataType;
 use serde_json::Value;
 use tidemill_types::{FieldType, Timestamp};
 
 /// Type of the values seen so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Guess {
+pub(crate) enum Guess {
     /// No value yet.
     Nothing,
     /// True or false.
@@ -29,6 +30,30 @@ pub(super) enum Guess {
 }
 
 impl Guess {
+    /// Returns the type of a column of Arrow, one that holds all values that such a column may have.
+    pub fn of_type(ty: &DataType) -> Self {
+        match ty {
+            DataType::Dictionary(_, values) => Self::of_type(values),
+            DataType::RunEndEncoded(_, values) => Self::of_type(values.data_type()),
+            DataType::Null => Self::Nothing,
+            DataType::Boolean => Self::Bool,
+            DataType::Int8 | DataType::Int16 | DataType::UInt8 | DataType::UInt16 | DataType::Int32 => {
+                Self::Int
+            }
+            DataType::Int64 | DataType::UInt32 => Self::Long,
+            DataType::Float16 | DataType::Float32 => Self::Float,
+            DataType::Float64 => Self::Double,
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Self::Text,
+            DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => Self::Time,
+            // a number of up to 15 digits is the same again after it was a double
+            DataType::Decimal32(..) | DataType::Decimal64(0..=15, _) | DataType::Decimal128(0..=15, _) => {
+                Self::Double
+            }
+            DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_) => Self::Text,
+            _ => Self::Any,
+        }
+    }
+
     /// Returns the type of a cell of CSV.
     pub fn of_cell(cell: &str) -> Self {
         match cell {
