@@ -10,7 +10,7 @@
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
@@ -53,6 +53,18 @@ fn has_condition_without_columns(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
+/// Returns whether a condition names no column, or has a part that may stand alone once the condition is simplified:
+/// `NOT (x OR (SELECT …) > 0)` becomes `NOT x AND (SELECT …) <= 0`.
 fn names_no_column(condition: &Expr) -> bool {
-    condition.column_refs().is_empty()
+    let stands_alone = |part: &Expr| {
+        Ok(matches!(
+            part,
+            Expr::ScalarSubquery(_)
+                | Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::Placeholder(_)
+        ))
+    };
+    condition.column_refs().is_empty() || condition.exists(stands_alone).unwrap_or(true)
 }
