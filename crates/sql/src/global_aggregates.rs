@@ -12,7 +12,7 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator};
 use datafusion::optimizer::AnalyzerRule;
 
 /// Analyzer rule that limits aggregates without groups to their one row, in plans with conditions that name no column.
@@ -56,15 +56,23 @@ fn has_condition_without_columns(plan: &LogicalPlan) -> Result<bool> {
 /// Returns whether a condition names no column, or has a part that may stand alone once the condition is simplified:
 /// `NOT (x OR (SELECT …) > 0)` becomes `NOT x AND (SELECT …) <= 0`.
 fn names_no_column(condition: &Expr) -> bool {
-    let stands_alone = |part: &Expr| {
+    let is_subquery = |part: &Expr| {
         Ok(matches!(
             part,
-            Expr::ScalarSubquery(_)
-                | Expr::Exists(_)
-                | Expr::InSubquery(_)
-                | Expr::SetComparison(_)
-                | Expr::Placeholder(_)
+            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
         ))
     };
-    condition.column_refs().is_empty() || condition.exists(stands_alone).unwrap_or(true)
+    // a list instead of recursion, as conditions may be long chains
+    let mut parts = vec![condition];
+    while let Some(part) = parts.pop() {
+        match part {
+            Expr::Not(inner) => parts.push(inner),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
+                parts.extend([left.as_ref(), right.as_ref()]);
+            }
+            part if part.column_refs().is_empty() || part.exists(is_subquery).unwrap_or(true) => return true,
+            _ => {}
+        }
+    }
+    false
 }
