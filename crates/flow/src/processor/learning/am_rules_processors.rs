@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
 use super::am_rules::{AmRules, AnomalyDetector, ChangeDetector, RuleParameters};
 use super::float_bits;
-use super::hoeffding_processors::check_features;
+use super::model_processor::{ModelProcessor, ModelStep, check_features, check_parameters};
 use super::parameters::{Parameters, features_of};
-use crate::batch::EventKind;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::models::Models;
-use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
+use crate::registry::BoundStreamProcessor;
 use crate::value::Value;
 
 /// Kind of the models.
@@ -78,7 +76,10 @@ pub(super) fn train(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     parameters.features = read.features(features)?;
     read.features(std::slice::from_ref(target)).map_err(|_| read.wrong("the target is no number"))?;
     let made = move || Trainer { model: model.clone(), parameters: parameters.clone(), first };
-    Ok((Arc::new(move || Box::new(made())), vec![("meanSquaredError".to_owned(), FieldType::Double)]))
+    Ok((
+        Arc::new(move || Box::new(ModelProcessor(made()))),
+        vec![("meanSquaredError".to_owned(), FieldType::Double)],
+    ))
 }
 
 /// Binds the processor that predicts.
@@ -87,7 +88,7 @@ pub(super) fn predict(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Str
     let model = read.name()?;
     read.features(read.attributes()?)?;
     let added = ["prediction", "meanSquaredError"].map(|name| (name.to_owned(), FieldType::Double));
-    Ok((Arc::new(move || Box::new(Predictor { model: model.clone() })), added.to_vec()))
+    Ok((Arc::new(move || Box::new(ModelProcessor(Predictor { model: model.clone() }))), added.to_vec()))
 }
 
 struct Trainer {
@@ -97,30 +98,8 @@ struct Trainer {
     first: usize,
 }
 
-impl StreamProcessor for Trainer {
-    fn process(
-        &mut self,
-        event: ProcessorEvent,
-        args: &[Value],
-        now: i64,
-        out: &mut Vec<ProcessorEvent>,
-    ) -> Result<(), EvalError> {
-        self.process_with_models(event, args, now, None, out)
-    }
-
-    fn process_with_models(
-        &mut self,
-        mut event: ProcessorEvent,
-        args: &[Value],
-        _: i64,
-        models: Option<&Models>,
-        out: &mut Vec<ProcessorEvent>,
-    ) -> Result<(), EvalError> {
-        let models = models.ok_or_else(|| EvalError::internal("a model needs an app"))?;
-        if event.kind != EventKind::Current {
-            out.push(event);
-            return Ok(());
-        }
+impl ModelStep for Trainer {
+    fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let all = features_of(args.get(self.first..).unwrap_or_default())?;
         let Some((target, features)) = all.split_last() else {
             return Err(EvalError::internal("the arguments of a model are missing"));
@@ -131,28 +110,14 @@ impl StreamProcessor for Trainer {
                 events: 0,
                 squares: 0.0,
             });
-            if *model.rules.parameters() != self.parameters {
-                let name = &self.model;
-                return Err(EvalError::argument(format!(
-                    "another query trains `{name}` with other parameters"
-                )));
-            }
+            check_parameters(&self.model, model.rules.parameters(), &self.parameters)?;
             let error = model.rules.predict(features) - target;
             model.events += 1;
             model.squares += error * error;
             model.rules.learn(features, *target);
             Ok(model.mean_squared_error())
         })?;
-        event.values.push(Value::Double(error));
-        out.push(event);
-        Ok(())
-    }
-
-    fn save(&self) -> Json {
-        Json::Null
-    }
-
-    fn restore(&mut self, _: &Json) -> Result<(), EvalError> {
+        values.push(Value::Double(error));
         Ok(())
     }
 }
@@ -161,30 +126,8 @@ struct Predictor {
     model: String,
 }
 
-impl StreamProcessor for Predictor {
-    fn process(
-        &mut self,
-        event: ProcessorEvent,
-        args: &[Value],
-        now: i64,
-        out: &mut Vec<ProcessorEvent>,
-    ) -> Result<(), EvalError> {
-        self.process_with_models(event, args, now, None, out)
-    }
-
-    fn process_with_models(
-        &mut self,
-        mut event: ProcessorEvent,
-        args: &[Value],
-        _: i64,
-        models: Option<&Models>,
-        out: &mut Vec<ProcessorEvent>,
-    ) -> Result<(), EvalError> {
-        let models = models.ok_or_else(|| EvalError::internal("a model needs an app"))?;
-        if event.kind != EventKind::Current {
-            out.push(event);
-            return Ok(());
-        }
+impl ModelStep for Predictor {
+    fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let features = features_of(args.get(1..).unwrap_or_default())?;
         let predicted = models.with(KIND, &self.model, |model: &mut Option<Regressor>| {
             let Some(model) = model else { return Ok(None) };
@@ -192,21 +135,10 @@ impl StreamProcessor for Predictor {
             Ok(Some((model.rules.predict(&features), model.mean_squared_error())))
         })?;
         match predicted {
-            Some((prediction, error)) => {
-                event.values.extend([Value::Double(prediction), Value::Double(error)])
-            }
+            Some((prediction, error)) => values.extend([Value::Double(prediction), Value::Double(error)]),
             // nothing was learnt yet
-            None => event.values.extend([Value::Null, Value::Null]),
+            None => values.extend([Value::Null, Value::Null]),
         }
-        out.push(event);
-        Ok(())
-    }
-
-    fn save(&self) -> Json {
-        Json::Null
-    }
-
-    fn restore(&mut self, _: &Json) -> Result<(), EvalError> {
         Ok(())
     }
 }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
 use super::hoeffding::{Criterion, HoeffdingTree, Prediction, TreeParameters, most_likely};
+use super::model_processor::{ModelProcessor, ModelStep, check_features, check_parameters};
 use super::parameters::{Parameters, features_of};
-use crate::batch::EventKind;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::models::Models;
-use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
+use crate::registry::BoundStreamProcessor;
 use crate::value::Value;
 
 /// Kind of the models.
@@ -82,7 +81,7 @@ pub(super) fn train(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     }
     parameters.features = read.features(features)?;
     let made = move || Trainer { model: model.clone(), parameters: parameters.clone(), first };
-    Ok((Arc::new(move || Box::new(made())), vec![("accuracy".to_owned(), FieldType::Double)]))
+    Ok((Arc::new(move || Box::new(ModelProcessor(made()))), vec![("accuracy".to_owned(), FieldType::Double)]))
 }
 
 /// Binds the processor that predicts.
@@ -92,7 +91,7 @@ pub(super) fn classify(args: &[ArgumentType]) -> Result<BoundStreamProcessor, St
     read.features(read.attributes()?)?;
     let added =
         vec![("prediction".to_owned(), FieldType::String), ("confidenceLevel".to_owned(), FieldType::Double)];
-    Ok((Arc::new(move || Box::new(Predictor { model: model.clone() })), added))
+    Ok((Arc::new(move || Box::new(ModelProcessor(Predictor { model: model.clone() }))), added))
 }
 
 struct Trainer {
@@ -127,30 +126,8 @@ impl Classifier {
     }
 }
 
-impl StreamProcessor for Trainer {
-    fn process(
-        &mut self,
-        event: ProcessorEvent,
-        args: &[Value],
-        now: i64,
-        out: &mut Vec<ProcessorEvent>,
-    ) -> Result<(), EvalError> {
-        self.process_with_models(event, args, now, None, out)
-    }
-
-    fn process_with_models(
-        &mut self,
-        mut event: ProcessorEvent,
-        args: &[Value],
-        _: i64,
-        models: Option<&Models>,
-        out: &mut Vec<ProcessorEvent>,
-    ) -> Result<(), EvalError> {
-        let models = models.ok_or_else(|| EvalError::internal("a model needs an app"))?;
-        if event.kind != EventKind::Current {
-            out.push(event);
-            return Ok(());
-        }
+impl ModelStep for Trainer {
+    fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let Some((label, features)) = args.get(self.first..).and_then(<[Value]>::split_last) else {
             return Err(EvalError::internal("the arguments of a model are missing"));
         };
@@ -167,24 +144,10 @@ impl StreamProcessor for Trainer {
                 events: 0,
                 hits: 0,
             });
-            if *model.tree.parameters() != self.parameters {
-                let name = &self.model;
-                return Err(EvalError::argument(format!(
-                    "another query trains `{name}` with other parameters"
-                )));
-            }
+            check_parameters(&self.model, model.tree.parameters(), &self.parameters)?;
             model.learn(&features, &label)
         })?;
-        event.values.push(Value::Double(accuracy));
-        out.push(event);
-        Ok(())
-    }
-
-    fn save(&self) -> Json {
-        Json::Null
-    }
-
-    fn restore(&mut self, _: &Json) -> Result<(), EvalError> {
+        values.push(Value::Double(accuracy));
         Ok(())
     }
 }
@@ -193,30 +156,8 @@ struct Predictor {
     model: String,
 }
 
-impl StreamProcessor for Predictor {
-    fn process(
-        &mut self,
-        event: ProcessorEvent,
-        args: &[Value],
-        now: i64,
-        out: &mut Vec<ProcessorEvent>,
-    ) -> Result<(), EvalError> {
-        self.process_with_models(event, args, now, None, out)
-    }
-
-    fn process_with_models(
-        &mut self,
-        mut event: ProcessorEvent,
-        args: &[Value],
-        _: i64,
-        models: Option<&Models>,
-        out: &mut Vec<ProcessorEvent>,
-    ) -> Result<(), EvalError> {
-        let models = models.ok_or_else(|| EvalError::internal("a model needs an app"))?;
-        if event.kind != EventKind::Current {
-            out.push(event);
-            return Ok(());
-        }
+impl ModelStep for Predictor {
+    fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let features = features_of(args.get(1..).unwrap_or_default())?;
         let predicted = models.with(KIND, &self.model, |model: &mut Option<Classifier>| {
             let Some(model) = model else { return Ok(None) };
@@ -226,30 +167,11 @@ impl StreamProcessor for Predictor {
             Ok(class.and_then(|class| Some((model.labels.get(class)?.clone(), *shares.get(class)?))))
         })?;
         match predicted {
-            Some((label, share)) => event.values.extend([Value::text(&label), Value::Double(share)]),
+            Some((label, share)) => values.extend([Value::text(&label), Value::Double(share)]),
             // nothing was learnt yet
-            None => event.values.extend([Value::Null, Value::Null]),
+            None => values.extend([Value::Null, Value::Null]),
         }
-        out.push(event);
         Ok(())
-    }
-
-    fn save(&self) -> Json {
-        Json::Null
-    }
-
-    fn restore(&mut self, _: &Json) -> Result<(), EvalError> {
-        Ok(())
-    }
-}
-
-/// Checks how many features an event has. Errors: the model was trained with another number.
-pub(super) fn check_features(model: &str, trained: usize, given: usize) -> Result<(), EvalError> {
-    match trained == given {
-        true => Ok(()),
-        false => {
-            Err(EvalError::argument(format!("the model `{model}` has {trained} features, found {given}")))
-        }
     }
 }
 

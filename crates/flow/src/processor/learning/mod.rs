@@ -14,6 +14,7 @@ mod hoeffding;
 mod hoeffding_processors;
 mod k_means;
 mod leaf;
+mod model_processor;
 mod parameters;
 mod regression;
 
