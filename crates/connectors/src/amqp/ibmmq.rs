@@ -2,12 +2,12 @@
 
 use tidemill_connect::{
     ConnectorContext, DeliveryGuarantee, OptionError, OptionSpec, Options, SinkConnector, SinkType,
-    SourceConnector, SourceType, Template,
+    SourceConnector, SourceType,
 };
 
 use super::address::BrokerAddress;
 use super::settings::{AmqpSettings, DestinationKind, Destinations, login_of, tls_of};
-use super::sink::{AmqpSink, BodyKind};
+use super::sink::AmqpSink;
 use super::source::{AmqpSource, Subscription};
 use crate::client_tls::tls_options;
 
@@ -115,19 +115,8 @@ impl SinkType for IbmMqSinkType {
         context: &ConnectorContext,
         mapper: Option<&str>,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let (settings, destinations) = settings(options, context)?;
-        let template = Template::parse(options.text("destination.name"), &context.schema)
-            .map_err(|e| OptionError::option("destination.name", e))?;
-        let body = BodyKind::new(options.get("message.type"), mapper);
-        let sink = AmqpSink::new(
-            settings,
-            destinations,
-            template,
-            body,
-            options.flag("persistent"),
-            &context.writer,
-        );
-        Ok(Box::new(sink.map_err(|e| OptionError::option("destination.name", e))?))
+        let sink = AmqpSink::new("destination.name", settings(options, context)?, options, context, mapper)?;
+        Ok(Box::new(sink))
     }
 }
 

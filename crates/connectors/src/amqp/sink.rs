@@ -15,7 +15,10 @@ use fe2o3_amqp::types::primitives::{Binary, Symbol, Timestamp, Value};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
-use tidemill_connect::{DeliveredEvents, DeliveryProgress, Payload, SinkBatch, SinkConnector, Template};
+use tidemill_connect::{
+    ConnectorContext, DeliveredEvents, DeliveryProgress, OptionError, Options, Payload, SinkBatch,
+    SinkConnector, Template,
+};
 use tidemill_types::{Error, Result};
 
 use super::client::{
@@ -36,14 +39,14 @@ const FULL: &str = "amqp:resource-limit-exceeded";
 
 /// Body of the messages of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyKind {
+enum BodyKind {
     Text,
     Bytes,
 }
 
 impl BodyKind {
     /// Returns the kind that an option says, or the one that fits the mapper.
-    pub(super) fn new(option: Option<&str>, mapper: Option<&str>) -> Self {
+    fn new(option: Option<&str>, mapper: Option<&str>) -> Self {
         let is_bytes = match option {
             Some(kind) => kind.trim().eq_ignore_ascii_case("bytes"),
             None => mapper.is_some_and(|mapper| BINARY_MAPPERS.contains(&mapper)),
@@ -95,27 +98,28 @@ enum Fate {
 }
 
 impl AmqpSink {
-    /// Creates a sink.
+    /// Creates a sink from its options, of which `destination` names its queue or topic.
     ///
-    /// Errors: the destination is the same for all events, and wrong.
+    /// Errors: the destination is no template, or it is the same for all events, and wrong.
     pub(super) fn new(
-        settings: AmqpSettings,
-        destinations: Destinations,
-        destination: Template,
-        body: BodyKind,
-        is_persistent: bool,
-        writer: &str,
-    ) -> Result<Self, String> {
-        if let Some(name) = destination.constant() {
-            destinations.find(name)?;
+        destination: &str,
+        (settings, destinations): (AmqpSettings, Destinations),
+        options: &Options,
+        context: &ConnectorContext,
+        mapper: Option<&str>,
+    ) -> Result<Self, OptionError> {
+        let wrong = |e| OptionError::option(destination, e);
+        let template = Template::parse(options.text(destination), &context.schema).map_err(wrong)?;
+        if let Some(name) = template.constant() {
+            destinations.find(name).map_err(wrong)?;
         }
         Ok(Self {
             settings,
             destinations,
-            destination,
-            body,
-            is_persistent,
-            writer: writer.to_owned(),
+            destination: template,
+            body: BodyKind::new(options.get("message.type"), mapper),
+            is_persistent: options.flag("persistent"),
+            writer: context.writer.clone(),
             session: None,
         })
     }
