@@ -1,6 +1,8 @@
 //! A partition: its place in the log, its state, and the threads' loops that own it.
 
-use std::collections::VecDeque;
+mod commit;
+mod failure;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,14 +13,12 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex, RwLock};
-use tidemill_docs::TransactionWrites;
 use tidemill_log::{ConsumedRecord, Content, Durability, NewRecord, Subscription, Ticket};
-use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::apply::{self, Applied, ApplyReply, LogEntry};
 use crate::backlog::{Backlog, BacklogPermit};
 use crate::changes::{ChangeGroup, RecordChanges, RecordGroup};
-use crate::commit::{Decision, TransactionId, TransactionPart};
 use crate::current_record::CurrentRecord;
 use crate::deployment::TableRef;
 use crate::entry::{self, Emission, Encoder, Entry};
@@ -28,6 +28,8 @@ use crate::services::Services;
 use crate::set_aside;
 use crate::state::PartitionState;
 use crate::view::{PartitionView, PublishedCounters};
+use commit::{SharedCommit, Waiting};
+use failure::panic_error;
 
 /// Maximum number of records that the owner applies before it publishes their effects.
 const RECORDS_PER_BATCH: usize = 64;
@@ -85,45 +87,6 @@ struct PendingRecord {
     /// Channel of the caller that waits for the outcome.
     reply: Option<Sender<Result<ApplyReply>>>,
     permit: Option<BacklogPermit>,
-}
-
-/// Records that wait for the votes on the transaction that is the first of them.
-#[derive(Default)]
-struct Waiting {
-    records: VecDeque<PendingRecord>,
-    /// Whether this partition has voted.
-    voted: bool,
-    /// The committed transaction that this partition has applied and some other participant has not.
-    applied: Option<SharedCommit>,
-}
-
-impl Waiting {
-    fn is_some(&self) -> bool {
-        self.applied.is_some() || !self.records.is_empty()
-    }
-}
-
-/// A transaction of several partitions.
-#[derive(Clone)]
-struct SharedCommit {
-    id: TransactionId,
-    order: i64,
-    participants: Vec<PartitionId>,
-}
-
-impl PendingRecord {
-    fn part(&self) -> Option<&TransactionPart> {
-        match &self.record.entry {
-            Entry::Transaction(part) => Some(part),
-            _ => None,
-        }
-    }
-
-    /// Returns the transaction of several partitions that the record is a part of.
-    fn shared_commit(&self) -> Option<SharedCommit> {
-        let part = self.part().filter(|part| part.participants.len() > 1)?;
-        Some(SharedCommit { id: part.id, order: part.order, participants: part.participants.clone() })
-    }
 }
 
 /// Effects of a batch of records that outlast the lock on the state.
@@ -184,17 +147,6 @@ impl Partition {
             let _one_moment = services.commits.lock_views();
             self.view.store(view);
         }
-        services.changes.notify();
-        self.counters.publish(&state);
-    }
-
-    /// Shows the present state, which is the one after a committed transaction, once all its participants have come as far.
-    fn publish_together(&self, services: &Services, commit: &SharedCommit) {
-        let state = self.state.read();
-        let view = Arc::new(PartitionView::new(&state, services.changes.end(self.id)));
-        let place = self.view.clone();
-        let show = Box::new(move || place.store(view));
-        services.commits.applied(commit.id, commit.participants.len(), show);
         services.changes.notify();
         self.counters.publish(&state);
     }
@@ -321,23 +273,6 @@ impl Partition {
         Ok(())
     }
 
-    /// Votes again on a transaction of several partitions, and waits until the others have come as far in their logs.
-    fn replayed_decision(&self, services: &Services, part: &TransactionPart, offset: Offset) -> Decision {
-        let commits = &services.commits;
-        commits.replayed_to(self.id, part.order);
-        if let Some(decision) = commits.decision(part.id, part.order, &part.participants) {
-            return decision;
-        }
-        self.vote(services, part, offset);
-        loop {
-            let seen = commits.changes();
-            if let Some(decision) = commits.decision(part.id, part.order, &part.participants) {
-                return decision;
-            }
-            commits.wait_after(seen, RETRY_INTERVAL);
-        }
-    }
-
     /// Hands emissions to the forwarder, with the replies that wait until the emissions are forwarded.
     pub fn enqueue_emissions(&self, services: &Services, emissions: Vec<Emission>, replies: Replies) {
         if emissions.is_empty() {
@@ -371,16 +306,6 @@ impl Partition {
         // nobody takes attachments any more
         subscription.close();
         *self.waiting.lock() = Waiting::default();
-    }
-
-    /// Applies the records behind a transaction of several partitions, once its votes are there. Returns early when the engine stops.
-    fn wait_for_votes(&self, services: &Services) {
-        while self.waiting.lock().is_some() && !services.is_stopping() {
-            let seen = services.commits.changes();
-            if !self.apply_waiting(services) {
-                services.commits.wait_after(seen, RETRY_INTERVAL);
-            }
-        }
     }
 
     /// Applies records that wait in the log and forwards what they emit to `targets`, all partitions by id, on the caller's thread,
@@ -450,64 +375,6 @@ impl Partition {
                 Some(false) | None => return worked,
             }
         }
-    }
-
-    /// Goes on with the transaction of several partitions that waits first: votes, applies it when it is decided, lets go of it when all
-    /// have applied it. Returns whether it went on, or `None` if none waits.
-    fn step_commit(&self, services: &Services) -> Option<bool> {
-        let mut waiting = self.waiting.lock();
-        if let Some(commit) = &waiting.applied {
-            if !services.commits.is_shown(commit.id) {
-                return Some(false);
-            }
-            services.commits.leave(commit.id, commit.participants.len());
-            waiting.applied = None;
-            return Some(true);
-        }
-        let first = waiting.records.front()?;
-        let commit = first.shared_commit()?;
-        if self.failed.load(Ordering::Acquire) {
-            waiting.records.clear();
-            return None;
-        }
-        if !waiting.voted {
-            let offset = first.record.offset;
-            let part = first.part()?.clone();
-            waiting.voted = true;
-            drop(waiting);
-            self.vote(services, &part, offset);
-            return Some(true);
-        }
-        let Some(decision) = services.commits.decision(commit.id, commit.order, &commit.participants) else {
-            return Some(false);
-        };
-        waiting.voted = false;
-        let committed = decision.committed;
-        let mut record = waiting.records.pop_front()?;
-        record.record.decision = Some(decision);
-        match committed {
-            true => waiting.applied = Some(commit.clone()),
-            false => services.commits.leave(commit.id, commit.participants.len()),
-        }
-        drop(waiting);
-        self.apply_batch(services, vec![record], committed.then_some(&commit));
-        Some(true)
-    }
-
-    /// Votes on a transaction of several partitions.
-    fn vote(&self, services: &Services, part: &TransactionPart, offset: Offset) {
-        let _applying = self.apply_lock.lock();
-        let mut state = self.state.write();
-        let yes = match &part.places {
-            None => TransactionWrites::from_bytes(&part.writes)
-                .and_then(|writes| state.store.check_commit(&writes, part.since.0))
-                .map(|()| None)
-                .ok(),
-            Some(places) => apply::first_refused(&services.deployment, &mut state, part)
-                .map(|refused| refused.and_then(|at| places.get(at).copied()))
-                .ok(),
-        };
-        services.commits.vote(part.id, self.id, offset, yes);
     }
 
     /// Decodes a record, unless this process appended it and handed the entry over.
@@ -593,57 +460,11 @@ impl Partition {
         }
     }
 
-    /// Stops applying, and notes the record that is the cause, if one is: a record before `next`.
-    fn fail_at_record(&self, services: &Services, next: Offset, error: &Error) {
-        match self.note_failed(services, error) {
-            Some(Ok(offset)) => self.stop_applying(services, offset, error.message()),
-            Some(Err(not_noted)) => self.fail(services, next, &not_noted.context(error.message())),
-            // the watch has told it before
-            None if self.failed.load(Ordering::Acquire) => {}
-            None => self.fail(services, next, error),
-        }
-    }
-
-    /// Notes the record whose work failed with `error`, so that the next start sets it aside. Returns its offset; `None` if
-    /// there is no such record, or if it may succeed next time.
-    fn note_failed(&self, services: &Services, error: &Error) -> Option<Result<Offset>> {
-        let offset = self.current.offset()?;
-        let stopped = self.current.end().is_some();
-        if stopped || error.kind() != ErrorKind::Internal {
-            return None;
-        }
-        let noted = services.set_aside.note((self.id, offset), error.message(), services.clock.now());
-        Some(noted.map(|_| offset))
-    }
-
-    /// Stops applying at the record `offset`, which is noted: the next start sets it aside.
-    pub fn stop_applying(&self, services: &Services, offset: Offset, reason: &str) {
-        self.failed.store(true, Ordering::Release);
-        services.disable_checkpoints();
-        let problem = format!(
-            "partition {} stopped applying its log at record {offset}, because {reason}. Nothing is lost: restart the server, \
-             which then stores its events without rules and queries seeing them",
-            self.id
-        );
-        services.health.report_problem_of("apply", &self.id.to_string(), problem);
-    }
-
     /// Appends changes to the change log. What a stopping engine cannot append its restart does.
     fn append_changes(&self, services: &Services, changes: Vec<RecordChanges>) {
         for changes in changes {
             retry_until_stopped(services, self.id, || services.changes.append(self.id, &changes));
         }
-    }
-
-    /// Stops applying: a record below `next` cannot be.
-    fn fail(&self, services: &Services, next: Offset, error: &Error) {
-        self.failed.store(true, Ordering::Release);
-        services.disable_checkpoints();
-        let problem = format!(
-            "partition {} stopped applying its log before offset {next}: {error}; nothing is lost, a restart replays it",
-            self.id
-        );
-        services.health.report_problem("apply", problem);
     }
 
     fn apply_records(&self, services: &Services, records: Vec<PendingRecord>) -> Result<BatchEffects> {
@@ -674,8 +495,8 @@ impl Partition {
         };
         let begins_history = matches!(record.entry, Entry::CollectChanges);
         // what another system keeps must not come from a record that the log may lose
-        if services.deployment.queries.has_external_tables(self.id) && services.log.durable(self.id) <= offset
-        {
+        let uses_external_tables = services.deployment.queries.has_external_tables(self.id);
+        if uses_external_tables && services.log.durable(self.id) <= offset {
             let sync = || services.log.sync(self.id, offset, Durability::Fsync);
             if !retry_until_stopped(services, self.id, sync) {
                 return Err(Error::unavailable("the engine stops"));
@@ -688,8 +509,8 @@ impl Partition {
                 self.id
             )));
         }
-        let is_watched = !services.deployment.queries.has_external_tables(self.id);
-        let budget = self.current.begin(offset, services.clock.monotonic(), is_watched);
+        // one that waits for other systems is not watched
+        let budget = self.current.begin(offset, services.clock.monotonic(), !uses_external_tables);
         let applied = {
             let _entered = budget.enter();
             apply::apply(&services.deployment, state, record, reply.is_some(), set_aside)?
@@ -804,12 +625,6 @@ fn retry_until_stopped(services: &Services, log: PartitionId, mut step: impl FnM
             }
         }
     }
-}
-
-fn panic_error(panic: &(dyn std::any::Any + Send)) -> Error {
-    let message = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-    let message = message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    Error::internal(format!("a panic while a record was applied: {message}"))
 }
 
 fn send_replies(replies: Replies) {
