@@ -103,7 +103,9 @@ impl HoeffdingTree {
     /// Learns from an event of this class.
     pub(super) fn learn(&mut self, features: &[f64], class: usize) {
         let mut room = NODES_MAX.saturating_sub(self.root.nodes());
-        self.root.learn(&self.parameters, features, class, 0, &mut room);
+        let is_split = matches!(self.root, Node::Split(_));
+        let errs = is_split && self.root.errs(&self.parameters, features, class);
+        self.root.learn(errs, &self.parameters, features, class, 0, &mut room);
     }
 
     #[cfg(test)]
@@ -159,8 +161,10 @@ impl Node {
         most_likely(&self.predict(parameters, features)) != Some(class)
     }
 
+    /// Learns from an event. `errs` is what [`Self::errs`] returns for it: one prediction serves all splits on its path.
     fn learn(
         &mut self,
+        errs: bool,
         parameters: &TreeParameters,
         features: &[f64],
         class: usize,
@@ -186,9 +190,7 @@ impl Node {
                     }
                 }
             }
-            Self::Split(_) => {
-                let errs = self.errs(parameters, features, class);
-                let Self::Split(split) = self else { return };
+            Self::Split(split) => {
                 if let Some(better) = split.learn(errs, parameters, features, class, depth, room) {
                     *self = better;
                 }
@@ -223,9 +225,10 @@ impl Split {
             let node = Node::Leaf(Box::new(Leaf::new(parameters)));
             self.replacement = Some(Box::new(Replacement { node, errors: Adwin::default() }));
         }
+        let mut replacement_errs = false;
         if let Some(replacement) = &mut self.replacement {
-            let errs = replacement.node.errs(parameters, features, class);
-            replacement.errors.add(f64::from(u8::from(errs)));
+            replacement_errs = replacement.node.errs(parameters, features, class);
+            replacement.errors.add(f64::from(u8::from(replacement_errs)));
             let (old, new) = (&self.errors, &replacement.errors);
             if old.width() > COMPARE_MIN && new.width() > COMPARE_MIN {
                 let share = 1.0 / old.width() + 1.0 / new.width();
@@ -234,7 +237,7 @@ impl Split {
                 if old.mean() - new.mean() > bound {
                     return self.replacement.take().map(|replacement| {
                         let mut node = replacement.node;
-                        node.learn(parameters, features, class, depth, room);
+                        node.learn(replacement_errs, parameters, features, class, depth, room);
                         node
                     });
                 }
@@ -244,14 +247,14 @@ impl Split {
             }
         }
         if let Some(replacement) = &mut self.replacement {
-            replacement.node.learn(parameters, features, class, depth, room);
+            replacement.node.learn(replacement_errs, parameters, features, class, depth, room);
         }
         let child = if features.get(self.feature).is_some_and(|x| *x <= self.threshold) {
             &mut self.left
         } else {
             &mut self.right
         };
-        child.learn(parameters, features, class, depth + 1, room);
+        child.learn(errs, parameters, features, class, depth + 1, room);
         None
     }
 }
