@@ -62,7 +62,10 @@ impl Conversion {
             let fit = fit(&plain, column, field).map_err(undecodable)?;
             let nulls = plain.logical_nulls();
             let is_value = |row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-            let misfits = (0..rows).filter(|row| fit.array.is_null(*row) && is_value(*row));
+            // nulls stay nulls, so each misfit is one more
+            let given = nulls.as_ref().map_or(0, |nulls| nulls.null_count());
+            let tried = if fit.array.null_count() > given { rows } else { 0 };
+            let misfits = (0..tried).filter(|row| fit.array.is_null(*row) && is_value(*row));
             match field.mismatch {
                 // what has a key twice is no better among the undeclared fields
                 Mismatch::Keep if field.ty != FieldType::Object => {
@@ -72,10 +75,15 @@ impl Conversion {
                     }
                 }
                 _ => refused.extend(misfits.map(|row| {
-                    let reason =
-                        fit.reasons.iter().find(|(at, _)| *at == row).map(|(_, reason)| reason.clone());
-                    let found = || shown(&plain, row);
-                    (row, reason.unwrap_or_else(|| mismatch(field, &found(), &found())))
+                    let reason = fit.reasons.binary_search_by_key(&row, |(at, _)| *at).ok();
+                    let reason = reason.map_or_else(
+                        || {
+                            let found = shown(&plain, row);
+                            mismatch(field, &found, &found)
+                        },
+                        |at| fit.reasons[at].1.clone(),
+                    );
+                    (row, reason)
                 })),
             }
             fitted.push(fit.array);

@@ -255,11 +255,8 @@ fn texts(array: &ArrayRef, column: &Column) -> Result<ArrayRef, ArrowError> {
 }
 
 fn uuids(array: &ArrayRef) -> StringArray {
-    let text = |bytes: &[u8]| {
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-    };
-    array.as_fixed_size_binary().iter().map(|bytes| bytes.filter(|b| b.len() == 16).map(text)).collect()
+    let text = |bytes: &[u8]| uuid::Uuid::from_slice(bytes).ok().map(|id| id.to_string());
+    array.as_fixed_size_binary().iter().map(|bytes| bytes.and_then(text)).collect()
 }
 
 /// Instants: of texts, of dates at midnight UTC, of whole numbers in the unit of the field.
