@@ -140,6 +140,21 @@ pub enum StoreExpr {
     IsNull(Box<Self>),
 }
 
+impl StoreExpr {
+    /// Returns whether the expression reads the row.
+    pub fn reads_row(&self) -> bool {
+        match self {
+            Self::Column(_) => true,
+            Self::Parameter(_) => false,
+            Self::Compare(_, left, right)
+            | Self::Arithmetic(_, left, right)
+            | Self::And(left, right)
+            | Self::Or(left, right) => left.reads_row() || right.reads_row(),
+            Self::Not(inner) | Self::IsNull(inner) => inner.reads_row(),
+        }
+    }
+}
+
 /// Comparison operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreComparison {
@@ -155,6 +170,19 @@ pub enum StoreComparison {
     Gt,
     /// `>=`
     Ge,
+}
+
+impl StoreComparison {
+    /// Returns the operator for exchanged operands.
+    pub fn mirrored(self) -> Self {
+        match self {
+            Self::Lt => Self::Gt,
+            Self::Le => Self::Ge,
+            Self::Gt => Self::Lt,
+            Self::Ge => Self::Le,
+            Self::Eq | Self::Ne => self,
+        }
+    }
 }
 
 /// Arithmetic operators.

@@ -4,6 +4,7 @@
 //! of SiddhiQL's connectors. [`catalog`] has all of them, with the mappers.
 
 mod amqp;
+mod cause;
 mod cdc;
 mod client_tls;
 mod email;

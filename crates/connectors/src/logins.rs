@@ -1,11 +1,27 @@
-//! User and password in URLs.
+//! User and password, in URLs and in options.
 
+use tidemill_connect::{OptionError, Options};
 use url::Url;
 
 /// Returns user and password of a URL; an empty password if it has none.
 pub(crate) fn url_login(url: &Url) -> Option<(String, String)> {
     let user = percent_decode(url.username());
     (!user.is_empty()).then(|| (user, url.password().map(percent_decode).unwrap_or_default()))
+}
+
+/// Returns user and password of two options.
+///
+/// Errors: a password without a user.
+pub(crate) fn login_of(
+    options: &Options,
+    user: &'static str,
+    password: &'static str,
+) -> Result<Option<(String, String)>, OptionError> {
+    match (options.get(user), options.get(password)) {
+        (Some(user), password) => Ok(Some((user.to_owned(), password.unwrap_or_default().to_owned()))),
+        (None, Some(_)) => Err(OptionError::option(password, format!("a password needs `{user}`"))),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Decodes `%20` and the like.

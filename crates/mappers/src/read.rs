@@ -152,17 +152,18 @@ fn parse_float(ty: FieldType, text: &str) -> Option<f64> {
 /// Errors: it is JSON, and an object in it has a key twice.
 pub(crate) fn object_text(field: &Field, text: &str) -> Result<String, String> {
     match serde_json::from_str::<serde::de::IgnoredAny>(text) {
-        Ok(_) => distinct_keys(text.trim()).map_err(|e| format!("attribute `{}`: {e}", field.name)),
+        Ok(_) => {
+            check_keys(text).map_err(|e| format!("attribute `{}`: {e}", field.name))?;
+            Ok(text.trim().to_owned())
+        }
         Err(_) => Ok(serde_json::Value::from(text).to_string()),
     }
 }
 
-/// Returns the JSON text as it is.
-///
-/// Errors: an object in it has a key twice, so that it depends on the reader which value counts.
-pub(crate) fn distinct_keys(json: &str) -> Result<String, String> {
+/// Checks that no object of a JSON text has a key twice, as it would depend on the reader which value counts.
+fn check_keys(json: &str) -> Result<(), String> {
     match repeated_key(json) {
-        None => Ok(json.to_owned()),
+        None => Ok(()),
         Some(path) => Err(format!("the key `{path}` occurs twice")),
     }
 }
@@ -172,10 +173,7 @@ pub(crate) fn distinct_keys(json: &str) -> Result<String, String> {
 /// Errors: what is wrong, and where.
 pub(crate) fn parse_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     let json = serde_json::from_str(text).map_err(|e| e.to_string())?;
-    match repeated_key(text) {
-        None => Ok(json),
-        Some(path) => Err(format!("the key `{path}` occurs twice")),
-    }
+    check_keys(text).map(|()| json)
 }
 
 fn shortened(text: &str) -> String {

@@ -6,10 +6,11 @@ use tidemill_connect::{
 };
 
 use super::address::BrokerAddress;
-use super::settings::{AmqpSettings, DestinationKind, Destinations, login_of, tls_of};
+use super::settings::{AmqpSettings, DestinationKind, Destinations, tls_of};
 use super::sink::AmqpSink;
 use super::source::{AmqpSource, Subscription};
 use crate::client_tls::tls_options;
+use crate::logins::login_of;
 
 /// Options of both directions.
 macro_rules! ibmmq_options {

@@ -9,10 +9,11 @@ use tidemill_connect::{
 
 use super::address::BrokerUrl;
 use super::jndi::JndiFile;
-use super::settings::{AmqpSettings, DestinationKind, Destinations, login_of, tls_of};
+use super::settings::{AmqpSettings, DestinationKind, Destinations, tls_of};
 use super::sink::AmqpSink;
 use super::source::{AmqpSource, Subscription};
 use crate::client_tls::tls_options;
+use crate::logins::login_of;
 
 /// Options of both directions.
 macro_rules! jms_options {

@@ -90,18 +90,3 @@ pub(super) fn tls_of(
     let is_needed = brokers.iter().any(|broker| broker.is_tls);
     is_needed.then(|| client_config(options, &context.dir)).transpose()
 }
-
-/// Returns user and password of two options.
-///
-/// Errors: a password without a user.
-pub(super) fn login_of(
-    options: &Options,
-    user: &'static str,
-    password: &'static str,
-) -> Result<Option<(String, String)>, OptionError> {
-    match (options.get(user), options.get(password)) {
-        (Some(user), password) => Ok(Some((user.to_owned(), password.unwrap_or_default().to_owned()))),
-        (None, Some(_)) => Err(OptionError::option(password, format!("a password needs `{user}`"))),
-        (None, None) => Ok(None),
-    }
-}

@@ -9,9 +9,9 @@ use tidemill_types::{Error, Result};
 use url::Url;
 
 use super::account::ServiceAccount;
+use crate::cause::cause;
+use crate::http::client::plain_client;
 
-/// How long connecting may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long an answer may take; Pub/Sub itself waits less for messages.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of a reason that an error shows.
@@ -61,14 +61,7 @@ impl PubSubClient {
             return Err(OptionError::connector("Pub/Sub needs the option `credential.path`")
                 .expected(["credential.path='account.json'"]));
         }
-        let client = reqwest::Client::builder()
-            .use_rustls_tls()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(ANSWER_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent("tidemill")
-            .build()
-            .map_err(|_| OptionError::connector("the HTTP client cannot be made"))?;
+        let client = plain_client(ANSWER_TIMEOUT)?;
         Ok(Self {
             client,
             endpoint,
@@ -119,7 +112,7 @@ impl PubSubClient {
             request = request.bearer_auth(account.access_token(&self.client).await?);
         }
         let failed = |e: reqwest::Error| {
-            Error::unavailable(format!("no answer from {}: {}", self.endpoint, causes(&e.without_url())))
+            Error::unavailable(format!("no answer from {}: {}", self.endpoint, cause(&e.without_url())))
         };
         let answer = request.send().await.map_err(failed)?;
         let status = answer.status();
@@ -170,15 +163,4 @@ fn reason(status: StatusCode, body: &[u8]) -> String {
     let text = answer.pointer("/error/message").and_then(Json::as_str).unwrap_or("no reason is given");
     let shown: String = text.chars().take(SHOWN_BYTES).collect();
     format!("{status}: {shown}")
-}
-
-/// Returns an error with its causes.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(of) = cause {
-        text = format!("{text}: {of}");
-        cause = of.source();
-    }
-    text
 }

@@ -70,7 +70,7 @@ struct PubSubSink {
 #[async_trait]
 impl SinkConnector for PubSubSink {
     async fn connect(&mut self) -> Result<Option<DeliveredEvents>> {
-        self.client.create(&self.topic.clone(), &json!({})).await?;
+        self.client.create(&self.topic, &json!({})).await?;
         Ok(None)
     }
 

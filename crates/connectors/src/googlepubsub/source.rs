@@ -141,10 +141,10 @@ impl PubSubSource {
 
     /// Makes the subscription, and the topic if there is none.
     async fn create(&mut self) -> Result<()> {
-        let topic = self.client.resource("topics", &self.client.topic.clone());
+        let topic = self.client.resource("topics", &self.client.topic);
         self.client.create(&topic, &json!({})).await?;
         let body = json!({ "topic": topic, "ackDeadlineSeconds": DEADLINE_S });
-        self.client.create(&self.subscription.clone(), &body).await
+        self.client.create(&self.subscription, &body).await
     }
 
     /// Moves the deadline of messages that wait, so that they do not come again meanwhile.

@@ -24,6 +24,18 @@ const SHOWN_BYTES: usize = 300;
 /// Most redirects of a source that are followed.
 const REDIRECTS_MAX: usize = 10;
 
+/// Creates a client of a service with an interface of its own, which needs none of [`CLIENT_OPTIONS`]. Redirects are not followed.
+pub(crate) fn plain_client(answer_timeout: Duration) -> Result<reqwest::Client, OptionError> {
+    reqwest::Client::builder()
+        .use_rustls_tls()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(answer_timeout)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent("tidemill")
+        .build()
+        .map_err(|_| OptionError::connector("the HTTP client cannot be made"))
+}
+
 /// Options of every client, besides those for the time to wait.
 pub(crate) const CLIENT_OPTIONS: &[OptionSpec] = &[
     OptionSpec::text("basic.auth.username", "User name of basic authentication."),

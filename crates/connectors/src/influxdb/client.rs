@@ -9,12 +9,12 @@ use tidemill_types::{Error, Result};
 use url::Url;
 
 use super::layout::identifier;
-use crate::logins::url_login;
+use crate::http::client::plain_client;
+use crate::logins::{login_of, url_login};
 
 /// Points of one request.
 pub(super) const LINES_MAX: usize = 5000;
-/// How long connecting and an answer may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a reason that an error shows.
 const SHOWN_BYTES: usize = 300;
@@ -42,25 +42,14 @@ impl InfluxClient {
             return Err(wrong());
         }
         let in_url = url_login(&url);
-        let login = match (options.get("username"), options.get("password")) {
-            (Some(user), password) => Some((user.to_owned(), password.unwrap_or_default().to_owned())),
-            (None, Some(_)) => return Err(OptionError::option("password", "a password needs `username`")),
-            (None, None) => in_url,
-        };
+        let login = login_of(options, "username", "password")?.or(in_url);
         // an HTTP URL with a host takes both
         let _ = (url.set_username(""), url.set_password(None));
         url.set_query(None);
         if options.text("influxdb.database").is_empty() {
             return Err(OptionError::option("influxdb.database", "the name of the database is empty"));
         }
-        let client = reqwest::Client::builder()
-            .use_rustls_tls()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(ANSWER_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent("tidemill")
-            .build()
-            .map_err(|_| OptionError::connector("the HTTP client cannot be made"))?;
+        let client = plain_client(ANSWER_TIMEOUT)?;
         Ok(Self { client, url, database: options.text("influxdb.database").to_owned(), login })
     }
 

@@ -119,7 +119,7 @@ impl Translation<'_> {
                     self.compare(*operator, *column, &self.parameter(*parameter), is_positive)?
                 }
                 (StoreExpr::Parameter(parameter), StoreExpr::Column(column)) => {
-                    self.compare(mirrored(*operator), *column, &self.parameter(*parameter), is_positive)?
+                    self.compare(operator.mirrored(), *column, &self.parameter(*parameter), is_positive)?
                 }
                 _ => return Err(refused("a comparison of two columns, or of a computed value")),
             },
@@ -247,16 +247,6 @@ fn operator_of(operator: StoreComparison) -> &'static str {
         StoreComparison::Le => "<=",
         StoreComparison::Gt => ">",
         StoreComparison::Ge => ">=",
-    }
-}
-
-fn mirrored(operator: StoreComparison) -> StoreComparison {
-    match operator {
-        StoreComparison::Lt => StoreComparison::Gt,
-        StoreComparison::Le => StoreComparison::Ge,
-        StoreComparison::Gt => StoreComparison::Lt,
-        StoreComparison::Ge => StoreComparison::Le,
-        same => same,
     }
 }
 

@@ -219,7 +219,7 @@ impl TableStore for InfluxStore {
         insert: Option<&RecordBatch>,
         _: Option<WritePosition>,
     ) -> Result<Vec<RefusedRow>> {
-        if change.set.iter().any(|(_, x)| reads_row(x)) {
+        if change.set.iter().any(|(_, x)| x.reads_row()) {
             return Err(Error::invalid(
                 "a table in InfluxDB cannot be updated by values of its own rows: without transactions an update that a \
                  crash repeats would count twice; set values of the event",
@@ -240,19 +240,6 @@ impl TableStore for InfluxStore {
             }
         }
         Ok(refused)
-    }
-}
-
-/// Returns whether an expression reads the row.
-fn reads_row(x: &StoreExpr) -> bool {
-    match x {
-        StoreExpr::Column(_) => true,
-        StoreExpr::Parameter(_) => false,
-        StoreExpr::Compare(_, left, right)
-        | StoreExpr::Arithmetic(_, left, right)
-        | StoreExpr::And(left, right)
-        | StoreExpr::Or(left, right) => reads_row(left) || reads_row(right),
-        StoreExpr::Not(inner) | StoreExpr::IsNull(inner) => reads_row(inner),
     }
 }
 

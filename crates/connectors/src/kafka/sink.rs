@@ -209,9 +209,7 @@ impl Connection {
     pub(super) fn failed(&self, what: &str, error: &KafkaError) -> Error {
         self.context.failed(&self.brokers, what, error)
     }
-}
 
-impl Connection {
     /// Asks the brokers about a topic, or about all.
     async fn metadata(&self, topic: Option<String>) -> Result<Metadata> {
         let producer = self.producer.clone();

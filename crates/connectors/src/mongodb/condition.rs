@@ -33,7 +33,7 @@ impl Translation<'_> {
                     self.compare(*operator, *column, *parameter)?
                 }
                 (StoreExpr::Parameter(parameter), StoreExpr::Column(column)) => {
-                    self.compare(mirrored(*operator), *column, *parameter)?
+                    self.compare(operator.mirrored(), *column, *parameter)?
                 }
                 _ => doc! { "$expr": self.expression(x)? },
             },
@@ -187,15 +187,5 @@ fn operator_name(operator: StoreComparison) -> &'static str {
         StoreComparison::Le => "$lte",
         StoreComparison::Gt => "$gt",
         StoreComparison::Ge => "$gte",
-    }
-}
-
-fn mirrored(operator: StoreComparison) -> StoreComparison {
-    match operator {
-        StoreComparison::Lt => StoreComparison::Gt,
-        StoreComparison::Le => StoreComparison::Ge,
-        StoreComparison::Gt => StoreComparison::Lt,
-        StoreComparison::Ge => StoreComparison::Le,
-        same => same,
     }
 }

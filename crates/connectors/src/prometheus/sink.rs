@@ -16,6 +16,7 @@ use url::Url;
 
 use super::metric::{BUCKETS, Metric, MetricKind, MetricSpec};
 use super::server::{self, MetricServer, TEXT_FORMAT};
+use crate::cause::cause;
 use crate::ports::SharedPort;
 
 /// How long a push gateway may take.
@@ -261,17 +262,6 @@ fn base64_segment(value: &str) -> String {
     use base64::Engine as _;
     let encoded = base64::engine::general_purpose::URL_SAFE.encode(value);
     if encoded.is_empty() { "=".to_owned() } else { encoded }
-}
-
-/// Returns an error of the HTTP client with its causes, which its own text leaves out.
-pub(super) fn cause(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }
 
 /// Parses a URL of one of these schemes.

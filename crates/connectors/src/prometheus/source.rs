@@ -13,7 +13,8 @@ use tidemill_types::Result;
 use url::Url;
 
 use super::samples::{self, Sample, Scrape};
-use super::sink::{cause, parse_url};
+use super::sink::parse_url;
+use crate::cause::cause;
 use crate::tls::PemFile;
 
 /// Bytes of a scrape.

@@ -23,7 +23,7 @@ pub fn filter_of(condition: &StoreExpr, parameters: &[TypedValue], layout: &Layo
                 compare(*operator, *column, parameters.get(*parameter)?, layout)
             }
             (StoreExpr::Parameter(parameter), StoreExpr::Column(column)) => {
-                compare(mirrored(*operator), *column, parameters.get(*parameter)?, layout)
+                compare(operator.mirrored(), *column, parameters.get(*parameter)?, layout)
             }
             _ => None,
         },
@@ -129,15 +129,5 @@ fn object_id(value: &Value<'_>) -> Option<ObjectId> {
     match value {
         Value::Str(text) if text.len() == 24 => ObjectId::parse_str(&**text).ok(),
         _ => None,
-    }
-}
-
-fn mirrored(operator: StoreComparison) -> StoreComparison {
-    match operator {
-        StoreComparison::Lt => StoreComparison::Gt,
-        StoreComparison::Le => StoreComparison::Ge,
-        StoreComparison::Gt => StoreComparison::Lt,
-        StoreComparison::Ge => StoreComparison::Le,
-        same => same,
     }
 }

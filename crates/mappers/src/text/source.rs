@@ -1,7 +1,6 @@
 //! Events from texts.
 
-use std::collections::BTreeMap;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use fancy_regex::Regex;

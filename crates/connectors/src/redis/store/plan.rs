@@ -80,7 +80,7 @@ impl<'x> Plan<'x> {
 }
 
 fn plan<'x>(condition: &'x StoreExpr, layout: &Layout) -> Option<Plan<'x>> {
-    if !reads_row(condition) {
+    if !condition.reads_row() {
         return Some(Plan::All);
     }
     if let StoreExpr::Or(left, right) = condition {
@@ -112,23 +112,11 @@ fn split<'x>(x: &'x StoreExpr, equalities: &mut Vec<(usize, &'x StoreExpr)>, par
             split(right, equalities, parts);
         }
         StoreExpr::Compare(StoreComparison::Eq, left, right) => match (&**left, &**right) {
-            (StoreExpr::Column(column), value) | (value, StoreExpr::Column(column)) if !reads_row(value) => {
+            (StoreExpr::Column(column), value) | (value, StoreExpr::Column(column)) if !value.reads_row() => {
                 equalities.push((*column, value));
             }
             _ => {}
         },
         part => parts.push(part),
-    }
-}
-
-fn reads_row(x: &StoreExpr) -> bool {
-    match x {
-        StoreExpr::Column(_) => true,
-        StoreExpr::Parameter(_) => false,
-        StoreExpr::Compare(_, left, right)
-        | StoreExpr::Arithmetic(_, left, right)
-        | StoreExpr::And(left, right)
-        | StoreExpr::Or(left, right) => reads_row(left) || reads_row(right),
-        StoreExpr::Not(inner) | StoreExpr::IsNull(inner) => reads_row(inner),
     }
 }
