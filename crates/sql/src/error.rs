@@ -78,6 +78,14 @@ pub(crate) fn too_long(limit: Duration) -> Error {
     ))
 }
 
+/// Returns the error for a statement that has to end.
+pub(crate) fn ended(stop: &Stop) -> Error {
+    match stop {
+        Stop::Time(limit) => too_long(*limit),
+        other => Error::from(other.clone()),
+    }
+}
+
 /// Formats a location as `line 1, column 8`, followed by the source line if the text has several lines and
 /// this one is short enough.
 ///
@@ -150,10 +158,7 @@ fn external(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
         return Error::new(ours.kind(), ours.to_string());
     }
     if let Some(stop) = inner.downcast_ref::<Stop>() {
-        return match stop {
-            Stop::Time(limit) => too_long(*limit),
-            other => Error::from(other.clone()),
-        };
+        return ended(stop);
     }
     if let Some(nested) = inner.downcast_ref::<DataFusionError>() {
         return map(nested);

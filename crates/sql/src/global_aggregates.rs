@@ -15,6 +15,8 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::subqueries::subquery_of;
+
 /// Analyzer rule that limits aggregates without groups to their one row, in plans with conditions that name no column.
 #[derive(Debug)]
 pub(crate) struct GuardGlobalAggregates;
@@ -56,12 +58,7 @@ fn has_condition_without_columns(plan: &LogicalPlan) -> Result<bool> {
 /// Returns whether a condition names no column, or has a part that may stand alone once the condition is simplified:
 /// `NOT (x OR (SELECT …) > 0)` becomes `NOT x AND (SELECT …) <= 0`.
 fn names_no_column(condition: &Expr) -> bool {
-    let is_subquery = |part: &Expr| {
-        Ok(matches!(
-            part,
-            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
-        ))
-    };
+    let is_subquery = |part: &Expr| Ok(subquery_of(part).is_some());
     // a list instead of recursion, as conditions may be long chains
     let mut parts = vec![condition];
     while let Some(part) = parts.pop() {
@@ -70,7 +67,7 @@ fn names_no_column(condition: &Expr) -> bool {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
                 parts.extend([left.as_ref(), right.as_ref()]);
             }
-            part if part.column_refs().is_empty() || part.exists(is_subquery).unwrap_or(true) => return true,
+            part if !part.any_column_refs() || part.exists(is_subquery).unwrap_or(true) => return true,
             _ => {}
         }
     }

@@ -30,7 +30,6 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
     }
     stack::parsing(text, || {
         let mut statement = one_statement(state, text)?;
-        asof::rewrite(&mut statement)?;
         // before `bound` rewrites expressions, because columns are named by their original text
         names::name_columns(&mut statement);
         tree::bound(&mut statement, text)?;
@@ -41,7 +40,9 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
 
 fn one_statement(state: &SessionState, text: &str) -> Result<Statement> {
     let levels = state.config_options().sql_parser.recursion_limit.get();
-    let builder = match asof::tokens(text, &TidemillDialect)? {
+    let tokens = asof::tokens(text, &TidemillDialect)?;
+    let has_asof = tokens.is_some();
+    let builder = match tokens {
         Some(tokens) => DFParserBuilder::new(tokens),
         None => DFParserBuilder::new(text),
     };
@@ -54,9 +55,13 @@ fn one_statement(state: &SessionState, text: &str) -> Result<Statement> {
     if statements.len() > 1 {
         return Err(Error::invalid("more than one statement: send them one at a time"));
     }
-    statements
+    let mut statement = statements
         .pop_front()
-        .ok_or_else(|| Error::invalid("the query is empty: type, for example, SELECT 1 or SHOW TABLES"))
+        .ok_or_else(|| Error::invalid("the query is empty: type, for example, SELECT 1 or SHOW TABLES"))?;
+    if has_asof {
+        asof::rewrite(&mut statement)?;
+    }
+    Ok(statement)
 }
 
 fn nested() -> Error {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigNonZeroUsize;
-use datafusion::execution::{SessionState, TaskContext};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -16,7 +16,7 @@ use tidemill_zones::RowRewriter;
 use crate::catalog::{DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots};
 use crate::change::{self, Change};
 use crate::describe::types_in_words;
-use crate::error::from_datafusion;
+use crate::error::{ended, from_datafusion};
 use crate::events::{OpenFiles, RowWidth};
 use crate::functions::{
     AGGREGATION, AS_OF, AggregationFunction, AsOfFunction, LatestFunction, VERSIONS, VersionsFunction,
@@ -31,7 +31,7 @@ use crate::schema_name::SchemaName;
 use crate::session::Shared;
 use crate::template::{PreparedParts, Template};
 use crate::times::MicrosecondTimes;
-use crate::work::{Work, stopped};
+use crate::work::Work;
 use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree, width};
 
 /// Maximum number of names in one query that are corrected to another case or treated as missing fields.
@@ -88,7 +88,7 @@ impl Shared {
         let environment = self.state.runtime_env().clone();
         let (physical, context) = plan.instance(bindings, environment, work.clone()).map_err(failed)?;
         if starts_tasks(&physical) {
-            work.become_long().await.map_err(|stop| failed(stopped(stop)))?;
+            work.become_long().await.map_err(|stop| ended(&stop))?;
         }
         let stream = execute_stream(physical, context).map_err(failed)?;
         Ok(Some((stream, plan.files().clone())))
@@ -117,11 +117,11 @@ impl Shared {
             }
             config = config.with_extension(Arc::new(bindings));
         }
-        work.reserve_pages(planned.width.page_bytes).await.map_err(|stop| failed(stopped(stop)))?;
+        work.reserve_pages(planned.width.page_bytes).await.map_err(|stop| ended(&stop))?;
         if starts_tasks(&planned.physical) {
-            work.become_long().await.map_err(|stop| failed(stopped(stop)))?;
+            work.become_long().await.map_err(|stop| ended(&stop))?;
         }
-        let context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
+        let context = Arc::new(reusable_plan::task_context(config, self.state.runtime_env().clone()));
         let stream = execute_stream(planned.physical.clone(), context).map_err(failed)?;
         Ok(Some(match planned.snapshots.reports().are_collected() {
             true => planned.with_zones(stream),

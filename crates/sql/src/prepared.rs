@@ -14,7 +14,7 @@ use futures::future::{Either, poll_fn, select};
 use parking_lot::Mutex;
 use tidemill_types::{Result, Value};
 
-use crate::error::{from_datafusion, too_long};
+use crate::error::{ended, from_datafusion, too_long};
 use crate::events::OpenFiles;
 use crate::interrupt::starts_tasks;
 use crate::query::{CollectedRows, QueryRequest, QueryRows};
@@ -23,7 +23,7 @@ use crate::session::Shared;
 use crate::stack;
 use crate::statements::{StatementPhase, kept_text};
 use crate::template::{PreparedParts, Template};
-use crate::work::{LONG, Work, stopped};
+use crate::work::{LONG, Work};
 
 /// Origin of prepared queries in `system.statements`.
 const PREPARED: &str = "program";
@@ -192,7 +192,7 @@ impl Prepared {
         let shared = &self.shared;
         let Some((physical, files)) = shared.plan_template(template, request).await? else { return Ok(None) };
         if starts_tasks(&physical) {
-            work.become_long().await.map_err(|stop| from_datafusion(&stopped(stop), None))?;
+            work.become_long().await.map_err(|stop| ended(&stop))?;
         }
         let config = shared.state.config().clone().with_extension(work.clone());
         let context = task_context(config, shared.state.runtime_env().clone());
@@ -208,7 +208,7 @@ impl Prepared {
         while let Some(batch) = self.next(work, &mut stream).await {
             let batch = batch?;
             if began.elapsed() >= LONG {
-                work.become_long().await.map_err(|stop| from_datafusion(&stopped(stop), None))?;
+                work.become_long().await.map_err(|stop| ended(&stop))?;
             }
             work.statement().add_rows(batch.num_rows());
             rows.push(batch)?;

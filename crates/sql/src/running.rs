@@ -11,11 +11,11 @@ use tidemill_types::Result;
 use tokio::sync::mpsc;
 
 use crate::SqlOptions;
-use crate::error::{from_datafusion, too_many_rows};
+use crate::error::{ended, from_datafusion, too_many_rows};
 use crate::events::OpenFiles;
 use crate::output::{Encoder, Format, batch_bytes, pieces};
 use crate::query::QueryMessage;
-use crate::work::{self, Work, stopped};
+use crate::work::{self, Work};
 
 /// Bytes of a row from which on memory is reserved before it becomes text: the row, the text, and the text while it grows.
 const LARGE: usize = 4 << 20;
@@ -74,11 +74,10 @@ impl RunningQuery {
                 continue;
             };
             for piece in pieces(batch) {
-                let stopped = |stop| from_datafusion(&stopped(stop), None);
-                work::check().map_err(stopped)?;
+                work::check().map_err(|stop| ended(&stop))?;
                 let bytes = batch_bytes(&piece);
                 if bytes >= LARGE {
-                    work.reserve_pages(bytes.saturating_mul(3)).await.map_err(stopped)?;
+                    work.reserve_pages(bytes.saturating_mul(3)).await.map_err(|stop| ended(&stop))?;
                 }
                 if !send_text(messages, encoder.encode(&piece)?).await {
                     return Ok(Forwarded::ReaderGone);

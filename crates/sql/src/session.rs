@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cancel;
 use crate::change::Change;
-use crate::error::{from_datafusion, too_long};
+use crate::error::{ended, too_long};
 use crate::events::TabletWidths;
 use crate::hot::{HotAccess, HotStore};
 use crate::logical_query::LogicalQuery;
@@ -30,7 +30,7 @@ use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
 use crate::statements::{RunningStatement, StatementInfo, StatementPhase, Statements, kept_text};
 use crate::threads::{self, StatementThreads};
-use crate::work::{Places, Work, stopped};
+use crate::work::{Places, Work};
 use crate::{MissingFields, SqlOptions, Tables, stack};
 
 /// Finished batches buffered per query for a slow reader.
@@ -481,7 +481,7 @@ impl Shared {
     /// end is finished.
     async fn change(self: &Arc<Self>, work: &Arc<Work>, change: Change) -> Result<SendableRecordBatchStream> {
         let (stream, rewriter) = self.plan_change(&change).await?;
-        work.become_long().await.map_err(|stop| from_datafusion(&stopped(stop), None))?;
+        work.become_long().await.map_err(|stop| ended(&stop))?;
         work.statement().set_phase(StatementPhase::Running);
         work.statement().begin_change();
         let (tables, held) = (self.tables.clone(), work.clone());

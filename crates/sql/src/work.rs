@@ -123,13 +123,7 @@ impl Work {
         // others may begin while this one waits
         *self.place.lock() = Place::None;
         let phase = self.statement.swap_phase(StatementPhase::Waiting);
-        let waiting =
-            Abortable::new(self.places.long.clone().acquire_owned(), self.statement.statement().on_end());
-        let permit = match waiting.await {
-            Ok(Ok(permit)) => permit,
-            Ok(Err(_)) => return Err(Stop::Stopping),
-            Err(Aborted) => return Err(self.budget().check().err().unwrap_or(Stop::Stopping)),
-        };
+        let permit = self.permits(&self.places.long, 1).await?;
         *self.place.lock() = Place::Long(permit);
         self.statement.swap_phase(phase);
         Ok(())
@@ -153,18 +147,25 @@ impl Work {
         // those that have the memory may wait for the place
         let was_long = matches!(std::mem::take(&mut *self.place.lock()), Place::Long(_));
         let phase = self.statement.swap_phase(StatementPhase::Waiting);
-        let permit = self.places.pages.clone().acquire_many_owned(wanted);
-        let permit = match Abortable::new(permit, self.statement.statement().on_end()).await {
-            Ok(Ok(permit)) => permit,
-            Ok(Err(_)) => return Err(Stop::Stopping),
-            Err(Aborted) => return Err(self.budget().check().err().unwrap_or(Stop::Stopping)),
-        };
+        let permit = self.permits(&self.places.pages, wanted).await?;
         *self.pages.lock() = Some(permit);
         if was_long {
             self.become_long().await?;
         }
         self.statement.swap_phase(phase);
         Ok(())
+    }
+
+    /// Waits for permits.
+    ///
+    /// Errors: the statement has ended meanwhile.
+    async fn permits(&self, of: &Arc<Semaphore>, count: u32) -> Result<OwnedSemaphorePermit, Stop> {
+        let permits = of.clone().acquire_many_owned(count);
+        match Abortable::new(permits, self.statement.statement().on_end()).await {
+            Ok(Ok(permits)) => Ok(permits),
+            Ok(Err(_)) => Err(Stop::Stopping),
+            Err(Aborted) => Err(self.budget().check().err().unwrap_or(Stop::Stopping)),
+        }
     }
 
     /// Makes this the work of the thread until the guard is dropped.

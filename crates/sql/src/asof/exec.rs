@@ -24,6 +24,7 @@ use datafusion::physical_plan::{
 };
 
 use super::merge::{Merge, Rows};
+use super::node::Nearest;
 
 /// One input of the join.
 #[derive(Debug, Clone)]
@@ -40,9 +41,7 @@ pub(super) struct Side {
 #[derive(Debug)]
 pub(super) struct AsofJoinExec {
     sides: [Side; 2],
-    /// Order of the times: towards the match.
-    times: SortOptions,
-    may_equal: bool,
+    nearest: Nearest,
     is_outer: bool,
     orders: [LexOrdering; 2],
     properties: Arc<PlanProperties>,
@@ -50,17 +49,10 @@ pub(super) struct AsofJoinExec {
 }
 
 impl AsofJoinExec {
-    pub fn new(
-        left: Side,
-        right: Side,
-        times: SortOptions,
-        may_equal: bool,
-        is_outer: bool,
-        schema: SchemaRef,
-    ) -> Result<Self> {
+    pub fn new(left: Side, right: Side, nearest: Nearest, is_outer: bool, schema: SchemaRef) -> Result<Self> {
         let mut orders = Vec::with_capacity(2);
         for side in [&left, &right] {
-            let options = options(side.order.len(), times);
+            let options = options(side.order.len(), nearest.times());
             let exprs = side.order.iter().cloned().zip(options);
             match LexOrdering::new(exprs.map(|(expr, options)| PhysicalSortExpr::new(expr, options))) {
                 Some(order) => orders.push(order),
@@ -81,7 +73,7 @@ impl AsofJoinExec {
             Boundedness::Bounded,
         );
         let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
-        Ok(Self { sides: [left, right], times, may_equal, is_outer, orders, properties, metrics })
+        Ok(Self { sides: [left, right], nearest, is_outer, orders, properties, metrics })
     }
 
     /// Returns the keys of a side.
@@ -99,12 +91,7 @@ pub(super) fn options(columns: usize, times: SortOptions) -> impl Iterator<Item 
 impl DisplayAs for AsofJoinExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_outer { "Left" } else { "Inner" };
-        let nearest = match (self.times.descending, self.may_equal) {
-            (false, true) => ">=",
-            (false, false) => ">",
-            (true, true) => "<=",
-            (true, false) => "<",
-        };
+        let nearest = self.nearest.operator();
         write!(f, "AsofJoinExec: {kind}")?;
         let pairs = self.sides[0].order.iter().zip(&self.sides[1].order);
         for (index, (left, right)) in pairs.enumerate() {
@@ -168,7 +155,7 @@ impl ExecutionPlan for AsofJoinExec {
             return internal_err!("an ASOF JOIN has two inputs");
         };
         let (left, right) = (Side { input: left_input, ..left }, Side { input: right_input, ..right });
-        Ok(Arc::new(Self::new(left, right, self.times, self.may_equal, self.is_outer, self.schema())?))
+        Ok(Arc::new(Self::new(left, right, self.nearest, self.is_outer, self.schema())?))
     }
 
     fn with_new_children(
@@ -184,13 +171,14 @@ impl ExecutionPlan for AsofJoinExec {
         let mut rows = Vec::with_capacity(2);
         for side in &self.sides {
             let stream = side.input.execute(partition, context.clone())?;
-            let options = options(side.order.len(), self.times);
+            let options = options(side.order.len(), self.nearest.times());
             rows.push(Rows::new(stream, side.order.clone(), options)?);
         }
         let Ok([left, right]) = <[Rows; 2]>::try_from(rows) else {
             return internal_err!("a join has two sides");
         };
-        let merge = Merge::new(left, right, self.may_equal, self.is_outer, self.schema(), reservation);
+        let merge =
+            Merge::new(left, right, self.nearest.may_equal, self.is_outer, self.schema(), reservation);
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let batches = futures::stream::try_unfold((merge, metrics), |(mut merge, metrics)| async move {
             let batch = merge.next().await?;

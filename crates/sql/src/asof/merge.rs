@@ -18,7 +18,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::StreamExt;
 
-use crate::work::{self, stopped};
+use crate::deadline;
 
 /// Right batches from which one result batch takes its rows.
 const SOURCES_MAX: usize = 32;
@@ -196,7 +196,7 @@ impl Merge {
             let mut row = from;
             while row < left.batch.num_rows() && output.sources.len() < SOURCES_MAX {
                 if row.is_multiple_of(ROWS_PER_LOOK) {
-                    work::check().map_err(stopped)?;
+                    deadline::check()?;
                 }
                 let is_valid = left.valid.as_ref().is_none_or(|valid| valid.is_valid(row));
                 if is_valid {
@@ -246,7 +246,7 @@ impl Merge {
     }
 
     async fn read_right(&mut self) -> Result<()> {
-        work::check().map_err(stopped)?;
+        deadline::check()?;
         self.ahead = self.right.next(true).await?.map(|batch| (Arc::new(batch), 0));
         Ok(())
     }

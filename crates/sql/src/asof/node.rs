@@ -29,7 +29,13 @@ pub(super) struct Nearest {
 }
 
 impl Nearest {
-    fn operator(self) -> &'static str {
+    /// Returns the order of times towards the match.
+    pub fn times(self) -> SortOptions {
+        SortOptions { descending: !self.is_before, nulls_first: true }
+    }
+
+    /// Returns the comparison of a left time with that of its match.
+    pub fn operator(self) -> &'static str {
         match (self.is_before, self.may_equal) {
             (true, true) => ">=",
             (true, false) => ">",
@@ -169,9 +175,8 @@ impl ExtensionPlanner for AsofPlanner {
             sides[1].1.push(physical(of_right, &right_schema)?);
         }
         let [left, right] = sides.map(|(input, order)| Side { input: input.clone(), order });
-        let times = SortOptions { descending: !node.nearest.is_before, nulls_first: true };
         let schema = Arc::new(node.schema.as_arrow().clone());
-        let join = AsofJoinExec::new(left, right, times, node.nearest.may_equal, node.is_outer, schema)?;
+        let join = AsofJoinExec::new(left, right, node.nearest, node.is_outer, schema)?;
         Ok(Some(Arc::new(join)))
     }
 }

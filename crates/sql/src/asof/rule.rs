@@ -7,7 +7,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, JoinType, Result, internal_err};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::utils::split_conjunction_owned;
+use datafusion::logical_expr::utils::{split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, Join, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
@@ -71,7 +71,7 @@ impl AnalyzerRule for PlanAsofJoins {
 
 /// Returns the marked comparison of a join.
 fn comparison(join: &Join) -> Option<Expr> {
-    split_conjunction_owned(join.filter.clone()?).iter().find_map(marked)
+    split_conjunction(join.filter.as_ref()?).into_iter().find_map(marked)
 }
 
 fn marked(expr: &Expr) -> Option<Expr> {

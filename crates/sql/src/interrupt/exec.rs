@@ -25,9 +25,10 @@ use datafusion::physical_plan::{
 use futures::{Stream, StreamExt};
 
 use super::PAIRS_MAX;
+use crate::deadline;
 use crate::hot::copy_rows;
 use crate::output::batch_bytes;
-use crate::work::{self, Work, stopped};
+use crate::work::Work;
 
 /// Time for which a task keeps its thread while others wait.
 const SLICE: Duration = Duration::from_millis(10);
@@ -225,8 +226,8 @@ impl Stream for InterruptibleStream {
         let this = self.get_mut();
         // a task of the operator above runs on another thread than the statement
         let _entered = this.work.budget().enter();
-        if let Err(stop) = work::check() {
-            return Poll::Ready(Some(Err(stopped(stop))));
+        if let Err(ended) = deadline::check() {
+            return Poll::Ready(Some(Err(ended)));
         }
         if is_over() {
             cx.waker().wake_by_ref();

@@ -16,7 +16,7 @@ use datafusion::physical_plan::joins::{
     HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
 
-use crate::work::{self, stopped};
+use crate::deadline;
 
 /// Returns a join whose filter is wrapped; any other operator as it is.
 pub(super) fn with_interruptible_filter(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -95,7 +95,7 @@ impl PhysicalExpr for InterruptibleExpr {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        work::check().map_err(stopped)?;
+        deadline::check()?;
         self.0.evaluate(batch)
     }
 

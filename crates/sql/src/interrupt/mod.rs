@@ -47,21 +47,24 @@ pub(crate) fn interruptible(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
 /// Returns a nested loop join whose right side comes in pieces, the smaller the more rows its left side has.
 fn with_small_pieces(join: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let count = Arc::new(AtomicUsize::new(0));
-    let roles = [Rows::Counted(count.clone()), Rows::InPieces(count)];
-    let children = join.children().into_iter().cloned().zip(roles);
-    let children =
-        children.map(|(child, rows)| Arc::new(InterruptibleExec::new(child, rows)) as Arc<dyn ExecutionPlan>);
-    let children = children.collect();
-    join.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
+    with_inputs(join, [Rows::Counted(count.clone()), Rows::InPieces(count)])
 }
 
 /// Returns a window operator that reserves memory for its input, which it collects without a question.
 fn with_held_rows(window: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let children = window.children().into_iter().cloned();
+    with_inputs(window, [Rows::Held])
+}
+
+/// Returns an operator with these roles of its inputs.
+fn with_inputs(
+    plan: Arc<dyn ExecutionPlan>,
+    roles: impl IntoIterator<Item = Rows>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let children = plan.children().into_iter().cloned().zip(roles);
     let children =
-        children.map(|child| Arc::new(InterruptibleExec::new(child, Rows::Held)) as Arc<dyn ExecutionPlan>);
+        children.map(|(child, rows)| Arc::new(InterruptibleExec::new(child, rows)) as Arc<dyn ExecutionPlan>);
     let children = children.collect();
-    window.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
+    plan.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
 }
 
 /// Returns whether a plan hands work to tasks, which need processors beside the thread of its statement.

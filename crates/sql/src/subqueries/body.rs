@@ -226,15 +226,10 @@ fn essence(mut plan: &LogicalPlan) -> Result<std::result::Result<&LogicalPlan, b
 
 /// Returns whether the number of rows does not depend on `expr`.
 fn keeps_rows(expr: &Expr) -> bool {
-    let mut keeps = true;
-    let _ = expr.apply(|expr| {
-        keeps &= !matches!(expr, Expr::Unnest(_));
-        Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
-    });
-    keeps
+    !expr.exists(|part| Ok(matches!(part, Expr::Unnest(_)))).unwrap_or_default()
 }
 
-/// Returns the plan of a subquery that is compared as one value, if it has exactly one row.
+/// Returns whether a plan has exactly one row.
 pub(super) fn has_one_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => {

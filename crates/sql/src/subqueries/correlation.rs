@@ -6,6 +6,7 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Distinct, Expr, LogicalPlan};
 use tidemill_types::Error;
 
+use super::predicates::subquery_of;
 use crate::error::to_datafusion;
 
 /// Returns the error for a subquery among `exprs`, with its place as far as it is known.
@@ -26,11 +27,7 @@ fn span(expr: &Expr) -> Option<Span> {
     let _ = expr.apply(|expr| {
         match expr {
             Expr::Column(column) => found = column.spans.first(),
-            Expr::ScalarSubquery(subquery) => inner = inner.or_else(|| plan_span(&subquery.subquery)),
-            Expr::Exists(exists) => inner = inner.or_else(|| plan_span(&exists.subquery.subquery)),
-            Expr::InSubquery(of) => inner = inner.or_else(|| plan_span(&of.subquery.subquery)),
-            Expr::SetComparison(of) => inner = inner.or_else(|| plan_span(&of.subquery.subquery)),
-            _ => {}
+            expr => inner = inner.or_else(|| subquery_of(expr).and_then(plan_span)),
         }
         Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     });

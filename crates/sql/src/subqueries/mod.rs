@@ -23,7 +23,7 @@ mod predicates;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
@@ -32,6 +32,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use correlation::refuse;
 use marks::{Aliases, Marks, Scalars};
+pub(crate) use predicates::subquery_of;
 use predicates::{has_predicate, has_scalar, used_columns};
 
 /// Analyzer rule that replaces subqueries in conditions, after their types are coerced.
@@ -52,7 +53,12 @@ impl AnalyzerRule for ThreeValuedSubqueries {
 fn rewrite(node: LogicalPlan, aliases: &mut Aliases) -> Result<Transformed<LogicalPlan>> {
     // DataFusion does not find scalar subqueries in windows
     let in_window = matches!(node, LogicalPlan::Window(_));
-    if !node.expressions().iter().any(|expr| has_predicate(expr) || (in_window && has_scalar(expr))) {
+    let mut found = false;
+    node.apply_expressions(|expr| {
+        found = has_predicate(expr) || (in_window && has_scalar(expr));
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if !found {
         return Ok(Transformed::no(node));
     }
     let columns = node.schema().columns();

@@ -12,26 +12,19 @@ use super::correlation::is_correlated;
 /// Returns whether `expr` has a subquery that this rule replaces or checks: all but scalar ones that do not depend on
 /// the outer row.
 pub(super) fn has_predicate(expr: &Expr) -> bool {
-    let mut found = false;
-    let _ = expr.apply(|expr| {
-        found |= match expr {
+    let is_predicate = |part: &Expr| {
+        Ok(match part {
             Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) => true,
             Expr::ScalarSubquery(subquery) => is_correlated(&subquery.subquery),
             _ => false,
-        };
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    });
-    found
+        })
+    };
+    expr.exists(is_predicate).unwrap_or_default()
 }
 
 /// Returns whether `expr` has a scalar subquery.
 pub(super) fn has_scalar(expr: &Expr) -> bool {
-    let mut found = false;
-    let _ = expr.apply(|expr| {
-        found |= matches!(expr, Expr::ScalarSubquery(_));
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    });
-    found
+    expr.exists(|part| Ok(matches!(part, Expr::ScalarSubquery(_)))).unwrap_or_default()
 }
 
 /// Returns the columns of the surrounding query that `expr` uses, in its subqueries as well.
@@ -49,7 +42,8 @@ pub(super) fn used_columns(expr: &Expr) -> HashSet<Column> {
     used
 }
 
-fn subquery_of(expr: &Expr) -> Option<&LogicalPlan> {
+/// Returns the plan of an expression that is a subquery.
+pub(crate) fn subquery_of(expr: &Expr) -> Option<&LogicalPlan> {
     match expr {
         Expr::Exists(Exists { subquery, .. })
         | Expr::InSubquery(InSubquery { subquery, .. })

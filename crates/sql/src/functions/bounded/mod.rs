@@ -34,7 +34,7 @@ use tidemill_types::Error;
 use growth::Growth;
 use window::WindowedAggregate;
 
-use crate::work::{self, stopped};
+use crate::deadline;
 
 /// Analyzer rule that wraps every function of a plan whose result may be larger than its arguments. Runs last
 /// of the analyzer rules, before any expression is evaluated.
@@ -115,7 +115,7 @@ struct BoundedFunction {
 
 impl BoundedFunction {
     fn check(&self, args: &ScalarFunctionArgs) -> Result<()> {
-        work::check().map_err(stopped)?;
+        deadline::check()?;
         let bytes = self.growth.bytes(&args.args, args.number_rows, self.bytes_max)?;
         self.check_bytes(bytes, args.number_rows)
     }
