@@ -7,41 +7,55 @@ use tidemill_types::budget::{Budget, Stop};
 use tidemill_types::{Offset, Result};
 
 /// The record that a partition is applying now, if any.
-#[derive(Default)]
-pub struct CurrentRecord(Mutex<Option<Running>>);
+pub struct CurrentRecord(Mutex<State>);
+
+struct State {
+    /// Work on the record asks it whether to go on. One serves all records until it is stopped, as each would need memory.
+    budget: Budget,
+    running: Option<Running>,
+}
 
 struct Running {
     offset: Offset,
     since: Duration,
-    /// Work on the record asks it whether to go on.
-    budget: Budget,
     is_watched: bool,
+}
+
+impl Default for CurrentRecord {
+    fn default() -> Self {
+        Self(Mutex::new(State { budget: Budget::unlimited(), running: None }))
+    }
 }
 
 impl CurrentRecord {
     /// Begins a record at time `now` of the monotonic clock. One that waits for other systems is not watched. Returns the
     /// budget of the work.
     pub fn begin(&self, offset: Offset, now: Duration, is_watched: bool) -> Budget {
-        let budget = Budget::unlimited();
-        *self.0.lock() = Some(Running { offset, since: now, budget: budget.clone(), is_watched });
-        budget
+        let mut state = self.0.lock();
+        if state.budget.stopped().is_some() {
+            state.budget = Budget::unlimited();
+        }
+        state.running = Some(Running { offset, since: now, is_watched });
+        state.budget.clone()
     }
 
     /// Ends the record. Returns why its work was stopped, if it was: what it has made is not to be used.
     pub fn end(&self) -> Option<Stop> {
-        let running = self.0.lock().take()?;
-        running.budget.stopped().cloned()
+        let mut state = self.0.lock();
+        state.running.take()?;
+        state.budget.stopped().cloned()
     }
 
     /// Returns the record that is being applied, or whose work has panicked.
     pub fn offset(&self) -> Option<Offset> {
-        self.0.lock().as_ref().map(|running| running.offset)
+        self.0.lock().running.as_ref().map(|running| running.offset)
     }
 
     /// Asks the work to end, because the engine stops.
     pub fn stop(&self) {
-        if let Some(running) = &*self.0.lock() {
-            running.budget.stop(Stop::Stopping);
+        let state = self.0.lock();
+        if state.running.is_some() {
+            state.budget.stop(Stop::Stopping);
         }
     }
 
@@ -53,15 +67,15 @@ impl CurrentRecord {
         limit: Duration,
         note: impl FnOnce(Offset) -> Result<T>,
     ) -> Option<Result<T>> {
-        let running = self.0.lock();
-        let running = running.as_ref()?;
+        let state = self.0.lock();
+        let running = state.running.as_ref()?;
         let overdue = running.is_watched && now.saturating_sub(running.since) >= limit;
-        if !overdue || running.budget.stopped().is_some() {
+        if !overdue || state.budget.stopped().is_some() {
             return None;
         }
         let noted = note(running.offset);
         if noted.is_ok() {
-            running.budget.stop(Stop::Cancelled("the setting record_timeout".into()));
+            state.budget.stop(Stop::Cancelled("the setting record_timeout".into()));
         }
         Some(noted)
     }
