@@ -39,7 +39,7 @@ pub(crate) const EXPRESSION_WORK_MAX: usize = 256 << 20;
 /// Bytes of one compiled regular expression.
 pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a text that a regular expression looks at that looks around or refers to its groups.
-pub(crate) const REGEX_TEXT_BYTES_MAX: usize = 32 << 10;
+pub(crate) const REGEX_TEXT_BYTES_MAX: usize = (64 << 10) - 1;
 /// Nulls that an update may put before an array element that it creates.
 pub(crate) const ARRAY_PAD_MAX: usize = 1_500_000;
 /// Fields of one compound index.

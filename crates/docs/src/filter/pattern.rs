@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(plain.is_match(&"a".repeat(REGEX_TEXT_BYTES_MAX)), Ok(false));
         assert_eq!(plain.is_match(&format!("{}b", "c".repeat(REGEX_TEXT_BYTES_MAX - 1))), Ok(true));
         let error = plain.is_match(&"a".repeat(REGEX_TEXT_BYTES_MAX + 1)).unwrap_err();
-        assert!(error.message().contains("limit of 32768 bytes"), "{error}");
+        assert!(error.message().contains("limit of 65535 bytes"), "{error}");
     }
 
     #[test]
