@@ -251,7 +251,6 @@ impl Collection {
         let wanted = skip.saturating_add(limit);
         let trim_at = wanted.saturating_mul(2).max(64);
         let mut found: Vec<(Key, RowIndex)> = Vec::new();
-        let mut bytes = 0;
         let mut error = None;
         let mut held = HeldMemory::default();
         self.visit(plan, filter, counts, |slot, doc| {
@@ -259,19 +258,18 @@ impl Collection {
                 return ControlFlow::Continue(());
             }
             let key = options.sort.key(doc);
-            bytes += SORT_ENTRY_BYTES + key.heap_bytes();
             if let Err(stop) = held.add(SORT_ENTRY_BYTES + key.heap_bytes()) {
                 error = Some(stop.into());
                 return ControlFlow::Break(());
             }
             found.push((key, slot));
-            if found.len() >= trim_at || (found.len() > wanted && bytes > self.limits.sort_bytes_max) {
+            if found.len() >= trim_at || (found.len() > wanted && held.bytes() > self.limits.sort_bytes_max) {
                 found.select_nth_unstable(wanted);
                 found.truncate(wanted);
-                bytes = found.iter().map(|(k, _)| SORT_ENTRY_BYTES + k.heap_bytes()).sum();
-                held.give_back(held.bytes().saturating_sub(bytes));
+                let kept: usize = found.iter().map(|(k, _)| SORT_ENTRY_BYTES + k.heap_bytes()).sum();
+                held.give_back(held.bytes().saturating_sub(kept));
             }
-            if bytes > self.limits.sort_bytes_max {
+            if held.bytes() > self.limits.sort_bytes_max {
                 error = Some(DocsError::new(
                     ErrorCode::SortMemoryExceeded,
                     format!(

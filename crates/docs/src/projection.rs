@@ -153,7 +153,10 @@ impl Projection {
         RawDocumentBuf::from_bytes(self.apply_bytes(doc.as_bytes())?.to_vec()).map_err(invalid)
     }
 
-    pub(crate) fn apply_bytes(&self, doc: &[u8]) -> Result<DocBytes> {
+    /// Returns the projected document of encoded bytes.
+    ///
+    /// Errors: those of expressions.
+    pub fn apply_bytes(&self, doc: &[u8]) -> Result<DocBytes> {
         let mut out = Vec::with_capacity(if self.include { 128 } else { doc.len() });
         self.root.document(self.include, doc, &mut out);
         if self.selections.is_empty() && self.computed.is_empty() {

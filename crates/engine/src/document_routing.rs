@@ -1,7 +1,7 @@
 //! The partitions that a document command goes to.
 
 use bson::RawBsonRef;
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::RawDocument;
 use bytes::Bytes;
 use tidemill_docs::{
     Collation, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification,
@@ -11,7 +11,7 @@ use tidemill_types::{PartitionId, Result, Value};
 
 use crate::core::Core;
 use crate::document_snapshot::DocumentSnapshot;
-use crate::documents::bad_bson;
+use crate::documents::{bad_bson, with_field};
 
 /// Command for one partition.
 pub struct RoutedCommand {
@@ -335,17 +335,6 @@ fn with_id_of_filter(core: &Core, mut command: Command) -> Result<Command> {
 fn equality<'f>(filter: &'f RawDocument, field: &str) -> Option<RawBsonRef<'f>> {
     let value = filter.get(field).ok().flatten()?;
     (!matches!(value, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_))).then_some(value)
-}
-
-/// Returns the document with another field in front.
-fn with_field(name: &str, value: RawBsonRef<'_>, doc: &RawDocument) -> Result<RawDocumentBuf> {
-    let mut out = RawDocumentBuf::new();
-    out.append(bson::raw::CString::try_from(name.to_owned()).map_err(bad_bson)?, value);
-    for element in doc {
-        let (name, value) = element.map_err(bad_bson)?;
-        out.append(name, value);
-    }
-    Ok(out)
 }
 
 /// Returns what the commands of several partitions did together. With `same`, every partition has done the same work, so only the

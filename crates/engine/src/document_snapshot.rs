@@ -9,7 +9,6 @@ use tidemill_docs::{
 use tidemill_types::{Error, Offset, Result, Value, did_you_mean};
 
 use crate::core::Core;
-use crate::documents::bad_bson;
 
 /// The documents of all partitions at one moment: with every write that was answered before, and with all or nothing of a
 /// transaction. Taking one takes constant time and copies nothing; writers go on meanwhile.
@@ -250,11 +249,6 @@ fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocB
     let page = documents.into_iter().skip(skip).take(limit);
     match &options.projection {
         None => Ok(page.collect()),
-        Some(projection) => page
-            .map(|doc| {
-                let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
-                Ok(projection.apply(raw)?.into_bytes().into())
-            })
-            .collect(),
+        Some(projection) => page.map(|doc| Ok(projection.apply_bytes(&doc)?)).collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! Documents as writes need them: ids, the partitions that they belong to, waiting for outcomes.
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use crossbeam_channel::Receiver;
 use tidemill_docs::{CollectionSpec, Command, get_path, identified, with_identity};
 use tidemill_log::{Durability, Ticket};
@@ -148,13 +148,7 @@ impl Core {
         if !matches!(get_path(&doc, "_id"), Value::Missing) {
             return Ok(doc);
         }
-        let mut with_id = RawDocumentBuf::new();
-        with_id.append(bson::cstr!("_id"), bson::oid::ObjectId::new());
-        for element in &doc {
-            let (name, value) = element.map_err(bad_bson)?;
-            with_id.append(name, value);
-        }
-        identity(&with_id)
+        identity(&with_field("_id", RawBsonRef::ObjectId(bson::oid::ObjectId::new()), &doc)?)
     }
 
     /// Returns the field whose value is the `_id` of the documents of a collection; `None` if it is no entity, or `_id` itself is the
@@ -192,6 +186,17 @@ impl Core {
         }
         self.with_id(collection, doc)
     }
+}
+
+/// Returns the document with another field in front.
+pub fn with_field(name: &str, value: RawBsonRef<'_>, doc: &RawDocument) -> Result<RawDocumentBuf> {
+    let mut out = RawDocumentBuf::new();
+    out.append(bson::raw::CString::try_from(name.to_owned()).map_err(bad_bson)?, value);
+    for element in doc {
+        let (name, value) = element.map_err(bad_bson)?;
+        out.append(name, value);
+    }
+    Ok(out)
 }
 
 /// Replies to appended entries, which come when the entries are durable and applied.

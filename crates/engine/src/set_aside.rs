@@ -5,7 +5,7 @@
 //! alike: the events of the record are stored, but nothing follows from them, and a record without events changes nothing.
 //! The first replay adds to the note what is needed to run the record again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,6 +45,9 @@ pub struct SetAsideRecord {
     /// The entry that runs it again, in base64; nothing until a start has replayed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     entry: Option<String>,
+    /// Whether it was noted since the start, so that it is not set aside yet.
+    #[serde(skip)]
+    is_new: bool,
 }
 
 impl SetAsideRecord {
@@ -68,6 +71,12 @@ impl SetAsideRecord {
         )
     }
 
+    fn not_replayed(&self) -> Error {
+        let message =
+            format!("record {} is set aside at the next start: restart the server first", self.id());
+        Error::conflict(message)
+    }
+
     fn key(&self) -> (PartitionId, Offset) {
         (PartitionId(self.partition), Offset(self.offset))
     }
@@ -78,10 +87,7 @@ impl SetAsideRecord {
     /// not declare any more.
     pub fn entry(&self, streams: &Streams) -> Result<Entry> {
         let Some(text) = &self.entry else {
-            return Err(Error::conflict(format!(
-                "record {} is set aside at the next start: restart the server first",
-                self.id()
-            )));
+            return Err(self.not_replayed());
         };
         let bytes = STANDARD.decode(text);
         let bytes = bytes.map_err(|e| {
@@ -117,14 +123,12 @@ pub struct SetAsideRecords {
     /// Where the notes are; `None` for an engine in memory, which has none.
     dir: Option<PathBuf>,
     notes: Mutex<BTreeMap<(PartitionId, Offset), SetAsideRecord>>,
-    /// Those that were noted since the start.
-    new: Mutex<BTreeSet<(PartitionId, Offset)>>,
 }
 
 impl SetAsideRecords {
     /// Creates the notes of an engine in memory.
     pub fn in_memory(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, dir: None, notes: Mutex::default(), new: Mutex::default() }
+        Self { disk, dir: None, notes: Mutex::default() }
     }
 
     /// Reads the notes of the data directory `data`.
@@ -138,7 +142,7 @@ impl SetAsideRecords {
                 notes.insert(note.key(), note);
             }
         }
-        Ok(Self { disk, dir: Some(dir), notes: Mutex::new(notes), new: Mutex::default() })
+        Ok(Self { disk, dir: Some(dir), notes: Mutex::new(notes) })
     }
 
     /// Returns all records that are set aside, or will be at the next start.
@@ -160,14 +164,12 @@ impl SetAsideRecords {
 
     /// Returns whether a record was noted before this start.
     pub fn contains(&self, partition: PartitionId, offset: Offset) -> bool {
-        let notes = self.notes.lock();
-        // asked for each record
-        !notes.is_empty() && notes.contains_key(&(partition, offset)) && !self.is_new(partition, offset)
+        self.notes.lock().get(&(partition, offset)).is_some_and(|note| !note.is_new)
     }
 
     /// Returns whether a record was noted during this start, so that it is not set aside yet.
     pub fn is_new(&self, partition: PartitionId, offset: Offset) -> bool {
-        self.new.lock().contains(&(partition, offset))
+        self.notes.lock().get(&(partition, offset)).is_some_and(|note| note.is_new)
     }
 
     /// Notes that a record cannot be applied. It is on the disk when this returns.
@@ -182,9 +184,9 @@ impl SetAsideRecords {
             content: String::new(),
             is_done: false,
             entry: None,
+            is_new: true,
         };
         self.write(&note)?;
-        self.new.lock().insert(at);
         self.notes.lock().insert(at, note.clone());
         Ok(note)
     }
@@ -207,10 +209,7 @@ impl SetAsideRecords {
     /// Errors: `Conflict` when no start has replayed it yet; `Unavailable`.
     pub fn forget(&self, note: &SetAsideRecord) -> Result<()> {
         if note.entry.is_none() {
-            return Err(Error::conflict(format!(
-                "record {} is set aside at the next start: restart the server first",
-                note.id()
-            )));
+            return Err(note.not_replayed());
         }
         let note = SetAsideRecord { is_done: true, entry: Some(String::new()), ..note.clone() };
         self.write(&note)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::RawDocumentBuf;
 use parking_lot::Mutex;
 use tidemill_docs::{DocBytes, HeldMemory, Projection};
 use tidemill_engine::Engine;
@@ -80,7 +80,7 @@ impl Unread {
             None => next.clone(),
             Some(projection) => {
                 budget::step()?;
-                projection.apply(RawDocument::from_bytes(next)?)?.into_bytes().into()
+                projection.apply_bytes(next)?
             }
         };
         if !fits(next.len()) {
@@ -95,8 +95,7 @@ impl Unread {
         let Some(projection) = self.projection else { return Ok(self.documents) };
         let mut held = HeldMemory::default();
         let projected = self.documents.map(|document| {
-            let projected: DocBytes =
-                projection.apply(RawDocument::from_bytes(&document)?)?.into_bytes().into();
+            let projected = projection.apply_bytes(&document)?;
             held.add_document(&projected)?;
             Ok(projected)
         });

@@ -42,6 +42,11 @@ impl<'r> Call<'r> {
     /// Reads the command of a request. Errors: the body is no command.
     pub fn of(request: &'r Request) -> Result<Self> {
         tidemill_docs::validate(request.body.clone())?;
+        Self::of_valid(request)
+    }
+
+    /// Reads the command of a request whose body [`Self::of`] has checked.
+    pub fn of_valid(request: &'r Request) -> Result<Self> {
         let body = RawDocument::from_bytes(&request.body)?;
         let first = body.into_iter().next().ok_or_else(|| failed("an empty command"))??;
         let name = first.0.as_str();

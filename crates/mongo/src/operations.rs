@@ -67,20 +67,19 @@ impl Operations {
         }
     }
 
-    /// Begins a command. `cursor_time` is what a query has left for its cursor, which the command reads.
+    /// Begins the command of a request. `cursor_time` is what a query has left for its cursor, which the command reads.
     ///
     /// Errors: `maxTimeMS` is not a time.
     pub fn begin(
         &self,
         session: &Session,
-        request: &Arc<Request>,
+        (request, call): (&Arc<Request>, &Call<'_>),
         cursor_time: Option<Duration>,
     ) -> Result<Arc<Operation>> {
-        let call = Call::of(request)?;
         let own_time = match call.name {
             // how long it waits for something new
             "getMore" => cursor_time,
-            _ => max_time(&call)?,
+            _ => max_time(call)?,
         };
         let budget = Budget::builder()
             .time(own_time.unwrap_or(self.timeout))
@@ -156,7 +155,7 @@ impl Operation {
         described.append(cstr!("opid"), self.id);
         described.append(cstr!("secs_running"), i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX));
         described.append(cstr!("microsecs_running"), micros);
-        if let Ok(call) = Call::of(&self.request) {
+        if let Ok(call) = Call::of_valid(&self.request) {
             let namespace = match call.get(call.name) {
                 Some(RawBsonRef::String(_)) => call.namespace(),
                 _ => format!("{}.$cmd", call.database),

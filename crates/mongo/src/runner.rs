@@ -95,7 +95,7 @@ fn start(shared: &Arc<ServerState>, session: &mut Session, request: &Arc<Request
         }
         _ => None,
     };
-    match (shared.operations.begin(session, request, cursor_time), call.name) {
+    match (shared.operations.begin(session, (request, &call), cursor_time), call.name) {
         (Err(error), _) => Started::Done(Err(error)),
         (Ok(operation), "insert") => Started::Waiting(operation),
         (Ok(operation), _) => Started::Working(operation),
@@ -110,7 +110,7 @@ fn execute(
 ) -> Result<RawDocumentBuf> {
     let _listed = shared.operations.list(operation.clone());
     let _entered = operation.budget.enter();
-    let call = Call::of(request)?;
+    let call = Call::of_valid(request)?;
     operation.budget.check()?;
     let reply = catch(call.name, || commands::run(shared, session, &call))?;
     if operation.has_own_time

@@ -34,9 +34,7 @@ impl Socket {
             Self::Tls(_) => 0,
         }
     }
-}
 
-impl Socket {
     /// Waits until the client has closed the connection, or it is broken. What the client has sent stays to be read.
     pub async fn closed(&self) {
         let tcp = match self {

@@ -83,7 +83,7 @@ impl Tail {
                 }
                 found.push(match &self.projection {
                     None => document.clone(),
-                    Some(projection) => projection.apply(raw)?.into_bytes().into(),
+                    Some(projection) => projection.apply_bytes(document)?,
                 });
             }
             let key =

@@ -183,7 +183,6 @@ fn decimal(number: &str, exponent: i32) -> Option<i64> {
     Some(if negative { -micros } else { micros })
 }
 
-/// Parses exactly `YYYY-MM-DDTHH:MM:SSZ`, the common case, without a general parser.
 /// Parses a date and time with `Z` or an offset such as `+01:00`, on the first and last days of the calendar as well.
 fn parse_with_offset(text: &str) -> Option<Timestamp> {
     let (civil, offset_s) = match text.strip_suffix(['Z', 'z']) {
@@ -213,6 +212,7 @@ fn parse_with_offset(text: &str) -> Option<Timestamp> {
     time.is_in_rfc3339_range().then_some(time)
 }
 
+/// Parses exactly `YYYY-MM-DDTHH:MM:SSZ`, the common case, without a general parser.
 fn parse_fast(b: &[u8]) -> Option<Timestamp> {
     if b.len() != 20
         || b[4] != b'-'

@@ -214,16 +214,28 @@ impl Store {
 
     /// Returns whether a command evaluates something for each of several documents, between which it may have to end.
     fn may_stop_halfway(&self, command: &Command) -> bool {
-        match command {
+        match command.plain() {
             Command::Update { multi, .. } => *multi,
             Command::Insert { collection, docs, .. } => {
                 docs.len() > 1 && self.collection(collection).is_some_and(|c| c.validator.is_some())
             }
-            Command::Unvalidated(inner)
-            | Command::BeforeIdentity(inner)
-            | Command::Collated { command: inner, .. } => self.may_stop_halfway(inner),
             _ => false,
         }
+    }
+
+    /// Runs work during which a collection leaves out a check.
+    fn bypassing<T>(
+        &mut self,
+        collection: &str,
+        flag: for<'c> fn(&'c mut Collection) -> &'c mut bool,
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        *flag(self.require(collection)?) = true;
+        let done = work(self);
+        if let Some(collection) = self.collection_mut(collection) {
+            *flag(collection) = false;
+        }
+        done
     }
 
     /// Applies a command with a collation, which may be the simple one, or with that of the collection.
@@ -323,20 +335,12 @@ impl Store {
                 outcome.deleted = self.require(collection)?.delete_expired(now)?;
             }
             Command::Unvalidated(inner) => {
-                self.require(inner.collection())?.bypass_validation = true;
-                let result = self.apply_by(inner, now, given);
-                if let Some(collection) = self.collection_mut(inner.collection()) {
-                    collection.bypass_validation = false;
-                }
-                return result;
+                let apply = |store: &mut Self| store.apply_by(inner, now, given);
+                return self.bypassing(inner.collection(), |c| &mut c.bypass_validation, apply);
             }
             Command::BeforeIdentity(inner) => {
-                self.require(inner.collection())?.bypass_identity = true;
-                let result = self.apply_by(inner, now, given);
-                if let Some(collection) = self.collection_mut(inner.collection()) {
-                    collection.bypass_identity = false;
-                }
-                return result;
+                let apply = |store: &mut Self| store.apply_by(inner, now, given);
+                return self.bypassing(inner.collection(), |c| &mut c.bypass_identity, apply);
             }
             Command::Collated { collation, command } => {
                 return self.apply_by(command, now, Some(Collation::parse(collation.as_raw())?));
@@ -392,19 +396,24 @@ impl Command {
         }
     }
 
-    /// Returns whether the command inserts documents.
-    pub fn inserts(&self) -> bool {
+    /// Returns the command without what says how it is applied.
+    fn plain(&self) -> &Self {
         match self {
             Self::Unvalidated(inner)
             | Self::BeforeIdentity(inner)
-            | Self::Collated { command: inner, .. } => inner.inserts(),
-            other => matches!(other, Self::Insert { .. }),
+            | Self::Collated { command: inner, .. } => inner.plain(),
+            plain => plain,
         }
+    }
+
+    /// Returns whether the command inserts documents.
+    pub fn inserts(&self) -> bool {
+        matches!(self.plain(), Self::Insert { .. })
     }
 
     /// Returns the bytes of the documents that the command brings with it.
     pub fn document_bytes(&self) -> usize {
-        match self {
+        match self.plain() {
             Self::Insert { docs, .. } => docs.iter().map(DocBytes::len).sum(),
             Self::Update { update, .. } => update.len(),
             Self::Replace { doc, .. } => doc.len(),
@@ -412,40 +421,31 @@ impl Command {
                 change: Modification::Update(given) | Modification::Replace(given),
                 ..
             } => given.len(),
-            Self::Unvalidated(inner)
-            | Self::BeforeIdentity(inner)
-            | Self::Collated { command: inner, .. } => inner.document_bytes(),
             _ => 0,
         }
     }
 
     /// Returns whether the command may add a document to the collection.
     pub fn may_insert(&self) -> bool {
-        match self {
+        match self.plain() {
             Self::Insert { .. } => true,
             Self::Update { upsert, .. }
             | Self::Replace { upsert, .. }
             | Self::FindAndModify { upsert, .. } => *upsert,
-            Self::Unvalidated(inner)
-            | Self::BeforeIdentity(inner)
-            | Self::Collated { command: inner, .. } => inner.may_insert(),
             _ => false,
         }
     }
 
     /// Returns whether the command writes documents that its caller names, and leaves the collection as it is defined.
     pub fn writes_documents(&self) -> bool {
-        match self {
+        matches!(
+            self.plain(),
             Self::Insert { .. }
-            | Self::Update { .. }
-            | Self::Replace { .. }
-            | Self::Delete { .. }
-            | Self::FindAndModify { .. } => true,
-            Self::Unvalidated(inner)
-            | Self::BeforeIdentity(inner)
-            | Self::Collated { command: inner, .. } => inner.writes_documents(),
-            _ => false,
-        }
+                | Self::Update { .. }
+                | Self::Replace { .. }
+                | Self::Delete { .. }
+                | Self::FindAndModify { .. }
+        )
     }
 
     /// Returns the command that writes the same without validation.

@@ -13,12 +13,7 @@ impl Store {
         match command {
             Command::Insert { collection, docs, .. } => Ok(self.require(collection)?.first_refused(docs)),
             Command::Unvalidated(inner) => {
-                self.require(inner.collection())?.bypass_validation = true;
-                let refused = self.first_refused(inner);
-                if let Some(collection) = self.collection_mut(inner.collection()) {
-                    collection.bypass_validation = false;
-                }
-                refused
+                self.bypassing(inner.collection(), |c| &mut c.bypass_validation, |s| s.first_refused(inner))
             }
             Command::Collated { command, .. } => self.first_refused(command),
             _ => Err(DocsError::bad_value("only an insert has documents that may be refused")),
@@ -29,18 +24,7 @@ impl Store {
 impl Command {
     /// Returns whether the command inserts documents up to the first that is refused.
     pub fn is_ordered_insert(&self) -> bool {
-        match self {
-            Self::Unvalidated(inner)
-            | Self::BeforeIdentity(inner)
-            | Self::Collated { command: inner, .. } => inner.is_ordered_insert(),
-            other => matches!(other, Self::Insert { ordered: true, .. }),
-        }
-    }
-
-    /// Returns the command with the first `count` of the documents that it inserts.
-    pub fn with_first_documents(mut self, count: usize) -> Self {
-        self.keep_documents(0..count);
-        self
+        matches!(self.plain(), Self::Insert { ordered: true, .. })
     }
 
     /// Returns the command with these of the documents that it inserts.

@@ -81,7 +81,7 @@ impl RecordApplier<'_> {
         let count = refused.map_or(places.len(), |refused| places.partition_point(|place| *place <= refused));
         let outcome = match count {
             0 => CommandOutcome::default(),
-            count => state.store.apply(&command.with_first_documents(count), self.time)?,
+            count => state.store.apply(&command.with_documents(0..count), self.time)?,
         };
         self.remember(state, part.session.as_ref(), outcome.clone());
         Ok(Ok(ApplyReply { outcome: Some(outcome), ..ApplyReply::default() }))
