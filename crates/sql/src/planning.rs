@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigNonZeroUsize;
-use datafusion::execution::SessionState;
+use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -121,7 +121,8 @@ impl Shared {
         if starts_tasks(&planned.physical) {
             work.become_long().await.map_err(|stop| ended(&stop))?;
         }
-        let context = Arc::new(reusable_plan::task_context(config, self.state.runtime_env().clone()));
+        // `information_schema.routines` lists the functions of the context
+        let context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
         let stream = execute_stream(planned.physical.clone(), context).map_err(failed)?;
         Ok(Some(match planned.snapshots.reports().are_collected() {
             true => planned.with_zones(stream),

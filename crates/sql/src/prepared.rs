@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlanProperties, SendableRecordBatchStream, execute_stream};
 use futures::StreamExt;
 use futures::future::{Either, poll_fn, select};
@@ -18,7 +19,7 @@ use crate::error::{ended, from_datafusion, too_long};
 use crate::events::OpenFiles;
 use crate::interrupt::starts_tasks;
 use crate::query::{CollectedRows, QueryRequest, QueryRows};
-use crate::reusable_plan::{ReusablePlan, task_context};
+use crate::reusable_plan::ReusablePlan;
 use crate::session::Shared;
 use crate::stack;
 use crate::statements::{StatementPhase, kept_text};
@@ -195,7 +196,8 @@ impl Prepared {
             work.become_long().await.map_err(|stop| ended(&stop))?;
         }
         let config = shared.state.config().clone().with_extension(work.clone());
-        let context = task_context(config, shared.state.runtime_env().clone());
+        // `information_schema.routines` lists the functions of the context
+        let context = TaskContext::from(&shared.state).with_session_config(config);
         let stream = execute_stream(physical, Arc::new(context)).map_err(|e| from_datafusion(&e, None))?;
         Ok(Some((stream, files)))
     }

@@ -163,8 +163,9 @@ fn has_scalar_subquery(physical: &Arc<dyn ExecutionPlan>) -> PlanResult<bool> {
     physical.exists(|node| Ok(node.name() == "ScalarSubqueryExec"))
 }
 
-/// Returns the context of an execution. It has no functions, because operators refer to theirs themselves.
-pub(crate) fn task_context(config: SessionConfig, environment: Arc<RuntimeEnv>) -> TaskContext {
+/// Returns the context of an execution. It has no functions: operators refer to theirs themselves, and only
+/// `information_schema.routines`, which no plan that is kept reads, lists those of the context.
+fn task_context(config: SessionConfig, environment: Arc<RuntimeEnv>) -> TaskContext {
     TaskContext::new(
         None,
         String::new(),

@@ -7,7 +7,7 @@ use crate::fixture::{self, State};
 use crate::hot::tables::{answer, sorted};
 
 /// A query with parameters, their values, and the same query with the values in its text.
-const CASES: [(&str, &[Value<'static>], &str); 7] = [
+const CASES: [(&str, &[Value<'static>], &str); 8] = [
     (
         "select flight, gate from TakeOffEvent where carrier = $1 and distance > $2",
         &[Value::Str(std::borrow::Cow::Borrowed("UA")), Value::Int(300)],
@@ -42,6 +42,11 @@ const CASES: [(&str, &[Value<'static>], &str); 7] = [
         "select flight from TakeOffEvent where carrier in ('B6', 'DL') order by flight desc limit 2",
     ),
     ("select 1 as one", &[], "select 1 as one"),
+    (
+        "select distinct routine_name from information_schema.routines where routine_name = $1",
+        &[Value::Str(std::borrow::Cow::Borrowed("time_bucket"))],
+        "select 'time_bucket' as routine_name",
+    ),
 ];
 
 async fn with_parameters(sql: &Sql, query: &str, values: &[Value<'static>]) -> QueryRows {
