@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use tidemill_types::budget::{Budget, Stop};
 use tidemill_types::{Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 
@@ -89,7 +90,9 @@ impl AppState {
 
     /// Runs `work` on a blocking thread and waits at most `timeout` for it.
     ///
-    /// Work that takes longer runs to its end and holds `permit` until then; its result is dropped.
+    /// The work has a budget of that time, which also ends when nobody waits for the result any more: filters and expressions
+    /// stop at their next step. What asks no budget, such as a write that has been appended, runs to its end. The work holds
+    /// `permit` until it ends.
     /// Errors: those of `work`; `Unavailable` after the timeout; `Internal` when it panics, which is counted.
     pub async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
         self: &Arc<Self>,
@@ -98,8 +101,11 @@ impl AppState {
         work: impl FnOnce(&AppState) -> Result<T, E> + Send + 'static,
     ) -> Result<T, ApiError> {
         let app = self.clone();
+        let budget = Budget::builder().time(timeout).build();
+        let _waiter = Waiter(budget.clone());
         let task = tokio::task::spawn_blocking(move || {
             let _permit = permit;
+            let _entered = budget.enter();
             work(&app)
         });
         match tokio::time::timeout(timeout, task).await {
@@ -113,5 +119,14 @@ impl AppState {
             ))
             .into()),
         }
+    }
+}
+
+/// A request that waits for work. Dropped, be it because its client has closed the connection, it ends the work.
+struct Waiter(Budget);
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.stop(Stop::ClientGone);
     }
 }

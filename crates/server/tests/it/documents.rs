@@ -1,5 +1,7 @@
 //! Documents by id and by filter.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::harness::{Mill, options};
@@ -34,6 +36,20 @@ fn a_document_lives_from_insert_to_delete() {
     assert_eq!(mill.send("DELETE", &path, &[], b"").json()["deleted"], 1);
     mill.get(&path).refusal(404, "not_found");
     mill.send("DELETE", &path, &[], b"").refusal(404, "not_found");
+}
+
+#[test]
+fn a_search_that_nobody_waits_for_ends() {
+    let mill = Mill::with(ServerOptions { request_timeout: Duration::from_millis(200), ..options() });
+    let documents: Vec<_> = (0..5_000).map(|id| json!({"_id": id})).collect();
+    mill.post_json(&format!("{NOTES}/documents"), &json!(documents).to_string());
+    // tens of milliseconds for each document
+    let numbers = json!({"$map": {"input": {"$range": [0, 50_000]}, "in": 1}});
+    let find = json!({"filter": {"$expr": {"$lt": [{"$sum": numbers}, 0]}}}).to_string();
+
+    let reply = mill.post_json(&format!("{NOTES}/find"), &find);
+    assert!([429, 503].contains(&reply.status), "{}", reply.text());
+    mill.wait_for_metric("http_requests_in_flight", 0.0);
 }
 
 #[test]
