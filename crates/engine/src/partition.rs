@@ -129,6 +129,11 @@ impl Partition {
         Offset(self.applied.load(Ordering::Acquire))
     }
 
+    /// Returns whether it has stopped applying, as a record could not be applied: its state may be half changed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
     /// Returns the documents and counts after the last applied batch, without waiting for the owner.
     pub fn view(&self) -> Arc<PartitionView> {
         self.view.load_full()
@@ -175,7 +180,7 @@ impl Partition {
         let mut blocked_since = None;
         let mut guard = self.applied_changed.0.lock();
         while self.applied() < end {
-            if self.failed.load(Ordering::Acquire) || services.is_stopping() {
+            if self.has_failed() || services.is_stopping() {
                 return Err(Error::unavailable(format!(
                     "partition {} has applied its log up to offset {} only, not to {end}",
                     self.id,
@@ -434,7 +439,7 @@ impl Partition {
         // the records count as waiting until their emissions are in the outbox
         let _permits: Vec<_> = records.iter_mut().filter_map(|r| r.permit.take()).collect();
         let _applying = self.apply_lock.lock();
-        if self.failed.load(Ordering::Acquire) {
+        if self.has_failed() {
             // dropping the records drops their reply channels, so their callers learn that there is no answer
             return;
         }

@@ -200,7 +200,7 @@ impl Services {
         self.notifier.notify();
     }
 
-    /// Forbids checkpoints from now on: a partition stopped in the middle of its log.
+    /// Forbids checkpoints from now on: threads of the engine are given up, and may change state while one is taken.
     pub fn disable_checkpoints(&self) {
         self.checkpoints_disabled.store(true, Ordering::Release);
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
@@ -12,9 +14,12 @@ use crate::checkpoint::{self, StateImage};
 use crate::core::Core;
 use crate::dedupe::IdRuns;
 use crate::partition::Partition;
+use crate::state::PartitionState;
 
 /// Checkpoints kept per partition: the last, and one to fall back to when it is damaged.
 const CHECKPOINTS_KEPT: usize = 2;
+/// Time that a partition has to end its record before it gets no checkpoint this time.
+const RECORD_WAIT: Duration = Duration::from_secs(1);
 
 /// Takes a checkpoint and truncates the log, as a job.
 pub fn run(core: &Core) {
@@ -27,30 +32,28 @@ pub fn run(core: &Core) {
 /// Order matters: images first, then every table and sink past them and the partition's log durable, then the files,
 /// then truncation. What was emitted into other partitions and may not be on the disk there is in the image.
 ///
-/// A partition that cannot be checkpointed does not keep the others from it: on a full disk each of them frees room.
+/// A partition that cannot be checkpointed does not keep the others from it: on a full disk each of them frees room, and one
+/// that waits for a database in the middle of a record, or has stopped applying, keeps its last checkpoint and its log.
+///
+/// Errors: the first of those of the partitions.
 pub fn checkpoint(core: &Core) -> Result<()> {
     let _alone = core.checkpointing.lock();
-    if !core.checkpoints_allowed() {
-        return Err(Error::unavailable("a partition stopped applying its log; no checkpoint is taken"));
-    }
-    let mut images = Vec::new();
+    check_allowed(core)?;
+    let (mut images, mut failed) = (Vec::new(), None);
     for partition in core.partitions() {
-        let dir = checkpoint::checkpoint_dir(&core.dir, partition.id);
-        let last = checkpoint::list(&*core.disk, &dir)?.last().map(|(offset, _)| *offset);
-        let _round = partition.apply_lock.lock();
-        forget_decisions(core, partition);
-        let state = partition.state.read();
-        if last != Some(state.next) {
-            let outbox = partition.outbox.unconfirmed(&*core.log);
-            images.push((partition.id, StateImage::new(&state, &core.deployment.queries, &outbox)?));
+        match image_of(core, partition) {
+            Ok(image) => images.extend(image),
+            Err(e) => _ = failed.get_or_insert(e),
         }
     }
     if images.is_empty() {
-        return Ok(());
+        return failed.map_or(Ok(()), Err);
     }
-    let mut failed = flush(core).and(sinks::commit_all(core)).err();
-    for (id, image) in &images {
-        if let Err(e) = publish_checkpoint(core, *id, image) {
+    if let Err(e) = flush(core).and(sinks::commit_all(core)) {
+        failed.get_or_insert(e);
+    }
+    for image in &images {
+        if let Err(e) = publish_checkpoint(core, image) {
             failed.get_or_insert(e);
         }
     }
@@ -58,6 +61,68 @@ pub fn checkpoint(core: &Core) -> Result<()> {
         failed.get_or_insert(e);
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// State of a partition between two records.
+struct PartitionImage {
+    id: PartitionId,
+    state: StateImage,
+    id_runs: StreamIdRuns,
+}
+
+/// By stream, the files with the ids of its events.
+type StreamIdRuns = Vec<(String, Arc<IdRuns>)>;
+
+fn check_allowed(core: &Core) -> Result<()> {
+    match core.checkpoints_allowed() {
+        true => Ok(()),
+        false => Err(Error::unavailable("the engine has stopped; no checkpoint is taken")),
+    }
+}
+
+/// Returns the state of a partition between two records; `None` if its last checkpoint has it.
+///
+/// Errors: it has stopped applying its log, or is still at a record.
+fn image_of(core: &Core, partition: &Partition) -> Result<Option<PartitionImage>> {
+    let dir = checkpoint::checkpoint_dir(&core.dir, partition.id);
+    let last = checkpoint::list(&*core.disk, &dir)?.last().map(|(offset, _)| *offset);
+    let _round = between_records(partition)?;
+    forget_decisions(core, partition);
+    let state = partition.state.read();
+    if last == Some(state.next) {
+        return Ok(None);
+    }
+    image_of_state(core, partition, &state).map(Some)
+}
+
+fn image_of_state(core: &Core, partition: &Partition, state: &PartitionState) -> Result<PartitionImage> {
+    let outbox = partition.outbox.unconfirmed(&*core.log);
+    Ok(PartitionImage {
+        id: partition.id,
+        state: StateImage::new(state, &core.deployment.queries, &outbox)?,
+        id_runs: id_runs(state),
+    })
+}
+
+/// Waits until a partition is between two records, and holds it there.
+///
+/// Errors: as [`image_of`].
+fn between_records(partition: &Partition) -> Result<MutexGuard<'_, ()>> {
+    let id = partition.id;
+    let guard = partition.apply_lock.try_lock_for(RECORD_WAIT).ok_or_else(|| {
+        Error::unavailable(format!(
+            "partition {id}: is at the record {} for longer than {RECORD_WAIT:?}, as of a database or a script that does not \
+             answer: it has no checkpoint until the record is applied, and its log grows",
+            partition.applied()
+        ))
+    })?;
+    // the state may be half changed
+    match partition.has_failed() {
+        true => Err(Error::unavailable(format!(
+            "partition {id}: stopped applying its log, and has no checkpoint until the server is restarted"
+        ))),
+        false => Ok(guard),
+    }
 }
 
 /// Forgets decisions on transactions whose records no other partition can replay any more.
@@ -70,37 +135,36 @@ fn forget_decisions(core: &Core, partition: &Partition) {
 }
 
 /// Writes a partition's checkpoint, if everything below it is where it must be, and drops the log below.
-fn publish_checkpoint(core: &Core, id: PartitionId, image: &StateImage) -> Result<()> {
-    if !core.checkpoints_allowed() {
-        return Err(Error::unavailable("a partition stopped applying its log; no checkpoint is taken"));
-    }
-    for (other, offset) in image.last_commits() {
+fn publish_checkpoint(core: &Core, image: &PartitionImage) -> Result<()> {
+    let (id, state) = (image.id, &image.state);
+    check_allowed(core)?;
+    for (other, offset) in state.last_commits() {
         core.log.sync(PartitionId(other), offset, Durability::Fsync)?;
     }
     core.changes.sync(id)?;
     let durable = core.log.durable(id);
-    if durable < image.next() {
+    if durable < state.next() {
         return Err(Error::unavailable(format!(
             "partition {id}: the log is on the disk up to offset {durable} only, not to {}",
-            image.next()
+            state.next()
         )));
     }
     for (stream, table) in core.tables.writable() {
-        if table.first_pending(id).is_some_and(|pending| pending < image.next()) {
+        if table.first_pending(id).is_some_and(|pending| pending < state.next()) {
             return Err(Error::unavailable(format!(
                 "partition {id}: table {} is not flushed up to offset {}",
                 stream.name,
-                image.next()
+                state.next()
             )));
         }
     }
-    core.sinks.check_committed(id, image.next())?;
+    core.sinks.check_committed(id, state.next())?;
     let dir = checkpoint::checkpoint_dir(&core.dir, id);
-    image.save(&*core.disk, &dir, false)?;
-    remove_unused_ids(core, id, image, false)?;
+    state.save(&*core.disk, &dir, false)?;
+    remove_unused_ids(core, image, false)?;
     // explanations are a help, not a need: on a disk that runs low their room is for the log
     if core.check_disk_space().is_ok() {
-        core.health.record_outcome("why", image.save_trace(&*core.disk, &dir, &core.deployment.program));
+        core.health.record_outcome("why", state.save_trace(&*core.disk, &dir, &core.deployment.program));
     }
     core.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
     truncate_below(core, id, &dir)
@@ -124,15 +188,15 @@ pub fn truncate_idle_logs(core: &Core) -> Result<()> {
             continue;
         }
         let image = {
-            let _round = partition.apply_lock.lock();
+            let Ok(_round) = between_records(partition) else { continue };
             let state = partition.state.read();
             if state.next != *last {
                 continue;
             }
-            StateImage::new(&state, &core.deployment.queries, &partition.outbox.unconfirmed(&*core.log))?
+            image_of_state(core, partition, &state)?
         };
-        image.save(&*core.disk, &dir, true)?;
-        remove_unused_ids(core, partition.id, &image, true)?;
+        image.state.save(&*core.disk, &dir, true)?;
+        remove_unused_ids(core, &image, true)?;
         truncate_below(core, partition.id, &dir)?;
     }
     Ok(())
@@ -140,33 +204,32 @@ pub fn truncate_idle_logs(core: &Core) -> Result<()> {
 
 /// Deletes files with ids that no checkpoint names any more, after `image` has become one; a later checkpoint does while a
 /// backup copies them.
-fn remove_unused_ids(core: &Core, id: PartitionId, image: &StateImage, copy: bool) -> Result<()> {
-    let all = id_runs(core, id);
-    for (stream, runs) in &all {
-        let named = image.id_runs().get(stream).map_or(&[][..], Vec::as_slice);
+fn remove_unused_ids(core: &Core, image: &PartitionImage, copy: bool) -> Result<()> {
+    for (stream, runs) in &image.id_runs {
+        let named = image.state.id_runs().get(stream).map_or(&[][..], Vec::as_slice);
         runs.note_checkpoint(named, CHECKPOINTS_KEPT, copy);
     }
     let Some(_no_backup) = core.backups.removals.try_lock() else { return Ok(()) };
-    all.iter().try_for_each(|(_, runs)| runs.remove_unnamed(CHECKPOINTS_KEPT))
+    image.id_runs.iter().try_for_each(|(_, runs)| runs.remove_unnamed(CHECKPOINTS_KEPT))
 }
 
-fn id_runs(core: &Core, id: PartitionId) -> Vec<(String, Arc<IdRuns>)> {
-    let Some(partition) = core.partitions().iter().find(|partition| partition.id == id) else {
-        return Vec::new();
-    };
-    let state = partition.state.read();
+fn id_runs(state: &PartitionState) -> StreamIdRuns {
     state.dedupe.iter().filter_map(|(stream, ids)| Some((stream.clone(), ids.runs()?.clone()))).collect()
 }
 
 /// Merges files with ids of events, as a job, so that few are looked at.
 pub fn merge_id_runs(core: &Core) {
-    let merge = |id: PartitionId| -> Result<()> {
-        for (_, runs) in id_runs(core, id) {
+    let merge = |partition: &Partition| -> Result<()> {
+        // one in the middle of a record is merged the next time
+        let Some(state) = partition.state.try_read_for(RECORD_WAIT) else { return Ok(()) };
+        let all = id_runs(&state);
+        drop(state);
+        for (_, runs) in all {
             while !core.is_stopping() && runs.merge()? {}
         }
         Ok(())
     };
-    let outcomes: Vec<Result<()>> = core.partitions().iter().map(|partition| merge(partition.id)).collect();
+    let outcomes: Vec<Result<()>> = core.partitions().iter().map(merge).collect();
     core.health.record_outcome("ids of events", outcomes.into_iter().collect());
 }
 

@@ -15,7 +15,7 @@ impl Partition {
             Some(Ok(offset)) => self.stop_applying(services, offset, error.message()),
             Some(Err(not_noted)) => self.fail(services, next, &not_noted.context(error.message())),
             // the watch has told it before
-            None if self.failed.load(Ordering::Acquire) => {}
+            None if self.has_failed() => {}
             None => self.fail(services, next, error),
         }
     }
@@ -35,7 +35,6 @@ impl Partition {
     /// Stops applying at the record `offset`, which is noted: the next start sets it aside.
     pub fn stop_applying(&self, services: &Services, offset: Offset, reason: &str) {
         self.failed.store(true, Ordering::Release);
-        services.disable_checkpoints();
         let problem = format!(
             "partition {} stopped applying its log at record {offset}, because {reason}. Nothing is lost: restart the server, \
              which then stores its events without rules and queries seeing them",
@@ -47,7 +46,6 @@ impl Partition {
     /// Stops applying: a record below `next` cannot be.
     pub(super) fn fail(&self, services: &Services, next: Offset, error: &Error) {
         self.failed.store(true, Ordering::Release);
-        services.disable_checkpoints();
         let problem = format!(
             "partition {} stopped applying its log before offset {next}: {error}; nothing is lost, a restart replays it",
             self.id

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait for threads of the engine by the machine's clock")]
 
 mod backups;
+mod blocked;
 mod changes;
 mod connectors;
 mod corrections;
