@@ -99,10 +99,11 @@ pub fn read(
     for message in messages {
         let before = out.len();
         mapper.map(message, &mut out);
-        // a header alone is no event
+        // a header alone is no event, also one with more columns than the stream has
         let letters: Vec<u8> = message.payload.iter().copied().filter(u8::is_ascii_alphanumeric).collect();
         let names: String = schema.fields.iter().map(|field| field.name.as_str()).collect();
-        let is_header = letters == names.as_bytes();
+        let is_one_row = message.payload.trim_ascii_end().iter().all(|byte| *byte != b'\n');
+        let is_header = letters.starts_with(names.as_bytes()) && is_one_row;
         assert!(
             out.len() > before || is_header,
             "a message gave neither an event nor a rejection: {message:?}"
