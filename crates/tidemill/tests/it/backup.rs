@@ -294,6 +294,16 @@ fn a_stopped_directory_is_copied_without_a_server() {
     assert_eq!(place.check_consistent("copy"), 200);
     let (_, err) = place.restore("deep/er/backup", "copy", 1);
     assert!(err.contains("is not empty"), "{err}");
+    // a backup does not change
+    for inside in ["deep/er/backup/copy", "deep/er/../er/backup/a/b", "link/copy"] {
+        let backup = place.path("deep/er/backup");
+        let _ = std::os::unix::fs::symlink(&backup, place.path("link"));
+        let before = std::fs::read_dir(&backup).unwrap().count();
+        let (_, err) = place.restore("deep/er/backup", inside, 1);
+        assert!(err.contains("lies inside the backup"), "{inside}: {err}");
+        assert_eq!(std::fs::read_dir(&backup).unwrap().count(), before);
+    }
+    run(&["verify", "--from", &place.text("deep/er/backup")], 0);
     let (_, err) = run(&["serve", "--data", &place.text("deep/er/backup")], 1);
     assert!(err.contains("tidemill restore --from"), "{err}");
     let (_, err) = run(&["backup", "--data", &place.text("dta"), "--to", &place.text("b")], 1);

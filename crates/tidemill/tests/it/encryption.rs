@@ -1,5 +1,6 @@
 //! Encryption at rest as a user sees it: keys, restarts, rotation, wrong keys, damage, backups.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -146,6 +147,43 @@ fn no_file_has_what_events_have_and_keys_are_rotated() {
     place.check("data", 1500);
     let key = first.split_once(' ').unwrap().1;
     assert_eq!(files_with(&place.path("data"), key), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn keys_that_all_can_read_are_told() {
+    let place = Place::new();
+    place.set_keys(&[&new_key("first")]);
+    let start = |mode| {
+        std::fs::set_permissions(place.path("keys"), std::fs::Permissions::from_mode(mode)).unwrap();
+        run(&["run", &place.text("app"), "--data", &place.text("data"), "--until-idle"], 0).1
+    };
+    let told = start(0o644);
+    assert!(told.contains("all users of this machine can read the keys (mode 0644)"), "{told}");
+    assert!(!start(0o600).contains("can read the keys"));
+}
+
+#[test]
+fn the_log_does_not_have_what_a_sink_refuses() {
+    let place = Place::new();
+    place.set_keys(&[&new_key("first")]);
+    let other = Place::new();
+    other.set_keys(&[&new_key("first")]);
+    let refusing = serve(&other.text("app"), &other.path("data"));
+    let queries = format!(
+        "@key('item') define stream Order (id string, item string, amount long);
+        @sink(type='http', publisher.url='{}/api/v1/streams/Unknown', on.error='LOG', @map(type='json'))
+        define stream Sent (id string);
+        from Order select id insert into Sent;",
+        refusing.base
+    );
+    std::fs::write(place.path("app/q.siddhi"), queries).unwrap();
+    let input = format!("{{\"id\":\"{MARKER}1\",\"item\":\"{MARKER}\",\"amount\":1}}\n");
+    std::fs::write(place.path("orders.ndjson"), input).unwrap();
+    run(&["run", &place.text("app"), "--data", &place.text("data"), "--until-idle"], 0);
+    let loaded = run(&["load", "--data", &place.text("data"), "Order", &place.text("orders.ndjson")], 0);
+    let ran = run(&["run", &place.text("app"), "--data", &place.text("data"), "--until-idle"], 0);
+    let told = [loaded.0, loaded.1, ran.0, ran.1].concat();
+    assert!(told.contains("401") && !told.contains(MARKER), "{told}");
 }
 
 #[test]
