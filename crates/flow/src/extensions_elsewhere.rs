@@ -10,8 +10,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("file", "move and delete files by `action.after.process` of a source of type `file`"),
     (
         "streamingml",
-        "there are the Hoeffding tree, AMRules and clusTree; train other models elsewhere, and score events by a service with \
-         `@sink(type='http-call')`",
+        "there are k-means, the perceptron, Bayesian regression, the Hoeffding tree, AMRules and clusTree; train other models \
+         elsewhere, and score events by a service with `@sink(type='http-call')`",
     ),
     ("ml", "train models elsewhere, and score events by a service with `@sink(type='http-call')`"),
     ("pmml", "score events by a service with `@sink(type='http-call')`"),

@@ -163,3 +163,192 @@ fn clusters_are_found_after_the_first_refresh() {
         assert_eq!(lines[198..], ["0 0", "10 10"]);
     }
 }
+
+/// Two clouds of points, one event from each in turn.
+const CLOUDS: [[f64; 2]; 22] = [
+    [5.7905, 7.7499],
+    [27.458, 23.8848],
+    [3.078, 9.1072],
+    [28.326, 26.7484],
+    [2.2602, 4.6408],
+    [27.3099, 26.1816],
+    [0.9441, 0.6502],
+    [23.9204, 27.6745],
+    [2.0499, 9.9546],
+    [23.7947, 20.8627],
+    [5.8456, 6.8879],
+    [26.7315, 25.5368],
+    [5.8812, 5.9116],
+    [24.5343, 26.77],
+    [4.3866, 0.3132],
+    [22.7654, 25.1381],
+    [7.7824, 9.2299],
+    [23.5167, 24.1244],
+    [5.3086, 9.7503],
+    [25.47, 25.8574],
+    [20.2568, 28.7882],
+    [2.9951, 3.9887],
+];
+
+/// Returns what a k-means appends to each event of the clouds, in units of 0.0001.
+fn clustered(call: &str, restarts: bool) -> Vec<String> {
+    let mut app = App::start(&format!(
+        "define stream S (a double, b double);
+         from S#streamingml:{call}
+         select math:round(euclideanDistanceToClosestCentroid * 10000.0) as d,
+           math:round(closestCentroidCoordinate1 * 10000.0) as x, math:round(closestCentroidCoordinate2 * 10000.0) as y
+         insert into Out;"
+    ));
+    for (n, [a, b]) in CLOUDS.into_iter().enumerate() {
+        app.send("S", &[Value::Double(a), Value::Double(b)]);
+        if restarts && n % 3 == 1 {
+            app.restart();
+        }
+    }
+    app.take()
+}
+
+#[test]
+fn centroids_follow_one_event_after_the_other() {
+    // the values that Siddhi's own tests expect
+    for restarts in [false, true] {
+        let lines = clustered("kMeansIncremental(2, 0.2, a, b)", restarts);
+        assert_eq!(lines[0], "null null null", "no centroid yet");
+        assert_eq!(lines[2..5], ["30331 57905 77499", "29923 274580 238848", "45117 52480 80214"]);
+        assert_eq!(lines[19..], ["10700 249670 249130", "60607 250676 251019", "35680 51086 68634"]);
+        let lines = clustered("kMeansIncremental(2, a, b)", restarts);
+        assert_eq!(lines[19..], ["25900 272743 239992", "84705 272562 240178", "45032 56539 76232"]);
+    }
+}
+
+#[test]
+fn centroids_follow_batches() {
+    for restarts in [false, true] {
+        for call in ["kMeansMiniBatch(2, 0.2, 10, 20, a, b)", "kMeansMiniBatch(2, a, b)"] {
+            let lines = clustered(call, restarts);
+            assert!(lines[..20].iter().all(|line| line == "null null null"), "{call}: {lines:?}");
+            assert_eq!(lines[20..], ["62127 253827 252779", "27746 43327 64196"], "{call}");
+        }
+    }
+    // three batches of six: what became of the first two moves a quarter of the way with the third
+    let means = |events: std::ops::Range<usize>, parity: usize| {
+        let of: Vec<_> = events.filter(|n| n % 2 == parity).map(|n| CLOUDS[n]).collect();
+        [0, 1].map(|axis| of.iter().map(|point| point[axis]).sum::<f64>() / of.len() as f64)
+    };
+    let expected = [0, 1].map(|parity| {
+        let [a, b, c] = [means(0..6, parity), means(6..12, parity), means(12..18, parity)];
+        [0, 1].map(|axis| ((a[axis] * 0.75 + b[axis] * 0.25) * 0.75 + c[axis] * 0.25) * 10_000.0)
+    });
+    let line = |n: usize, to: [f64; 2]| {
+        let d = (CLOUDS[n][0] * 1e4 - to[0]).hypot(CLOUDS[n][1] * 1e4 - to[1]);
+        format!("{} {} {}", d.round(), to[0].round(), to[1].round())
+    };
+    let lines = clustered("kMeansMiniBatch(2, 0.25, 10, 6, a, b)", false);
+    assert_eq!(lines[18..20], [line(18, expected[0]), line(19, expected[1])]);
+}
+
+const PERCEPTRON: &str = "
+define stream Known (a double, b double, c double, d double, kind string);
+define stream Unknown (a double, b double, c double, d double);
+from Known#streamingml:updatePerceptronClassifier('m', kind, a, b, c, d)
+select featureWeight1 as a, featureWeight2 as b, featureWeight3 as c, featureWeight4 as d insert into Trained;
+@info(name='classify')
+from Unknown#streamingml:perceptronClassifier('m', 0.0, 0.5, a, b, c, d) select prediction, confidenceLevel insert into Out;";
+
+fn send_known(app: &mut App, [a, b, c, d]: [f64; 4], kind: &str) {
+    let mut values = [a, b, c, d].map(Value::Double).to_vec();
+    values.push(Value::text(kind));
+    app.send("Known", &values);
+}
+
+#[test]
+fn a_perceptron_learns_and_learns_anew() {
+    let known = [
+        ([1.0, 1.0, 0.2, 0.13], "true"),
+        ([0.9, 0.89, 0.3, 0.02], "true"),
+        ([0.0, 0.0, 1.0, 0.82], "false"),
+        ([0.01, 0.4, 0.77, 0.92], "false"),
+        ([0.80, 0.81, 0.11, 0.13], "true"),
+        ([0.02, 0.30, 0.88, 0.76], "false"),
+        ([0.93, 0.71, 0.02, 0.122], "true"),
+        ([0.29, 0.24, 0.98, 0.65], "FALSE"),
+    ];
+    let changed = [
+        ([0.88, 1.0, 0.2, 0.13], "false"),
+        ([0.9, 0.79, 0.3, 0.02], "false"),
+        ([0.0, 0.0, 0.90, 0.72], "true"),
+        ([0.01, 0.4, 0.87, 0.62], "true"),
+        ([0.90, 0.91, 0.11, 0.13], "false"),
+        ([0.02, 0.30, 0.88, 0.66], "true"),
+        ([0.83, 0.79, 0.02, 0.122], "false"),
+        ([0.29, 0.24, 0.98, 0.77], "true"),
+    ];
+    let unknown = [[0.8, 0.67, 0.1, 0.03], [0.33, 0.23, 0.632, 0.992]].map(|x| x.map(Value::Double));
+    for restarts in [false, true] {
+        let mut app = App::start(PERCEPTRON);
+        app.send("Unknown", &unknown[0]);
+        assert_eq!(app.take(), ["null null"], "nothing was learnt yet");
+        for (events, expected) in [
+            (known, ["true 0.5263760000000001", "false 0.2779144"]),
+            (changed, ["false 0.333926", "true 0.5128304"]),
+        ] {
+            for (features, kind) in events {
+                send_known(&mut app, features, kind);
+                if restarts {
+                    app.restart();
+                }
+            }
+            unknown.iter().for_each(|values| app.send("Unknown", values));
+            assert_eq!(app.take(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_perceptron_tells_its_weights_and_refuses_other_labels() {
+    let text = "
+        define stream Known (a double, b double, c double, d double, kind string);
+        @info(name='train')
+        from Known#streamingml:updatePerceptronClassifier('m', kind, 0.01, a, b, c, d)
+        select featureWeight1, featureWeight2, featureWeight3, featureWeight4 insert into Out;";
+    let mut app = App::start(text);
+    send_known(&mut app, [0.1, 0.8, 0.2, 0.03], "true");
+    send_known(&mut app, [0.2, 0.95, 0.22, 0.1], "true");
+    // predicted, so nothing changes
+    send_known(&mut app, [0.8, 0.1, 0.65, 0.92], "false");
+    send_known(&mut app, [0.1, 0.8, 0.2, 0.03], "truee");
+    assert_eq!(
+        app.take(),
+        [
+            "0.001 0.008 0.002 3.0E-4",
+            "0.003 0.0175 0.004200000000000001 0.0013",
+            "0.003 0.0175 0.004200000000000001 0.0013",
+            "train: the label of `m` must be true or false, found `truee`"
+        ]
+    );
+}
+
+#[test]
+fn a_bayesian_regression_narrows_its_predictions() {
+    let text = "
+        define stream Known (a double, b double, y double);
+        define stream Unknown (a double, b double);
+        from Known#streamingml:updateBayesianRegression('m', y, 2, 'NADAM', 0.01, a, b) select loss insert into Trained;
+        @info(name='predict')
+        from Unknown#streamingml:bayesianRegression('m', 1000, a, b)
+        select math:round(prediction * 1000000.0) as y, math:round(confidence * 1000000.0) as confidence insert into Out;";
+    for restarts in [false, true] {
+        let mut app = App::start(text);
+        app.send("Unknown", &[Value::Double(0.5), Value::Double(0.5)]);
+        for known in [[1.0, 2.0, 3.0], [2.0, -1.0, 0.5], [0.0, 1.5, 2.0], [-1.0, 0.5, -1.0]] {
+            app.send("Known", &known.map(Value::Double));
+            if restarts {
+                app.restart();
+            }
+        }
+        app.send("Unknown", &[Value::Double(0.5), Value::Double(0.5)]);
+        app.send("Unknown", &[Value::Double(0.5), Value::Null]);
+        // the closed form of the posterior, computed with numpy
+        assert_eq!(app.take(), ["null null", "805438 1163624", "predict: feature 2 of the model is null"]);
+    }
+}

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
-use tidemill_types::FieldType;
 
 use super::clus_tree::ClusTree;
 use super::float_bits;
-use super::k_means::nearest;
+use super::k_means_processors::{cluster_attributes, push_nearest};
 use super::parameters::{Parameters, features_of};
 use crate::batch::EventKind;
 use crate::eval_error::EvalError;
@@ -64,9 +63,7 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     }
     settings.first = read.place();
     settings.features = read.features(read.attributes()?)?;
-    let coordinates = (1..=settings.features).map(|n| format!("closestCentroidCoordinate{n}"));
-    let names = std::iter::once("euclideanDistanceToClosestCentroid".to_owned()).chain(coordinates);
-    let added = names.map(|name| (name, FieldType::Double)).collect();
+    let added = cluster_attributes(settings.features);
     let tree = move || ClusTree::new(settings.height, settings.horizon);
     let made = move || Clusters { settings, now: State { tree: tree(), events: 0, centroids: vec![] } };
     Ok((Arc::new(move || Box::new(made())), added))
@@ -103,15 +100,7 @@ impl StreamProcessor for Clusters {
         if self.now.events.is_multiple_of(self.settings.refresh) {
             self.now.centroids = self.now.tree.centroids(self.settings.clusters, self.settings.iterations);
         }
-        let centroids = &self.now.centroids;
-        match nearest(centroids, &point) {
-            Some((at, square)) => {
-                event.values.push(Value::Double(square.sqrt()));
-                event.values.extend(centroids[at].iter().map(|x| Value::Double(*x)));
-            }
-            // the centroids are not there yet
-            None => event.values.extend(vec![Value::Null; self.settings.features + 1]),
-        }
+        push_nearest(&self.now.centroids, &point, &mut event.values);
         out.push(event);
         Ok(())
     }

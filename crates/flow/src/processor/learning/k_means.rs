@@ -3,7 +3,18 @@
 /// Returns at most `clusters` centroids. The first ones are the heaviest point and then, again and again, the point that is
 /// farthest from all of them by weight, so equal points make equal centroids.
 pub(super) fn k_means(points: &[(Vec<f64>, f64)], clusters: usize, iterations: usize) -> Vec<Vec<f64>> {
-    let mut centroids = first_centroids(points, clusters);
+    k_means_from(vec![], points, clusters, iterations)
+}
+
+/// Returns at most `clusters` centroids that k-means reaches from these, which come first and in their order. Where there
+/// are fewer than `clusters`, points that are far from all of them join as [`k_means`] chooses its first ones.
+pub(super) fn k_means_from(
+    start: Vec<Vec<f64>>,
+    points: &[(Vec<f64>, f64)],
+    clusters: usize,
+    iterations: usize,
+) -> Vec<Vec<f64>> {
+    let mut centroids = first_centroids(start, points, clusters);
     for _ in 0..iterations {
         let mut sums =
             vec![(vec![0.0; points.first().map_or(0, |(point, _)| point.len())], 0.0); centroids.len()];
@@ -29,8 +40,8 @@ pub(super) fn k_means(points: &[(Vec<f64>, f64)], clusters: usize, iterations: u
     centroids
 }
 
-fn first_centroids(points: &[(Vec<f64>, f64)], clusters: usize) -> Vec<Vec<f64>> {
-    let mut centroids: Vec<Vec<f64>> = vec![];
+fn first_centroids(start: Vec<Vec<f64>>, points: &[(Vec<f64>, f64)], clusters: usize) -> Vec<Vec<f64>> {
+    let mut centroids = start;
     while centroids.len() < clusters {
         let rank = |(point, weight): &(Vec<f64>, f64)| match nearest(&centroids, point) {
             Some((_, distance)) => distance * weight,
@@ -69,5 +80,14 @@ mod tests {
         assert_eq!(k_means(&points, 2, 40), [vec![0.75], vec![10.0]]);
         assert_eq!(k_means(&points[..1], 2, 40), [vec![0.0]]);
         assert!(k_means(&[], 2, 40).is_empty());
+    }
+
+    #[test]
+    fn given_centroids_stay_first_and_others_join() {
+        let points: Vec<_> = [1.0, 3.0, 20.0, 22.0].map(|x| (vec![x], 1.0)).into();
+        assert_eq!(k_means_from(vec![vec![30.0], vec![0.0]], &points, 2, 40), [vec![21.0], vec![2.0]]);
+        assert_eq!(k_means_from(vec![vec![21.0]], &points, 2, 40), [vec![21.0], vec![2.0]]);
+        // a centroid without a point stays where it is
+        assert_eq!(k_means_from(vec![vec![-90.0], vec![2.0], vec![21.0]], &points, 3, 40)[0], [-90.0]);
     }
 }

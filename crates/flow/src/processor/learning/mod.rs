@@ -6,6 +6,8 @@
 mod adwin;
 mod am_rules;
 mod am_rules_processors;
+mod bayesian;
+mod bayesian_processors;
 mod clus_tree;
 mod clus_tree_processor;
 mod float_bits;
@@ -13,9 +15,11 @@ mod gaussian;
 mod hoeffding;
 mod hoeffding_processors;
 mod k_means;
+mod k_means_processors;
 mod leaf;
 mod model_processor;
 mod parameters;
+mod perceptron_processors;
 mod regression;
 
 use crate::registry::Registry;
@@ -26,6 +30,12 @@ pub(super) fn register(registry: &mut Registry) {
     registry.stream_processor("streamingml:hoeffdingTreeClassifier", hoeffding_processors::classify);
     registry.stream_processor("streamingml:updateAMRulesRegressor", am_rules_processors::train);
     registry.stream_processor("streamingml:AMRulesRegressor", am_rules_processors::predict);
+    registry.stream_processor("streamingml:updatePerceptronClassifier", perceptron_processors::train);
+    registry.stream_processor("streamingml:perceptronClassifier", perceptron_processors::classify);
+    registry.stream_processor("streamingml:updateBayesianRegression", bayesian_processors::train);
+    registry.stream_processor("streamingml:bayesianRegression", bayesian_processors::predict);
+    registry.stream_processor("streamingml:kMeansIncremental", k_means_processors::incremental);
+    registry.stream_processor("streamingml:kMeansMiniBatch", k_means_processors::mini_batch);
     registry.stream_processor("streamingml:clusTree", clus_tree_processor::build);
     // the documentation of the original writes both
     registry.stream_processor("streamingml:ClusTree", clus_tree_processor::build);

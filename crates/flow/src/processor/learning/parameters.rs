@@ -75,6 +75,41 @@ impl<'a> Parameters<'a> {
         }
     }
 
+    /// Returns the type of the next argument if that is a constant.
+    pub(super) fn next_constant(&self) -> Option<FieldType> {
+        self.args.get(self.next).filter(|arg| arg.constant.is_some()).map(|arg| arg.ty)
+    }
+
+    /// Returns whether the next argument is a constant with a fraction, such as `0.1`.
+    pub(super) fn is_fraction_next(&self) -> bool {
+        matches!(self.next_constant(), Some(FieldType::Float | FieldType::Double))
+    }
+
+    /// Reads a finite number.
+    pub(super) fn number(&mut self, what: &str) -> Result<f64, String> {
+        let number = self.constant().and_then(Value::as_f64).filter(|x| x.is_finite());
+        number.ok_or_else(|| self.wrong(&format!("`{what}` must be a constant number")))
+    }
+
+    /// Reads one of these words, whatever its case.
+    pub(super) fn word(&mut self, what: &str, words: &[&str]) -> Result<(), String> {
+        let word = self.constant().and_then(Value::as_str);
+        match word.is_some_and(|word| words.iter().any(|known| known.eq_ignore_ascii_case(word))) {
+            true => Ok(()),
+            false => Err(self.wrong(&format!("`{what}` must be one of {}", words.join(", ")))),
+        }
+    }
+
+    /// Reads an argument that depends on the event, and returns its index and type.
+    pub(super) fn attribute(&mut self, what: &str) -> Result<(usize, FieldType), String> {
+        let place = self.next;
+        let arg = self.args.get(place).filter(|arg| arg.constant.is_none());
+        let ty =
+            arg.map(|arg| arg.ty).ok_or_else(|| self.wrong(&format!("`{what}` must be an attribute")))?;
+        self.next += 1;
+        Ok((place, ty))
+    }
+
     /// Returns the types of the arguments that are left, all of which depend on the event.
     pub(super) fn attributes(&self) -> Result<&'a [ArgumentType], String> {
         let rest = &self.args[self.next..];
