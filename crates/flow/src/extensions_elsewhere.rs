@@ -21,7 +21,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("gpl", "ask a service with `@sink(type='http-call')`"),
     ("nlp", "ask a service with `@sink(type='http-call')`"),
     ("sentiment", "ask a service with `@sink(type='http-call')`"),
-    ("markov", "ask a service with `@sink(type='http-call')`"),
+    ("markov", "there is `markov:markovChain`"),
     ("graph", "ask a service with `@sink(type='http-call')`"),
     ("timeseries", "use `timeseries:regress`, `forecast` and `outlier`, or a pattern over the values"),
     (

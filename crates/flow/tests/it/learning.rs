@@ -45,16 +45,14 @@ impl App {
 
     fn send(&mut self, stream: &str, values: &[Value]) {
         self.now += 1;
-        let column = |value: &Value| {
-            let mut column = Column::new(match value {
-                Value::Str(_) => FieldType::String,
-                _ => FieldType::Double,
-            });
+        let stream = self.plan.catalog.find(stream).unwrap();
+        let attributes = &self.plan.catalog.streams()[stream].attributes;
+        let column = |(value, (_, ty)): (&Value, &(String, FieldType))| {
+            let mut column = Column::new(*ty);
             column.push(value.clone());
             column
         };
-        let columns = values.iter().map(column).collect();
-        let stream = self.plan.catalog.find(stream).unwrap();
+        let columns = values.iter().zip(attributes).map(column).collect();
         self.runtime.send(stream, columns, vec![self.now], &mut self.lines).unwrap();
     }
 
@@ -351,4 +349,74 @@ fn a_bayesian_regression_narrows_its_predictions() {
         // the closed form of the posterior, computed with numpy
         assert_eq!(app.take(), ["null null", "805438 1163624", "predict: feature 2 of the model is null"]);
     }
+}
+
+const CHAIN: &str = "
+define stream S (id string, state string, train bool);
+@info(name='chain')
+from S#markov:markovChain(id, state, 60 min, 0.2, 5, train)
+select id, lastState, transitionProbability, notify insert into Out;";
+
+fn change(app: &mut App, id: &str, state: &str, train: bool) {
+    app.send("S", &[Value::text(id), Value::text(state), Value::Bool(train)]);
+}
+
+#[test]
+fn a_markov_chain_tells_unlikely_changes() {
+    // the values that Siddhi's own tests expect
+    for (restarts, trains, last) in
+        [(false, true, "0.5"), (true, true, "0.5"), (true, false, "0.3333333333333333")]
+    {
+        let mut app = App::start(CHAIN);
+        let changes = [
+            ("1", "a"),
+            ("2", "b"),
+            ("1", "c"),
+            ("3", "a"),
+            ("3", "b"),
+            ("1", "a"),
+            ("1", "b"),
+            ("2", "a"),
+            ("2", "c"),
+            ("4", "a"),
+            ("4", "c"),
+        ];
+        for (n, (id, state)) in changes.into_iter().enumerate() {
+            change(&mut app, id, state, trains || n < 8);
+            if restarts {
+                app.restart();
+            }
+        }
+        assert_eq!(
+            app.take(),
+            [
+                "1 c 0.0 true",
+                "1 a 0.5 false",
+                "2 b 0.0 true",
+                "2 a 0.3333333333333333 false",
+                "4 null 0.0 false",
+                &format!("4 a {last} false")
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_markov_chain_forgets_states_after_their_time() {
+    let mut app = App::start(&CHAIN.replace("0.2, 5,", "0.2, 0,"));
+    change(&mut app, "1", "a", true);
+    app.now += 3_599_998;
+    change(&mut app, "1", "b", true);
+    app.now += 3_599_999;
+    change(&mut app, "1", "c", true);
+    app.send("S", &[Value::text("1"), Value::Null, Value::Bool(true)]);
+    assert_eq!(
+        app.take(),
+        [
+            "1 null 0.0 false",
+            "1 a 0.0 true",
+            "1 null 0.0 false",
+            "chain: `state` of the Markov chain is null"
+        ]
+    );
 }

@@ -1,4 +1,4 @@
-//! The extension `streamingml`: models that learn from each event and predict for the next, without a pass over stored data.
+//! The extensions `streamingml` and `markov`: models that learn from each event and predict for the next, without a pass over stored data.
 //!
 //! A model has a name, which the query that trains it shares with those that predict by it: see [`crate::models`].
 //! Nothing is random, so equal events make equal models. Models are bounded in memory and part of the saved state.
@@ -17,6 +17,7 @@ mod hoeffding_processors;
 mod k_means;
 mod k_means_processors;
 mod leaf;
+mod markov;
 mod model_processor;
 mod parameters;
 mod perceptron_processors;
@@ -36,6 +37,7 @@ pub(super) fn register(registry: &mut Registry) {
     registry.stream_processor("streamingml:bayesianRegression", bayesian_processors::predict);
     registry.stream_processor("streamingml:kMeansIncremental", k_means_processors::incremental);
     registry.stream_processor("streamingml:kMeansMiniBatch", k_means_processors::mini_batch);
+    registry.stream_processor("markov:markovChain", markov::build);
     registry.stream_processor("streamingml:clusTree", clus_tree_processor::build);
     // the documentation of the original writes both
     registry.stream_processor("streamingml:ClusTree", clus_tree_processor::build);
