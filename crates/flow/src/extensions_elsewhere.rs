@@ -17,7 +17,11 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("pmml", "score events by a service with `@sink(type='http-call')`"),
     ("tensorFlow", "score events by a service with `@sink(type='http-call')`"),
     ("tensorflow", "score events by a service with `@sink(type='http-call')`"),
-    ("geo", "compute with coordinates by the functions of `math`, or by a function in JavaScript"),
+    (
+        "geo",
+        "there are `geo:distance`, `within`, `contains`, `intersects`, `disjoint`, `touches`, `overlaps`, `equals` and \
+         `withinDistance`; compare events by a pattern or a join with them",
+    ),
     ("gpl", "ask a service with `@sink(type='http-call')`"),
     ("nlp", "ask a service with `@sink(type='http-call')`"),
     ("sentiment", "ask a service with `@sink(type='http-call')`"),

@@ -8,6 +8,7 @@
 pub(crate) mod compile_cache;
 mod convert;
 mod core;
+mod geo;
 pub(crate) mod java_regex;
 mod java_regex_class;
 mod java_regex_syntax;
@@ -48,6 +49,7 @@ pub fn register(registry: &mut Registry) {
     map::register(&mut NamespaceRegistrar::new(registry, "map"));
     list::register(&mut NamespaceRegistrar::new(registry, "list"));
     json::register(&mut NamespaceRegistrar::new(registry, "json"));
+    geo::register(&mut NamespaceRegistrar::new(registry, "geo"));
     script::register(registry);
     unit_conversion::register(registry);
 }
