@@ -18,6 +18,8 @@ struct Chain {
     parts: Vec<TimedPart>,
     /// A `within` behind brackets that end the chain: it is that of the whole pattern.
     within: Option<TimeLiteral>,
+    /// The first brackets around nothing but an absent step.
+    lone_absence: Option<Span>,
 }
 
 impl Parser<'_> {
@@ -46,7 +48,7 @@ impl Parser<'_> {
             self.group(&mut groups, &mut chain, false)?;
         }
         self.chain(&mut groups, &mut chain, false)?;
-        let Chain { link, parts, within } = chain;
+        let Chain { link, parts, within, lone_absence } = chain;
         let within = match (within, self.eat_word("within")) {
             (None, Some(_)) => Some(self.time("within")?),
             (within, _) => within,
@@ -56,7 +58,10 @@ impl Parser<'_> {
         }
         let kind = link.map_or(StateKind::Pattern, |(kind, _)| kind);
         match kind {
-            StateKind::Pattern => self.check_sequence_counts(&groups),
+            StateKind::Pattern => {
+                self.check_sequence_counts(&groups);
+                self.check_lone_absence(lone_absence.filter(|_| link.is_some()));
+            }
             StateKind::Sequence => self.check_misplaced_every(&groups),
         }
         Ok(StateInput { kind, groups, within, parts, span: self.span_since(start) })
@@ -138,6 +143,11 @@ impl Parser<'_> {
             return Err(self.report_not_closed(open, &["`->`", "`,`", "`within`", "`)`"], None));
         }
         let span = self.span_since(open);
+        if let [group] = groups.as_slice()
+            && let [Step::Absent(_)] = group.steps.as_slice()
+        {
+            chain.lone_absence.get_or_insert(span);
+        }
         chain.parts.extend(inside.map(|within| TimedPart { within, span }));
         if self.eat_word("within").is_some() {
             let within = self.time("within")?;
@@ -184,6 +194,16 @@ impl Parser<'_> {
             let message = format!("`{}` is only allowed in sequences", self.file.slice(count.span));
             self.report(Diagnostic::error(diagnostic_codes::STATE_KIND, count.span, message).help(help));
         }
+    }
+
+    /// Reports brackets around an absent step in a pattern with other steps, which SiddhiQL does not have.
+    fn check_lone_absence(&mut self, brackets: Option<Span>) {
+        let Some(span) = brackets else { return };
+        let message = "an absent step among others has no brackets of its own";
+        self.report(
+            Diagnostic::error(diagnostic_codes::STATE_KIND, span, message)
+                .help("remove them: `every not B for 1 sec -> c=C`"),
+        );
     }
 
     /// Reports `every` in a sequence other than before its first step.
