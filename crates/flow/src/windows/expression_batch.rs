@@ -116,6 +116,8 @@ impl ExpressionBatch {
         context: &mut WindowContext<'_>,
     ) -> Result<(), EvalError> {
         let (now, time) = (context.now, context.rows.time(seq));
+        // a row that was emitted earlier expires with its own time if it breaks the new condition itself
+        let leaves = if arrives { now } else { time };
         let breaks = self.breaks(seq, context)?;
         let current = |context: &mut WindowContext<'_>, time| {
             if arrives {
@@ -126,12 +128,12 @@ impl ExpressionBatch {
             self.current.push(seq);
             current(context, time);
         } else if self.current.is_empty() {
-            context.out.expired(seq, now);
+            context.out.expired(seq, leaves);
             current(context, now);
         } else if self.includes(seq, context)? {
             current(context, time);
             context.out.all_expired(&self.current, now);
-            context.out.expired(seq, now);
+            context.out.expired(seq, leaves);
             self.current.clear();
         } else {
             context.out.all_expired(&self.current, now);
