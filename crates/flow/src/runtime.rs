@@ -457,11 +457,13 @@ impl AppRuntime {
         }
         for i in 0..self.subscribers[stream].len() {
             let failure = match self.subscribers[stream][i] {
-                Subscriber::Query(query, port) if events.len() > 1 && self.is_self_join(query, stream) => {
-                    if port == 0 {
-                        self.run_self_join(query, events, depth, sink)
-                    } else {
-                        None
+                Subscriber::Query(query, _) if events.len() > 1 && self.is_self_join(query) => {
+                    let earlier = &self.subscribers[stream][..i];
+                    let is_first =
+                        !earlier.iter().any(|s| matches!(s, Subscriber::Query(q, _) if *q == query));
+                    match is_first {
+                        true => self.run_self_join(query, stream, events, depth, sink),
+                        false => None,
                     }
                 }
                 Subscriber::Query(query, port) => {
@@ -489,23 +491,28 @@ impl AppRuntime {
         }
     }
 
-    /// Returns whether a query joins a stream with itself.
-    fn is_self_join(&self, query: usize, stream: usize) -> bool {
-        let reads = |reader: &&Subscriber| matches!(reader, Subscriber::Query(q, _) if *q == query);
-        self.plan.catalog.window(stream).is_none()
-            && self.subscribers[stream].iter().filter(reads).count() > 1
+    /// Returns whether a query joins a stream or a named window with itself.
+    fn is_self_join(&self, query: usize) -> bool {
+        let join = self.plan.queries[query].join.as_ref();
+        join.is_some_and(|join| join.sides[0].source == join.sides[1].source)
     }
 
-    /// Sends each event to both sides of a join before the next one.
+    /// Sends each event to the sides of a join that it triggers before the next one.
     fn run_self_join(
         &mut self,
         query: usize,
+        stream: usize,
         events: &Batch,
         depth: usize,
         sink: &mut dyn OutputHandler,
     ) -> Option<EvalError> {
+        let port = |subscriber: &Subscriber| match subscriber {
+            Subscriber::Query(reader, port) if *reader == query => Some(*port),
+            _ => None,
+        };
+        let ports: Vec<_> = self.subscribers[stream].iter().filter_map(port).collect();
         for (rows, clock) in events.chunks() {
-            for (row, port) in rows.flat_map(|row| [(row, 0), (row, 1)]) {
+            for (row, port) in rows.flat_map(|row| ports.iter().map(move |port| (row, *port))) {
                 let out = self.queries[query].push(port, &events.chunk(row..row + 1, clock), &self.stores);
                 if let Some(failure) = self.emit(Emitter::Query(query), out, depth, sink) {
                     return Some(failure);
