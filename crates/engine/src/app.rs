@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use tidemill_flow::registry::ConnectionSettings;
-use tidemill_flow::{Connectors, Registry};
+use tidemill_flow::{Connectors, Registry, model_paths};
 use tidemill_types::{Duration, Error, Mismatch, Result};
 use toml::de::ValueDeserializer;
 
@@ -64,6 +64,10 @@ pub struct AppSource {
     queries: Vec<AppFile>,
     toml: Option<String>,
     set: Vec<(String, String)>,
+    /// Files of models that queries name, by the paths that are written there. They are part of the app, so that a replay
+    /// predicts by the same models.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    models: Vec<AppFile>,
 }
 
 /// A text file of an app.
@@ -241,8 +245,9 @@ impl App {
         let toml = dir.join("app.toml");
         let toml = if toml.exists() { Some(read_text(&toml)?) } else { None };
         let name = dir.file_name().map_or_else(|| "app".into(), |n| n.to_string_lossy().into_owned());
-        let source = AppSource { dir, fallback_name: name, rules, queries, toml, set: set.to_vec() };
-        Ok(Self { tests, ..Self::from_source(source)? })
+        let source =
+            AppSource { dir, fallback_name: name, rules, queries, toml, set: set.to_vec(), models: vec![] };
+        Ok(Self { tests, ..Self::from_source(source)?.with_models_read()? })
     }
 
     fn read_file(path: &Path, set: &[(String, String)]) -> Result<Self> {
@@ -263,13 +268,37 @@ impl App {
         let shared = read_shared(&dir)?;
         let toml = (!shared.is_empty()).then(|| shared.to_string());
         let fallback_name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let source = AppSource { dir, fallback_name, rules, queries, toml, set: set.to_vec() };
+        let source =
+            AppSource { dir, fallback_name, rules, queries, toml, set: set.to_vec(), models: vec![] };
         let test = path.with_extension("test");
         let tests = match test.is_file() {
             true => vec![AppFile { name: name(&test), text: read_text(&test)? }],
             false => vec![],
         };
-        Ok(Self { tests, ..Self::from_source(source)? })
+        Ok(Self { tests, ..Self::from_source(source)?.with_models_read()? })
+    }
+
+    /// Reads the files of models that queries name. One that is not there is an error of the query, which knows its place.
+    ///
+    /// Errors: a file cannot be read, or is too large.
+    fn with_models_read(mut self) -> Result<Self> {
+        let variable = |name: &str| self.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
+        let mut models: Vec<AppFile> = vec![];
+        for written in self.queries.iter().flat_map(|file| model_paths(&file.text)) {
+            // a variable without a value is an error of the file
+            let Ok(name) = expand(written, &variable) else { continue };
+            let path = self.dir.join(&name);
+            if path.is_file() && models.iter().all(|model| model.name != name) {
+                models.push(AppFile { name, text: read_text(&path)? });
+            }
+        }
+        self.source.models = models;
+        Ok(self)
+    }
+
+    /// Returns the files of models that queries name, by their paths.
+    pub fn model_files(&self) -> BTreeMap<String, String> {
+        self.source.models.iter().map(|file| (file.name.clone(), file.text.clone())).collect()
     }
 
     /// Creates the app that `source` describes, without its tests.
@@ -315,6 +344,7 @@ impl App {
     pub fn registry(&self) -> Cow<'_, Registry> {
         let mut registry = self.registry.clone().unwrap_or_else(Registry::standard);
         document_tables::register(&mut registry);
+        registry.set_model_files(self.model_files());
         if self.connections != ConnectionSettings::default() || self.connectors.is_some() {
             registry.set_connection_settings(self.connections.clone());
         }

@@ -13,10 +13,19 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "there are k-means, the perceptron, Bayesian regression, the Hoeffding tree, AMRules and clusTree; train other models \
          elsewhere, and score events by a service with `@sink(type='http-call')`",
     ),
-    ("ml", "train models elsewhere, and score events by a service with `@sink(type='http-call')`"),
-    ("pmml", "score events by a service with `@sink(type='http-call')`"),
-    ("tensorFlow", "score events by a service with `@sink(type='http-call')`"),
-    ("tensorflow", "score events by a service with `@sink(type='http-call')`"),
+    (
+        "ml",
+        "train models elsewhere, and score events by `pmml:predict` or by a service with `@sink(type='http-call')`",
+    ),
+    ("pmml", "there is `pmml:predict`"),
+    (
+        "tensorFlow",
+        "export trees and regressions as PMML for `pmml:predict`, or score events by a service with `@sink(type='http-call')`",
+    ),
+    (
+        "tensorflow",
+        "export trees and regressions as PMML for `pmml:predict`, or score events by a service with `@sink(type='http-call')`",
+    ),
     (
         "geo",
         "there are `geo:distance`, `within`, `contains`, `intersects`, `disjoint`, `touches`, `overlaps`, `equals` and \

@@ -108,6 +108,20 @@ pub trait StreamFunction: fmt::Debug + Send + Sync {
     }
 }
 
+/// A call of a stream function that looks at names: those of its arguments, or the attributes before it.
+#[derive(Debug)]
+pub struct CallSite<'a> {
+    /// The arguments.
+    pub args: &'a [ArgumentType],
+    /// The names of those that are plain attributes.
+    pub names: Vec<Option<&'a str>>,
+    /// The attributes of the events, in the order of their columns.
+    pub attributes: &'a [(String, FieldType)],
+}
+
+/// Checks a call of a stream function and binds it. Errors: the call is invalid.
+pub type CallSiteFactory = dyn Fn(&CallSite<'_>) -> Result<BoundStreamFunction, String> + Send + Sync;
+
 /// Input event of a stream function.
 #[derive(Debug, Clone, Copy)]
 pub struct EventRef<'a> {
@@ -194,12 +208,14 @@ pub struct Registry {
     functions: BTreeMap<String, Arc<FunctionFactory>>,
     aggregators: BTreeMap<String, Arc<AggregatorFactory>>,
     stream_functions: BTreeMap<String, Arc<StreamFunctionFactory>>,
+    call_site_functions: BTreeMap<String, Arc<CallSiteFactory>>,
     stream_processors: BTreeMap<String, Arc<StreamProcessorFactory>>,
     windows: BTreeMap<String, Arc<WindowFactory>>,
     limits: PatternLimits,
     replayable_only: bool,
     connectors: Connectors,
     own_stores: Arc<Catalog>,
+    model_files: BTreeMap<String, u64>,
     settings: Arc<ConnectionSettings>,
 }
 
@@ -317,6 +333,29 @@ impl Registry {
         self.stream_functions.insert(name.to_owned(), Arc::new(build));
     }
 
+    /// Registers a stream function that looks at names, replacing one of that name.
+    pub(crate) fn call_site_function(
+        &mut self,
+        name: &str,
+        build: impl Fn(&CallSite<'_>) -> Result<BoundStreamFunction, String> + Send + Sync + 'static,
+    ) {
+        self.call_site_functions.insert(name.to_owned(), Arc::new(build));
+    }
+
+    /// Returns the stream function `name` that looks at names.
+    pub(crate) fn find_call_site_function(&self, name: &str) -> Option<&CallSiteFactory> {
+        self.call_site_functions.get(name).map(Arc::as_ref)
+    }
+
+    /// Returns the paths of the files of models with a hash of what they have.
+    pub fn model_files(&self) -> &BTreeMap<String, u64> {
+        &self.model_files
+    }
+
+    pub(crate) fn note_model_files(&mut self, files: BTreeMap<String, u64>) {
+        self.model_files = files;
+    }
+
     /// Registers a stream processor, `name` or `namespace:name`, replacing one of that name.
     pub fn stream_processor(
         &mut self,
@@ -358,6 +397,12 @@ impl Registry {
     /// Returns the stream function `name`. Errors: it is unknown; suggests a similar name.
     pub fn find_stream_function(&self, name: &str) -> Result<&StreamFunctionFactory, String> {
         self.stream_functions.get(name).map(Arc::as_ref).ok_or_else(|| {
+            if self.call_site_functions.contains_key(name) {
+                return format!(
+                    "`{name}` is not allowed here: let an earlier query apply it and insert into a stream, then read \
+                     that stream"
+                );
+            }
             if self.stream_processors.contains_key(name) {
                 return format!(
                     "`{name}` buffers events and is not allowed here: let an earlier query apply it and insert into \

@@ -2,6 +2,7 @@
 
 mod json;
 mod log;
+pub(crate) mod pmml;
 mod throughput;
 mod tokens;
 
@@ -16,6 +17,7 @@ use crate::registry::{Registry, StreamFunction};
 use crate::value::Value;
 
 pub(crate) use log::Priority;
+pub use pmml::model_paths;
 pub(crate) use throughput::without_effect;
 
 /// Registers all built-in stream functions.

@@ -89,7 +89,8 @@ fn with_keys(
 fn is_equivalent(old: &App, new: &App) -> bool {
     let vars = new.queries.is_empty() || old.vars == new.vars;
     let limits = new.queries.is_empty() || old.settings.query_rows == new.settings.query_rows;
-    old.rules == new.rules && old.queries == new.queries && vars && limits
+    let models = old.model_files() == new.model_files();
+    old.rules == new.rules && old.queries == new.queries && vars && limits && models
 }
 
 fn replace_app(

@@ -241,7 +241,7 @@ fn compile(
         all.files.push(QueryFile {
             idle: idle_option(&file.app)
                 .map_err(|wrong| Error::invalid(render_all(&[wrong], &file.sources)))?,
-            identity: identity(&file.app),
+            identity: identity(&file.app, registry),
             stores: store_names(&file.app),
             warnings: render_all(&file.plan.warnings, &file.sources),
             placements: placement.elements,
@@ -396,7 +396,7 @@ fn compile_unit(
     }
     let of = |name: &str| [outputs.get(name), retractions.get(name)].into_iter().flatten();
     let writes = written_streams(&plan).flat_map(of).map(|output| output.stream).collect();
-    let identity = identity(part);
+    let identity = identity(part, registry);
     let plan = Arc::new(plan.with_limits(limits));
     Ok(Unit { file: number, partitioned: everywhere, plan, identity, inputs, outputs, retractions, writes })
 }
@@ -445,8 +445,13 @@ fn store_names(app: &ast::App) -> Vec<String> {
 }
 
 /// Hash of what a file means to its state. Which files its streams are read from and written to is no part of that.
-fn identity(app: &ast::App) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(siddhi::structural_text(&without_files(app)).as_bytes())
+fn identity(app: &ast::App, registry: &Registry) -> u64 {
+    let mut text = siddhi::structural_text(&without_files(app));
+    // another model is another meaning; most apps have none, and keep the hash that they had before there were any
+    let named: Vec<_> =
+        registry.model_files().iter().filter(|(path, _)| text.contains(path.as_str())).collect();
+    named.into_iter().for_each(|(path, hash)| text.push_str(&format!("\nmodel {path} {hash:x}")));
+    xxhash_rust::xxh3::xxh3_64(text.as_bytes())
 }
 
 /// The app without the files of its streams, which are read and written outside of its units.

@@ -632,3 +632,61 @@ fn insert_into_a_full_table_is_refused_as_a_limit() {
     assert_eq!(engine.query_on_demand(None, "from T select k").unwrap().len(), 3);
     insert(&engine, "d").map(|_| ()).unwrap_err();
 }
+
+const MODEL: &str = r#"<PMML version="4.2">
+<DataDictionary>
+  <DataField name="x" optype="continuous" dataType="double"/>
+  <DataField name="y" optype="categorical" dataType="string"><Value value="low"/><Value value="high"/></DataField>
+</DataDictionary>
+<TreeModel functionName="classification">
+  <MiningSchema><MiningField name="x"/><MiningField name="y" usageType="target"/></MiningSchema>
+  <Node score="low"><True/>
+    <Node score="high"><SimplePredicate field="x" operator="greaterThan" value="5"/></Node>
+    <Node score="low"><True/></Node>
+  </Node>
+</TreeModel>
+</PMML>"#;
+
+#[test]
+fn a_model_in_a_file_is_part_of_the_app() {
+    let dir = tempfile::tempdir().unwrap();
+    let (app, data) = (dir.path().join("app"), dir.path().join("data"));
+    let file = app.join("models/size.pmml");
+    std::fs::create_dir_all(app.join("models")).unwrap();
+    std::fs::write(&file, MODEL).unwrap();
+    let query = "
+        define stream S (x double);
+        from S#pmml:predict('models/${model}.pmml')[y == 'high']#window.length(3) select x, y, count() as n insert into Out;";
+    std::fs::write(app.join("q.siddhi"), query).unwrap();
+    std::fs::write(app.join("app.toml"), "name = \"sizes\"\n[vars]\nmodel = \"size\"\n").unwrap();
+    let engine = crate::open_app(dir.path(), &app);
+    send(&engine, "S", "{\"x\":5.0}\n{\"x\":6.0}\n");
+    engine.wait_idle();
+    assert_eq!(rows(&engine, "Out"), 1);
+    engine.stop().unwrap();
+    drop(engine);
+
+    // the deployed app has its model, also after a crash and without the file
+    std::fs::remove_file(&file).unwrap();
+    for count in [2, 3] {
+        let engine = Engine::open(&data, None).unwrap();
+        send(&engine, "S", "{\"x\":7.0}\n{\"x\":1.0}\n");
+        engine.wait_idle();
+        assert_eq!(rows(&engine, "Out"), count);
+        engine.abandon();
+    }
+    let error = tidemill_engine::compile(&App::read(&app, &[]).unwrap()).err().unwrap().to_string();
+    assert!(
+        error.contains("there is no file `models/size.pmml`") && error.contains("q.siddhi:3:16"),
+        "{error}"
+    );
+
+    // another model is a change of the queries, which have a state
+    std::fs::write(&file, MODEL.replace("value=\"5\"", "value=\"0.5\"")).unwrap();
+    let error = Engine::open(&data, Some(App::read(&app, &[]).unwrap())).err().unwrap().to_string();
+    assert!(error.contains("q.siddhi"), "{error}");
+    std::fs::write(&file, MODEL).unwrap();
+    let engine = crate::open_app(dir.path(), &app);
+    assert_eq!(rows(&engine, "Out"), 3);
+    engine.stop().unwrap();
+}

@@ -32,7 +32,7 @@ mod time_parse;
 mod time_week;
 mod time_zone;
 mod unit_conversion;
-mod xml;
+pub(crate) mod xml;
 
 use crate::registry::Registry;
 use library::NamespaceRegistrar;

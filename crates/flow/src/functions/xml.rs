@@ -111,7 +111,8 @@ fn add(open: &mut [OpenElement], text: &str) {
     }
 }
 
-fn resolve(reference: &BytesRef<'_>) -> Option<String> {
+/// Returns the text of a character or of a predefined entity.
+pub(crate) fn resolve(reference: &BytesRef<'_>) -> Option<String> {
     if let Ok(Some(c)) = reference.resolve_char_ref() {
         return Some(c.to_string());
     }

@@ -7,7 +7,7 @@ use crate::catalog::{Attributes, Table};
 use crate::compiler::{Compiler, call_name, describe};
 use crate::expr::Expr;
 use crate::processor::{AggregateFilter, Handler, ProcessorPlan, StatefulHandler};
-use crate::registry::{AggregateCall, Registry};
+use crate::registry::{AggregateCall, CallSite, Registry};
 use crate::scope::StreamScope;
 
 /// Compiles the handlers of a query that reads one stream; appends the attributes that functions add to
@@ -43,6 +43,14 @@ pub(crate) fn stateless(
             Err(Diagnostic::error("F0418", handler.span, format!("{what} is not allowed here"))
                 .help("let an earlier query apply it and insert into a stream, then read that stream"))
         }
+    }
+}
+
+/// Returns the name of an argument that is a plain attribute.
+fn attribute_of(arg: &ast::Expr) -> Option<&str> {
+    match &arg.kind {
+        ast::ExprKind::Attribute(attribute) => Some(attribute.name.name.as_str()),
+        _ => None,
     }
 }
 
@@ -93,9 +101,17 @@ impl HandlerCompiler<'_> {
                 added: types,
             })));
         }
-        let build = self.registry.find_stream_function(&name);
-        let build = build.map_err(|e| Diagnostic::error("F0415", call.name.span, e))?;
-        let (function, added) = build(&described).map_err(wrong)?;
+        let (function, added) = match self.registry.find_call_site_function(&name) {
+            Some(build) => {
+                let names = call.args.list().iter().map(attribute_of).collect();
+                build(&CallSite { args: &described, names, attributes }).map_err(wrong)?
+            }
+            None => {
+                let build = self.registry.find_stream_function(&name);
+                let build = build.map_err(|e| Diagnostic::error("F0415", call.name.span, e))?;
+                build(&described).map_err(wrong)?
+            }
+        };
         if self.registry.is_replayable_only() && function.has_side_effects() {
             return Err(crate::compiler::not_repeatable(
                 call.span,

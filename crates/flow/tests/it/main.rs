@@ -17,6 +17,7 @@ mod partitions;
 mod pattern_inspect;
 mod pattern_paths;
 mod patterns;
+mod pmml;
 mod random;
 mod snapshot;
 mod stores;

@@ -62,7 +62,9 @@ pub fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     let [file] = read.queries.as_slice() else {
         bail!("{}: {} *.siddhi files in it; name the one to run", app.display(), read.queries.len());
     };
-    let plan = match compile(&app_file(app, file), &file.text, &read.vars, &args.vars.registry()) {
+    let mut registry = args.vars.registry();
+    registry.set_model_files(read.model_files());
+    let plan = match compile(&app_file(app, file), &file.text, &read.vars, &registry) {
         Ok(plan) => plan,
         Err(diagnostics) => {
             eprint!("{diagnostics}");
