@@ -23,6 +23,7 @@ impl Registry {
         let hash =
             |(path, text): (&String, &String)| (path.clone(), xxhash_rust::xxh3::xxh3_64(text.as_bytes()));
         self.note_model_files(files.iter().map(hash).collect());
+        processor::set_model_files(self, &files);
         stream_functions::pmml::register(self, files);
     }
 }

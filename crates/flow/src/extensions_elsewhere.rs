@@ -7,7 +7,11 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "write the rows with `insert into`, `update` or `delete` of a table with `@store(type='rdbms')`",
     ),
     ("rdbms:query", "join a table with `@store(type='rdbms')`"),
-    ("file", "move and delete files by `action.after.process` of a source of type `file`"),
+    (
+        "file",
+        "queries are repeated after a crash, and what they did to files would be done twice, perhaps to other files: move and \
+         delete files by `action.after.process` of a source of type `file`, and let a program that reads a sink do the rest",
+    ),
     (
         "streamingml",
         "there are k-means, the perceptron, Bayesian regression, the Hoeffding tree, AMRules and clusTree; train other models \
@@ -33,7 +37,11 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ),
     ("gpl", "ask a service with `@sink(type='http-call')`"),
     ("nlp", "ask a service with `@sink(type='http-call')`"),
-    ("sentiment", "ask a service with `@sink(type='http-call')`"),
+    (
+        "sentiment",
+        "join the words of `#str:tokenize(text, ' ')` with a table of rated words, or ask a service with \
+         `@sink(type='http-call')`",
+    ),
     ("markov", "there is `markov:markovChain`"),
     ("graph", "ask a service with `@sink(type='http-call')`"),
     ("timeseries", "use `timeseries:regress`, `forecast` and `outlier`, or a pattern over the values"),

@@ -14,6 +14,7 @@ mod reorder_buffer;
 mod timeseries;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::Value as Json;
@@ -40,6 +41,11 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.stream_processor("graph:sizeOfLargestConnectedComponent", components::build);
     timeseries::register(registry);
     learning::register(registry);
+}
+
+/// Registers the stream processors that read files, which find them by their paths.
+pub(crate) fn set_model_files(registry: &mut Registry, files: &BTreeMap<String, String>) {
+    learning::set_model_files(registry, files);
 }
 
 /// A compiled stateful handler.

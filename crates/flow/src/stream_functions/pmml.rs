@@ -14,9 +14,12 @@ use crate::value::Value;
 const NAME: &str = "pmml:predict";
 const FORM: &str = "pmml:predict('model.pmml' [, attribute, …])";
 
-/// A call with the path of its file.
-static CALL: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r#"pmml\s*:\s*predict\s*\(\s*(?:'([^'\n]*)'|"([^"\n]*)")"#).ok());
+/// Calls with the paths of their files: the first argument of `pmml:predict`, the one text of `markov:markovChain`.
+static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let text = r#"(?:'([^'\n]*)'|"([^"\n]*)")"#;
+    Regex::new(&format!(r#"(?:pmml\s*:\s*predict\s*\(\s*|markov\s*:\s*markovChain\s*\([^'"()]*,\s*){text}"#))
+        .ok()
+});
 
 /// Returns the paths that calls in a text name, as they are written there.
 pub fn model_paths(text: &str) -> Vec<&str> {

@@ -272,4 +272,6 @@ fn paths_are_found_in_texts() {
     let text =
         "from S#pmml:predict('a/b.pmml', x) from T#pmml : predict ( \"c.pmml\" ) from U#pmml:predict(x)";
     assert_eq!(model_paths(text), ["a/b.pmml", "c.pmml"]);
+    let text = "from S#markov:markovChain(id, state, 60 min, 0.2, 'm.csv', false) from S#markov:markovChain(id, state, 1 sec, 0.2, 5)";
+    assert_eq!(model_paths(text), ["m.csv"]);
 }

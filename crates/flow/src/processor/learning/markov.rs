@@ -16,7 +16,7 @@ use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
 const FORM: &str =
-    "markov:markovChain(id, state, duration.to.keep, alert.threshold, notifications.hold.limit [, train])";
+    "markov:markovChain(id, state, duration.to.keep, alert.threshold, notifications.hold.limit or 'matrix.csv' [, train])";
 /// Ids whose last state is known, and changes between two states.
 const IDS_MAX: usize = 1_000_000;
 const CHANGES_MAX: usize = 1_000_000;
@@ -38,8 +38,11 @@ enum Train {
     Argument(usize),
 }
 
-/// Binds the processor.
-pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {
+/// Binds the processor, which finds its matrix among these files.
+pub(super) fn build(
+    args: &[ArgumentType],
+    files: &BTreeMap<String, String>,
+) -> Result<BoundStreamProcessor, String> {
     let mut read = Parameters::new(FORM, args);
     for what in ["id", "state"] {
         let (_, ty) = read.attribute(what)?;
@@ -49,13 +52,18 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     }
     let keep = read.integer("duration.to.keep", 1, i64::MAX)?;
     let threshold = read.threshold("alert.threshold")?;
-    if read.next_constant() == Some(FieldType::String) {
-        return Err(read.wrong(
-            "a matrix in a file is not read here: let the chain learn from events, with the number of events before the \
-             first output in place of the file",
-        ));
-    }
-    let held = read.integer("notifications.hold.limit", 0, i64::from(i32::MAX))? as u64;
+    let (held, matrix) = match read.next_constant() {
+        Some(FieldType::String) => {
+            let path = read.name()?;
+            let text = files.get(&path).ok_or_else(|| {
+                read.wrong(&format!(
+                    "there is no file `{path}`; paths count from the directory of the app, and are written as they are"
+                ))
+            })?;
+            (0, parse_matrix(text).map_err(|why| read.wrong(&format!("{path}: {why}")))?)
+        }
+        _ => (read.integer("notifications.hold.limit", 0, i64::from(i32::MAX))? as u64, BTreeMap::new()),
+    };
     let train = match args.len() - read.place() {
         0 => Train::Always(true),
         1 if read.next_constant().is_some() => Train::Always(read.flag("train")?),
@@ -63,7 +71,7 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
             (place, FieldType::Bool) => Train::Argument(place),
             (_, ty) => return Err(read.wrong(&format!("`train` must be a bool; it is {ty}"))),
         },
-        count => return Err(read.wrong(&format!("{count} arguments behind `notifications.hold.limit`"))),
+        count => return Err(read.wrong(&format!("{count} arguments behind the fifth; expected `train`"))),
     };
     let added = [
         ("lastState", FieldType::String),
@@ -71,8 +79,44 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
         ("notify", FieldType::Bool),
     ];
     let settings = Settings { keep, threshold, held, train };
-    let made = move || Chain { settings, now: State::default() };
+    let count = matrix.values().map(|row| row.counts.len()).sum();
+    let made = move || Chain { settings, now: State { changes: matrix.clone(), count, ..State::default() } };
     Ok((Arc::new(move || Box::new(made())), added.map(|(name, ty)| (name.to_owned(), ty)).to_vec()))
+}
+
+/// Parses a matrix: a line with the states, then for each of them a line with the probabilities or counts of the changes from
+/// it to each of them.
+///
+/// Errors: with the line.
+fn parse_matrix(text: &str) -> Result<BTreeMap<String, Row>, String> {
+    let mut lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let (header, _) = lines.next().ok_or("the file has no line with states")?;
+    let states: Vec<&str> = header.split(',').map(str::trim).collect();
+    if states.len().saturating_mul(states.len()) > CHANGES_MAX {
+        return Err(format!("{} states; a chain has {CHANGES_MAX} changes at most", states.len()));
+    }
+    let mut matrix = BTreeMap::new();
+    for state in &states {
+        let (line, number) =
+            lines.next().ok_or_else(|| format!("there is no line for the state `{state}`"))?;
+        let cell = |text: &str| match text.trim().parse::<f64>() {
+            Ok(x) if x.is_finite() && x >= 0.0 => Ok(x),
+            _ => Err(format!("line {number}: `{}` is neither a probability nor a count", text.trim())),
+        };
+        let cells = line.split(',').map(cell).collect::<Result<Vec<_>, _>>()?;
+        if cells.len() != states.len() {
+            return Err(format!("line {number}: {} values for {} states", cells.len(), states.len()));
+        }
+        let named = states.iter().map(|to| (*to).to_owned());
+        let row = Row { total: cells.iter().sum(), counts: named.zip(cells).collect() };
+        if row.counts.len() != states.len() || matrix.insert((*state).to_owned(), row).is_some() {
+            return Err(format!("the state `{state}` is there twice"));
+        }
+    }
+    match lines.next() {
+        None => Ok(matrix),
+        Some((_, number)) => Err(format!("line {number}: a line more than there are states")),
+    }
 }
 
 struct Chain {
@@ -93,7 +137,7 @@ struct State {
     count: usize,
 }
 
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 struct Row {
     total: f64,
     counts: BTreeMap<String, f64>,
@@ -103,7 +147,8 @@ struct Row {
 struct Saved {
     events: u64,
     last: Vec<(String, String, i64)>,
-    changes: Vec<(String, Vec<(String, Float)>)>,
+    /// Rows with their sums, which depend on the order of the columns of a file.
+    changes: Vec<(String, Float, Vec<(String, Float)>)>,
 }
 
 impl State {
@@ -122,7 +167,8 @@ impl State {
     /// Returns the share of a change among those from the same state.
     fn probability(&self, from: &str, to: &str) -> f64 {
         let Some(row) = self.changes.get(from) else { return 0.0 };
-        row.counts.get(to).map_or(0.0, |count| count / row.total)
+        // a row of zeros has no changes
+        row.counts.get(to).filter(|count| **count > 0.0).map_or(0.0, |count| count / row.total)
     }
 
     /// Counts a change. Errors: there are too many different ones.
@@ -204,7 +250,12 @@ impl StreamProcessor for Chain {
         json!(Saved {
             events: self.now.events,
             last: last.collect(),
-            changes: self.now.changes.iter().map(|(from, row)| (from.clone(), counts(row))).collect(),
+            changes: self
+                .now
+                .changes
+                .iter()
+                .map(|(from, row)| (from.clone(), Float(row.total), counts(row)))
+                .collect(),
         })
     }
 
@@ -216,10 +267,10 @@ impl StreamProcessor for Chain {
             now.by_time.insert((time, id.clone()));
             now.last.insert(id, (state, time));
         }
-        for (from, counts) in changes {
+        for (from, total, counts) in changes {
             let counts: BTreeMap<_, _> = counts.into_iter().map(|(to, count)| (to, count.0)).collect();
             now.count += counts.len();
-            now.changes.insert(from, Row { total: counts.values().sum(), counts });
+            now.changes.insert(from, Row { total: total.0, counts });
         }
         self.now = now;
         Ok(())

@@ -23,6 +23,8 @@ mod parameters;
 mod perceptron_processors;
 mod regression;
 
+use std::collections::BTreeMap;
+
 use crate::registry::Registry;
 
 /// Registers the processors.
@@ -37,8 +39,13 @@ pub(super) fn register(registry: &mut Registry) {
     registry.stream_processor("streamingml:bayesianRegression", bayesian_processors::predict);
     registry.stream_processor("streamingml:kMeansIncremental", k_means_processors::incremental);
     registry.stream_processor("streamingml:kMeansMiniBatch", k_means_processors::mini_batch);
-    registry.stream_processor("markov:markovChain", markov::build);
     registry.stream_processor("streamingml:clusTree", clus_tree_processor::build);
     // the documentation of the original writes both
     registry.stream_processor("streamingml:ClusTree", clus_tree_processor::build);
+}
+
+/// Registers the processors that read files.
+pub(super) fn set_model_files(registry: &mut Registry, files: &BTreeMap<String, String>) {
+    let files = files.clone();
+    registry.stream_processor("markov:markovChain", move |args| markov::build(args, &files));
 }
