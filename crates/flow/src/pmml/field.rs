@@ -183,9 +183,9 @@ enum Invalid {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outliers {
-    AsIs,
-    AsMissing,
-    AsExtremes,
+    Kept,
+    Missing,
+    Extremes,
 }
 
 /// A field that a model reads.
@@ -243,9 +243,9 @@ impl MiningSchema {
                 && (*x < active.low || *x > active.high)
             {
                 *cell = match active.outliers {
-                    Outliers::AsIs => Cell::Number(*x),
-                    Outliers::AsMissing => Cell::Missing,
-                    Outliers::AsExtremes => Cell::Number(x.clamp(active.low, active.high)),
+                    Outliers::Kept => Cell::Number(*x),
+                    Outliers::Missing => Cell::Missing,
+                    Outliers::Extremes => Cell::Number(x.clamp(active.low, active.high)),
                 };
             }
             if *cell != Cell::Missing && !field.is_valid(cell) {
@@ -284,9 +284,9 @@ impl ActiveField {
             other => return Err(element.wrong(&format!("the treatment `{other}` of invalid values"))),
         };
         let outliers = match element.attribute("outliers").unwrap_or("asIs") {
-            "asIs" => Outliers::AsIs,
-            "asMissingValues" => Outliers::AsMissing,
-            "asExtremeValues" => Outliers::AsExtremes,
+            "asIs" => Outliers::Kept,
+            "asMissingValues" => Outliers::Missing,
+            "asExtremeValues" => Outliers::Extremes,
             other => return Err(element.wrong(&format!("the treatment `{other}` of outliers"))),
         };
         let (low, high) = (

@@ -15,8 +15,7 @@ use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
 use crate::value::Value;
 
-const FORM: &str =
-    "markov:markovChain(id, state, duration.to.keep, alert.threshold, notifications.hold.limit or 'matrix.csv' [, train])";
+const FORM: &str = "markov:markovChain(id, state, duration.to.keep, alert.threshold, notifications.hold.limit or 'matrix.csv' [, train])";
 /// Ids whose last state is known, and changes between two states.
 const IDS_MAX: usize = 1_000_000;
 const CHANGES_MAX: usize = 1_000_000;
@@ -143,12 +142,14 @@ struct Row {
     counts: BTreeMap<String, f64>,
 }
 
+/// A state, the sum of its row, which depends on the order of the columns of a file, and the row.
+type SavedRow = (String, Float, Vec<(String, Float)>);
+
 #[derive(Serialize, Deserialize)]
 struct Saved {
     events: u64,
     last: Vec<(String, String, i64)>,
-    /// Rows with their sums, which depend on the order of the columns of a file.
-    changes: Vec<(String, Float, Vec<(String, Float)>)>,
+    changes: Vec<SavedRow>,
 }
 
 impl State {
