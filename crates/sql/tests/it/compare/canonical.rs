@@ -1,16 +1,21 @@
-//! Results as sorted texts that do not depend on how a system writes numbers and times.
+//! Results as texts that do not depend on how a system writes numbers and times, sorted unless the statement has an order.
 
 use arrow::array::Array;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use tidemill_sql::Sql;
 
-/// Rows of a result, sorted.
+use super::random::Statement;
+
+/// Rows of a result.
 pub type Rows = Vec<Vec<String>>;
 
 const NULL: &str = "NULL";
 
-pub fn sorted(mut rows: Rows) -> Rows {
-    rows.sort();
+/// Returns rows in the order in which they are compared.
+pub fn arranged(mut rows: Rows, statement: &Statement) -> Rows {
+    if !statement.ordered {
+        rows.sort();
+    }
     rows
 }
 
@@ -50,9 +55,9 @@ pub fn outline(rows: &Rows) -> String {
 }
 
 /// Runs a statement. Errors are texts that begin with their kind.
-pub async fn run(sql: &Sql, text: &str) -> Result<Rows, String> {
+pub async fn run(sql: &Sql, statement: &Statement) -> Result<Rows, String> {
     let failed = |e: tidemill_types::Error| format!("{}: {e}", e.kind().name());
-    let result = sql.query(text).await.map_err(failed)?.collect().await.map_err(failed)?;
+    let result = sql.query(&statement.text).await.map_err(failed)?.collect().await.map_err(failed)?;
     let options = FormatOptions::default().with_display_error(true);
     let mut rows = vec![];
     for batch in &result.batches {
@@ -67,13 +72,21 @@ pub async fn run(sql: &Sql, text: &str) -> Result<Rows, String> {
             rows.push(cells.collect());
         }
     }
-    Ok(sorted(rows))
+    Ok(arranged(rows, statement))
 }
 
-pub fn as_json(text: &str, result: &Result<Rows, String>) -> String {
-    let (key, value) = match result {
-        Ok(rows) => ("rows", serde_json::json!(rows)),
-        Err(error) => ("error", serde_json::json!(error)),
+/// Returns a line of the record: a statement, its result here and in PostgreSQL.
+pub fn as_json(
+    statement: &Statement,
+    result: &Result<Rows, String>,
+    expected: &Result<Rows, String>,
+) -> String {
+    let mut line = serde_json::json!({ "sql": statement.text, "ordered": statement.ordered });
+    let mut add = |result: &Result<Rows, String>, rows: &str, error: &str| match result {
+        Ok(found) => line[rows] = serde_json::json!(found),
+        Err(why) => line[error] = serde_json::json!(why),
     };
-    serde_json::json!({ "sql": text, key: value }).to_string()
+    add(result, "rows", "error");
+    add(expected, "postgresql_rows", "postgresql_error");
+    line.to_string()
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use super::canonical::{self, Rows};
+use super::random::Statement;
 
 /// Texts that no cell has: the end of a statement, the separator of cells, and NULL.
 const END: &str = "\u{1}end";
@@ -27,15 +28,15 @@ impl Postgres {
     }
 
     /// Returns the result of each statement.
-    pub fn results(&self, statements: &[String]) -> Vec<Result<Rows, String>> {
+    pub fn results(&self, statements: &[Statement]) -> Vec<Result<Rows, String>> {
         let script: String = statements
             .iter()
-            .map(|text| format!("{text};\n\\echo \u{4} :SQLSTATE\n\\echo {END}\n"))
+            .map(|statement| format!("{};\n\\echo \u{4} :SQLSTATE\n\\echo {END}\n", statement.text))
             .collect();
         let (out, _) = self.psql(&script);
         let mut parts: Vec<&str> = out.split(&format!("{END}\n")).collect();
         parts.pop();
-        parts.iter().map(|part| rows(part)).collect()
+        parts.iter().zip(statements).map(|(part, statement)| rows(part, statement)).collect()
     }
 
     fn psql(&self, script: &str) -> (String, String) {
@@ -65,7 +66,7 @@ impl Postgres {
 /// A failed statement prints its code, so that the results stay in order.
 const SETUP: &str = "\\set ON_ERROR_STOP off\n";
 
-fn rows(part: &str) -> Result<Rows, String> {
+fn rows(part: &str, statement: &Statement) -> Result<Rows, String> {
     // psql prints nothing to its output for a statement that failed, and an empty result is empty as well: the statement
     // is followed by its state
     let Some((rows, state)) = part.rsplit_once("\u{4}") else { return Err("no state".into()) };
@@ -77,5 +78,5 @@ fn rows(part: &str) -> Result<Rows, String> {
         let cells = line.split(SEPARATOR);
         cells.map(|cell| canonical::cell((cell != NULL).then_some(cell))).collect()
     });
-    Ok(canonical::sorted(rows.collect()))
+    Ok(canonical::arranged(rows.collect(), statement))
 }

@@ -16,10 +16,30 @@ pub enum Type {
     Text,
     Bool,
     Time,
+    /// Comes from casts only: streams have no such fields.
+    Decimal,
+    /// Comes from casts only.
+    Date,
+    Json,
+}
+
+impl Type {
+    /// Returns the name that all systems know.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Int => "bigint",
+            Self::Float => "double precision",
+            Self::Text | Self::Json => "text",
+            Self::Bool => "boolean",
+            Self::Time => "timestamp",
+            Self::Decimal => "decimal(10, 2)",
+            Self::Date => "date",
+        }
+    }
 }
 
 /// Columns of all tables. `id` has no nulls and no value twice in a table.
-pub const COLUMNS: [(&str, Type); 8] = [
+pub const COLUMNS: [(&str, Type); 9] = [
     ("id", Type::Int),
     ("g", Type::Int),
     ("x", Type::Int),
@@ -28,9 +48,24 @@ pub const COLUMNS: [(&str, Type); 8] = [
     ("s", Type::Text),
     ("b", Type::Bool),
     ("t", Type::Time),
+    ("j", Type::Json),
 ];
 
 const N: Option<i64> = None;
+
+/// Objects of the column `j`, by the `id` of the row; others are null.
+const OBJECTS: [(i64, &str); 6] = [
+    (1, r#"{"a":1,"b":"x","c":{"x":3,"y":"pq"},"l":[5,6,7],"t":true}"#),
+    (2, r#"{"a":2,"b":"y","n":null}"#),
+    (3, r#"{}"#),
+    (4, r#"{"a":3,"c":{"x":null},"l":[]}"#),
+    (5, r#"{"a":-1,"b":null,"c":{"y":"p"},"l":[4],"t":false}"#),
+    (9, r#"{"b":"","l":[null,2]}"#),
+];
+
+fn object(id: i64) -> Option<&'static str> {
+    OBJECTS.iter().find(|(of, _)| *of == id).map(|(_, text)| *text)
+}
 
 /// Rows: id, g, x, y, d, s, b, and the day and hour of t.
 type Row = (
@@ -90,6 +125,8 @@ pub fn as_sql(time: &str, float: &str) -> String {
                     Type::Text => "text",
                     Type::Bool => "boolean",
                     Type::Time => time,
+                    Type::Json => "json",
+                    Type::Decimal | Type::Date => unreachable!("no column has this type"),
                 };
                 format!("{name} {ty}")
             })
@@ -100,8 +137,8 @@ pub fn as_sql(time: &str, float: &str) -> String {
             let quoted = |v: &Option<&str>| v.map_or("null".into(), |v| format!("'{v}'"));
             let (d, b) =
                 (d.map_or("null".into(), |v| v.to_string()), b.map_or("null".into(), |v| v.to_string()));
-            let (s, t) = (quoted(s), quoted(t));
-            let _ = writeln!(text, "insert into {name} values ({id}, {ints}, {d}, {s}, {b}, {t});");
+            let (s, t, j) = (quoted(s), quoted(t), quoted(&object(*id)));
+            let _ = writeln!(text, "insert into {name} values ({id}, {ints}, {d}, {s}, {b}, {t}, {j});");
         }
     }
     text
@@ -118,6 +155,8 @@ pub async fn session(options: SqlOptions) -> (Arc<Fixture>, Sql) {
                 Type::Text => FieldType::String,
                 Type::Bool => FieldType::Bool,
                 Type::Time => FieldType::Time,
+                Type::Json => FieldType::Object,
+                Type::Decimal | Type::Date => unreachable!("no column has this type"),
             };
             (name, ty)
         });
@@ -125,7 +164,9 @@ pub async fn session(options: SqlOptions) -> (Arc<Fixture>, Sql) {
         let rows: Vec<String> = rows
             .iter()
             .map(|(id, g, x, y, d, s, b, t)| {
-                serde_json::json!({ "id": id, "g": g, "x": x, "y": y, "d": d, "s": s, "b": b, "t": t })
+                let j: Option<serde_json::Value> =
+                    object(*id).map(|text| serde_json::from_str(text).expect("JSON"));
+                serde_json::json!({ "id": id, "g": g, "x": x, "y": y, "d": d, "s": s, "b": b, "t": t, "j": j })
                     .to_string()
             })
             .collect();
