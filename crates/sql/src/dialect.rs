@@ -2,12 +2,13 @@
 //!
 //! From the tightest: `.`, `::`, `[ ]`, `+ -` before a value, `AT TIME ZONE`, `^`, `* / %`, `+ -`, all other operators (`||`,
 //! `->`, `->>`, `~`, `@>` …), `BETWEEN IN LIKE`, `< > = <= >= <>`, `IS`, `NOT`, `AND`, `OR`. The generic dialect binds `->`
-//! looser than `=`, `LIKE` looser than `=`, and `||` as tightly as `*`.
+//! looser than `=`, `LIKE` looser than `=`, and `||` as tightly as `*`. Those of the levels of `BETWEEN`, `<` and `IS` do not
+//! associate.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-use datafusion::logical_expr::sqlparser::ast::{Expr, UnaryOperator};
+use datafusion::logical_expr::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator};
 use datafusion::logical_expr::sqlparser::dialect::{Dialect, GenericDialect, Precedence};
 use datafusion::logical_expr::sqlparser::keywords::Keyword;
 use datafusion::logical_expr::sqlparser::parser::{Parser, ParserError};
@@ -74,6 +75,69 @@ fn is_long_chain(mut expr: &Expr) -> bool {
     true
 }
 
+/// Operators of one level that do not associate: `a < b < c` has no meaning without brackets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Is,
+    Compare,
+    BetweenLike,
+}
+
+impl Level {
+    /// Returns the level of an expression without brackets around it.
+    fn of(expr: &Expr) -> Option<Self> {
+        use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+        match expr {
+            Expr::BinaryOp { op: Eq | Gt | GtEq | Lt | LtEq | NotEq, .. } => Some(Self::Compare),
+            // those that end with a word or a bracket may be followed by another one: `a IS NULL IS TRUE`
+            Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..) => Some(Self::Is),
+            Expr::Like { .. } | Expr::ILike { .. } | Expr::SimilarTo { .. } | Expr::Between { .. } => {
+                Some(Self::BetweenLike)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the level of the operator at the parser.
+    fn of_next(parser: &Parser) -> Option<Self> {
+        use Keyword::{BETWEEN, ILIKE, IN, IS, LIKE, NOT, NOTNULL, SIMILAR};
+        let word = |n: usize| match &parser.peek_nth_token_ref(n).token {
+            Token::Word(word) => Some(word.keyword),
+            _ => None,
+        };
+        match &parser.peek_token_ref().token {
+            Token::Eq | Token::DoubleEq | Token::Neq | Token::Lt | Token::Gt | Token::LtEq | Token::GtEq => {
+                Some(Self::Compare)
+            }
+            Token::Word(_) => match (word(0), word(1)) {
+                (Some(IS | NOTNULL), _) => Some(Self::Is),
+                (Some(BETWEEN | IN | LIKE | ILIKE | SIMILAR), _)
+                | (Some(NOT), Some(BETWEEN | IN | LIKE | ILIKE | SIMILAR)) => Some(Self::BetweenLike),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Returns the error for an operator that follows another one of its level, which PostgreSQL refuses as well.
+fn chained(parser: &Parser, left: &Expr) -> Option<ParserError> {
+    let level = Level::of_next(parser)?;
+    if Level::of(left) != Some(level) {
+        return None;
+    }
+    let (what, instead) = match level {
+        Level::Compare => ("comparisons", "a < b AND b < c, or (a = b) = c"),
+        Level::Is => ("IS DISTINCT FROM and IS", "(a IS DISTINCT FROM b) IS TRUE"),
+        Level::BetweenLike => ("BETWEEN or LIKE and one of BETWEEN, IN, LIKE", "(a LIKE b) IN (c, d)"),
+    };
+    let next = parser.peek_token_ref();
+    Some(ParserError::ParserError(format!(
+        "{what} do not follow one another without brackets, found {}: write, for example, {instead}{}",
+        next.token, next.span.start
+    )))
+}
+
 /// The generic dialect's answers to questions of yes or no that differ from those of a dialect without any.
 macro_rules! as_generic {
     ($($method:ident),* $(,)?) => {
@@ -113,8 +177,15 @@ impl Dialect for TidemillDialect {
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
-        let precedence = match &parser.peek_token_ref().token {
+        let next = parser.peek_token_ref();
+        let precedence = match &next.token {
             Token::LBracket => BRACKET,
+            Token::Placeholder(mark) if mark.starts_with('?') => {
+                return Some(Err(ParserError::ParserError(format!(
+                    "the operators ?, ?| and ?& are not supported: json_contains(json, 'key') asks for a member{}",
+                    next.span.start
+                ))));
+            }
             Token::Arrow
             | Token::LongArrow
             | Token::HashArrow
@@ -178,13 +249,17 @@ impl Dialect for TidemillDialect {
         Some(parser.parse_subexpr(SIGN).map(|expr| Expr::UnaryOp { op, expr: Box::new(expr) }))
     }
 
-    /// `IS DISTINCT FROM` binds as `IS` does; the parser would take all that follows for its right operand.
+    /// `IS DISTINCT FROM` binds as `IS` does; the parser would take all that follows for its right operand. Operators that do
+    /// not associate are refused one after the other.
     fn parse_infix(
         &self,
         parser: &mut Parser,
         expr: &Expr,
         precedence: u8,
     ) -> Option<Result<Expr, ParserError>> {
+        if let Some(refused) = chained(parser, expr) {
+            return Some(Err(refused));
+        }
         let word = |n: usize| match &parser.peek_nth_token_ref(n).token {
             Token::Word(word) => Some(word.keyword),
             _ => None,

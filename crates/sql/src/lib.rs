@@ -47,6 +47,7 @@ mod session;
 mod session_state;
 mod session_tables;
 mod set_operations;
+mod sort_keys;
 mod stack;
 mod statements;
 mod subqueries;

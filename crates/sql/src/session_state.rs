@@ -23,6 +23,7 @@ use crate::global_aggregates::GuardGlobalAggregates;
 use crate::hot::ServeFromHotData;
 use crate::memory::QueryMemory;
 use crate::set_operations::CountedSetOperations;
+use crate::sort_keys::SortKeysAsColumns;
 use crate::subqueries::ThreeValuedSubqueries;
 use crate::times::MicrosecondTimes;
 use crate::{SqlOptions, Tables, deadline, functions, rerun};
@@ -99,6 +100,8 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
     let mut physical = deadline::physical(PhysicalOptimizer::new().rules);
     physical.push(Arc::new(rerun::AllowRerun) as Arc<dyn PhysicalOptimizerRule + Send + Sync>);
     let mut logical = Optimizer::new().rules;
+    // they move JSON functions below joins of subqueries and forget columns there
+    logical.retain(|rule| !matches!(rule.name(), "extract_leaf_expressions" | "push_down_leaf_projections"));
     logical.push(Arc::new(ServeFromHotData) as Arc<dyn OptimizerRule + Send + Sync>);
     let mut state = SessionStateBuilder::new()
         .with_config(config)
@@ -122,6 +125,7 @@ fn analyzer_rules(options: &SqlOptions) -> Vec<Arc<dyn AnalyzerRule + Send + Syn
     rules.push(Arc::new(FillGaps));
     rules.push(Arc::new(CountedSetOperations));
     rules.push(Arc::new(ThreeValuedSubqueries));
+    rules.push(Arc::new(SortKeysAsColumns));
     rules.push(Arc::new(GuardGlobalAggregates));
     rules.push(Arc::new(functions::BoundFunctions { bytes_max: options.function_bytes }));
     rules

@@ -180,6 +180,23 @@ pub(super) fn check_scalar(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
+/// Checks that DataFusion can join the rows of a lateral query with those of `outer`.
+pub(super) fn check_lateral(plan: &LogicalPlan, outer: &DFSchema) -> Result<()> {
+    if !correlation::is_correlated(plan) {
+        return Ok(());
+    }
+    correlation::check(plan, Use::Scalar, outer)?;
+    let mut pull_up = PullUpCorrelatedExpr::new().with_need_handle_count_bug(true);
+    let pulled = plan.clone().rewrite(&mut pull_up).data()?;
+    if pull_up.pull_up_having_expr.is_some() {
+        return unsupported(plan, "HAVING is not supported in a lateral query");
+    }
+    match pull_up.can_pull_up && !correlation::is_correlated(&pulled) {
+        true => Ok(()),
+        false => unsupported(plan, "an aggregate of rows that are compared with the outer row by = only is"),
+    }
+}
+
 /// Returns whether the rows are groups, of which DataFusion checks that there is one.
 fn is_grouped(plan: &LogicalPlan) -> bool {
     match plan {

@@ -1,7 +1,7 @@
 //! Which correlated subqueries keep their meaning when they become joins, and the errors for the others.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, Diagnostic, Result, Span};
+use datafusion::common::{DFSchema, Diagnostic, NullEquality, Result, Span};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Distinct, Expr, LogicalPlan};
 use tidemill_types::Error;
@@ -114,6 +114,10 @@ fn problem(plan: &LogicalPlan, scalar_top: bool) -> Option<(&LogicalPlan, &'stat
         LogicalPlan::Window(_) => Some("a window function"),
         LogicalPlan::Distinct(Distinct::On(_)) => Some("DISTINCT ON"),
         LogicalPlan::Union(_) => Some("UNION"),
+        // no condition of a query makes nulls equal
+        LogicalPlan::Join(join) if join.null_equality == NullEquality::NullEqualsNull => {
+            Some("INTERSECT or EXCEPT")
+        }
         LogicalPlan::Aggregate(aggregate) if below => {
             let one_row = aggregate.group_expr.is_empty() && !aggregate.aggr_expr.is_empty();
             let sets = aggregate.group_expr.iter().any(|e| matches!(e, Expr::GroupingSet(_)));

@@ -51,6 +51,11 @@ impl AnalyzerRule for ThreeValuedSubqueries {
 }
 
 fn rewrite(node: LogicalPlan, aliases: &mut Aliases) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::Join(join) = &node
+        && let Some(query) = lateral(&join.right)
+    {
+        body::check_lateral(query, join.left.schema())?;
+    }
     // DataFusion does not find scalar subqueries in windows
     let in_window = matches!(node, LogicalPlan::Window(_));
     let mut found = false;
@@ -86,6 +91,15 @@ fn rewrite(node: LogicalPlan, aliases: &mut Aliases) -> Result<Transformed<Logic
         }
     };
     Ok(Transformed::yes(narrow(rewritten, columns)?))
+}
+
+/// Returns the query that a side of a join is, if it may use the columns of the other side.
+fn lateral(side: &LogicalPlan) -> Option<&LogicalPlan> {
+    match side {
+        LogicalPlan::SubqueryAlias(alias) => lateral(&alias.input),
+        LogicalPlan::Subquery(query) => Some(&query.subquery),
+        _ => None,
+    }
 }
 
 /// Removes the columns that marks have added.

@@ -104,7 +104,7 @@ fn logical(expr: &Expr) -> Option<BinaryOperator> {
     }
 }
 
-fn take(expr: &mut Expr) -> Expr {
+pub(super) fn take(expr: &mut Expr) -> Expr {
     mem::replace(expr, Expr::Value(Value::Null.with_empty_span()))
 }
 

@@ -6,13 +6,22 @@
 //! become calls of one function ([`chains`]). A statement that is still deeper than [`LEVELS_MAX`], or that
 //! reads more than [`RELATIONS_MAX`] tables once every `WITH` query is expanded where it is used ([`size`]),
 //! is rejected.
+//!
+//! What DataFusion would misunderstand is written in other words on the way: powers, types of times, rows in brackets
+//! ([`rows`]), patterns ([`patterns`]), `FETCH`, and columns of `USING` ([`using`]).
 
 mod brackets;
 mod chains;
+mod fetch;
 mod grouping;
+mod json;
+mod patterns;
 mod power;
+mod rows;
 mod size;
+mod synonyms;
 mod time_types;
+mod using;
 
 use std::ops::ControlFlow;
 
@@ -110,6 +119,9 @@ impl VisitorMut for BoundsChecker<'_> {
     type Break = Box<Error>;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> VisitFlow {
+        if let Err(why) = fetch::replace(query) {
+            return refuse(why.to_owned());
+        }
         let levels = chains::balance_sets(&mut query.body);
         if levels > LEVELS_MAX {
             return too_deep(&levels.to_string());
@@ -119,7 +131,9 @@ impl VisitorMut for BoundsChecker<'_> {
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> VisitFlow {
-        check(self.scopes.leave(query))
+        check(self.scopes.leave(query))?;
+        // its expressions are not too deep to be visited once more
+        using::replace(query).map_or_else(|refused| self.refuse_at(refused), ControlFlow::Continue)
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> VisitFlow {
@@ -146,6 +160,12 @@ impl VisitorMut for BoundsChecker<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> VisitFlow {
+        let checked =
+            json::check(expr).and_then(|()| rows::expand(expr)).and_then(|()| patterns::replace(expr));
+        if let Err(refused) = checked {
+            return self.refuse_at(refused);
+        }
+        synonyms::replace(expr);
         power::replace(expr);
         time_types::to_micros(expr);
         chains::balance(expr);
@@ -181,6 +201,10 @@ fn first_place(mut expr: &Expr) -> Location {
     loop {
         expr = match expr {
             Expr::BinaryOp { left, .. } => left,
+            Expr::Tuple(columns) => match columns.first() {
+                Some(first) => first,
+                None => return Location::empty(),
+            },
             Expr::Cast { expr, .. } | Expr::Nested(expr) | Expr::IsNull(expr) | Expr::IsNotNull(expr) => expr,
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_) => return expr.span().start,
             _ => return Location::empty(),
@@ -189,6 +213,14 @@ fn first_place(mut expr: &Expr) -> Location {
 }
 
 impl BoundsChecker<'_> {
+    fn refuse_at(&self, (at, why): (Location, String)) -> VisitFlow {
+        let error = Error::invalid(why);
+        ControlFlow::Break(Box::new(match at.line {
+            0 => error,
+            _ => error.context(place(self.text, at.line, at.column)),
+        }))
+    }
+
     fn joined(&mut self, tables: usize) -> VisitFlow {
         self.scopes.join(tables);
         if tables > JOINED_MAX {

@@ -44,8 +44,12 @@ impl Generator {
                 self.value(Type::Int, scope, 0)
             ),
             13 => {
-                let id = &scope.ids()[0];
-                format!("string_agg({}, ',' order by {id})", self.value(Type::Text, scope, 0))
+                // the rows of lists of values and lateral queries have no number
+                let value = self.value(Type::Text, scope, 0);
+                match scope.sources.iter().all(|source| source.alias.is_empty() || source.columns.len() > 3) {
+                    true => format!("string_agg({value}, ',' order by {})", scope.ids().join(", ")),
+                    false => format!("string_agg({value}, ',' order by {value})"),
+                }
             }
             14 => format!("sum({}) + count(*)", self.value(Type::Int, scope, 0)),
             15 => format!("min({})", self.value(Type::Decimal, scope, 1)),

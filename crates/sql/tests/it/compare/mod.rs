@@ -1,6 +1,6 @@
 //! Generated statements: each has the result that PostgreSQL gives, or is refused.
 //!
-//! `STATEMENTS` (default 400) and `TIDEMILL_SEED` choose the sample; `RECORD=FILE` writes the statements with their results, which
+//! `STATEMENTS` (default 400) and `TIDEMILL_SEED` choose the sample, `REPLAY=FILE` takes the lines of a file instead; `RECORD=FILE` writes the statements with their results, which
 //! `scripts/compare_duckdb.py FILE` compares with DuckDB's. `docs/testing.md` has the commands.
 //! `tests/compare/accepted.txt` lists the differences that are meant, with the reason for each.
 
@@ -66,10 +66,16 @@ async fn generated_statements_have_the_results_of_postgresql() {
     }
     let mut outcomes = Outcomes::default();
     let mut generator = Generator::new(StdRng::seed_from_u64(seed));
-    let mut left = count;
-    while left > 0 {
-        let batch: Vec<Statement> = (0..left.min(100)).map(|_| generator.statement()).collect();
-        left -= batch.len() as u64;
+    let replayed = std::env::var("REPLAY").ok().map(|path| std::fs::read_to_string(path).expect("REPLAY"));
+    let mut statements: Box<dyn Iterator<Item = Statement>> = match &replayed {
+        Some(text) => Box::new(text.lines().map(|line| Statement::unordered(line.to_owned()))),
+        None => Box::new((0..count).map(|_| generator.statement())),
+    };
+    loop {
+        let batch: Vec<Statement> = statements.by_ref().take(100).collect();
+        if batch.is_empty() {
+            break;
+        }
         let expected = postgres.results(&batch);
         assert_eq!(expected.len(), batch.len());
         for (statement, expected) in batch.iter().zip(expected) {

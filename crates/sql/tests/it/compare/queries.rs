@@ -18,7 +18,7 @@ impl Generator {
             12 | 13 => self.nested(),
             14 | 15 => self.first_rows(),
             16 => self.distinct(),
-            17 => self.star(),
+            17 => self.merged(),
             _ => self.chain(),
         }
     }
@@ -168,7 +168,7 @@ impl Generator {
         let (from, scope) = self.from(0, &[]);
         let id = scope.ids().remove(0);
         let ty = self.one(&TYPES);
-        let key = self.column(self_key(ty), &scope).unwrap_or_else(|| id.clone());
+        let key = self.column(key_type(ty), &scope).unwrap_or_else(|| id.clone());
         let value = self.value(ty, &scope, 1);
         let filter = self.filter(50, &scope, 2);
         if self.chance(50) {
@@ -185,8 +185,8 @@ impl Generator {
         ))
     }
 
-    /// Returns `SELECT *` of tables that share columns.
-    fn star(&mut self) -> Statement {
+    /// Returns a join whose columns have no table.
+    fn merged(&mut self) -> Statement {
         let (a, b) = (self.alias(), self.alias());
         let (first, second) = (self.one(&["R", "S", "T"]), self.one(&["R", "S", "T"]));
         let kind = self.one(&["join", "left join", "right join", "full join"]);
@@ -198,14 +198,25 @@ impl Generator {
             _ if left.contains('g') && right.contains('g') => ("", " using (g)".to_owned()),
             _ => ("natural ", String::new()),
         };
-        let columns = self.one(&["*", "*", "*", "count(*)"]);
+        // the column that both tables have comes first in `SELECT *` of other systems
+        let merged = |name: &str| !natural.is_empty() || using.contains(name);
+        let shared = |name: &str| left.split(", ").any(|n| n == name) && right.split(", ").any(|n| n == name);
+        let mut names: Vec<&str> = left.split(", ").chain(right.split(", ")).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.retain(|name| !shared(name) || merged(name));
+        let columns = match self.chance(80) {
+            true => names.join(", "),
+            false => format!("{}, count(*) as n", names[0]),
+        };
+        let tail = if columns.ends_with(" n") { format!(" group by {}", names[0]) } else { String::new() };
         Statement::unordered(format!(
-            "select {columns} from (select {left} from {first}) {a} {natural}{kind} (select {right} from {second}) {b}{using}"
+            "select {columns} from (select {left} from {first}) {a} {natural}{kind} (select {right} from {second}) {b}{using}{tail}"
         ))
     }
 }
 
-fn self_key(ty: Type) -> Type {
+fn key_type(ty: Type) -> Type {
     match ty {
         Type::Decimal | Type::Date | Type::Json => Type::Int,
         ty => ty,
