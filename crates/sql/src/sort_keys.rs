@@ -2,7 +2,8 @@
 //!
 //! DataFusion derives orders from expressions. It fails where it cannot, as for `sqrt(x)` and comparisons of texts, and then finds
 //! sorted rows not sorted. It also keeps the windows of one operator by their expressions, which common subexpressions
-//! may replace in some of them only. Columns have neither problem.
+//! may replace in some of them only. Columns have neither problem. Of keys that are repeated, the first one is kept: its
+//! aggregates that keep an order do not expect others.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr::{Sort as SortExpr, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Sort, Window};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, LogicalPlanBuilder, Sort, Window};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::subqueries::subquery_of;
@@ -44,6 +45,11 @@ impl KeyColumns {
         match node {
             LogicalPlan::Window(window) => self.rewrite_window(window),
             LogicalPlan::Sort(sort) => self.rewrite_sort(sort),
+            LogicalPlan::Distinct(Distinct::On(mut on)) => {
+                on.sort_expr.iter_mut().for_each(remove_repeated);
+                Ok(Transformed::yes(LogicalPlan::Distinct(Distinct::On(on))))
+            }
+            LogicalPlan::Aggregate(aggregate) => rewrite_aggregate(aggregate),
             node => Ok(Transformed::no(node)),
         }
     }
@@ -115,6 +121,47 @@ impl Keys {
             *key = Expr::Column(column.clone());
         }
     }
+}
+
+/// Removes keys that have come before.
+fn remove_repeated(keys: &mut Vec<SortExpr>) {
+    let mut known: Vec<Expr> = vec![];
+    keys.retain(|key| {
+        let is_new = !known.contains(&key.expr);
+        if is_new {
+            known.push(key.expr.clone());
+        }
+        is_new
+    });
+}
+
+fn rewrite_aggregate(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
+    let order = |expr: &Expr| match expr.clone().unalias() {
+        Expr::AggregateFunction(function) => function.params.order_by,
+        _ => vec![],
+    };
+    let repeats = |keys: &[SortExpr]| {
+        keys.iter().enumerate().any(|(n, key)| keys[..n].iter().any(|before| before.expr == key.expr))
+    };
+    if !aggregate.aggr_expr.iter().any(|expr| repeats(&order(expr))) {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    }
+    let plan = LogicalPlan::Aggregate(aggregate);
+    let names = NamePreserver::new(&plan);
+    let LogicalPlan::Aggregate(aggregate) = plan else { return Ok(Transformed::no(plan)) };
+    let exprs = aggregate.aggr_expr.into_iter().map(|mut expr| {
+        let name = names.save(&expr);
+        let mut at = &mut expr;
+        while let Expr::Alias(alias) = at {
+            at = alias.expr.as_mut();
+        }
+        if let Expr::AggregateFunction(function) = at {
+            remove_repeated(&mut function.params.order_by);
+        }
+        name.restore(expr)
+    });
+    let aggregate = Aggregate::try_new(aggregate.input, aggregate.group_expr, exprs.collect())?;
+    Ok(Transformed::yes(LogicalPlan::Aggregate(aggregate)))
 }
 
 /// Returns whether a key is computed for each row. A random one is another one each time.

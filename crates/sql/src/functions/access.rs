@@ -2,9 +2,12 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAccessExpr};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
+use datafusion::logical_expr::sqlparser::ast::BinaryOperator;
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, lit};
 use datafusion_functions_json::udfs::json_as_text_udf;
+
+use crate::subqueries::refuse;
 
 /// Planner of field access on JSON strings. Returns the member as a string, as `->>` does; positions count
 /// from 0. A member of NULL is NULL. Other types are left to DataFusion.
@@ -12,6 +15,22 @@ use datafusion_functions_json::udfs::json_as_text_udf;
 pub(super) struct JsonAccess;
 
 impl ExprPlanner for JsonAccess {
+    /// Refuses `@>` and `<@` of texts, which are operators of lists.
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let is_contained = matches!(expr.op, BinaryOperator::AtArrow | BinaryOperator::ArrowAt);
+        let is_text = |side: &Expr| {
+            matches!(side.get_type(schema), Ok(DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View))
+        };
+        if is_contained && (is_text(&expr.left) || is_text(&expr.right)) {
+            let message = format!(
+                "the operator {} is not supported of JSON: compare the members, as in json ->> 'a' = '1'",
+                expr.op
+            );
+            return refuse(&[expr.left, expr.right], &message);
+        }
+        Ok(PlannerResult::Original(expr))
+    }
+
     fn plan_field_access(
         &self,
         access: RawFieldAccessExpr,

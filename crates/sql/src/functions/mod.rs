@@ -5,6 +5,7 @@ mod aggregation;
 mod bounded;
 mod chain;
 mod first_last;
+mod from_char;
 mod history;
 mod latest;
 mod to_char;
@@ -50,6 +51,7 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udf(times::date_bin())?;
     state.register_udf(times::date_trunc())?;
     state.register_udf(to_char::to_char())?;
+    from_char::register(state)?;
     for name in ["generate_series", "range"] {
         if let Some(series) = state.table_functions().get(name).cloned() {
             state.register_udtf(name, Arc::new(times::TimeSeries(series)));

@@ -9,8 +9,8 @@ use tidemill_types::Error;
 use super::predicates::subquery_of;
 use crate::error::to_datafusion;
 
-/// Returns the error for a subquery among `exprs`, with its place as far as it is known.
-pub(super) fn refuse<T>(exprs: &[Expr], message: &str) -> Result<T> {
+/// Returns the error for an expression among `exprs`, with its place as far as it is known.
+pub(crate) fn refuse<T>(exprs: &[Expr], message: &str) -> Result<T> {
     let error = to_datafusion(Error::invalid(message));
     match exprs.iter().find_map(span) {
         Some(span) => {

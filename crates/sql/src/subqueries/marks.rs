@@ -37,8 +37,11 @@ pub(super) struct Marks<'a> {
 /// Where the values of scalar subqueries are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scalars {
-    /// In the expression: DataFusion joins them to a filter or a projection.
+    /// In the expression: DataFusion joins them to a projection.
     InPlace,
+    /// In the expression if they do not depend on the outer row, and else in a projection below: of a filter, DataFusion
+    /// leaves some where they are, and then has no plan.
+    OfFilter,
     /// In a projection below: DataFusion does not look for them in aggregates, windows, orders and joins.
     Below,
 }
@@ -237,7 +240,8 @@ impl<'a> Marks<'a> {
         let value = Expr::ScalarSubquery(subquery.with_plan(body::with_own_name(plan, &name)?));
         match self.scalars {
             Scalars::InPlace => Ok(value),
-            Scalars::Below => self.below(value, name),
+            Scalars::OfFilter if !correlation::is_correlated(plan) => Ok(value),
+            Scalars::OfFilter | Scalars::Below => self.below(value, name),
         }
     }
 

@@ -30,7 +30,7 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
 
-use correlation::refuse;
+pub(crate) use correlation::refuse;
 use marks::{Aliases, Marks, Scalars};
 pub(crate) use predicates::subquery_of;
 use predicates::{has_predicate, has_scalar, used_columns};
@@ -112,7 +112,7 @@ fn narrow(plan: LogicalPlan, columns: Vec<Column>) -> Result<LogicalPlan> {
 
 fn rewrite_filter(filter: Filter, aliases: &mut Aliases) -> Result<LogicalPlan> {
     let Filter { predicate, input, .. } = filter;
-    let mut marks = Marks::new(Arc::unwrap_or_clone(input), Scalars::InPlace, aliases);
+    let mut marks = Marks::new(Arc::unwrap_or_clone(input), Scalars::OfFilter, aliases);
     let mut kept = vec![];
     for term in split_conjunction_owned(predicate) {
         kept.extend(marks.restrict(term)?);

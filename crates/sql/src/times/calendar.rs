@@ -87,6 +87,17 @@ pub(super) fn start_of(month: i64) -> Option<i64> {
     days(month.div_euclid(12), month.rem_euclid(12) + 1).checked_mul(DAY)
 }
 
+/// Returns the start of a day of the years 1 to 9999; `None` if the calendar has no such day.
+pub(crate) fn micros_of(year: i64, month: i64, day: i64) -> Option<i64> {
+    if !(1..=9999).contains(&year) || !(1..=12).contains(&month) || day < 1 {
+        return None;
+    }
+    let start = start_of(year * 12 + month - 1)?;
+    let next = start_of(year * 12 + month)?;
+    let time = start.checked_add((day - 1).checked_mul(DAY)?)?;
+    (time < next).then_some(time)
+}
+
 /// Returns the days from 1970-01-01 to the first of a month of the proleptic Gregorian calendar.
 fn days(year: i64, month: i64) -> i64 {
     // years that begin in March, so that the leap day is the last

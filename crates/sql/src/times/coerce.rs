@@ -7,10 +7,13 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::functions::expr_fn::round;
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, cast};
+use datafusion::logical_expr::{
+    Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, cast, lit,
+};
 use datafusion::optimizer::AnalyzerRule;
 use tidemill_types::Timestamp;
 
@@ -183,11 +186,23 @@ fn function(call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>
                     let seconds = cast(seconds, DataType::Timestamp(TimeUnit::Second, zone.clone()));
                     Ok(Transformed::yes(cast(seconds, micros(&zone))))
                 }
+                // DataFusion would make nanoseconds of them, and the last ones it can of those that are out of range
+                (_, Ok(ty)) if ty.is_floating() || ty.is_decimal() => {
+                    let micros_of = cast(time.clone(), DataType::Float64) * lit(1e6);
+                    let whole = cast(round(vec![micros_of]), DataType::Int64);
+                    Ok(Transformed::yes(cast(whole, micros(&zone))))
+                }
                 (_, Ok(DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)) => {
                     Ok(Transformed::yes(cast(time.clone(), micros(&zone))))
                 }
                 _ => Ok(Transformed::yes(cast(call, micros(&zone)))),
             }
+        }
+        ("arrow_cast" | "arrow_try_cast", [value, ty]) => {
+            let Some(micros) = text_of(ty).and_then(in_micros) else {
+                return Ok(Transformed::no(call(args)));
+            };
+            Ok(Transformed::yes(call(vec![value.clone(), lit(micros)])))
         }
         ("date_bin" | "time_bucket_gapfill" | "date_bin_gapfill", [interval, times @ ..]) => {
             if let Some(text) = text_of(interval)
@@ -211,6 +226,13 @@ fn function(call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>
         }
         _ => Ok(Transformed::no(call(args))),
     }
+}
+
+/// Returns the type of times in microseconds for one in nanoseconds, as `arrow_cast` takes it.
+fn in_micros(ty: &str) -> Option<String> {
+    let units = ["Timestamp(Nanosecond", "Timestamp(ns"];
+    let rest = units.iter().find_map(|unit| ty.trim_start().strip_prefix(unit))?;
+    Some(format!("Timestamp(Microsecond{rest}"))
 }
 
 fn text_of(expr: &Expr) -> Option<&str> {

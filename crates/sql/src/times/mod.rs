@@ -16,7 +16,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::logical_expr::ScalarUDF;
 
 pub(crate) use bin::date_bin;
-pub(crate) use calendar::CivilTime;
+pub(crate) use calendar::{CivilTime, micros_of};
 pub(crate) use coerce::{MicrosecondTimes, of_text};
 pub(crate) use series::TimeSeries;
 

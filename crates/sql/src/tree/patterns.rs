@@ -19,7 +19,7 @@ pub(super) fn replace(expr: &mut Expr) -> Result<(), (Location, String)> {
                 return Err((at, "the pattern of SIMILAR TO must be a constant text, or use ~".to_owned()));
             };
             let escape = escape(escape_char.as_ref()).map_err(|why| (at, why))?;
-            let regex = regex(text, escape)
+            let regex = to_regex(text, escape)
                 .map_err(|why| (at, format!("the pattern '{text}' of SIMILAR TO {why}")))?;
             if let Expr::SimilarTo { negated, expr: of, .. } = take(expr) {
                 let op = match negated {
@@ -100,7 +100,7 @@ fn with_backslashes(pattern: &str, escape: Option<char>) -> Option<String> {
 }
 
 /// Returns the regular expression of a pattern of SIMILAR TO.
-fn regex(pattern: &str, escape: Option<char>) -> Result<String, &'static str> {
+fn to_regex(pattern: &str, escape: Option<char>) -> Result<String, &'static str> {
     let mut out = String::from("^(?s:");
     let mut chars = pattern.chars();
     let mut in_class = false;
@@ -157,10 +157,7 @@ fn regex(pattern: &str, escape: Option<char>) -> Result<String, &'static str> {
 
 /// Returns a character as a regular expression.
 fn literal(c: char) -> String {
-    match c.is_ascii_punctuation() {
-        true => format!("\\{c}"),
-        false => c.to_string(),
-    }
+    regex::escape(c.encode_utf8(&mut [0; 4]))
 }
 
 #[cfg(test)]
@@ -170,7 +167,7 @@ mod tests {
     #[test]
     fn similar_to_matches_the_whole_text() {
         let matches = |pattern: &str, text: &str| {
-            regex::Regex::new(&regex(pattern, Some('\\')).unwrap()).unwrap().is_match(text)
+            regex::Regex::new(&to_regex(pattern, Some('\\')).unwrap()).unwrap().is_match(text)
         };
         for (pattern, yes, no) in [
             ("a%", "abc", "ba"),
@@ -188,9 +185,9 @@ mod tests {
             assert!(matches(pattern, yes), "{pattern} {yes}");
             assert!(pattern == "%" || !matches(pattern, no), "{pattern} {no}");
         }
-        assert!(regex("[a", Some('\\')).is_err());
-        assert!(regex("a\\", Some('\\')).is_err());
-        assert!(regex("a\\", None).is_ok());
+        assert!(to_regex("[a", Some('\\')).is_err());
+        assert!(to_regex("a\\", Some('\\')).is_err());
+        assert!(to_regex("a\\", None).is_ok());
     }
 
     #[test]

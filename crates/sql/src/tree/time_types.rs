@@ -1,14 +1,15 @@
-//! The type `TIMESTAMP` has microseconds, as in PostgreSQL; the planner would take nanoseconds.
+//! The type `TIMESTAMP` has at most microseconds, as in PostgreSQL; the planner would take nanoseconds.
 
 use datafusion::logical_expr::sqlparser::ast::{DataType, Expr, TypedString};
 
 /// Digits of a second that times have.
 const DIGITS: u64 = 6;
 
-/// Gives a `TIMESTAMP` without precision at `expr` the precision of times.
+/// Gives a `TIMESTAMP` without precision, or with a finer one, at `expr` the precision of times.
 pub(super) fn to_micros(expr: &mut Expr) {
     if let Expr::Cast { data_type, .. } | Expr::TypedString(TypedString { data_type, .. }) = expr
-        && let DataType::Timestamp(precision @ None, _) = data_type
+        && let DataType::Timestamp(precision, _) = data_type
+        && precision.is_none_or(|digits| digits > DIGITS)
     {
         *precision = Some(DIGITS);
     }

@@ -18,6 +18,8 @@ use tidemill_types::Error;
 
 use crate::error::to_datafusion;
 
+pub(super) use time::{DAYS, MONTHS, PATTERNS, ROMAN};
+
 const USAGE: &str =
     "to_char(time, 'YYYY-MM-DD HH24:MI'), to_char(time, '%Y-%m-%d %H:%M') or to_char(number, '999.99')";
 

@@ -22,7 +22,7 @@ enum Case {
 }
 
 /// All patterns; one that begins with another comes first.
-const PATTERNS: &[&str] = &[
+pub(in crate::functions) const PATTERNS: &[&str] = &[
     "Y,YYY", "YYYY", "YYY", "YY", "IYYY", "IYY", "IY", "IDDD", "ID", "IW", "I", "Y", "A.D.", "B.C.", "AD",
     "BC", "A.M.", "P.M.", "AM", "PM", "HH24", "HH12", "HH", "MI", "SSSSS", "SSSS", "SS", "MS", "US", "FF1",
     "FF2", "FF3", "FF4", "FF5", "FF6", "MONTH", "MON", "MM", "DAY", "DY", "DDD", "DD", "D", "WW", "W", "CC",
@@ -118,7 +118,7 @@ fn push_text(parts: &mut Vec<Part>, text: &str) {
     }
 }
 
-const MONTHS: [&str; 12] = [
+pub(in crate::functions) const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",
@@ -132,8 +132,10 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const ROMAN: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
+pub(in crate::functions) const DAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+pub(in crate::functions) const ROMAN: [&str; 12] =
+    ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
 
 fn pattern_of(out: &mut String, pattern: &str, case: Case, fill: bool, time: &CivilTime) {
     let number = |out: &mut String, value: i64, width: usize| {
