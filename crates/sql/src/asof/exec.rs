@@ -129,8 +129,9 @@ impl ExecutionPlan for AsofJoinExec {
         self.orders.iter().map(|order| Some(OrderingRequirements::from(order.clone()))).collect()
     }
 
+    /// The order of the left rows is kept and not declared: a sort of the result must not become one of the left side.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true, false]
+        vec![false, false]
     }
 
     fn apply_expressions(

@@ -1,5 +1,7 @@
 //! Both spellings of the join, in the words of other joins.
 
+use std::collections::{HashMap, HashSet};
+
 use datafusion::logical_expr::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
     Ident, Join, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, SetExpr, TableFactor,
@@ -27,39 +29,46 @@ pub(crate) fn tokens(text: &str, dialect: &dyn Dialect) -> Result<Option<Vec<Tok
         return Ok(None);
     }
     let Ok(tokens) = Tokenizer::new(dialect, text).tokenize_with_location() else { return Ok(None) };
-    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len() + 8);
+    let mut left_out = HashSet::new();
+    let mut inserted: HashMap<usize, &str> = HashMap::new();
     let mut found = false;
-    let mut next = 0;
-    while let Some(token) = tokens.get(next) {
-        out.push(token.clone());
-        next += 1;
+    for (index, token) in tokens.iter().enumerate() {
         if keyword(token) != Some(Keyword::ASOF) {
             continue;
         }
-        let Some((is_left, join)) = join_after(&tokens, next) else { continue };
+        let Some((is_left, join)) = join_after(&tokens, index + 1) else { continue };
         found = true;
-        let place = || {
+        left_out.extend(index + 1..join);
+        let condition = condition_after(&tokens, join + 1).ok_or_else(|| {
             let at = token.span.start;
-            place(text, at.line, at.column)
-        };
-        let condition = condition_after(&tokens, join + 1)
-            .ok_or_else(|| invalid(&format!("{}: an ASOF JOIN needs conditions", place())))?;
-        let is_match = keyword(&tokens[condition]) == Some(Keyword::MATCH_CONDITION);
-        out.extend(tokens[join..condition].iter().cloned());
-        next = condition;
-        if !is_match {
-            let span = tokens[condition].span;
-            let word = Word {
-                value: "MATCH_CONDITION".to_owned(),
-                quote_style: None,
-                keyword: Keyword::MATCH_CONDITION,
-            };
-            let kind = IN_ON[usize::from(is_left)].to_owned();
-            let inserted = [Token::Word(word), Token::LParen, Token::SingleQuotedString(kind), Token::RParen];
-            out.extend(inserted.into_iter().map(|token| TokenWithSpan { token, span }));
+            invalid(&format!("{}: an ASOF JOIN needs conditions", place(text, at.line, at.column)))
+        })?;
+        if keyword(&tokens[condition]) != Some(Keyword::MATCH_CONDITION) {
+            inserted.insert(condition, IN_ON[usize::from(is_left)]);
         }
     }
-    Ok(found.then_some(out))
+    if !found {
+        return Ok(None);
+    }
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len() + 4 * inserted.len());
+    for (index, token) in tokens.into_iter().enumerate() {
+        if let Some(kind) = inserted.get(&index) {
+            out.extend(
+                match_condition(kind).map(|inserted| TokenWithSpan { token: inserted, span: token.span }),
+            );
+        }
+        if !left_out.contains(&index) {
+            out.push(token);
+        }
+    }
+    Ok(Some(out))
+}
+
+/// Returns `MATCH_CONDITION ('kind')`.
+fn match_condition(kind: &str) -> [Token; 4] {
+    let word =
+        Word { value: "MATCH_CONDITION".to_owned(), quote_style: None, keyword: Keyword::MATCH_CONDITION };
+    [Token::Word(word), Token::LParen, Token::SingleQuotedString(kind.to_owned()), Token::RParen]
 }
 
 fn keyword(token: &TokenWithSpan) -> Option<Keyword> {

@@ -37,11 +37,8 @@ pub(super) struct Marks<'a> {
 /// Where the values of scalar subqueries are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scalars {
-    /// In the expression: DataFusion joins them to a projection.
+    /// In the expression: DataFusion joins them to a projection, and to a filter if they do not depend on the outer row.
     InPlace,
-    /// In the expression if they do not depend on the outer row, and else in a projection below: of a filter, DataFusion
-    /// leaves some where they are, and then has no plan.
-    OfFilter,
     /// In a projection below: DataFusion does not look for them in aggregates, windows, orders and joins.
     Below,
 }
@@ -240,8 +237,7 @@ impl<'a> Marks<'a> {
         let value = Expr::ScalarSubquery(subquery.with_plan(body::with_own_name(plan, &name)?));
         match self.scalars {
             Scalars::InPlace => Ok(value),
-            Scalars::OfFilter if !correlation::is_correlated(plan) => Ok(value),
-            Scalars::OfFilter | Scalars::Below => self.below(value, name),
+            Scalars::Below => self.below(value, name),
         }
     }
 

@@ -23,8 +23,9 @@ mod predicates;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
+use datafusion::logical_expr::expr::{InSubquery, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder};
@@ -93,6 +94,21 @@ fn rewrite(node: LogicalPlan, aliases: &mut Aliases) -> Result<Transformed<Logic
     Ok(Transformed::yes(narrow(rewritten, columns)?))
 }
 
+/// Returns whether `expr` has a scalar subquery that depends on the outer row, or a comparison with one.
+fn has_correlated_scalar(expr: &Expr) -> bool {
+    let is_correlated_scalar = |part: &Expr| {
+        Ok(match part {
+            Expr::ScalarSubquery(subquery) => correlation::is_correlated(&subquery.subquery),
+            Expr::SetComparison(SetComparison { subquery, .. })
+            | Expr::InSubquery(InSubquery { subquery, .. }) => {
+                correlation::is_correlated(&subquery.subquery) && body::has_one_row(&subquery.subquery)
+            }
+            _ => false,
+        })
+    };
+    expr.exists(is_correlated_scalar).unwrap_or_default()
+}
+
 /// Returns the query that a side of a join is, if it may use the columns of the other side.
 fn lateral(side: &LogicalPlan) -> Option<&LogicalPlan> {
     match side {
@@ -112,7 +128,9 @@ fn narrow(plan: LogicalPlan, columns: Vec<Column>) -> Result<LogicalPlan> {
 
 fn rewrite_filter(filter: Filter, aliases: &mut Aliases) -> Result<LogicalPlan> {
     let Filter { predicate, input, .. } = filter;
-    let mut marks = Marks::new(Arc::unwrap_or_clone(input), Scalars::OfFilter, aliases);
+    // DataFusion leaves some that depend on the outer row where they are, and then has no plan
+    let scalars = if has_correlated_scalar(&predicate) { Scalars::Below } else { Scalars::InPlace };
+    let mut marks = Marks::new(Arc::unwrap_or_clone(input), scalars, aliases);
     let mut kept = vec![];
     for term in split_conjunction_owned(predicate) {
         kept.extend(marks.restrict(term)?);

@@ -198,6 +198,13 @@ fn function(call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>
                 _ => Ok(Transformed::yes(cast(call, micros(&zone)))),
             }
         }
+        // the digits have the type that the function takes: a cast of them would hide from it which type its result has
+        ("round" | "trunc", [value, Expr::Literal(ScalarValue::Int64(Some(digits)), _)]) => {
+            match i32::try_from(*digits) {
+                Ok(digits) => Ok(Transformed::yes(call(vec![value.clone(), lit(digits)]))),
+                Err(_) => Ok(Transformed::no(call(args))),
+            }
+        }
         ("arrow_cast" | "arrow_try_cast", [value, ty]) => {
             let Some(micros) = text_of(ty).and_then(in_micros) else {
                 return Ok(Transformed::no(call(args)));
