@@ -24,7 +24,7 @@ pub enum Way {
     Arrow,
     /// CSV files, by the app's sources.
     Csv,
-    /// Arrow batches, while the 13 statements run in a loop.
+    /// Arrow batches, while the 14 statements run in a loop.
     Queried,
     /// Arrow batches, with SQL beside them that asks for the acknowledged rows.
     Visible,

@@ -24,9 +24,9 @@ enum Command {
     Duplicates(duplicates::Options),
     /// Looks up single points by truck and time, warm and cold.
     Lookups(lookups::Options),
-    /// Runs the 13 statements, checks each result, and measures them.
+    /// Runs the 14 statements, checks each result, and measures them.
     Queries(queries::Options),
-    /// Runs the 13 statements on Tidemill and on its peers, and prints one table.
+    /// Runs the 14 statements on Tidemill and on its peers, and prints one table.
     Compare(compare::Options),
 }
 

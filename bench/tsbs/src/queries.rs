@@ -1,4 +1,4 @@
-//! The 13 statements on Tidemill: each result is checked, each statement measured.
+//! The 14 statements on Tidemill: each result is checked, each statement measured.
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The 13 statements: their texts for each system, with the parameters of a data set.
+//! The 14 statements: their texts for each system, with the parameters of a data set.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub enum Dialect {
 /// A statement as a system is asked it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// `q01` to `q13`; with `-nobound` without the lower bound of time.
+    /// `q01` to `q14`; with `-nobound` without the lower bound of time.
     pub name: String,
     /// Its text.
     pub text: String,
@@ -70,7 +70,7 @@ macro_rules! template {
     };
 }
 
-const TEMPLATES: [Template; 13] = [
+const TEMPLATES: [Template; 14] = [
     template!("q01", QuestDb "questdb"),
     template!("q02", QuestDb "questdb"),
     template!("q03", QuestDb "questdb"),
@@ -84,6 +84,7 @@ const TEMPLATES: [Template; 13] = [
     template!("q11", DuckDb "duckdb", ClickHouse "clickhouse", QuestDb "questdb", Postgres "postgres"),
     template!("q12", ClickHouse "clickhouse", QuestDb "questdb", Postgres "postgres"),
     template!("q13", QuestDb "questdb"),
+    template!("q14", QuestDb "questdb", Postgres "postgres"),
 ];
 
 const PARAMETERS: &str = include_str!("../statements/params.json");
@@ -212,7 +213,7 @@ mod tests {
         for set in [Set::Small, Set::Medium] {
             for dialect in [Tidemill, DuckDb, ClickHouse, QuestDb, Postgres] {
                 let all = statements(set, dialect, true).unwrap();
-                assert_eq!(all.len(), 17);
+                assert_eq!(all.len(), 18);
                 for statement in all {
                     let text = &statement.text;
                     assert!(!text.contains("[[") && !text.contains("{{"), "{text}");
