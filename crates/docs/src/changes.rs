@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::DocBytes;
 use crate::key::Key;
+use crate::sequence::Sequence;
 
 /// Buckets of [`WriteTimes`]. Two documents share a bucket with a probability of one in this many, and then a transaction
 /// sees a conflict that there is not.
@@ -61,6 +62,8 @@ pub struct DocumentChange {
     pub after: Option<DocBytes>,
     /// Place among the changes of its transaction, over all partitions; 0 for others.
     pub place: u32,
+    /// The sequence that an inserted document keeps, as it has moved from another partition.
+    pub moved: Option<Sequence>,
 }
 
 /// For each bucket of documents, the last record that changed one of them. Part of a checkpoint, because whether a
@@ -85,6 +88,10 @@ pub(crate) struct ChangeRecorder {
     collected: Mutex<Vec<DocumentChange>>,
     /// Place that the next changes get.
     place: AtomicU32,
+    /// Number of the sequence that the next inserted document gets, unless a later one is there.
+    sequence: AtomicU64,
+    /// Whether it gets that one in any case.
+    moving: AtomicBool,
 }
 
 impl ChangeRecorder {
@@ -102,6 +109,8 @@ impl ChangeRecorder {
             collecting: AtomicBool::new(true),
             collected: Mutex::default(),
             place: AtomicU32::new(0),
+            sequence: AtomicU64::new(0),
+            moving: AtomicBool::new(false),
         }
     }
 
@@ -122,6 +131,30 @@ impl ChangeRecorder {
 
     pub fn set_record(&self, record: u64) {
         self.record.store(record + 1, Ordering::Relaxed);
+    }
+
+    /// Says which sequence the next inserted document gets.
+    pub fn set_sequence(&self, sequence: Sequence) {
+        self.sequence.store(sequence.number(), Ordering::Relaxed);
+        self.moving.store(false, Ordering::Relaxed);
+    }
+
+    /// Says which sequence the next inserted document keeps, as it comes from another partition.
+    pub fn set_moved(&self, sequence: Sequence) {
+        self.sequence.store(sequence.number(), Ordering::Relaxed);
+        self.moving.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the sequence of the next inserted document; `newest` is the latest of its collection.
+    #[inline]
+    pub fn sequence(&self, newest: Sequence) -> Sequence {
+        let wanted = Sequence::from_number(self.sequence.load(Ordering::Relaxed));
+        if self.moving.load(Ordering::Relaxed) { wanted } else { wanted.max(newest) }
+    }
+
+    fn moved(&self, kind: ChangeKind) -> Option<Sequence> {
+        let moves = kind == ChangeKind::Insert && self.moving.load(Ordering::Relaxed);
+        moves.then(|| Sequence::from_number(self.sequence.load(Ordering::Relaxed)))
     }
 
     /// Notes that a document was changed by the present record.
@@ -156,7 +189,8 @@ impl ChangeRecorder {
     }
 
     pub fn collect(&self, change: DocumentChange) {
-        let change = DocumentChange { place: self.place.load(Ordering::Relaxed), ..change };
+        let moved = self.moved(change.kind);
+        let change = DocumentChange { place: self.place.load(Ordering::Relaxed), moved, ..change };
         self.collected.lock().unwrap_or_else(PoisonError::into_inner).push(change);
     }
 
@@ -172,6 +206,7 @@ impl ChangeRecorder {
                 before: None,
                 after: None,
                 place: 0,
+                moved: None,
             });
         }
     }
@@ -192,6 +227,7 @@ impl ChangeRecorder {
                 before: None,
                 after,
                 place: 0,
+                moved: None,
             });
         }
     }

@@ -9,13 +9,18 @@ use std::io::{ErrorKind as IoKind, Read, Write};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::raw::{elements, le_i32, tag};
+use crate::sequence::{self, Sequence};
 use crate::spec::CollectionSpec;
 use crate::store::{Store, StoreSnapshot};
 
-const MAGIC: &[u8; 8] = b"TMDOCS\0\x01";
+const MAGIC: &[u8; 8] = b"TMDOCS\0\x02";
+/// Version of files without sequences.
+const FIRST_VERSION: u8 = 1;
 const COLLECTION: u8 = 1;
 const DOCUMENTS: u8 = 2;
 const END: u8 = 3;
+const SEQUENCES: u8 = 4;
+const NEWEST: u8 = 5;
 /// Bytes of a block header: kind, length, checksum.
 const HEAD_BYTES: usize = 9;
 /// Limit on the bytes of a block with several documents; a larger document is a block of its own.
@@ -39,6 +44,7 @@ impl Store {
         let mut store = Self::new(limits);
         let mut current: Option<String> = None;
         let mut counted = CheckpointCounts::default();
+        let mut sequences = Vec::new();
         loop {
             match reader.next()? {
                 COLLECTION => {
@@ -56,7 +62,21 @@ impl Store {
                     let Some(name) = &current else {
                         return Err(reader.damaged("expected a collection before its documents".into()));
                     };
-                    counted.documents += reader.documents(&mut store, name)?;
+                    counted.documents +=
+                        reader.documents(&mut store, name, &std::mem::take(&mut sequences))?;
+                }
+                SEQUENCES => {
+                    let decoded = sequence::decode(&reader.block);
+                    sequences = decoded.map_err(|e| reader.damaged(e.to_string()))?;
+                }
+                NEWEST => {
+                    let newest = <[u8; 8]>::try_from(reader.block.as_slice()).ok().map(u64::from_le_bytes);
+                    let newest = newest
+                        .ok_or_else(|| reader.damaged("expected one sequence of eight bytes".into()))?;
+                    let Some(name) = &current else {
+                        return Err(reader.damaged("expected a collection before its newest sequence".into()));
+                    };
+                    store.require(name)?.rows.raise_newest(Sequence::from_number(newest));
                 }
                 END => {
                     reader.check_counts(&counted)?;
@@ -80,6 +100,7 @@ pub fn check_checkpoint(input: &mut impl Read) -> Result<u64> {
         match reader.next()? {
             COLLECTION => counted.collections += 1,
             DOCUMENTS => counted.documents += reader.each_document(|_, _| Ok(()))?,
+            SEQUENCES | NEWEST => {}
             END => {
                 reader.check_counts(&counted)?;
                 return Ok(counted.documents);
@@ -105,22 +126,44 @@ impl StoreSnapshot {
             let spec = bson::serialize_to_vec(spec)
                 .map_err(|e| DocsError::bad_value(format!("collection `{}`: {e}", spec.name)))?;
             write_block(output, COLLECTION, &spec)?;
-            for doc in collection.iter() {
-                if !block.is_empty() && block.len() + doc.len() > BLOCK_BYTES {
-                    write_block(output, DOCUMENTS, &block)?;
-                    block.clear();
+            let (mut sequences, mut newest) = (Vec::new(), Sequence::default());
+            for (_, row) in collection.rows.iter() {
+                if !block.is_empty() && block.len() + row.doc.len() > BLOCK_BYTES {
+                    write_documents(output, &mut block, &mut sequences)?;
                 }
-                block.extend_from_slice(doc);
+                block.extend_from_slice(&row.doc);
+                sequences.push(row.sequence);
+                newest = newest.max(row.sequence);
             }
             if !block.is_empty() {
-                write_block(output, DOCUMENTS, &block)?;
-                block.clear();
+                write_documents(output, &mut block, &mut sequences)?;
             }
             block.shrink_to(BLOCK_BYTES);
+            // those of deleted documents count, so that a replay gives the sequences that the first run gave
+            if collection.rows.newest() > newest {
+                write_block(output, NEWEST, &collection.rows.newest().number().to_le_bytes())?;
+            }
         }
         let end = bson::rawdoc! { "collections": self.collections().count() as i64, "documents": self.len() as i64 };
         write_block(output, END, end.as_bytes())
     }
+}
+
+/// Writes documents and before them their sequences, unless they have none. Empties both.
+fn write_documents(
+    output: &mut impl Write,
+    block: &mut Vec<u8>,
+    sequences: &mut Vec<Sequence>,
+) -> Result<()> {
+    if sequences.iter().any(|sequence| *sequence != Sequence::default()) {
+        let mut encoded = Vec::with_capacity(2 * sequences.len());
+        sequence::encode(sequences, &mut encoded);
+        write_block(output, SEQUENCES, &encoded)?;
+    }
+    write_block(output, DOCUMENTS, block)?;
+    block.clear();
+    sequences.clear();
+    Ok(())
 }
 
 fn write_error(e: std::io::Error) -> DocsError {
@@ -177,7 +220,7 @@ impl<R: Read> BlockReader<'_, R> {
 
     fn magic(&mut self) -> Result<()> {
         let found: [u8; 8] = self.fill()?;
-        if found == *MAGIC {
+        if found.starts_with(&MAGIC[..7]) && (FIRST_VERSION..=MAGIC[7]).contains(&found[7]) {
             return Ok(());
         }
         if found.starts_with(b"TMDOCS\0") {
@@ -233,14 +276,21 @@ impl<R: Read> BlockReader<'_, R> {
     }
 
     /// Inserts the documents of the block into the collection and returns their number.
-    fn documents(&self, store: &mut Store, name: &str) -> Result<u64> {
+    fn documents(&self, store: &mut Store, name: &str, sequences: &[Sequence]) -> Result<u64> {
         let collection = store.require(name)?;
-        self.each_document(|doc, at| {
-            collection.restore(doc).map(drop).map_err(|e| match e.error_code() {
+        let mut sequence = sequences.iter().copied();
+        let count = self.each_document(|doc, at| {
+            let sequence = sequence.next().unwrap_or_default();
+            collection.restore(doc, sequence).map(drop).map_err(|e| match e.error_code() {
                 ErrorCode::StoreFull | ErrorCode::DocumentTooLarge => e,
                 _ => corrupt(at, &e.to_string()),
             })
-        })
+        })?;
+        match sequences.len() as u64 {
+            0 => Ok(count),
+            found if found == count => Ok(count),
+            found => Err(self.damaged(format!("{count} documents with {found} sequences"))),
+        }
     }
 
     /// Calls `visit` with each document of the block and its position. Returns their number.

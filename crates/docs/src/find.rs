@@ -8,8 +8,10 @@ use tidemill_types::{Value, budget};
 
 use crate::DocBytes;
 use crate::collection::Collection;
+use crate::direction::Direction;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::{Comparison, Filter};
+use crate::found::{FoundDocuments, FoundOrder};
 use crate::index::IndexId;
 use crate::key::Key;
 use crate::memory::HeldMemory;
@@ -18,7 +20,7 @@ use crate::path_values::{LeafArray, any_value};
 use crate::plan::{AccessPath, IndexEntries, KeyRange, Plan, Purpose, can_answer_equality, plan};
 use crate::projection::Projection;
 use crate::raw::OwnedRawValue;
-use crate::rows::{RowIndex, RowIter};
+use crate::rows::{RowIndex, RowIter, StoredDocument};
 use crate::sort::SortOrder;
 
 /// Sort, projection, skip and limit of a query.
@@ -34,6 +36,8 @@ pub struct FindOptions {
     pub limit: Option<u64>,
     /// Bounds in the order of an index, MongoDB's `min` and `max`.
     pub bounds: Option<IndexBounds>,
+    /// The order of insertion, or its reverse, in place of that of a plan: MongoDB's `$natural`. A `sort` goes before it.
+    pub natural: Option<Direction>,
 }
 
 /// Bounds of documents in the order of an index.
@@ -68,26 +72,13 @@ const SORT_ENTRY_BYTES: usize = 48;
 /// the log is applied again.
 const DOCUMENTS_PER_LOOK: u32 = 64;
 
-/// Documents that a query has found, to be read one after the other.
-pub struct FoundDocuments<'c> {
-    collection: &'c Collection,
-    slots: Vec<RowIndex>,
-}
-
-impl<'c> FoundDocuments<'c> {
-    /// Iterates over the documents.
-    pub fn iter(&self) -> impl Iterator<Item = &'c DocBytes> + use<'_, 'c> {
-        self.slots.iter().filter_map(|slot| self.collection.doc_at(*slot))
-    }
-}
-
 impl Collection {
     /// Returns the documents that match. Without a projection they are shared, not copied.
     ///
     /// Bounds: a sort that no index provides holds keys of up to `sort_bytes_max`; with a limit, those of
     /// about twice `skip + limit` documents. Errors: `LimitReached` when that is not enough.
     pub fn find(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<DocBytes>> {
-        let plan = plan(self, filter, &options.sort, Purpose::Read);
+        let plan = self.plan_read(filter, options);
         let slots = self.find_by_plan(&plan, filter, options, &VisitCounts::default())?;
         let mut held = HeldMemory::default();
         held.add(slots.len() * size_of::<DocBytes>())?;
@@ -110,9 +101,35 @@ impl Collection {
     ///
     /// Errors: as [`Self::find`].
     pub fn find_places(&self, filter: &Filter, options: &FindOptions) -> Result<FoundDocuments<'_>> {
-        let plan = plan(self, filter, &options.sort, Purpose::Read);
+        let plan = self.plan_read(filter, options);
         let slots = self.find_by_plan(&plan, filter, options, &VisitCounts::default())?;
-        Ok(FoundDocuments { collection: self, slots })
+        Ok(FoundDocuments::new(self, slots, FoundOrder::of(self, &plan, &options.sort)))
+    }
+
+    /// Finds the documents that a write changes, in its order, at most `limit`.
+    ///
+    /// Errors: as [`Self::find`].
+    pub fn find_for_write(
+        &self,
+        filter: &Filter,
+        sort: &SortOrder,
+        limit: Option<u64>,
+    ) -> Result<FoundDocuments<'_>> {
+        let options = FindOptions { sort: sort.clone(), limit, ..FindOptions::default() };
+        let slots = self.find_slots(filter, &options)?;
+        let plan = plan(self, filter, sort, Purpose::Write { all: limit.is_none() });
+        let order = match plan.uses(IndexId::OfId) && sort.is_empty() {
+            true => FoundOrder::Natural(Direction::Ascending),
+            false => FoundOrder::of(self, &plan, sort),
+        };
+        Ok(FoundDocuments::new(self, slots, order))
+    }
+
+    fn plan_read(&self, filter: &Filter, options: &FindOptions) -> Plan {
+        match options.natural.filter(|_| options.sort.is_empty()) {
+            Some(direction) => Plan::scan(self, direction),
+            None => plan(self, filter, &options.sort, Purpose::Read),
+        }
     }
 
     /// Calls `each` for the documents that match, until it breaks; whole ones whatever the projection of `options` says. What needs no
@@ -129,7 +146,7 @@ impl Collection {
             let _ = self.find_places(filter, options)?.iter().try_for_each(each);
             return Ok(());
         }
-        let plan = plan(self, filter, &options.sort, Purpose::Read);
+        let plan = self.plan_read(filter, options);
         let (mut skipped, mut left) = (0, options.limit.unwrap_or(u64::MAX));
         self.visit(&plan, filter, &VisitCounts::default(), |_, doc| {
             if skipped < options.skip {
@@ -331,8 +348,12 @@ impl Collection {
             }
             if filter.matches_bytes(doc) { each(slot, doc) } else { ControlFlow::Continue(()) }
         };
-        if let AccessPath::Scan = plan.access {
-            let _ = self.rows.iter().try_for_each(|(slot, row)| check_doc(slot, &row.doc));
+        if let AccessPath::Scan | AccessPath::ScanBackward = plan.access {
+            let mut check = |(slot, row): (RowIndex, &StoredDocument)| check_doc(slot, &row.doc);
+            let _ = match plan.access {
+                AccessPath::ScanBackward => self.rows.iter_backward().try_for_each(&mut check),
+                _ => self.rows.iter().try_for_each(&mut check),
+            };
             stopped?;
             return filter.check();
         }
@@ -366,7 +387,7 @@ impl Collection {
         };
         match access {
             // a scan has no entries, and a branch of a union is none
-            AccessPath::Scan | AccessPath::Union(_) => ControlFlow::Continue(()),
+            AccessPath::Scan | AccessPath::ScanBackward | AccessPath::Union(_) => ControlFlow::Continue(()),
             AccessPath::Ids(keys) => {
                 keys.iter().filter_map(|key| self.slot(key)).try_for_each(|slot| entry(slot, false))
             }

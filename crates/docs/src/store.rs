@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use imbl::OrdMap;
-use tidemill_types::did_you_mean;
+use tidemill_types::{Timestamp, did_you_mean};
 
 use crate::changes::{ChangeRecorder, DocumentChange, WriteTimes};
 use crate::collection::{Collection, MemoryUsage};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
+use crate::sequence::Sequence;
 use crate::spec::CollectionSpec;
 
 /// Collections by name. A clone shares all of them.
@@ -30,6 +31,10 @@ pub struct Store {
     pub(crate) changes: Arc<ChangeRecorder>,
     /// Whether this is the store of a transaction.
     is_fork: bool,
+    /// When the documents of the insert that is applied count as inserted; empty if its record says it.
+    pub(crate) sequences: Vec<Sequence>,
+    /// How many documents the update that is applied changes at most.
+    pub(crate) documents_max: Option<u64>,
 }
 
 /// The documents of a store at one point in time, for readers of any thread. The store goes on meanwhile.
@@ -103,6 +108,8 @@ impl Store {
             usage: Arc::default(),
             changes: Arc::new(changes),
             is_fork: false,
+            sequences: Vec::new(),
+            documents_max: None,
         }
     }
 
@@ -118,6 +125,8 @@ impl Store {
             usage: Arc::new(usage),
             changes: Arc::new(ChangeRecorder::collecting()),
             is_fork: true,
+            sequences: Vec::new(),
+            documents_max: None,
         }
     }
 
@@ -137,9 +146,15 @@ impl Store {
         }
     }
 
-    /// Says which record of the log makes the changes that follow.
-    pub fn set_record(&mut self, record: u64) {
+    /// Says which record of the log makes the changes that follow, and its time, by which inserted documents are ordered.
+    pub fn set_record(&mut self, record: u64, time: Timestamp) {
         self.changes.set_record(record);
+        self.changes.set_sequence(Sequence::new(time, 0));
+    }
+
+    /// Says when the documents that follow are inserted.
+    pub fn set_sequence(&mut self, sequence: Sequence) {
+        self.changes.set_sequence(sequence);
     }
 
     /// Sets whether changes are collected for [`Self::take_changes`].

@@ -2,6 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;
+use tidemill_types::Timestamp;
 
 use crate::DocBytes;
 use crate::changes::{ChangeKind, DocumentChange};
@@ -9,6 +10,7 @@ use crate::command::definition;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::key::Key;
 use crate::raw::{RawValue, close_document, elements, field, put_element, tag};
+use crate::sequence::Sequence;
 use crate::spec::CollectionSpec;
 use crate::store::{Collections, Store};
 
@@ -29,6 +31,8 @@ struct DocumentWrite {
     kind: ChangeKind,
     /// Place among the writes of the transaction, over all partitions.
     place: u32,
+    /// The sequence that a document keeps which has moved from another partition.
+    moved: Option<Sequence>,
 }
 
 impl TransactionWrites {
@@ -37,7 +41,7 @@ impl TransactionWrites {
         let mut writes: Vec<DocumentWrite> = Vec::new();
         let mut places = std::collections::HashMap::new();
         for change in changes {
-            let DocumentChange { mut kind, collection, key, before, after, place: order } = change;
+            let DocumentChange { mut kind, collection, key, before, after, place: order, moved } = change;
             let Some(document) = after.or_else(|| before.as_deref().map(only_id)) else { continue };
             let place = *places.entry((collection.clone(), key.clone())).or_insert(writes.len());
             kind = match (writes.get(place).map(|earlier| earlier.kind), kind) {
@@ -47,8 +51,14 @@ impl TransactionWrites {
                 _ => ChangeKind::Replace,
             };
             let order = writes.get(place).map_or(order, |earlier| earlier.place);
-            let write =
-                DocumentWrite { collection: collection.to_string(), key, document, kind, place: order };
+            let write = DocumentWrite {
+                collection: collection.to_string(),
+                key,
+                document,
+                kind,
+                place: order,
+                moved,
+            };
             match writes.get_mut(place) {
                 Some(earlier) => *earlier = write,
                 None => writes.push(write),
@@ -68,7 +78,7 @@ impl TransactionWrites {
     }
 
     /// Encodes the writes as an array of `{ c: COLLECTION, create: {…} }`, with the definition, and then `{ c: COLLECTION, n: PLACE, KIND: {…} }` with the kinds `insert`, `update`, `replace` and `delete`, the last with
-    /// `{ _id: … }`.
+    /// `{ _id: … }`. An insert of a document that comes from another partition has its sequence, `s`.
     ///
     /// Errors: a definition that is no document.
     pub fn to_bytes(&self) -> Result<Bytes> {
@@ -94,6 +104,10 @@ impl TransactionWrites {
             put_element(&mut out, b"c", name.as_raw());
             let place = write.place.cast_signed().to_le_bytes();
             put_element(&mut out, b"n", RawValue { tag: tag::INT32, bytes: &place });
+            if let Some(moved) = write.moved {
+                let sequence = moved.number().to_le_bytes();
+                put_element(&mut out, b"s", RawValue { tag: tag::INT64, bytes: &sequence });
+            }
             put_element(
                 &mut out,
                 kind_name(write.kind),
@@ -135,8 +149,10 @@ impl TransactionWrites {
             // logs of earlier versions have no place
             let place = field(inner, b"n").and_then(|e| e.value.bytes.first_chunk());
             let place = place.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            let moved = field(inner, b"s").and_then(|e| e.value.bytes.first_chunk());
+            let moved = moved.map(|bytes| Sequence::from_number(u64::from_le_bytes(*bytes)));
             let document = bytes.slice_ref(document.bytes);
-            writes.push(DocumentWrite { collection, key, document, kind, place });
+            writes.push(DocumentWrite { collection, key, document, kind, place, moved });
         }
         Ok(Self { created, documents: writes })
     }
@@ -187,24 +203,30 @@ pub struct Savepoint {
 
 impl Store {
     /// Applies the writes of a transaction that has read the documents as they were after the records below `since`:
-    /// all, or none if there is an error.
+    /// all, or none if there is an error. `order` is the place of the transaction among all others, a time.
     ///
     /// Errors: `WriteConflict` if one of the documents has been changed since; those of an insert or a replacement.
-    pub fn commit(&mut self, writes: &TransactionWrites, since: u64) -> Result<()> {
+    pub fn commit(&mut self, writes: &TransactionWrites, since: u64, order: Timestamp) -> Result<()> {
         self.check_unchanged(writes, since)?;
         let before = self.savepoint(writes);
-        let done = self.commit_from(&before, writes);
+        let done = self.commit_from(&before, writes, order);
         self.changes.set_place(0);
+        self.changes.set_sequence(Sequence::new(order, 0));
         done
     }
 
-    fn commit_from(&mut self, before: &Savepoint, writes: &TransactionWrites) -> Result<()> {
-        if self.apply_writes(writes).is_ok() {
+    fn commit_from(
+        &mut self,
+        before: &Savepoint,
+        writes: &TransactionWrites,
+        order: Timestamp,
+    ) -> Result<()> {
+        if self.apply_writes(writes, order).is_ok() {
             return Ok(());
         }
         self.roll_back(before, writes);
         // one document may take over the unique value that another one gives up: without both it can be inserted
-        let done = self.apply_writes_anew(writes);
+        let done = self.apply_writes_anew(writes, order);
         if done.is_err() {
             self.roll_back(before, writes);
         }
@@ -214,7 +236,7 @@ impl Store {
     /// Returns what [`Self::commit`] would, and changes nothing.
     pub fn check_commit(&mut self, writes: &TransactionWrites, since: u64) -> Result<()> {
         let before = self.savepoint(writes);
-        self.commit(writes, since)?;
+        self.commit(writes, since, Timestamp(0))?;
         self.roll_back(&before, writes);
         Ok(())
     }
@@ -281,10 +303,10 @@ impl Store {
         Ok(())
     }
 
-    fn apply_writes(&mut self, writes: &TransactionWrites) -> Result<()> {
+    fn apply_writes(&mut self, writes: &TransactionWrites, order: Timestamp) -> Result<()> {
         self.create_collections(writes)?;
         for write in &writes.documents {
-            self.changes.set_place(write.place);
+            self.place_write(write, order);
             let collection = self.require(&write.collection)?;
             match write.kind {
                 ChangeKind::Delete => collection.delete_by_key(&write.key)?,
@@ -294,15 +316,24 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes all documents that are written, then inserts their new versions.
-    fn apply_writes_anew(&mut self, writes: &TransactionWrites) -> Result<()> {
+    /// Says where the change of a write belongs, and when its document is inserted.
+    fn place_write(&self, write: &DocumentWrite, order: Timestamp) {
+        self.changes.set_place(write.place);
+        match write.moved {
+            Some(sequence) => self.changes.set_moved(sequence),
+            None => self.changes.set_sequence(Sequence::new(order, write.place)),
+        }
+    }
+
+    /// Deletes all documents that are written, then inserts their new versions, which are behind all others from then on.
+    fn apply_writes_anew(&mut self, writes: &TransactionWrites, order: Timestamp) -> Result<()> {
         self.create_collections(writes)?;
         for write in &writes.documents {
             self.changes.set_place(write.place);
             self.require(&write.collection)?.delete_by_key(&write.key)?;
         }
         for write in writes.documents.iter().filter(|write| write.kind != ChangeKind::Delete) {
-            self.changes.set_place(write.place);
+            self.place_write(write, order);
             self.require(&write.collection)?.put(&write.document, write.kind)?;
         }
         Ok(())

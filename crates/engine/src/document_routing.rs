@@ -4,10 +4,10 @@ use bson::RawBsonRef;
 use bson::raw::RawDocument;
 use bytes::Bytes;
 use tidemill_docs::{
-    Collation, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification,
-    SortOrder, cmp_ids, get_path,
+    Collation, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FoundDocuments, Modification,
+    Sequence, SortOrder, get_path, merge_found,
 };
-use tidemill_types::{PartitionId, Result, Value};
+use tidemill_types::{PartitionId, Result, Timestamp, Value};
 
 use crate::core::Core;
 use crate::document_snapshot::DocumentSnapshot;
@@ -81,6 +81,14 @@ fn route_by(
             }
             Ok(routed)
         }
+        Command::Sequenced { sequences, command } => {
+            let mut routed = route_by(core, documents, *command, collation)?;
+            for one in &mut routed {
+                let own = one.request_indexes.iter().filter_map(|place| sequences.get(*place).copied());
+                one.command = one.command.clone().with_sequences(own.collect());
+            }
+            Ok(routed)
+        }
         Command::Collated { collation: own, command } => {
             let mut routed = route_by(core, documents, *command, collation)?;
             for one in &mut routed {
@@ -114,13 +122,21 @@ fn route_insert(
         }
     }
     let routed = by_partition.into_iter().enumerate().filter(|(_, (docs, _))| !docs.is_empty());
-    Ok(routed
-        .map(|(p, (docs, places))| RoutedCommand {
-            partition: PartitionId(p as u32),
-            command: Command::Insert { collection: collection.to_owned(), docs, ordered },
-            request_indexes: places,
-        })
-        .collect())
+    let routed = routed.map(|(p, (docs, places))| RoutedCommand {
+        partition: PartitionId(p as u32),
+        command: Command::Insert { collection: collection.to_owned(), docs, ordered },
+        request_indexes: places,
+    });
+    Ok(routed.collect())
+}
+
+/// Gives the documents of an insert into several partitions the order that they have in the request.
+pub fn in_order_of_request(mut routed: Vec<RoutedCommand>, now: Timestamp) -> Vec<RoutedCommand> {
+    for part in &mut routed {
+        let sequences = part.request_indexes.iter().map(|place| Sequence::new(now, *place as u32)).collect();
+        part.command = part.command.clone().with_sequences(sequences);
+    }
+    routed
 }
 
 /// Cuts the parts of an ordered insert so that they come in the order of its documents.
@@ -249,8 +265,8 @@ fn determined_partition(
     Ok(value.map(|value| core.partition_of_value(&Value::from_bson(value))))
 }
 
-/// Returns the partition with the first document that a command finds, in the command's order; of equal ones that with the least `_id`, as
-/// a query has it.
+/// Returns the partition with the first document that a command finds: in its order, and of equal ones the one that was inserted
+/// first.
 fn first_match(
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
@@ -266,20 +282,16 @@ fn first_match(
         }
         _ => SortOrder::default(),
     };
-    let options = FindOptions { sort, limit: Some(1), ..FindOptions::default() };
-    let mut first: Option<(_, DocBytes, PartitionId)> = None;
+    let mut found = Vec::new();
     for (partition, part) in documents.parts(&spec.name) {
-        let partition = PartitionId(partition as u32);
-        let Some(found) = part.find(&filter, &options)?.into_iter().next() else { continue };
-        let key = options.sort.key(&found);
-        let is_first = first.as_ref().is_none_or(|(least, document, _)| {
-            key.cmp(least).then_with(|| cmp_ids(&found, document)).is_lt()
-        });
-        if is_first {
-            first = Some((key, found, partition));
-        }
+        found.push((PartitionId(partition as u32), part.find_for_write(&filter, &sort, Some(1))?));
     }
-    Ok(first.map(|(_, _, partition)| partition))
+    let (partitions, parts): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let first = merge_found(&parts).next();
+    let of_first = |part: &FoundDocuments<'_>| {
+        first.is_some_and(|first| part.iter().next().is_some_and(|own| std::ptr::eq(own, first)))
+    };
+    Ok(parts.iter().position(of_first).map(|at| partitions[at]))
 }
 
 /// Returns the definition of the collection of a command; `None` if the command creates it.

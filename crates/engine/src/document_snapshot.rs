@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 
 use bson::raw::RawDocument;
 use tidemill_docs::{
-    Collation, Collection, CollectionSpec, DocBytes, Filter, FindOptions, Key, StoreSnapshot, cmp_ids,
+    Collation, Collection, CollectionSpec, DocBytes, Filter, FindOptions, FoundDocuments, HeldMemory, Key,
+    StoreSnapshot, merge_found,
 };
-use tidemill_types::{Error, Offset, Result, Value, did_you_mean};
+use tidemill_types::{Error, Offset, Result, Value, budget, did_you_mean};
 
 use crate::core::Core;
 
@@ -49,17 +50,12 @@ impl DocumentSnapshot {
             .filter_map(move |(at, (store, _))| store.collection(collection).map(|part| (at, part)))
     }
 
-    /// Returns handles of all documents of a collection, or `None` if it does not exist.
+    /// Returns handles of all documents of a collection in the order of insertion, or `None` if it does not exist.
     pub fn documents(&self, collection: &str) -> Option<Vec<DocBytes>> {
-        let mut all: Option<Vec<DocBytes>> = None;
-        for (_, part) in self.parts(collection) {
-            let documents = part.documents();
-            if part.spec().replicated {
-                return Some(documents);
-            }
-            all.get_or_insert_default().extend(documents);
-        }
-        all
+        let spec = self.spec(collection).ok()?;
+        let parts = self.parts(collection).take(self.places(spec)).map(|(_, part)| part.found_all());
+        let parts: Vec<_> = parts.collect();
+        Some(merge_found(&parts).cloned().collect())
     }
 
     /// Returns the definition of a collection.
@@ -113,18 +109,26 @@ impl DocumentSnapshot {
             let part = self.store(0).collection(collection);
             return Ok(part.map_or(Ok(()), |part| part.find_each(filter, options, each))?);
         }
-        if !options.sort.is_empty() {
-            let whole = FindOptions { projection: None, ..options.clone() };
-            let _ = self.find_parsed(collection, filter, &whole)?.iter().try_for_each(each);
-            return Ok(());
-        }
-        let wide = wide(options);
-        let parts = self.parts(collection).map(|(_, part)| part.find_places(filter, &wide));
-        let parts = parts.collect::<tidemill_docs::Result<Vec<_>>>()?;
-        let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
-        let limit = options.limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(usize::MAX);
-        let _ = interleave(parts.iter().map(|part| part.iter())).skip(skip).take(limit).try_for_each(each);
+        let parts = self.find_places(collection, filter, options)?;
+        let _ = page(&parts, options).try_for_each(each);
         Ok(())
+    }
+
+    /// Finds in each partition what may be among the results of all of them, in the order of the query.
+    fn find_places(
+        &self,
+        collection: &str,
+        filter: &Filter,
+        options: &FindOptions,
+    ) -> Result<Vec<FoundDocuments<'_>>> {
+        let wide = FindOptions {
+            projection: None,
+            skip: 0,
+            limit: options.limit.map(|limit| limit.saturating_add(options.skip)),
+            ..options.clone()
+        };
+        let parts = self.parts(collection).map(|(_, part)| part.find_places(filter, &wide));
+        Ok(parts.collect::<tidemill_docs::Result<_>>()?)
     }
 
     /// Returns the number of documents of a collection; `None` if it does not exist.
@@ -174,16 +178,21 @@ impl DocumentSnapshot {
                 .collection(collection)
                 .map_or(Ok(Vec::new()), |c| c.find(filter, options))?);
         }
-        // every partition returns its first skip + limit documents in order; these runs are merged and cut
-        let wide = wide(options);
-        let parts = self.parts(collection).map(|(_, part)| part.find(filter, &wide));
-        let parts = parts.collect::<tidemill_docs::Result<Vec<_>>>()?;
-        // a sort recognizes the sorted runs of the partitions
-        let documents = match options.sort.is_empty() {
-            true => interleave(parts.into_iter().map(Vec::into_iter)).collect(),
-            false => parts.concat(),
-        };
-        merge(documents, options)
+        let parts = self.find_places(collection, filter, options)?;
+        let mut held = HeldMemory::default();
+        let found = page(&parts, options).map(|document| {
+            held.add(size_of::<DocBytes>())?;
+            match &options.projection {
+                None => Ok(document.clone()),
+                Some(projection) => {
+                    budget::step()?;
+                    let projected = projection.apply_bytes(document)?;
+                    held.add(projected.len())?;
+                    Ok(projected)
+                }
+            }
+        });
+        found.collect()
     }
 
     /// Returns the number of documents that match `filter`, over all partitions. Without conditions it is kept, not found.
@@ -204,51 +213,12 @@ impl DocumentSnapshot {
     }
 }
 
-/// Returns the options by which each partition finds what may be among the results of all of them.
-fn wide(options: &FindOptions) -> FindOptions {
-    FindOptions {
-        sort: options.sort.clone(),
-        projection: None,
-        skip: 0,
-        limit: options.limit.map(|l| l.saturating_add(options.skip)),
-        bounds: options.bounds.clone(),
-    }
-}
-
-/// Merges the documents of several partitions, each in the order in which they were inserted there. The least `_id` of those
-/// that are next goes first: ids that grow with time, as object ids and counters do, give the order of insertion over all partitions.
-fn interleave<D: AsRef<[u8]>>(
-    parts: impl Iterator<Item = impl Iterator<Item = D>>,
-) -> impl Iterator<Item = D> {
-    let mut parts: Vec<_> = parts.filter_map(|mut part| Some((part.next()?, part))).collect();
-    std::iter::from_fn(move || {
-        let least = (1..parts.len()).fold(0, |least, at| {
-            match cmp_ids(parts[at].0.as_ref(), parts[least].0.as_ref()).is_lt() {
-                true => at,
-                false => least,
-            }
-        });
-        let (first, rest) = parts.get_mut(least)?;
-        match rest.next() {
-            Some(next) => Some(std::mem::replace(first, next)),
-            None => Some(parts.remove(least).0),
-        }
-    })
-}
-
-/// Merges, cuts and projects the documents found in several partitions.
-fn merge(mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
-    if !options.sort.is_empty() {
-        let mut keyed: Vec<_> = documents.into_iter().map(|doc| (options.sort.key(&doc), doc)).collect();
-        // a stable sort recognizes the sorted runs of the partitions and merges them
-        keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
-        documents = keyed.into_iter().map(|(_, doc)| doc).collect();
-    }
+/// Merges what the partitions have found, and cuts it.
+fn page<'f, 'c>(
+    parts: &'f [FoundDocuments<'c>],
+    options: &FindOptions,
+) -> impl Iterator<Item = &'c DocBytes> + use<'f, 'c> {
     let skip = usize::try_from(options.skip).unwrap_or(usize::MAX);
     let limit = options.limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(usize::MAX);
-    let page = documents.into_iter().skip(skip).take(limit);
-    match &options.projection {
-        None => Ok(page.collect()),
-        Some(projection) => page.map(|doc| Ok(projection.apply_bytes(&doc)?)).collect(),
-    }
+    merge_found(parts).skip(skip).take(limit)
 }

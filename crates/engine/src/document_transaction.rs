@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidemill_docs::{
     CollectionChange, CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, DocumentChange,
-    ErrorCode, Key, Store, TransactionWrites, write_conflict,
+    ErrorCode, Key, Sequence, Store, TransactionWrites, write_conflict,
 };
 use tidemill_log::Durability;
 use tidemill_types::budget::{Budget, Reservation, Stop};
@@ -114,9 +114,9 @@ impl Transaction {
         // before the documents of the command are copied; what they are in the end is counted behind
         let given = command.document_bytes();
         self.hold(given)?;
-        let ordered = command.is_ordered_insert();
+        let (ordered, inserts) = (command.is_ordered_insert(), command.inserts());
         let mut routed = route(&self.core, &self.documents, command)?;
-        if ordered && !same {
+        if inserts && !same {
             routed = runs_in_order(routed);
         }
         let now = self.core.clock.now();
@@ -124,6 +124,7 @@ impl Transaction {
         for part in &routed {
             let p = part.partition.0 as usize;
             let store = self.stores[p].get_or_insert_with(|| Store::fork(self.documents.store(p)));
+            store.set_sequence(Sequence::new(now, self.places));
             outcomes.push(store.apply(&part.command, now)?);
             let mut changes = store.take_changes();
             let changed = store.snapshot();

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
-use tidemill_docs::{Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification};
+use tidemill_docs::{Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification, update_limits};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::commit::{SessionWrite, TransactionId, TransactionPart};
 use crate::core::Core;
 use crate::document_routing::{
-    RoutedCommand, collation_of, collection_spec_of, merge_outcomes, route, route_to_all,
+    RoutedCommand, collation_of, collection_spec_of, in_order_of_request, merge_outcomes, route, route_to_all,
 };
 use crate::document_snapshot::DocumentSnapshot;
 use crate::documents::{PendingReplies, bad_bson};
@@ -91,13 +91,48 @@ impl Core {
             });
         }
         let ordered = command.is_ordered_insert() && !replicated;
-        let routed = route(self, &documents, command)?;
+        let inserts = command.inserts() && !replicated;
+        let mut routed = route(self, &documents, command)?;
         if ordered && routed.len() > 1 {
             let appended = self.append_ordered_insert(routed, durability, session)?;
             return Ok(DocumentWrite { progress: Progress::Appended(appended), search });
         }
+        if routed.len() > 1 && !replicated {
+            routed = self.up_to_first_refused(&documents, routed)?;
+        }
+        if inserts && routed.len() > 1 {
+            routed = in_order_of_request(routed, self.clock.now());
+        }
         let appended = self.append_commands(routed, replicated, durability, session)?;
         Ok(DocumentWrite { progress: Progress::Appended(appended), search })
+    }
+
+    /// Cuts an update of many documents of several partitions behind the first document that it refuses, in their order. It is found in the
+    /// documents of the moment: what others write before the update is applied may change which one it is.
+    fn up_to_first_refused(
+        &self,
+        documents: &DocumentSnapshot,
+        routed: Vec<RoutedCommand>,
+    ) -> Result<Vec<RoutedCommand>> {
+        let Some(command) = routed.first().map(|part| &part.command) else { return Ok(routed) };
+        if !command.updates_many() {
+            return Ok(routed);
+        }
+        let (collation, now) = (collation_of(documents, command)?, self.clock.now());
+        let mut trials = Vec::new();
+        for part in &routed {
+            let store = documents.store(part.partition.0 as usize);
+            let Some(collection) = store.collection(command.collection()) else { return Ok(routed) };
+            match collection.try_update(command, collation.as_ref(), now)? {
+                Some(trial) => trials.push(trial),
+                None => return Ok(routed),
+            }
+        }
+        let Some(limits) = update_limits(trials) else { return Ok(routed) };
+        let cut = routed.into_iter().zip(limits).filter(|(_, limit)| *limit > 0);
+        Ok(cut
+            .map(|(part, limit)| RoutedCommand { command: part.command.with_first(limit), ..part })
+            .collect())
     }
 
     /// Appends routed commands. With `same`, every partition does the same work, so only the first outcome counts.

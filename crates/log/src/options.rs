@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
 use tidemill_types::{Error, Result, Timestamp};
@@ -10,18 +11,27 @@ use tidemill_types::{Error, Result, Timestamp};
 use crate::encryption::LogEncryption;
 use crate::format::{PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 
-/// Source of the times of records.
+/// Source of the times of records. Clones never give a time before one that another of them has given, so that the times of all
+/// partitions tell which record was appended first.
 #[derive(Clone)]
-pub struct LogClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+pub struct LogClock {
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    latest: Arc<AtomicI64>,
+}
 
 impl LogClock {
     /// Takes the times from `now`. They may go back; the log does not.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
+        Self { now: Arc::new(now), latest: Arc::new(AtomicI64::new(i64::MIN)) }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        (self.0)()
+        self.not_before((self.now)())
+    }
+
+    /// Says that a record has this time. Returns the latest of all such times.
+    pub(crate) fn not_before(&self, time: Timestamp) -> Timestamp {
+        Timestamp(self.latest.fetch_max(time.0, Ordering::Relaxed).max(time.0))
     }
 }
 

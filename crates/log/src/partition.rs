@@ -112,7 +112,9 @@ impl Partition {
         };
         if partition.start() < next {
             let last = partition.read(next - 1, 1)?;
-            partition.state.lock().last_time = last.first().map_or(Timestamp(i64::MIN), |record| record.time);
+            let last_time = last.first().map_or(Timestamp(i64::MIN), |record| record.time);
+            partition.state.lock().last_time = last_time;
+            options.clock.not_before(last_time);
         }
         Ok(partition)
     }

@@ -5,11 +5,12 @@ use std::cell::RefCell;
 
 use bson::oid::ObjectId;
 use bytes::Bytes;
-use tidemill_types::{Timestamp, Value};
+use tidemill_types::{Timestamp, Value, budget};
 
 use crate::DocBytes;
 use crate::changes::ChangeKind;
 use crate::error::{DocsError, ErrorCode, Result};
+use crate::filter::Filter;
 use crate::index::{Index, IndexKeys};
 use crate::key::Key;
 use crate::order::equal;
@@ -19,6 +20,9 @@ use crate::update::{Update, UpdateContext, UpdateOutcome};
 use crate::validate::{check, too_large};
 
 use super::{Collection, id_of, with_identity};
+
+/// An index by its number, with the old and the new keys of a document.
+type ChangedKeys = (usize, IndexKeys, IndexKeys);
 
 thread_local! {
     /// The document that an update builds. Kept, so that an update does not grow a new buffer.
@@ -135,15 +139,7 @@ impl Collection {
             let Some(before) = self.doc_at(slot) else {
                 return Ok(UpdateOutcome::default());
             };
-            let context = UpdateContext { matched, ..UpdateContext::update(now) };
-            update.apply_bytes(before, context, out)?;
-            if update.may_exceed(self.limits.depth_max) {
-                check(out, &self.limits)?;
-            }
-            let kept = match update.is_pipeline() {
-                true => self.with_kept_key(out),
-                false => Cow::Borrowed(out.as_slice()),
-            };
+            let kept = self.updated(before, update, now, matched, out)?;
             self.replace_row(slot, &kept, ChangeKind::Update, |top| update.touches(top))
         })
     }
@@ -162,13 +158,7 @@ impl Collection {
         if before == doc {
             return Ok(UpdateOutcome { after: Some(before.clone()), before: Some(before) });
         }
-        if doc.len() > self.limits.document_bytes_max {
-            return Err(too_large(doc.len(), self.limits.document_bytes_max));
-        }
-        self.check_immutable(&before, doc, &touches)?;
-        self.check_identity(&before, doc, &touches)?;
-        self.validate(doc, Some(&before))?;
-        let changed = self.changed_keys(slot, &before, doc, &touches)?;
+        let changed = self.check_change(slot, &before, doc, !self.bypass_validation, &touches)?;
         let added: u64 = changed.iter().map(|(_, _, new)| Index::cost(new)).sum::<u64>() + doc.len() as u64;
         let freed: u64 =
             changed.iter().map(|(_, old, _)| Index::cost(old)).sum::<u64>() + before.len() as u64;
@@ -189,6 +179,98 @@ impl Collection {
             self.note(kind, &row.key, Some(&before), Some(&after));
         }
         Ok(UpdateOutcome { before: Some(before), after: Some(after) })
+    }
+
+    /// Checks that a document may get a new version. Returns the indexes whose keys differ.
+    fn check_change(
+        &self,
+        slot: RowIndex,
+        before: &[u8],
+        after: &[u8],
+        validates: bool,
+        touches: &impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<ChangedKeys>> {
+        if after.len() > self.limits.document_bytes_max {
+            return Err(too_large(after.len(), self.limits.document_bytes_max));
+        }
+        self.check_immutable(before, after, touches)?;
+        self.check_identity(before, after, touches)?;
+        if validates {
+            self.validate(after, Some(before))?;
+        }
+        self.changed_keys(slot, before, after, touches)
+    }
+
+    /// Returns whether there may be a document that an update cannot change.
+    pub(crate) fn may_refuse(&self, update: &Update, validates: bool) -> bool {
+        let touches = |name: &str| update.touches(name.split('.').next().unwrap_or(name).as_bytes());
+        (validates && self.validator.is_some())
+            || !update.suits_all()
+            || touches("_id")
+            || self.shard_key.as_ref().is_some_and(|key| touches(key.as_str()))
+            || self.checked_key().is_some_and(touches)
+            || self.indexes.iter().any(|index| index.depends_on(&|top: &[u8]| update.touches(top)))
+    }
+
+    /// Returns the place of the first of these documents that an update refuses; `None` if it changes all.
+    ///
+    /// Errors: the work has to end.
+    pub(crate) fn first_refused_update(
+        &self,
+        slots: &[RowIndex],
+        filter: &Filter,
+        update: &Update,
+        validates: bool,
+        now: Timestamp,
+    ) -> Result<Option<usize>> {
+        for (place, slot) in slots.iter().enumerate() {
+            budget::step()?;
+            match self.check_update(*slot, filter, update, validates, now) {
+                Err(error) if error.ends_work() => return Err(error),
+                Err(_) => return Ok(Some(place)),
+                Ok(()) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn check_update(
+        &self,
+        slot: RowIndex,
+        filter: &Filter,
+        update: &Update,
+        validates: bool,
+        now: Timestamp,
+    ) -> Result<()> {
+        let Some(before) = self.doc_at(slot) else { return Ok(()) };
+        let matched = update.needs_matched_element().then(|| filter.matched_element(before)).flatten();
+        with_scratch(|out| {
+            let after = self.updated(before, update, now, matched, out)?;
+            if **before == *after {
+                return Ok(());
+            }
+            self.check_change(slot, before, &after, validates, &|top: &[u8]| update.touches(top)).map(drop)
+        })
+    }
+
+    /// Returns the new version of a document, for which `out` has room.
+    fn updated<'o>(
+        &self,
+        before: &[u8],
+        update: &Update,
+        now: Timestamp,
+        matched: Option<u32>,
+        out: &'o mut Vec<u8>,
+    ) -> Result<Cow<'o, [u8]>> {
+        let context = UpdateContext { matched, ..UpdateContext::update(now) };
+        update.apply_bytes(before, context, out)?;
+        if update.may_exceed(self.limits.depth_max) {
+            check(out, &self.limits)?;
+        }
+        Ok(match update.is_pipeline() {
+            true => self.with_kept_key(out),
+            false => Cow::Borrowed(out.as_slice()),
+        })
     }
 
     fn check_immutable(&self, before: &[u8], after: &[u8], touches: &impl Fn(&[u8]) -> bool) -> Result<()> {
@@ -224,7 +306,7 @@ impl Collection {
         before: &[u8],
         after: &[u8],
         touches: &impl Fn(&[u8]) -> bool,
-    ) -> Result<Vec<(usize, IndexKeys, IndexKeys)>> {
+    ) -> Result<Vec<ChangedKeys>> {
         let mut changed = Vec::new();
         for (i, index) in self.indexes.iter().enumerate() {
             if !index.depends_on(touches) {

@@ -36,6 +36,10 @@ impl Collection {
         let spec = Arc::make_mut(&mut self.spec);
         spec.options = options;
         spec.gathered |= change.gathered;
+        if change.put_in_order {
+            self.put_in_order();
+        }
+        let spec = Arc::make_mut(&mut self.spec);
         spec.change_images = change.change_images.unwrap_or(spec.change_images);
         self.delete_oldest()
     }

@@ -33,6 +33,7 @@ use crate::limits::Limits;
 use crate::path::Path;
 use crate::raw::{RawValue, field, tag};
 use crate::rows::{RowIndex, Rows};
+use crate::sequence::Sequence;
 use crate::spec::CollectionSpec;
 use crate::validate::check;
 pub(crate) use change::{with_id_first, with_some_id};
@@ -42,7 +43,7 @@ use validation::Validator;
 
 /// Bytes charged for a document besides its own: its row, with the key of its `_id`, and its entry in the hash
 /// table.
-pub(crate) const ROW_BYTES: u64 = 80;
+pub(crate) const ROW_BYTES: u64 = 88;
 /// Below this number of empty rows, compaction does not pay off.
 const EMPTY_ROWS_MIN: usize = 1024;
 
@@ -151,6 +152,26 @@ impl Collection {
         self.rows.find_document(key)
     }
 
+    /// Returns when a document was inserted.
+    pub fn sequence(&self, id: &Value<'_>) -> Option<Sequence> {
+        self.rows.find(&Key::of(id)).and_then(|row| self.rows.get(row)).map(|row| row.sequence)
+    }
+
+    /// Returns whether the documents are stored in the order of insertion. That is so unless some have come from other partitions.
+    pub fn is_in_order(&self) -> bool {
+        self.rows.is_in_order()
+    }
+
+    /// Puts the documents into the order of insertion.
+    pub(crate) fn put_in_order(&mut self) {
+        if self.rows.is_in_order() {
+            return;
+        }
+        let new = self.rows.put_in_order();
+        self.indexes.iter_mut().for_each(|index| index.renumber(&new));
+        self.renumber_id_order(&new);
+    }
+
     /// Iterates over the documents in order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = &DocBytes> {
         self.rows.iter().map(|(_, row)| &row.doc)
@@ -192,18 +213,18 @@ impl Collection {
         id_of(doc)?;
         self.validate(doc, None)?;
         self.check_capped(doc.len())?;
-        let key = self.insert_row(doc)?;
+        let key = self.insert_row(doc, self.changes.sequence(self.rows.newest()))?;
         self.delete_oldest()?;
         Ok(key)
     }
 
     /// Inserts a document of a checkpoint, which was valid when it was written.
-    pub(crate) fn restore(&mut self, doc: &[u8]) -> Result<Key> {
+    pub(crate) fn restore(&mut self, doc: &[u8], sequence: Sequence) -> Result<Key> {
         check(doc, &self.limits)?;
-        self.insert_row(doc)
+        self.insert_row(doc, sequence)
     }
 
-    fn insert_row(&mut self, doc: &[u8]) -> Result<Key> {
+    fn insert_row(&mut self, doc: &[u8], sequence: Sequence) -> Result<Key> {
         let id = id_of(doc)?;
         let key = Key::of_raw(id);
         if self.rows.find(&key).is_some() {
@@ -222,7 +243,7 @@ impl Collection {
         self.bytes += doc.len() as u64;
         self.note(ChangeKind::Insert, &key, None, Some(&doc));
         self.count_contradictions(None, Some(&doc));
-        self.rows.push(key.clone(), doc);
+        self.rows.push(key.clone(), doc, sequence);
         self.add_to_id_order(slot);
         Ok(key)
     }
@@ -251,7 +272,15 @@ impl Collection {
             let collection = self.spec.name.as_str().into();
             let (before, after) = (before.cloned(), after.cloned());
             let key = key.clone();
-            self.changes.collect(DocumentChange { kind, collection, key, before, after, place: 0 });
+            self.changes.collect(DocumentChange {
+                kind,
+                collection,
+                key,
+                before,
+                after,
+                place: 0,
+                moved: None,
+            });
         }
     }
 
@@ -285,7 +314,7 @@ impl Collection {
         self.note_cleared();
         self.release_all();
         self.drop_id_order();
-        self.rows = Rows::new();
+        self.rows = self.rows.emptied();
         self.bytes = 0;
         self.contradictions = 0;
         self.indexes.iter_mut().for_each(|index| *index = index.emptied());

@@ -13,6 +13,7 @@ use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
 use crate::raw::{OwnedRawValue, RawValue, close_document, elements, le_i32, put_element, tag};
+use crate::sequence::{self, Sequence};
 use crate::spec::BsonDocument;
 
 use super::{Command, Modification};
@@ -108,6 +109,17 @@ impl Command {
                 out.0 = inner[..inner.len().saturating_sub(1)].to_vec();
                 out.doc("collation", collation.bytes())?;
             }
+            Self::First { documents, command } => {
+                let inner = command.to_bytes()?;
+                out.0 = inner[..inner.len().saturating_sub(1)].to_vec();
+                let documents = documents.cast_signed().to_le_bytes();
+                put_element(&mut out.0, b"first", RawValue { tag: tag::INT64, bytes: &documents });
+            }
+            Self::Sequenced { sequences, command } => {
+                let inner = command.to_bytes()?;
+                out.0 = inner[..inner.len().saturating_sub(1)].to_vec();
+                out.sequences(sequences);
+            }
         }
         let mut bytes = out.0;
         if bytes.len() >= COMMAND_BYTES_MAX {
@@ -138,6 +150,10 @@ impl Command {
         let unvalidated = fields.take("unvalidated", tag::BOOL)?.is_some_and(|flag| flag.bytes == [1]);
         let collation = fields.optional_doc("collation")?;
         let keyed = fields.take("keyed", tag::BOOL)?.is_some();
+        let sequences = fields.take("sequences", tag::BINARY)?;
+        let sequences = sequences.map(|value| sequence::decode(value.bytes.get(5..).unwrap_or_default()));
+        let sequences = sequences.transpose()?;
+        let first = fields.take("first", tag::INT64)?.map(|value| value.i64().cast_unsigned());
         let command = match op.as_str() {
             "insert" => Self::Insert { collection, ordered: fields.flag("ordered")?, docs: fields.docs()? },
             "update" => Self::Update {
@@ -195,6 +211,11 @@ impl Command {
                 let collation =
                     collation.map_err(|e| DocsError::new(ErrorCode::InvalidBson, e.to_string()))?;
                 let command = command.with_collation(collation.map(BsonDocument::new));
+                let command = match (sequences, first) {
+                    (Some(sequences), _) => command.with_sequences(sequences),
+                    (None, Some(documents)) => command.with_first(documents),
+                    (None, None) => command,
+                };
                 let command = if unvalidated { command.without_validation() } else { command };
                 let wrote_before = !keyed && command.writes_documents();
                 Ok(if wrote_before { Self::BeforeIdentity(Box::new(command)) } else { command })
@@ -233,6 +254,15 @@ impl CommandWriter {
         if let Some(id) = id {
             put_element(&mut self.0, b"upsert_id", RawValue { tag: tag::OBJECT_ID, bytes: &id.bytes() });
         }
+    }
+
+    fn sequences(&mut self, sequences: &[Sequence]) {
+        // length and subtype, as binary values begin
+        let mut value = vec![0; 5];
+        sequence::encode(sequences, &mut value);
+        let length = (value.len() - 5) as u32;
+        value[..4].copy_from_slice(&length.to_le_bytes());
+        put_element(&mut self.0, b"sequences", RawValue { tag: tag::BINARY, bytes: &value });
     }
 
     fn doc(&mut self, name: &str, doc: &DocBytes) -> Result<()> {

@@ -2,7 +2,9 @@
 
 mod codec;
 pub(crate) mod definition;
+mod kinds;
 mod ordered;
+mod trial_update;
 mod upsert;
 
 use bson::oid::ObjectId;
@@ -20,10 +22,12 @@ use crate::key::Key;
 use crate::memory::HeldMemory;
 use crate::raw::{OwnedRawValue, elements, field};
 use crate::rows::RowIndex;
+use crate::sequence::Sequence;
 use crate::sort::SortOrder;
 use crate::spec::{BsonDocument, CollectionChange, CollectionSpec, IndexSpec};
 use crate::store::Store;
 use crate::update::Update;
+pub use trial_update::{UpdateTrial, update_limits};
 use upsert::{upsert_replaced, upsert_updated};
 
 /// A change of one store. Filters and updates stay BSON, as received, and are parsed when the command is
@@ -150,6 +154,20 @@ pub enum Command {
         /// A command that finds documents.
         command: Box<Command>,
     },
+    /// A part of an insert into several partitions.
+    Sequenced {
+        /// When each document counts as inserted, unless a later one is there.
+        sequences: Vec<Sequence>,
+        /// The insert of as many documents.
+        command: Box<Command>,
+    },
+    /// An update of many documents that ends early in this partition, as another one refuses a document.
+    First {
+        /// Number of documents that it changes at most.
+        documents: u64,
+        /// The update.
+        command: Box<Command>,
+    },
 }
 
 /// Change of a [`Command::FindAndModify`].
@@ -251,8 +269,17 @@ impl Store {
         let by = by.as_ref();
         match command {
             Command::Insert { collection, docs, ordered } => {
+                let sequences = std::mem::take(&mut self.sequences);
                 let collection = self.require(collection)?;
                 for (index, doc) in docs.iter().enumerate() {
+                    match sequences.get(index) {
+                        // a transaction has them only of documents that it moves
+                        Some(sequence) if collection.changes.is_of_transaction() => {
+                            collection.changes.set_moved(*sequence);
+                        }
+                        Some(sequence) => collection.changes.set_sequence(*sequence),
+                        None => {}
+                    }
                     match collection.load(doc) {
                         Ok(_) => outcome.inserted += 1,
                         Err(error) => outcome.errors.push(DocumentError { index, error }),
@@ -263,10 +290,12 @@ impl Store {
                 }
             }
             Command::Update { collection, filter, update, multi, upsert, upsert_id } => {
+                let many = self.documents_max.take();
+                let many = many.map_or(usize::MAX, |many| usize::try_from(many).unwrap_or(usize::MAX));
                 let collection = self.require(collection)?;
                 let filter = Filter::parse_by(document("filter", filter)?, by)?;
                 let update = Update::parse_by(document("update", update)?, now, by)?;
-                let slots = collection.matching(&filter, if *multi { usize::MAX } else { 1 })?;
+                let slots = collection.matching(&filter, if *multi { many } else { 1 })?;
                 if slots.is_empty() && *upsert {
                     upsert_updated(collection, &filter, &update, *upsert_id, now, &mut outcome);
                 } else {
@@ -345,6 +374,18 @@ impl Store {
             Command::Collated { collation, command } => {
                 return self.apply_by(command, now, Some(Collation::parse(collation.as_raw())?));
             }
+            Command::First { documents, command } => {
+                self.documents_max = Some(*documents);
+                let done = self.apply_by(command, now, given);
+                self.documents_max = None;
+                return done;
+            }
+            Command::Sequenced { sequences, command } => {
+                self.sequences = sequences.clone();
+                let done = self.apply_by(command, now, given);
+                self.sequences = Vec::new();
+                return done;
+            }
         }
         Ok(outcome)
     }
@@ -369,102 +410,6 @@ impl Store {
         match needs_documents && is_view {
             true => Err(DocsError::new(ErrorCode::CommandNotSupportedOnView, format!("`{name}` is a view"))),
             false => Ok(()),
-        }
-    }
-}
-
-impl Command {
-    /// Returns the name of the collection that the command addresses.
-    pub fn collection(&self) -> &str {
-        match self {
-            Self::Insert { collection, .. }
-            | Self::Update { collection, .. }
-            | Self::Replace { collection, .. }
-            | Self::Delete { collection, .. }
-            | Self::FindAndModify { collection, .. }
-            | Self::CreateIndex { collection, .. }
-            | Self::DropIndex { collection, .. }
-            | Self::Drop { collection }
-            | Self::Rename { collection, .. }
-            | Self::Modify { collection, .. }
-            | Self::Expire { collection } => collection,
-            Self::CreateCollection(spec) => &spec.name,
-            Self::EndDatabase { prefix } => prefix,
-            Self::Unvalidated(inner)
-            | Self::BeforeIdentity(inner)
-            | Self::Collated { command: inner, .. } => inner.collection(),
-        }
-    }
-
-    /// Returns the command without what says how it is applied.
-    fn plain(&self) -> &Self {
-        match self {
-            Self::Unvalidated(inner)
-            | Self::BeforeIdentity(inner)
-            | Self::Collated { command: inner, .. } => inner.plain(),
-            plain => plain,
-        }
-    }
-
-    /// Returns whether the command inserts documents.
-    pub fn inserts(&self) -> bool {
-        matches!(self.plain(), Self::Insert { .. })
-    }
-
-    /// Returns the bytes of the documents that the command brings with it.
-    pub fn document_bytes(&self) -> usize {
-        match self.plain() {
-            Self::Insert { docs, .. } => docs.iter().map(DocBytes::len).sum(),
-            Self::Update { update, .. } => update.len(),
-            Self::Replace { doc, .. } => doc.len(),
-            Self::FindAndModify {
-                change: Modification::Update(given) | Modification::Replace(given),
-                ..
-            } => given.len(),
-            _ => 0,
-        }
-    }
-
-    /// Returns whether the command may add a document to the collection.
-    pub fn may_insert(&self) -> bool {
-        match self.plain() {
-            Self::Insert { .. } => true,
-            Self::Update { upsert, .. }
-            | Self::Replace { upsert, .. }
-            | Self::FindAndModify { upsert, .. } => *upsert,
-            _ => false,
-        }
-    }
-
-    /// Returns whether the command writes documents that its caller names, and leaves the collection as it is defined.
-    pub fn writes_documents(&self) -> bool {
-        matches!(
-            self.plain(),
-            Self::Insert { .. }
-                | Self::Update { .. }
-                | Self::Replace { .. }
-                | Self::Delete { .. }
-                | Self::FindAndModify { .. }
-        )
-    }
-
-    /// Returns the command that writes the same without validation.
-    pub fn without_validation(self) -> Self {
-        match self {
-            Self::Unvalidated(_) => self,
-            validated => Self::Unvalidated(Box::new(validated)),
-        }
-    }
-}
-
-impl Command {
-    /// Returns the command with this collation instead of that of its collection.
-    pub fn with_collation(self, collation: Option<BsonDocument>) -> Self {
-        match (self, collation) {
-            (command, None) => command,
-            // so that a command has one form
-            (Self::Unvalidated(inner), collation) => inner.with_collation(collation).without_validation(),
-            (command, Some(collation)) => Self::Collated { collation, command: Box::new(command) },
         }
     }
 }

@@ -38,6 +38,12 @@ impl Command {
             Self::Unvalidated(inner)
             | Self::BeforeIdentity(inner)
             | Self::Collated { command: inner, .. } => inner.keep_documents(kept),
+            Self::First { command, .. } => command.keep_documents(kept),
+            Self::Sequenced { sequences, command } => {
+                sequences.truncate(kept.end);
+                sequences.drain(..kept.start.min(sequences.len()));
+                command.keep_documents(kept);
+            }
             Self::Insert { docs, .. } => {
                 docs.truncate(kept.end);
                 docs.drain(..kept.start.min(docs.len()));

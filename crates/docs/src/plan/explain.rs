@@ -51,7 +51,10 @@ impl Collection {
     /// Errors: as [`Self::find`].
     pub fn explain_query(&self, query: &ExplainQuery<'_>, run: bool) -> Result<Explanation> {
         let purpose = if run { Purpose::Read } else { Purpose::Explain };
-        let plan = plan(self, query.filter, &query.options.sort, purpose);
+        let plan = match query.options.natural.filter(|_| query.options.sort.is_empty()) {
+            Some(direction) => Plan::scan(self, direction),
+            None => plan(self, query.filter, &query.options.sort, purpose),
+        };
         let mut explanation = Explanation {
             winning_plan: self.stages(&plan, query),
             returned: 0,
@@ -128,9 +131,10 @@ impl Collection {
             stage
         };
         match access {
-            AccessPath::Scan => {
+            AccessPath::Scan | AccessPath::ScanBackward => {
                 let mut scan = with_filter(rawdoc! { "stage": "COLLSCAN" });
-                scan.append(cstr!("direction"), "forward");
+                let backward = *access == AccessPath::ScanBackward;
+                scan.append(cstr!("direction"), if backward { "backward" } else { "forward" });
                 scan
             }
             AccessPath::Ids(keys) => {
@@ -174,7 +178,9 @@ impl Collection {
             AccessPath::Ids(_) => {
                 rawdoc! { "stage": "IXSCAN", "keyPattern": { "_id": 1 }, "indexName": "_id_" }
             }
-            AccessPath::Scan | AccessPath::Union(_) => rawdoc! { "stage": "COLLSCAN" },
+            AccessPath::Scan | AccessPath::ScanBackward | AccessPath::Union(_) => {
+                rawdoc! { "stage": "COLLSCAN" }
+            }
         }
     }
 

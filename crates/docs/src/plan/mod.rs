@@ -13,6 +13,7 @@ use std::fmt;
 
 use crate::collation::Collation;
 use crate::collection::Collection;
+use crate::direction::Direction;
 use crate::display::display;
 use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
 use crate::index::{Index, IndexId, implies};
@@ -57,6 +58,8 @@ pub(crate) enum Purpose {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccessPath {
     Scan,
+    /// From the last document to the first.
+    ScanBackward,
     Ids(Vec<Key>),
     Index(IndexAccess),
     /// The documents that one of these plans finds, each once; none of them is a scan.
@@ -85,10 +88,20 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
+    /// Returns the plan that reads all documents in the order of insertion, or in its reverse.
+    pub(crate) fn scan(collection: &Collection, direction: Direction) -> Self {
+        let (access, from) = match direction {
+            Direction::Ascending => (AccessPath::Scan, ""),
+            Direction::Descending => (AccessPath::ScanBackward, " from the last"),
+        };
+        let text = format!("scan of {} documents{from}", collection.len());
+        Self { access, sorted: true, missing_id_order: None, text }
+    }
+
     /// Returns the name of the index that is used: `_id_`, one of the collection's, the first of several, or `None` for a scan.
     pub fn index<'c>(&self, collection: &'c Collection) -> Option<&'c str> {
         match &self.access {
-            AccessPath::Scan => None,
+            AccessPath::Scan | AccessPath::ScanBackward => None,
             AccessPath::Ids(_) => Some("_id_"),
             AccessPath::Index(access) => collection.index(access.index).map(|i| i.spec.name.as_str()),
             AccessPath::Union(plans) => plans.first().and_then(|plan| plan.index(collection)),
@@ -98,7 +111,7 @@ impl Plan {
     /// Returns whether the plan reads this index.
     pub(crate) fn uses(&self, index: IndexId) -> bool {
         match &self.access {
-            AccessPath::Scan | AccessPath::Ids(_) => false,
+            AccessPath::Scan | AccessPath::ScanBackward | AccessPath::Ids(_) => false,
             AccessPath::Index(access) => access.index == index,
             AccessPath::Union(plans) => plans.iter().any(|plan| plan.uses(index)),
         }

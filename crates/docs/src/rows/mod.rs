@@ -5,6 +5,7 @@ mod id_index;
 use crate::DocBytes;
 use crate::key::Key;
 use crate::page_tree::PageTree;
+use crate::sequence::Sequence;
 use id_index::IdIndex;
 
 /// Index of a document's row in its collection.
@@ -17,6 +18,8 @@ const PAGE_ROWS: usize = 16;
 pub(crate) struct StoredDocument {
     pub key: Key,
     pub doc: DocBytes,
+    /// When it was inserted.
+    pub sequence: Sequence,
 }
 
 /// A row; `None` where the document was deleted.
@@ -31,11 +34,42 @@ pub(crate) struct Rows {
     /// All rows before this one are empty.
     oldest: usize,
     by_id: IdIndex,
+    /// The latest sequence of all rows that there were.
+    newest: Sequence,
+    /// Whether each row was inserted after those before it.
+    in_order: bool,
 }
 
 impl Rows {
     pub fn new() -> Self {
-        Self { pages: PageTree::new(), len: 0, oldest: 0, by_id: IdIndex::new() }
+        Self {
+            pages: PageTree::new(),
+            len: 0,
+            oldest: 0,
+            by_id: IdIndex::new(),
+            newest: Sequence::default(),
+            in_order: true,
+        }
+    }
+
+    /// Returns no rows, behind those that were there.
+    pub fn emptied(&self) -> Self {
+        Self { newest: self.newest, ..Self::new() }
+    }
+
+    /// Returns the latest sequence that a row has had.
+    pub fn newest(&self) -> Sequence {
+        self.newest
+    }
+
+    /// Says which sequence was the latest, also if its document is gone.
+    pub fn raise_newest(&mut self, newest: Sequence) {
+        self.newest = newest.max(self.newest);
+    }
+
+    /// Returns whether each row was inserted after those before it, which is so unless documents of another partition have come.
+    pub fn is_in_order(&self) -> bool {
+        self.in_order
     }
 
     /// Returns the number of documents.
@@ -89,15 +123,17 @@ impl Rows {
     }
 
     /// Adds a document whose `_id` is not there yet, in the row [`Self::next`].
-    pub fn push(&mut self, key: Key, doc: DocBytes) {
+    pub fn push(&mut self, key: Key, doc: DocBytes, sequence: Sequence) {
         let (page, at) = (self.len / PAGE_ROWS, self.len % PAGE_ROWS);
         if page == self.pages.len() {
             self.pages.push([const { None }; PAGE_ROWS]);
         }
         self.by_id.insert(&key, self.len as RowIndex);
         self.len += 1;
+        self.in_order &= sequence >= self.newest;
+        self.newest = sequence.max(self.newest);
         if let Some(page) = self.pages.get_mut(page) {
-            page[at] = Some(StoredDocument { key, doc });
+            page[at] = Some(StoredDocument { key, doc, sequence });
         }
     }
 
@@ -122,19 +158,42 @@ impl Rows {
 
     /// Removes the empty rows. Returns by old row the new one; the documents keep their order.
     pub fn compact(&mut self) -> Vec<RowIndex> {
-        let mut new = vec![RowIndex::MAX; self.len];
-        let mut compacted = Self { by_id: self.by_id.emptied(), ..Self::new() };
-        for (old, stored) in self.iter() {
-            new[old as usize] = compacted.len as RowIndex;
-            compacted.push(stored.key.clone(), stored.doc.clone());
-        }
+        let (compacted, new) = self.copied(self.iter());
         *self = compacted;
         new
+    }
+
+    /// Puts the rows into the order in which their documents were inserted, and removes the empty ones. Returns by old row the new one.
+    pub fn put_in_order(&mut self) -> Vec<RowIndex> {
+        let mut sorted: Vec<_> = self.iter().collect();
+        sorted.sort_by_key(|(_, stored)| stored.sequence);
+        let (ordered, new) = self.copied(sorted.into_iter());
+        *self = ordered;
+        new
+    }
+
+    fn copied<'r>(
+        &self,
+        rows: impl Iterator<Item = (RowIndex, &'r StoredDocument)>,
+    ) -> (Self, Vec<RowIndex>) {
+        let mut new = vec![RowIndex::MAX; self.len];
+        let mut copied = Self { by_id: self.by_id.emptied(), ..Self::new() };
+        for (old, stored) in rows {
+            new[old as usize] = copied.len as RowIndex;
+            copied.push(stored.key.clone(), stored.doc.clone(), stored.sequence);
+        }
+        copied.newest = self.newest;
+        (copied, new)
     }
 
     /// Iterates over rows and documents in order of insertion.
     pub fn iter(&self) -> RowIter<'_> {
         self.iter_from(0)
+    }
+
+    /// Iterates as [`Self::iter`] does, from the last row to the first.
+    pub fn iter_backward(&self) -> impl Iterator<Item = (RowIndex, &StoredDocument)> {
+        (0..self.len as RowIndex).rev().filter_map(|row| Some((row, self.get(row)?)))
     }
 
     /// Iterates as [`Self::iter`] does, from a row on.

@@ -139,6 +139,9 @@ pub struct CollectionChange {
     /// Whether new documents go to one partition from now on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gathered: bool,
+    /// Whether each partition puts its documents into the order of insertion, after some have come from others.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub put_in_order: bool,
 }
 
 /// Change of an index; what is `None` stays.

@@ -33,7 +33,7 @@ use crate::sort::SortOrder;
 pub(crate) use apply::UpdateContext;
 use arith::BitOperation;
 use positional::ArrayFilter;
-use tree::OperatorTree;
+use tree::{OperatorTree, OperatorTreeChild};
 
 /// A parsed update. Created with [`Update::parse`] from a MongoDB update, or with [`Update::new`] and its
 /// methods.
@@ -264,6 +264,16 @@ impl Update {
         self.pipeline.is_some()
             || self.root.children.iter().any(|(part, _)| *part.name == *top)
             || names.into_iter().any(|name| name.as_bytes() == top)
+    }
+
+    /// Returns whether it changes a document whatever its values are: it only sets and removes fields at the top.
+    pub(crate) fn suits_all(&self) -> bool {
+        let suits = |child: &OperatorTreeChild| {
+            use UpdateOperator::{CurrentDate, Set, SetOnInsert, Unset};
+            matches!(child, OperatorTreeChild::Leaf(Set(_) | SetOnInsert(_) | Unset | CurrentDate { .. }))
+        };
+        let is_plain = self.pipeline.is_none() && self.positional.is_empty() && self.error.is_none();
+        is_plain && self.root.children.iter().all(|(_, child)| suits(child))
     }
 
     /// Returns whether it makes the new version by stages.

@@ -321,6 +321,7 @@ fn find_options(
     let raw = |name: &str| options.get_document(name).ok().map(|d| RawDocumentBuf::try_from(d).unwrap());
     Ok(FindOptions {
         bounds: None,
+        natural: None,
         sort: raw("sort")
             .map(|d| SortOrder::parse(&d))
             .transpose()?

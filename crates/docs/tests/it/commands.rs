@@ -5,7 +5,8 @@ use bson::{doc, rawdoc};
 use bytes::Bytes;
 use tidemill_docs::{
     BsonDocument, CappedSize, CollectionChange, CollectionOptions, CollectionSpec, Command, DocBytes,
-    IndexChange, IndexSpec, Limits, Modification, Store, ValidationAction, ValidationLevel, ViewSpec,
+    IndexChange, IndexSpec, Limits, Modification, Sequence, Store, ValidationAction, ValidationLevel,
+    ViewSpec,
 };
 use tidemill_types::{ErrorKind, Timestamp};
 
@@ -89,6 +90,7 @@ fn all() -> Vec<Command> {
                 view: None,
                 change_images: Some(true),
                 gathered: true,
+                put_in_order: true,
             },
         },
         Command::Expire { collection: collection.clone() },
@@ -97,6 +99,13 @@ fn all() -> Vec<Command> {
             docs: vec![bytes(doc! { "_id": 5, "deep": deep(90) })],
             ordered: true,
         }
+        .without_validation(),
+        Command::Insert {
+            collection: collection.clone(),
+            docs: vec![bytes(doc! { "_id": 6 }), bytes(doc! { "_id": 7 })],
+            ordered: false,
+        }
+        .with_sequences(vec![Sequence::new(Timestamp(7_000_000), 4), Sequence::new(Timestamp(7_000_000), 90)])
         .without_validation(),
         Command::Update {
             collection: collection.clone(),

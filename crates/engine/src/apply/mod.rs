@@ -98,7 +98,7 @@ pub fn apply(
     set_aside: bool,
 ) -> Result<Applied> {
     let LogEntry { offset, time, entry, decision } = record;
-    state.store.set_record(offset.0);
+    state.store.set_record(offset.0, time);
     let id = state.partition;
     state.query_state.get_mut().set_record(id, offset, time);
     let mut applier =

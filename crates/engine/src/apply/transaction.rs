@@ -1,8 +1,8 @@
 //! Application of transactions on documents.
 
 use bytes::Bytes;
-use tidemill_docs::{Command, CommandOutcome, DocsError, ErrorCode, TransactionWrites};
-use tidemill_types::{Error, Result};
+use tidemill_docs::{Command, CommandOutcome, DocsError, ErrorCode, Sequence, TransactionWrites};
+use tidemill_types::{Error, Result, Timestamp};
 
 use super::{ApplyReply, RecordApplier, check_place};
 use crate::commit::{Decision, SessionWrite, TransactionPart};
@@ -35,7 +35,7 @@ impl RecordApplier<'_> {
         }
         let writes = TransactionWrites::from_bytes(&part.writes)?;
         let Some(decision) = decision else {
-            let done = state.store.commit(&writes, part.since.0).map_err(Error::from);
+            let done = state.store.commit(&writes, part.since.0, Timestamp(part.order)).map_err(Error::from);
             return Ok(done.map(|()| {
                 self.remember(state, part.session.as_ref(), CommandOutcome::default());
                 outcome()
@@ -46,7 +46,7 @@ impl RecordApplier<'_> {
         if !committed {
             return Ok(Err(conflict().into()));
         }
-        let done = state.store.commit(&writes, part.since.0);
+        let done = state.store.commit(&writes, part.since.0, Timestamp(part.order));
         done.map_err(|e| Error::internal(format!("a transaction that is decided cannot be committed: {e}")))?;
         self.remember(state, part.session.as_ref(), CommandOutcome::default());
         Ok(Ok(outcome()))
@@ -81,7 +81,12 @@ impl RecordApplier<'_> {
         let count = refused.map_or(places.len(), |refused| places.partition_point(|place| *place <= refused));
         let outcome = match count {
             0 => CommandOutcome::default(),
-            count => state.store.apply(&command.with_documents(0..count), self.time)?,
+            count => {
+                let order = Timestamp(part.order);
+                let sequences = places[..count].iter().map(|place| Sequence::new(order, *place)).collect();
+                let command = command.with_documents(0..count).with_sequences(sequences);
+                state.store.apply(&command, self.time)?
+            }
         };
         self.remember(state, part.session.as_ref(), outcome.clone());
         Ok(Ok(ApplyReply { outcome: Some(outcome), ..ApplyReply::default() }))

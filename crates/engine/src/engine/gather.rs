@@ -1,7 +1,8 @@
 //! Collections whose documents are all in one partition.
 
+use bson::raw::RawDocument;
 use bson::rawdoc;
-use tidemill_docs::{CollectionChange, Command, DocBytes, FindOptions};
+use tidemill_docs::{CollectionChange, Command, DocBytes, FindOptions, get_path};
 use tidemill_log::Durability;
 use tidemill_types::{Error, ErrorKind, PartitionId, Result};
 
@@ -39,7 +40,7 @@ impl Engine {
         let mut conflicts = 0;
         loop {
             match self.move_some(name, home, durability) {
-                Ok(0) => return Ok(()),
+                Ok(0) => return self.put_in_order(name, durability),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Conflict && conflicts < ATTEMPTS_MAX => {
                     conflicts += 1
@@ -49,29 +50,45 @@ impl Engine {
         }
     }
 
+    /// Puts the documents that have come from other partitions between those that were there, in the order of insertion.
+    fn put_in_order(&self, name: &str, durability: Option<Durability>) -> Result<()> {
+        let documents = self.document_snapshot();
+        if documents.parts(name).all(|(_, part)| part.is_in_order()) {
+            return Ok(());
+        }
+        let change = CollectionChange { put_in_order: true, ..CollectionChange::default() };
+        let command = Command::Modify { collection: name.to_owned(), change };
+        self.write_documents(command, durability).map(drop)
+    }
+
     /// Moves some documents of other partitions, in one transaction. Returns their number.
     fn move_some(&self, name: &str, home: PartitionId, durability: Option<Durability>) -> Result<usize> {
         let mut transaction = self.begin_transaction();
         let options = FindOptions { limit: Some(MOVED_MAX as u64), ..FindOptions::default() };
         let mut moved: Vec<DocBytes> = Vec::new();
+        let mut sequences = Vec::new();
         let elsewhere =
             transaction.documents().parts(name).filter(|(partition, _)| *partition != home.0 as usize);
         for (_, part) in elsewhere {
             if !part.is_empty() {
+                let mut bytes = 0;
                 moved = part.find(&tidemill_docs::Filter::all(), &options)?;
+                moved.retain(|document| {
+                    bytes += document.len();
+                    bytes <= MOVED_BYTES_MAX || bytes == document.len()
+                });
+                let ids = moved.iter().map(|document| RawDocument::from_bytes(document).map_err(bad_bson));
+                let found =
+                    ids.map(|document| Ok(part.sequence(&get_path(document?, "_id")).unwrap_or_default()));
+                sequences = found.collect::<Result<_>>()?;
                 break;
             }
         }
-        let mut bytes = 0;
-        moved.retain(|document| {
-            bytes += document.len();
-            bytes <= MOVED_BYTES_MAX || bytes == document.len()
-        });
         if moved.is_empty() {
             return Ok(0);
         }
         for document in &moved {
-            let document = bson::RawDocument::from_bytes(document).map_err(bad_bson)?;
+            let document = RawDocument::from_bytes(document).map_err(bad_bson)?;
             let id = document.get("_id").map_err(bad_bson)?;
             let id = id.ok_or_else(|| Error::internal(format!("a document of `{name}` without _id")))?;
             let filter = rawdoc! { "_id": { "$eq": bson::RawBson::from(id) } }.into_bytes().into();
@@ -80,7 +97,7 @@ impl Engine {
         }
         let count = moved.len();
         let insert = Command::Insert { collection: name.to_owned(), docs: moved, ordered: true };
-        let outcome = transaction.write(insert.without_validation())?;
+        let outcome = transaction.write(insert.with_sequences(sequences).without_validation())?;
         if let Some(failed) = outcome.errors.into_iter().next() {
             return Err(failed.error.into());
         }

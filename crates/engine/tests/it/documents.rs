@@ -54,6 +54,7 @@ fn writes_find_their_partition_and_survive() {
     let engine = open(dir.path());
     let options = FindOptions {
         bounds: None,
+        natural: None,
         sort: SortOrder::default().then("n", Direction::Descending),
         skip: 1,
         limit: Some(3),

@@ -5,7 +5,7 @@ use bson::raw::{RawBsonRef, RawDocumentBuf};
 use super::collections::batch_size;
 use super::pipeline::{Context, Pipeline};
 use super::write_concern::writes;
-use super::{change_stream, find};
+use super::{change_stream, find, order};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
 use crate::reply::first_query_batch;
@@ -49,6 +49,7 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
         collection: collection.as_deref(),
         variables: &variables,
         session: call.document("lsid")?,
+        natural: order::natural(None, call.get("hint")),
         depth: 0,
     };
     let pipeline = Pipeline::parse(pipeline, &context)?;

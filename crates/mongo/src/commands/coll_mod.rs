@@ -41,6 +41,7 @@ pub(super) fn coll_mod(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
         index: call.document("index")?.map(|index| index_change(index, &spec, &mut reply)).transpose()?,
         change_images: collection_options::change_images(call)?,
         gathered: false,
+        put_in_order: false,
     };
     if change.view.is_some() != spec.options.view.is_some() && change != CollectionChange::default() {
         let message = "'viewOn' and 'pipeline', and nothing else, are options of a view";

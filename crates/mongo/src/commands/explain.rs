@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{ExplainQuery, Explanation, Filter, FindOptions, SortOrder};
 use tidemill_types::ErrorKind;
 
-use super::{collation, find, hint};
+use super::{collation, find, hint, order};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::Request;
@@ -169,9 +169,12 @@ fn pipeline_sections(shared: &Shared, call: &Call<'_>, run: bool) -> Result<RawD
 fn sections(shared: &Shared, call: &Call<'_>, query: &Query<'_>, run: bool) -> Result<RawDocumentBuf> {
     let collation = collation::of_statement(shared, call, query.collation.or(call.document("collation")?))?;
     let filter = Filter::parse_by(query.filter, collation.as_ref())?;
+    let natural = order::natural(Some(query.sort).filter(|sort| !sort.is_empty()), call.get("hint"));
+    let sort = if natural.is_some() { SortOrder::default() } else { SortOrder::parse(query.sort)? };
     let options = FindOptions {
         bounds: None,
-        sort: SortOrder::parse(query.sort)?.with_collation(collation),
+        natural,
+        sort: sort.with_collation(collation),
         projection: None,
         skip: query.skip,
         limit: query.limit,

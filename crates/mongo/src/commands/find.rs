@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, cstr};
-use tidemill_docs::{DocBytes, Expression, Filter, FindOptions, Projection, Variables};
+use tidemill_docs::{Direction, DocBytes, Expression, Filter, FindOptions, Projection, Variables};
 use tidemill_types::{ErrorKind, Value};
 
 use super::{collation, order};
@@ -66,6 +66,7 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         skip: call.count("skip")?.unwrap_or(0),
         limit: call.count("limit")?.filter(|limit| *limit > 0),
         bounds: order.bounds.clone(),
+        natural: order.natural,
     };
     if call.flag("tailable", false)? {
         return tailable(shared, call, collection, parsed, options);
@@ -76,10 +77,7 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     }
     // each batch computes the fields of its own documents
     let projection = options.projection.take();
-    let found = match order.reverse {
-        false => find_parsed(shared, &collection, &parsed, &options)?,
-        true => order.apply(find_parsed(shared, &collection, &parsed, &order.all())?, &options)?,
-    };
+    let found = find_parsed(shared, &collection, &parsed, &options)?;
     let found = Unread::new(found, projection);
     let batch_size = call.count("batchSize")?;
     match call.flag("singleBatch", false)? {
@@ -170,7 +168,7 @@ fn tailable(
     filter: Filter,
     options: FindOptions,
 ) -> Result<RawDocumentBuf> {
-    if !options.sort.is_empty() {
+    if !options.sort.is_empty() || options.natural == Some(Direction::Descending) {
         let message =
             "a tailable cursor returns documents as they were inserted: expected no sort but {$natural: 1}";
         return Err(CommandError::new(Code::BadValue, message));

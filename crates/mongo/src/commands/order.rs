@@ -2,7 +2,7 @@
 //! the order of that index.
 
 use bson::raw::{RawBsonRef, RawDocument};
-use tidemill_docs::{Collation, CollectionSpec, Direction, DocBytes, FindOptions, IndexBounds, SortOrder};
+use tidemill_docs::{Collation, CollectionSpec, Direction, IndexBounds, SortOrder};
 
 use super::index_spec::{self, ID_INDEX};
 use crate::error::{CommandError, Result};
@@ -12,10 +12,10 @@ use crate::shared::Shared;
 /// The order of a query's documents.
 #[derive(Default)]
 pub(super) struct Order {
-    /// By fields; empty for the order of insertion.
+    /// By fields; empty for that of the index which finds the documents, or of insertion.
     pub sort: SortOrder,
-    /// Whether the documents come in the reverse of the order of insertion.
-    pub reverse: bool,
+    /// The order of insertion, or the reverse of it, if the client asks for one of them.
+    pub natural: Option<Direction>,
     /// Keys of the first document, and of the one after the last, in the order of the index.
     pub bounds: Option<IndexBounds>,
 }
@@ -41,15 +41,12 @@ pub(super) fn of(
             .flatten(),
         None => None,
     };
-    let natural = |document: &RawDocument| document.get("$natural").ok().flatten().and_then(direction);
-    let hint_document = call.get("hint").and_then(|hint| hint.as_document());
+    order.natural = natural(sort, call.get("hint"));
     match (sort, &hinted) {
-        (Some(sort), _) if natural(sort).is_some() => {
-            order.reverse = natural(sort) == Some(Direction::Descending);
-        }
+        _ if order.natural.is_some() => {}
         (Some(sort), _) => order.sort = SortOrder::parse(sort)?.with_collation(collation.cloned()),
         (None, Some(index)) => order.sort = index.clone(),
-        (None, None) => order.reverse = hint_document.and_then(natural) == Some(Direction::Descending),
+        (None, None) => {}
     }
     let (low, high) = (bound(call, "min")?, bound(call, "max")?);
     if low.is_none() && high.is_none() {
@@ -68,6 +65,15 @@ pub(super) fn of(
     let key = |bound: &RawDocument| index.key(bound.as_bytes());
     order.bounds = Some(IndexBounds { low: low.map(key), high: high.map(key), order: index });
     Ok(order)
+}
+
+/// Returns the direction of a sort by `$natural`, or without a sort that of such a hint.
+pub(super) fn natural(sort: Option<&RawDocument>, hint: Option<RawBsonRef<'_>>) -> Option<Direction> {
+    let of = |document: &RawDocument| document.get("$natural").ok().flatten().and_then(direction);
+    match sort {
+        Some(sort) => of(sort),
+        None => hint.and_then(|hint| hint.as_document()).and_then(of),
+    }
 }
 
 fn bound<'r>(call: &Call<'r>, field: &str) -> Result<Option<&'r RawDocument>> {
@@ -110,29 +116,4 @@ fn index_of(spec: &CollectionSpec, hint: RawBsonRef<'_>) -> Result<Option<SortOr
     };
     let order = SortOrder::default().with_collation(collation);
     Ok(Some(fields.iter().fold(order, |order, (path, direction)| order.then(path, *direction))))
-}
-
-impl Order {
-    /// Returns the options of a query for all documents.
-    pub fn all(&self) -> FindOptions {
-        FindOptions { sort: self.sort.clone(), bounds: self.bounds.clone(), ..FindOptions::default() }
-    }
-
-    /// Returns those of all documents that the query asks for.
-    pub fn apply(&self, mut documents: Vec<DocBytes>, options: &FindOptions) -> Result<Vec<DocBytes>> {
-        if self.reverse {
-            documents.reverse();
-        }
-        let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        let page = documents.into_iter().skip(count(options.skip));
-        let page = page.take(options.limit.map_or(usize::MAX, count));
-        match &options.projection {
-            None => Ok(page.collect()),
-            Some(projection) => page
-                .map(|document| {
-                    Ok(projection.apply(RawDocument::from_bytes(&document)?)?.into_bytes().into())
-                })
-                .collect(),
-        }
-    }
 }

@@ -67,7 +67,8 @@ fn upserts_of_several_clients_make_one_document() {
     database.collection::<Document>("indexed").create_index(unique).run().unwrap();
     let by_id: fn(i32) -> Document = |n| doc! { "_id": n };
     let by_index: fn(i32) -> Document = |n| doc! { "b": { "$eq": n }, "a": "x" };
-    for (name, filter) in [("things", by_id), ("indexed", by_index)] {
+    let by_key: fn(i32) -> Document = |n| doc! { "id": format!("c{n}") };
+    for (name, filter) in [("things", by_id), ("indexed", by_index), ("Customer", by_key)] {
         let upsert_all = |worker: usize| {
             let collection = database.collection::<Document>(name);
             for n in 0..KEYS {

@@ -84,6 +84,7 @@ pub(crate) async fn find(
     let filter = raw(request.filter)?;
     let options = FindOptions {
         bounds: None,
+        natural: None,
         sort: SortOrder::parse(&raw(request.sort)?).map_err(Error::from)?,
         projection: request.projection.map(projection).transpose()?,
         skip: request.skip,

@@ -16,7 +16,9 @@ mod unwind;
 mod windows;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
-use tidemill_docs::{Collation, DocBytes, Filter, FindOptions, HeldMemory, Limits, SortOrder, Variables};
+use tidemill_docs::{
+    Collation, Direction, DocBytes, Filter, FindOptions, HeldMemory, Limits, SortOrder, Variables,
+};
 use tidemill_types::ErrorKind;
 
 use super::find;
@@ -41,6 +43,8 @@ pub(super) struct Context<'c> {
     pub variables: &'c Variables,
     /// The client session of the command, `lsid`.
     pub session: Option<&'c RawDocument>,
+    /// The order of insertion, or its reverse, in which the collection is read by the hint of the client.
+    pub natural: Option<Direction>,
     pub depth: usize,
 }
 
@@ -54,7 +58,7 @@ impl<'c> Context<'c> {
             let message = format!("pipelines are nested deeper than {DEPTH_MAX} levels");
             return Err(CommandError::new(Code::FailedToParse, message));
         }
-        Ok(Context { collection, variables, depth: self.depth + 1, ..*self })
+        Ok(Context { collection, variables, natural: None, depth: self.depth + 1, ..*self })
     }
 
     /// Returns the order and equality of strings; those of their bytes if `None`.
@@ -135,7 +139,8 @@ impl Pipeline {
         if let [Stage::Match(leading), rest @ ..] = stages {
             (filter, stages) = (Some(leading.clone()), rest);
         }
-        let mut options = FindOptions { limit: leading_limit(stages), ..FindOptions::default() };
+        let natural = context.natural;
+        let mut options = FindOptions { limit: leading_limit(stages), natural, ..FindOptions::default() };
         if let [Stage::Sort(order), Stage::Limit(limit), rest @ ..] = stages {
             options = FindOptions { sort: order.clone(), limit: Some(*limit), ..options };
             stages = rest;

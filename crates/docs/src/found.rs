@@ -1,0 +1,159 @@
+//! Documents that a query has found in one partition, and their merge with those of others.
+
+use std::cmp::Ordering;
+
+use crate::DocBytes;
+use crate::collection::Collection;
+use crate::direction::Direction;
+use crate::index::{Index, IndexId};
+use crate::key::Key;
+use crate::order::cmp_ids;
+use crate::plan::{AccessPath, Plan};
+use crate::rows::RowIndex;
+use crate::sequence::Sequence;
+use crate::sort::SortOrder;
+
+/// Documents that a query has found, to be read one after the other.
+pub struct FoundDocuments<'c> {
+    collection: &'c Collection,
+    slots: Vec<RowIndex>,
+    order: FoundOrder,
+}
+
+/// The order in which a query has found documents. Those that it calls equal are in order of insertion.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum FoundOrder {
+    /// Of insertion, or the reverse of it.
+    Natural(Direction),
+    /// That of a sort, or of the index that was read.
+    By(SortOrder),
+}
+
+impl FoundOrder {
+    /// Returns the order in which `plan` finds documents for a query with this sort.
+    pub fn of(collection: &Collection, plan: &Plan, sort: &SortOrder) -> Self {
+        if !sort.is_empty() {
+            return Self::By(sort.clone());
+        }
+        let by_id = || SortOrder::default().then("_id", Direction::Ascending);
+        match &plan.access {
+            AccessPath::Scan | AccessPath::Union(_) => Self::Natural(Direction::Ascending),
+            AccessPath::ScanBackward => Self::Natural(Direction::Descending),
+            AccessPath::Ids(_) => Self::By(by_id()),
+            AccessPath::Index(access) if access.index == IndexId::OfId => {
+                Self::By(by_id().with_collation(collection.collation().cloned()))
+            }
+            AccessPath::Index(access) => match collection.index(access.index).and_then(order_of) {
+                Some(order) => Self::By(order),
+                None => Self::Natural(Direction::Ascending),
+            },
+        }
+    }
+}
+
+/// Returns the order of the entries of an index; `None` if it is not one of values, or a document may have several entries.
+fn order_of(index: &Index) -> Option<SortOrder> {
+    let by_value = index.hashed.is_none() && index.wildcard.is_none() && !index.multikey();
+    by_value.then(|| SortOrder { fields: index.fields.to_vec(), collation: index.collation.clone() })
+}
+
+impl<'c> FoundDocuments<'c> {
+    pub(crate) fn new(collection: &'c Collection, slots: Vec<RowIndex>, order: FoundOrder) -> Self {
+        Self { collection, slots, order }
+    }
+
+    /// Returns the rows of the documents.
+    pub(crate) fn slots(&self) -> &[RowIndex] {
+        &self.slots
+    }
+
+    /// Iterates over the documents.
+    pub fn iter(&self) -> impl Iterator<Item = &'c DocBytes> + use<'_, 'c> {
+        self.slots.iter().filter_map(|slot| self.collection.doc_at(*slot))
+    }
+
+    fn ranked<'f>(&'f self, order: &'f FoundOrder) -> impl Iterator<Item = RankedDocument<'c>> + use<'f, 'c> {
+        let rows = self.slots.iter().filter_map(|slot| self.collection.rows.get(*slot));
+        rows.map(|row| RankedDocument {
+            key: match order {
+                FoundOrder::Natural(_) => None,
+                FoundOrder::By(sort) => Some(sort.key(&row.doc)),
+            },
+            sequence: row.sequence,
+            document: &row.doc,
+        })
+    }
+}
+
+impl Collection {
+    /// Returns all documents in order of insertion, to be merged with those of other partitions.
+    pub fn found_all(&self) -> FoundDocuments<'_> {
+        let slots = self.rows.iter().map(|(slot, _)| slot).collect();
+        FoundDocuments::new(self, slots, FoundOrder::Natural(Direction::Ascending))
+    }
+}
+
+struct RankedDocument<'c> {
+    key: Option<Key>,
+    sequence: Sequence,
+    document: &'c DocBytes,
+}
+
+impl RankedDocument<'_> {
+    /// Compares documents of different partitions. Those of one moment are in the order of their `_id`.
+    fn compare(&self, other: &Self, order: &FoundOrder) -> Ordering {
+        let inserted =
+            || self.sequence.cmp(&other.sequence).then_with(|| cmp_ids(self.document, other.document));
+        match order {
+            FoundOrder::Natural(Direction::Descending) => inserted().reverse(),
+            _ => self.key.cmp(&other.key).then_with(inserted),
+        }
+    }
+}
+
+/// Merges what the partitions of a collection have found by the same query: in its order, and otherwise in the order of
+/// insertion. If the partitions have found their documents in different orders, as one of them has used an index, the one that was inserted first
+/// of those that are next goes first.
+pub fn merge_found<'f, 'c>(
+    parts: &'f [FoundDocuments<'c>],
+) -> impl Iterator<Item = &'c DocBytes> + use<'f, 'c> {
+    merge_parts(parts).map(|(_, document)| document)
+}
+
+/// Returns how many documents of each part come up to the first of those at the places `wanted`, with it; `None` if there is none.
+pub(crate) fn counts_up_to_first(parts: &[FoundDocuments<'_>], wanted: &[Option<usize>]) -> Option<Vec<u64>> {
+    if wanted.iter().all(Option::is_none) {
+        return None;
+    }
+    let mut counts = vec![0; parts.len()];
+    for (part, _) in merge_parts(parts) {
+        counts[part] += 1;
+        if wanted[part].is_some_and(|place| place as u64 + 1 == counts[part]) {
+            return Some(counts);
+        }
+    }
+    None
+}
+
+/// Merges as [`merge_found`] does. Returns the documents with the number of their part.
+fn merge_parts<'f, 'c>(
+    parts: &'f [FoundDocuments<'c>],
+) -> impl Iterator<Item = (usize, &'c DocBytes)> + use<'f, 'c> {
+    const NATURAL: FoundOrder = FoundOrder::Natural(Direction::Ascending);
+    let order = match parts {
+        [first, others @ ..] if others.iter().all(|other| other.order == first.order) => &first.order,
+        _ => &NATURAL,
+    };
+    let ranked = parts.iter().map(move |part| part.ranked(order)).enumerate();
+    let mut next: Vec<_> = ranked.filter_map(|(at, mut part)| Some((part.next()?, part, at))).collect();
+    std::iter::from_fn(move || {
+        let first = (1..next.len())
+            .fold(0, |first, at| if next[at].0.compare(&next[first].0, order).is_lt() { at } else { first });
+        let (document, rest, part) = next.get_mut(first)?;
+        let part = *part;
+        match rest.next() {
+            Some(following) => Some((part, std::mem::replace(document, following).document)),
+            None => Some((part, next.remove(first).0.document)),
+        }
+    })
+}
