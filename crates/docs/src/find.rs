@@ -103,7 +103,7 @@ impl Collection {
     pub fn find_places(&self, filter: &Filter, options: &FindOptions) -> Result<FoundDocuments<'_>> {
         let plan = self.plan_read(filter, options);
         let slots = self.find_by_plan(&plan, filter, options, &VisitCounts::default())?;
-        Ok(FoundDocuments::new(self, slots, FoundOrder::of(self, &plan, &options.sort)))
+        Ok(FoundDocuments::new(self, slots, plan.order(self, &options.sort)))
     }
 
     /// Finds the documents that a write changes, in its order, at most `limit`.
@@ -120,7 +120,7 @@ impl Collection {
         let plan = plan(self, filter, sort, Purpose::Write { all: limit.is_none() });
         let order = match plan.uses(IndexId::OfId) && sort.is_empty() {
             true => FoundOrder::Natural(Direction::Ascending),
-            false => FoundOrder::of(self, &plan, sort),
+            false => plan.order(self, sort),
         };
         Ok(FoundDocuments::new(self, slots, order))
     }

@@ -5,10 +5,8 @@ use std::cmp::Ordering;
 use crate::DocBytes;
 use crate::collection::Collection;
 use crate::direction::Direction;
-use crate::index::{Index, IndexId};
 use crate::key::Key;
 use crate::order::cmp_ids;
-use crate::plan::{AccessPath, Plan};
 use crate::rows::RowIndex;
 use crate::sequence::Sequence;
 use crate::sort::SortOrder;
@@ -27,34 +25,6 @@ pub(crate) enum FoundOrder {
     Natural(Direction),
     /// That of a sort, or of the index that was read.
     By(SortOrder),
-}
-
-impl FoundOrder {
-    /// Returns the order in which `plan` finds documents for a query with this sort.
-    pub fn of(collection: &Collection, plan: &Plan, sort: &SortOrder) -> Self {
-        if !sort.is_empty() {
-            return Self::By(sort.clone());
-        }
-        let by_id = || SortOrder::default().then("_id", Direction::Ascending);
-        match &plan.access {
-            AccessPath::Scan | AccessPath::Union(_) => Self::Natural(Direction::Ascending),
-            AccessPath::ScanBackward => Self::Natural(Direction::Descending),
-            AccessPath::Ids(_) => Self::By(by_id()),
-            AccessPath::Index(access) if access.index == IndexId::OfId => {
-                Self::By(by_id().with_collation(collection.collation().cloned()))
-            }
-            AccessPath::Index(access) => match collection.index(access.index).and_then(order_of) {
-                Some(order) => Self::By(order),
-                None => Self::Natural(Direction::Ascending),
-            },
-        }
-    }
-}
-
-/// Returns the order of the entries of an index; `None` if it is not one of values, or a document may have several entries.
-fn order_of(index: &Index) -> Option<SortOrder> {
-    let by_value = index.hashed.is_none() && index.wildcard.is_none() && !index.multikey();
-    by_value.then(|| SortOrder { fields: index.fields.to_vec(), collation: index.collation.clone() })
 }
 
 impl<'c> FoundDocuments<'c> {
@@ -156,4 +126,62 @@ fn merge_parts<'f, 'c>(
             None => Some((part, next.remove(first).0.document)),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, doc};
+    use tidemill_types::Timestamp;
+
+    use super::*;
+    use crate::{CollectionSpec, Filter, FindOptions, Limits, Store};
+
+    /// Returns a store with these documents: `_id` and time of their record.
+    fn store(documents: &[(&str, i64)]) -> Store {
+        let mut store = Store::new(Limits::default());
+        store.create_collection(&CollectionSpec::new("c")).unwrap();
+        for (record, (id, time)) in (0..).zip(documents) {
+            store.set_record(record, Timestamp(*time));
+            let document = bson::serialize_to_vec(&doc! { "_id": id, "n": 1 }).unwrap();
+            store.collection_mut("c").unwrap().insert(document.into()).unwrap();
+        }
+        store
+    }
+
+    fn merged(stores: &[Store], options: &FindOptions) -> Vec<String> {
+        let parts = stores.iter().map(|store| store.collection("c").unwrap());
+        let parts: Vec<_> = parts.map(|part| part.find_places(&Filter::all(), options).unwrap()).collect();
+        let id = |document: &DocBytes| {
+            let document: bson::Document = bson::deserialize_from_slice(document).unwrap();
+            document.get("_id").and_then(Bson::as_str).unwrap().to_owned()
+        };
+        merge_found(&parts).map(id).collect()
+    }
+
+    #[test]
+    fn documents_without_a_sequence_come_first_as_they_did() {
+        let stores = [
+            store(&[("c", 0), ("a", 0), ("z", 7), ("b", 9)]),
+            store(&[("d", 0), ("e", 0), ("y", 8)]),
+            store(&[("x", 6), ("k", 9)]),
+        ];
+        // the least `_id` of those that are next, and after them by time
+        let expected = ["c", "a", "d", "e", "x", "z", "y", "b", "k"];
+        assert_eq!(merged(&stores, &FindOptions::default()), expected);
+        let sort = SortOrder::default().then("n", Direction::Ascending);
+        assert_eq!(merged(&stores, &FindOptions { sort, ..FindOptions::default() }), expected);
+        let natural = Some(Direction::Descending);
+        let backward = merged(&stores, &FindOptions { natural, ..FindOptions::default() });
+        assert_eq!(backward[..5], ["k", "b", "y", "z", "x"]);
+        assert_eq!(backward.len(), 9);
+    }
+
+    #[test]
+    fn an_order_counts_documents_up_to_the_first_that_is_wanted() {
+        let stores = [store(&[("a", 1), ("b", 4), ("c", 5)]), store(&[("d", 2), ("e", 3), ("f", 6)])];
+        let parts: Vec<_> = stores.iter().map(|store| store.collection("c").unwrap().found_all()).collect();
+        assert_eq!(counts_up_to_first(&parts, &[Some(1), Some(2)]), Some(vec![2, 2]));
+        assert_eq!(counts_up_to_first(&parts, &[None, Some(0)]), Some(vec![1, 1]));
+        assert_eq!(counts_up_to_first(&parts, &[None, None]), None);
+    }
 }

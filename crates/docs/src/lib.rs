@@ -70,7 +70,7 @@ pub use spec::{
 pub use store::{Store, StoreSnapshot};
 pub use transaction::{Savepoint, TransactionWrites, write_conflict};
 pub use update::{Update, UpdateOutcome};
-pub use validate::validate;
+pub use validate::{repeated_field, validate};
 
 /// One complete BSON document, as received.
 pub type DocBytes = bytes::Bytes;

@@ -89,7 +89,7 @@ impl StoreSnapshot {
     }
 
     /// Returns how many bytes of documents, with their rows, the store has replaced or deleted since. The
-    /// snapshot alone keeps at most these, and its own pages: rows (64 bytes for each of its documents), the
+    /// snapshot alone keeps at most these, and its own pages: rows (72 bytes for each of its documents), the
     /// hash table (16) and index entries, as far as they have changed.
     pub fn superseded_bytes(&self) -> u64 {
         self.usage.superseded.load(Ordering::Relaxed) - self.superseded

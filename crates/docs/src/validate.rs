@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::Limits;
-use crate::raw::{le_i32, tag, value_len};
+use crate::raw::{elements, le_i32, tag, value_len};
 
 /// Checks that `bytes` is one well-formed BSON document within the default limits, and returns it.
 ///
@@ -32,6 +32,54 @@ pub fn check(bytes: &[u8], limits: &Limits) -> Result<()> {
         ));
     }
     check_document(bytes, 0, end, false, limits.depth_max, limits.depth_max)
+}
+
+/// Returns the path of the first field that a document, or one inside of it, has twice.
+///
+/// ```
+/// let twice = [&b"\x1a\0\0\0\x03a\0"[..], b"\x12\0\0\0\x08b\0\x01\x08c\0\x01\x08b\0\0\0", b"\0"].concat();
+/// assert_eq!(tidemill_docs::repeated_field(&twice).as_deref(), Some("a.b"));
+/// ```
+pub fn repeated_field(doc: &[u8]) -> Option<String> {
+    let mut path = Vec::new();
+    has_repeated_field(doc, false, &mut path)
+        .then(|| path.iter().rev().copied().collect::<Vec<_>>().join("."))
+}
+
+/// Fields of a document up to which each is compared with those before it.
+const COMPARED_FIELDS_MAX: usize = 16;
+
+/// Returns whether a field comes twice, and adds the names that lead there, the last first.
+fn has_repeated_field<'d>(doc: &'d [u8], is_array: bool, path: &mut Vec<&'d str>) -> bool {
+    let name_of = |name: &'d [u8]| std::str::from_utf8(name).unwrap_or_default();
+    let mut few = smallvec::SmallVec::<[&[u8]; COMPARED_FIELDS_MAX]>::new();
+    let mut many = hashbrown::HashSet::new();
+    for element in elements(doc) {
+        if is_array {
+            // its elements are numbered
+        } else if few.len() < COMPARED_FIELDS_MAX {
+            if few.contains(&element.name) {
+                path.push(name_of(element.name));
+                return true;
+            }
+            few.push(element.name);
+        } else {
+            if many.is_empty() {
+                many.extend(few.iter().copied());
+            }
+            if !many.insert(element.name) {
+                path.push(name_of(element.name));
+                return true;
+            }
+        }
+        let inner = matches!(element.value.tag, tag::DOCUMENT | tag::ARRAY);
+        let of_array = element.value.tag == tag::ARRAY;
+        if inner && has_repeated_field(element.value.bytes, of_array, path) {
+            path.push(name_of(element.name));
+            return true;
+        }
+    }
+    false
 }
 
 pub(crate) fn too_large(found: usize, max: usize) -> DocsError {

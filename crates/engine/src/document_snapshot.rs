@@ -1,11 +1,12 @@
 //! Documents of all partitions at one moment.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use bson::raw::RawDocument;
 use tidemill_docs::{
-    Collation, Collection, CollectionSpec, DocBytes, Filter, FindOptions, FoundDocuments, HeldMemory, Key,
-    StoreSnapshot, merge_found,
+    Collation, Collection, CollectionSpec, Direction, DocBytes, Filter, FindOptions, FoundDocuments,
+    HeldMemory, Key, SortOrder, StoreSnapshot, merge_found,
 };
 use tidemill_types::{Error, Offset, Result, Value, budget, did_you_mean};
 
@@ -105,6 +106,7 @@ impl DocumentSnapshot {
         options: &FindOptions,
         each: &mut dyn FnMut(&DocBytes) -> ControlFlow<()>,
     ) -> Result<()> {
+        let options = &*self.in_collection_order(collection, options)?;
         if self.places(self.spec(collection)?) == 1 {
             let part = self.store(0).collection(collection);
             return Ok(part.map_or(Ok(()), |part| part.find_each(filter, options, each))?);
@@ -112,6 +114,21 @@ impl DocumentSnapshot {
         let parts = self.find_places(collection, filter, options)?;
         let _ = page(&parts, options).try_for_each(each);
         Ok(())
+    }
+
+    /// Returns the options with the order of a clustered collection, in which its documents are stored in MongoDB.
+    fn in_collection_order<'o>(
+        &self,
+        collection: &str,
+        options: &'o FindOptions,
+    ) -> Result<Cow<'o, FindOptions>> {
+        if self.spec(collection)?.options.clustered.is_none() || !options.sort.is_empty() {
+            return Ok(Cow::Borrowed(options));
+        }
+        let direction = options.natural.unwrap_or(Direction::Ascending);
+        let sort = SortOrder::default().then("_id", direction);
+        let sort = sort.with_collation(self.collation(collection)?.cloned());
+        Ok(Cow::Owned(FindOptions { sort, ..options.clone() }))
     }
 
     /// Finds in each partition what may be among the results of all of them, in the order of the query.
@@ -171,6 +188,7 @@ impl DocumentSnapshot {
         filter: &Filter,
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
+        let options = &*self.in_collection_order(collection, options)?;
         let places = self.places(self.spec(collection)?);
         if places == 1 {
             return Ok(self

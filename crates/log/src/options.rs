@@ -123,3 +123,25 @@ impl LogOptions {
         .map_or(Ok(()), Err)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_goes_back_gives_no_earlier_time_to_any_clone() {
+        let hands = Arc::new(AtomicI64::new(10));
+        let read = Arc::clone(&hands);
+        let clock = LogClock::new(move || Timestamp(read.load(Ordering::Relaxed)));
+        let other = clock.clone();
+        assert_eq!(clock.now(), Timestamp(10));
+        hands.store(5, Ordering::Relaxed);
+        assert_eq!((other.now(), clock.now()), (Timestamp(10), Timestamp(10)));
+        // as the last record of a partition that is opened
+        clock.not_before(Timestamp(20));
+        hands.store(15, Ordering::Relaxed);
+        assert_eq!(other.now(), Timestamp(20));
+        hands.store(21, Ordering::Relaxed);
+        assert_eq!(other.now(), Timestamp(21));
+    }
+}

@@ -163,12 +163,11 @@ async fn run_or_fail(
     let Some(points) = &shared.fail_points else {
         return run_awaiting(socket, shared, session, request, stopping).await;
     };
-    let failure =
-        match Call::of(request).and_then(|call| points.failure(&shared.whole_engine, &call, session)) {
-            Ok(Some(failure)) => failure,
-            Ok(None) => return run_awaiting(socket, shared, session, request, stopping).await,
-            Err(error) => return Some(error.reply()),
-        };
+    let failure = match Call::of(request).and_then(|call| points.failure(shared, &call, session)) {
+        Ok(Some(failure)) => failure,
+        Ok(None) => return run_awaiting(socket, shared, session, request, stopping).await,
+        Err(error) => return Some(error.reply()),
+    };
     if let Some(time) = failure.block {
         tokio::select! {
             _ = stopping.changed() => return None,

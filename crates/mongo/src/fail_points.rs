@@ -19,6 +19,7 @@ use crate::error::{Code, CommandError, Result};
 use crate::error_labels;
 use crate::fields::{Call, type_name, whole_number};
 use crate::session::Session;
+use crate::shared::ServerState;
 
 /// How long a command may be blocked at most.
 const BLOCK_MAX: Duration = Duration::from_secs(600);
@@ -110,7 +111,12 @@ impl FailPoints {
     /// Returns what the fail points do with a command, and counts it; `None` if they let it be.
     ///
     /// Errors: the data of a fail point is malformed.
-    pub fn failure(&self, engine: &Engine, call: &Call<'_>, session: &Session) -> Result<Option<Failure>> {
+    pub fn failure(
+        &self,
+        server: &ServerState,
+        call: &Call<'_>,
+        session: &Session,
+    ) -> Result<Option<Failure>> {
         let mut points = self.0.lock();
         if points.is_empty() || call.name == CONFIGURE {
             return Ok(None);
@@ -118,9 +124,9 @@ impl FailPoints {
         for (_, kind) in Kind::ALL {
             let Some(point) = points.get_mut(&kind) else { continue };
             if point.mode != Mode::Off
-                && matches(kind, &point.data, call, session)?
-                && !(kind == Kind::TransactionalWrite && is_repeated(engine, call)?)
-                && point.takes_effect()
+                && matches(kind, &point.data, call, (server, session))?
+                && !(kind == Kind::TransactionalWrite && is_repeated(&server.whole_engine, call)?)
+                && point.takes_effect(weight(kind, call))
             {
                 return failure_of(kind, &point.data, call).map(Some);
             }
@@ -158,8 +164,8 @@ impl Mode {
 }
 
 impl FailPoint {
-    /// Counts a command that matches. Returns whether it fails.
-    fn takes_effect(&mut self) -> bool {
+    /// Counts a command that matches, which has this weight. Returns whether it fails.
+    fn takes_effect(&mut self, weight: u64) -> bool {
         let takes_effect = match &mut self.mode {
             Mode::Off => false,
             Mode::Always => true,
@@ -169,8 +175,8 @@ impl FailPoint {
                 takes_effect
             }
             Mode::Skip(left) => {
-                let takes_effect = *left == 0;
-                *left = left.saturating_sub(1);
+                let takes_effect = *left < weight;
+                *left = left.saturating_sub(weight);
                 takes_effect
             }
             Mode::Probability(p) => rand::random::<f64>() < *p,
@@ -183,8 +189,27 @@ impl FailPoint {
     }
 }
 
+/// Returns as how many a command counts: a write counts its documents or statements.
+fn weight(kind: Kind, call: &Call<'_>) -> u64 {
+    let count = || {
+        ["documents", "updates", "deletes"].iter().find_map(|list| {
+            let documents = call.documents(list).ok().filter(|documents| !documents.is_empty());
+            documents.map(|documents| documents.len() as u64)
+        })
+    };
+    match kind {
+        Kind::TransactionalWrite => count().unwrap_or(1),
+        _ => 1,
+    }
+}
+
 /// Returns whether a fail point is about a command.
-fn matches(kind: Kind, data: &RawDocument, call: &Call<'_>, session: &Session) -> Result<bool> {
+fn matches(
+    kind: Kind,
+    data: &RawDocument,
+    call: &Call<'_>,
+    (server, session): (&ServerState, &Session),
+) -> Result<bool> {
     match kind {
         Kind::FailCommand => {
             if let Some(RawBsonRef::String(name)) = data.get("appName")?
@@ -208,7 +233,12 @@ fn matches(kind: Kind, data: &RawDocument, call: &Call<'_>, session: &Session) -
             let is_commit = call.name == "commitTransaction";
             Ok(call.get("txnNumber").is_some() && (is_commit || call.get("autocommit").is_none()))
         }
-        Kind::ExceedTimeLimit => Ok(call.count("maxTimeMS")?.is_some_and(|limit| limit > 0)),
+        Kind::ExceedTimeLimit => {
+            // that of a query holds for its cursor
+            let cursor = (call.name == "getMore").then(|| call.get("getMore")?.as_i64()).flatten();
+            let of_cursor = cursor.is_some_and(|id| server.cursors.time_left(id).is_some());
+            Ok(of_cursor || call.count("maxTimeMS")?.is_some_and(|limit| limit > 0))
+        }
         Kind::NeverExceedTimeLimit => Ok(false),
     }
 }

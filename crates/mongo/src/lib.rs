@@ -28,6 +28,7 @@ mod moments;
 mod namespace;
 mod operations;
 mod options;
+mod profiler;
 mod reply;
 mod runner;
 mod server;

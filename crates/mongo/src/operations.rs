@@ -156,26 +156,31 @@ impl Operation {
         described.append(cstr!("secs_running"), i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX));
         described.append(cstr!("microsecs_running"), micros);
         if let Ok(call) = Call::of_valid(&self.request) {
-            let namespace = match call.get(call.name) {
-                Some(RawBsonRef::String(_)) => call.namespace(),
-                _ => format!("{}.$cmd", call.database),
-            };
             described.append(cstr!("op"), kind_of(call.name));
-            described.append(cstr!("ns"), namespace);
-            // the messages of a login are for the server alone
-            let is_shown = !call.name.starts_with("sasl") && call.body().as_bytes().len() <= SHOWN_BYTES_MAX;
-            match is_shown {
-                true => described.append(cstr!("command"), call.body()),
-                false => described.append(cstr!("command"), rawdoc! { "$truncated": call.name }),
-            }
+            append_command(&mut described, &call);
         }
         described.append(cstr!("killPending"), self.budget.stopped().is_some());
         described
     }
 }
 
+/// Appends the collection of a command and the command itself, as far as it is shown.
+pub(crate) fn append_command(described: &mut RawDocumentBuf, call: &Call<'_>) {
+    let namespace = match call.get(call.name) {
+        Some(RawBsonRef::String(_)) => call.namespace(),
+        _ => format!("{}.$cmd", call.database),
+    };
+    described.append(cstr!("ns"), namespace);
+    // the messages of a login are for the server alone
+    let is_shown = !call.name.starts_with("sasl") && call.body().as_bytes().len() <= SHOWN_BYTES_MAX;
+    match is_shown {
+        true => described.append(cstr!("command"), call.body()),
+        false => described.append(cstr!("command"), rawdoc! { "$truncated": call.name }),
+    }
+}
+
 /// Returns MongoDB's word for the kind of a command.
-fn kind_of(name: &str) -> &'static str {
+pub(crate) fn kind_of(name: &str) -> &'static str {
     match name {
         "find" => "query",
         "getMore" => "getmore",

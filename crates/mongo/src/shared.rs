@@ -20,6 +20,7 @@ use crate::message_memory::MessageMemory;
 use crate::moments::Moments;
 use crate::operations::Operations;
 use crate::options::MongoOptions;
+use crate::profiler::Profiler;
 use crate::sessions::ClientSessions;
 
 /// What all connections share.
@@ -33,6 +34,7 @@ pub(crate) struct ServerState {
     pub sessions: ClientSessions,
     pub moments: Moments,
     pub operations: Operations,
+    pub profiler: Profiler,
     /// `None` on a server that was not started for tests of drivers.
     pub fail_points: Option<FailPoints>,
     pub message_memory: Arc<MessageMemory>,
@@ -86,6 +88,7 @@ impl ServerState {
             sessions: ClientSessions::default(),
             moments: Moments::default(),
             operations: Operations::new(&options),
+            profiler: Profiler::default(),
             fail_points: options.test_commands.then(FailPoints::default),
             message_memory: MessageMemory::new(options.message_memory_max),
             process: ObjectId::new(),

@@ -26,6 +26,7 @@ impl Collection {
             capped: change.capped.or(old.capped),
             view: change.view.clone().or_else(|| old.view.clone()),
             collation: old.collation.clone(),
+            clustered: old.clustered.clone(),
         };
         options.check(!self.indexes.is_empty())?;
         let validator = Validator::new(&options)?;

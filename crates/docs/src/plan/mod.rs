@@ -16,6 +16,7 @@ use crate::collection::Collection;
 use crate::direction::Direction;
 use crate::display::display;
 use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
+use crate::found::FoundOrder;
 use crate::index::{Index, IndexId, implies};
 use crate::key::{Key, has_strings};
 use crate::path::Path;
@@ -98,6 +99,26 @@ impl Plan {
         Self { access, sorted: true, missing_id_order: None, text }
     }
 
+    /// Returns the order in which the plan finds documents for a query with this sort.
+    pub(crate) fn order(&self, collection: &Collection, sort: &SortOrder) -> FoundOrder {
+        if !sort.is_empty() {
+            return FoundOrder::By(sort.clone());
+        }
+        let by_id = || SortOrder::default().then("_id", Direction::Ascending);
+        match &self.access {
+            AccessPath::Scan | AccessPath::Union(_) => FoundOrder::Natural(Direction::Ascending),
+            AccessPath::ScanBackward => FoundOrder::Natural(Direction::Descending),
+            AccessPath::Ids(_) => FoundOrder::By(by_id()),
+            AccessPath::Index(access) if access.index == IndexId::OfId => {
+                FoundOrder::By(by_id().with_collation(collection.collation().cloned()))
+            }
+            AccessPath::Index(access) => match collection.index(access.index).and_then(order_of) {
+                Some(order) => FoundOrder::By(order),
+                None => FoundOrder::Natural(Direction::Ascending),
+            },
+        }
+    }
+
     /// Returns the name of the index that is used: `_id_`, one of the collection's, the first of several, or `None` for a scan.
     pub fn index<'c>(&self, collection: &'c Collection) -> Option<&'c str> {
         match &self.access {
@@ -116,6 +137,12 @@ impl Plan {
             AccessPath::Union(plans) => plans.iter().any(|plan| plan.uses(index)),
         }
     }
+}
+
+/// Returns the order of the entries of an index; `None` if it is not one of values, or a document may have several entries.
+fn order_of(index: &Index) -> Option<SortOrder> {
+    let by_value = index.hashed.is_none() && index.wildcard.is_none() && !index.multikey();
+    by_value.then(|| SortOrder { fields: index.fields.to_vec(), collation: index.collation.clone() })
 }
 
 /// A condition that an index can answer.

@@ -42,8 +42,8 @@ pub struct IndexSpec {
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
     /// Whether its creator wanted it to be made beside other work. It says nothing about the index.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub background: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<bool>,
     /// Order of strings, as MongoDB describes it; that of their bytes if `None`. Queries with the same collation use the index
     /// for strings, and all for other values.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -29,6 +29,9 @@ pub struct CollectionOptions {
     /// Collation of operations that name none, and of new indexes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collation: Option<BsonDocument>,
+    /// Name of the index of `_id` if the documents are read in the order of `_id` instead of that of insertion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clustered: Option<String>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -100,6 +103,9 @@ impl CollectionOptions {
             return Err(DocsError::bad_value(
                 "a capped collection has room for at least one byte and one document",
             ));
+        }
+        if self.clustered.is_some() && (self.capped.is_some() || self.view.is_some()) {
+            return Err(DocsError::bad_value("a clustered collection is no view, and has no maximum size"));
         }
         let others = self.validator.is_some() || self.capped.is_some() || has_indexes;
         if self.view.is_some() && others {

@@ -119,6 +119,16 @@ fn all() -> Vec<Command> {
         Command::Delete { collection: collection.clone(), filter: bytes(doc! { "x": "A" }), multi: true }
             .without_validation()
             .with_collation(Some(BsonDocument::new(&rawdoc! { "locale": "simple" }))),
+        Command::Update {
+            collection: collection.clone(),
+            filter: bytes(doc! {}),
+            update: bytes(doc! { "$set": { "y": 1 } }),
+            multi: true,
+            upsert: false,
+            upsert_id: None,
+        }
+        .without_validation()
+        .with_first(1),
         Command::Rename { collection, to: "arrivals".into(), drop_target: true },
         Command::CreateCollection(CollectionSpec {
             options: CollectionOptions {

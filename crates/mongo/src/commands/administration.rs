@@ -101,12 +101,9 @@ pub(super) fn fsync(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result
     Ok(ok(rawdoc! { "numFiles": 1 }))
 }
 
-/// Tells the level of the profiler, which is always 0.
-pub(super) fn profile(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
-    match call.get(call.name).and_then(whole_number) {
-        Some(-1 | 0) => Ok(ok(rawdoc! { "was": 0, "slowms": 100, "sampleRate": 1.0 })),
-        _ => Err(CommandError::not_supported("a profiling level other than 0")),
-    }
+/// Tells and sets the level of the profiler.
+pub(super) fn profile(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    shared.profiler.configure(call).map(ok)
 }
 
 pub(super) fn get_default_rw_concern(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {

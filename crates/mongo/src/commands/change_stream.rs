@@ -10,7 +10,9 @@ use tidemill_types::ErrorKind;
 
 use super::collection_options;
 use super::collections::batch_size;
+use super::insert::DOCUMENT_BYTES_MAX;
 use super::pipeline::Stage;
+use super::split_events::{SplitEvents, split_token};
 use crate::cursors::ChangeSource;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
@@ -21,6 +23,9 @@ use crate::shared::{Shared, timestamp};
 /// Stages that may follow, because each makes one change of one change, or drops it.
 const STAGES: [&str; 7] =
     ["$match", "$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith"];
+
+/// The last stage, which cuts events.
+const SPLIT: &str = "$changeStreamSplitLargeEvent";
 
 /// End of a resume token: that of the event with which a stream ended.
 const OF_INVALIDATE: &str = "I";
@@ -39,6 +44,8 @@ struct ChangeCursor {
     uuids: HashMap<String, Uuid>,
     /// Whether the collection or the database was dropped.
     ended: bool,
+    /// Events that are returned in fragments, if the client asks for that.
+    split: Option<SplitEvents>,
 }
 
 /// A stage that passes changes on.
@@ -124,12 +131,21 @@ pub(super) fn open(
         }
     };
     let mut rest = Vec::new();
+    let mut splits = false;
     for stage in stages {
         let stage = stage?;
         let stage = stage.as_document().ok_or_else(|| {
             CommandError::new(Code::TypeMismatch, "Each element of the 'pipeline' array must be an object")
         })?;
         let name = stage.into_iter().next().transpose()?.map_or("", |(name, _)| name.as_str());
+        if splits {
+            let message = format!("{SPLIT} must be the last stage of a pipeline");
+            return Err(CommandError { code: 7_182_802, message });
+        }
+        if name == SPLIT {
+            splits = true;
+            continue;
+        }
         if !STAGES.contains(&name) && !Stage::is_known(name) {
             let message = format!("Unrecognized pipeline stage name: '{name}'");
             return Err(CommandError::new(Code::UnrecognizedStage, message));
@@ -143,11 +159,26 @@ pub(super) fn open(
     }
     let (scope, namespace) = scope(call, options)?;
     let (full_document, before, start) = parse_options(options)?;
+    let skipped = resumed_fragments(options);
+    if skipped > 0 && !splits {
+        let message = format!("the resume token is one of a fragment: go on with the stage {SPLIT}");
+        return Err(CommandError { code: 7_182_800, message });
+    }
+    let split = splits.then(|| SplitEvents::after(skipped));
     let expanded = options.get("showExpandedEvents")? == Some(RawBsonRef::Boolean(true));
     let stream = shared.whole_engine.watch(scope.clone(), start).map_err(history_lost)?;
     let uuids = if expanded { uuids(shared) } else { HashMap::new() };
-    let mut cursor =
-        ChangeCursor { stream, scope, full_document, before, pipeline: rest, expanded, uuids, ended: false };
+    let mut cursor = ChangeCursor {
+        stream,
+        scope,
+        full_document,
+        before,
+        pipeline: rest,
+        expanded,
+        uuids,
+        ended: false,
+        split,
+    };
     let size = batch_size(call)?.map_or(FIRST_BATCH, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let (batch, token) = cursor.next(&shared.whole_engine, size)?;
     let id = shared.cursors.open_changes(namespace.clone(), Box::new(cursor))?;
@@ -255,8 +286,15 @@ fn log_time(time: Timestamp) -> tidemill_types::Timestamp {
 fn position(token: &RawDocument) -> Result<ChangePosition> {
     let damaged = || CommandError { code: 260, message: "the resume token is not one of this server".into() };
     let Some(RawBsonRef::String(data)) = token.get("_data")? else { return Err(damaged()) };
+    let data = split_token(data).0;
     let data = data.strip_suffix(OF_INVALIDATE).unwrap_or(data);
     ChangePosition::from_bytes(&hex(data).ok_or_else(damaged)?).map_err(|_| damaged())
+}
+
+/// Returns how many fragments of the first event the client has seen.
+fn resumed_fragments(options: &RawDocument) -> usize {
+    let token = ["resumeAfter", "startAfter"].iter().find_map(|option| options.get_document(option).ok());
+    token.and_then(|token| token.get_str("_data").ok()).map_or(0, |data| split_token(data).1)
 }
 
 /// Returns whether a token is that of an event with which a stream ended.
@@ -295,16 +333,28 @@ fn history_lost(error: tidemill_types::Error) -> CommandError {
 
 impl ChangeSource for ChangeCursor {
     fn next(&mut self, engine: &Engine, most: usize) -> Result<(Vec<DocBytes>, RawDocumentBuf)> {
+        if let Some(split) = self.split.as_mut().filter(|split| !split.is_empty()) {
+            let (batch, resume) = split.next()?;
+            return Ok((batch, resume.unwrap_or_else(|| token(self.stream.position()))));
+        }
+        // for each event the resume token with which it comes again, if it may be cut
+        let mut tokens = HashMap::new();
         let (mut documents, mut bytes) = (Vec::<DocBytes>::new(), 0);
         // a document that is looked up may be large although its change is small
         let at_once = if self.full_document == FullDocument::Lookup { 1 } else { most };
         while documents.len() < most && bytes < BATCH_BYTES_MAX && !self.ended {
+            let mut before = token_text(self.stream.position());
             let changes = self.stream.next(at_once, BATCH_BYTES_MAX).map_err(history_lost)?;
             for (change, after) in &changes {
                 if is_expanded(change.kind) && !self.expanded {
                     continue;
                 }
                 let event = self.event(engine, change, after)?.into_bytes();
+                let own = token_text(after);
+                if event.len() > DOCUMENT_BYTES_MAX {
+                    tokens.insert(own.clone(), before);
+                }
+                before = own;
                 bytes += event.len();
                 documents.push(event.into());
                 let ends = match self.scope {
@@ -333,19 +383,27 @@ impl ChangeSource for ChangeCursor {
                 return Err(CommandError { code: 280, message: message.into() });
             }
         }
-        Ok((documents, token(self.stream.position())))
+        let Some(split) = &mut self.split else { return Ok((documents, token(self.stream.position()))) };
+        split.extend(documents, |own| tokens.get(own).cloned())?;
+        let (batch, resume) = split.next()?;
+        Ok((batch, resume.unwrap_or_else(|| token(self.stream.position()))))
     }
 
     fn is_at_end(&self) -> bool {
-        self.stream.is_at_end()
+        self.has_told_all() && self.stream.is_at_end()
     }
 
     fn has_ended(&self) -> bool {
-        self.ended
+        self.has_told_all() && self.ended
     }
 }
 
 impl ChangeCursor {
+    /// Returns whether no fragment waits to be returned.
+    fn has_told_all(&self) -> bool {
+        self.split.as_ref().is_none_or(SplitEvents::is_empty)
+    }
+
     fn event(
         &mut self,
         engine: &Engine,

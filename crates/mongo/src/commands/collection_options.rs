@@ -23,7 +23,41 @@ pub(super) fn parse(call: &Call<'_>) -> Result<CollectionOptions> {
         capped: capped(call)?,
         view: view(call)?,
         collation: collation::in_definition(call.document("collation")?)?,
+        clustered: clustered(call)?,
     })
+}
+
+/// Reads `clusteredIndex`, which can be that of `_id` only. Returns its name.
+fn clustered(call: &Call<'_>) -> Result<Option<String>> {
+    let invalid = |message: &str| Err(CommandError::new(Code::InvalidOptions, message));
+    let Some(index) = call.document("clusteredIndex")? else { return Ok(None) };
+    let mut name = "_id_".to_owned();
+    let (mut is_on_id, mut is_unique) = (false, false);
+    for option in index {
+        match option? {
+            (key, RawBsonRef::Document(fields)) if key.as_str() == "key" => {
+                let mut fields = fields.into_iter();
+                let is_id = |field: bson::error::Result<(&bson::raw::CStr, RawBsonRef<'_>)>| {
+                    field.is_ok_and(|(path, value)| {
+                        path.as_str() == "_id" && crate::fields::whole_number(value) == Some(1)
+                    })
+                };
+                is_on_id = fields.next().is_some_and(is_id) && fields.next().is_none();
+            }
+            (key, RawBsonRef::String(given)) if key.as_str() == "name" => given.clone_into(&mut name),
+            (key, RawBsonRef::Boolean(unique)) if key.as_str() == "unique" => is_unique = unique,
+            (key, _) if key.as_str() == "v" => {}
+            (key, _) => {
+                let message = format!("`create.clusteredIndex.{key}` is not known or has a wrong type");
+                return invalid(&message);
+            }
+        }
+    }
+    match (is_on_id, is_unique) {
+        (true, true) => Ok(Some(name)),
+        (false, _) => invalid("The clusteredIndex option is only supported for key: {_id: 1}"),
+        (true, false) => invalid("The clusteredIndex option requires unique: true to be specified"),
+    }
 }
 
 pub(super) fn validator(call: &Call<'_>) -> Result<Option<BsonDocument>> {
@@ -157,6 +191,10 @@ pub(super) fn describe(spec: &CollectionSpec) -> RawDocumentBuf {
             ValidationAction::Warn => "warn",
         };
         shown.append(cstr!("validationAction"), action);
+    }
+    if let Some(name) = &options.clustered {
+        let index = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": name.as_str(), "unique": true };
+        shown.append(cstr!("clusteredIndex"), index);
     }
     if let Some(collation) = &options.collation {
         shown.append(cstr!("collation"), collation.as_raw());

@@ -19,8 +19,8 @@ use crate::session::Session;
 use crate::shared::Shared;
 
 pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
-    const REFUSED: [&str; 4] = ["timeseries", "expireAfterSeconds", "clusteredIndex", "encryptedFields"];
-    const OPTIONS: [&str; 13] = [
+    const REFUSED: [&str; 3] = ["timeseries", "expireAfterSeconds", "encryptedFields"];
+    const OPTIONS: [&str; 14] = [
         "changeStreamPreAndPostImages",
         "capped",
         "size",
@@ -31,6 +31,7 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         "viewOn",
         "pipeline",
         "collation",
+        "clusteredIndex",
         // have no effect here
         "autoIndexId",
         "idIndex",
@@ -127,7 +128,7 @@ pub(super) fn list_collections(shared: &Shared, _: &mut Session, call: &Call<'_>
         if !names_only {
             one.append(cstr!("options"), collection_options::describe(&spec));
             one.append(cstr!("info"), collection_options::info(&spec));
-            if !is_view {
+            if !is_view && spec.options.clustered.is_none() {
                 one.append(cstr!("idIndex"), super::index_spec::id_index(&spec));
             }
         }

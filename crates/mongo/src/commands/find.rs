@@ -7,7 +7,7 @@ use bson::{Bson, cstr};
 use tidemill_docs::{Direction, DocBytes, Expression, Filter, FindOptions, Projection, Variables};
 use tidemill_types::{ErrorKind, Value};
 
-use super::{collation, order};
+use super::{collation, order, return_key};
 use crate::cursors::Unread;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
@@ -48,8 +48,10 @@ const FIELDS: [&str; 22] = [
 
 pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&FIELDS)?;
-    for field in ["returnKey", "showRecordId"] {
-        call.refuse(field)?;
+    let returns_keys = call.flag("returnKey", false)?;
+    // a key has no number of its record
+    if !returns_keys {
+        call.refuse("showRecordId")?;
     }
     let collection = call.collection()?;
     let filter = call.document("filter")?.unwrap_or_else(|| empty());
@@ -77,8 +79,11 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     }
     // each batch computes the fields of its own documents
     let projection = options.projection.take();
-    let found = find_parsed(shared, &collection, &parsed, &options)?;
-    let found = Unread::new(found, projection);
+    let mut found = find_parsed(shared, &collection, &parsed, &options)?;
+    if returns_keys {
+        found = return_key::keys(shared, &collection, &parsed, &options, found)?;
+    }
+    let found = Unread::new(found, projection.filter(|_| !returns_keys));
     let batch_size = call.count("batchSize")?;
     match call.flag("singleBatch", false)? {
         true => first_batch(&shared.cursors, call.namespace(), found, batch_size, true),
@@ -87,8 +92,18 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
 }
 
 /// Fields with which a query by `_id` is more than a lookup.
-const NOT_BY_ID: [&str; 9] =
-    ["projection", "skip", "hint", "batchSize", "collation", "tailable", "awaitData", "min", "max"];
+const NOT_BY_ID: [&str; 10] = [
+    "projection",
+    "returnKey",
+    "skip",
+    "hint",
+    "batchSize",
+    "collation",
+    "tailable",
+    "awaitData",
+    "min",
+    "max",
+];
 /// Fields with which a query by `_id` may take time, or belongs to a moment or a transaction.
 const NOT_QUICK: [&str; 6] =
     ["let", "maxTimeMS", "readConcern", "txnNumber", "autocommit", "startTransaction"];

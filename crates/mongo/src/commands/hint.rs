@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::index_spec::{self, ID_INDEX};
+use super::index_spec;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, type_name};
 use crate::shared::Shared;
@@ -34,7 +34,9 @@ fn check_value(shared: &Shared, collection: &str, command: &str, hint: RawBsonRe
     // a collection that does not exist has no documents to find
     let Ok(spec) = shared.engine.collection_spec(collection) else { return Ok(()) };
     let known = match hint {
-        RawBsonRef::String(name) => name == ID_INDEX || spec.indexes.iter().any(|index| index.name == name),
+        RawBsonRef::String(name) => {
+            name == index_spec::id_index_name(&spec) || spec.indexes.iter().any(|index| index.name == name)
+        }
         RawBsonRef::Document(pattern) => {
             let first = pattern.into_iter().next().transpose()?.map(|(name, _)| name.as_str());
             let (fields, hashed) = match first {

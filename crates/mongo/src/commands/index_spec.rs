@@ -56,7 +56,7 @@ pub(super) fn parse(index: &RawDocument, default: Option<&BsonDocument>) -> Resu
             }
             // have no effect here
             "v" | "ns" | "dropDups" => {}
-            "background" => spec.background = flag("background", value)?,
+            "background" => spec.background = Some(flag("background", value)?),
             option if MISSING.contains(&option) => {
                 let message = format!("the index option `{option}` is not supported yet");
                 return Err(CommandError::new(Code::CannotCreateIndex, message));
@@ -160,9 +160,18 @@ fn wrong_type(option: &str, found: RawBsonRef<'_>, expected: &str) -> CommandErr
     CommandError::wrong_type("createIndexes.indexes", option, type_name(found), expected)
 }
 
+/// Returns the name of the index that every collection has.
+pub(super) fn id_index_name(spec: &CollectionSpec) -> &str {
+    spec.options.clustered.as_deref().unwrap_or(ID_INDEX)
+}
+
 /// Returns the description of the index that every collection has.
 pub(super) fn id_index(spec: &CollectionSpec) -> RawDocumentBuf {
-    let mut index = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX };
+    let mut index = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": id_index_name(spec) };
+    if spec.options.clustered.is_some() {
+        index.append(cstr!("unique"), true);
+        index.append(cstr!("clustered"), true);
+    }
     if let Some(collation) = &spec.options.collation {
         index.append(cstr!("collation"), collation.as_raw());
     }
@@ -175,15 +184,15 @@ pub(super) fn describe(index: &IndexSpec) -> Result<RawDocumentBuf> {
     one.append(cstr!("v"), 2);
     one.append(cstr!("key"), RawDocument::from_bytes(&index.key_pattern())?);
     one.append(cstr!("name"), index.name.as_str());
-    for (name, set) in [
-        (cstr!("unique"), index.unique),
-        (cstr!("sparse"), index.sparse),
-        (cstr!("hidden"), index.hidden),
-        (cstr!("background"), index.background),
-    ] {
+    for (name, set) in
+        [(cstr!("unique"), index.unique), (cstr!("sparse"), index.sparse), (cstr!("hidden"), index.hidden)]
+    {
         if set {
             one.append(name, true);
         }
+    }
+    if let Some(background) = index.background {
+        one.append(cstr!("background"), background);
     }
     if let Some(seconds) = index.expire_after_seconds {
         one.append(cstr!("expireAfterSeconds"), i32::try_from(seconds).unwrap_or(i32::MAX));

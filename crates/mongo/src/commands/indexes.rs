@@ -5,7 +5,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{BsonDocument, CollectionSpec, Command, DocBytes, IndexSpec};
 
 use super::collections::{batch_size, no_collection};
-use super::index_spec::{self, ID_INDEX, check_conflict, describe, id_index, is_same};
+use super::index_spec::{self, check_conflict, describe, id_index, id_index_name, is_same};
 use super::update::require_collection;
 use super::write;
 use crate::error::{Code, CommandError, Result};
@@ -104,8 +104,11 @@ pub(super) fn drop(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     let spec = spec(shared, call)?;
     let not_found = |what: String| CommandError::new(Code::IndexNotFound, what);
     let by_name = |name: &str| -> Result<String> {
-        if name == ID_INDEX {
-            return Err(CommandError::new(Code::InvalidOptions, "cannot drop _id index"));
+        if name == id_index_name(&spec) {
+            return Err(CommandError::new(
+                Code::InvalidOptions,
+                format!("cannot drop the index {name} of _id"),
+            ));
         }
         let known = spec.indexes.iter().any(|index| index.name == name);
         if known {

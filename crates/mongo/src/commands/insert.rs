@@ -57,9 +57,22 @@ pub(crate) fn checked(document: DocBytes) -> std::result::Result<DocBytes, Write
         let message = "_id fields may not contain '$'-prefixed fields".to_owned();
         return Err(CommandError { code: 52, message }.into());
     }
+    check_fields(&document)?;
     match document.len() > DOCUMENT_BYTES_MAX {
         true => Err(too_large(&document).into()),
         false => Ok(with_id_first(document)?),
+    }
+}
+
+/// Refuses a document, or the values of an update, with a field that comes twice: filters, indexes and rules would not mean the same one.
+pub(crate) fn check_fields(document: &[u8]) -> Result<()> {
+    match tidemill_docs::repeated_field(document) {
+        None => Ok(()),
+        Some(path) => {
+            let message =
+                format!("the field `{path}` comes twice in a document: give each field a name of its own");
+            Err(CommandError::new(Code::BadValue, message))
+        }
     }
 }
 

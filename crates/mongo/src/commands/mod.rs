@@ -25,9 +25,11 @@ mod let_variables;
 mod order;
 mod pipeline;
 mod rename_collection;
+mod return_key;
 mod sasl;
 mod search_indexes;
 mod sessions;
+mod split_events;
 mod system_collections;
 mod update;
 mod validate;
@@ -176,7 +178,9 @@ pub(crate) fn run(
         (Err(error), Some(details)) => WriteError { error, details }.reply(),
         (reply, _) => reply,
     };
+    let started = server.profiler.begin();
     let reply = transactions::run(server, call, answer);
+    server.profiler.note(call, session, started, &reply);
     let unmet = match &reply {
         Ok(_) => write_concern::unmet(call)?,
         // the error of the command counts more than one of its write concern

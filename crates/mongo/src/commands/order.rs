@@ -4,7 +4,7 @@
 use bson::raw::{RawBsonRef, RawDocument};
 use tidemill_docs::{Collation, CollectionSpec, Direction, IndexBounds, SortOrder};
 
-use super::index_spec::{self, ID_INDEX};
+use super::index_spec;
 use crate::error::{CommandError, Result};
 use crate::fields::Call;
 use crate::shared::Shared;
@@ -92,7 +92,9 @@ fn direction(value: RawBsonRef<'_>) -> Option<Direction> {
 fn index_of(spec: &CollectionSpec, hint: RawBsonRef<'_>) -> Result<Option<SortOrder>> {
     let by_id = || vec![("_id".to_owned(), Direction::Ascending)];
     let (fields, collation) = match hint {
-        RawBsonRef::String(ID_INDEX) => (by_id(), &spec.options.collation),
+        RawBsonRef::String(name) if name == index_spec::id_index_name(spec) => {
+            (by_id(), &spec.options.collation)
+        }
         RawBsonRef::String(name) => match spec.indexes.iter().find(|index| index.name == name) {
             Some(index) => (index.fields.clone(), &index.collation),
             None => return Ok(None),

@@ -1,4 +1,4 @@
-//! Reads of collections `system.*`, which tools look at: they have what this server knows, and most of them nothing.
+//! Collections `system.*`, which tools look at: they have what this server knows, and most of them nothing.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 use bson::{cstr, rawdoc};
@@ -8,11 +8,15 @@ use super::{administration, collections, views};
 use crate::error::Result;
 use crate::fields::Call;
 use crate::namespace::split_stored_name;
+use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
 
 /// Runs a command that reads a collection `system.*`; `None` for others.
 pub(super) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Option<Result<RawDocumentBuf>> {
+    if call.name == "drop" && call.get("drop") == Some(RawBsonRef::String("system.profile")) {
+        return Some(shared.profiler.clear(call.database).map(|()| ok(RawDocumentBuf::new())));
+    }
     if !matches!(call.name, "find" | "aggregate" | "count" | "distinct") {
         return None;
     }
@@ -37,6 +41,7 @@ fn documents_of(shared: &Shared, database: &str, name: &str) -> Result<Vec<RawDo
             rawdoc! { "_id": "featureCompatibilityVersion", "version": RELEASE },
             rawdoc! { "_id": "authSchema", "currentVersion": 5 },
         ]),
+        (_, "system.profile") => Ok(shared.profiler.notes(database)),
         (_, "system.views") => {
             let mut views = Vec::new();
             for info in collections::of_database(shared, database)? {

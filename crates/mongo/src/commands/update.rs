@@ -9,7 +9,7 @@ use tidemill_log::Durability;
 use tidemill_types::ErrorKind;
 
 use super::collections::new_collection;
-use super::insert::{DOCUMENT_BYTES_MAX, too_large, with_times};
+use super::insert::{DOCUMENT_BYTES_MAX, check_fields, too_large, with_times};
 use super::let_variables::LetVariables;
 use super::write::{WriteErrors, WriteOptions};
 use super::{collation, hint};
@@ -173,6 +173,7 @@ pub(super) fn change_of(
     };
     match update {
         Some(RawBsonRef::Document(document)) => {
+            check_fields(document.as_bytes())?;
             let bytes = Bytes::copy_from_slice(document.as_bytes());
             let first = document.into_iter().next().transpose()?;
             match (first.is_some_and(|(name, _)| name.as_str().starts_with('$')), array_filters) {
@@ -194,6 +195,7 @@ pub(super) fn change_of(
             Err(CommandError::new(Code::FailedToParse, message))
         }
         Some(RawBsonRef::Array(stages)) => {
+            check_fields(stages.as_bytes())?;
             let mut update = RawDocumentBuf::new();
             update.append(cstr!("$pipeline"), stages);
             Ok(Change::Operators(update.into_bytes().into()))

@@ -62,7 +62,8 @@ fn commands_of_the_server_answer() {
     assert_eq!(concerns.get_document("defaultReadConcern").unwrap(), &doc! { "level": "local" });
     assert!(run(doc! { "top": 1 }).unwrap().get_document("totals").unwrap().contains_key("docs.things"));
     for (command, expected) in [
-        (doc! { "profile": 2 }, 238),
+        (doc! { "profile": 3 }, 2),
+        (doc! { "profile": 1, "filter": { "op": "query" } }, 238),
         (doc! { "fsync": 1, "lock": true }, 238),
         (doc! { "setParameter": 1, "quick": true }, 72),
         (doc! { "killOp": 1 }, 40414),
@@ -167,4 +168,38 @@ fn what_tools_ask_is_answered() {
     let create = doc! { "create": "things", "capped": true, "size": 4096, "writeConcern": { "w": 2 } };
     let error = run("docs", create).unwrap_err();
     assert_eq!(code(&error), 48);
+}
+
+#[test]
+fn a_database_is_profiled() {
+    let server = TestServer::start(2);
+    let database = server.client().database("profiled");
+    let profile = |level: i32| {
+        let reply = database.run_command(doc! { "profile": level }).run().unwrap();
+        reply.get_i32("was").unwrap()
+    };
+    let things = database.collection::<Document>("things");
+    things.insert_one(doc! { "_id": 1 }).run().unwrap();
+    assert_eq!((profile(-1), profile(2), profile(-1)), (0, 0, 2));
+    assert_eq!(things.find(doc! { "a": 1 }).comment("seen").run().unwrap().count(), 0);
+    things.find(doc! { "_id": { "$gt": 0 } }).run().unwrap().for_each(|found| drop(found.unwrap()));
+    let failing = database.run_command(doc! { "aggregate": "things", "pipeline": 1, "cursor": {} });
+    assert!(failing.run().is_err());
+    let notes = database.collection::<Document>("system.profile");
+    let of = |filter: Document| notes.find(filter).run().unwrap().map(Result::unwrap).collect::<Vec<_>>();
+    let found = of(doc! { "ns": "profiled.things", "op": "query", "command.comment": "seen" });
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].get_i32("nreturned").unwrap(), 0);
+    assert!(found[0].get_i32("millis").unwrap() >= 0);
+    assert_eq!(of(doc! { "errCode": 14 }).len(), 1);
+    let dropped = database.run_command(doc! { "drop": "system.profile" }).run();
+    assert_eq!(crate::code(&dropped.unwrap_err()), 20);
+    // other databases are not noted, and nothing is after the end
+    server.collection("others").find(doc! {}).run().unwrap().for_each(drop);
+    assert_eq!(profile(0), 2);
+    let before = of(doc! {}).len();
+    assert_eq!(of(doc! { "ns": "docs.others" }).len(), 0);
+    assert_eq!(of(doc! {}).len(), before);
+    database.run_command(doc! { "drop": "system.profile" }).run().unwrap();
+    assert_eq!(of(doc! {}), []);
 }

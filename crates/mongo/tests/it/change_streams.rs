@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use mongodb::change_stream::event::{ChangeStreamEvent, OperationType};
 use mongodb::options::{ChangeStreamPreAndPostImages, FullDocumentBeforeChangeType, FullDocumentType};
 use mongodb::sync::Collection;
@@ -251,4 +251,67 @@ fn changes_of_one_statement_or_transaction_come_in_its_order() {
             jobs.watch().resume_after(token).max_await_time(Duration::from_millis(50)).run().unwrap();
         assert_eq!(ids(&mut resumed, 9 - from).0, expected[from + 1..]);
     }
+}
+
+#[test]
+fn a_large_event_comes_in_fragments() {
+    let server = TestServer::start(2);
+    let client = server.client();
+    let database = client.database("shop");
+    let create = doc! { "create": "large", "changeStreamPreAndPostImages": { "enabled": true } };
+    database.run_command(create).run().unwrap();
+    let large = database.collection::<Document>("large");
+    large.insert_one(doc! { "_id": 1, "value": "q".repeat(10 << 20) }).run().unwrap();
+    let open = |resume: Option<Bson>, splits: bool| {
+        let mut options = doc! { "fullDocumentBeforeChange": "required" };
+        options.extend(resume.map(|token| ("resumeAfter".to_owned(), token)));
+        let mut pipeline =
+            vec![doc! { "$changeStream": options }, doc! { "$match": { "operationType": "update" } }];
+        if splits {
+            pipeline.push(doc! { "$changeStreamSplitLargeEvent": {} });
+        }
+        database.run_command(doc! { "aggregate": "large", "pipeline": pipeline, "cursor": {} }).run()
+    };
+    let batch = |reply: &Document, name: &str| -> Vec<Document> {
+        let batch = reply.get_document("cursor").unwrap().get_array(name).unwrap();
+        batch.iter().map(|event| event.as_document().unwrap().clone()).collect()
+    };
+    let next = |opened: &Document| -> Vec<Document> {
+        let id = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+        let mut found = batch(opened, "firstBatch");
+        let is_last = |event: &Document| {
+            event
+                .get_document("splitEvent")
+                .is_ok_and(|split| split.get_i32("fragment").ok() == split.get_i32("of").ok())
+        };
+        while !found.last().is_some_and(is_last) {
+            let more = doc! { "getMore": id, "collection": "large", "maxTimeMS": 2000 };
+            found.extend(batch(&database.run_command(more).run().unwrap(), "nextBatch"));
+        }
+        found
+    };
+    let opened = open(None, true).unwrap();
+    let change = doc! { "$set": { "value": "z".repeat(10 << 20) } };
+    large.update_one(doc! { "_id": 1 }, change).run().unwrap();
+    let fragments = next(&opened);
+    let numbers: Vec<&Document> =
+        fragments.iter().map(|fragment| fragment.get_document("splitEvent").unwrap()).collect();
+    assert_eq!(numbers, [&doc! { "fragment": 1, "of": 2 }, &doc! { "fragment": 2, "of": 2 }]);
+    assert!(
+        fragments[0].contains_key("operationType") && fragments[1].contains_key("fullDocumentBeforeChange")
+    );
+    // behind the first fragment comes the second one, and behind that what follows
+    let token = |at: usize| fragments[at].get("_id").cloned();
+    let resumed = next(&open(token(0), true).unwrap());
+    assert_eq!(resumed, fragments[1..]);
+    large.update_one(doc! { "_id": 1 }, doc! { "$set": { "value": "small" } }).run().unwrap();
+    let refused = open(token(0), false).unwrap_err();
+    assert_eq!(crate::code(&refused), 7_182_800);
+    let misplaced = vec![
+        doc! { "$changeStream": {} },
+        doc! { "$changeStreamSplitLargeEvent": {} },
+        doc! { "$match": {} },
+    ];
+    let misplaced = database.run_command(doc! { "aggregate": "large", "pipeline": misplaced, "cursor": {} });
+    assert_eq!(crate::code(&misplaced.run().unwrap_err()), 7_182_802);
 }

@@ -172,3 +172,54 @@ fn a_capped_collection_is_in_one_partition() {
     spread.insert_one(doc! { "_id": 50 }).run().unwrap();
     assert_eq!(ids(&spread).last(), Some(&50));
 }
+
+#[test]
+fn a_clustered_collection_is_read_in_the_order_of_its_ids() {
+    let server = TestServer::start(4);
+    let database = server.client().database("shop");
+    let create = doc! {
+        "create": "sorted", "clusteredIndex": { "key": { "_id": 1 }, "unique": true, "name": "by id" },
+    };
+    database.run_command(create.clone()).run().unwrap();
+    database.run_command(create).run().unwrap();
+    let sorted = database.collection::<Document>("sorted");
+    let ids = [7, 3, 9, 1, 8, 2, 6];
+    sorted.insert_many(ids.map(|id| doc! { "_id": id, "odd": id % 2 == 1 })).run().unwrap();
+    let found = |cursor: mongodb::sync::Cursor<Document>| -> Vec<i32> {
+        cursor.map(|document| document.unwrap().get_i32("_id").unwrap()).collect()
+    };
+    assert_eq!(found(sorted.find(doc! {}).run().unwrap()), [1, 2, 3, 6, 7, 8, 9]);
+    assert_eq!(found(sorted.find(doc! { "odd": true }).limit(3).run().unwrap()), [1, 3, 7]);
+    let back = sorted.find(doc! {}).sort(doc! { "$natural": -1 }).limit(2).run().unwrap();
+    assert_eq!(found(back), [9, 8]);
+    let pipeline = vec![doc! { "$project": { "_id": 1 } }, doc! { "$limit": 2 }];
+    let piped: Vec<Document> = sorted.aggregate(pipeline).run().unwrap().map(Result::unwrap).collect();
+    assert_eq!(piped, [doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let listed = database.run_command(doc! { "listCollections": 1, "filter": { "name": "sorted" } });
+    let listed = listed.run().unwrap();
+    let listed =
+        listed.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].as_document().unwrap();
+    let index = doc! { "v": 2, "key": { "_id": 1 }, "name": "by id", "unique": true };
+    assert_eq!(listed.get_document("options").unwrap().get_document("clusteredIndex").unwrap(), &index);
+    let indexes = database.run_command(doc! { "listIndexes": "sorted" }).run().unwrap();
+    let indexes = indexes.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    let mut clustered = index;
+    clustered.insert("clustered", true);
+    assert_eq!(indexes, &[mongodb::bson::Bson::Document(clustered)]);
+    let hinted = sorted.find(doc! { "odd": true }).hint(mongodb::options::Hint::Name("by id".into()));
+    assert_eq!(found(hinted.run().unwrap()), [1, 3, 7, 9]);
+    let gone = database.run_command(doc! { "dropIndexes": "sorted", "index": "by id" }).run();
+    assert_eq!(crate::code(&gone.unwrap_err()), 72);
+    for (index, code) in [
+        (doc! { "key": { "a": 1 }, "unique": true }, 72),
+        (doc! { "key": { "_id": 1 } }, 72),
+        (doc! { "key": { "_id": 1 }, "unique": true, "sparse": true }, 72),
+    ] {
+        let refused = database.run_command(doc! { "create": "other", "clusteredIndex": index }).run();
+        assert_eq!(crate::code(&refused.unwrap_err()), code);
+    }
+    drop((sorted, database));
+    let server = server.restart();
+    let sorted = server.client().database("shop").collection::<Document>("sorted");
+    assert_eq!(found(sorted.find(doc! {}).run().unwrap()), [1, 2, 3, 6, 7, 8, 9]);
+}

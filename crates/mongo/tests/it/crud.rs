@@ -307,3 +307,73 @@ fn databases_have_collections_of_their_own() {
     // rules' entities are collections of `docs`
     assert!(client.database("docs").list_collection_names().run().unwrap().contains(&"Customer".to_owned()));
 }
+
+/// MongoDB stores such documents. Here every reader would have to mean the same one of the two, so none is stored.
+#[test]
+fn a_field_that_comes_twice_is_refused() {
+    use mongodb::bson::{RawDocumentBuf, cstr, rawdoc};
+    let server = TestServer::start(2);
+    let things = server.collection("things").clone_with_type::<RawDocumentBuf>();
+    let twice = || {
+        let mut document = rawdoc! { "b": 1 };
+        document.append(cstr!("c"), 2);
+        document.append(cstr!("b"), 3);
+        document
+    };
+    let with_id = |inner: RawDocumentBuf| rawdoc! { "_id": 1, "list": [{ "n": 1 }, { "a": inner }] };
+    let message = |error: mongodb::error::Error| {
+        assert_eq!(crate::code(&error), 2, "{error}");
+        error.to_string()
+    };
+    let refused = message(things.insert_one(twice()).run().unwrap_err());
+    assert!(refused.contains("the field `b` comes twice"), "{refused}");
+    let refused = message(things.insert_many([with_id(twice())]).run().unwrap_err());
+    assert!(refused.contains("`list.1.a.b`"), "{refused}");
+    let mut wide = RawDocumentBuf::new();
+    for n in (0..40).chain([33]) {
+        wide.append(mongodb::bson::raw::CString::try_from(format!("f{n}")).unwrap(), n);
+    }
+    let refused = message(things.insert_one(wide).run().unwrap_err());
+    assert!(refused.contains("`f33`"), "{refused}");
+    things.insert_one(rawdoc! { "_id": 1, "b": 0 }).run().unwrap();
+    let database = server.client().database("docs");
+    for change in [
+        twice(),
+        rawdoc! { "$set": { "a": twice() } },
+        rawdoc! { "$push": { "list": twice() } },
+        rawdoc! { "$set": { "a": { "deep": [twice()] } } },
+    ] {
+        let update = rawdoc! { "update": "things", "updates": [{ "q": { "_id": 1 }, "u": change.clone() }] };
+        let reply = database.run_raw_command(update).run().unwrap();
+        assert_eq!(
+            reply.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("code").unwrap(),
+            2
+        );
+        let modify = rawdoc! { "findAndModify": "things", "query": { "_id": 1 }, "update": change };
+        message(database.run_raw_command(modify).run().unwrap_err());
+    }
+    let stages = rawdoc! { "update": "things", "updates": [{ "q": {}, "u": [{ "$set": { "a": { "$literal": twice() } } }] }] };
+    let reply = database.run_raw_command(stages).run().unwrap();
+    assert_eq!(reply.get_array("writeErrors").unwrap().len(), 1);
+    let mut stage = RawDocumentBuf::new();
+    stage.append(cstr!("$documents"), mongodb::bson::rawbson!([{ "$literal": with_id(twice()) }]));
+    let merge = rawdoc! { "aggregate": 1, "pipeline": [stage, { "$merge": "merged" }], "cursor": {} };
+    // a pipeline that computes a document keeps the last one
+    database.run_raw_command(merge).run().unwrap();
+    let merged = server.collection("merged").clone_with_type::<RawDocumentBuf>();
+    let merged = merged.find_one(doc! {}).run().unwrap().unwrap();
+    assert_eq!(tidemill_docs::repeated_field(merged.as_bytes()), None);
+    let list = merged.get_array("list").unwrap().into_iter().nth(1).unwrap().unwrap();
+    let list: Document = bson::deserialize_from_slice(list.as_document().unwrap().as_bytes()).unwrap();
+    assert_eq!(list, doc! { "a": { "b": 3, "c": 2 } });
+    assert_eq!(
+        server.collection("things").find_one(doc! {}).run().unwrap().unwrap(),
+        doc! { "_id": 1, "b": 0 }
+    );
+    // a condition may name a field twice: both hold
+    let mut filter = rawdoc! { "b": { "$gte": 0 } };
+    filter.append(cstr!("b"), rawdoc! { "$lt": 1 });
+    let find = rawdoc! { "find": "things", "filter": filter };
+    let reply = database.run_raw_command(find).run().unwrap();
+    assert_eq!(reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap().len(), 1);
+}

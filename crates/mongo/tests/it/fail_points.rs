@@ -119,3 +119,46 @@ fn a_fail_point_must_be_one() {
     assert_eq!(code(&mode), 2);
     assert!(mode.to_string().contains("alwaysOn"), "{mode}");
 }
+
+#[test]
+fn writes_count_as_their_documents_and_queries_limit_their_cursors() {
+    let server = server_for_tests();
+    let client = client(&server);
+    let admin = client.database("admin");
+    let database = client.database("docs");
+    let mut number = 0;
+    let lsid = doc! { "id": bson::Uuid::from_bytes([5; 16]) };
+    let mut insert = |ids: std::ops::Range<i32>| {
+        number += 1;
+        let documents: Vec<Document> = ids.map(|id| doc! { "_id": id }).collect();
+        let insert =
+            doc! { "insert": "counted", "documents": documents, "lsid": &lsid, "txnNumber": number as i64 };
+        database.run_command(insert).run()
+    };
+    let fail = doc! { "failBeforeCommitExceptionCode": 91, "closeConnection": false };
+    let skip =
+        doc! { "configureFailPoint": "onPrimaryTransactionalWrite", "mode": { "skip": 3 }, "data": fail };
+    admin.run_command(skip).run().unwrap();
+    insert(0..2).unwrap();
+    assert_eq!(code(&insert(2..4).unwrap_err()), 91, "the fourth document");
+    let off = |name: &str| {
+        admin.run_command(doc! { "configureFailPoint": name, "mode": "off" }).run().unwrap();
+    };
+    off("onPrimaryTransactionalWrite");
+    insert(2..4).unwrap();
+    let find = |limit: Option<i32>| {
+        let mut find = doc! { "find": "counted", "batchSize": 1 };
+        find.extend(limit.map(|limit| ("maxTimeMS".to_owned(), limit.into())));
+        let opened = database.run_command(find).run().unwrap();
+        opened.get_document("cursor").unwrap().get_i64("id").unwrap()
+    };
+    let (limited, free) = (find(Some(60_000)), find(None));
+    admin
+        .run_command(doc! { "configureFailPoint": "maxTimeAlwaysTimeOut", "mode": "alwaysOn" })
+        .run()
+        .unwrap();
+    let more = |id: i64| database.run_command(doc! { "getMore": id, "collection": "counted" }).run();
+    assert_eq!(code(&more(limited).unwrap_err()), 50);
+    assert!(more(free).is_ok());
+    off("maxTimeAlwaysTimeOut");
+}

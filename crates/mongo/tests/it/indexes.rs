@@ -217,3 +217,22 @@ fn a_hint_names_an_index_that_exists() {
     }
     assert_eq!(find(5.into()), Err(14));
 }
+
+#[test]
+fn the_option_background_is_kept_as_it_was_given() {
+    let server = TestServer::start(2);
+    let database = server.client().database("docs");
+    let indexes = [
+        doc! { "key": { "a": 1 }, "name": "a" },
+        doc! { "key": { "b": 1 }, "name": "b", "background": false },
+        doc! { "key": { "c": 1 }, "name": "c", "background": true },
+    ];
+    database.run_command(doc! { "createIndexes": "things", "indexes": indexes.to_vec() }).run().unwrap();
+    drop(database);
+    let server = server.restart();
+    let database = server.client().database("docs");
+    let listed = database.run_command(doc! { "listIndexes": "things" }).run().unwrap();
+    let listed = listed.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    let background = listed.iter().map(|index| index.as_document().unwrap().get_bool("background").ok());
+    assert_eq!(background.collect::<Vec<_>>(), [None, None, Some(false), Some(true)]);
+}

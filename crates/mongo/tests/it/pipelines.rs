@@ -146,3 +146,23 @@ fn message(error: &mongodb::error::Error) -> String {
         other => format!("{other:?}"),
     }
 }
+
+#[test]
+fn a_rate_of_documents_is_sampled() {
+    let server = TestServer::start(2);
+    let things = server.collection("things");
+    things.insert_many((0..2000).map(|n| doc! { "_id": n, "g": n % 2 })).run().unwrap();
+    let count = |condition: Document| {
+        let pipeline = vec![doc! { "$match": condition }, doc! { "$count": "n" }];
+        let found = things.aggregate(pipeline).run()?.next().transpose()?;
+        Ok::<_, mongodb::error::Error>(found.map_or(0, |found| found.get_i32("n").unwrap()))
+    };
+    assert_eq!(count(doc! { "$sampleRate": 1.0, "g": 1 }).unwrap(), 1000);
+    assert_eq!(count(doc! { "$sampleRate": 0 }).unwrap(), 0);
+    // 1000 draws with a probability of a half: outside of this once in 10^80
+    let half = count(doc! { "g": 1, "$sampleRate": 0.5 }).unwrap();
+    assert!((200..800).contains(&half), "{half}");
+    for wrong in [doc! { "$sampleRate": 1.5 }, doc! { "$sampleRate": "half" }, doc! { "$sampleRate": -1 }] {
+        assert_eq!(crate::code(&count(wrong).unwrap_err()), 2);
+    }
+}

@@ -204,3 +204,37 @@ fn documents_of_several_partitions_come_in_order() {
     items.update_one(doc! {}, doc! { "$set": { "even": 5 } }).run().unwrap();
     assert_eq!(ids(doc! { "even": 5 }, 0), [0]);
 }
+
+#[test]
+fn the_keys_of_an_index_are_returned_in_place_of_documents() {
+    let server = TestServer::start(3);
+    let database = server.client().database("docs");
+    let things = database.collection::<Document>("things");
+    let index = |key: Document| doc! { "createIndexes": "things", "indexes": [{ "name": "i", "key": key }] };
+    database.run_command(index(doc! { "a.b": -1, "c": 1 })).run().unwrap();
+    things.insert_many((0..6).map(|n| doc! { "_id": n, "a": { "b": n }, "x": n % 2 })).run().unwrap();
+    let find = |fields: Document| {
+        let mut find = doc! { "find": "things", "returnKey": true };
+        find.extend(fields);
+        database.run_command(find).run()
+    };
+    let keys = |fields: Document| -> Vec<Document> {
+        let found = find(fields).unwrap();
+        let found = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+        found.iter().map(|key| key.as_document().unwrap().clone()).collect()
+    };
+    let null = mongodb::bson::Bson::Null;
+    let expected = [doc! { "a.b": 5, "c": &null }, doc! { "a.b": 4, "c": &null }];
+    assert_eq!(keys(doc! { "filter": { "a.b": { "$gt": 3 } } }), expected);
+    assert_eq!(
+        keys(doc! { "filter": { "x": 1 }, "hint": "i", "limit": 1, "projection": { "x": 1 } }),
+        expected[..1]
+    );
+    let by_id = doc! { "filter": { "x": 0 }, "sort": { "_id": 1 }, "limit": 2, "showRecordId": true };
+    assert_eq!(keys(by_id), [doc! { "_id": 0 }, doc! { "_id": 2 }]);
+    assert_eq!(keys(doc! { "filter": { "_id": 3 } }), [doc! { "_id": 3 }]);
+    assert_eq!(keys(doc! { "filter": { "x": 1 }, "limit": 1 }), [Document::new()]);
+    things.insert_one(doc! { "_id": 9, "a": { "b": [7, 8] } }).run().unwrap();
+    let several = find(doc! { "filter": { "a.b": { "$gt": 3 } } }).unwrap_err();
+    assert_eq!(crate::code(&several), 238);
+}

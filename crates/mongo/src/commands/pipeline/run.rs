@@ -68,6 +68,9 @@ fn link<'r>(stage: &'r Stage, limit: Option<u64>, context: &'r Context<'r>, next
                 }
             })
         }
+        Stage::SampleRate(rate) => each(next, move |document, next| {
+            if rand::random::<f64>() < *rate { next.push(document) } else { Ok(Flow::Continue(())) }
+        }),
         Stage::Sample(size) => {
             Box::new(Sample { size: *size, seen: 0, kept: HeldDocuments::default(), next })
         }

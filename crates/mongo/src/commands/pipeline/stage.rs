@@ -1,6 +1,7 @@
 //! The stages of a pipeline.
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::cstr;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{Expression, Filter, ReshapeStage, SortOrder};
 
 use super::buckets::BucketAuto;
@@ -37,6 +38,8 @@ pub(in crate::commands) enum Stage {
     Skip(u64),
     Limit(u64),
     Sample(usize),
+    /// Each document with this probability.
+    SampleRate(f64),
     Unwind(Unwind),
     Count(String),
     Group(Group),
@@ -101,6 +104,20 @@ impl Stage {
             return Err(CommandError { code: 40323, message: message.to_owned() });
         };
         let (name, value) = (first.0.as_str(), first.1);
+        if let ("$match", RawBsonRef::Document(filter)) = (name, value)
+            && let Some(rate) = filter.get("$sampleRate")?
+        {
+            let mut others = RawDocumentBuf::new();
+            for condition in filter {
+                let (path, condition) = condition?;
+                if path != cstr!("$sampleRate") {
+                    others.append(path, condition);
+                }
+            }
+            stages.push(Self::Match(Filter::parse_with(&others, context.variables)?));
+            stages.push(Self::SampleRate(sample_rate(rate)?));
+            return Ok(());
+        }
         if let Some(stage) = Self::alone(name, value, context)? {
             stages.push(stage);
             return Ok(());
@@ -229,4 +246,14 @@ impl Stage {
                 | Self::ListLocalSessions
         )
     }
+}
+
+/// Reads the probability of `$sampleRate`.
+fn sample_rate(value: RawBsonRef<'_>) -> Result<f64> {
+    let rate = match value {
+        RawBsonRef::Double(rate) => Some(rate),
+        other => whole_number(other).map(|rate| rate as f64),
+    };
+    rate.filter(|rate| (0.0..=1.0).contains(rate))
+        .ok_or_else(|| CommandError::new(Code::BadValue, "`$sampleRate` expects a number from 0 to 1"))
 }
