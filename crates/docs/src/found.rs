@@ -55,14 +55,6 @@ impl<'c> FoundDocuments<'c> {
     }
 }
 
-impl Collection {
-    /// Returns all documents in order of insertion, to be merged with those of other partitions.
-    pub fn found_all(&self) -> FoundDocuments<'_> {
-        let slots = self.rows.iter().map(|(slot, _)| slot).collect();
-        FoundDocuments::new(self, slots, FoundOrder::Natural(Direction::Ascending))
-    }
-}
-
 struct RankedDocument<'c> {
     key: Option<Key>,
     sequence: Sequence,
@@ -176,10 +168,14 @@ mod tests {
         assert_eq!(backward.len(), 9);
     }
 
+    fn found_all(collection: &Collection) -> FoundDocuments<'_> {
+        collection.find_places(&Filter::all(), &FindOptions::default()).unwrap()
+    }
+
     #[test]
     fn an_order_counts_documents_up_to_the_first_that_is_wanted() {
         let stores = [store(&[("a", 1), ("b", 4), ("c", 5)]), store(&[("d", 2), ("e", 3), ("f", 6)])];
-        let parts: Vec<_> = stores.iter().map(|store| store.collection("c").unwrap().found_all()).collect();
+        let parts: Vec<_> = stores.iter().map(|store| found_all(store.collection("c").unwrap())).collect();
         assert_eq!(counts_up_to_first(&parts, &[Some(1), Some(2)]), Some(vec![2, 2]));
         assert_eq!(counts_up_to_first(&parts, &[None, Some(0)]), Some(vec![1, 1]));
         assert_eq!(counts_up_to_first(&parts, &[None, None]), None);

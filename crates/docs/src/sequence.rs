@@ -22,9 +22,9 @@ impl Sequence {
         Self((time << PLACE_BITS).saturating_add(place.into()))
     }
 
-    /// Returns the next one.
-    pub fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
+    /// Returns the time of the record.
+    pub fn time(self) -> Timestamp {
+        Timestamp((self.0 >> PLACE_BITS).cast_signed())
     }
 
     /// Returns the number that [`Self::from_number`] takes.

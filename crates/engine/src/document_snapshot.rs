@@ -51,12 +51,17 @@ impl DocumentSnapshot {
             .filter_map(move |(at, (store, _))| store.collection(collection).map(|part| (at, part)))
     }
 
-    /// Returns handles of all documents of a collection in the order of insertion, or `None` if it does not exist.
+    /// Returns handles of all documents of a collection, partition by partition, or `None` if it does not exist.
     pub fn documents(&self, collection: &str) -> Option<Vec<DocBytes>> {
-        let spec = self.spec(collection).ok()?;
-        let parts = self.parts(collection).take(self.places(spec)).map(|(_, part)| part.found_all());
-        let parts: Vec<_> = parts.collect();
-        Some(merge_found(&parts).cloned().collect())
+        let mut all: Option<Vec<DocBytes>> = None;
+        for (_, part) in self.parts(collection) {
+            let documents = part.documents();
+            if part.spec().replicated {
+                return Some(documents);
+            }
+            all.get_or_insert_default().extend(documents);
+        }
+        all
     }
 
     /// Returns the definition of a collection.

@@ -124,7 +124,8 @@ impl Transaction {
         for part in &routed {
             let p = part.partition.0 as usize;
             let store = self.stores[p].get_or_insert_with(|| Store::fork(self.documents.store(p)));
-            store.set_sequence(Sequence::new(now, self.places));
+            // behind what the transaction has read; the commit says for others when it was
+            store.set_sequence(Sequence::new(self.core.commits.time_of_statement(now), self.places));
             outcomes.push(store.apply(&part.command, now)?);
             let mut changes = store.take_changes();
             let changed = store.snapshot();

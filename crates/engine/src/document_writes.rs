@@ -101,7 +101,7 @@ impl Core {
             routed = self.up_to_first_refused(&documents, routed)?;
         }
         if inserts && routed.len() > 1 {
-            routed = in_order_of_request(routed, self.clock.now());
+            routed = in_order_of_request(routed, self.commits.time_of_statement(self.clock.now()));
         }
         let appended = self.append_commands(routed, replicated, durability, session)?;
         Ok(DocumentWrite { progress: Progress::Appended(appended), search })
@@ -115,7 +115,10 @@ impl Core {
         routed: Vec<RoutedCommand>,
     ) -> Result<Vec<RoutedCommand>> {
         let Some(command) = routed.first().map(|part| &part.command) else { return Ok(routed) };
-        if !command.updates_many() {
+        let parts = documents.parts(command.collection());
+        let with_documents = parts.filter(|(_, part)| !part.is_empty()).count();
+        // one partition ends there by itself
+        if !command.updates_many() || with_documents < 2 {
             return Ok(routed);
         }
         let (collation, now) = (collation_of(documents, command)?, self.clock.now());

@@ -491,6 +491,7 @@ impl Partition {
         effects: &mut BatchEffects,
     ) -> Result<()> {
         let (offset, time) = (record.offset, record.time);
+        services.commits.note_applied(time);
         let group = match (&record.entry, &record.decision) {
             (Entry::Transaction(part), Some(decision)) => Some(RecordGroup {
                 group: ChangeGroup { offsets: decision.offsets.clone() },

@@ -90,6 +90,10 @@ pub fn open(
     core.commits.begin_recovery(&decisions);
     report.records = replay_all(&core, &log_ends(&core), &arrived)?;
     core.commits.end_recovery();
+    for partition in core.partitions() {
+        let documents = partition.state.read().store.snapshot();
+        documents.collections().for_each(|part| core.commits.note_applied(part.newest().time()));
+    }
     if core.partitions().iter().all(|p| p.state.read().store.collects_changes()) {
         core.changes.set_enabled();
     }

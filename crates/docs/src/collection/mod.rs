@@ -157,6 +157,11 @@ impl Collection {
         self.rows.find(&Key::of(id)).and_then(|row| self.rows.get(row)).map(|row| row.sequence)
     }
 
+    /// Returns when the last document was inserted, also if it is gone.
+    pub fn newest(&self) -> Sequence {
+        self.rows.newest()
+    }
+
     /// Returns whether the documents are stored in the order of insertion. That is so unless some have come from other partitions.
     pub fn is_in_order(&self) -> bool {
         self.rows.is_in_order()

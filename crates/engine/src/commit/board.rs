@@ -1,6 +1,7 @@
 //! Votes of the owners of partitions on the transactions that they take part in.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -32,6 +33,8 @@ pub struct CommitBoard {
     changed: Condvar,
     /// Order of the last transaction.
     order: Mutex<i64>,
+    /// Time of the latest record that was applied, or statement that began, in microseconds.
+    latest: AtomicI64,
     published: Mutex<()>,
 }
 
@@ -110,11 +113,25 @@ impl CommitBoard {
         inner.open.clear();
     }
 
+    /// Says that a record of this time is applied, or that there is a document that was inserted then.
+    pub fn note_applied(&self, time: Timestamp) {
+        self.latest.fetch_max(time.0, Ordering::Relaxed);
+    }
+
+    /// Returns the time of a statement over several partitions that begins at `now`: after the records that were applied, and after other such
+    /// statements, although the clock was set back.
+    pub fn time_of_statement(&self, now: Timestamp) -> Timestamp {
+        let later = |latest: i64| now.0.max(latest.saturating_add(1));
+        let latest =
+            self.latest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |latest| Some(later(latest)));
+        Timestamp(latest.map_or(now.0, later))
+    }
+
     /// Returns the order of a transaction that begins its commit at `now`. While the guard is held, no other one begins: the records
     /// must have the same order in all logs.
     pub fn order(&self, now: Timestamp) -> MutexGuard<'_, i64> {
         let mut order = self.order.lock();
-        *order = now.0.max(*order + 1);
+        *order = self.time_of_statement(now).0.max(*order + 1);
         order
     }
 

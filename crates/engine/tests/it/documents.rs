@@ -1,6 +1,9 @@
+use std::sync::Arc;
+
 use bson::{doc, rawdoc};
 use tidemill_docs::{Command, Direction, FindOptions, SortOrder};
-use tidemill_engine::Engine;
+use tidemill_engine::{App, Engine, ManualClock};
+use tidemill_types::Timestamp;
 
 use crate::open;
 
@@ -117,4 +120,54 @@ fn the_id_of_an_entity_is_its_key() {
     let outcome = insert(&engine, vec![doc! { "_id": "e" }, doc! { "_id": "f", "id": "g" }]);
     assert_eq!((outcome.inserted, outcome.errors[0].index), (1, 1));
     assert_eq!(outcome.errors[0].error.code(), 121);
+}
+
+/// The order of insertion is that of the log, whatever the clock of the machine says.
+#[test]
+fn documents_stay_in_order_when_the_clock_is_set_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let open = || {
+        let mut app = App::from_rules("docs", "");
+        app.settings.partitions = 4;
+        Engine::builder(dir.path()).app(app).clock(clock.clone()).open().unwrap()
+    };
+    let id = |n: i32| format!("{:08x}", n.wrapping_mul(-1_640_531_527));
+    let mut expected = Vec::new();
+    let mut engine = open();
+    for (step, time) in [(0, 5_000_000), (1, 9_000_000), (2, 3_000_000), (3, 4_000_000), (4, 9_500_000)] {
+        clock.set(Timestamp(time));
+        let numbers: Vec<i32> = (step * 10..step * 10 + 10).collect();
+        let docs = numbers.iter().map(|n| bytes(doc! { "_id": id(*n) })).collect();
+        let insert = Command::Insert { collection: "things".into(), docs, ordered: step % 2 == 0 };
+        match step {
+            // a transaction
+            3 => {
+                let mut transaction = engine.begin_transaction();
+                transaction.write(insert).unwrap();
+                transaction.commit(None, None).unwrap();
+            }
+            _ => drop(engine.write_documents(insert, None).unwrap()),
+        }
+        expected.extend(numbers.into_iter().map(id));
+        if step == 2 {
+            // what the last records say holds after a restart, too
+            engine.stop().unwrap();
+            drop(engine);
+            engine = open();
+        }
+    }
+    let check = |engine: &Engine| {
+        let found = engine.find_documents("things", &rawdoc! {}, &FindOptions::default()).unwrap();
+        let ids = found.iter().map(|document| {
+            let document: bson::Document = bson::deserialize_from_slice(document).unwrap();
+            document.get_str("_id").unwrap().to_owned()
+        });
+        assert_eq!(ids.collect::<Vec<_>>(), expected);
+    };
+    check(&engine);
+    engine.checkpoint().unwrap();
+    engine.stop().unwrap();
+    drop(engine);
+    check(&open());
 }
