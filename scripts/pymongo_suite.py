@@ -24,19 +24,17 @@ import sys
 import tarfile
 import tempfile
 import time
-import urllib.request
 import xml.etree.ElementTree as ET
 
 VERSION = "4.20.0"
 SHA256 = "f773b0aec28687587cdeda490463a82debc4566a4a3620dcc8dada9d2c0a1acd"
-INDEX = "https://pypi.org/simple"
 PACKAGES = [f"pymongo=={VERSION}", "pytest==8.4.2", "pytest-asyncio==1.2.0"]
 
 FILES = """
     crud_unified collection cursor bulk client_bulk_write database run_command collation comment gridfs gridfs_spec
-    sessions_unified session collection_management index_management retryable_writes retryable_reads transactions_unified
-    transactions change_stream versioned_api_integration command_monitoring read_write_concern_spec bson_corpus custom_types
-    raw_bson examples
+    sessions_unified session collection_management index_management retryable_writes retryable_writes_unified
+    retryable_reads retryable_reads_unified transactions_unified transactions change_stream versioned_api_integration
+    command_monitoring read_write_concern_spec bson_corpus custom_types raw_bson examples
 """.split()
 
 # what a test says that no single local server can satisfy
@@ -58,11 +56,9 @@ def install(directory):
         pip = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check"]
         subprocess.run(pip + ["install"] + PACKAGES, check=True)
         archive = directory / f"pymongo-{VERSION}.tar.gz"
-        download = pip + ["download", "--no-deps", "--no-binary", "pymongo", "--no-build-isolation", "-d", str(directory)]
         if not archive.exists():
-            # pip asks a build backend for the name of what it downloads
-            subprocess.run(pip + ["install", "hatchling", "hatch-requirements-txt", "setuptools"], check=True)
-            subprocess.run(download + [f"pymongo=={VERSION}"], check=True)
+            download = ["download", "--no-deps", "--no-binary", "pymongo", "-d", str(directory), f"pymongo=={VERSION}"]
+            subprocess.run(pip + download, check=True)
         digest = hashlib.sha256(archive.read_bytes()).hexdigest()
         if digest != SHA256:
             archive.unlink()

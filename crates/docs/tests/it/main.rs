@@ -9,4 +9,5 @@ mod id_order;
 mod identity;
 mod limits;
 mod properties;
+mod repeated_fields;
 mod snapshots;
