@@ -12,7 +12,8 @@ use super::collection_options;
 use super::collections::batch_size;
 use super::insert::DOCUMENT_BYTES_MAX;
 use super::pipeline::Stage;
-use super::split_events::{SplitEvents, split_token};
+use super::resume_token::{OF_INVALIDATE, is_of_invalidate, position, resumed_fragments, token, token_text};
+use super::split_events::SplitEvents;
 use crate::cursors::ChangeSource;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
@@ -26,9 +27,6 @@ const STAGES: [&str; 7] =
 
 /// The last stage, which cuts events.
 const SPLIT: &str = "$changeStreamSplitLargeEvent";
-
-/// End of a resume token: that of the event with which a stream ended.
-const OF_INVALIDATE: &str = "I";
 
 /// A cursor over changes.
 struct ChangeCursor {
@@ -280,46 +278,6 @@ fn image(option: &str, mode: &str) -> Result<Image> {
 /// Returns the time of the log that drivers know as a timestamp.
 fn log_time(time: Timestamp) -> tidemill_types::Timestamp {
     tidemill_types::Timestamp(i64::from(time.time) * 1_000_000 + i64::from(time.increment))
-}
-
-/// Returns the position that a resume token stands for.
-fn position(token: &RawDocument) -> Result<ChangePosition> {
-    let damaged = || CommandError { code: 260, message: "the resume token is not one of this server".into() };
-    let Some(RawBsonRef::String(data)) = token.get("_data")? else { return Err(damaged()) };
-    let data = split_token(data).0;
-    let data = data.strip_suffix(OF_INVALIDATE).unwrap_or(data);
-    ChangePosition::from_bytes(&hex(data).ok_or_else(damaged)?).map_err(|_| damaged())
-}
-
-/// Returns how many fragments of the first event the client has seen.
-fn resumed_fragments(options: &RawDocument) -> usize {
-    let token = ["resumeAfter", "startAfter"].iter().find_map(|option| options.get_document(option).ok());
-    token.and_then(|token| token.get_str("_data").ok()).map_or(0, |data| split_token(data).1)
-}
-
-/// Returns whether a token is that of an event with which a stream ended.
-fn is_of_invalidate(token: &RawDocument) -> bool {
-    token.get_str("_data").is_ok_and(|data| data.ends_with(OF_INVALIDATE))
-}
-
-fn hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let pairs = text.as_bytes().chunks(2);
-    pairs
-        .map(|pair| match pair {
-            [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
-            _ => None,
-        })
-        .collect()
-}
-
-/// Returns the resume token of a position.
-fn token(position: &ChangePosition) -> RawDocumentBuf {
-    rawdoc! { "_data": token_text(position) }
-}
-
-fn token_text(position: &ChangePosition) -> String {
-    position.to_bytes().iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 /// Returns the error of a position whose changes are gone, with MongoDB's code.

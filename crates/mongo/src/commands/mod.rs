@@ -25,6 +25,7 @@ mod let_variables;
 mod order;
 mod pipeline;
 mod rename_collection;
+mod resume_token;
 mod return_key;
 mod sasl;
 mod search_indexes;
