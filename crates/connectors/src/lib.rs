@@ -20,6 +20,7 @@ mod logins;
 mod mongodb;
 mod mqtt;
 mod nats;
+mod object_store;
 mod pairs;
 mod ports;
 mod prometheus;
@@ -59,6 +60,7 @@ pub fn catalog() -> Catalog {
     mongodb::add(&mut catalog);
     mqtt::add(&mut catalog);
     nats::add(&mut catalog);
+    object_store::add(&mut catalog);
     rabbitmq::add(&mut catalog);
     rdbms::add(&mut catalog);
     redis::add(&mut catalog);

@@ -10,11 +10,7 @@ const UNAVAILABLE: &[(&str, &str)] = &[
     ("wso2event", "use `tcp` with `@map(type='binary')` between systems, or `http`"),
     ("kafkaMultiDC", "write one `@source(type='kafka')` for each data centre, and `kafka` sinks alike"),
     ("sqs", "let a queue trigger deliver to `@source(type='http')`"),
-    (
-        "s3",
-        "every event is kept in the event store, which can live in S3; read files of a bucket with `tidemill load`",
-    ),
-    ("gcs", "every event is kept in the event store, which can live in Google Cloud Storage"),
+    ("gcs", "the sink is called `google-cloud-storage`"),
     ("azuredatalake", "every event is kept in the event store, which can live in Azure storage"),
     ("websubhub", "subscribe with `@source(type='http')`"),
     ("hazelcast", "use `redis` or `nats`"),

@@ -23,6 +23,7 @@ mod logs;
 mod mongodb_store;
 mod mqtt;
 mod nats;
+mod object_store;
 mod positioned;
 mod prometheus;
 mod python;

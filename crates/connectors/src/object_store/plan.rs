@@ -1,0 +1,107 @@
+//! Plans of deliveries, by which a sink knows after a crash what it has written.
+//!
+//! Before a delivery its plan is written: the names of its objects, and how far it comes. After a crash or a lost answer the
+//! delivery has happened if all of its objects are there; otherwise those that are there are deleted and the events come again,
+//! maybe divided in another way. So each event ends up in one object.
+//!
+//! A plan replaces the one that was read before and no other: a request that arrives late changes nothing.
+
+use std::collections::BTreeMap;
+
+use object_store::UpdateVersion;
+use object_store::path::Path;
+use serde::{Deserialize, Serialize};
+use tidemill_connect::DeliveredEvents;
+use tidemill_types::{Error, EventId, PartitionId, Result};
+
+use super::bucket::Bucket;
+
+/// Content of the object with the plan.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct PlanFile {
+    /// Last event of each partition that was delivered before.
+    before: BTreeMap<u32, String>,
+    /// Last event of each partition after the delivery.
+    after: BTreeMap<u32, String>,
+    /// Names of the objects of the delivery.
+    objects: Vec<String>,
+}
+
+/// Where the plan of a sink is, and what it has delivered.
+#[derive(Debug)]
+pub(super) struct Plans {
+    key: Path,
+    version: Option<UpdateVersion>,
+    delivered: DeliveredEvents,
+}
+
+impl Plans {
+    pub(super) fn new(key: Path) -> Self {
+        Self { key, version: None, delivered: DeliveredEvents::new() }
+    }
+
+    /// Reads the plan, finishes or undoes its delivery, and returns what is delivered.
+    ///
+    /// Errors: `Unavailable`; `Corrupt` if the object is no plan.
+    pub(super) async fn settle(&mut self, bucket: &Bucket) -> Result<DeliveredEvents> {
+        let Some((bytes, version)) = bucket.get(&self.key).await? else {
+            self.version = None;
+            self.begin(bucket, std::iter::empty(), &[]).await?;
+            return Ok(self.delivered.clone());
+        };
+        self.version = Some(version);
+        let file: PlanFile = serde_json::from_slice(&bytes).map_err(|_| self.damaged())?;
+        let keys = file.objects.iter().map(Path::parse).collect::<Result<Vec<_>, _>>();
+        let keys = keys.map_err(|_| self.damaged())?;
+        let mut found = vec![];
+        for key in &keys {
+            if bucket.has(key).await? {
+                found.push(key);
+            }
+        }
+        self.delivered = match found.len() == keys.len() {
+            true => self.parsed(&file.after)?,
+            false => {
+                for key in found {
+                    bucket.delete(key).await?;
+                }
+                self.parsed(&file.before)?
+            }
+        };
+        Ok(self.delivered.clone())
+    }
+
+    /// Writes the plan of a delivery of these objects, which ends with `ids`.
+    ///
+    /// Errors: `Unavailable`.
+    pub(super) async fn begin(
+        &mut self,
+        bucket: &Bucket,
+        objects: impl Iterator<Item = &Path>,
+        ids: &[EventId],
+    ) -> Result<DeliveredEvents> {
+        let mut after = self.delivered.clone();
+        after.extend(ids.iter().map(|id| (id.partition, *id)));
+        let text = |events: &DeliveredEvents| events.iter().map(|(p, id)| (p.0, id.to_string())).collect();
+        let objects = objects.map(ToString::to_string).collect();
+        let file = PlanFile { before: text(&self.delivered), after: text(&after), objects };
+        let content = serde_json::to_vec(&file)
+            .map_err(|e| Error::internal("a plan cannot be written as JSON").with_source(e))?;
+        self.version = Some(bucket.replace(&self.key, self.version.as_ref(), content.into()).await?);
+        Ok(after)
+    }
+
+    /// Notes that the delivery has happened.
+    pub(super) fn finish(&mut self, after: DeliveredEvents) {
+        self.delivered = after;
+    }
+
+    fn parsed(&self, events: &BTreeMap<u32, String>) -> Result<DeliveredEvents> {
+        let parsed = events.iter().map(|(p, id)| Some((PartitionId(*p), id.parse::<EventId>().ok()?)));
+        parsed.collect::<Option<_>>().ok_or_else(|| self.damaged())
+    }
+
+    fn damaged(&self) -> Error {
+        Error::corrupt(format!("{}: the object is no plan of a delivery", self.key))
+    }
+}
