@@ -28,7 +28,6 @@ const UNAVAILABLE: &[(&str, &str)] = &[
         "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`",
     ),
     ("hbase", "keep the rows in a table without `@store`, or in PostgreSQL, MySQL or SQLite with `rdbms`"),
-    ("binaryPassThrough", "attributes hold no raw bytes: use `text`, `json`, `avro` or `protobuf`"),
     ("googlesheets", "write the events with `http` to the interface of the service"),
 ];
 

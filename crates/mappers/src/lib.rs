@@ -5,6 +5,7 @@
 
 mod avro;
 mod binary;
+mod binary_pass_through;
 mod csv;
 mod json;
 mod keyvalue;
@@ -27,6 +28,8 @@ pub fn add_all(catalog: &mut Catalog) {
     catalog.add_source_mapper(keyvalue::KeyValueSourceType).add_sink_mapper(keyvalue::KeyValueSinkType);
     catalog.add_source_mapper(csv::CsvSourceType).add_sink_mapper(csv::CsvSinkType);
     catalog.add_source_mapper(binary::BinarySourceType).add_sink_mapper(binary::BinarySinkType);
+    catalog.add_source_mapper(binary_pass_through::BinaryPassThroughSourceType);
+    catalog.add_sink_mapper(binary_pass_through::BinaryPassThroughSinkType);
     catalog.add_source_mapper(avro::AvroSourceType).add_sink_mapper(avro::AvroSinkType);
     catalog.add_source_mapper(protobuf::ProtobufSourceType).add_sink_mapper(protobuf::ProtobufSinkType);
 }
