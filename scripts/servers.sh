@@ -10,7 +10,7 @@
 #   scripts/servers.sh wipe           stops all servers and deletes their data
 #   scripts/servers.sh watch PID      waits until this process has ended, then wipes
 #
-# Servers: kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds influxdb smtp imap pushgateway s3.
+# Servers: kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds influxdb smtp imap pushgateway s3 snmp.
 # Exit code 3: a server cannot be had here; the message says why.
 #
 # Environment: SERVERS_DIR (default ~/.cache/tidemill/servers): data, logs and pid files.
@@ -30,7 +30,7 @@ PORT=${SERVERS_PORT:-29100}
 # Dovecot serves the mail as the user `mail`, and asks with `access`, which ignores capabilities, whether it may write: so
 # the mail of root's servers must not lie below the home of root.
 if [ "$(id -u)" = 0 ]; then MAIL=/var/tmp/tidemill-mail-$PORT; else MAIL=$DIR/mail; fi
-ALL="kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds influxdb smtp imap pushgateway s3"
+ALL="kafka mosquitto rabbitmq artemis nats redis postgres mariadb tds influxdb smtp imap pushgateway s3 snmp"
 SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 START_TIMEOUT_S=90
 # Debian keeps servers outside of the path of ordinary users.
@@ -51,7 +51,7 @@ port() {
     postgres) echo $((PORT + 50));; mariadb) echo $((PORT + 60));; tds) echo $((PORT + 61));;
     influxdb) echo $((PORT + 65));; influxdb-backup) echo $((PORT + 66));;
     smtp) echo $((PORT + 70));; smtps) echo $((PORT + 71));; imap) echo $((PORT + 72));; imaps) echo $((PORT + 73));;
-    pushgateway) echo $((PORT + 75));; s3) echo $((PORT + 80));;
+    pushgateway) echo $((PORT + 75));; s3) echo $((PORT + 80));; snmp) echo $((PORT + 85));;
     *) fail "there is no server $1 (known: $ALL)";;
   esac
 }
@@ -87,6 +87,7 @@ addresses() {
       echo "SERVERS_MAIL_CA=$MAIL/ca.pem";;
     pushgateway) echo "SERVERS_PUSHGATEWAY=http://$at:$(port pushgateway)";;
     s3) echo "SERVERS_S3=http://$at:$(port s3)"; echo "SERVERS_S3_BUCKET=tidemill";;
+    snmp) echo "SERVERS_SNMP=$at:$(port snmp)";;
     *) port "$1";;
   esac
 }
@@ -102,6 +103,7 @@ program() { # server: prints the program that must exist
     pushgateway) echo prometheus-pushgateway;;
     tds) echo "$PROGRAMS/mssql-mock-tds-$TDS_VERSION/bin/mssql-mock-tds";;
     s3) echo "$PROGRAMS/versitygw-$S3_VERSION";;
+    snmp) echo snmpd;;
     *) fail "there is no server $1 (known: $ALL)";;
   esac
 }
@@ -179,6 +181,7 @@ install() {
       smtp) packages python3-aiosmtpd openssl;;
       imap) packages dovecot-imapd openssl;;
       pushgateway) packages prometheus-pushgateway;;
+      snmp) packages snmpd;;
       tds) install_tds;;
       s3) install_go s3 "github.com/versity/versitygw/cmd/versitygw@$S3_VERSION";;
     esac
@@ -465,6 +468,28 @@ start_s3() {
   mkdir -p "$home/buckets/tidemill"
   ROOT_ACCESS_KEY=tidemill ROOT_SECRET_KEY=tidemill \
     run s3 "$(program s3)" --port "127.0.0.1:$(port s3)" --region us-east-1 --keep-alive --quiet posix "$home/buckets"
+}
+
+# An agent that answers by UDP; TCP shows that it listens. The community `tidemill` may set values, `public` may not.
+start_snmp() {
+  local home=$DIR/snmp at
+  at=127.0.0.1:$(port snmp)
+  mkdir -p "$home/state"
+  cat > "$home/snmpd.conf" <<EOF
+agentaddress udp:$at,tcp:$at
+rocommunity public 127.0.0.1
+rwcommunity tidemill 127.0.0.1
+sysservices 72
+createUser md5des MD5 tidemill-auth DES tidemill-priv
+createUser shaaes SHA tidemill-auth AES tidemill-priv
+createUser sha256 SHA-256 tidemill-auth
+createUser plain
+rwuser md5des priv
+rwuser shaaes priv
+rwuser sha256 auth
+rwuser plain noauth
+EOF
+  SNMP_PERSISTENT_DIR=$home/state run snmp snmpd -f -Lo -C -c "$home/snmpd.conf" -I -smux,-ifTable,-diskio -p "$home/snmpd.pid"
 }
 
 # Both mail servers use $MAIL: certificates of an authority of their own, and the mail that SMTP stores and IMAP shows. The

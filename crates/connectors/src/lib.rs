@@ -32,6 +32,7 @@ mod redis;
 mod routes;
 mod shortened;
 mod simulator;
+mod snmp;
 mod stores;
 mod tcp;
 mod tls;
@@ -65,6 +66,7 @@ pub fn catalog() -> Catalog {
     rdbms::add(&mut catalog);
     redis::add(&mut catalog);
     simulator::add(&mut catalog);
+    snmp::add(&mut catalog);
     tcp::add(&mut catalog);
     websocket::add(&mut catalog);
     catalog

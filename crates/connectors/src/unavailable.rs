@@ -5,7 +5,6 @@ use tidemill_connect::Catalog;
 
 /// Names, and what to use instead.
 const UNAVAILABLE: &[(&str, &str)] = &[
-    ("snmp", "let an SNMP collector send its values to `http` or `mqtt`"),
     ("twitter", "the interface that it used no longer exists; poll the service with `http-poll`"),
     ("wso2event", "use `tcp` with `@map(type='binary')` between systems, or `http`"),
     ("kafkaMultiDC", "write one `@source(type='kafka')` for each data centre, and `kafka` sinks alike"),

@@ -18,6 +18,8 @@ mod xml;
 
 use tidemill_connect::Catalog;
 
+pub use self::keyvalue::{Pair, parse_pairs};
+
 /// Adds all mappers to a catalog.
 pub fn add_all(catalog: &mut Catalog) {
     catalog.add_source_mapper(pass_through::PassThroughSourceType);

@@ -32,6 +32,7 @@ mod rdbms;
 mod redis;
 mod redis_store;
 mod simulator;
+mod snmp;
 mod sse;
 mod statements;
 mod stored;

@@ -6,6 +6,7 @@ mod source;
 
 use tidemill_connect::{OptionError, OptionSpec, Options};
 
+use self::pairs::PairText;
 pub(crate) use self::sink::KeyValueSinkType;
 pub(crate) use self::source::KeyValueSourceType;
 
@@ -13,6 +14,26 @@ const DELIMITER: OptionSpec = OptionSpec::text("delimiter", "Text between two pa
 
 const SEPARATOR: OptionSpec =
     OptionSpec::text("key.value.separator", "Text between a key and its value.").default(":");
+
+/// A pair of a message of this format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// Key, without quotes.
+    pub key: String,
+    /// Value, without quotes.
+    pub value: String,
+    /// Whether the value was in quotes.
+    pub quoted: bool,
+}
+
+/// Parses a message that the mapper `keyvalue` has made with its default options.
+///
+/// Errors: what was expected and where; a key that occurs twice.
+pub fn parse_pairs(text: &str) -> Result<Vec<Pair>, String> {
+    let layout = Layout { delimiter: ",".to_owned(), separator: ":".to_owned() };
+    let pairs = pairs::parse(text, &layout)?;
+    Ok(pairs.into_iter().map(|(key, PairText { text, quoted })| Pair { key, value: text, quoted }).collect())
+}
 
 /// What stands between pairs, and between keys and values.
 struct Layout {
