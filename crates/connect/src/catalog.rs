@@ -245,6 +245,10 @@ impl Catalog {
         let kind = self.find(&self.stores, "store", &config.kind)?;
         let options =
             Options::check(kind.options(), &config.options, &format!("the store `{}`", kind.name()))?;
+        if !context.special_indexes.is_empty() && !kind.takes_special_indexes() {
+            let message = format!("indexes of the store `{}` have no orders and options", kind.name());
+            return Err(OptionError::connector(message).expected(["@Index('COLUMN')"]));
+        }
         kind.create(&options, context)
     }
 

@@ -52,8 +52,8 @@ pub use runtime::{Backoff, runtime};
 pub use sink::{Sink, SinkPosition};
 pub use source::{Acknowledgement, Receipt, Source, SourceBatch};
 pub use store::{
-    StoreArithmetic, StoreComparison, StoreContext, StoreExpr, StoreMonitor, StoreType, StoreUpdate,
-    TableStore, WritePosition,
+    StoreArithmetic, StoreComparison, StoreContext, StoreExpr, StoreIndex, StoreMonitor, StoreType,
+    StoreUpdate, TableStore, WritePosition,
 };
 pub use store_eval::{RowScope, TypedValue, is_missing, typed_values};
 pub use store_row::{StoredRow, all_values, batch_of, values};

@@ -27,6 +27,10 @@ pub trait StoreType: Send + Sync {
     fn finds_ranges(&self) -> bool {
         true
     }
+    /// Returns whether indexes may have orders and options.
+    fn takes_special_indexes(&self) -> bool {
+        false
+    }
     /// Creates a store of a table, without connecting.
     ///
     /// Errors: options that make no sense together.
@@ -47,10 +51,27 @@ pub struct StoreContext {
     pub primary_key: Vec<usize>,
     /// Columns with an index.
     pub indexes: Vec<usize>,
+    /// Further indexes, which have orders or options.
+    pub special_indexes: Vec<StoreIndex>,
     /// Columns whose strings may have any length.
     pub long_texts: Vec<usize>,
     /// Where the store tells problems and hears when to stop.
     pub monitor: Arc<StoreMonitor>,
+}
+
+/// Index with an order or options, as in `@IndexBy('volume 1 {unique:true}')`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreIndex {
+    /// Its columns, each with whether it is descending.
+    pub columns: Vec<(usize, bool)>,
+    /// Name; `None` for that of the store.
+    pub name: Option<String>,
+    /// Whether no two rows may have the same values.
+    pub unique: bool,
+    /// Whether rows without values are left out.
+    pub sparse: bool,
+    /// Seconds after the time in the column at which the store deletes a row.
+    pub expire_after_s: Option<u32>,
 }
 
 /// Rows in another system. Queries wait for it: while the other side cannot be reached, a call tries again until it

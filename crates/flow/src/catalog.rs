@@ -4,7 +4,7 @@ mod aggregation;
 
 use std::sync::Arc;
 
-use tidemill_connect::{StoreConfig, TableStore};
+use tidemill_connect::{StoreConfig, StoreIndex, TableStore};
 use tidemill_lang::siddhi::ast::{Attribute, Scope, StreamRef};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{Error, FieldType, did_you_mean};
@@ -40,6 +40,8 @@ pub struct Table {
     pub primary_key: Vec<usize>,
     /// Columns with a secondary index.
     pub indexes: Vec<usize>,
+    /// Further indexes of a store, which have orders or options.
+    pub special_indexes: Vec<StoreIndex>,
     /// Columns whose strings may have any length.
     pub long_texts: Vec<usize>,
     /// Where the rows live, if not in memory.

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use mongodb::options::{ClientOptions, Tls, TlsOptions};
 use tidemill_connect::{
-    Catalog, OptionError, OptionSpec, Options, RefusedRow, StoreContext, StoreExpr, StoreType, StoreUpdate,
-    TableStore, WritePosition, all_values, batch_of, runtime, typed_values,
+    Catalog, OptionError, OptionSpec, Options, RefusedRow, StoreContext, StoreExpr, StoreIndex, StoreType,
+    StoreUpdate, TableStore, WritePosition, all_values, batch_of, runtime, typed_values,
 };
 use tidemill_types::{Result, StreamSchema};
 
-use self::session::{Session, SessionSettings};
+use self::session::{Session, SessionSettings, SpecialIndex};
 use self::write::Statement;
 use crate::stores::StoreCalls;
 
@@ -67,6 +67,10 @@ impl StoreType for MongoStoreType {
         Some("collection.name")
     }
 
+    fn takes_special_indexes(&self) -> bool {
+        true
+    }
+
     fn create(&self, options: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError> {
         let settings = SessionSettings {
             client: client_options(options)?,
@@ -74,6 +78,7 @@ impl StoreType for MongoStoreType {
             collection: options.get("collection.name").unwrap_or(&context.table).to_owned(),
             primary_key: names(&context.schema, &context.primary_key),
             indexes: names(&context.schema, &context.indexes),
+            special_indexes: special_indexes(context),
             name: format!("{}/{}", context.writer, context.table),
         };
         let database = settings.client.default_database.clone().ok_or_else(|| {
@@ -84,6 +89,20 @@ impl StoreType for MongoStoreType {
         let calls = StoreCalls { table: context.table.clone(), monitor: context.monitor.clone() };
         Ok(Box::new(MongoStore { session, calls, schema: context.schema.clone() }))
     }
+}
+
+fn special_indexes(context: &StoreContext) -> Vec<SpecialIndex> {
+    let special = |of: &StoreIndex| SpecialIndex {
+        columns: of
+            .columns
+            .iter()
+            .filter_map(|(column, descending)| {
+                Some((context.schema.fields.get(*column)?.name.clone(), *descending))
+            })
+            .collect(),
+        of: of.clone(),
+    };
+    context.special_indexes.iter().map(special).collect()
 }
 
 fn names(schema: &StreamSchema, columns: &[usize]) -> Vec<String> {

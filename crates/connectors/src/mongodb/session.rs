@@ -12,7 +12,7 @@ use mongodb::error::{Error as MongoError, ErrorKind as MongoErrorKind};
 use mongodb::error::{RETRYABLE_WRITE_ERROR, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::options::ClientOptions;
 use mongodb::{Client, ClientSession, Database};
-use tidemill_connect::{RefusedRow, StoredRow, WritePosition, value_of_bson};
+use tidemill_connect::{RefusedRow, StoreIndex, StoredRow, WritePosition, value_of_bson};
 use tidemill_types::{Error, Result, StreamSchema, Value};
 
 use super::write::{Statement, StatementKind};
@@ -30,6 +30,14 @@ const POSITIONS: &str = "tidemill_position";
 /// Codes of the server: the collection exists.
 const NAMESPACE_EXISTS: i32 = 48;
 
+/// Index with orders or options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SpecialIndex {
+    /// Names of its columns, each with whether it is descending.
+    pub columns: Vec<(String, bool)>,
+    pub of: StoreIndex,
+}
+
 /// Where the rows are.
 pub(super) struct SessionSettings {
     pub client: ClientOptions,
@@ -37,6 +45,8 @@ pub(super) struct SessionSettings {
     pub collection: String,
     pub primary_key: Vec<String>,
     pub indexes: Vec<String>,
+    /// Indexes with orders or options.
+    pub special_indexes: Vec<SpecialIndex>,
     /// Name of the store in the collection of positions.
     pub name: String,
 }
@@ -101,6 +111,7 @@ impl Session {
         for column in self.settings.indexes.iter().filter(|c| self.settings.primary_key != [(*c).clone()]) {
             indexes.push(index(std::slice::from_ref(column), false));
         }
+        indexes.extend(self.settings.special_indexes.iter().map(SpecialIndex::document));
         if !indexes.is_empty() {
             let create = doc! { "createIndexes": &self.settings.collection, "indexes": indexes };
             database.run_command(create).await?;
@@ -342,6 +353,27 @@ fn code_of(error: &MongoError) -> Option<i32> {
     match error.kind.as_ref() {
         MongoErrorKind::Command(command) => Some(command.code),
         _ => None,
+    }
+}
+
+impl SpecialIndex {
+    fn document(&self) -> Document {
+        let order = |descending: bool| if descending { -1 } else { 1 };
+        let keys: Document =
+            self.columns.iter().map(|(name, desc)| (name.clone(), Bson::Int32(order(*desc)))).collect();
+        let names: Vec<String> =
+            self.columns.iter().map(|(name, desc)| format!("{name}_{}", order(*desc))).collect();
+        let mut index = doc! { "key": keys, "name": self.of.name.clone().unwrap_or_else(|| names.join("_")) };
+        if self.of.unique {
+            index.insert("unique", true);
+        }
+        if self.of.sparse {
+            index.insert("sparse", true);
+        }
+        if let Some(seconds) = self.of.expire_after_s {
+            index.insert("expireAfterSeconds", i64::from(seconds));
+        }
+        index
     }
 }
 

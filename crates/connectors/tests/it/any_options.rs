@@ -80,6 +80,7 @@ fn create(kind: Kind, name: &str, options: &[(String, String)]) -> Result<(), St
                 schema: schema("S"),
                 primary_key: vec![],
                 indexes: vec![],
+                special_indexes: vec![],
                 long_texts: vec![],
                 monitor: Arc::new(StoreMonitor::default()),
             };

@@ -115,6 +115,7 @@ fn try_open(
         schema: schema(columns),
         primary_key: primary_key.into(),
         indexes: indexes.into(),
+        special_indexes: vec![],
         long_texts: vec![],
         monitor: monitor.clone(),
     };

@@ -7,8 +7,8 @@ use arrow_array::RecordBatch;
 use mongodb::bson::{Document, doc};
 use tempfile::TempDir;
 use tidemill_connect::{
-    StoreArithmetic, StoreComparison, StoreConfig, StoreContext, StoreExpr, StoreMonitor, StoreUpdate,
-    StoredRow, TableStore, WritePosition, all_values, runtime,
+    StoreArithmetic, StoreComparison, StoreConfig, StoreContext, StoreExpr, StoreIndex, StoreMonitor,
+    StoreUpdate, StoredRow, TableStore, WritePosition, all_values, runtime,
 };
 use tidemill_engine::{App, Engine};
 use tidemill_mongo::{MongoOptions, MongoServer, serve};
@@ -72,12 +72,21 @@ fn schema() -> Arc<StreamSchema> {
 }
 
 fn try_open(options: &[(&str, &str)], monitor: &Arc<StoreMonitor>) -> Result<Box<dyn TableStore>, String> {
+    try_open_indexed(options, monitor, vec![])
+}
+
+fn try_open_indexed(
+    options: &[(&str, &str)],
+    monitor: &Arc<StoreMonitor>,
+    special_indexes: Vec<StoreIndex>,
+) -> Result<Box<dyn TableStore>, String> {
     let context = StoreContext {
         table: "Stocks".into(),
         writer: "stocks.siddhi".into(),
         schema: schema(),
         primary_key: vec![0],
         indexes: vec![1],
+        special_indexes,
         long_texts: vec![],
         monitor: monitor.clone(),
     };
@@ -235,4 +244,53 @@ fn wrong_options_are_refused() {
         let refused = try_open(options, &Arc::default()).err().unwrap();
         assert!(refused.contains(message) && !refused.contains("secret"), "{refused}");
     }
+}
+
+#[test]
+fn indexes_have_orders_and_options() {
+    let server = Server::start();
+    let unique = StoreIndex { columns: vec![(2, true)], unique: true, ..StoreIndex::default() };
+    let named = StoreIndex {
+        columns: vec![(1, false), (2, true)],
+        name: Some("both".into()),
+        sparse: true,
+        ..StoreIndex::default()
+    };
+    let options = [("mongodb.uri", &*server.uri()), ("collection.name", "stocks")];
+    let mut store = try_open_indexed(&options, &Arc::default(), vec![unique, named]).unwrap();
+    let refused = store.insert(&stocks(&[("a", 1, 5.0), ("b", 1, 5.0), ("c", 1, 6.0)]), at(0, 0)).unwrap();
+    assert_eq!(refused.iter().map(|refused| refused.row).collect::<Vec<_>>(), [1], "{refused:?}");
+    let found = runtime().block_on(async {
+        let client = mongodb::Client::with_uri_str(server.uri()).await.unwrap();
+        let database = client.default_database().unwrap();
+        let answer = database.run_command(mongodb::bson::doc! { "listIndexes": "stocks" }).await.unwrap();
+        let listed = answer.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone();
+        let mut names: Vec<String> = listed
+            .iter()
+            .map(|index| {
+                let index = index.as_document().unwrap();
+                let flag =
+                    |name: &str| if index.contains_key(name) { format!(" {name}") } else { String::new() };
+                format!(
+                    "{} {}{}{}",
+                    index.get_str("name").unwrap(),
+                    index.get_document("key").unwrap(),
+                    flag("unique"),
+                    flag("sparse")
+                )
+            })
+            .collect();
+        names.sort();
+        names
+    });
+    assert_eq!(
+        found,
+        [
+            "_id_ { \"_id\": 1 }",
+            "both { \"volume\": 1, \"price\": -1 } sparse",
+            "price_-1 { \"price\": -1 } unique",
+            "symbol_1 { \"symbol\": 1 } unique",
+            "volume_1 { \"volume\": 1 }"
+        ]
+    );
 }

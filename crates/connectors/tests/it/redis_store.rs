@@ -47,6 +47,7 @@ fn try_open(
         schema: schema(),
         primary_key: primary_key.into(),
         indexes: vec![1],
+        special_indexes: vec![],
         long_texts: vec![],
         monitor: monitor.clone(),
     };

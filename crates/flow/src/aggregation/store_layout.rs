@@ -78,6 +78,7 @@ pub(super) fn compile(
             primary_key: primary_key.clone(),
             // where the key is no index of its columns
             indexes: if parts.group_by.is_empty() { vec![] } else { vec![0] },
+            special_indexes: vec![],
             long_texts: layout.long_texts.clone(),
             store: None,
             span: parts.span,

@@ -113,6 +113,7 @@ pub fn context(table: &catalog::Table, writer: &str, monitor: Arc<StoreMonitor>)
         schema: Arc::new(schema),
         primary_key: table.primary_key.clone(),
         indexes: table.indexes.clone(),
+        special_indexes: table.special_indexes.clone(),
         long_texts: table.long_texts.clone(),
         monitor,
     }

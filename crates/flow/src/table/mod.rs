@@ -9,6 +9,7 @@ mod cache;
 mod external;
 mod float_text;
 mod index;
+mod index_options;
 mod key;
 mod location;
 mod lookup;

@@ -4,6 +4,7 @@ use tidemill_lang::siddhi::ast::{self, Annotation, AttributeRef, OutputAction, T
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, did_you_mean};
 
+use super::index_options;
 use super::location::{self, StoredElement};
 use super::{EVENT, ROW, TableAction, index};
 use crate::catalog::{self, Attributes, list_attributes};
@@ -17,7 +18,7 @@ pub(crate) fn compile_definition(
     registry: &Registry,
 ) -> Result<catalog::Table, Diagnostic> {
     let attributes = catalog::attributes(&d.attributes)?;
-    let (mut primary_key, mut indexes) = (vec![], vec![]);
+    let (mut primary_key, mut indexes, mut special_indexes) = (vec![], vec![], vec![]);
     let mut keys = 0;
     let store = d.annotations.iter().find(|annotation| annotation.is("store"));
     // other systems have keys and indexes of more kinds; they matter only if the table is there
@@ -47,6 +48,13 @@ pub(crate) fn compile_definition(
                 return Err(Diagnostic::error("F0813", annotation.span, message)
                     .help(format!("write an annotation for each: {}", each.join(" "))));
             }
+            if let Some(special) = store.and(index_options::parse(annotation, &attributes)) {
+                match special {
+                    Err(_) if elsewhere => {}
+                    special => special_indexes.extend(special?),
+                }
+                continue;
+            }
             let known = indexes.len();
             match columns(annotation, &attributes, &mut indexes) {
                 Err(_) if elsewhere => indexes.truncate(known),
@@ -56,8 +64,16 @@ pub(crate) fn compile_definition(
     }
     let name = catalog::full_name(&d.id);
     let span = d.id.span;
-    let mut table =
-        catalog::Table { name, attributes, primary_key, indexes, long_texts: vec![], store: None, span };
+    let mut table = catalog::Table {
+        name,
+        attributes,
+        primary_key,
+        indexes,
+        special_indexes,
+        long_texts: vec![],
+        store: None,
+        span,
+    };
     if let Some(annotation) = store {
         table.store = location::compile(annotation, &table, StoredElement::Table, registry)?;
     }

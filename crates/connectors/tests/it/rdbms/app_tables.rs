@@ -24,6 +24,7 @@ fn open(db: &TestDatabase, name: &str, monitor: &Arc<StoreMonitor>) -> Box<dyn T
         schema: schema(),
         primary_key: vec![0],
         indexes: vec![1],
+        special_indexes: vec![],
         long_texts: vec![],
         monitor: monitor.clone(),
     };
