@@ -278,7 +278,12 @@ impl Catalog {
     ) -> Result<Box<dyn SourceMapper>, OptionError> {
         if let Some(payload) = config.payload.first() {
             let message = format!("a source reads `@attributes`, not `@payload` (`{}`)", payload.text);
-            return Err(OptionError { place: OptionPlace::Payload, message, expected: vec![] });
+            return Err(OptionError {
+                place: OptionPlace::Payload,
+                message,
+                expected: vec![],
+                is_open: false,
+            });
         }
         let kind = self.find(&self.source_mappers, "mapper", &config.kind).map_err(OptionError::of_mapper)?;
         kind.create(&mapper_options(config, kind.options())?, &config.attributes, &context.schema)
@@ -315,7 +320,12 @@ impl Catalog {
             (Some(_), false) => {
                 let message =
                     format!("the sink `{}` takes rows and has no mapper; remove `@map`", kind.name());
-                return Err(OptionError { place: OptionPlace::Mapper, message, expected: vec![] });
+                return Err(OptionError {
+                    place: OptionPlace::Mapper,
+                    message,
+                    expected: vec![],
+                    is_open: false,
+                });
             }
             (None, false) => None,
             (mapper, true) => {
@@ -335,7 +345,12 @@ impl Catalog {
     ) -> Result<Box<dyn SinkMapper>, OptionError> {
         if !config.attributes.is_empty() {
             let message = "a sink writes `@payload`, not `@attributes`".to_owned();
-            return Err(OptionError { place: OptionPlace::Attribute(0), message, expected: vec![] });
+            return Err(OptionError {
+                place: OptionPlace::Attribute(0),
+                message,
+                expected: vec![],
+                is_open: false,
+            });
         }
         let kind = self.find(&self.sink_mappers, "mapper", &config.kind).map_err(OptionError::of_mapper)?;
         kind.create(&mapper_options(config, kind.options())?, &config.payload, &context.schema)

@@ -213,6 +213,7 @@ pub fn resolve_attributes<P>(
         place: OptionPlace::Attribute(index),
         message,
         expected: vec![],
+        is_open: false,
     };
     let by_name = attributes.iter().filter(|a| a.name.is_some()).count();
     if by_name != 0 && by_name != attributes.len() {

@@ -161,6 +161,9 @@ pub struct OptionError {
     pub message: String,
     /// What the user can type.
     pub expected: Vec<String>,
+    /// Whether it is about a value that is often filled in later, such as an address: an app with it can be checked, and cannot
+    /// run.
+    pub is_open: bool,
 }
 
 /// Part of a connector's configuration.
@@ -183,12 +186,17 @@ pub enum OptionPlace {
 impl OptionError {
     /// Creates an error about the connector as a whole.
     pub fn connector(message: impl Into<String>) -> Self {
-        Self { place: OptionPlace::Connector, message: message.into(), expected: vec![] }
+        Self { place: OptionPlace::Connector, message: message.into(), expected: vec![], is_open: false }
     }
 
     /// Creates an error about an option of the connector.
     pub fn option(name: &str, message: impl Into<String>) -> Self {
-        Self { place: OptionPlace::Option(name.to_owned()), message: message.into(), expected: vec![] }
+        Self {
+            place: OptionPlace::Option(name.to_owned()),
+            message: message.into(),
+            expected: vec![],
+            is_open: false,
+        }
     }
 
     /// Moves an error about options of a connector to those of its mapper.
@@ -200,6 +208,12 @@ impl OptionError {
             place => place,
         };
         self
+    }
+
+    /// Marks the value as one that is often filled in later.
+    #[must_use]
+    pub fn open(self) -> Self {
+        Self { is_open: true, ..self }
     }
 
     /// Adds what the user can type.

@@ -52,6 +52,7 @@ pub struct App {
     source: AppSource,
     registry: Option<Registry>,
     connectors: Option<Connectors>,
+    takes_open_values: bool,
 }
 
 /// Input from which an app was created; sufficient to create it again without its directory.
@@ -340,11 +341,19 @@ impl App {
         Self { connectors: self.connectors.or(Some(connectors)), ..self }
     }
 
+    /// Returns the app for a check: values that are filled in before it runs may be open. See
+    /// [`Registry::set_takes_open_values`].
+    #[must_use]
+    pub fn with_open_values(self) -> Self {
+        Self { takes_open_values: true, ..self }
+    }
+
     /// Returns the registry of the queries: the one supplied, or the built-in one.
     pub fn registry(&self) -> Cow<'_, Registry> {
         let mut registry = self.registry.clone().unwrap_or_else(Registry::standard);
         document_tables::register(&mut registry);
         registry.set_model_files(self.model_files());
+        registry.set_takes_open_values(self.takes_open_values);
         if self.connections != ConnectionSettings::default() || self.connectors.is_some() {
             registry.set_connection_settings(self.connections.clone());
         }

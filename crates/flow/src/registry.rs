@@ -26,7 +26,7 @@ use crate::value::Value;
 use crate::window::WindowConstructor;
 
 pub use connection_settings::ConnectionSettings;
-pub(crate) use connection_settings::resolve as resolve_connections;
+pub(crate) use connection_settings::{left_open, resolve as resolve_connections};
 
 /// Checks the arguments of a function and binds it. Errors: the arguments are invalid.
 pub type FunctionFactory = dyn Fn(&[ArgumentType]) -> Result<BoundFunction, String> + Send + Sync;
@@ -213,6 +213,7 @@ pub struct Registry {
     windows: BTreeMap<String, Arc<WindowFactory>>,
     limits: PatternLimits,
     replayable_only: bool,
+    takes_open_values: bool,
     connectors: Connectors,
     own_stores: Arc<Catalog>,
     model_files: BTreeMap<String, u64>,
@@ -249,11 +250,23 @@ impl Registry {
             Connectors::Ignored(_) => left_out::register(self),
             Connectors::Catalog(catalog) => {
                 let settings = self.settings.clone();
-                statements::register(self, catalog, &settings);
+                statements::register(self, catalog, &settings, self.takes_open_values);
             }
             Connectors::Refused => {}
         }
         self.connectors = connectors;
+    }
+
+    /// Sets whether apps compile in which values are open: data sources and settings that `app.toml` does not have, variables
+    /// without values, addresses that are none. Connections that need them are left out, with a warning. Such an app is for
+    /// checks: it must not run. Set before [`Self::set_connectors`].
+    pub fn set_takes_open_values(&mut self, takes: bool) {
+        self.takes_open_values = takes;
+    }
+
+    /// Returns the flag set by [`Self::set_takes_open_values`].
+    pub fn takes_open_values(&self) -> bool {
+        self.takes_open_values
     }
 
     /// Returns what becomes of connections to the outside.

@@ -1,5 +1,6 @@
 //! Built-in stream functions: they add attributes to events and may turn an event into none or several.
 
+mod data_sources;
 mod json;
 mod log;
 pub(crate) mod pmml;
@@ -8,6 +9,7 @@ mod tokens;
 
 use std::sync::Arc;
 
+use tidemill_lang::siddhi::ast::{Call, Handler, HandlerKind, Input, Query};
 use tidemill_types::FieldType;
 
 use crate::catalog::Attributes;
@@ -16,6 +18,7 @@ use crate::expr::ArgumentType;
 use crate::registry::{Registry, StreamFunction};
 use crate::value::Value;
 
+pub(crate) use data_sources::unknown_data_sources;
 pub(crate) use log::Priority;
 pub use pmml::model_paths;
 pub(crate) use throughput::without_effect;
@@ -30,6 +33,19 @@ pub fn register(registry: &mut Registry) {
     registry.stream_function("json:tokenizeAsObject", |args| json::build("json:tokenizeAsObject", args));
     registry.stream_function("list:tokenize", tokens::lists);
     registry.stream_function("map:tokenize", tokens::maps);
+}
+
+/// Returns the calls of stream functions in a query.
+fn calls(query: &Query) -> impl Iterator<Item = &Call> {
+    let handlers: Vec<&Handler> = match &query.input {
+        Input::Stream(input) => input.handlers.iter().chain(&input.after).collect(),
+        Input::Join(join) => join.left.input.handlers.iter().chain(&join.right.input.handlers).collect(),
+        Input::State(_) | Input::Nested(_) => vec![],
+    };
+    handlers.into_iter().filter_map(|handler| match &handler.kind {
+        HandlerKind::Function(call) => Some(call),
+        HandlerKind::Filter(_) => None,
+    })
 }
 
 fn pol2cart(args: &[ArgumentType]) -> Result<(Arc<dyn StreamFunction>, Attributes), String> {

@@ -17,7 +17,7 @@ pub(crate) const GROUPING: OptionSpec = OptionSpec::flag(
 
 /// Creates an error about `@payload`.
 pub(crate) fn payload_error(message: impl Into<String>) -> OptionError {
-    OptionError { place: OptionPlace::Payload, message: message.into(), expected: vec![] }
+    OptionError { place: OptionPlace::Payload, message: message.into(), expected: vec![], is_open: false }
 }
 
 /// Returns the template of a mapper that takes one, if it is written.

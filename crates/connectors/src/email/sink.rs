@@ -86,7 +86,8 @@ impl SinkType for EmailSinkType {
             Template::parse(text, &context.schema).map_err(|e| OptionError::option(name, e))
         };
         let from: Mailbox = options.text("address").parse().map_err(|e| {
-            OptionError::option("address", format!("this is no address: {e}")).expected(["name@example.com"])
+            let error = OptionError::option("address", format!("this is no address: {e}")).open();
+            error.expected(["name@example.com"])
         })?;
         let password = options.get("password").map(str::to_owned);
         if options.flag("auth") && password.is_none() {
@@ -112,7 +113,7 @@ impl SinkType for EmailSinkType {
         let envelope = Addressing { from, to: template("to")?, cc: template("cc")?, bcc: template("bcc")? };
         for (name, text) in [("to", &envelope.to), ("cc", &envelope.cc), ("bcc", &envelope.bcc)] {
             if let Some(written) = text.constant() {
-                parse_addresses(written).map_err(|e| OptionError::option(name, e))?;
+                parse_addresses(written).map_err(|e| OptionError::option(name, e).open())?;
             }
         }
         Ok(Box::new(EmailSink {

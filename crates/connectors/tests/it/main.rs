@@ -19,6 +19,7 @@ mod http_server;
 mod influxdb_store;
 mod jms;
 mod kafka;
+mod loaded_apps;
 mod logs;
 mod mongodb_store;
 mod mqtt;

@@ -13,7 +13,7 @@ use tidemill_flow::query::Target;
 use tidemill_flow::{Registry, catalog};
 use tidemill_lang::siddhi;
 use tidemill_lang::siddhi::ast::{self, Definition, ExprKind};
-use tidemill_lang::{Diagnostic, FileId, SourceFile, Sources, Span, render_all};
+use tidemill_lang::{Diagnostic, FileId, Severity, SourceFile, Sources, Span, render_all};
 use tidemill_rules::Program;
 use tidemill_types::{Error, Field, FieldType, Mismatch, Result, StreamSchema, did_you_mean};
 
@@ -298,11 +298,25 @@ fn parse_shown_file(
         None => Error::invalid(render_all(wrong, sources)),
     };
     let written = SourceFile::new(FileId(0), file.name.as_str(), file.text.as_str());
-    let text = siddhi::substitute(&written, variable).map_err(|wrong| {
+    let unknown = |wrong: Vec<Diagnostic>| {
         let mut sources = Sources::default();
         sources.add(&file.name, &file.text);
         rendered(&wrong, &sources)
-    })?;
+    };
+    let takes_open_values = registry.takes_open_values();
+    let kept = |name: &str| variable(name).or_else(|| Some(format!("${{{name}}}")));
+    let text = match siddhi::substitute(&written, variable) {
+        Err(wrong) if takes_open_values => {
+            let text = siddhi::substitute(&written, kept).map_err(unknown)?;
+            // elsewhere than in texts there is nothing that could stand for a variable
+            let is_variable = |d: &Diagnostic| wrong.iter().any(|variable| variable.code == d.code);
+            if siddhi::parse(&text).diagnostics.iter().any(is_variable) {
+                return Err(unknown(wrong));
+            }
+            text
+        }
+        replaced => replaced.map_err(unknown)?,
+    };
     // places are places in the replaced text
     let mut sources = Sources::default();
     sources.add(&file.name, text.text());
@@ -311,7 +325,15 @@ fn parse_shown_file(
     if parsed.has_errors() {
         return Err(failed(&parsed.diagnostics));
     }
-    let plan = plan::compile(&parsed.app, registry).map_err(|wrong| failed(&wrong))?;
+    let mut plan = plan::compile(&parsed.app, registry).map_err(|wrong| failed(&wrong))?;
+    if takes_open_values {
+        let open = siddhi::substitute(&text, |_| None).err().unwrap_or_default();
+        let warning = |of| {
+            Diagnostic { severity: Severity::Warning, ..of }
+                .note("`tidemill check` leaves connections with it out, `tidemill run` refuses the app")
+        };
+        plan.warnings.splice(0..0, open.into_iter().map(warning));
+    }
     let keys = stream_compat::stream_keys(&parsed.app).map_err(|wrong| failed(&wrong))?;
     let late = late_policy::late_rules(&parsed.app).map_err(|wrong| failed(&wrong))?;
     Ok(ParsedFile { name: file.name.clone(), app: parsed.app, plan, keys, late, sources })

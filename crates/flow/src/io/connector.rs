@@ -15,6 +15,7 @@ use super::file_route::FileRoute;
 use super::{DistributionStrategy, SINKS, SOURCES, file, one_of, strategy};
 use crate::annotations::{has_fault_stream, is_mapping};
 use crate::catalog::Attributes;
+use crate::registry::left_open;
 
 /// Connection of a stream with another system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,12 +67,16 @@ pub struct ConnectedStream<'a> {
     pub attributes: &'a Attributes,
 }
 
-/// Compiles the connectors of a stream. Errors: an unknown type, wrong options of a connector or its mapper.
+/// Compiles the connectors of a stream. With `open`, a connector in which a value is to be filled in later is left out, and the
+/// warning goes there.
+///
+/// Errors: an unknown type, wrong options of a connector or its mapper.
 pub(crate) fn compile(
     annotations: &[Annotation],
     stream: &ConnectedStream<'_>,
     catalog: &Catalog,
     files: &FileRoute<'_>,
+    mut open: Option<&mut Vec<Diagnostic>>,
 ) -> Result<Vec<Connector>, Diagnostic> {
     let mut connectors = vec![];
     for annotation in annotations {
@@ -98,11 +103,16 @@ pub(crate) fn compile(
         let direction = match annotation.is("source") {
             true => {
                 let config = config(annotation, kind, None)?;
-                catalog.create_source(&config, &context).map_err(|e| diagnostic(&e, annotation, None))?;
+                let created = catalog.create_source(&config, &context).map(drop);
+                if is_left_open(created, annotation, None, &mut open)? {
+                    continue;
+                }
                 Direction::In(config)
             }
             false => {
-                let config = sink(annotation, kind, stream, catalog, &context)?;
+                let Some(config) = sink(annotation, kind, stream, catalog, &context, &mut open)? else {
+                    continue;
+                };
                 if config.on_error == OnError::Stream && !has_fault_stream(annotations)? {
                     let message =
                         format!("`on.error='STREAM'` sends to `!{}`, which there is not", stream.name);
@@ -132,7 +142,8 @@ fn sink(
     stream: &ConnectedStream<'_>,
     catalog: &Catalog,
     context: &ConnectorContext,
-) -> Result<ConnectorSinkConfig, Diagnostic> {
+    open: &mut Option<&mut Vec<Diagnostic>>,
+) -> Result<Option<ConnectorSinkConfig>, Diagnostic> {
     let on_error = match annotation.element("on.error") {
         None => OnError::default(),
         Some(action) => {
@@ -156,10 +167,33 @@ fn sink(
     let mut destinations = vec![];
     for part in parts {
         let config = config(annotation, kind, part)?;
-        catalog.open_sink(&config, context).map_err(|e| diagnostic(&e, annotation, part))?;
+        let opened = catalog.open_sink(&config, context).map(drop);
+        if is_left_open(opened, annotation, part, open)? {
+            return Ok(None);
+        }
         destinations.push(config);
     }
-    Ok(ConnectorSinkConfig { destinations, strategy, on_error })
+    Ok(Some(ConnectorSinkConfig { destinations, strategy, on_error }))
+}
+
+/// Returns whether a connector is left out because a value is to be filled in later, which is noted in `open`.
+///
+/// Errors: what is wrong with its options otherwise.
+fn is_left_open(
+    created: Result<(), OptionError>,
+    annotation: &Annotation,
+    destination: Option<&Annotation>,
+    open: &mut Option<&mut Vec<Diagnostic>>,
+) -> Result<bool, Diagnostic> {
+    let Err(error) = created else { return Ok(false) };
+    let wrong = diagnostic(&error, annotation, destination);
+    match open {
+        Some(warnings) if error.is_open => {
+            warnings.push(left_open(wrong));
+            Ok(true)
+        }
+        _ => Err(wrong),
+    }
 }
 
 /// Collects what an annotation says, with the options of one destination.

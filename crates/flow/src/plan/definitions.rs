@@ -85,7 +85,8 @@ impl Planner<'_> {
                 self.plan.file_sources.extend(io::file::sources(&d.annotations, index, columns, &files)?);
                 self.plan.file_sinks.extend(io::file::sinks(&d.annotations, index, &files)?);
                 if let Some(catalog) = catalog {
-                    let compiled = io::connector::compile(&d.annotations, &stream, catalog, &files)?;
+                    let open = self.registry.takes_open_values().then_some(&mut self.plan.warnings);
+                    let compiled = io::connector::compile(&d.annotations, &stream, catalog, &files, open)?;
                     self.plan.connectors.extend(compiled);
                 }
                 Ok(())

@@ -156,8 +156,10 @@ impl Trigger {
 /// Errors: all problems found, definitions first, each group in source order.
 pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagnostic>> {
     let written = app;
-    let app =
-        &*crate::registry::resolve_connections(app, registry.connection_settings(), registry.connectors())?;
+    let (settings, connectors) = (registry.connection_settings(), registry.connectors());
+    let (app, open) =
+        crate::registry::resolve_connections(app, settings, connectors, registry.takes_open_values())?;
+    let app = &*app;
     let late = late::correction_span(app);
     let mut repeating = registry.clone();
     repeating.set_replayable_only(!matches!(late, Ok(None)));
@@ -182,7 +184,7 @@ pub fn compile(app: &ast::App, registry: &Registry) -> Result<AppPlan, Vec<Diagn
             file_sinks: vec![],
             connectors: vec![],
             triggers: vec![],
-            warnings: vec![],
+            warnings: open,
             limits: Limits::default(),
         },
         names: BTreeMap::new(),

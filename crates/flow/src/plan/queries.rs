@@ -21,6 +21,10 @@ use crate::table;
 impl Planner<'_> {
     pub(super) fn query(&mut self, query: &ast::Query) -> Result<QueryPlan, Diagnostic> {
         self.plan.warnings.extend(crate::stream_functions::without_effect(query));
+        if self.registry.takes_open_values() {
+            let known = &self.registry.connection_settings().datasources;
+            self.plan.warnings.extend(crate::stream_functions::unknown_data_sources(query, known));
+        }
         let input = match &query.input {
             Input::Stream(input) => input,
             Input::Join(join) => return self.join(query, join),

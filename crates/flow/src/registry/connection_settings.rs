@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, Annotation, AnnotationArg, Definition, Element, Text};
+use tidemill_lang::{Diagnostic, Severity};
 use tidemill_types::did_you_mean;
 
 use super::Connectors;
@@ -21,17 +21,25 @@ pub struct ConnectionSettings {
     pub datasources: BTreeMap<String, NamedOptions>,
 }
 
-/// Returns the app with the options in place of the names. What the app itself says takes precedence.
+/// An app with options in place of names, and warnings about connections that are left out.
+type Resolved<'a> = (Cow<'a, ast::App>, Vec<Diagnostic>);
+
+/// Returns the app with the options in place of the names. What the app itself says takes precedence. If `takes_open_values`,
+/// connections whose names the settings do not have are left out, and those with variables that have no value.
 ///
 /// Errors: a name that the settings do not have, unless connections are left out.
 pub(crate) fn resolve<'a>(
     app: &'a ast::App,
     settings: &ConnectionSettings,
     connectors: &Connectors,
-) -> Result<Cow<'a, ast::App>, Vec<Diagnostic>> {
-    let named = |a: &Annotation| is_connection(a) && (a.element("ref").is_some() || datasource(a).is_some());
+    takes_open_values: bool,
+) -> Result<Resolved<'a>, Vec<Diagnostic>> {
+    let is_open = |a: &Annotation| takes_open_values && has_variable(a);
+    let named = |a: &Annotation| {
+        is_connection(a) && (a.element("ref").is_some() || datasource(a).is_some() || is_open(a))
+    };
     if !app.definitions.iter().any(|d| d.annotations().iter().any(named)) {
-        return Ok(Cow::Borrowed(app));
+        return Ok((Cow::Borrowed(app), vec![]));
     }
     let mut resolved = app.clone();
     let mut wrong = Vec::new();
@@ -42,15 +50,42 @@ pub(crate) fn resolve<'a>(
             Definition::Aggregation(d) => &mut d.annotations,
             Definition::Window(_) | Definition::Trigger(_) | Definition::Function(_) => continue,
         };
-        for annotation in annotations.iter_mut().filter(|a| is_connection(a)) {
+        annotations.retain_mut(|annotation| {
+            if !is_connection(annotation) {
+                return true;
+            }
             let result = fill_ref(annotation, settings).and_then(|()| fill_datasource(annotation, settings));
+            let is_kept = !takes_open_values || (result.is_ok() && !has_variable(annotation));
             wrong.extend(result.err());
-        }
+            is_kept
+        });
     }
-    match wrong.is_empty() || !matches!(connectors, Connectors::Catalog(_)) {
-        true => Ok(Cow::Owned(resolved)),
-        false => Err(wrong),
+    let are_wrong = !wrong.is_empty() && matches!(connectors, Connectors::Catalog(_));
+    match (are_wrong, takes_open_values) {
+        (false, _) => Ok((Cow::Owned(resolved), vec![])),
+        (true, true) => Ok((Cow::Owned(resolved), wrong.into_iter().map(left_open).collect())),
+        (true, false) => Err(wrong),
     }
+}
+
+/// Returns a warning in place of an error about a value that is filled in later.
+pub(crate) fn left_open(error: Diagnostic) -> Diagnostic {
+    let warning = Diagnostic { severity: Severity::Warning, ..error };
+    warning.note("`tidemill check` leaves the connection out, `tidemill run` refuses the app")
+}
+
+/// Returns whether an annotation has a variable `${NAME}`, which has no value.
+fn has_variable(annotation: &Annotation) -> bool {
+    let is_variable = |text: &str| {
+        text.split("${").skip(1).any(|rest| {
+            let name = rest.split('}').next().unwrap_or_default();
+            name.len() < rest.len()
+                && !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        })
+    };
+    annotation.elements().any(|element| is_variable(&element.value.value))
+        || annotation.nested().any(has_variable)
 }
 
 fn is_connection(annotation: &Annotation) -> bool {
@@ -144,7 +179,7 @@ mod tests {
     fn resolved(text: &str, connectors: &Connectors) -> Result<String, Vec<String>> {
         let file = SourceFile::new(FileId(0), "app.siddhi", text);
         let parsed = parse(&file);
-        let app = resolve(&parsed.app, &settings(), connectors);
+        let app = resolve(&parsed.app, &settings(), connectors, false).map(|(app, _)| app);
         let app =
             app.map_err(|all| all.iter().map(|d| format!("{} {:?}", d.message, d.help)).collect::<Vec<_>>())?;
         Ok(app.definitions.iter().flat_map(Definition::annotations).map(shown).collect::<Vec<_>>().join(" "))

@@ -12,7 +12,12 @@ use crate::statement_calls::{DataSourceRef, not_open};
 use crate::value::Value;
 
 /// Registers the functions for a program with databases.
-pub(crate) fn register(registry: &mut Registry, catalog: &Arc<Catalog>, settings: &Arc<ConnectionSettings>) {
+pub(crate) fn register(
+    registry: &mut Registry,
+    catalog: &Arc<Catalog>,
+    settings: &Arc<ConnectionSettings>,
+    takes_open_values: bool,
+) {
     if !catalog.has_data_sources() {
         return;
     }
@@ -20,7 +25,7 @@ pub(crate) fn register(registry: &mut Registry, catalog: &Arc<Catalog>, settings
     registry.stream_function("rdbms:query", move |args| {
         let usage = "rdbms:query(datasource, 'name type, …', statement, parameter, …)";
         let [_, list, statement, parameters @ ..] = args else { return Err(format!("expected {usage}")) };
-        let target = data_source(args, &own, &sources, usage)?;
+        let target = data_source(args, &own, &sources, usage, takes_open_values)?;
         let added = attribute_list(list.constant.as_ref())?;
         if added.iter().any(|(_, ty)| *ty == FieldType::Object) {
             return Err("rdbms:query: an attribute cannot be an object: read JSON as a string".into());
@@ -33,7 +38,7 @@ pub(crate) fn register(registry: &mut Registry, catalog: &Arc<Catalog>, settings
     registry.stream_function("rdbms:cud", move |args| {
         let usage = "rdbms:cud(datasource, statement, parameter, …)";
         let [_, statement, parameters @ ..] = args else { return Err(format!("expected {usage}")) };
-        let target = data_source(args, &own, &sources, usage)?;
+        let target = data_source(args, &own, &sources, usage, takes_open_values)?;
         check_statement(statement, usage)?;
         let types = parameter_types(parameters)?;
         Ok((Arc::new(DatabaseWrite { target, types }), vec![("numRecords".to_owned(), FieldType::Int)]))
@@ -45,11 +50,16 @@ fn data_source(
     settings: &ConnectionSettings,
     catalog: &Catalog,
     usage: &str,
+    takes_open_values: bool,
 ) -> Result<DataSourceRef, String> {
     let name = args.first().and_then(|name| name.constant.as_ref()).and_then(Value::as_str);
     let name =
         name.ok_or_else(|| format!("expected {usage} with the name of a data source as a constant"))?;
     let Some(options) = settings.datasources.get(name) else {
+        if takes_open_values {
+            // nothing opens it: the app does not run
+            return Ok(DataSourceRef { name: name.to_owned(), options: vec![] });
+        }
         let hint = did_you_mean(name, settings.datasources.keys().map(String::as_str));
         return Err(format!(
             "app.toml has no datasource `{name}`{hint}: write `[datasources.{name}]` with url, username, password there"

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use tidemill_lang::Diagnostic;
-use tidemill_lang::siddhi::ast::{Call, Handler, HandlerKind, Input, Query};
+use tidemill_lang::siddhi::ast::{Call, Query};
 use tidemill_types::FieldType;
 
+use super::calls;
 use crate::compiler::call_name;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
@@ -30,25 +31,14 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamFunction, String
 
 /// Returns warnings for calls of it in a query.
 pub(crate) fn without_effect(query: &Query) -> Vec<Diagnostic> {
-    let handlers: Vec<&Handler> = match &query.input {
-        Input::Stream(input) => input.handlers.iter().chain(&input.after).collect(),
-        Input::Join(join) => join.left.input.handlers.iter().chain(&join.right.input.handlers).collect(),
-        Input::State(_) | Input::Nested(_) => vec![],
-    };
-    let call = |handler: &Handler| -> Option<Call> {
-        match &handler.kind {
-            HandlerKind::Function(call) if call_name(call) == NAME => Some(call.clone()),
-            _ => None,
-        }
-    };
-    let warning = |call: Call| {
+    let warning = |call: &Call| {
         let message = "`throughput:throughput` measures nothing here: it passes events on";
         Diagnostic::warning("F0420", call.span, message).help(
             "the rates of streams and queries are in system.queries and in the metrics, for instance \
              tidemill_query_emitted_events_total",
         )
     };
-    handlers.into_iter().filter_map(call).map(warning).collect()
+    calls(query).filter(|call| call_name(call) == NAME).map(warning).collect()
 }
 
 #[derive(Debug)]

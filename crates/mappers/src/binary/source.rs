@@ -41,6 +41,7 @@ impl SourceMapperType for BinarySourceType {
                 place: OptionPlace::Attribute(0),
                 message: "the mapper `binary` has no paths; remove `@attributes`".to_owned(),
                 expected: vec![],
+                is_open: false,
             }),
         }
     }

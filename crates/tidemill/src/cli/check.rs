@@ -30,7 +30,10 @@ pub struct CheckArgs {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    let app = args.vars.read_app(&args.app)?;
+    let mut app = args.vars.read_app(&args.app)?;
+    if !args.connect {
+        app = app.with_open_values();
+    }
     match tidemill_engine::compile(&app) {
         Ok(compiled) => {
             let mut wrong = missing_files(&app);

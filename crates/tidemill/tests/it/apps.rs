@@ -401,3 +401,30 @@ fn check_refuses_what_run_refuses() {
     std::fs::write(dir.path().join("documents/nope.ndjson"), "{\"id\": \"a\"}\n").unwrap();
     run(&["check", dir.path().join("documents").to_str().unwrap()], 0);
 }
+
+#[test]
+fn values_that_are_filled_in_later_are_warned_of_by_check_and_refused_by_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "@store(type='rdbms', datasource='SHOP_DB')\ndefine table T (n int);\n\
+                @source(type='http', receiver.url='${RECEIVER_OF_TEST}', @map(type='json'))\n\
+                define stream In (n int);\nfrom In select n insert into T;\n";
+    write(dir.path(), &[("shop.siddhi", text)]);
+    let (app, data) = (dir.path().join("shop.siddhi"), dir.path().join("data"));
+    let (app, data) = (app.to_str().unwrap(), data.to_str().unwrap());
+    let (out, err) = run(&["check", app], 0);
+    assert!(out.contains("shop: 1 streams, 1 queries: good"), "{out}");
+    for expected in [
+        "warning[L0110]: `${RECEIVER_OF_TEST}` has no value",
+        "warning[F0607]: app.toml has no datasource `SHOP_DB`",
+        "shop.siddhi:1:22",
+        "`tidemill run` refuses the app",
+    ] {
+        assert!(err.contains(expected), "{expected}: {err}");
+    }
+    let variable = ["--set", "RECEIVER_OF_TEST=http://localhost:1/x"];
+    let (_, err) = run(&["check", app, "--connect"], 1);
+    assert!(err.contains("error[L0110]: `${RECEIVER_OF_TEST}` has no value"), "{err}");
+    let (_, err) = run(&["run", app, "--data", data, variable[0], variable[1]], 1);
+    assert!(err.contains("error[F0607]: app.toml has no datasource `SHOP_DB`"), "{err}");
+    assert!(err.contains("shop.siddhi:1:22"), "{err}");
+}
