@@ -412,7 +412,7 @@ fn values_that_are_filled_in_later_are_warned_of_by_check_and_refused_by_run() {
     let (app, data) = (dir.path().join("shop.siddhi"), dir.path().join("data"));
     let (app, data) = (app.to_str().unwrap(), data.to_str().unwrap());
     let (out, err) = run(&["check", app], 0);
-    assert!(out.contains("shop: 1 streams, 1 queries: good"), "{out}");
+    assert!(out.contains("shop.siddhi: 1 streams, 1 queries: good"), "{out}");
     for expected in [
         "warning[L0110]: `${RECEIVER_OF_TEST}` has no value",
         "warning[F0607]: app.toml has no datasource `SHOP_DB`",
