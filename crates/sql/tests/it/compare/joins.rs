@@ -22,7 +22,7 @@ impl Generator {
         let (mut text, first) = self.table();
         let mut scope = Scope { sources: vec![first], outer: outer.to_vec() };
         if joins == 1 && self.chance(12) {
-            return self.from_using(text, scope);
+            return self.join_using(text, scope);
         }
         for _ in 0..joins {
             match self.below(12) {
@@ -128,7 +128,7 @@ impl Generator {
     }
 
     /// Joins two tables by `USING`, whose columns have no table afterwards.
-    fn from_using(&mut self, mut text: String, mut scope: Scope) -> (String, Scope) {
+    fn join_using(&mut self, mut text: String, mut scope: Scope) -> (String, Scope) {
         let (table, source) = self.table();
         let kind = self.one(&["join", "left join", "right join", "full join"]);
         let names = self.one(&[&["g"][..], &["x"], &["g", "x"], &["id"]]);
