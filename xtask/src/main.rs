@@ -31,7 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sql", &["types", "docs", "zones"]),
     ("engine", &["types", "encryption", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
     ("server", &["types", "docs", "rules", "engine"]),
-    ("mongo", &["types", "log", "docs", "engine"]),
+    ("mongo", &["types", "log", "script", "docs", "engine"]),
     (
         "tidemill",
         &[

@@ -173,6 +173,33 @@ pub enum ErrorCode {
     SecondsOfNoTimestamp = 5_687_301,
     /// An operand of `$tsIncrement` that is no timestamp.
     IncrementOfNoTimestamp = 5_687_302,
+    /// A function in JavaScript that does not compile, throws, or exceeds its limits.
+    ScriptFailed = 139,
+    /// A search of text without an index. Its number is that of [`Self::IndexNotFound`], but it does not mean that what is addressed is not
+    /// there.
+    TextIndexMissing = -27,
+    /// A score where nothing is searched.
+    MetaNotAvailable = 40218,
+    /// A document under a text index whose language is no string.
+    LanguageNotString = 17261,
+    /// A document under a text index in a language that is not known.
+    UnknownLanguage = 17262,
+    /// A document with more terms than a text index takes.
+    TooManyTerms = 16732,
+    /// An array in a field before the text of a text index.
+    TextPrefixArray = 16675,
+    /// A value under a `2dsphere` index that is no geometry.
+    NoGeoKeys = 16755,
+    /// A value under a `2d` index that is no pair of numbers.
+    NotLegacyPair = 13026,
+    /// A point outside of the bounds of a `2d` index.
+    OutsideOfGrid = 13027,
+    /// A condition that needs an index which the collection does not have.
+    NoQueryExecutionPlans = 291,
+    /// A condition of queries where there is no query.
+    QueryFeatureNotAllowed = 224,
+    /// A `$near` where documents are not sorted by it.
+    NearNotAllowed = 5_626_500,
     /// A damaged checkpoint.
     DataCorruption = 10032,
     /// Reading or writing a checkpoint failed; a retry may succeed.
@@ -180,6 +207,14 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// Returns MongoDB's number of the code.
+    pub fn number(self) -> i32 {
+        match self {
+            Self::TextIndexMissing => Self::IndexNotFound as i32,
+            other => other as i32,
+        }
+    }
+
     /// Returns the error kind, which tells the caller how to react.
     pub fn kind(self) -> ErrorKind {
         match self {
@@ -249,7 +284,7 @@ impl DocsError {
 
     /// Returns MongoDB's error code, for example 11000.
     pub fn code(&self) -> i32 {
-        self.code as i32
+        self.code.number()
     }
 
     /// Returns whether the error is about the work, which has to end, and not about a document that the work has met.
@@ -313,6 +348,6 @@ impl From<Stop> for DocsError {
 
 impl From<DocsError> for Error {
     fn from(e: DocsError) -> Self {
-        Error::new(e.kind(), e.message).with_document_code(e.code as i32)
+        Error::new(e.kind(), e.message).with_document_code(e.code.number())
     }
 }

@@ -1,5 +1,8 @@
 //! Queries: filter, sort, skip, limit, projection.
 
+mod nearest;
+mod prepare;
+
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
@@ -78,6 +81,7 @@ impl Collection {
     /// Bounds: a sort that no index provides holds keys of up to `sort_bytes_max`; with a limit, those of
     /// about twice `skip + limit` documents. Errors: `LimitReached` when that is not enough.
     pub fn find(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<DocBytes>> {
+        let options = &*self.prepared(filter, options)?;
         let plan = self.plan_read(filter, options);
         let slots = self.find_by_plan(&plan, filter, options, &VisitCounts::default())?;
         let mut held = HeldMemory::default();
@@ -101,6 +105,7 @@ impl Collection {
     ///
     /// Errors: as [`Self::find`].
     pub fn find_places(&self, filter: &Filter, options: &FindOptions) -> Result<FoundDocuments<'_>> {
+        let options = &*self.prepared(filter, options)?;
         let plan = self.plan_read(filter, options);
         let slots = self.find_by_plan(&plan, filter, options, &VisitCounts::default())?;
         Ok(FoundDocuments::new(self, slots, plan.order(self, &options.sort)))
@@ -116,11 +121,12 @@ impl Collection {
         limit: Option<u64>,
     ) -> Result<FoundDocuments<'_>> {
         let options = FindOptions { sort: sort.clone(), limit, ..FindOptions::default() };
-        let slots = self.find_slots(filter, &options)?;
-        let plan = plan(self, filter, sort, Purpose::Write { all: limit.is_none() });
-        let order = match plan.uses(IndexId::OfId) && sort.is_empty() {
+        let options = &*self.prepared(filter, &options)?;
+        let slots = self.find_slots(filter, options)?;
+        let plan = plan(self, filter, &options.sort, Purpose::Write { all: limit.is_none() });
+        let order = match plan.uses(IndexId::OfId) && options.sort.is_empty() {
             true => FoundOrder::Natural(Direction::Ascending),
-            false => plan.order(self, sort),
+            false => plan.order(self, &options.sort),
         };
         Ok(FoundDocuments::new(self, slots, order))
     }
@@ -142,6 +148,7 @@ impl Collection {
         options: &FindOptions,
         each: &mut dyn FnMut(&DocBytes) -> ControlFlow<()>,
     ) -> Result<()> {
+        let options = &*self.prepared(filter, options)?;
         if !options.sort.is_empty() || options.bounds.is_some() {
             let _ = self.find_places(filter, options)?.iter().try_for_each(each);
             return Ok(());
@@ -169,6 +176,7 @@ impl Collection {
         if filter.is_all() {
             return Ok(self.len() as u64);
         }
+        self.prepared(filter, &FindOptions::default())?;
         let plan = plan(self, filter, &SortOrder::default(), Purpose::Read);
         if let Some(count) = self.count_entries(&plan) {
             return Ok(count);
@@ -190,6 +198,8 @@ impl Collection {
 
     /// Returns the plan that [`Self::find`] would use.
     pub fn explain(&self, filter: &Filter, sort: &SortOrder) -> Plan {
+        // the words of a search are known once its index is; without one the plan is that of a query that is refused
+        let _ = self.prepared(filter, &FindOptions::default());
         plan(self, filter, sort, Purpose::Explain)
     }
 
@@ -202,6 +212,7 @@ impl Collection {
     /// Returns the rows of the documents that a write changes: the same ones in the same order, whatever has been built for
     /// queries.
     pub(crate) fn find_slots(&self, filter: &Filter, options: &FindOptions) -> Result<Vec<RowIndex>> {
+        let options = &*self.prepared(filter, options)?;
         let all = options.limit.is_none_or(|limit| limit == u64::MAX);
         let plan = plan(self, filter, &options.sort, Purpose::Write { all });
         let counts = VisitCounts::default();
@@ -231,6 +242,9 @@ impl Collection {
         }
         if !plan.sorted {
             return self.find_sorted(plan, filter, options, (skip, limit), counts);
+        }
+        if let AccessPath::Near(index) = plan.access {
+            return self.find_nearest(index, filter, options, (skip, limit), counts);
         }
         let clipped = options.bounds.as_ref().and_then(|bounds| self.clipped(plan, bounds));
         let checked = options.bounds.as_ref().filter(|_| clipped.is_none());
@@ -312,7 +326,10 @@ impl Collection {
     fn clipped(&self, plan: &Plan, bounds: &IndexBounds) -> Option<Plan> {
         let AccessPath::Index(access) = &plan.access else { return None };
         let index = self.index(access.index)?;
-        let in_order = index.hashed.is_none() && index.wildcard.is_none() && !index.multikey();
+        let in_order = index.hashed.is_none()
+            && index.wildcard.is_none()
+            && index.spec.has_values()
+            && !index.multikey();
         let same =
             *index.fields == *bounds.order.fields && index.collation.as_ref() == bounds.order.collation();
         if !in_order || !same {
@@ -368,6 +385,11 @@ impl Collection {
             AccessPath::Union(plans) => plans
                 .iter()
                 .try_for_each(|plan| self.visit_rows(&plan.access, counts, &mut |slot, _| check(slot, true))),
+            AccessPath::Near(index) => {
+                self.all_near(*index, filter).map_or(ControlFlow::Continue(()), |all| {
+                    self.visit_rows(&AccessPath::Index(all), counts, &mut check)
+                })
+            }
             access => self.visit_rows(access, counts, &mut check),
         };
         stopped?;
@@ -387,7 +409,9 @@ impl Collection {
         };
         match access {
             // a scan has no entries, and a branch of a union is none
-            AccessPath::Scan | AccessPath::ScanBackward | AccessPath::Union(_) => ControlFlow::Continue(()),
+            AccessPath::Scan | AccessPath::ScanBackward | AccessPath::Near(_) | AccessPath::Union(_) => {
+                ControlFlow::Continue(())
+            }
             AccessPath::Ids(keys) => {
                 keys.iter().filter_map(|key| self.slot(key)).try_for_each(|slot| entry(slot, false))
             }

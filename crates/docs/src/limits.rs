@@ -46,3 +46,5 @@ pub(crate) const ARRAY_PAD_MAX: usize = 1_500_000;
 pub(crate) const INDEX_FIELDS_MAX: usize = 32;
 /// Entries of one document in one multikey index.
 pub(crate) const INDEX_KEYS_PER_DOCUMENT_MAX: usize = 100_000;
+/// Vertices of one geometry.
+pub(crate) const GEO_VERTICES_MAX: usize = 100_000;

@@ -3,6 +3,8 @@
 mod elements;
 mod fields;
 
+use std::sync::Arc;
+
 use bson::Document;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -11,6 +13,7 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::expression::Variables;
 use crate::filter::Filter;
 use crate::reshape::{ComputedFields, encoded};
+use crate::text::{TextQuery, mentions_meta, score_not_available, with_text_score};
 use elements::ElementSelection;
 use fields::FieldTree;
 
@@ -22,6 +25,8 @@ pub struct Projection {
     root: FieldTree,
     selections: Vec<ElementSelection>,
     computed: ComputedFields,
+    /// The search whose score computed fields ask for.
+    scored: Option<Arc<TextQuery>>,
 }
 
 /// What a projection says of one path.
@@ -29,6 +34,8 @@ enum Clause<'v> {
     Flag(bool),
     Selection(ElementSelection),
     Computed(RawBsonRef<'v>),
+    /// `{$meta: …}` of a query, which says nothing about the other fields.
+    Meta(RawBsonRef<'v>),
 }
 
 impl Projection {
@@ -77,7 +84,13 @@ impl Projection {
             }
             _ => return Err(wrong()),
         }
-        Ok(Self { include: false, root, selections: Vec::new(), computed: ComputedFields::default() })
+        Ok(Self {
+            include: false,
+            root,
+            selections: Vec::new(),
+            computed: ComputedFields::default(),
+            scored: None,
+        })
     }
 
     fn parse_clauses(
@@ -99,6 +112,7 @@ impl Projection {
                     continue;
                 }
                 Clause::Flag(shown) => *shown,
+                Clause::Meta(_) => continue,
                 Clause::Selection(selection) if selection.fits_exclusion() => continue,
                 Clause::Selection(_) | Clause::Computed(_) => true,
             };
@@ -126,7 +140,11 @@ impl Projection {
             root: FieldTree::default(),
             selections: Vec::new(),
             computed: ComputedFields::default(),
+            scored: None,
         };
+        if let Some(filter) = filter.filter(|_| mentions_meta(projection)) {
+            parsed.scored = Some(filter.text().ok_or_else(score_not_available)?.clone());
+        }
         for (path, clause) in clauses {
             match clause {
                 Clause::Flag(_) if path == "_id" => {}
@@ -137,7 +155,9 @@ impl Projection {
                     }
                     parsed.selections.push(selection);
                 }
-                Clause::Computed(value) => parsed.computed.add(path, value, variables)?,
+                Clause::Computed(value) | Clause::Meta(value) => {
+                    parsed.computed.add(path, value, variables)?
+                }
             }
         }
         if include == id.unwrap_or(include) && (id.is_some() || include) {
@@ -167,7 +187,14 @@ impl Projection {
         for selection in &self.selections {
             selection.apply(doc, &mut target)?;
         }
-        self.computed.set(RawDocument::from_bytes(doc).map_err(invalid)?, &mut target)?;
+        let source = RawDocument::from_bytes(doc).map_err(invalid)?;
+        match &self.scored {
+            Some(query) => {
+                let score = query.score(doc)?;
+                with_text_score(Some(score), || self.computed.set(source, &mut target))?;
+            }
+            None => self.computed.set(source, &mut target)?,
+        }
         encoded(&target)
     }
 }
@@ -188,13 +215,9 @@ fn collect<'v>(
         RawBsonRef::Document(inner) => {
             let first = inner.into_iter().next().transpose().map_err(invalid)?;
             let operator = first.map(|(name, _)| name.as_str()).unwrap_or_default();
-            if operator == "$meta" {
-                return Err(DocsError::bad_value(
-                    "$meta is not supported: there are no text and vector searches",
-                ));
-            }
             match ElementSelection::parse(path, inner).transpose() {
                 Some(selection) if of_query => Clause::Selection(selection?),
+                _ if of_query && operator == "$meta" => Clause::Meta(value),
                 _ if operator.starts_with('$') => Clause::Computed(value),
                 _ if inner.is_empty() => {
                     let message = "An empty sub-projection is not a valid value. Found empty object at path";

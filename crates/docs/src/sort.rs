@@ -1,17 +1,21 @@
 //! Sort orders: keys of one or more paths in MongoDB's order.
 
+use std::sync::Arc;
+
 use bson::raw::RawDocument;
 
 use crate::collation::Collation;
 use crate::direction::Direction;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::key::{Key, KeyBuf, put_by, put_descending};
+use crate::geo::NearQuery;
+use crate::key::{Key, KeyBuf, put, put_by, put_descending};
 use crate::limits::INDEX_FIELDS_MAX;
 use crate::order::compare_by;
 use crate::path::Path;
 use crate::path_values::key_values;
-use crate::raw::{RawValue, elements};
+use crate::raw::{RawValue, elements, field, tag};
+use crate::text::{TextQuery, score_not_available, text_score};
 
 /// The order of a result: paths with their directions, the most significant first.
 ///
@@ -20,18 +24,117 @@ use crate::raw::{RawValue, elements};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SortOrder {
     pub(crate) fields: Vec<(Path, Direction)>,
+    /// What documents are sorted by besides their fields, each with the number of fields before it.
+    measures: Vec<(usize, Measure)>,
     /// Order of strings; that of their bytes if `None`.
     pub(crate) collation: Option<Collation>,
 }
 
+/// A number that a search gives to a document.
+#[derive(Debug, Clone)]
+enum Measure {
+    /// Distance of the geometries at a path; near ones first.
+    Distance(Path, Arc<NearQuery>),
+    /// Score of a search; high ones first. `None` until the search is known: then it is that of the document's evaluation.
+    TextScore(Option<Arc<TextQuery>>),
+}
+
+impl PartialEq for Measure {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Distance(_, near), Self::Distance(_, other)) => Arc::ptr_eq(near, other),
+            (Self::TextScore(Some(query)), Self::TextScore(Some(other))) => Arc::ptr_eq(query, other),
+            (Self::TextScore(None), Self::TextScore(None)) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Measure {}
+
+impl Measure {
+    /// Appends the measure of a document. One that cannot be told, as the work has to end, is the greatest.
+    fn put(&self, key: &mut KeyBuf, doc: &[u8]) {
+        match self {
+            Self::Distance(path, near) => {
+                let distance = near.distance(path, doc).ok().flatten().unwrap_or(f64::INFINITY);
+                put(key, RawValue { tag: tag::DOUBLE, bytes: &distance.to_le_bytes() });
+            }
+            Self::TextScore(query) => {
+                let score = query.as_ref().map_or_else(text_score, |query| query.score(doc)).unwrap_or(0.0);
+                put_descending(key, RawValue { tag: tag::DOUBLE, bytes: &score.to_le_bytes() }, None);
+            }
+        }
+    }
+}
+
 impl SortOrder {
+    /// Returns the order by fields, the most significant first.
+    pub(crate) fn by_fields(fields: Vec<(Path, Direction)>, collation: Option<Collation>) -> Self {
+        Self { fields, collation, ..Self::default() }
+    }
+
+    /// Returns the order by the distance of the geometries at a path.
+    pub(crate) fn by_distance(path: &Path, near: &Arc<NearQuery>) -> Self {
+        let measure = Measure::Distance(path.clone(), near.clone());
+        Self { measures: vec![(0, measure)], ..Self::default() }
+    }
+
+    /// Returns whether this is the order by the distance of a query, and nothing else.
+    pub(crate) fn is_by_distance(&self, near: &Arc<NearQuery>) -> bool {
+        match self.measures.as_slice() {
+            [(_, Measure::Distance(_, own))] => Arc::ptr_eq(own, near) && self.fields.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the score of a search decides about the order.
+    pub fn needs_text_score(&self) -> bool {
+        self.measures.iter().any(|(_, measure)| matches!(measure, Measure::TextScore(None)))
+    }
+
+    /// Returns the order by the score of this search.
+    pub(crate) fn with_text(&self, query: &Arc<TextQuery>) -> Self {
+        let mut bound = self.clone();
+        for (_, measure) in &mut bound.measures {
+            if let Measure::TextScore(None) = measure {
+                *measure = Measure::TextScore(Some(query.clone()));
+            }
+        }
+        bound
+    }
+
+    /// Returns whether fields alone decide about the order.
+    pub(crate) fn is_by_fields(&self) -> bool {
+        self.measures.is_empty()
+    }
+
     /// Parses a MongoDB sort document, `{ a: 1, b: -1 }`.
     ///
-    /// Errors: `BadValue` for directions other than 1 and -1, `$meta`, empty names, more than 32 fields.
+    /// Errors: `BadValue` for directions other than 1 and -1, empty names, more than 32 fields.
     pub fn parse(sort: &RawDocument) -> Result<Self> {
-        let mut fields = Vec::new();
+        let parsed = Self::parse_query(sort)?;
+        match parsed.is_by_fields() {
+            true => Ok(parsed),
+            false => Err(score_not_available()),
+        }
+    }
+
+    /// Parses the order of a query, which may also be by the score of its search, `{ score: { $meta: "textScore" } }`.
+    ///
+    /// Errors: as [`Self::parse`].
+    pub fn parse_query(sort: &RawDocument) -> Result<Self> {
+        let (mut fields, mut measures) = (Vec::new(), Vec::new());
         for e in elements(sort.as_bytes()) {
             let name = std::str::from_utf8(e.name).unwrap_or_default();
+            if let Some(meta) = field(e.value.bytes, b"$meta").filter(|_| e.value.tag == tag::DOCUMENT) {
+                if meta.value.text() != Some("textScore") {
+                    let message = format!("Illegal $meta sort: {}: expected \"textScore\"", display(e.value));
+                    return Err(DocsError::bad_value(message));
+                }
+                measures.push((fields.len(), Measure::TextScore(None)));
+                continue;
+            }
             fields.push((check_name(name)?, direction(name, e.value)?));
         }
         if fields.len() > INDEX_FIELDS_MAX {
@@ -40,7 +143,7 @@ impl SortOrder {
                 fields.len()
             )));
         }
-        Ok(Self { fields, collation: None })
+        Ok(Self { fields, measures, collation: None })
     }
 
     /// Returns whether these are the fields of the order, one after the other.
@@ -67,14 +170,18 @@ impl SortOrder {
 
     /// Returns whether no order is required.
     pub fn is_empty(&self) -> bool {
-        self.fields.is_empty()
+        self.fields.is_empty() && self.measures.is_empty()
     }
 
     /// Returns the key that `doc` sorts by.
     pub fn key(&self, doc: &[u8]) -> Key {
         let mut buf = KeyBuf::new();
         let collation = self.collation.as_ref();
-        for (path, direction) in &self.fields {
+        let mut measures = self.measures.iter().peekable();
+        for (at, (path, direction)) in self.fields.iter().enumerate() {
+            while let Some((_, measure)) = measures.next_if(|(before, _)| *before <= at) {
+                measure.put(&mut buf, doc);
+            }
             let values = key_values(doc, path);
             let pick = |less: bool| {
                 values
@@ -88,6 +195,7 @@ impl SortOrder {
                 Direction::Descending => put_descending(&mut buf, pick(false), collation),
             }
         }
+        measures.for_each(|(_, measure)| measure.put(&mut buf, doc));
         Key(buf)
     }
 }

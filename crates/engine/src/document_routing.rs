@@ -277,7 +277,7 @@ fn first_match(
     let filter = Filter::parse_by(RawDocument::from_bytes(filter).map_err(bad_bson)?, collation)?;
     let sort = match command {
         Command::FindAndModify { sort: Some(sort), .. } => {
-            SortOrder::parse(RawDocument::from_bytes(sort).map_err(bad_bson)?)?
+            SortOrder::parse_query(RawDocument::from_bytes(sort).map_err(bad_bson)?)?
                 .with_collation(collation.cloned())
         }
         _ => SortOrder::default(),

@@ -111,7 +111,7 @@ impl DocumentSnapshot {
         options: &FindOptions,
         each: &mut dyn FnMut(&DocBytes) -> ControlFlow<()>,
     ) -> Result<()> {
-        let options = &*self.in_collection_order(collection, options)?;
+        let options = &*self.ordered(collection, filter, options)?;
         if self.places(self.spec(collection)?) == 1 {
             let part = self.store(0).collection(collection);
             return Ok(part.map_or(Ok(()), |part| part.find_each(filter, options, each))?);
@@ -121,19 +121,25 @@ impl DocumentSnapshot {
         Ok(())
     }
 
-    /// Returns the options with the order of a clustered collection, in which its documents are stored in MongoDB.
-    fn in_collection_order<'o>(
+    /// Returns the options with the order of the result if the query asks for none: that of the filter, see
+    /// [`Collection::prepared`], or that of a clustered collection, in which its documents are stored in MongoDB.
+    fn ordered<'o>(
         &self,
         collection: &str,
+        filter: &Filter,
         options: &'o FindOptions,
     ) -> Result<Cow<'o, FindOptions>> {
+        let options = match self.store(0).collection(collection) {
+            Some(part) => part.prepared(filter, options)?,
+            None => Cow::Borrowed(options),
+        };
         if self.spec(collection)?.options.clustered.is_none() || !options.sort.is_empty() {
-            return Ok(Cow::Borrowed(options));
+            return Ok(options);
         }
         let direction = options.natural.unwrap_or(Direction::Ascending);
         let sort = SortOrder::default().then("_id", direction);
         let sort = sort.with_collation(self.collation(collection)?.cloned());
-        Ok(Cow::Owned(FindOptions { sort, ..options.clone() }))
+        Ok(Cow::Owned(FindOptions { sort, ..options.into_owned() }))
     }
 
     /// Finds in each partition what may be among the results of all of them, in the order of the query.
@@ -193,7 +199,7 @@ impl DocumentSnapshot {
         filter: &Filter,
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
-        let options = &*self.in_collection_order(collection, options)?;
+        let options = &*self.ordered(collection, filter, options)?;
         let places = self.places(self.spec(collection)?);
         if places == 1 {
             return Ok(self

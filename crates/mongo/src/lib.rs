@@ -31,6 +31,7 @@ mod options;
 mod profiler;
 mod reply;
 mod runner;
+mod scripts;
 mod server;
 mod session;
 mod sessions;

@@ -312,7 +312,7 @@ impl Collection {
             if !index.depends_on(touches) {
                 continue;
             }
-            let (old, new) = (index.keys(before)?, index.keys(after)?);
+            let (old, new) = (index.stored_keys(before)?, index.keys(after)?);
             if old == new {
                 continue;
             }

@@ -32,6 +32,15 @@ impl Collection {
                 ),
             ));
         }
+        if let (Some(_), Some(other)) = (&spec.text, self.indexes.iter().find(|i| i.spec.text.is_some())) {
+            return Err(DocsError::new(
+                ErrorCode::CannotCreateIndex,
+                format!(
+                    "only one text index per collection allowed, found existing text index \"{}\" of `{}`",
+                    other.spec.name, self.spec.name
+                ),
+            ));
+        }
         if self.indexes.len() >= self.limits.indexes_max {
             return Err(DocsError::new(
                 ErrorCode::CannotCreateIndex,
@@ -44,7 +53,7 @@ impl Collection {
         }
         let mut index = Index::new(spec.clone())?;
         for (slot, row) in self.rows.iter() {
-            let keys = index.keys(&row.doc)?;
+            let keys = index.stored_keys(&row.doc)?;
             if let Some(key) = index.conflict(&keys, Some(slot)) {
                 return Err(index.duplicate(&self.spec.name, &row.doc, key));
             }
@@ -100,7 +109,7 @@ impl Collection {
     pub fn violation(&self, spec: &IndexSpec) -> Result<Option<(DocBytes, DocBytes)>> {
         let mut index = Index::new(spec.clone())?;
         for (slot, row) in self.rows.iter() {
-            let keys = index.keys(&row.doc)?;
+            let keys = index.stored_keys(&row.doc)?;
             if let Some(key) = index.conflict(&keys, Some(slot)) {
                 let first = index.equal(key).find_map(|slot| self.doc_at(slot));
                 return Ok(first.map(|first| (first.clone(), row.doc.clone())));

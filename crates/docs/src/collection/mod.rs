@@ -347,7 +347,8 @@ impl Collection {
         let Some(row) = self.rows.get(slot) else {
             return Ok(None);
         };
-        let keys: Vec<IndexKeys> = self.indexes.iter().map(|i| i.keys(&row.doc)).collect::<Result<_>>()?;
+        let keys: Vec<IndexKeys> =
+            self.indexes.iter().map(|i| i.stored_keys(&row.doc)).collect::<Result<_>>()?;
         let freed = row.doc.len() as u64 + ROW_BYTES + keys.iter().map(Index::cost).sum::<u64>();
         for (index, keys) in self.indexes.iter_mut().zip(keys) {
             index.remove(keys, slot);

@@ -318,7 +318,9 @@ impl Store {
                 let collection = self.require(collection)?;
                 let filter = Filter::parse_by(document("filter", filter)?, by)?;
                 let sort = match sort {
-                    Some(sort) => SortOrder::parse(document("sort", sort)?)?.with_collation(by.cloned()),
+                    Some(sort) => {
+                        SortOrder::parse_query(document("sort", sort)?)?.with_collation(by.cloned())
+                    }
                     None => SortOrder::default(),
                 };
                 let first = FindOptions { sort, limit: Some(1), ..FindOptions::default() };

@@ -11,6 +11,7 @@ mod date_format;
 mod dates;
 mod objects;
 mod operators;
+mod outside;
 mod patterns;
 mod selections;
 mod strings;
@@ -20,8 +21,12 @@ use bson::{Bson, Document};
 
 use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
+use crate::scripts::{CompiledScript, Scripts};
+use crate::text::text_score;
 use budget::Budget;
 use operators::{Function, Operator};
+use outside::meta;
+pub use outside::{check_language, script_source};
 
 /// Result of an expression; `None` if there is no value, as of a field that a document does not have.
 pub type EvalValue = Option<Bson>;
@@ -38,6 +43,10 @@ enum Node {
     Constant(Bson),
     /// `$$REMOVE`
     Remove,
+    /// `{$meta: "textScore"}`
+    TextScore,
+    /// `$function`, with the array of its arguments.
+    Script(CompiledScript, Box<Self>),
     /// A variable, or the document, and the path inside.
     Path(Option<String>, Vec<String>),
     Object(Vec<(String, Self)>),
@@ -109,6 +118,8 @@ pub struct Variables {
     pub values: Vec<(String, EvalValue)>,
     /// Order and equality of strings in comparisons; those of their bytes if `None`.
     pub collation: Option<Collation>,
+    /// What runs functions in JavaScript; none where a replay of the log has to decide alike.
+    pub scripts: Option<Scripts>,
 }
 
 struct Parser<'v> {
@@ -206,6 +217,8 @@ impl Parser<'_> {
     fn call(&mut self, name: &str, value: RawBsonRef<'_>) -> Result<Node> {
         match name {
             "$literal" => return Ok(Node::Constant(Bson::try_from(value).map_err(invalid)?)),
+            "$meta" => return meta(value),
+            "$function" => return self.function(object(name, value)?),
             "$and" => return Ok(Node::And(self.arguments(value)?)),
             "$or" => return Ok(Node::Or(self.arguments(value)?)),
             "$ifNull" => {
@@ -244,7 +257,7 @@ impl Parser<'_> {
             }
             _ => {}
         }
-        if matches!(name, "$function" | "$accumulator" | "$meta" | "$rand") {
+        if matches!(name, "$accumulator" | "$rand") {
             return Err(DocsError::bad_value(format!("{name} is not supported")));
         }
         let Some(operator) = operators::find(name) else {
@@ -379,6 +392,11 @@ impl Node {
         Ok(match self {
             Self::Constant(value) => Some(value.clone()),
             Self::Remove => None,
+            Self::Script(script, arguments) => match arguments.eval(scope)? {
+                Some(Bson::Array(arguments)) => Some(script.call(arguments)?),
+                _ => None,
+            },
+            Self::TextScore => Some(Bson::Double(text_score()?)),
             Self::Path(None, path) if path.is_empty() => {
                 Some(Bson::try_from(RawBsonRef::Document(scope.document)).map_err(invalid)?)
             }

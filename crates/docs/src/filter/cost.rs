@@ -52,7 +52,7 @@ impl FilterCost {
         match node {
             FilterNode::All(nodes) | FilterNode::Any(nodes) => nodes.iter().for_each(|node| self.add(node)),
             FilterNode::Not(node) => self.add(node),
-            FilterNode::Expression(_) => self.fallible = true,
+            FilterNode::Expression(_) | FilterNode::Text(_) | FilterNode::Where(_) => self.fallible = true,
             FilterNode::Schema(_) => self.conditions += SCHEMA_CONDITIONS,
             FilterNode::Field(_, test) => self.add_test(test),
         }
@@ -68,7 +68,7 @@ impl FilterCost {
                 self.conditions += (test.values.len() + test.patterns.len()) as u64;
                 self.fallible |= !test.patterns.is_empty();
             }
-            ValueTest::Pattern(_) => self.fallible = true,
+            ValueTest::Pattern(_) | ValueTest::Geo(_) | ValueTest::Near(_) => self.fallible = true,
             ValueTest::ElemMatchDocument(node) | ValueTest::ElemMatchValue(node) => self.add(node),
             ValueTest::Compare(..)
             | ValueTest::Exists

@@ -11,9 +11,11 @@ mod collated;
 mod cost;
 mod failure;
 mod parse;
+mod parse_search;
 mod pattern;
 mod position;
 mod schema;
+mod search;
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,11 +26,14 @@ use tidemill_types::Value;
 use crate::collation::Collation;
 use crate::error::{DocsError, Result};
 use crate::expression::{Expression, Variables};
+use crate::geo::{GeoTest, NearQuery};
 use crate::key::rank;
 use crate::order::{compare, equal};
 use crate::path::Path;
 use crate::path_values::{LeafArray, any_value};
 use crate::raw::{OwnedRawValue, RawValue, elements, tag};
+use crate::scripts::CompiledScript;
+use crate::text::TextQuery;
 use bits::BitTest;
 pub(crate) use collated::CollatedTest;
 use cost::FilterCost;
@@ -55,6 +60,10 @@ pub(crate) enum FilterNode {
     Expression(Box<ExpressionTest>),
     /// `$jsonSchema`
     Schema(Arc<Schema>),
+    /// `$text`
+    Text(Arc<TextQuery>),
+    /// `$where`
+    Where(CompiledScript),
 }
 
 /// An expression that must be true.
@@ -79,6 +88,10 @@ pub(crate) enum ValueTest {
         divisor: i64,
         remainder: i64,
     },
+    /// `$geoWithin`, `$geoIntersects`
+    Geo(Arc<GeoTest>),
+    /// `$near`, `$nearSphere`
+    Near(Arc<NearQuery>),
     /// An array with a document that matches.
     ElemMatchDocument(Box<FilterNode>),
     /// An array with an element that matches as the pseudo field `""`.
@@ -229,6 +242,11 @@ impl FilterNode {
             Self::Not(node) => !node.matches(doc),
             Self::Field(path, test) => any_value(doc, path, test.leaf(), &mut |v| test.holds(v)),
             Self::Expression(test) => test.holds(doc),
+            Self::Where(script) => failure::note(|| {
+                let doc = RawValue { tag: tag::DOCUMENT, bytes: doc }.to_bson();
+                Ok(script.call(vec![doc])? == Bson::Boolean(true))
+            }),
+            Self::Text(query) => failure::note(|| query.matches(doc)),
             Self::Schema(schema) => schema.fits(RawValue { tag: tag::DOCUMENT, bytes: doc }),
         }
     }
@@ -262,9 +280,12 @@ impl ExpressionTest {
 impl ValueTest {
     fn leaf(&self) -> LeafArray {
         match self {
-            Self::Size(_) | Self::ElemMatchDocument(_) | Self::ElemMatchValue(_) | Self::Exists => {
-                LeafArray::Whole
-            }
+            Self::Size(_)
+            | Self::ElemMatchDocument(_)
+            | Self::ElemMatchValue(_)
+            | Self::Exists
+            | Self::Geo(_)
+            | Self::Near(_) => LeafArray::Whole,
             _ => LeafArray::Expand,
         }
     }
@@ -287,6 +308,8 @@ impl ValueTest {
             Self::Size(n) => {
                 value.tag == tag::ARRAY && i64::try_from(elements(value.bytes).count()) == Ok(*n)
             }
+            Self::Geo(test) => failure::note(|| test.holds(value)),
+            Self::Near(near) => failure::note(|| near.holds(value)),
             Self::Mod { divisor, remainder } => {
                 truncated(value).is_some_and(|n| n.wrapping_rem(*divisor) == *remainder)
             }

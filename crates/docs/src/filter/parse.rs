@@ -10,6 +10,7 @@ use crate::collation::Collation;
 use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::expression::{Expression, Variables};
+use crate::geo::GeoTest;
 use crate::key::has_strings;
 use crate::limits::{CLAUSES_MAX, REGEX_BYTES_MAX};
 use crate::path::Path;
@@ -20,7 +21,7 @@ use super::pattern::Pattern;
 use super::schema::Schema;
 use super::{CollatedTest, Comparison, ExpressionTest, FilterNode, RegexPattern, ValueTest};
 
-const FIELD_OPERATORS: [&str; 21] = [
+const FIELD_OPERATORS: [&str; 25] = [
     "$eq",
     "$ne",
     "$gt",
@@ -42,17 +43,39 @@ const FIELD_OPERATORS: [&str; 21] = [
     "$bitsAnySet",
     "$bitsAllClear",
     "$bitsAnyClear",
+    "$geoWithin",
+    "$geoIntersects",
+    "$near",
+    "$nearSphere",
 ];
-const TOP_OPERATORS: [&str; 8] =
-    ["$and", "$or", "$nor", "$comment", "$expr", "$jsonSchema", "$alwaysTrue", "$alwaysFalse"];
+const TOP_OPERATORS: [&str; 10] = [
+    "$and",
+    "$or",
+    "$nor",
+    "$comment",
+    "$expr",
+    "$jsonSchema",
+    "$text",
+    "$where",
+    "$alwaysTrue",
+    "$alwaysFalse",
+];
 /// Limit on the nesting of `$not`, `$and` and `$elemMatch`. Valid documents are not deeper than this anyway.
 const DEPTH_MAX: usize = 200;
 
 /// Number of conditions and values parsed so far, and the current depth.
-struct FilterParser<'v> {
+pub(super) struct FilterParser<'v> {
     clauses: usize,
     depth: usize,
-    variables: &'v Variables,
+    /// Number of the operators around that have branches, or negate.
+    pub(super) inside: usize,
+    /// Number of the operators around in which nothing is searched.
+    pub(super) without_search: usize,
+    /// Number of the operators around that look at elements of arrays.
+    pub(super) in_elements: usize,
+    pub(super) has_near: bool,
+    pub(super) has_text: bool,
+    pub(super) variables: &'v Variables,
 }
 
 pub(super) fn document(filter: &[u8]) -> Result<FilterNode> {
@@ -60,13 +83,13 @@ pub(super) fn document(filter: &[u8]) -> Result<FilterNode> {
 }
 
 pub(super) fn document_with(filter: &[u8], variables: &Variables) -> Result<FilterNode> {
-    FilterParser { clauses: 0, depth: 0, variables }.document(filter)
+    FilterParser::new(variables).document(filter)
 }
 
 /// Parses `{ $gt: 1, $lt: 5 }` to conditions on the pseudo field `""`, for `$pull`.
 pub(crate) fn conditions_on_value(operators: &[u8], collation: Option<&Collation>) -> Result<FilterNode> {
     let variables = Variables { collation: collation.cloned(), ..Variables::default() };
-    FilterParser { clauses: 0, depth: 0, variables: &variables }.operators(&Path::new(""), operators)
+    FilterParser::new(&variables).operators(&Path::new(""), operators)
 }
 
 /// Returns whether a document has the form `{ $op: … }`.
@@ -84,7 +107,20 @@ fn expected(op: &str, expected: &str, found: RawValue<'_>) -> DocsError {
     DocsError::bad_value(format!("{op} needs {expected}, found {}", display(found)))
 }
 
-impl FilterParser<'_> {
+impl<'v> FilterParser<'v> {
+    fn new(variables: &'v Variables) -> Self {
+        Self {
+            clauses: 0,
+            depth: 0,
+            inside: 0,
+            without_search: 0,
+            in_elements: 0,
+            has_near: false,
+            has_text: false,
+            variables,
+        }
+    }
+
     fn enter(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -110,13 +146,16 @@ impl FilterParser<'_> {
             self.count(1)?;
             match text(&e) {
                 "$and" => all.push(FilterNode::All(self.branches("$and", e.value)?)),
-                "$or" => all.push(FilterNode::Any(self.branches("$or", e.value)?)),
+                "$or" => all.push(FilterNode::Any(self.inside(|parser| parser.branches("$or", e.value))?)),
                 "$nor" => {
-                    all.push(FilterNode::Not(Box::new(FilterNode::Any(self.branches("$nor", e.value)?))))
+                    let branches = self.negated(|parser| parser.branches("$nor", e.value))?;
+                    all.push(not(FilterNode::Any(branches)));
                 }
                 "$comment" | "$alwaysTrue" => {}
                 "$alwaysFalse" => all.push(FilterNode::Any(Vec::new())),
                 "$jsonSchema" => all.push(FilterNode::Schema(Arc::new(Schema::parse(e.value)?))),
+                "$where" => all.push(self.script(filter, &e)?),
+                "$text" => all.push(self.text(e.value)?),
                 "$expr" => {
                     let expression = Expression::parse_with(as_bson(filter, &e)?, self.variables)?;
                     all.push(FilterNode::Expression(Box::new(ExpressionTest { expression })));
@@ -194,7 +233,9 @@ impl FilterParser<'_> {
             "$nin" => not(self.one_of(path, op, v)?),
             "$not" => match v.tag {
                 tag::REGEX => not(FilterNode::Field(path.clone(), ValueTest::Pattern(regex_value(v)?))),
-                tag::DOCUMENT if is_operators(v.bytes) => not(self.operators(path, v.bytes)?),
+                tag::DOCUMENT if is_operators(v.bytes) => {
+                    not(self.negated(|parser| parser.operators(path, v.bytes))?)
+                }
                 _ => {
                     return Err(expected("$not", "a regular expression or a document of operators", v));
                 }
@@ -218,6 +259,15 @@ impl FilterParser<'_> {
             "$comment" => return Ok(None),
             "$all" => self.all_of(path, v)?,
             "$elemMatch" => self.elem_match(path, v)?,
+            "$geoWithin" | "$within" | "$geoIntersects" => {
+                FilterNode::Field(path.clone(), ValueTest::Geo(Arc::new(GeoTest::parse(op, v)?)))
+            }
+            "$near" | "$nearSphere" => self.near(path, op, v, beside)?,
+            "$minDistance" | "$maxDistance"
+                if ["$near", "$nearSphere"].iter().any(|near| field(beside, near.as_bytes()).is_some()) =>
+            {
+                return Ok(None);
+            }
             _ => return Err(unknown_field_operator(op)),
         }))
     }
@@ -294,19 +344,27 @@ impl FilterParser<'_> {
         if v.tag != tag::DOCUMENT {
             return Err(expected("$elemMatch", "a document", v));
         }
+        self.in_elements += 1;
+        let parsed = self.elem_match_of(path, v);
+        self.in_elements -= 1;
+        parsed
+    }
+
+    fn elem_match_of(&mut self, path: &Path, v: RawValue<'_>) -> Result<FilterNode> {
         let first = elements(v.bytes).next();
         let on_values = first.is_some_and(|e| e.name.starts_with(b"$") && !TOP_OPERATORS.contains(&text(&e)));
         let test = if on_values {
-            ValueTest::ElemMatchValue(Box::new(self.operators(&Path::new(""), v.bytes)?))
+            let test = self.inside(|parser| parser.operators(&Path::new(""), v.bytes))?;
+            ValueTest::ElemMatchValue(Box::new(test))
         } else {
-            ValueTest::ElemMatchDocument(Box::new(self.document(v.bytes)?))
+            ValueTest::ElemMatchDocument(Box::new(self.negated(|parser| parser.document(v.bytes))?))
         };
         Ok(FilterNode::Field(path.clone(), test))
     }
 }
 
 /// Returns an element of a document as BSON.
-fn as_bson<'d>(document: &'d [u8], element: &RawElement<'_>) -> Result<RawBsonRef<'d>> {
+pub(super) fn as_bson<'d>(document: &'d [u8], element: &RawElement<'_>) -> Result<RawBsonRef<'d>> {
     let invalid = |e: bson::error::Error| DocsError::new(ErrorCode::InvalidBson, e.to_string());
     let value = RawDocument::from_bytes(document).map_err(invalid)?.get(text(element)).map_err(invalid)?;
     value.ok_or_else(|| DocsError::parse("a filter without its expression"))
@@ -327,11 +385,7 @@ fn is_truthy(v: RawValue<'_>) -> bool {
 
 fn unknown_top(name: &str) -> DocsError {
     let why = match name {
-        "$text" => {
-            let why = "text index required for $text query: text indexes are not supported yet, use $regex";
-            return DocsError::new(ErrorCode::IndexNotFound, why);
-        }
-        "$where" | "$function" | "$sampleRate" => {
+        "$function" | "$sampleRate" => {
             let why = format!("{name} is not supported. Top-level operators: {}", TOP_OPERATORS.join(", "));
             return DocsError::new(ErrorCode::NotSupported, why);
         }
@@ -345,10 +399,6 @@ fn unknown_top(name: &str) -> DocsError {
 
 fn unknown_field_operator(op: &str) -> DocsError {
     let why = match op {
-        "$near" | "$nearSphere" | "$geoWithin" | "$geoIntersects" | "$where" | "$text" => {
-            let why = format!("{op} is not supported. Operators: {}", FIELD_OPERATORS.join(", "));
-            return DocsError::new(ErrorCode::NotSupported, why);
-        }
         _ if TOP_OPERATORS.contains(&op) => {
             format!("{op} is not allowed under a field: write {{ {op}: [ … ] }} at the top level")
         }

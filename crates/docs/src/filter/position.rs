@@ -26,7 +26,11 @@ fn matched(node: &FilterNode, doc: &[u8]) -> Option<u32> {
             nodes.iter().find(|node| node.matches(doc)).and_then(|node| matched(node, doc))
         }
         FilterNode::Field(path, test) => matched_field(path, test, doc),
-        FilterNode::Not(_) | FilterNode::Expression(_) | FilterNode::Schema(_) => None,
+        FilterNode::Not(_)
+        | FilterNode::Expression(_)
+        | FilterNode::Schema(_)
+        | FilterNode::Text(_)
+        | FilterNode::Where(_) => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod keys;
 mod partial;
+mod text;
 mod wildcard;
 
 use std::ops::Bound;
@@ -9,10 +10,12 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 use smallvec::SmallVec;
+use tidemill_types::budget::Budget;
 
 use crate::collation::Collation;
 use crate::error::{DocsError, DuplicateKey, ErrorCode, Result};
 use crate::filter::Filter;
+use crate::geo::GeoIndex;
 use crate::key::{Key, KeyBuf, put_by, put_descending};
 use crate::limits::INDEX_KEYS_PER_DOCUMENT_MAX;
 use crate::path::Path;
@@ -22,6 +25,7 @@ use crate::rows::RowIndex;
 use crate::spec::{BsonDocument, Direction, IndexSpec};
 use keys::CompoundKeys;
 pub(crate) use partial::implies;
+pub(crate) use text::{TextIndex, with_term};
 pub(crate) use wildcard::WildcardFields;
 use wildcard::WildcardKeys;
 
@@ -38,6 +42,10 @@ pub(crate) struct Index {
     pub hashed: Option<usize>,
     /// The fields of a wildcard index.
     pub wildcard: Option<Arc<WildcardFields>>,
+    /// The geometries of a `2dsphere` or `2d` index.
+    pub geo: Option<Arc<GeoIndex>>,
+    /// The terms of a text index.
+    pub text: Option<Arc<TextIndex>>,
     /// Order of strings; that of their bytes if `None`.
     pub collation: Option<Collation>,
     /// The filter of a partial index.
@@ -72,7 +80,10 @@ impl Index {
             .as_ref()
             .map(|filter| Filter::parse_by(filter.as_raw(), collation.as_ref()))
             .transpose()?;
+        let geo = spec.geo.as_ref().map(GeoIndex::new).transpose().map_err(|why| spec.refused(why))?;
         Ok(Self {
+            text: TextIndex::new(&spec)?.map(Arc::new),
+            geo: geo.map(Arc::new),
             fields: spec.fields.iter().map(|(p, d)| (Path::new(p), *d)).collect(),
             hashed: spec.fields.iter().position(|(path, _)| spec.is_hashed(path)),
             wildcard: wildcard.map(Arc::new),
@@ -97,6 +108,8 @@ impl Index {
             fields: spec.fields.iter().map(|(p, d)| (Path::new(p), *d)).collect(),
             hashed: None,
             wildcard: None,
+            geo: None,
+            text: None,
             collation,
             partial: None,
             spec: Arc::new(spec),
@@ -128,10 +141,23 @@ impl Index {
         if let Some(wildcard) = &self.wildcard {
             return WildcardKeys::of(self, wildcard, doc);
         }
+        if let Some(geo) = &self.geo {
+            return geo.keys(doc);
+        }
+        if let Some(text) = &self.text {
+            return text.keys(&self.spec.name, doc);
+        }
         match &*self.fields {
             [(path, direction)] => self.single_keys(doc, path, *direction),
             _ => CompoundKeys::of(self, doc),
         }
+    }
+
+    /// Returns the keys of a document that is in the index, or is to be while the index is built. They take no steps: what is stored can
+    /// be removed, and be indexed, however much it is.
+    pub fn stored_keys(&self, doc: &[u8]) -> Result<IndexKeys> {
+        let _entered = Budget::unlimited().enter();
+        self.keys(doc)
     }
 
     fn single_keys(&self, doc: &[u8], path: &Path, direction: Direction) -> Result<IndexKeys> {
@@ -188,6 +214,7 @@ impl Index {
     /// Returns whether the index has, under its first field, every document with a value at `path`.
     pub fn answers_equality(&self, path: &str) -> bool {
         self.partial.is_none()
+            && self.spec.has_values()
             && self.wildcard.is_none()
             && self.hashed != Some(0)
             && self.collation.is_none()
@@ -197,6 +224,7 @@ impl Index {
     /// Returns whether a change of top-level fields for which `touches` is true may change the keys.
     pub fn depends_on(&self, touches: &impl Fn(&[u8]) -> bool) -> bool {
         self.partial.is_some()
+            || self.text.as_ref().is_some_and(|text| text.fields.depends_on(touches))
             || self.wildcard.is_some()
             || self.fields.iter().any(|(path, _)| touches(path.top()))
     }

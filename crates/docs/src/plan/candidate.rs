@@ -32,6 +32,9 @@ pub(super) fn candidate(
     if let Some(wildcard) = &index.wildcard {
         return wildcard_candidate(at, index, wildcard, conditions, sort);
     }
+    if !index.spec.has_values() {
+        return None;
+    }
     let mut prefixes = vec![KeyBuf::new()];
     let mut notes: Vec<String> = Vec::new();
     let mut equal = 0;
@@ -194,7 +197,7 @@ fn sort_direction(index: &Index, equal: usize, sort: &SortOrder) -> Option<bool>
         // a document has several positions in the index, but one in the order
         return None;
     }
-    if !sort.is_empty() && sort.collation() != index.collation.as_ref() {
+    if !sort.is_by_fields() || (!sort.is_empty() && sort.collation() != index.collation.as_ref()) {
         return None;
     }
     let fixed = &index.fields[..equal];

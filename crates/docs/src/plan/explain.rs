@@ -5,15 +5,19 @@ use std::cell::Cell;
 use bson::raw::{CString, RawArrayBuf, RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 
+use super::geo::intervals;
 use super::{AccessPath, ConditionKind, FieldBounds, IndexAccess, Plan, Purpose, conditions, one_of, plan};
 use crate::collection::Collection;
 use crate::display::display;
 use crate::error::Result;
 use crate::filter::{Filter, FilterNode};
 use crate::find::{FindOptions, VisitCounts};
+use crate::geo::GeoIndexKind;
+use crate::index::IndexId;
 use crate::key::rank;
 use crate::raw::{RawValue, tag};
 use crate::spec::IndexSpec;
+use crate::text::TextQuery;
 
 /// A query to explain: as it was received, and what it was parsed to.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +54,8 @@ impl Collection {
     ///
     /// Errors: as [`Self::find`].
     pub fn explain_query(&self, query: &ExplainQuery<'_>, run: bool) -> Result<Explanation> {
+        let options = &*self.prepared(query.filter, query.options)?;
+        let query = &ExplainQuery { options, ..*query };
         let purpose = if run { Purpose::Read } else { Purpose::Explain };
         let plan = match query.options.natural.filter(|_| query.options.sort.is_empty()) {
             Some(direction) => Plan::scan(self, direction),
@@ -154,11 +160,17 @@ impl Collection {
                 };
                 around(with_filter(rawdoc! { "stage": "FETCH" }), scan)
             }
+            AccessPath::Index(access) if self.index(access.index).is_some_and(|i| i.text.is_some()) => {
+                let fetch = with_filter(rawdoc! { "stage": "FETCH" });
+                let scan = self.index_stage("IXSCAN", access, node);
+                around(self.text_stage(access.index, node), around(fetch, scan))
+            }
             AccessPath::Index(access) => {
                 let fetch = rawdoc! { "stage": "FETCH" };
                 let fetch = if access.exact { fetch } else { with_filter(fetch) };
                 around(fetch, self.index_stage("IXSCAN", access, node))
             }
+            AccessPath::Near(index) => with_filter(self.near_stage(*index)),
             AccessPath::Union(plans) => {
                 let mut inputs = RawArrayBuf::new();
                 for (plan, branch) in plans.iter().zip(branches(node, plans.len())) {
@@ -178,10 +190,49 @@ impl Collection {
             AccessPath::Ids(_) => {
                 rawdoc! { "stage": "IXSCAN", "keyPattern": { "_id": 1 }, "indexName": "_id_" }
             }
-            AccessPath::Scan | AccessPath::ScanBackward | AccessPath::Union(_) => {
+            AccessPath::Scan | AccessPath::ScanBackward | AccessPath::Near(_) | AccessPath::Union(_) => {
                 rawdoc! { "stage": "COLLSCAN" }
             }
         }
+    }
+
+    fn text_stage(&self, index: IndexId, node: &FilterNode) -> RawDocumentBuf {
+        let mut stage = rawdoc! { "stage": "TEXT_MATCH" };
+        let (Some(index), Some(query)) = (self.index(index), text_of(node)) else { return stage };
+        stage.append(cstr!("indexName"), index.spec.name.as_str());
+        let list = |texts: &mut dyn Iterator<Item = &String>| {
+            let mut array = RawArrayBuf::new();
+            texts.for_each(|text| array.push(text.as_str()));
+            array
+        };
+        let (negated, phrases, negated_phrases) = query.other_parts();
+        let parsed = rawdoc! {
+            "terms": list(&mut query.terms().iter()),
+            "negatedTerms": list(&mut negated.into_iter()),
+            "phrases": list(&mut phrases.iter()),
+            "negatedPhrases": list(&mut negated_phrases.iter()),
+        };
+        stage.append(cstr!("parsedTextQuery"), parsed);
+        if let Some(text) = &index.text {
+            stage.append(cstr!("textIndexVersion"), text.fields.version);
+        }
+        stage
+    }
+
+    fn near_stage(&self, index: IndexId) -> RawDocumentBuf {
+        let mut stage = RawDocumentBuf::new();
+        let Some(index) = self.index(index) else { return stage };
+        let name = match index.geo.as_ref().map(|geo| geo.kind) {
+            Some(GeoIndexKind::Plane) => "GEO_NEAR_2D",
+            _ => "GEO_NEAR_2DSPHERE",
+        };
+        stage.append(cstr!("stage"), name);
+        if let Ok(pattern) = RawDocument::from_bytes(&index.spec.key_pattern()) {
+            stage.append(cstr!("keyPattern"), pattern);
+        }
+        stage.append(cstr!("indexName"), index.spec.name.as_str());
+        stage.append(cstr!("indexVersion"), 2);
+        stage
     }
 
     fn index_stage(&self, name: &str, access: &IndexAccess, node: &FilterNode) -> RawDocumentBuf {
@@ -236,6 +287,29 @@ impl Collection {
             }
             return all;
         }
+        if index.text.is_some() {
+            let terms = text_of(node).map_or(Vec::new(), |query| query.terms().to_vec());
+            for (path, _) in index.fields.iter() {
+                let values = one_of(&conditions, path, usize::MAX);
+                let intervals = match index.spec.kind_of(path.as_str()) {
+                    Some(_) => terms.iter().map(|term| format!("[{term:?}, {term:?}]")).collect(),
+                    None => match values {
+                        Some(values) => values.iter().map(|value| point(value.as_raw())).collect(),
+                        None => vec!["[MinKey, MaxKey]".to_owned()],
+                    },
+                };
+                add(path.as_str(), intervals);
+            }
+            return all;
+        }
+        if let Some(geo) = &index.geo {
+            for (path, _) in index.fields.iter() {
+                let own = geo.place(path).map(|place| intervals(&access.ranges, place)).unwrap_or_default();
+                let all = || vec!["[MinKey, MaxKey]".to_owned()];
+                add(path.as_str(), if own.is_empty() { all() } else { own });
+            }
+            return all;
+        }
         for (at, (path, _)) in index.fields.iter().enumerate() {
             let points = one_of(&conditions, path, usize::MAX).filter(|_| at < access.equal);
             let range = || FieldBounds::find(&conditions, path, index.multikey(), collation);
@@ -249,6 +323,14 @@ impl Collection {
             add(path.as_str(), intervals);
         }
         all
+    }
+}
+
+fn text_of(node: &FilterNode) -> Option<&TextQuery> {
+    match node {
+        FilterNode::All(nodes) | FilterNode::Any(nodes) => nodes.iter().find_map(text_of),
+        FilterNode::Text(query) => Some(query),
+        _ => None,
     }
 }
 

@@ -8,6 +8,8 @@
 mod bounds;
 mod candidate;
 mod explain;
+mod geo;
+mod text;
 
 use std::fmt;
 
@@ -26,6 +28,10 @@ use bounds::FieldBounds;
 pub(crate) use bounds::{IndexEntries, KeyRange};
 use candidate::{candidate, one_of};
 pub use explain::{ExplainQuery, Explanation};
+use geo::{geo_candidate, near_plan};
+pub(crate) use geo::{near_index, near_ranges};
+use text::text_candidate;
+pub(crate) use text::{TextIndexFound, text_index};
 
 /// Limit on the combinations of `$in` values that one plan looks up; a filter with more uses fewer fields of
 /// the index.
@@ -63,6 +69,8 @@ pub(crate) enum AccessPath {
     ScanBackward,
     Ids(Vec<Key>),
     Index(IndexAccess),
+    /// An index of geometries, in the order of distances from the point of the filter's `$near`.
+    Near(IndexId),
     /// The documents that one of these plans finds, each once; none of them is a scan.
     Union(Vec<Plan>),
 }
@@ -106,7 +114,9 @@ impl Plan {
         }
         let by_id = || SortOrder::default().then("_id", Direction::Ascending);
         match &self.access {
-            AccessPath::Scan | AccessPath::Union(_) => FoundOrder::Natural(Direction::Ascending),
+            AccessPath::Scan | AccessPath::Near(_) | AccessPath::Union(_) => {
+                FoundOrder::Natural(Direction::Ascending)
+            }
             AccessPath::ScanBackward => FoundOrder::Natural(Direction::Descending),
             AccessPath::Ids(_) => FoundOrder::By(by_id()),
             AccessPath::Index(access) if access.index == IndexId::OfId => {
@@ -124,7 +134,9 @@ impl Plan {
         match &self.access {
             AccessPath::Scan | AccessPath::ScanBackward => None,
             AccessPath::Ids(_) => Some("_id_"),
-            AccessPath::Index(access) => collection.index(access.index).map(|i| i.spec.name.as_str()),
+            AccessPath::Index(IndexAccess { index, .. }) | AccessPath::Near(index) => {
+                collection.index(*index).map(|i| i.spec.name.as_str())
+            }
             AccessPath::Union(plans) => plans.first().and_then(|plan| plan.index(collection)),
         }
     }
@@ -133,7 +145,7 @@ impl Plan {
     pub(crate) fn uses(&self, index: IndexId) -> bool {
         match &self.access {
             AccessPath::Scan | AccessPath::ScanBackward | AccessPath::Ids(_) => false,
-            AccessPath::Index(access) => access.index == index,
+            AccessPath::Index(IndexAccess { index: own, .. }) | AccessPath::Near(own) => *own == index,
             AccessPath::Union(plans) => plans.iter().any(|plan| plan.uses(index)),
         }
     }
@@ -141,8 +153,9 @@ impl Plan {
 
 /// Returns the order of the entries of an index; `None` if it is not one of values, or a document may have several entries.
 fn order_of(index: &Index) -> Option<SortOrder> {
-    let by_value = index.hashed.is_none() && index.wildcard.is_none() && !index.multikey();
-    by_value.then(|| SortOrder { fields: index.fields.to_vec(), collation: index.collation.clone() })
+    let by_value =
+        index.hashed.is_none() && index.wildcard.is_none() && index.spec.has_values() && !index.multikey();
+    by_value.then(|| SortOrder::by_fields(index.fields.to_vec(), index.collation.clone()))
 }
 
 /// A condition that an index can answer.
@@ -184,6 +197,9 @@ enum ConditionKind<'f> {
 }
 
 pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder, purpose: Purpose) -> Plan {
+    if let Some(plan) = near_plan(collection, filter, sort) {
+        return plan;
+    }
     let is_heavy = filter.cost().is_heavy();
     let mut planner = Planner { collection, purpose, is_heavy, missing_id_order: None };
     let best = planner.indexed(&filter.node, sort).or_else(|| planner.union(&filter.node, sort));
@@ -243,7 +259,12 @@ impl Planner<'_> {
             .iter()
             .enumerate()
             .filter(|(_, index)| is_usable(index, node))
-            .filter_map(|(i, index)| candidate(IndexId::Secondary(i), index, &conditions, complete, sort));
+            .filter_map(|(i, index)| {
+                let at = IndexId::Secondary(i);
+                text_candidate(at, index, node, &conditions, sort)
+                    .or_else(|| geo_candidate(at, index, node, sort))
+                    .or_else(|| candidate(at, index, &conditions, complete, sort))
+            });
         // the first of the best, so that the choice depends on nothing but the definitions
         let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
             Some(b) if b.0 >= c.0 => Some(b),

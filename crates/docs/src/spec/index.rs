@@ -7,9 +7,11 @@ use crate::DocBytes;
 use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
+use crate::geo::{GeoIndexKind, GeoIndexSpec};
 use crate::index::WildcardFields;
 use crate::limits::INDEX_FIELDS_MAX;
 use crate::raw::{OwnedRawValue, RawValue, close_document, put_element, tag};
+use crate::text::TextIndexSpec;
 
 /// Definition of an index. The options after `unique` are written only if they are set, so that definitions without them
 /// have the form that they always had.
@@ -48,12 +50,22 @@ pub struct IndexSpec {
     /// for strings, and all for other values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collation: Option<BsonDocument>,
+    /// Those of `fields` of which the index has geometries, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub geo: Option<GeoIndexSpec>,
+    /// The texts of which the index has the terms. They stand among `fields` as MongoDB writes them, `_fts` and `_ftsx`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextIndexSpec>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(flag: &bool) -> bool {
     !flag
 }
+
+/// Names of the fields of a key pattern that stand for the text.
+const TEXT_FIELD: &str = "_fts";
+const TEXT_FIELD_AFTER: &str = "_ftsx";
 
 /// Largest value of `expire_after_seconds`, as in MongoDB.
 const EXPIRE_AFTER_SECONDS_MAX: i64 = i32::MAX as i64;
@@ -73,9 +85,9 @@ impl IndexSpec {
         let fields: Vec<String> = self
             .fields
             .iter()
-            .map(|(path, direction)| match self.is_hashed(path) {
-                true => format!("{path}: \"hashed\""),
-                false => format!("{path}: {}", direction.sign()),
+            .map(|(path, direction)| match self.kind_of(path) {
+                Some(kind) => format!("{path}: \"{kind}\""),
+                None => format!("{path}: {}", direction.sign()),
             })
             .collect();
         format!("{{ {} }}", fields.join(", "))
@@ -85,9 +97,11 @@ impl IndexSpec {
     pub fn key_pattern(&self) -> DocBytes {
         let mut pattern = vec![0; 4];
         for (path, direction) in &self.fields {
-            match self.is_hashed(path) {
-                true => put_element(&mut pattern, path.as_bytes(), OwnedRawValue::string("hashed").as_raw()),
-                false => {
+            match self.kind_of(path) {
+                Some(kind) => {
+                    put_element(&mut pattern, path.as_bytes(), OwnedRawValue::string(kind).as_raw())
+                }
+                None => {
                     let sign = direction.sign().to_le_bytes();
                     put_element(&mut pattern, path.as_bytes(), RawValue { tag: tag::INT32, bytes: &sign });
                 }
@@ -100,6 +114,21 @@ impl IndexSpec {
     /// Returns whether the index has hashes of the values at this path.
     pub fn is_hashed(&self, path: &str) -> bool {
         self.hashed.as_deref() == Some(path)
+    }
+
+    /// Returns what the index has of a field instead of its values, as key patterns name it.
+    pub fn kind_of(&self, path: &str) -> Option<&'static str> {
+        match &self.geo {
+            _ if self.is_hashed(path) => Some("hashed"),
+            _ if self.text.is_some() && path == TEXT_FIELD => Some("text"),
+            Some(geo) if geo.paths.iter().any(|own| own == path) => Some(geo.kind.name()),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the entries are in the order of the fields' values.
+    pub fn has_values(&self) -> bool {
+        self.geo.is_none() && self.text.is_none()
     }
 
     /// Returns whether the index has every field of a document, or every field below a path.
@@ -145,6 +174,8 @@ impl IndexSpec {
             }
         }
         self.parsed_collation()?;
+        self.check_geo()?;
+        self.check_text()?;
         if !self.is_wildcard() {
             return match self.wildcard_projection {
                 Some(_) => Err(self.refused("only an index over `$**` has a wildcardProjection")),
@@ -159,6 +190,53 @@ impl IndexSpec {
                 .refused("a wildcard index cannot be unique, sparse or hashed, and nothing expires by it"));
         }
         WildcardFields::new(self).map(|_| ())
+    }
+
+    fn check_geo(&self) -> Result<()> {
+        let Some(geo) = &self.geo else { return Ok(()) };
+        let kind = geo.kind.name();
+        geo.check().map_err(|why| self.refused(why))?;
+        if let Some(path) = geo.paths.iter().find(|path| !self.fields.iter().any(|(field, _)| field == *path))
+        {
+            return Err(self.refused(format!("the {kind} field `{path}` is not one of its fields")));
+        }
+        if geo.kind == GeoIndexKind::Plane
+            && self.fields.first().is_none_or(|(path, _)| !geo.paths.contains(path))
+        {
+            return Err(self.refused("the 2d field must be the first one"));
+        }
+        if self.unique || self.hashed.is_some() || self.is_wildcard() || self.expire_after_seconds.is_some() {
+            return Err(self.refused(format!(
+                "a {kind} index cannot be unique, hashed or a wildcard index, and nothing expires by it"
+            )));
+        }
+        if self.collation.is_some() {
+            return Err(self.refused(format!(
+                "a {kind} index has the simple collation: expected {{ locale: \"simple\" }}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_text(&self) -> Result<()> {
+        let Some(text) = &self.text else { return Ok(()) };
+        text.check().map_err(|why| self.refused(why))?;
+        let at = |name: &str| self.fields.iter().position(|(path, _)| path == name);
+        if at(TEXT_FIELD).is_none_or(|at_text| at(TEXT_FIELD_AFTER) != Some(at_text + 1)) {
+            return Err(self.refused("expected `_fts` and `_ftsx` for the text, one after the other"));
+        }
+        let others = self.unique || self.hashed.is_some() || self.is_wildcard() || self.geo.is_some();
+        if others || self.expire_after_seconds.is_some() {
+            return Err(self.refused(
+                "Index type 'text' does not support the unique option, nor hashed, wildcard and 2dsphere fields, and nothing expires by it",
+            ));
+        }
+        if self.collation.is_some() {
+            return Err(
+                self.refused("a text index has the simple collation: expected { locale: \"simple\" }")
+            );
+        }
+        Ok(())
     }
 
     fn check_partial_filter(&self) -> Result<()> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::BsonDocument;
 use crate::collation::Collation;
-use crate::error::{DocsError, Result};
+use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 
 /// Options of a collection. Those that are not set are not written.
@@ -97,7 +97,13 @@ impl CollectionOptions {
     pub(crate) fn check(&self, has_indexes: bool) -> Result<()> {
         let collation = self.parsed_collation()?;
         if let Some(validator) = &self.validator {
-            Filter::parse_by(validator.as_raw(), collation.as_ref())?;
+            let filter = Filter::parse_by(validator.as_raw(), collation.as_ref())?;
+            if let Some(operator) = filter.search_operator() {
+                return Err(DocsError::new(
+                    ErrorCode::QueryFeatureNotAllowed,
+                    format!("{operator} is not allowed in a validator"),
+                ));
+            }
         }
         if self.capped.is_some_and(|size| size.bytes == 0 || size.documents == Some(0)) {
             return Err(DocsError::bad_value(

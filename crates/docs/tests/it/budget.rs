@@ -1,8 +1,9 @@
 //! Work that has to end: at the same step each time if a replay repeats it, and with nothing half done.
 
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use tidemill_docs::{
-    BsonDocument, CollectionSpec, Command, DocBytes, Filter, FindOptions, Limits, SortOrder, Store,
+    BsonDocument, CollectionSpec, Command, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits,
+    SortOrder, Store, TextIndexSpec,
 };
 use tidemill_types::Timestamp;
 use tidemill_types::budget::{Budget, Stop};
@@ -44,6 +45,76 @@ fn command(filter: Document, update: Document) -> Command {
 fn all(store: &Store) -> Vec<Document> {
     let things = store.collection("things").unwrap();
     things.documents().iter().map(|d| bson::deserialize_from_slice(d).unwrap()).collect()
+}
+
+/// Indexes of text and of geometries, and a condition on geometries, take steps for what is written, but not for what is there.
+#[test]
+fn words_and_vertices_take_steps() {
+    let text = || IndexSpec {
+        name: "text".into(),
+        fields: ["_fts", "_ftsx"].map(|path| (path.to_owned(), Direction::Ascending)).into(),
+        text: Some(TextIndexSpec { weights: vec![("s".into(), 1.0)], ..TextIndexSpec::default() }),
+        ..IndexSpec::default()
+    };
+    let words = (0..1000).map(|n| format!("word{n}")).collect::<Vec<_>>().join(" ");
+    let ring: Vec<[f64; 2]> = (0..=500)
+        .map(|n| {
+            let angle = f64::from(n % 500) / 500.0 * std::f64::consts::TAU;
+            [angle.cos() * 5.0, angle.sin() * 5.0]
+        })
+        .collect();
+    let ring = Bson::Array(ring.iter().map(|[x, y]| bson::bson!([x, y])).collect());
+    let circle = doc! { "type": "Polygon", "coordinates": [ring] };
+    let steps = |work: &dyn Fn(&mut Store)| {
+        let mut store = store_of(0);
+        let things = store.require("things").unwrap();
+        things.insert(bytes(&doc! { "_id": 1, "s": &words, "p": &circle })).unwrap();
+        let budget = Budget::unlimited();
+        let _entered = budget.enter();
+        work(&mut store);
+        budget.steps_taken()
+    };
+    let create = |store: &mut Store| store.require("things").unwrap().create_index(text()).unwrap();
+    assert_eq!(steps(&create), 0, "an index is built of what is there");
+    let insert = |store: &mut Store| {
+        create(store);
+        store.require("things").unwrap().insert(bytes(&doc! { "_id": 2, "s": &words })).unwrap();
+    };
+    assert!(steps(&insert) >= 1000);
+    let delete = |store: &mut Store| {
+        create(store);
+        let delete = Command::Delete { collection: "things".into(), filter: bytes(&doc! {}), multi: false };
+        store.apply(&delete, NOW).unwrap();
+    };
+    assert!(steps(&delete) < 10);
+    let search = |store: &mut Store| {
+        create(store);
+        let filter = doc! { "$text": { "$search": "word7" } };
+        let filter = Filter::parse(&RawDocumentBuf::try_from(&filter).unwrap()).unwrap();
+        let found = store.collection("things").unwrap().find(&filter, &FindOptions::default()).unwrap();
+        assert_eq!(found.len(), 1);
+    };
+    assert!(steps(&search) >= 1000);
+    let place = |store: &mut Store| {
+        let filter = doc! { "p": { "$geoIntersects": { "$geometry": &circle } } };
+        let filter = Filter::parse(&RawDocumentBuf::try_from(&filter).unwrap()).unwrap();
+        let budget = tidemill_types::budget::current();
+        let before = budget.steps_taken();
+        let found = store.collection("things").unwrap().find(&filter, &FindOptions::default()).unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(budget.steps_taken() - before >= 500 * 500 / 16);
+    };
+    steps(&place);
+    // too much of it ends the query
+    let budget = Budget::builder().steps(100).build();
+    let mut store = store_of(0);
+    let things = store.require("things").unwrap();
+    things.insert(bytes(&doc! { "_id": 1, "s": &words, "p": &circle })).unwrap();
+    create(&mut store);
+    let _entered = budget.enter();
+    let filter = Filter::parse(&bson::rawdoc! { "$text": { "$search": "word7" } }).unwrap();
+    let error = store.collection("things").unwrap().find(&filter, &FindOptions::default()).unwrap_err();
+    assert_eq!(error.code(), 146);
 }
 
 #[test]

@@ -133,11 +133,9 @@ impl Runner {
                 }))
             }
             "find" | "ids" => {
-                let found = self
-                    .store
-                    .collection("c")
-                    .unwrap()
-                    .find(&filter(arg(0), by)?, &find_options(&options(1), &filter(arg(0), by)?, by)?)?;
+                let filter = filter(arg(0), by)?;
+                let options = find_options(&options(1), &filter, by)?;
+                let found = self.store.collection("c").unwrap().find(&filter, &options)?;
                 Ok(if op == "ids" { ids(&found) } else { lines(&found) })
             }
             "all" => Ok(lines(&self.store.collection("c").unwrap().documents())),
@@ -255,7 +253,7 @@ impl Runner {
                 self.apply(&Command::DropIndex { collection, name: arg(0).as_str().unwrap().to_owned() })
             }
             "explain" => {
-                let sort = SortOrder::parse(&RawDocumentBuf::try_from(&options(1)).unwrap())?;
+                let sort = SortOrder::parse_query(&RawDocumentBuf::try_from(&options(1)).unwrap())?;
                 let sort = sort.with_collation(by.cloned());
                 Ok(self.store.collection("c").unwrap().explain(&filter(arg(0), by)?, &sort).to_string())
             }
@@ -323,7 +321,7 @@ fn find_options(
         bounds: None,
         natural: None,
         sort: raw("sort")
-            .map(|d| SortOrder::parse(&d))
+            .map(|d| SortOrder::parse_query(&d))
             .transpose()?
             .unwrap_or_default()
             .with_collation(by.cloned()),

@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 
 use bson::{doc, rawdoc};
 use tidemill_docs::{
-    BsonDocument, CollectionSpec, Command, DocBytes, Filter, FindOptions, IndexSpec, Limits, Sequence, Store,
+    BsonDocument, CollectionSpec, Command, Direction, DocBytes, Filter, FindOptions, GeoIndexKind,
+    GeoIndexSpec, IndexSpec, Limits, Sequence, Store, TextIndexSpec,
 };
 use tidemill_types::{ErrorKind, Timestamp, Value};
 
@@ -187,6 +188,14 @@ fn every_option_of_an_index_is_kept() {
     store.create_collection(&CollectionSpec::new("c")).unwrap();
     let index = |name: &str, path: &str| IndexSpec { name: name.into(), ..IndexSpec::ascending(path) };
     let document = |filter: bson::RawDocumentBuf| Some(BsonDocument::new(&filter));
+    let geo = |kind, min: Option<f64>, version| GeoIndexSpec {
+        kind,
+        paths: vec!["p".into()],
+        bits: min.map(|_| 20),
+        min,
+        max: min.map(|min| -min),
+        version,
+    };
     for spec in [
         IndexSpec { sparse: true, unique: true, hidden: true, ..index("sparse", "a") },
         IndexSpec { hashed: Some("a".into()), ..index("hashed", "a") },
@@ -194,6 +203,18 @@ fn every_option_of_an_index_is_kept() {
         IndexSpec { wildcard_projection: document(rawdoc! { "a": 1 }), ..index("wildcard", "$**") },
         IndexSpec { expire_after_seconds: Some(60), ..index("expiry", "t") },
         IndexSpec { collation: document(rawdoc! { "locale": "en" }), ..index("collation", "b") },
+        IndexSpec { geo: Some(geo(GeoIndexKind::Sphere, None, Some(2))), ..index("sphere", "p") },
+        IndexSpec { geo: Some(geo(GeoIndexKind::Plane, Some(-7.5), None)), ..index("plane", "p") },
+        IndexSpec {
+            fields: ["a", "_fts", "_ftsx"].map(|path| (path.to_owned(), Direction::Ascending)).into(),
+            text: Some(TextIndexSpec {
+                weights: vec![("$**".into(), 1.0), ("b".into(), 2.5)],
+                default_language: "german".into(),
+                language_override: "l".into(),
+                version: 2,
+            }),
+            ..index("text", "a")
+        },
     ] {
         let command = Command::CreateIndex { collection: "c".into(), index: spec };
         assert_eq!(Command::from_bytes(&command.to_bytes().unwrap()).unwrap(), command);
@@ -201,7 +222,7 @@ fn every_option_of_an_index_is_kept() {
     }
     let c = store.collection_mut("c").unwrap();
     for (id, a) in [(1, 3), (2, 7)] {
-        c.insert(bytes(doc! { "_id": id, "a": a, "b": "x" })).unwrap();
+        c.insert(bytes(doc! { "_id": id, "a": a, "b": "x", "p": [1, 2] })).unwrap();
     }
     let loaded = Store::read_from(&mut written(&store).as_slice(), Limits::default()).unwrap();
     assert_eq!(loaded.collection("c").unwrap().spec(), store.collection("c").unwrap().spec());

@@ -11,7 +11,7 @@ use tidemill_types::ErrorKind;
 use super::collection_options;
 use super::collections::batch_size;
 use super::insert::DOCUMENT_BYTES_MAX;
-use super::pipeline::Stage;
+use super::pipeline::{Stage, match_filter};
 use super::resume_token::{OF_INVALIDATE, is_of_invalidate, position, resumed_fragments, token, token_text};
 use super::split_events::SplitEvents;
 use crate::cursors::ChangeSource;
@@ -60,7 +60,7 @@ impl ChangeStage {
             return Err(CommandError { code: 40323, message: message.to_owned() });
         };
         if let ("$match", RawBsonRef::Document(filter)) = (first.0.as_str(), first.1) {
-            return Ok(Self::Match(Filter::parse_with(filter, variables)?));
+            return Ok(Self::Match(match_filter(filter, variables)?));
         }
         match ReshapeStage::parse(first.0.as_str(), first.1, variables)? {
             Some(stage) => Ok(Self::Reshape(stage)),

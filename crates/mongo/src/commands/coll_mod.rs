@@ -90,8 +90,8 @@ fn index_change(
             "keyPattern" => {
                 named = true;
                 let pattern = value.as_document().ok_or_else(|| invalid("`keyPattern` is not an object"))?;
-                let (fields, hashed) = index_spec::key(pattern)?;
-                found = spec.indexes.iter().find(|index| index.fields == fields && index.hashed == hashed);
+                let key = index_spec::key(pattern)?;
+                found = spec.indexes.iter().find(|index| key.is_of(index));
             }
             "expireAfterSeconds" => seconds = Some(index_spec::seconds(value)?),
             "hidden" => {

@@ -2,7 +2,6 @@
 
 use bson::cstr;
 use bson::raw::RawDocumentBuf;
-use tidemill_docs::Filter;
 use tidemill_types::ErrorKind;
 
 use super::{collation, find};
@@ -18,7 +17,7 @@ pub(super) fn count(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result
     let filter = call.document("query")?.unwrap_or_else(|| find::empty());
     let skip = call.count("skip")?.unwrap_or(0);
     let limit = call.count("limit")?.filter(|limit| *limit > 0);
-    let filter = Filter::parse_by(filter, collation::of(shared, call)?.as_ref())?;
+    let filter = find::read_filter(filter, collation::of(shared, call)?.as_ref())?;
     let found = match shared.engine.count_parsed(&collection, &filter) {
         Err(error) if error.kind() == ErrorKind::NotFound => 0,
         found => found?,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use tidemill_docs::{Collation, DocBytes, Filter, FindOptions, HeldMemory, Key};
+use tidemill_docs::{Collation, DocBytes, FindOptions, HeldMemory, Key};
 use tidemill_types::{Value, budget};
 
 use super::{collation, find};
@@ -22,7 +22,7 @@ pub(super) fn distinct(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     let collection = call.collection()?;
     let filter = call.document("query")?.unwrap_or_else(|| find::empty());
     let by = collation::of(shared, call)?;
-    let filter = Filter::parse_by(filter, by.as_ref())?;
+    let filter = find::read_filter(filter, by.as_ref())?;
     let found = find::find_parsed(shared, &collection, &filter, &FindOptions::default())?;
     reply(&found, call, by.as_ref())
 }

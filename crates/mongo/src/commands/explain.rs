@@ -7,6 +7,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{ExplainQuery, Explanation, Filter, FindOptions, SortOrder};
 use tidemill_types::ErrorKind;
 
+use super::pipeline::GeoNear;
 use super::{collation, find, hint, order};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
@@ -139,7 +140,7 @@ fn pipeline_sections(shared: &Shared, call: &Call<'_>, run: bool) -> Result<RawD
     let Some(RawBsonRef::Array(pipeline)) = call.get("pipeline") else {
         return Err(CommandError::new(Code::TypeMismatch, "'pipeline' option must be specified as an array"));
     };
-    let mut filter = None;
+    let (mut filter, mut near) = (None, None);
     let mut rest = RawArrayBuf::new();
     for (at, stage) in pipeline.into_iter().enumerate() {
         let stage = stage?;
@@ -147,13 +148,21 @@ fn pipeline_sections(shared: &Shared, call: &Call<'_>, run: bool) -> Result<RawD
             Some(RawBsonRef::Document(matched)) if at == 0 => filter = Some(matched),
             _ => rest.push(stage),
         }
+        let geo_near = stage.as_document().and_then(|stage| stage.get("$geoNear").ok().flatten());
+        if let (0, Some(RawBsonRef::Document(options))) = (at, geo_near)
+            && let Ok(spec) = shared.engine.collection_spec(&call.collection()?)
+        {
+            let variables = find::variables(shared, call)?;
+            near = Some(GeoNear::parse(options, &variables)?.filter_document(&spec)?);
+        }
     }
+    let filter = near.as_deref().or(filter);
     let first = sections(shared, call, &Query::of(filter), run)?;
     if rest.is_empty() {
         return Ok(first);
     }
     let mut cursor = RawDocumentBuf::new();
-    cursor.append(cstr!("$cursor"), first);
+    cursor.append(if near.is_some() { cstr!("$geoNearCursor") } else { cstr!("$cursor") }, first);
     let mut stages = RawArrayBuf::new();
     stages.push(cursor);
     for stage in &rest {
@@ -168,9 +177,12 @@ fn pipeline_sections(shared: &Shared, call: &Call<'_>, run: bool) -> Result<RawD
 /// Returns `queryPlanner`, and with `run` also `executionStats`.
 fn sections(shared: &Shared, call: &Call<'_>, query: &Query<'_>, run: bool) -> Result<RawDocumentBuf> {
     let collation = collation::of_statement(shared, call, query.collation.or(call.document("collation")?))?;
-    let filter = Filter::parse_by(query.filter, collation.as_ref())?;
+    let filter = match query.write {
+        None => find::read_filter(query.filter, collation.as_ref())?,
+        Some(_) => Filter::parse_by(query.filter, collation.as_ref())?,
+    };
     let natural = order::natural(Some(query.sort).filter(|sort| !sort.is_empty()), call.get("hint"));
-    let sort = if natural.is_some() { SortOrder::default() } else { SortOrder::parse(query.sort)? };
+    let sort = if natural.is_some() { SortOrder::default() } else { SortOrder::parse_query(query.sort)? };
     let options = FindOptions {
         bounds: None,
         natural,

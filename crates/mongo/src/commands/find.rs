@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, cstr};
-use tidemill_docs::{Direction, DocBytes, Expression, Filter, FindOptions, Projection, Variables};
+use tidemill_docs::{
+    Collation, Direction, DocBytes, Expression, Filter, FindOptions, Projection, SortOrder, Variables,
+};
 use tidemill_types::{ErrorKind, Value};
 
 use super::{collation, order, return_key};
@@ -12,6 +14,7 @@ use crate::cursors::Unread;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::{first_batch, first_query_batch, first_tailable_batch, next_batch, ok};
+use crate::scripts;
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
 use crate::tail::Tail;
@@ -61,7 +64,17 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
         Some(projection) => Some(Projection::parse_for(projection, &parsed, &variables)?),
         None => None,
     };
-    let order = order::of(shared, call, &collection, variables.collation.as_ref())?;
+    let mut order = order::of(shared, call, &collection, variables.collation.as_ref())?;
+    if parsed.sorts_by_distance() {
+        if order.natural.is_some() {
+            let message = "$near and $nearSphere sort by distance: they do not go with $natural";
+            return Err(CommandError::new(Code::BadValue, message));
+        }
+        if call.document("sort")?.is_none_or(|sort| sort.is_empty()) {
+            // the order of the index of a hint is not that of the query
+            order.sort = SortOrder::default();
+        }
+    }
     let mut options = FindOptions {
         sort: order.sort.clone(),
         projection,
@@ -136,7 +149,8 @@ pub(super) fn find_by_id(shared: &Shared, call: &Call<'_>) -> Result<Option<RawD
 pub(super) fn variables(shared: &Shared, call: &Call<'_>) -> Result<Variables> {
     let now = bson::DateTime::from_millis(shared.whole_engine.now().0.div_euclid(1000));
     let collation = collation::of(shared, call)?;
-    let mut variables = Variables { now: Some(now), values: Vec::new(), collation };
+    let mut variables =
+        Variables { now: Some(now), values: Vec::new(), collation, scripts: Some(scripts::engine()) };
     if let Some(bound) = call.document("let")? {
         for variable in bound {
             let (name, value) = variable?;
@@ -148,6 +162,13 @@ pub(super) fn variables(shared: &Shared, call: &Call<'_>) -> Result<Variables> {
         }
     }
     Ok(variables)
+}
+
+/// Reads the filter of a read, which may have a `$where`.
+pub(super) fn read_filter(filter: &RawDocument, collation: Option<&Collation>) -> Result<Filter> {
+    let variables =
+        Variables { collation: collation.cloned(), scripts: Some(scripts::engine()), ..Variables::default() };
+    Ok(Filter::parse_with(filter, &variables)?)
 }
 
 /// Returns whether the value of a variable is `{$rand: {}}`, which has one value for the whole command. Other expressions cannot be random,

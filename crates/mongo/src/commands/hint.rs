@@ -39,12 +39,12 @@ fn check_value(shared: &Shared, collection: &str, command: &str, hint: RawBsonRe
         }
         RawBsonRef::Document(pattern) => {
             let first = pattern.into_iter().next().transpose()?.map(|(name, _)| name.as_str());
-            let (fields, hashed) = match first {
+            let key = match first {
                 None | Some("$natural") => return Ok(()),
                 Some(_) => index_spec::key(pattern)?,
             };
-            matches!(fields.as_slice(), [(path, _)] if path == "_id")
-                || spec.indexes.iter().any(|index| index.fields == fields && index.hashed == hashed)
+            matches!(key.fields.as_slice(), [(path, _)] if path == "_id")
+                || spec.indexes.iter().any(|index| key.is_of(index))
         }
         other => {
             return Err(CommandError::wrong_type(command, "hint", type_name(other), "a string or an object"));

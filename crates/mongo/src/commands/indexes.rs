@@ -34,7 +34,9 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     }
     for index in indexes {
         // the index on _id is there; one that is the same is, too
-        let is_id = index.hashed.is_none() && matches!(index.fields.as_slice(), [(path, _)] if path == "_id");
+        let is_id = index.hashed.is_none()
+            && index.has_values()
+            && matches!(index.fields.as_slice(), [(path, _)] if path == "_id");
         if is_id || before.indexes.iter().any(|other| is_same(other, &index)) {
             continue;
         }
@@ -128,8 +130,8 @@ pub(super) fn drop(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
             all
         }
         Some(RawBsonRef::Document(key)) => {
-            let (fields, hashed) = index_spec::key(key)?;
-            let found = spec.indexes.iter().find(|index| index.fields == fields && index.hashed == hashed);
+            let key = index_spec::key(key)?;
+            let found = spec.indexes.iter().find(|index| key.is_of(index));
             vec![found.ok_or_else(|| not_found("can't find index with this key".to_owned()))?.name.clone()]
         }
         _ => {

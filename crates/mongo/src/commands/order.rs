@@ -44,7 +44,7 @@ pub(super) fn of(
     order.natural = natural(sort, call.get("hint"));
     match (sort, &hinted) {
         _ if order.natural.is_some() => {}
-        (Some(sort), _) => order.sort = SortOrder::parse(sort)?.with_collation(collation.cloned()),
+        (Some(sort), _) => order.sort = SortOrder::parse_query(sort)?.with_collation(collation.cloned()),
         (None, Some(index)) => order.sort = index.clone(),
         (None, None) => {}
     }
@@ -96,14 +96,16 @@ fn index_of(spec: &CollectionSpec, hint: RawBsonRef<'_>) -> Result<Option<SortOr
             (by_id(), &spec.options.collation)
         }
         RawBsonRef::String(name) => match spec.indexes.iter().find(|index| index.name == name) {
+            Some(index) if !index.has_values() => return Ok(None),
             Some(index) => (index.fields.clone(), &index.collation),
             None => return Ok(None),
         },
         RawBsonRef::Document(pattern) => match index_spec::key(pattern) {
-            Ok((fields, None)) if fields == by_id() => (fields, &spec.options.collation),
-            Ok((fields, None)) => {
-                let index = spec.indexes.iter().find(|index| index.fields == fields);
-                (fields, index.map_or(&None, |index| &index.collation))
+            Ok(key) if !key.has_values() => return Ok(None),
+            Ok(key) if key.fields == by_id() => (key.fields, &spec.options.collation),
+            Ok(key) => {
+                let index = spec.indexes.iter().find(|index| key.is_of(index));
+                (key.fields, index.map_or(&None, |index| &index.collation))
             }
             _ => return Ok(None),
         },

@@ -164,6 +164,18 @@ options! {
     partial_filter_expression: Document,
     /// Which paths a wildcard index has.
     wildcard_projection: Document,
+    /// Weights of the fields of a text index; 1 for those that have none.
+    weights: Document,
+    /// Language of documents in a text index that do not say theirs; english without it.
+    default_language: String,
+    /// Field in which a document says its language; `language` without it.
+    language_override: String,
+    /// Bits of a coordinate in a `2d` index; 26 without it.
+    bits: u32,
+    /// Least coordinate in a `2d` index; -180 without it.
+    min: f64,
+    /// Greatest coordinate in a `2d` index; 180 without it.
+    max: f64,
 }
 
 options! {
@@ -271,9 +283,21 @@ impl IndexModel {
         let documents = [
             ("partialFilterExpression", options.partial_filter_expression),
             ("wildcardProjection", options.wildcard_projection),
+            ("weights", options.weights),
         ];
         for (option, document) in documents {
             index.extend(document.map(|document| (option.to_owned(), Bson::from(document))));
+        }
+        let texts = [
+            ("default_language", options.default_language),
+            ("language_override", options.language_override),
+        ];
+        for (option, text) in texts {
+            index.extend(text.map(|text| (option.to_owned(), Bson::from(text))));
+        }
+        index.extend(options.bits.map(|bits| ("bits".to_owned(), Bson::from(i64::from(bits)))));
+        for (option, bound) in [("min", options.min), ("max", options.max)] {
+            index.extend(bound.map(|bound| (option.to_owned(), Bson::from(bound))));
         }
         index
     }

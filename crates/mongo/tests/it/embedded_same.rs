@@ -467,3 +467,31 @@ fn databases_and_collections_are_listed_created_and_dropped() {
     shop.drop().run().unwrap();
     assert!(shop.list_collection_names().run().unwrap().is_empty());
 }
+
+#[test]
+fn places_and_words_are_found() {
+    let (_server, client) = start(3);
+    let shops: Collection<Document> = client.database("docs").collection("shop");
+    let shop = |id: i32, name: &str| doc! { "_id": id, "name": name, "at": [id, 0] };
+    shops.insert_many([shop(1, "Red shoes"), shop(2, "Green shoes"), shop(3, "Red hats")]).run().unwrap();
+    let place = IndexModel::builder().keys(doc! { "at": "2d" });
+    let place = place.options(IndexOptions::builder().bits(20).min(-10.0).max(10.0).build()).build();
+    let words = IndexModel::builder().keys(doc! { "name": "text" });
+    let options = IndexOptions::builder().weights(doc! { "name": 3 }).default_language("english".to_owned());
+    let words = words.options(options.language_override("l".to_owned()).build()).build();
+    assert_eq!(shops.create_indexes([place, words]).run().unwrap().index_names, ["at_2d", "name_text"]);
+    let ids = |found: mongodb::sync::Cursor<Document>| -> Vec<i32> {
+        found.map(|shop| shop.unwrap().get_i32("_id").unwrap()).collect()
+    };
+    assert_eq!(ids(shops.find(doc! { "at": { "$near": [2.9, 0] } }).limit(2).run().unwrap()), [3, 2]);
+    let score = doc! { "$meta": "textScore" };
+    let red = shops.find(doc! { "$text": { "$search": "red" } }).sort(doc! { "s": score.clone(), "_id": 1 });
+    assert_eq!(ids(red.run().unwrap()), [1, 3]);
+    let scored = shops.aggregate([
+        doc! { "$match": { "$text": { "$search": "hat" } } },
+        doc! { "$project": { "s": score } },
+    ]);
+    let scored: Vec<Document> = scored.run().unwrap().map(|shop| shop.unwrap()).collect();
+    assert_eq!(scored, [doc! { "_id": 3, "s": 2.25 }]);
+    assert!(shops.insert_one(doc! { "_id": 4, "at": [11, 0] }).run().is_err());
+}

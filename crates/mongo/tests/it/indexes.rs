@@ -101,8 +101,10 @@ fn index_of_an_unsupported_kind_is_refused() {
     let server = TestServer::start(1);
     let things = server.collection("things");
     for (keys, options) in [
-        (doc! { "a": "text" }, IndexOptions::default()),
-        (doc! { "a": "2dsphere" }, IndexOptions::default()),
+        (doc! { "a": "geoHaystack" }, IndexOptions::default()),
+        (doc! { "a": "text" }, IndexOptions::builder().unique(true).build()),
+        (doc! { "a": "2dsphere" }, IndexOptions::builder().unique(true).build()),
+        (doc! { "a": "2dsphere", "b": "2d" }, IndexOptions::default()),
         (doc! { "a": "hashed", "b": "hashed" }, IndexOptions::default()),
         (doc! { "a": "hashed" }, IndexOptions::builder().unique(true).build()),
         (doc! { "a": 0 }, IndexOptions::default()),

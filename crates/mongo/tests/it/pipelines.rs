@@ -95,7 +95,7 @@ fn stages_are_told_from_misspelt_ones() {
         let error = server.collection("things").aggregate([stage]).run().unwrap_err();
         (code(&error), error.to_string())
     };
-    let (missing, message) = fails(doc! { "$geoNear": {} });
+    let (missing, message) = fails(doc! { "$planCacheStats": {} });
     assert!(missing == 238 && message.contains("not supported yet"), "{message}");
     assert_eq!(fails(doc! { "$mtach": {} }).0, 40324);
 }

@@ -85,7 +85,7 @@ pub(crate) async fn find(
     let options = FindOptions {
         bounds: None,
         natural: None,
-        sort: SortOrder::parse(&raw(request.sort)?).map_err(Error::from)?,
+        sort: SortOrder::parse_query(&raw(request.sort)?).map_err(Error::from)?,
         projection: request.projection.map(projection).transpose()?,
         skip: request.skip,
         // one more, to detect whether there are more

@@ -8,6 +8,7 @@ use tidemill_docs::{
     Collation, Expression, HeldMemory, Key, SortOrder, Variables, decimal_math, value_bytes,
 };
 
+use super::script::ScriptAccumulator;
 use super::{known, option};
 use crate::error::{Code, CommandError, Result};
 
@@ -42,6 +43,8 @@ pub(super) enum Accumulator {
     },
     /// An expression over the array of all values.
     OfAll(Expression),
+    /// Functions in JavaScript.
+    Script(Box<ScriptAccumulator>),
 }
 
 /// Values that are wanted of those with a key: the first ones in ascending order, the last ones, or the first ones in descending order.
@@ -135,6 +138,13 @@ impl Accumulator {
                 };
                 return Ok((accumulator, expression(option(name, options, "output")?)?));
             }
+            "$accumulator" => {
+                let RawBsonRef::Document(options) = operand else {
+                    return Err(CommandError::new(Code::FailedToParse, "$accumulator expects an object"));
+                };
+                let (script, arguments) = ScriptAccumulator::parse(options, variables)?;
+                return Ok((Self::Script(Box::new(script)), arguments));
+            }
             "$median" | "$percentile" => {
                 let options = options(&["input", "p", "method"])?;
                 let input = expression(option(name, options, "input")?)?;
@@ -191,6 +201,10 @@ impl State {
                 self.count += 1;
             }
             Accumulator::Last => self.replace(value, held)?,
+            Accumulator::Script(script) => {
+                let state = script.add(self.value.take(), value)?;
+                self.replace(Some(state), held)?;
+            }
             Accumulator::Push | Accumulator::StdDev(_) | Accumulator::OfAll(_) => {
                 if let Some(value) = value {
                     self.keep(value, held)?;
@@ -392,6 +406,7 @@ impl State {
                 let mut chosen = self.keyed.into_iter().skip(skip).take(*count).map(|(_, value)| value);
                 if *single { chosen.next().unwrap_or(Bson::Null) } else { Bson::Array(chosen.collect()) }
             }
+            Accumulator::Script(script) => script.result(self.value)?,
             Accumulator::OfAll(expression) => {
                 let mut all = Document::new();
                 all.insert("v", self.values);

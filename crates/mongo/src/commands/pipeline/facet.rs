@@ -50,7 +50,7 @@ pub(super) fn facets<'r>(
 ) -> Chain<'r> {
     let facets = pipelines.iter().map(|(name, pipeline)| {
         let array = FacetArray::default();
-        let chain = run::chain(&pipeline.0, context, Box::new(array.clone()));
+        let chain = run::chain(&pipeline.stages, context, Box::new(array.clone()));
         Facet { name, chain, wants_more: true, array }
     });
     Box::new(Facets { facets: facets.collect(), next })

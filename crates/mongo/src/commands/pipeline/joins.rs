@@ -264,7 +264,7 @@ impl GraphLookup {
             })
         });
         let restriction = match options.get("restrictSearchWithMatch")? {
-            Some(RawBsonRef::Document(filter)) => Some(Filter::parse_with(filter, variables)?),
+            Some(RawBsonRef::Document(filter)) => Some(super::search::match_filter(filter, variables)?),
             Some(_) => {
                 let message = "`restrictSearchWithMatch` of $graphLookup must be an object".into();
                 return Err(CommandError { code: 40185, message });

@@ -4,11 +4,15 @@ mod accumulator;
 mod buckets;
 mod facet;
 mod flow;
+mod geo_near;
 mod group;
 mod joins;
 mod merge;
 mod outputs;
 mod run;
+mod scored;
+mod script;
+mod search;
 mod sequences;
 mod sort;
 mod stage;
@@ -17,7 +21,7 @@ mod windows;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use tidemill_docs::{
-    Collation, Direction, DocBytes, Filter, FindOptions, HeldMemory, Limits, SortOrder, Variables,
+    Collation, Direction, DocBytes, FindOptions, HeldMemory, Limits, SortOrder, Variables,
 };
 use tidemill_types::ErrorKind;
 
@@ -25,6 +29,8 @@ use super::find;
 use crate::error::{Code, CommandError, Result};
 use crate::shared::Shared;
 use flow::{Flow, Receiver, Results};
+pub(super) use geo_near::GeoNear;
+pub(super) use search::match_filter;
 pub(super) use stage::Stage;
 
 /// Stages of one pipeline, as in MongoDB.
@@ -78,7 +84,11 @@ impl<'c> Context<'c> {
 }
 
 /// A parsed pipeline.
-pub(super) struct Pipeline(Vec<Stage>);
+pub(super) struct Pipeline {
+    stages: Vec<Stage>,
+    /// Whether some stage asks for the score of a search.
+    is_scored: bool,
+}
 
 impl Pipeline {
     /// Parses the stages.
@@ -102,12 +112,14 @@ impl Pipeline {
             let message = "$out and $merge can only be the final stage of a pipeline";
             return Err(CommandError { code: 40601, message: message.to_owned() });
         }
+        search::check_places(&stages)?;
         let reads = stages.iter().skip(1).position(Stage::reads);
         if reads.is_some() {
             let message = "$documents, $collStats, $currentOp, $indexStats and $listLocalSessions are only valid as the first stage in a pipeline";
             return Err(CommandError { code: 40602, message: message.to_owned() });
         }
-        Ok(Self(stages))
+        let is_scored = search::is_scored(pipeline, &stages)?;
+        Ok(Self { stages, is_scored })
     }
 
     /// Runs the pipeline on the documents of the context's collection.
@@ -126,7 +138,7 @@ impl Pipeline {
 
     /// Runs the pipeline on the documents of the context's collection, and passes its results on.
     fn run_into(&self, context: &Context<'_>, last: &mut dyn Receiver) -> Result<()> {
-        let mut stages = self.0.as_slice();
+        let mut stages = self.stages.as_slice();
         if stages.first().is_some_and(Stage::reads) {
             return run::chain(stages, context, Box::new(flow::Forward(last))).finish();
         }
@@ -135,9 +147,9 @@ impl Pipeline {
             return Err(CommandError::new(Code::InvalidNamespace, message));
         };
         // indexes answer a leading $match, and the first documents of an order
-        let mut filter = None;
-        if let [Stage::Match(leading), rest @ ..] = stages {
-            (filter, stages) = (Some(leading.clone()), rest);
+        let filter = self.reading_filter(context, collection)?;
+        if let [Stage::Match(_), rest @ ..] = stages {
+            stages = rest;
         }
         let natural = context.natural;
         let mut options = FindOptions { limit: leading_limit(stages), natural, ..FindOptions::default() };
@@ -145,8 +157,12 @@ impl Pipeline {
             options = FindOptions { sort: order.clone(), limit: Some(*limit), ..options };
             stages = rest;
         }
-        let filter = filter.unwrap_or_else(Filter::all);
-        let mut chain = run::chain(stages, context, Box::new(flow::Forward(last)));
+        let last = Box::new(flow::Forward(last));
+        let Some(filter) = filter else { return run::chain(stages, context, last).finish() };
+        let mut chain = match self.is_scored {
+            true => scored::chain(filter.clone(), stages, context, last),
+            false => run::chain(stages, context, last),
+        };
         let mut failed = Ok(());
         let read =
             context.shared.engine.find_each(collection, &filter, &options, &mut |document| match chain
@@ -168,8 +184,9 @@ impl Pipeline {
 
     /// Runs the pipeline on these documents. Returns the results with their memory.
     fn run_on(&self, context: &Context<'_>, documents: Vec<DocBytes>) -> Result<flow::HeldDocuments> {
+        self.check_on_documents()?;
         let results = Results::default();
-        let mut chain = run::chain(&self.0, context, Box::new(results.clone()));
+        let mut chain = run::chain(&self.stages, context, Box::new(results.clone()));
         let _ = flow::push_all(documents, &mut *chain)?;
         chain.finish()?;
         drop(chain);
@@ -179,9 +196,11 @@ impl Pipeline {
 
 /// Returns the number of documents that the stages want at most, if a `$limit` comes before any stage that makes more or fewer.
 fn leading_limit(stages: &[Stage]) -> Option<u64> {
-    stages.iter().find(|stage| !matches!(stage, Stage::Reshape(_))).and_then(|stage| match stage {
-        Stage::Limit(limit) => Some(*limit),
-        _ => None,
+    stages.iter().find(|stage| !matches!(stage, Stage::Reshape(_) | Stage::GeoNear(_))).and_then(|stage| {
+        match stage {
+            Stage::Limit(limit) => Some(*limit),
+            _ => None,
+        }
     })
 }
 

@@ -15,14 +15,27 @@ use crate::error::Result;
 /// Returns the chain of stages whose results go to `last`.
 pub(super) fn chain<'r>(stages: &'r [Stage], context: &'r Context<'r>, last: Chain<'r>) -> Chain<'r> {
     let mut next = last;
-    for (at, stage) in stages.iter().enumerate().rev() {
-        let limit = match stages.get(at + 1) {
-            Some(Stage::Limit(limit)) => Some(*limit),
-            _ => None,
-        };
-        next = link(stage, limit, context, next);
+    for at in (0..stages.len()).rev() {
+        next = link_at(stages, at, context, next);
     }
     next
+}
+
+/// Returns one of the stages in front of `next`.
+pub(super) fn link_at<'r>(
+    stages: &'r [Stage],
+    at: usize,
+    context: &'r Context<'r>,
+    next: Chain<'r>,
+) -> Chain<'r> {
+    let limit = match stages.get(at + 1) {
+        Some(Stage::Limit(limit)) => Some(*limit),
+        _ => None,
+    };
+    match stages.get(at) {
+        Some(stage) => link(stage, limit, context, next),
+        None => next,
+    }
 }
 
 /// Returns a stage in front of `next`, which takes no more documents than `limit`.
@@ -37,6 +50,7 @@ fn link<'r>(stage: &'r Stage, limit: Option<u64>, context: &'r Context<'r>, next
                 }
             })
         }
+        Stage::GeoNear(near) => each(next, move |document, next| next.push(near.apply(&document)?)),
         Stage::Reshape(stage) => each(next, move |document, next| next.push(stage.apply(&document)?)),
         Stage::Redact(expression) => {
             each(next, move |document, next| match outputs::redacted(expression, &document)? {

@@ -5,6 +5,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use tidemill_docs::{Expression, Filter, ReshapeStage, SortOrder};
 
 use super::buckets::BucketAuto;
+use super::geo_near::GeoNear;
 use super::group::Group;
 use super::joins::{GraphLookup, Lookup, UnionWith};
 use super::merge::Merge;
@@ -19,7 +20,6 @@ use crate::fields::{type_name, whole_number};
 
 /// Stages that MongoDB has and this server does not have yet.
 const MISSING: &[&str] = &[
-    "$geoNear",
     "$listSearchIndexes",
     "$listSessions",
     "$planCacheStats",
@@ -33,6 +33,7 @@ const MISSING: &[&str] = &[
 /// A stage of a pipeline.
 pub(in crate::commands) enum Stage {
     Match(Filter),
+    GeoNear(Box<GeoNear>),
     Reshape(ReshapeStage),
     Sort(SortOrder),
     Skip(u64),
@@ -72,6 +73,7 @@ const NAMES: &[&str] = &[
     "$documents",
     "$facet",
     "$fill",
+    "$geoNear",
     "$graphLookup",
     "$group",
     "$indexStats",
@@ -147,10 +149,13 @@ impl Stage {
                         return Err(CommandError { code: 40170, message });
                     };
                     let inner = context.inner(context.collection, variables)?;
-                    facets.push((name.as_str().to_owned(), Pipeline::parse(pipeline, &inner)?));
+                    let pipeline = Pipeline::parse(pipeline, &inner)?;
+                    pipeline.refuse_in_facet()?;
+                    facets.push((name.as_str().to_owned(), pipeline));
                 }
                 Self::Facet(facets)
             }
+            "$geoNear" => Self::GeoNear(Box::new(GeoNear::parse(document()?, variables)?)),
             "$lookup" => Self::Lookup(Box::new(Lookup::parse(document()?)?)),
             "$graphLookup" => Self::GraphLookup(Box::new(GraphLookup::parse(document()?, variables)?)),
             "$unionWith" => Self::UnionWith(UnionWith::parse(value)?),
@@ -198,8 +203,11 @@ impl Stage {
             })
         };
         Ok(Some(match name {
-            "$match" => Self::Match(Filter::parse_with(document()?, context.variables)?),
-            "$sort" => Self::Sort(super::sort_order(document()?, context.variables)?),
+            "$match" => Self::Match(super::search::match_filter(document()?, context.variables)?),
+            "$sort" => {
+                let order = SortOrder::parse_query(document()?)?;
+                Self::Sort(order.with_collation(context.variables.collation.clone()))
+            }
             "$skip" => Self::Skip(number(value)?),
             "$limit" => match number(value)? {
                 0 => {
