@@ -1,38 +1,28 @@
-//! Keeps conditions that name no column above aggregates without groups.
+//! Keeps conditions above aggregates without groups.
 //!
 //! ```sql
-//! SELECT count(*) FROM t HAVING (SELECT count(*) FROM t) > 100
+//! SELECT count(*) FROM t HAVING count(*) = 1 AND count(*) = 4
 //! ```
 //!
-//! DataFusion pushes a condition without columns through every aggregate. Below one without groups it would remove rows
-//! instead of the result, which has one row even if it has no input. A limit of one row changes nothing there, and no
-//! condition passes it.
+//! DataFusion pushes a condition that names no column through every aggregate, and simplifies this one to `false`. Below
+//! an aggregate without groups it removes rows instead of the result, which has one row even if it has no input: the
+//! query would return a row with 0. A limit of one row changes nothing there, and no condition passes it.
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRewriter};
+use datafusion::logical_expr::{Aggregate, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::subqueries::subquery_of;
+use crate::subqueries::is_correlated;
 
-/// Analyzer rule that limits aggregates without groups to their one row, in plans with conditions that name no column.
+/// Analyzer rule that limits aggregates without groups to their one row if a filter or a join is above them.
 #[derive(Debug)]
 pub(crate) struct GuardGlobalAggregates;
 
 impl AnalyzerRule for GuardGlobalAggregates {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        if !has_condition_without_columns(&plan)? {
-            return Ok(plan);
-        }
-        let guarded = plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::Aggregate(ref aggregate) if aggregate.group_expr.is_empty() => {
-                Ok(Transformed::yes(LogicalPlanBuilder::from(node).limit(0, Some(1))?.build()?))
-            }
-            node => Ok(Transformed::no(node)),
-        });
-        guarded.data()
+        plan.rewrite_with_subqueries(&mut Guard::default()).data()
     }
 
     fn name(&self) -> &str {
@@ -40,36 +30,34 @@ impl AnalyzerRule for GuardGlobalAggregates {
     }
 }
 
-fn has_condition_without_columns(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        let condition = match node {
-            LogicalPlan::Filter(filter) => Some(&filter.predicate),
-            LogicalPlan::Join(join) => join.filter.as_ref(),
-            _ => None,
-        };
-        found =
-            condition.is_some_and(|condition| split_conjunction(condition).into_iter().any(names_no_column));
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+#[derive(Default)]
+struct Guard {
+    /// Number of filters and joins above the current node.
+    conditions: usize,
 }
 
-/// Returns whether a condition names no column, or has a part that may stand alone once the condition is simplified:
-/// `NOT (x OR (SELECT …) > 0)` becomes `NOT x AND (SELECT …) <= 0`.
-fn names_no_column(condition: &Expr) -> bool {
-    let is_subquery = |part: &Expr| Ok(subquery_of(part).is_some());
-    // a list instead of recursion, as conditions may be long chains
-    let mut parts = vec![condition];
-    while let Some(part) = parts.pop() {
-        match part {
-            Expr::Not(inner) => parts.push(inner),
-            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
-                parts.extend([left.as_ref(), right.as_ref()]);
+impl TreeNodeRewriter for Guard {
+    type Node = LogicalPlan;
+
+    fn f_down(&mut self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        self.conditions += usize::from(has_condition(&node));
+        Ok(Transformed::no(node))
+    }
+
+    fn f_up(&mut self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        self.conditions -= usize::from(has_condition(&node));
+        match node {
+            // an aggregate of rows that depend on the outer row gets groups when it is joined
+            LogicalPlan::Aggregate(Aggregate { ref group_expr, .. })
+                if self.conditions > 0 && group_expr.is_empty() && !is_correlated(&node) =>
+            {
+                Ok(Transformed::yes(LogicalPlanBuilder::from(node).limit(0, Some(1))?.build()?))
             }
-            part if !part.any_column_refs() || part.exists(is_subquery).unwrap_or(true) => return true,
-            _ => {}
+            node => Ok(Transformed::no(node)),
         }
     }
-    false
+}
+
+fn has_condition(node: &LogicalPlan) -> bool {
+    matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Join(_))
 }

@@ -17,6 +17,7 @@ mod batch_size;
 mod cancel;
 mod catalog;
 mod change;
+mod constant_last;
 mod deadline;
 mod describe;
 mod dialect;

@@ -26,7 +26,7 @@ use crate::set_operations::CountedSetOperations;
 use crate::sort_keys::SortKeysAsColumns;
 use crate::subqueries::ThreeValuedSubqueries;
 use crate::times::MicrosecondTimes;
-use crate::{SqlOptions, Tables, deadline, functions, rerun};
+use crate::{SqlOptions, Tables, constant_last, deadline, functions, rerun};
 
 /// Restricts the directories that DataFusion makes for spilled rows to the owner of the process.
 fn restrict_spilled_rows(environment: &RuntimeEnv, spill_dir: &Path) -> Result<()> {
@@ -99,7 +99,7 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
         reserve.min(settings.execution.sort_spill_reservation_bytes);
     let mut physical = deadline::physical(PhysicalOptimizer::new().rules);
     physical.push(Arc::new(rerun::AllowRerun) as Arc<dyn PhysicalOptimizerRule + Send + Sync>);
-    let mut logical = Optimizer::new().rules;
+    let mut logical = constant_last::ordered(Optimizer::new().rules);
     // they move JSON functions below joins of subqueries and forget columns there
     logical.retain(|rule| !matches!(rule.name(), "extract_leaf_expressions" | "push_down_leaf_projections"));
     logical.push(Arc::new(ServeFromHotData) as Arc<dyn OptimizerRule + Send + Sync>);

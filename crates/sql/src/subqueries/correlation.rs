@@ -44,7 +44,7 @@ fn plan_span(plan: &LogicalPlan) -> Option<Span> {
 }
 
 /// Returns whether any part of a subquery's plan depends on the outer row.
-pub(super) fn is_correlated(plan: &LogicalPlan) -> bool {
+pub(crate) fn is_correlated(plan: &LogicalPlan) -> bool {
     !plan.all_out_ref_exprs().is_empty()
 }
 

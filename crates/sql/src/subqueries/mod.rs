@@ -31,7 +31,7 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
 
-pub(crate) use correlation::refuse;
+pub(crate) use correlation::{is_correlated, refuse};
 use marks::{Aliases, Marks, Scalars};
 pub(crate) use predicates::subquery_of;
 use predicates::{has_predicate, has_scalar, used_columns};

@@ -20,9 +20,7 @@ mod unwind;
 mod windows;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
-use tidemill_docs::{
-    Collation, Direction, DocBytes, FindOptions, HeldMemory, Limits, SortOrder, Variables,
-};
+use tidemill_docs::{Collation, Direction, DocBytes, FindOptions, HeldMemory, Limits, SortOrder, Variables};
 use tidemill_types::ErrorKind;
 
 use super::find;
