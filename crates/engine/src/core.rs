@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-use crate::LedgerCounts;
+use crate::api::LedgerCounts;
 use crate::partition::Partition;
 use crate::services::Services;
 

@@ -6,11 +6,12 @@ use arrow_schema::SchemaRef;
 use tidemill_rules::Program;
 use tidemill_types::{Error, Field, FieldType, Result, StreamSchema, did_you_mean};
 
+use crate::app::App;
+use crate::app::settings::Settings;
 use crate::connectors::app_sinks;
 use crate::entry::Streams;
 use crate::queries::compile::CompiledApp;
 use crate::queries::{Partitioner, Queries};
-use crate::{App, Settings};
 
 /// A deployed app. It never changes; a deploy makes another one.
 pub struct Deployment {

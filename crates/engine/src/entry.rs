@@ -79,7 +79,7 @@ pub enum Entry {
     Transaction(TransactionPart),
     /// Events that sinks could not deliver go to their sinks again.
     Redeliver {
-        /// Ids of their documents in this partition, see [`crate::UndeliveredEvent`].
+        /// Ids of their documents in this partition, see [`crate::sinks::undelivered_event::UndeliveredEvent`].
         ids: Vec<String>,
     },
     /// Events of a record that was set aside: rules and queries run on them. They are stored already.

@@ -8,8 +8,8 @@ use tidemill_types::{Result, Value};
 
 use super::{ApplyReply, RecordApplier};
 use crate::deployment::TableRef;
+use crate::sinks::undelivered_event::{COLLECTION, UndeliveredEvent};
 use crate::state::PartitionState;
-use crate::undelivered_event::{COLLECTION, UndeliveredEvent};
 
 impl RecordApplier<'_> {
     /// Takes documents of undelivered events away and hands the events to their sinks. A document that is not there any

@@ -23,7 +23,7 @@ use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogEncryption, LogFile, 
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use tokio::sync::watch;
 
-use crate::Settings;
+use crate::app::settings::Settings;
 
 /// Name of the directory in the data directory.
 pub const CHANGES_DIR: &str = "changes";

@@ -1,6 +1,6 @@
 //! Commits of transactions on documents of several partitions.
 //!
-//! A transaction reads a [`crate::DocumentSnapshot`] and collects its writes in `document_transaction::Transaction`. Its commit is one record in the
+//! A transaction reads a [`crate::documents::snapshot::DocumentSnapshot`] and collects its writes in `document_transaction::Transaction`. Its commit is one record in the
 //! log of each partition that it writes to, all with the same id. The owner of each partition votes when it reaches its
 //! record: yes, if none of the documents has been changed since the snapshot. The transaction is committed if all of
 //! them vote yes. An owner applies nothing after its record until the votes of the others are there, and shows nothing of a

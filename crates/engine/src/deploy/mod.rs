@@ -17,15 +17,17 @@ use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result};
 pub use plan::{DeployPlan, DeployedApp, NewApp};
 pub use stored_data::StoredData;
 
+use crate::app::App;
+use crate::checkpoint;
 use crate::core::Core;
-use crate::datadir::{DataDir, DeploymentRecord};
-use crate::encryption;
-use crate::environment::Environment;
+use crate::directory::datadir::{DataDir, DeploymentRecord};
+use crate::directory::encryption;
+use crate::directory::environment::Environment;
+use crate::lifecycle::recover;
+use crate::lifecycle::report::StartupReport;
+use crate::lifecycle::threads::EngineThreads;
 use crate::queries;
 use crate::queries::compile::compile_app_for;
-use crate::report::StartupReport;
-use crate::threads::EngineThreads;
-use crate::{App, checkpoint, recover};
 
 /// How long a deploy waits until the former app has applied the log.
 const DRAIN_WAIT: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use tidemill_zones::StoredColumn;
 
 use super::StoredData;
 use super::stored_data::StoredCollection;
-use crate::datadir::StreamDeclaration;
+use crate::directory::datadir::StreamDeclaration;
 use crate::queries::compile::{CompiledApp, DeclarationSite};
 use crate::queries::{Partitioner, Queries, Unit, successor};
 

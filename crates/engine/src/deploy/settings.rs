@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use tidemill_types::{Error, Result};
 use tidemill_zones::ZonesOptions;
 
-use crate::datadir::{DataDir, DeploymentRecord};
+use crate::app::App;
+use crate::app::settings::Settings;
+use crate::directory::datadir::{DataDir, DeploymentRecord};
+use crate::directory::tables_location::{open_zones, tables_location};
 use crate::queries::compile::{CompiledApp, compile_app_for};
-use crate::tables_location::{open_zones, tables_location};
-use crate::{App, Settings};
 
 /// Describes the differences in settings and sources. Changes nothing.
 ///

@@ -39,7 +39,7 @@ impl StoredData {
     ///
     /// Errors: `Corrupt` or `Unavailable` when a table cannot be read.
     pub fn gather(core: &Core, before: &DeployedApp<'_>, after: &NewApp<'_>) -> Result<Self> {
-        let streams = |compiled: &crate::CompiledApp| {
+        let streams = |compiled: &crate::queries::compile::CompiledApp| {
             compiled.program.streams().iter().map(|s| s.name.clone()).collect::<BTreeSet<_>>()
         };
         let mut facts = Self::default();

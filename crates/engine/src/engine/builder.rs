@@ -12,12 +12,13 @@ use tidemill_types::{Error, Result};
 use url::Url;
 
 use super::Engine;
-use crate::clock::Clock;
-use crate::datadir::DataDir;
-use crate::environment::{Environment, LocalLogProvider, LogProvider, TableStore};
-use crate::set_aside::RecordNoted;
-use crate::threads::EngineThreads;
-use crate::{App, deploy};
+use crate::app::App;
+use crate::deploy;
+use crate::directory::datadir::DataDir;
+use crate::directory::environment::{Environment, LocalLogProvider, LogProvider, TableStore};
+use crate::host::clock::Clock;
+use crate::lifecycle::threads::EngineThreads;
+use crate::state::set_aside::RecordNoted;
 
 /// Records that one start sets aside at most. More of them are the fault of the app rather than of the records.
 const RECORDS_SET_ASIDE_MAX: u32 = 17;

@@ -9,13 +9,13 @@ use tidemill_log::Durability;
 use tidemill_types::{Result, Timestamp};
 
 use super::{DocumentCollection, Engine};
-use crate::CollectionInfo;
-use crate::change_stream::{ChangeScope, ChangeStart, ChangeStream};
+use crate::api::CollectionInfo;
 use crate::commit::SessionWrite;
-use crate::document_snapshot::DocumentSnapshot;
-use crate::document_transaction::Transaction;
-use crate::document_writes::DocumentWrite;
 use crate::documents::bad_bson;
+use crate::documents::change_stream::{ChangeScope, ChangeStart, ChangeStream};
+use crate::documents::snapshot::DocumentSnapshot;
+use crate::documents::transaction::Transaction;
+use crate::documents::writes::DocumentWrite;
 
 impl Engine {
     /// Returns the collections over all partitions, by name.

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_zones::CacheStats;
 
 use super::Engine;
+use crate::api::{LedgerCounts, Metric, MetricKind, RuleInfo};
 use crate::partition::Partition;
 use crate::query_info::QueryInfo;
-use crate::{LedgerCounts, Metric, MetricKind, RuleInfo, SinkInfo};
+use crate::sinks::SinkInfo;
 
 impl Engine {
     /// Returns all metrics.

@@ -27,17 +27,19 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Result, StreamSchema};
 
-use crate::backup;
+use crate::admin::backup;
+use crate::admin::backup::BackupReport;
+use crate::api::{Analytics, BodyFormat, Health, SendOptions, SendReply};
+use crate::app::App;
 use crate::core::Core;
-use crate::datadir::DataDir;
-use crate::report::StartupReport;
+use crate::directory::datadir::DataDir;
+use crate::ingest::sending;
+use crate::lifecycle::report::StartupReport;
+use crate::lifecycle::threads::EngineThreads;
+use crate::lifecycle::transfers;
 use crate::sinks::DeliverySink;
 use crate::subscribe::Tap;
-use crate::threads::EngineThreads;
-use crate::{
-    Analytics, App, BackupReport, BodyFormat, Health, SendOptions, SendReply, jobs, query_info, sending,
-    transfers,
-};
+use crate::{jobs, query_info};
 
 pub use builder::EngineBuilder;
 pub use collection::DocumentCollection;
@@ -188,17 +190,17 @@ impl Engine {
     }
 
     /// Rows of sources that were refused since the start, by source and stream.
-    pub fn source_rejections(&self) -> Vec<crate::RejectionSummary> {
+    pub fn source_rejections(&self) -> Vec<crate::counters::source_rejections::RejectionSummary> {
         self.core.source_rejections.summaries()
     }
 
     /// Returns the sinks to other systems and what became of their events.
-    pub fn sinks(&self) -> Vec<crate::SinkInfo> {
+    pub fn sinks(&self) -> Vec<crate::sinks::SinkInfo> {
         self.core.sinks.deliveries().iter().map(DeliverySink::info).collect()
     }
 
     /// What the sinks `@sink(type='log')` print. Whoever asks prints it; it is dropped when nobody takes it.
-    pub fn log_lines(&self) -> Arc<crate::LogLines> {
+    pub fn log_lines(&self) -> Arc<crate::queries::LogLines> {
         self.core.deployment.queries.log_lines.clone()
     }
 
@@ -218,7 +220,7 @@ impl Engine {
         problems.extend(self.core.health.problems());
         problems.extend(query_info::rule_problems(&self.core));
         let aside = self.core.set_aside.all();
-        problems.extend(aside.iter().map(crate::SetAsideRecord::problem));
+        problems.extend(aside.iter().map(crate::state::set_aside::SetAsideRecord::problem));
         problems.extend(transfers::find_duplicated(&self.core));
         problems.extend(self.core.contradicting_documents());
         let log_problem = self.core.log.problem();

@@ -5,7 +5,7 @@ use tidemill_types::{Error, Offset, Result};
 use tidemill_zones::TableSnapshot;
 
 use super::Engine;
-use crate::document_snapshot::DocumentSnapshot;
+use crate::documents::snapshot::DocumentSnapshot;
 
 /// How often a moment is taken again because a flush of a table has passed it. One attempt takes microseconds and a flush
 /// milliseconds, so the second is hardly ever needed.

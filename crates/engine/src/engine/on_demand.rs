@@ -8,7 +8,8 @@ use tidemill_types::{Error, PartitionId, Result};
 use super::Engine;
 use crate::entry::Entry;
 use crate::queries::{GLOBAL_PARTITION, Queries};
-use crate::query_info::{self, QueryInfo};
+use crate::query_info;
+use crate::query_info::QueryInfo;
 
 /// The rows that an on-demand query found: the values of each in order.
 pub type OnDemandRows = Vec<Vec<serde_json::Value>>;

@@ -5,8 +5,9 @@ use tidemill_rules::why::Selector;
 use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
 
 use super::Engine;
+use crate::admin::reevaluation;
+use crate::api::{EventSelector, RuleInfo};
 use crate::jobs::aggregate_rules;
-use crate::{EventSelector, RuleInfo, reevaluation};
 
 impl Engine {
     /// Rules in order of declaration, event rules first.

@@ -4,7 +4,7 @@ use tidemill_log::Durability;
 use tidemill_types::{Error, PartitionId, Result};
 
 use super::Engine;
-use crate::set_aside::SetAsideRecord;
+use crate::state::set_aside::SetAsideRecord;
 
 impl Engine {
     /// Returns the records that stopped their partition: rules and queries do not see them, or will not from the next start on.

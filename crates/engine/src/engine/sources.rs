@@ -4,7 +4,7 @@ use tidemill_connect::Source;
 use tidemill_types::Result;
 
 use super::Engine;
-use crate::source;
+use crate::sources;
 
 impl Engine {
     /// Reads a source to its end, as those of the app are read: its position is stored with its rows, under its name, so that
@@ -18,16 +18,16 @@ impl Engine {
     pub fn read_source(&self, source: &mut dyn Source, stream: &str) -> Result<()> {
         // partitions know which rows they have from the records that they have applied
         self.catch_up()?;
-        source::read_to_end(&self.core, source, stream)
+        sources::read_to_end(&self.core, source, stream)
     }
 
     /// Returns the names under which positions of sources are stored.
     pub fn source_names(&self) -> Vec<String> {
-        source::stored_names(&self.core)
+        sources::stored_names(&self.core)
     }
 
     /// Returns the position at which the source `name` continues; `None` if nothing of it was read.
     pub fn source_position(&self, name: &str) -> Option<u64> {
-        source::stored_position(&self.core, name)
+        sources::stored_position(&self.core, name)
     }
 }

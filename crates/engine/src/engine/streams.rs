@@ -6,7 +6,7 @@ use tidemill_types::{Error, Result, StreamSchema};
 use tidemill_zones::{Table, TableSnapshot, Zones};
 
 use super::Engine;
-use crate::StreamInfo;
+use crate::api::StreamInfo;
 
 impl Engine {
     /// All streams with their counts.

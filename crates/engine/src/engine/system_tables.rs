@@ -7,7 +7,8 @@ use arrow_schema::{Field, Schema};
 use tidemill_zones::CacheStats;
 
 use super::Engine;
-use crate::{StreamInfo, transfers};
+use crate::api::StreamInfo;
+use crate::lifecycle::transfers;
 
 /// System tables that are made when they are asked for, in the order they are listed.
 pub const SYSTEM_TABLES: [&str; 13] = [

@@ -3,8 +3,9 @@
 use tidemill_types::Result;
 
 use super::Engine;
-use crate::undelivered::{self, RetryOutcome, UndeliveredSelection};
-use crate::undelivered_event::UndeliveredEvent;
+use crate::delivery::undelivered;
+use crate::delivery::undelivered::{RetryOutcome, UndeliveredSelection};
+use crate::sinks::undelivered_event::UndeliveredEvent;
 
 impl Engine {
     /// Returns events that sinks with `on.error='STORE'` could not deliver, oldest first, at most `limit`.

@@ -10,7 +10,8 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use super::flush::flush;
 use super::sinks;
-use crate::checkpoint::{self, StateImage};
+use crate::checkpoint;
+use crate::checkpoint::StateImage;
 use crate::core::Core;
 use crate::dedupe::IdRuns;
 use crate::partition::Partition;

@@ -63,7 +63,7 @@ pub fn flush_full_tails(core: &Core) -> Result<()> {
 }
 
 /// Returns the offset after the last record whose effects readers see. A file never has rows of a later one, so that
-/// [`crate::Engine::moment`] waits for no owner: the applied part of a transaction of several partitions is shown once all
+/// [`crate::engine::Engine::moment`] waits for no owner: the applied part of a transaction of several partitions is shown once all
 /// of them have come as far.
 fn shown(partition: &Partition) -> Offset {
     partition.with_view(|view| view.next).min(partition.applied())

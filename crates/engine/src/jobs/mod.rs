@@ -9,10 +9,12 @@ pub mod consolidation;
 mod disk_space;
 mod expiry;
 pub mod flush;
+pub mod record_watch;
 pub mod retention;
 mod scheduler;
 pub mod sinks;
 mod stores;
+pub mod timers;
 
 use std::num::NonZero;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tidemill_types::Result;
 
 use crate::core::Core;
-use crate::spawn::spawn;
+use crate::host::spawn::spawn;
 
 /// How often the dispatcher looks for jobs that may run before their interval has passed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -12,7 +12,7 @@ use crate::apply;
 use crate::commit::{Decision, TransactionId, TransactionPart};
 use crate::entry::Entry;
 use crate::services::Services;
-use crate::view::PartitionView;
+use crate::state::view::PartitionView;
 
 /// Records that wait for the votes on the transaction that is the first of them.
 #[derive(Default)]

@@ -22,10 +22,11 @@ use super::{
     GLOBAL_PARTITION, InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit,
     late_policy, retraction_streams, stream_compat, unit_split,
 };
+use crate::app::App;
+use crate::app::app_toml;
+use crate::app::connectors::AppConnector;
+use crate::app::settings::Settings;
 use crate::app::{AppFile, TableConfig};
-use crate::app_connectors::AppConnector;
-use crate::app_toml;
-use crate::{App, Settings};
 
 /// A file that was read and makes sense by itself.
 struct ParsedFile {

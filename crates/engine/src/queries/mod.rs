@@ -30,8 +30,8 @@ use tidemill_flow::plan::AppPlan;
 use tidemill_rules::Program;
 use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean, partition_of_key};
 
+use crate::app::settings::ChangedQueries;
 use crate::document_tables::DocumentTables;
-use crate::settings::ChangedQueries;
 
 pub use late_policy::{LatePolicy, LateRule};
 pub use log_lines::{LogBatch, LogLines};

@@ -15,8 +15,9 @@ use tidemill_flow::{Batch, Column};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use super::{LogLines, Queries, Unit};
-use crate::document_tables::{self, DocumentSlot};
-use crate::log_id::LogId;
+use crate::directory::log_id::LogId;
+use crate::document_tables;
+use crate::document_tables::DocumentSlot;
 
 /// What the queries of a partition know.
 ///

@@ -18,12 +18,16 @@ use tidemill_zones::ZonesOptions;
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
-use crate::clock::Clock;
+use crate::admin::backup;
+use crate::app::App;
+use crate::app::settings::Settings;
 use crate::core::Core;
-use crate::datadir::{self, DataDir, RestoredFrom};
-use crate::environment::{Environment, LogProvider, OpenedLog, TableStore, open_local_log};
-use crate::report::StartupReport;
-use crate::{App, Settings, backup, deploy};
+use crate::deploy;
+use crate::directory::datadir;
+use crate::directory::datadir::{DataDir, RestoredFrom};
+use crate::directory::environment::{Environment, LogProvider, OpenedLog, TableStore, open_local_log};
+use crate::host::clock::Clock;
+use crate::lifecycle::report::StartupReport;
 
 /// Start of the simulated time: 2020-01-01T00:00:00Z.
 const START_TIME: i64 = 1_577_836_800_000_000;

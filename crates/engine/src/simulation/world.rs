@@ -17,7 +17,11 @@ use tidemill_types::{Value, column, event_json};
 use super::SimulationReport;
 use super::engine::{Machine, SimEngine};
 use super::model::{self, Order, Outcome, StoredRow};
-use crate::{BodyFormat, SendOptions, jobs, sending, timers, transfers};
+use crate::api::{BodyFormat, SendOptions};
+use crate::ingest::sending;
+use crate::jobs;
+use crate::jobs::timers;
+use crate::lifecycle::transfers;
 
 /// Attempts to start while the object store fails; after these the store is repaired.
 const STARTS_WITH_FAULTS_MAX: usize = 5;

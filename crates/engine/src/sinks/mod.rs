@@ -12,6 +12,7 @@ mod connector_sink;
 mod delivery_queue;
 mod progress;
 mod stream_sink;
+pub mod undelivered_event;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -26,7 +27,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::connectors::{AppSink, app_sinks};
 use crate::deployment::{Deployment, TableRef};
-use crate::log_id::LogId;
+use crate::directory::log_id::LogId;
 use crate::queries::files::{file_format, file_path};
 pub use connector_sink::DeliverySink;
 use delivery_queue::DeliveryQueue;

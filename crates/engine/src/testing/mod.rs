@@ -12,8 +12,8 @@ mod test_engine;
 
 use std::fmt;
 
+use crate::app::{App, AppFile};
 use crate::queries::compile::CompiledApp;
-use crate::{App, AppFile};
 
 pub use parse::{ExpectationMode, NumberedObjects, StepAction, Stored, TestCase, TestStep, Wanted, parse};
 pub use run::run;

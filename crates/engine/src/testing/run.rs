@@ -8,7 +8,7 @@ use super::compare::{describe_nearest, match_objects, matches_expected};
 use super::parse::{ExpectationMode, NumberedObjects, StepAction, TestCase, Wanted};
 use super::test_engine::{DerivedEvent, TestEngine, time_of};
 use super::{TestOptions, TestProblem, TestResult, literal};
-use crate::App;
+use crate::app::App;
 use crate::queries::compile::CompiledApp;
 
 /// Runs one test on a new engine.

@@ -20,18 +20,21 @@ use tidemill_types::{
 use tidemill_zones::{Zones, ZonesOptions};
 
 use super::{Stored, TestOptions};
-use crate::clock::{Clock, ManualClock};
+use crate::app::App;
+use crate::app::settings::Settings;
 use crate::core::Core;
 use crate::deployment::Deployment;
 use crate::entry::{Entry, Events};
+use crate::host::clock::{Clock, ManualClock};
 use crate::ingest::partition_of_row;
+use crate::jobs::timers;
 use crate::partition::Partition;
 use crate::queries::GLOBAL_PARTITION;
 use crate::queries::compile::CompiledApp;
 use crate::services::Services;
+use crate::sources;
 use crate::state::PartitionState;
 use crate::tables::TableSet;
-use crate::{App, Settings, source, timers};
 
 /// Default start time of a test: 2000-01-01T00:00:00Z.
 pub(super) const START_TIME: Timestamp = Timestamp(946_684_800_000_000);
@@ -105,7 +108,7 @@ impl TestEngine {
     pub fn insert_document(&mut self, entity: usize, object: &Map<String, Json>) -> Result<()> {
         let collection = self.core.deployment.program.entities()[entity].name.clone();
         let text = Json::Object(object.clone()).to_string();
-        let doc = source::parse_document(&self.core, &collection, text.as_bytes())?;
+        let doc = sources::parse_document(&self.core, &collection, text.as_bytes())?;
         let raw = RawDocument::from_bytes(&doc)
             .map_err(|e| Error::internal("a document that was just made").with_source(e))?;
         let spec = self.core.collection_spec(&collection)?;

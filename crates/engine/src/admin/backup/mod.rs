@@ -1,0 +1,181 @@
+//! Backups: a copy of a data directory as it was at one moment, taken while the engine serves or while nobody has it open,
+//! and the data directories that are made from it.
+//!
+//! `docs/backup.md` is the page for users; `docs/rfcs/0017-backup.md` says in which order files are looked at, and why the
+//! copy is consistent.
+
+mod content;
+mod manifest;
+mod restore;
+mod running;
+mod stopped;
+mod write;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tidemill_log::disk::{Disk, OsDisk};
+use tidemill_types::{Error, Result, Timestamp};
+use tidemill_zones::{Zones, store_options};
+
+use crate::app::App;
+use crate::core::Core;
+use crate::directory::datadir;
+use crate::directory::datadir::StoppedDir;
+use crate::directory::encryption;
+pub use crate::directory::tables_location::runtime;
+use crate::directory::tables_location::stopped_tables;
+use crate::host::clock::{Clock, SystemClock};
+use crate::host::spawn::lower_priority;
+pub use manifest::{MANIFEST, Manifest, checksum_text};
+pub use restore::{RestoreReport, restore};
+use write::NewDirectory;
+
+/// What a backup contains.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BackupReport {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Name of the deployed app.
+    pub app: Option<String>,
+    /// Number of files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Number of tables.
+    pub tables: u64,
+    /// Rows in the tablets of the tables.
+    pub rows: u64,
+    /// Records of the log, over all partitions; the first start of a restored copy applies those that no checkpoint has.
+    pub log_records: u64,
+    /// Where the tables were, if not in the data directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables_location: Option<String>,
+}
+
+impl BackupReport {
+    fn new(path: PathBuf, manifest: Manifest) -> Self {
+        let records = manifest.partitions.iter().map(|p| p.log_end.0.saturating_sub(p.log_start.0));
+        Self {
+            path,
+            files: manifest.files.len() as u64,
+            bytes: manifest.files.iter().map(|file| file.bytes).sum(),
+            tables: manifest.tables.len() as u64,
+            rows: manifest.tables.iter().map(|table| table.rows).sum(),
+            log_records: records.sum(),
+            app: manifest.app,
+            tables_location: manifest.tables_location,
+        }
+    }
+}
+
+/// Copies the data directory of a running engine to the new directory `to`.
+///
+/// Errors: `Invalid` for a directory that has content and for an engine whose log is not in files; `Conflict` while another
+/// backup is being taken; `Corrupt` naming a damaged file; `Unavailable`. Nothing is left at `to` then.
+pub fn take(core: &Core, to: &Path) -> Result<BackupReport> {
+    running::check_has_directory(core)?;
+    check_outside(&core.dir, to)?;
+    let _alone = core.backups.one.try_lock().ok_or_else(|| {
+        Error::conflict(
+            "a backup is being taken already: wait until it is done; /api/v1/backup answers it then",
+        )
+    })?;
+    let target = NewDirectory::create(to)?;
+    let work = || {
+        lower_priority();
+        copy(core, (&OsDisk, target.dir()))
+    };
+    // a thread of its own, because its priority is lowered
+    let written = std::thread::scope(|scope| {
+        scope.spawn(work).join().unwrap_or_else(|_| Err(Error::internal("the backup panicked")))
+    })?;
+    Ok(BackupReport::new(target.finish()?, written))
+}
+
+/// Copies the data directory of a running engine to a directory of a disk.
+///
+/// Errors: as [`take`].
+pub fn copy(core: &Core, (disk, dir): (&dyn Disk, &Path)) -> Result<Manifest> {
+    let meta = datadir::read_meta(&*core.disk, &core.dir)?;
+    let tables_location = meta.tables_elsewhere(&core.deployment.settings);
+    let app = core.deployment.app.name.clone();
+    let mut manifest = Manifest::new(core.clock.now().to_string(), meta.id, Some(app));
+    manifest.tables_location = tables_location;
+    // files of replaced tablets and of ids stay until they are copied
+    let _no_removals = core.backups.removals.lock();
+    let content = running::collect(core)?;
+    // on the disk of the data, no more may go than lets checkpoints be taken
+    write::check_room(dir, content.bytes(&*core.stored_disk)? + core.deployment.settings.reserve_bytes)?;
+    let tables = &core.tables;
+    let read = |path: &object_store::path::Path, write: &mut dyn FnMut(&[u8]) -> Result<()>| {
+        tables.runtime.block_on(core.until_stop(tables.zones.read_file(path, write)))
+    };
+    write::write(&*core.stored_disk, &content, manifest, (disk, dir), &read, &|| !core.is_stopping())
+}
+
+/// Copies the data directory `dir`, which no program has open, to the new directory `to`.
+///
+/// Errors: as [`take`]; `Conflict` while a program has it open.
+pub fn take_stopped(dir: &Path, to: &Path) -> Result<BackupReport> {
+    let stopped = StoppedDir::lock(dir)?;
+    check_outside(dir, to)?;
+    let target = NewDirectory::create(to)?;
+    let runtime = runtime()?;
+    let app = encryption::with_keys(dir, datadir::deployed_app(dir)?)?;
+    let meta = stopped.meta();
+    let mut manifest =
+        Manifest::new(now().to_string(), meta.id.clone(), app.as_ref().map(|app| app.name.clone()));
+    manifest.tables_location = app.as_ref().and_then(|app| meta.tables_elsewhere(&app.settings));
+    let zones = stopped_tables(dir, meta, app.as_ref())?;
+    let decrypted = encryption::stopped_disk(dir, app.as_ref());
+    let content = stopped::collect(&OsDisk, &*decrypted, dir, zones.as_ref(), &runtime)?;
+    write::check_room(target.dir(), content.bytes(&OsDisk)?)?;
+    let read = |path: &object_store::path::Path, write: &mut dyn FnMut(&[u8]) -> Result<()>| match &zones {
+        Some(zones) => runtime.block_on(zones.read_file(path, write)),
+        None => Err(Error::internal("a tablet without tables")),
+    };
+    let written = write::write(&OsDisk, &content, manifest, (&OsDisk, target.dir()), &read, &|| true)?;
+    Ok(BackupReport::new(target.finish()?, written))
+}
+
+/// Refuses a backup inside the data directory, which would be a part of the next one.
+fn check_outside(data: &Path, to: &Path) -> Result<()> {
+    match lies_inside(data, to)? {
+        false => Ok(()),
+        true => Err(Error::invalid(format!(
+            "{}: lies inside the data directory {}: name a directory outside of it, best on another disk",
+            to.display(),
+            data.display()
+        ))),
+    }
+}
+
+/// Returns whether `to`, which need not exist, lies inside the directory `outer` or is it, also by links.
+fn lies_inside(outer: &Path, to: &Path) -> Result<bool> {
+    let absolute = |path: &Path| {
+        let known = path.ancestors().find_map(|above| {
+            let rest = path.strip_prefix(above).ok()?;
+            Some(above.canonicalize().ok()?.join(rest))
+        });
+        known.unwrap_or_else(|| path.to_owned())
+    };
+    let to = std::path::absolute(to)
+        .map_err(|e| Error::invalid(format!("{}: is no path", to.display())).with_source(e))?;
+    Ok(absolute(&to).starts_with(absolute(outer)))
+}
+
+/// Opens the tables in the directory `tables`; `None` if there are none.
+///
+/// Errors: those of [`Zones::open_read_only`].
+pub fn tables_in(tables: &Path, app: Option<&App>) -> Result<Option<Zones>> {
+    let location = tables.to_string_lossy();
+    let options = store_options(&location, &std::collections::BTreeMap::new(), std::iter::empty())?;
+    let keys = app.and_then(|app| app.settings.encryption.of_tablets());
+    let zones = tidemill_zones::ZonesOptions { keys, ..Default::default() };
+    Zones::open_read_only(&location, zones, &options)
+}
+
+fn now() -> Timestamp {
+    SystemClock.now()
+}

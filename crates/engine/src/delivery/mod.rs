@@ -1,0 +1,218 @@
+//! Delivery of events to other systems: the loop of the thread that each sink of a connector has.
+
+pub mod undelivered;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemill_connect::{Backoff, ConnectorSink, DeliveryProgress, OnError, RefusedRow};
+use tidemill_log::Durability;
+use tidemill_types::decode::BatchBuilder;
+use tidemill_types::{Error, EventId, Offset, PartitionId, Result, event_json};
+
+use crate::core::Core;
+use crate::entry::{Entry, Events, RejectedRow, UNDELIVERED};
+use crate::sinks::{DeliverySink, DueEvents};
+use crate::sources::append_with_retry;
+
+/// Events of one delivery.
+const ROWS_MAX: usize = 8192;
+/// How often the progress of deliveries is stored.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How often [`wait_drained`] looks.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// Characters of events and of the words of other systems in logs and problems.
+const SHOWN_CHARS_MAX: usize = 500;
+/// Area of the problems of sinks.
+const AREA: &str = "sinks";
+
+/// Loop of the thread that delivers the events of a sink, until it is stopped.
+pub fn run(core: &Arc<Core>, sink: &DeliverySink) {
+    let Some(mut connector) = sink.take_connector() else { return };
+    let mut backoff = Backoff::default();
+    let mut stored_at = core.clock.monotonic();
+    let mut rows_max = ROWS_MAX;
+    while !sink.is_stopped() {
+        match deliver_next(core, sink, &mut connector, &mut rows_max) {
+            Ok(true) => {
+                backoff.reset();
+                if sink.set_problem(None).is_some() {
+                    core.health.clear_problem_of(AREA, sink.name());
+                }
+            }
+            Ok(false) => sink.wait_for_events(),
+            Err(_) if sink.is_stopped() => break,
+            Err(e) => {
+                let reason = cut(&e.to_string());
+                let problem =
+                    format!("{}: {reason}; the events wait and the sink is tried again", sink.name());
+                core.health.report_problem_of(AREA, sink.name(), problem);
+                sink.set_problem(Some(reason));
+                pause(sink, backoff.next_delay());
+            }
+        }
+        let now = core.clock.monotonic();
+        if now.saturating_sub(stored_at) >= PROGRESS_INTERVAL {
+            stored_at = now;
+            let stored = sink.queue().store_progress();
+            core.health.record_outcome("sink progress", stored);
+        }
+    }
+    connector.close();
+}
+
+/// Waits until no events wait, as long as the other side takes them.
+///
+/// Errors: the other side does not take them, or the engine stops.
+pub fn wait_drained(core: &Core, sink: &DeliverySink) -> Result<()> {
+    loop {
+        let waiting = sink.queue().waiting();
+        if waiting == 0 {
+            return Ok(());
+        }
+        if sink.problem().is_some() || core.is_stopping() {
+            return Err(Error::unavailable(format!("sink {}: {waiting} events wait", sink.name())));
+        }
+        core.clock.sleep(DRAIN_POLL);
+    }
+}
+
+fn pause(sink: &DeliverySink, delay: Duration) {
+    tidemill_connect::runtime().block_on(async {
+        // either way the pause is over
+        let _ = tokio::time::timeout(delay, sink.stopped()).await;
+    });
+}
+
+/// Delivers the oldest events, `rows_max` at most. Returns whether there were some.
+fn deliver_next(
+    core: &Arc<Core>,
+    sink: &DeliverySink,
+    connector: &mut ConnectorSink,
+    rows_max: &mut usize,
+) -> Result<bool> {
+    if let Some(known) = connector.connect(sink.stopped())? {
+        sink.queue().set_known(known);
+    }
+    let Some(mut due) = sink.queue().due(ROWS_MAX)? else { return Ok(false) };
+    due.truncate(*rows_max);
+    ensure_durable(core, &due)?;
+    let mut progress = DeliveryProgress::default();
+    let mut result = connector.deliver(&due.rows, &due.ids, &mut progress, sink.stopped());
+    progress.refused.sort_by_key(|refused| refused.row);
+    if sink.on_error() == OnError::Wait
+        && let Some(first) = progress.refused.first()
+    {
+        progress.delivered = progress.delivered.min(first.row);
+        // those behind it are not sent with each attempt
+        *rows_max = 1;
+        let (id, reason) = (&due.ids[first.row], &first.reason);
+        result = Err(Error::invalid(format!("event {id} was refused: {reason}")));
+    }
+    let refused = progress.refused.partition_point(|refused| refused.row < progress.delivered);
+    keep_refused(core, sink, &due, &progress.refused[..refused])?;
+    sink.queue().mark_delivered(progress.delivered, refused);
+    if refused > 0 {
+        // after a crash they must not come again beside what was kept of them
+        sink.queue().store_progress()?;
+    }
+    result?;
+    *rows_max = ROWS_MAX;
+    Ok(true)
+}
+
+/// Does with refused events what the sink wants. With `on.error='WAIT'` there are none.
+///
+/// Errors: the events cannot be stored; they are delivered again.
+fn keep_refused(
+    core: &Arc<Core>,
+    sink: &DeliverySink,
+    due: &DueEvents,
+    refused: &[RefusedRow],
+) -> Result<()> {
+    if refused.is_empty() {
+        return Ok(());
+    }
+    log_refused(core, sink, due, refused);
+    match sink.on_error() {
+        OnError::Log | OnError::Wait => reject(core, sink, due, refused),
+        OnError::Stream => send_to_fault_stream(core, sink, due, refused),
+        OnError::Store => undelivered::store(core, sink, due, refused),
+    }
+}
+
+/// Logs refused events: the first at once, later ones by their number and not more often than once a minute. They are
+/// kept elsewhere in full. Logs are not encrypted, so with encryption they have nothing of an event.
+fn log_refused(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) {
+    let Some(RefusedRow { row, reason }) = refused.first() else { return };
+    let Some(events) = sink.count_refusals(refused.len() as u64, core.clock.monotonic()) else { return };
+    let (sink_name, id) = (sink.name(), &due.ids[*row]);
+    if core.deployment.settings.encryption.keys.is_some() {
+        tracing::error!(sink = sink_name, events, %id, "events were refused; the stored ones have the reasons");
+        return;
+    }
+    let event = serde_json::Value::Object(event_json(sink.schema(), &due.rows, *row)).to_string();
+    let (event, reason) = (cut(&event), cut(reason));
+    tracing::error!(sink = sink_name, events, %id, event, "events were refused, this one because: {reason}");
+}
+
+/// Returns a text for logs and problems, of a long one its beginning.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+/// Stores refused events, with the reasons, in `system.rejected`.
+fn reject(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) -> Result<()> {
+    let rows = refused.iter().map(|refused| RejectedRow {
+        stream: sink.schema().name.clone(),
+        kind: UNDELIVERED.into(),
+        reason: refused.reason.clone(),
+        raw: serde_json::Value::Object(event_json(sink.schema(), &due.rows, refused.row)).to_string(),
+        origin: format!("{}: {}", sink.name(), due.ids[refused.row]),
+    });
+    let events = Events { rejected: rows.collect(), ..Events::default() };
+    append(core, &sink.schema().name, &events)
+}
+
+/// Sends refused events to the fault stream of their stream, with the reason as `_error`.
+fn send_to_fault_stream(
+    core: &Arc<Core>,
+    sink: &DeliverySink,
+    due: &DueEvents,
+    refused: &[RefusedRow],
+) -> Result<()> {
+    let name = format!("!{}", sink.schema().name);
+    let schema = core.deployment.stream(&name)?;
+    let mut batch = BatchBuilder::new(schema.clone());
+    for RefusedRow { row, reason } in refused {
+        let mut event = event_json(sink.schema(), &due.rows, *row);
+        event.insert("_error".to_owned(), reason.as_str().into());
+        let event = serde_json::Value::Object(event).to_string();
+        batch.push_json(event.as_bytes(), core.clock.now())?;
+    }
+    let events = Events { parts: vec![(schema.clone(), batch.finish())], ..Events::default() };
+    append(core, &name, &events)
+}
+
+fn append(core: &Arc<Core>, stream: &str, events: &Events) -> Result<()> {
+    let home = core.deployment.partitioner.for_stream(stream).0 as usize;
+    append_with_retry(core, home, || Entry::Events(events.clone())).map(drop)
+}
+
+/// An event that left must not be lost by the log: its offset, and so its id, would be given to another one.
+fn ensure_durable(core: &Core, due: &DueEvents) -> Result<()> {
+    let mut last: BTreeMap<PartitionId, Offset> = BTreeMap::new();
+    for EventId { partition, offset, .. } in &due.ids {
+        last.insert(*partition, *offset);
+    }
+    for (partition, offset) in last {
+        if core.log.durable(partition) <= offset {
+            core.log.sync(partition, offset, Durability::Fsync)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,407 @@
+//! Data directory: its lock, its number of partitions, and the deployed app.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tidemill_log::disk::{Disk, FileReader, FileWriter, OsDisk};
+use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
+
+use crate::app::App;
+use crate::app::AppSource;
+use crate::app::settings::Settings;
+use crate::host::json_file::{read_json, write_json};
+use crate::host::{disk_space, private_files};
+
+const FORMAT: u32 = 1;
+/// Name of the manifest of a backup, which is written last: a directory without it is no backup, and one with it no data
+/// directory.
+pub const BACKUP_MANIFEST: &str = "backup.json";
+
+/// Data directory locked by this process.
+pub struct DataDir {
+    path: PathBuf,
+    disk: Arc<dyn Disk>,
+    /// Holds the lock until it is dropped.
+    _lock: Box<dyn Any + Send + Sync>,
+    meta: DataDirMeta,
+}
+
+/// Content of `meta.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DataDirMeta {
+    format: u32,
+    partitions: u32,
+    /// Incremented at every start, so that a table writer of an earlier start can no longer commit.
+    epoch: u64,
+    /// Distinguishes the directory from all others. Directories that were created without it stay without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Whether data was written encrypted, which the key ring is needed to read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypted: bool,
+    /// The backup that the directory was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    restored: Option<RestoredFrom>,
+}
+
+/// The backup that a data directory was made from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RestoredFrom {
+    /// Id of the original directory.
+    pub id: Option<String>,
+    /// When the backup was taken.
+    pub time: String,
+    /// Where the tables of the original are, if not in its directory. They are not those of the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<String>,
+}
+
+impl DataDirMeta {
+    /// Returns the location that the setting `tables` names; `None` when the tables are in the data directory: without the
+    /// setting, and in a directory that was restored while the setting names the tables of the original.
+    pub fn tables_elsewhere(&self, settings: &Settings) -> Option<String> {
+        let of_original = self.restored.as_ref().and_then(|restored| restored.tables.as_ref());
+        settings.tables.as_ref().filter(|tables| Some(*tables) != of_original).cloned()
+    }
+}
+
+impl DataDir {
+    /// Locks the directory, creating it if necessary. `partitions` applies to a new directory only.
+    ///
+    /// Errors: `Conflict` while another process has the lock; `Invalid` for a directory of another format,
+    /// and for one with foreign files.
+    pub fn open(path: &Path, disk: Arc<dyn Disk>, partitions: u32) -> Result<Self> {
+        check_content(&*disk, path)?;
+        disk.create_dir(path).map_err(|e| io_error(path, e))?;
+        disk_space::free_reserve_for_start(path);
+        let lock = lock(&*disk, path)?;
+        match private_files::restrict_access(path) {
+            Ok(Some(mode)) => tracing::warn!(
+                "{}: all users of this machine could read the data directory (mode {mode:04o}); now only its owner can \
+                 (0700)",
+                path.display()
+            ),
+            Ok(None) => {}
+            // a simulated disk has no access rights
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(
+                %error,
+                "{}: all users of this machine can read the data directory, and that cannot be changed",
+                path.display()
+            ),
+        }
+        let file = path.join("meta.json");
+        let mut meta = match read_known_meta(&*disk, &file)? {
+            Some(meta) => meta,
+            None => DataDirMeta {
+                format: FORMAT,
+                partitions,
+                epoch: 0,
+                id: Some(new_id()),
+                encrypted: false,
+                restored: None,
+            },
+        };
+        meta.epoch += 1;
+        write_json(&*disk, &file, &meta)?;
+        Ok(Self { path: path.to_owned(), disk, _lock: lock, meta })
+    }
+
+    /// Returns whether an app is deployed in `dir`. Writes nothing there.
+    pub fn has_app(disk: &dyn Disk, dir: &Path) -> bool {
+        disk.open(&app_file(dir)).is_ok()
+    }
+
+    /// Returns the disk of the directory.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// Returns the path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns whether data was written encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.meta.encrypted
+    }
+
+    /// Notes that data is written encrypted from now on.
+    ///
+    /// Errors: `Unavailable`.
+    pub fn mark_encrypted(&self) -> Result<()> {
+        if self.meta.encrypted {
+            return Ok(());
+        }
+        let meta = DataDirMeta { encrypted: true, ..self.meta.clone() };
+        write_json(&*self.disk, &self.path.join("meta.json"), &meta)
+    }
+
+    /// Returns the number of partitions, fixed when the directory was created.
+    pub fn partitions(&self) -> u32 {
+        self.meta.partitions
+    }
+
+    /// Returns what distinguishes the directory from all others; `None` for directories that were created without it.
+    pub fn id(&self) -> Option<&str> {
+        self.meta.id.as_deref()
+    }
+
+    /// Returns the location that the setting `tables` names, see [`DataDirMeta::tables_elsewhere`].
+    pub fn tables_elsewhere(&self, settings: &Settings) -> Option<String> {
+        self.meta.tables_elsewhere(settings)
+    }
+
+    /// Returns the epoch of this start.
+    pub fn epoch(&self) -> u64 {
+        self.meta.epoch
+    }
+
+    /// Returns the deployment, if there is one.
+    pub fn deployment(&self) -> Result<Option<DeploymentRecord>> {
+        deployment(&*self.disk, &self.path)
+    }
+
+    /// Makes `deployment` the one that the next start opens. After a crash, it is either the previous one or
+    /// this one.
+    pub fn deploy(&self, deployment: &DeploymentRecord) -> Result<()> {
+        let DeploymentRecord { app, first_offsets: since, former, pinned_streams: homes } =
+            deployment.clone();
+        write_json(
+            &*self.disk,
+            &app_file(&self.path),
+            &StoredDeployment { app: app.source().clone(), since, former, homes },
+        )
+    }
+}
+
+/// A data directory that no program has open, and that this process keeps others from opening.
+pub struct StoppedDir {
+    _lock: Box<dyn Any + Send + Sync>,
+    meta: DataDirMeta,
+}
+
+impl StoppedDir {
+    /// Locks the directory and changes nothing in it.
+    ///
+    /// Errors: `NotFound` when it is no data directory; `Conflict` while a program has it open; `Corrupt` and `Invalid` as in
+    /// [`DataDir::open`].
+    pub fn lock(path: &Path) -> Result<Self> {
+        if OsDisk.open(&path.join("meta.json")).is_err() {
+            return Err(Error::not_found(format!(
+                "{}: is no data directory: it has no meta.json",
+                path.display()
+            )));
+        }
+        let lock = lock(&OsDisk, path)?;
+        Ok(Self { _lock: lock, meta: read_meta(&OsDisk, path)? })
+    }
+
+    /// Returns what `meta.json` says.
+    pub fn meta(&self) -> &DataDirMeta {
+        &self.meta
+    }
+}
+
+/// Reads `meta.json` of a data directory.
+///
+/// Errors: `NotFound` when there is none; `Corrupt` when it is damaged; `Invalid` for another format.
+pub fn read_meta(disk: &dyn Disk, dir: &Path) -> Result<DataDirMeta> {
+    let file = dir.join("meta.json");
+    read_known_meta(disk, &file)?.ok_or_else(|| Error::not_found(format!("{}: is missing", file.display())))
+}
+
+fn read_known_meta(disk: &dyn Disk, file: &Path) -> Result<Option<DataDirMeta>> {
+    match read_json::<DataDirMeta>(disk, file)? {
+        Some(meta) if meta.format != FORMAT => Err(Error::invalid(format!(
+            "{}: format {}; this version reads format {FORMAT}",
+            file.display(),
+            meta.format
+        ))),
+        meta => Ok(meta),
+    }
+}
+
+/// Makes a copy of a data directory another directory than the original.
+///
+/// Errors: those of [`read_meta`]; `Unavailable`.
+pub fn give_new_identity(disk: &dyn Disk, dir: &Path, restored: RestoredFrom) -> Result<()> {
+    let meta = DataDirMeta { id: Some(new_id()), restored: Some(restored), ..read_meta(disk, dir)? };
+    write_json(disk, &dir.join("meta.json"), &meta)
+}
+
+/// App that a data directory has accepted, and what earlier apps left, as `app.json` records it.
+#[derive(Debug, Clone, Default)]
+pub struct DeploymentRecord {
+    /// The deployed app.
+    pub app: App,
+    /// By partition, the offset of the first record that this app may apply; records before it belong to the
+    /// previous app. Empty if this is the first app.
+    pub first_offsets: Vec<Offset>,
+    /// Streams with stored events that earlier apps declared and this one does not.
+    pub former: BTreeMap<String, StreamDeclaration>,
+    /// Streams without a key whose events stay in a partition other than the one that the queries would use.
+    pub pinned_streams: BTreeMap<String, PartitionId>,
+}
+
+/// Declaration of a stream by an app.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamDeclaration {
+    /// Fields, in order.
+    pub fields: Vec<Field>,
+    /// Key field, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Fields that make an event unique.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub id: Vec<String>,
+    /// Event time field; `None` if the event time is the time of reception.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Partition of the events if there is no key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<PartitionId>,
+}
+
+impl StreamDeclaration {
+    /// Extracts the declaration from `schema`. `home` is the partition of events without a key.
+    pub fn from_schema(schema: &StreamSchema, home: PartitionId) -> Self {
+        let name = |at: &usize| schema.fields[*at].name.clone();
+        Self {
+            fields: schema.fields.clone(),
+            key: schema.key.as_ref().map(name),
+            id: schema.id.iter().map(name).collect(),
+            time: schema.time.as_ref().map(name),
+            home: schema.key.is_none().then_some(home),
+        }
+    }
+}
+
+/// Contents of `app.json`. Older files lack the fields after `app`: their app was the first.
+#[derive(Serialize, Deserialize)]
+struct StoredDeployment {
+    #[serde(flatten)]
+    app: AppSource,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    since: Vec<Offset>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    former: BTreeMap<String, StreamDeclaration>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    homes: BTreeMap<String, PartitionId>,
+}
+
+fn app_file(dir: &Path) -> PathBuf {
+    dir.join("app.json")
+}
+
+fn deployment(disk: &dyn Disk, dir: &Path) -> Result<Option<DeploymentRecord>> {
+    let Some(stored) = read_json::<StoredDeployment>(disk, &app_file(dir))? else { return Ok(None) };
+    let StoredDeployment { app, since, former, homes } = stored;
+    let app = App::from_source(app).map_err(|e| e.context(app_file(dir).display()))?;
+    Ok(Some(DeploymentRecord { app, first_offsets: since, former, pinned_streams: homes }))
+}
+
+/// Returns the app deployed in a data directory, if there is one. Does not lock the directory.
+pub fn deployed_app(dir: &Path) -> Result<Option<App>> {
+    Ok(deployment(&OsDisk, dir)?.map(|deployment| deployment.app))
+}
+
+/// Returns 12 random hexadecimal digits: few, because they are part of names that other systems limit.
+fn new_id() -> String {
+    let mut id = uuid::Uuid::new_v4().simple().to_string();
+    id.truncate(12);
+    id
+}
+
+/// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
+/// lost.
+const KNOWN_ENTRIES: [&str; 20] = [
+    "app.json",
+    "app.tmp",
+    "cache",
+    "changes",
+    "checkpoints",
+    "deliveries",
+    "ids",
+    "keys.json",
+    "keys.tmp",
+    "lock",
+    "log",
+    "meta.tmp",
+    "reserve",
+    "server.json",
+    "set_aside",
+    "sinks",
+    "spill",
+    "sql_history",
+    "tables",
+    "token",
+];
+
+/// Rejects a directory that is used for something else, before anything is written to it.
+fn check_content(disk: &dyn Disk, path: &Path) -> Result<()> {
+    if disk.open(&path.join(BACKUP_MANIFEST)).is_ok() {
+        let backup = path.display();
+        return Err(Error::invalid(format!(
+            "{backup}: is a backup. Make a data directory of it: `tidemill restore --from {backup} --data NEW`"
+        )));
+    }
+    if disk.open(&path.join("meta.json")).is_ok() {
+        return Ok(());
+    }
+    let names = match disk.list(path) {
+        Ok(names) => names,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(io_error(path, e)),
+    };
+    for name in names {
+        // the root of an ext file system has `lost+found`
+        if !KNOWN_ENTRIES.contains(&name.as_str()) && name != "lost+found" {
+            return Err(Error::invalid(format!(
+                "{}: is not a data directory, and it is not empty: it contains `{}`. Name a new or an empty directory",
+                path.display(),
+                name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Locks the directory. The lock file names the process that has the lock.
+fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Any + Send + Sync>> {
+    let file = path.join("lock");
+    match disk.lock(&file) {
+        Ok(lock) => {
+            // informational only, and a start must succeed on a full disk
+            let _ = write_process_id(disk, &file);
+            Ok(lock)
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+            let mut text = String::new();
+            let read = disk.open(&file).and_then(|file| FileReader::new(file).read_to_string(&mut text));
+            let holder = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
+            let holder = holder.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+            Err(Error::conflict(format!(
+                "{}: {holder} has this data directory open. Wait until it ends, or end it; when it serves HTTP \
+                 (`tidemill run`, `tidemill serve`), `tidemill sql`, `why` and `query` ask it by themselves",
+                path.display()
+            )))
+        }
+        Err(e) => Err(io_error(path, e)),
+    }
+}
+
+fn write_process_id(disk: &dyn Disk, file: &Path) -> std::io::Result<()> {
+    let file = disk.open(file)?;
+    file.set_len(0)?;
+    writeln!(FileWriter::new(file), "{}", std::process::id())
+}
+
+fn io_error(path: &Path, e: std::io::Error) -> Error {
+    Error::unavailable(format!("{}: cannot be opened", path.display())).with_source(e)
+}

@@ -1,0 +1,235 @@
+//! Documents as writes need them: ids, the partitions that they belong to, waiting for outcomes.
+
+pub mod change_stream;
+pub mod routing;
+pub mod snapshot;
+pub mod transaction;
+pub mod writes;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use crossbeam_channel::Receiver;
+use tidemill_docs::{CollectionSpec, Command, get_path, identified, with_identity};
+use tidemill_log::{Durability, Ticket};
+use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
+
+use crate::apply::ApplyReply;
+use crate::core::Core;
+use crate::document_tables::gathering_partition;
+use crate::documents::snapshot::DocumentSnapshot;
+use crate::entry::Entry;
+use crate::ingest::key_text;
+
+impl Core {
+    /// Appends entries and waits until they are durable and applied.
+    pub fn write_and_wait(
+        &self,
+        entries: Vec<(PartitionId, Entry)>,
+        durability: Option<Durability>,
+    ) -> Result<Vec<ApplyReply>> {
+        self.append_all(entries, durability)?.wait()
+    }
+
+    /// Appends entries. Their order in a partition is that of the calls of one thread.
+    pub fn append_all(
+        &self,
+        entries: Vec<(PartitionId, Entry)>,
+        durability: Option<Durability>,
+    ) -> Result<PendingReplies> {
+        let durability = durability.unwrap_or(self.deployment.settings.durability);
+        self.check_disk_space()?;
+        let mut replies = Vec::with_capacity(entries.len());
+        for (p, entry) in entries {
+            let (sender, receiver) = crossbeam_channel::bounded(1);
+            let ticket = self.partitions()[p.0 as usize].append(self, entry, durability, Some(sender))?;
+            replies.push((ticket, receiver));
+        }
+        Ok(PendingReplies(replies))
+    }
+
+    /// Makes all partitions keep the changes of documents from now on.
+    ///
+    /// Errors: `Unavailable` when the change log cannot be opened.
+    pub fn enable_changes(&self) -> Result<()> {
+        if self.changes.is_enabled() {
+            return Ok(());
+        }
+        for warning in self.changes.open()? {
+            tracing::warn!("{warning}");
+        }
+        let entries = self.partitions().iter().map(|p| (p.id, Entry::CollectChanges));
+        self.write_and_wait(entries.collect(), Some(Durability::Fsync))?;
+        self.changes.set_enabled();
+        Ok(())
+    }
+
+    /// Returns the definition of a collection.
+    pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
+        DocumentSnapshot::now(self).spec(name).cloned()
+    }
+
+    /// Returns the partition of a document, or `None` if every partition has it.
+    pub fn partition_of_document(&self, spec: &CollectionSpec, doc: &RawDocument) -> Option<PartitionId> {
+        if spec.replicated {
+            return None;
+        }
+        if spec.gathered {
+            return Some(self.partition_of_collection(spec));
+        }
+        let value = get_path(doc, spec.shard_key.as_deref().unwrap_or("_id"));
+        Some(self.partition_of_value(&value))
+    }
+
+    /// Returns the partition of a collection whose documents are all in one.
+    pub fn partition_of_collection(&self, spec: &CollectionSpec) -> PartitionId {
+        gathering_partition(spec, self.deployment.partitions())
+    }
+
+    /// Returns the definition of a collection that a write creates.
+    pub fn new_collection(&self, name: &str) -> CollectionSpec {
+        if let Some(entity) = self.entity_spec(name) {
+            return entity.clone();
+        }
+        let tables = &self.deployment.queries.document_tables;
+        tables.new_collection(name).unwrap_or_else(|| CollectionSpec::new(name))
+    }
+
+    /// Returns the definition of the collection of an entity.
+    pub fn entity_spec(&self, name: &str) -> Option<&CollectionSpec> {
+        self.deployment.program.collections().iter().find(|spec| spec.name == name)
+    }
+
+    /// Returns a command as it may change the collections of entities: one that is created again has the place and the indexes that
+    /// rules need.
+    ///
+    /// Errors: `Invalid` if an entity would get another name or another place.
+    pub fn with_entity_definition(&self, command: Command) -> Result<Command> {
+        let refused = |name: &str, what: &str| {
+            Err(Error::invalid(format!(
+                "`{name}` is an entity of the app: {what}; change its declaration in the rules instead"
+            )))
+        };
+        match command {
+            Command::CreateCollection(spec) => match self.entity_spec(&spec.name) {
+                Some(_) if spec.gathered || spec.options.view.is_some() => {
+                    refused(&spec.name, "it cannot be a capped collection or a view")
+                }
+                Some(entity) => Ok(Command::CreateCollection(CollectionSpec {
+                    shard_key: entity.shard_key.clone(),
+                    replicated: entity.replicated,
+                    indexes: entity.indexes.clone(),
+                    ..spec
+                })),
+                None => Ok(Command::CreateCollection(spec)),
+            },
+            Command::Rename { ref collection, .. } if self.entity_spec(collection).is_some() => {
+                refused(collection, "it cannot be renamed")
+            }
+            Command::Rename { ref to, .. } if self.entity_spec(to).is_some() => {
+                refused(to, "another collection cannot take its name")
+            }
+            Command::Modify { ref collection, ref change }
+                if change.capped.is_some() && self.entity_spec(collection).is_some() =>
+            {
+                refused(collection, "it cannot be a capped collection")
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Returns the partition of a shard key's value.
+    pub fn partition_of_value(&self, value: &Value<'_>) -> PartitionId {
+        partition_of_key(key_text(value).as_bytes(), self.deployment.partitions())
+    }
+
+    /// Returns the document with an `_id`: its own, the entity's key, or a new ObjectId. A document of an entity gets its key
+    /// from its `_id` if it has none.
+    pub fn with_id(&self, collection: &str, doc: &RawDocument) -> Result<RawDocumentBuf> {
+        let key = self.entity_key(collection);
+        let identity = |doc: &RawDocument| match key {
+            Some(key) => Ok(RawDocumentBuf::from_bytes(with_identity(doc.as_bytes(), key).into_owned())
+                .map_err(bad_bson)?),
+            None => Ok::<_, Error>(doc.to_owned()),
+        };
+        let doc = identity(doc)?;
+        if !matches!(get_path(&doc, "_id"), Value::Missing) {
+            return Ok(doc);
+        }
+        identity(&with_field("_id", RawBsonRef::ObjectId(bson::oid::ObjectId::new()), &doc)?)
+    }
+
+    /// Returns the field whose value is the `_id` of the documents of a collection; `None` if it is no entity, or `_id` itself is the
+    /// key.
+    pub fn entity_key(&self, collection: &str) -> Option<&str> {
+        self.deployment.program.entity_key(collection).filter(|key| *key != "_id")
+    }
+
+    /// Returns for each entity with documents whose `_id` is not their key how many there are, and what to do. They were stored by
+    /// a version that allowed it, or before the collection was declared as an entity.
+    pub fn contradicting_documents(&self) -> Vec<String> {
+        let documents = DocumentSnapshot::now(self);
+        let of_entity = |entity: &CollectionSpec| {
+            let key = self.entity_key(&entity.name)?;
+            let counts = documents.read_collection(&entity.name, |part| Ok(part.contradictions())).ok()?;
+            let count: u64 = counts.into_iter().sum();
+            (count > 0).then(|| {
+                format!(
+                    "documents: entity {name} has {count} with an _id that is not the key `{key}`, which rules do not find by \
+                     their key: list them with db.getCollection('{name}').find({{$expr: {{$ne: ['$_id', '${key}']}}}}), \
+                     insert each again with its key as _id, and delete the old one",
+                    name = entity.name
+                )
+            })
+        };
+        self.deployment.program.collections().iter().filter_map(of_entity).collect()
+    }
+
+    /// Returns a document that is to be loaded, with `_id` and key.
+    ///
+    /// Errors: `Invalid` if they contradict each other.
+    pub fn with_checked_id(&self, collection: &str, doc: &RawDocument) -> Result<RawDocumentBuf> {
+        if let Some(key) = self.entity_key(collection) {
+            identified(doc.as_bytes(), key, collection)?;
+        }
+        self.with_id(collection, doc)
+    }
+}
+
+/// Returns the document with another field in front.
+pub fn with_field(name: &str, value: RawBsonRef<'_>, doc: &RawDocument) -> Result<RawDocumentBuf> {
+    let mut out = RawDocumentBuf::new();
+    out.append(bson::raw::CString::try_from(name.to_owned()).map_err(bad_bson)?, value);
+    for element in doc {
+        let (name, value) = element.map_err(bad_bson)?;
+        out.append(name, value);
+    }
+    Ok(out)
+}
+
+/// Replies to appended entries, which come when the entries are durable and applied.
+pub struct PendingReplies(Vec<(Ticket, Receiver<Result<ApplyReply>>)>);
+
+impl PendingReplies {
+    /// Creates the replies to entries, each with the ticket of its append.
+    pub fn new(entries: Vec<(Ticket, Receiver<Result<ApplyReply>>)>) -> Self {
+        Self(entries)
+    }
+
+    /// Waits for the replies, in the order of the entries.
+    ///
+    /// Errors: that of the first entry that could not be appended or applied; `Unavailable` when the engine stops.
+    pub fn wait(self) -> Result<Vec<ApplyReply>> {
+        let reply = |(ticket, receiver): (Ticket, Receiver<Result<ApplyReply>>)| {
+            // a failed append has a better reason to give than the missing answer
+            ticket.wait_assigned()?;
+            receiver
+                .recv()
+                .unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))
+        };
+        self.0.into_iter().map(reply).collect()
+    }
+}
+
+/// Returns the error of bytes that are no BSON document.
+pub fn bad_bson(e: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::invalid("not a BSON document").with_source(e)
+}

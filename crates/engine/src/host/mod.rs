@@ -1,0 +1,10 @@
+//! The process around the apps: clock, disk, health, threads.
+
+pub mod clock;
+pub mod disk_files;
+pub mod disk_space;
+pub mod health;
+pub mod json_file;
+pub mod notifier;
+pub mod private_files;
+pub mod spawn;

@@ -1,0 +1,196 @@
+//! Events that callers send.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use arrow_array::RecordBatch;
+use crossbeam_channel::Receiver;
+use tidemill_types::{
+    BadRow, DecodedRows, Error, EventId, InterleavedBatches, Offset, PartitionId, Result, RowOrigin,
+    StreamSchema, event_json,
+};
+
+use crate::api::{BodyFormat, EmittedEvent, RowError, SendOptions, SendReply};
+use crate::apply::ApplyReply;
+use crate::core::Core;
+use crate::entry::{Entry, Events, RejectedRow};
+use crate::ingest;
+use crate::ingest::PartitionedRows;
+use crate::planted_bugs::{PlantedBug, is_planted};
+use crate::queries::Partitioner;
+
+/// Maximum number of rows of one log record; larger requests are cut into several.
+const ROWS_PER_RECORD_MAX: usize = 16_384;
+
+/// Sends a request body with events of `stream`: valid rows are applied, the others are returned with their reasons and
+/// stored in `system.rejected`.
+///
+/// Errors: `NotFound` for an unknown stream, `Invalid` for a body that is not of `format`; `LimitReached` and `Unavailable`
+/// when the rows are not accepted now.
+pub fn send_json(
+    core: &Core,
+    stream: &str,
+    body: &[u8],
+    format: BodyFormat,
+    options: &SendOptions,
+) -> Result<SendReply> {
+    let schema = core.deployment.stream(stream)?;
+    let decoded = match ingest::decode_body(schema, body, format, core.clock.now()) {
+        Ok(decoded) => decoded,
+        Err(e) => {
+            let bad = BadRow::new(RowOrigin::of_row(0), Some(stream), &e, body);
+            send(core, DecodedRows { rejected: vec![bad], ..DecodedRows::default() }, stream, options)?;
+            return Err(e);
+        }
+    };
+    send(core, decoded, stream, options)
+}
+
+/// Sends a batch of `stream` whose columns are fields of the stream; those of [`StreamSchema::batch_schema`] fit as they are.
+/// Rows with values that do not fit are rejected, as those of a body are.
+///
+/// Errors: as [`send_json`]; `Invalid` for columns that do not fit, as in [`tidemill_files::events_from_columns`].
+pub fn send_batch(core: &Core, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
+    let schema = core.deployment.stream(stream)?;
+    let decoded = tidemill_files::events_from_columns(&batch, schema, core.clock.now())?;
+    send(core, decoded, stream, options)
+}
+
+fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) -> Result<SendReply> {
+    let durability = options.durability.unwrap_or(core.deployment.settings.durability);
+    let accepted = decoded.rows.len() as u64;
+    let rejected: Vec<RowError> = decoded
+        .rejected
+        .iter()
+        .map(|b| RowError { row: b.origin.number, reason: b.message.clone() })
+        .collect();
+    let places =
+        if options.wait { record_positions(&decoded.rows, &core.deployment.partitioner) } else { Vec::new() };
+    let records = split_records(core, decoded, stream, &options.origin)?;
+    core.check_disk_space()?;
+    let (sender, receiver) = crossbeam_channel::unbounded();
+    let timeout = core.deployment.settings.send_timeout.to_std();
+    for (p, _) in &records {
+        core.partitions()[*p].backlog.wait_for_room(&*core.clock, timeout, || core.applying_waits_for())?;
+    }
+    let mut tickets = Vec::new();
+    for (p, events) in records {
+        let reply = options.wait.then(|| sender.clone());
+        tickets.push((p, core.partitions()[p].append(core, Entry::Events(events), durability, reply)?));
+    }
+    drop(sender);
+    let mut written = Vec::new();
+    for (p, ticket) in tickets {
+        let early = is_planted(PlantedBug::AcknowledgeBeforeSync);
+        let receipt = if early { ticket.wait_assigned()? } else { ticket.wait()? };
+        written.push((p, receipt.offset));
+    }
+    core.counts.accepted.fetch_add(accepted, Ordering::Relaxed);
+    let mut reply = SendReply {
+        accepted,
+        rejected,
+        durability: durability.name().to_owned(),
+        duplicates: None,
+        events: None,
+        emitted: None,
+        rule_errors: Vec::new(),
+    };
+    if options.wait {
+        collect_replies(&receiver, &written, &places, &mut reply)?;
+    }
+    Ok(reply)
+}
+
+/// Splits rows by partition and size. Rejected rows go with the first record of their stream's partition.
+fn split_records(
+    core: &Core,
+    decoded: DecodedRows,
+    stream: &str,
+    origin: &str,
+) -> Result<Vec<(usize, Events)>> {
+    let homes = &core.deployment.partitioner;
+    let mut records = Vec::new();
+    for rows in decoded.rows.chunks(ROWS_PER_RECORD_MAX) {
+        for (p, rows) in rows.split(homes)?.into_iter().enumerate() {
+            if let Some(rows) = rows {
+                records.push((p, Events { parts: rows.parts, order: rows.order, ..Events::default() }));
+            }
+        }
+    }
+    if !decoded.rejected.is_empty() {
+        let rejected = decoded.rejected.into_iter().map(|bad| rejected_row(bad, stream, origin)).collect();
+        let home = homes.for_stream(stream).0 as usize;
+        match records.iter_mut().find(|(p, _)| *p == home) {
+            Some((_, events)) => events.rejected = rejected,
+            None => records.push((home, Events { rejected, ..Events::default() })),
+        }
+    }
+    Ok(records)
+}
+
+/// Returns, for each row in order of arrival, the position of its record among those of [`split_records`], and its row
+/// there.
+fn record_positions(rows: &InterleavedBatches, homes: &Partitioner) -> Vec<(usize, u32)> {
+    let mut places = Vec::with_capacity(rows.len());
+    let mut records = 0;
+    for chunk in rows.row_partitions(homes).chunks(ROWS_PER_RECORD_MAX) {
+        let mut present: Vec<PartitionId> = chunk.to_vec();
+        present.sort_unstable();
+        present.dedup();
+        let mut next = vec![0; present.len()];
+        for home in chunk {
+            let Ok(at) = present.binary_search(home) else { continue };
+            places.push((records + at, next[at]));
+            next[at] += 1;
+        }
+        records += present.len();
+    }
+    places
+}
+
+/// Collects the replies of the records in `written`, given as partition and offset. `places`: see [`record_positions`].
+fn collect_replies(
+    receiver: &Receiver<Result<ApplyReply>>,
+    written: &[(usize, Offset)],
+    places: &[(usize, u32)],
+    reply: &mut SendReply,
+) -> Result<()> {
+    let (mut stored, mut emitted, mut duplicates) = (HashSet::new(), Vec::new(), 0);
+    for _ in written {
+        let turn = receiver.recv().map_err(|_| {
+            Error::unavailable(
+                "the events are in the log, but their partition stopped before they were applied",
+            )
+        })??;
+        stored.extend(turn.stored);
+        emitted.extend(turn.emitted);
+        duplicates += turn.duplicates;
+        reply.rule_errors.extend(turn.rule_errors);
+    }
+    let id = |(record, row): &(usize, u32)| {
+        let (p, offset) = written.get(*record)?;
+        let id = EventId { partition: PartitionId(*p as u32), offset: *offset, row: *row };
+        stored.contains(&id).then(|| id.to_string())
+    };
+    reply.events = Some(places.iter().map(id).collect());
+    reply.emitted = Some(emitted.iter().flat_map(|(stream, batch)| emitted_events(stream, batch)).collect());
+    reply.duplicates = Some(duplicates);
+    Ok(())
+}
+
+fn emitted_events(stream: &StreamSchema, batch: &RecordBatch) -> Vec<EmittedEvent> {
+    let event =
+        |row| EmittedEvent { stream: stream.name.clone(), event: event_json(stream, batch, row).into() };
+    (0..batch.num_rows()).map(event).collect()
+}
+
+/// Converts a bad row for `system.rejected`.
+fn rejected_row(bad: BadRow, stream: &str, origin: &str) -> RejectedRow {
+    RejectedRow {
+        stream: bad.stream.unwrap_or_else(|| stream.to_owned()),
+        kind: "malformed".into(),
+        reason: bad.message,
+        raw: bad.text,
+        origin: format!("{origin}:{}", bad.origin.number),
+    }
+}

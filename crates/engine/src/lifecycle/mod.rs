@@ -1,0 +1,6 @@
+//! Start and stop: recovery from checkpoints and logs, threads, and the order in which they end.
+
+pub mod recover;
+pub mod report;
+pub mod threads;
+pub mod transfers;

@@ -1,0 +1,442 @@
+//! From a data directory to a running state: checkpoint, replay, checks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crossbeam_channel::RecvTimeoutError;
+use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
+use tidemill_zones::{StoredTable, Zones, ZonesOptions};
+
+use crate::app::settings::Settings;
+use crate::apply::LogEntry;
+use crate::checkpoint;
+use crate::checkpoint::LoadedCheckpoint;
+use crate::core::Core;
+use crate::deployment::Deployment;
+use crate::directory::datadir::{DataDir, DeploymentRecord, StreamDeclaration};
+use crate::directory::environment::{Environment, TableStore};
+use crate::directory::log_id::LogId;
+use crate::directory::tables_location::open_zones;
+use crate::entry;
+use crate::entry::Emission;
+use crate::host::spawn::{lower_priority, spawn};
+use crate::jobs;
+use crate::jobs::record_watch;
+use crate::lifecycle::report::StartupReport;
+use crate::lifecycle::transfers;
+use crate::lifecycle::transfers::ArrivedEmissions;
+use crate::partition::Partition;
+use crate::queries::compile::compile_app_for;
+use crate::services::Services;
+use crate::sinks::{DeliverySink, SinkSet, StreamSink};
+use crate::state::PartitionState;
+use crate::state::set_aside;
+use crate::tables::TableSet;
+
+/// Log bytes read at once during replay.
+const READ_BYTES: usize = 8 << 20;
+
+/// Opens everything below the data directory and brings it to the end of the log.
+pub fn open(
+    data: &DataDir,
+    record: DeploymentRecord,
+    environment: &Environment,
+) -> Result<(Arc<Core>, StartupReport)> {
+    let start = environment.clock.monotonic();
+    let mut report = StartupReport::default();
+    let DeploymentRecord { app, first_offsets: since, former, pinned_streams } = record;
+    report.warnings.extend(partitions_warning(data, &app.settings));
+    let compiled = compile_app_for(&app, data.partitions())?;
+    let partitioner =
+        compiled.queries.partitioner(&compiled.program, data.partitions()).with_pinned(&pinned_streams);
+    let deployment = Arc::new(Deployment::new(app, compiled, partitioner));
+    let opened =
+        environment.log.open(data.path(), &deployment.settings, data.partitions(), &environment.clock)?;
+    report.warnings.extend(opened.warnings);
+    let tables = open_tables(data, &deployment, environment)?;
+    let clock = environment.clock.clone();
+    let disk = data.disk().clone();
+    let log_id = LogId::of(&*environment.log, &deployment.settings, data);
+    let sinks = SinkSet::open(disk.clone(), data.path(), &log_id, &deployment, &*opened.log)?;
+    let services =
+        Services::new(data.path().to_owned(), disk, deployment, clock, opened.log, tables).with_sinks(sinks);
+    let services = services.with_set_aside()?;
+    services.set_aside.remove_old(|partition| services.log.start(partition))?;
+    let core = Arc::new(Core::new(services));
+    check_tables(&core, &log_ends(&core))?;
+    let mut loaded = Vec::new();
+    for p in 0..data.partitions() {
+        let since = since.get(p as usize).copied().unwrap_or_default();
+        let state = load_state(&core, PartitionId(p), since, &mut report)?;
+        check_log_continuity(&core, PartitionId(p), state.state.next)?;
+        loaded.push(state);
+    }
+    let arrived = Arc::new(ArrivedEmissions::find(&core, &loaded)?);
+    arrived.keep_offsets_unique(&core, &mut report)?;
+    let counts_transfers = loaded.iter().all(|l| l.counts_transfers);
+    let mut restored = Vec::new();
+    let mut partitions = Vec::new();
+    for mut loaded in loaded {
+        loaded.state.query_state.get_mut().open_stores(&core.deployment.queries, &log_id)?;
+        partitions.push(Partition::new(loaded.state, core.deployment.settings.inbox_bytes() as usize));
+        restored.push(loaded.outbox);
+    }
+    core.set_partitions(partitions);
+    for (partition, mut outbox) in core.partitions().iter().zip(restored) {
+        outbox.retain(|emission| arrived.is_missing(partition.id, emission));
+        partition.enqueue_emissions(&core, outbox, Vec::new());
+    }
+    report.warnings.extend(core.changes.open_existing()?);
+    core.partitions().iter().for_each(|p| core.changes.cut(p.id, core.log.end(p.id)));
+    let decisions: Vec<_> = core.partitions().iter().map(|p| p.state.read().decisions.clone()).collect();
+    core.commits.begin_recovery(&decisions);
+    report.records = replay_all(&core, &log_ends(&core), &arrived)?;
+    core.commits.end_recovery();
+    for partition in core.partitions() {
+        let documents = partition.state.read().store.snapshot();
+        documents.collections().for_each(|part| core.commits.note_applied(part.newest().time()));
+    }
+    if core.partitions().iter().all(|p| p.state.read().store.collects_changes()) {
+        core.changes.set_enabled();
+    }
+    if counts_transfers {
+        report.warnings.extend(transfers::check(&core));
+    } else {
+        transfers::reset_counts(&core);
+    }
+    core.sinks.forget_others(&*core.disk, data.path())?;
+    report.warnings.extend(core.sinks.abandoned(&*core.disk, data.path())?);
+    core.partitions().iter().for_each(|p| p.refresh_next_timer(&core));
+    core.partitions().iter().try_for_each(|p| p.start_consuming(&core))?;
+    open_former(&core, &former, data.partitions(), &mut report);
+    report.warnings.extend(check_ledger(&core));
+    core.contradicting_documents().iter().for_each(|problem| tracing::warn!("{problem}"));
+    report.millis = (environment.clock.monotonic() - start).as_millis() as u64;
+    for warning in &report.warnings {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!(records = report.records, millis = report.millis, "recovered");
+    Ok((core, report))
+}
+
+/// A setting that cannot be followed any more is told. The default is what nobody has asked for.
+fn partitions_warning(data: &DataDir, settings: &Settings) -> Option<String> {
+    let (has, asked) = (data.partitions(), settings.partitions);
+    (asked != has && asked != Settings::default().partitions).then(|| {
+        format!(
+            "setting partitions = {asked} is not followed: {} was made with {has}, which stays so. Send the events to a \
+             new data directory to have {asked}",
+            data.path().display()
+        )
+    })
+}
+
+fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environment) -> Result<TableSet> {
+    let mut builder = match environment.single_threaded {
+        true => tokio::runtime::Builder::new_current_thread(),
+        false => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder
+        .worker_threads(1)
+        .thread_name("object-store")
+        .on_thread_start(lower_priority)
+        .enable_all()
+        .build()
+        .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
+    let options = zones_options(data, &deployment.settings);
+    let zones = match &environment.table_store {
+        Some(TableStore { store, url }) => {
+            let clock = environment.clock.clone();
+            let now = Arc::new(move || clock.now());
+            runtime.block_on(Zones::with_store(store.clone(), url.clone(), data.epoch(), options, now))?
+        }
+        None => runtime.block_on(open_zones(data, &deployment.settings, options))?,
+    };
+    TableSet::open(deployment, zones, runtime)
+}
+
+/// The tail's own bound lies above the one at which applying waits, so that a record is never half applied.
+fn zones_options(data: &DataDir, settings: &Settings) -> ZonesOptions {
+    ZonesOptions {
+        tail_bytes_max: settings.tail_bytes().saturating_mul(4),
+        cache_memory_bytes: settings.cache_memory_bytes(),
+        cache_dir: Some(data.path().join("cache")),
+        keys: settings.encryption.of_tablets(),
+        ..settings.zones.clone()
+    }
+}
+
+/// Opens the tables of streams with stored events that the app does not declare. They can be asked and take no more
+/// events, so one that cannot be opened stops nothing.
+fn open_former(
+    core: &Core,
+    declared: &BTreeMap<String, StreamDeclaration>,
+    partitions: u32,
+    report: &mut StartupReport,
+) {
+    let mut names = BTreeSet::new();
+    for partition in core.partitions() {
+        let view = partition.view();
+        let stored = view.ledger.iter().filter(|(_, counts)| counts.stored > 0);
+        names.extend(
+            stored.map(|(name, _)| name.to_string()).filter(|n| !core.deployment.streams.contains_key(n)),
+        );
+    }
+    let open = |name: &str| {
+        let Some(stored) = core.tables.runtime.block_on(core.tables.zones.stored_table(name))? else {
+            return Err(Error::corrupt("its table is missing"));
+        };
+        let schema = Arc::new(former_schema(name, stored, declared.get(name)));
+        let table = core.tables.runtime.block_on(core.tables.zones.table(&schema, partitions))?;
+        Ok((schema, table))
+    };
+    let mut opened = Vec::new();
+    for name in names {
+        match open(&name) {
+            Ok(table) => opened.push(table),
+            Err(e) => report
+                .warnings
+                .push(format!("stream {name}, which the app no longer declares, cannot be asked: {e}")),
+        }
+    }
+    core.tables.set_former(opened);
+}
+
+/// A stream as its table tells it, with what the app that declared it said of key, id and time.
+fn former_schema(name: &str, stored: StoredTable, declared: Option<&StreamDeclaration>) -> StreamSchema {
+    let columns = stored.columns.into_iter().filter(|c| !c.name.starts_with('_'));
+    let fields: Vec<Field> = columns.filter_map(|c| Some(Field::new(c.name, c.ty?))).collect();
+    let place = |field: &String| fields.iter().position(|f| f.name == *field);
+    let (key, id, time) = match declared {
+        Some(d) => (
+            d.key.as_ref().and_then(place),
+            d.id.iter().filter_map(place).collect(),
+            d.time.as_ref().and_then(place),
+        ),
+        None => (None, Vec::new(), None),
+    };
+    StreamSchema { name: name.to_owned(), fields, key, id, time }
+}
+
+/// The newest readable checkpoint; a damaged one is passed over only when its copy can be read, or when the log still
+/// reaches back to the one before and this app may replay it: records before `since` belong to the app before it.
+fn load_state(
+    core: &Core,
+    id: PartitionId,
+    since: Offset,
+    report: &mut StartupReport,
+) -> Result<LoadedCheckpoint> {
+    let dir = checkpoint::checkpoint_dir(&core.dir, id);
+    let files = checkpoint::list(&*core.disk, &dir)?;
+    let log_start = core.log.start(id);
+    let mut damage = None;
+    let own = files.iter().rev().take_while(|(offset, _)| *offset >= since);
+    for (_, path) in own {
+        let loaded = checkpoint::load(&*core.disk, path, &core.deployment, id, since);
+        let loaded = loaded.and_then(|mut loaded| {
+            loaded.state.open_id_runs(&core.disk, &core.dir)?;
+            Ok(loaded)
+        });
+        match loaded {
+            Ok(mut loaded) => {
+                // what the app before it knew is in the checkpoint of the deploy, which has told what becomes of it
+                if id.0 == 0 && (loaded.state.next > since || since == Offset(0)) {
+                    report
+                        .warnings
+                        .extend(loaded.dropped_files.iter().map(|file| dropped_state_warning(core, file)));
+                }
+                report.warnings.extend(checkpoint::load_trace(
+                    &*core.disk,
+                    path,
+                    &mut loaded.state,
+                    &core.deployment.program,
+                ));
+                if let Some(damage) = damage {
+                    report.warnings.push(format!("{damage}; went back to {}", path.display()));
+                }
+                return Ok(loaded);
+            }
+            Err(e) if e.kind() == tidemill_types::ErrorKind::Corrupt => damage = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    let reason = damage.as_ref().map_or_else(|| "there is none".to_owned(), ToString::to_string);
+    let from = log_start.max(since);
+    if from > Offset(0) {
+        let before = if since > log_start {
+            "what lies before it belongs to an earlier app"
+        } else {
+            "the log starts there"
+        };
+        return Err(Error::corrupt(format!(
+            "partition {id}: no readable checkpoint at or after offset {from} ({reason}), and {before}; restore {} from a backup",
+            dir.display()
+        )));
+    }
+    if let Some(damage) = damage {
+        report.warnings.push(format!("{damage}; started over from the whole log"));
+    }
+    let mut state = PartitionState::new(&core.deployment, id)?;
+    state.open_id_runs(&core.disk, &core.dir)?;
+    Ok(LoadedCheckpoint { state, dropped_files: Vec::new(), outbox: Vec::new(), counts_transfers: true })
+}
+
+/// What is said of a file whose saved state is not that of its queries.
+fn dropped_state_warning(core: &Core, file: &str) -> String {
+    if core.deployment.queries.files.iter().any(|f| f.name == file) {
+        format!("{file}: its text has changed, so its queries begin anew")
+    } else {
+        format!("{file} is no longer part of the app; its state is dropped")
+    }
+}
+
+/// Closes what another start opens, although a thread of this one is left behind.
+fn close_files(core: &Core) {
+    core.sinks.all().iter().for_each(StreamSink::close);
+    core.sinks.deliveries().iter().for_each(DeliverySink::close);
+    core.changes.close();
+    // nothing was appended
+    let _ = core.log.close();
+}
+
+/// Replays every partition on its own thread up to where its log ended at the start.
+///
+/// Errors: those of the replays. When a record does not end, its thread is left behind; the error says that the record is noted.
+fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &Arc<ArrivedEmissions>) -> Result<u64> {
+    let (sender, results) = crossbeam_channel::unbounded();
+    for (p, end) in ends.iter().copied().enumerate() {
+        let (core, arrived, sender) = (core.clone(), arrived.clone(), sender.clone());
+        spawn(format!("replay-{p}"), move || {
+            let partition = &core.partitions()[p];
+            let replayed = catch_unwind(AssertUnwindSafe(|| {
+                let _ended = EndOfReplay(&core, partition.id);
+                replay(&core, partition, end, &arrived)
+            }));
+            let panicked = |_| Err(Error::internal("a replay thread panicked"));
+            let replayed = replayed.unwrap_or_else(panicked);
+            drop((core, arrived));
+            // nobody waits any more when the start has failed
+            let _ = sender.send(replayed);
+        })?;
+    }
+    drop(sender);
+    let mut records = 0;
+    let mut failed = None;
+    loop {
+        match results.recv_timeout(record_watch::WATCH_INTERVAL) {
+            Ok(Ok(replayed)) => records += replayed,
+            Ok(Err(e)) => failed = failed.or(Some(e)),
+            Err(RecvTimeoutError::Disconnected) => return failed.map_or(Ok(records), Err),
+            Err(RecvTimeoutError::Timeout) => {
+                for partition in core.partitions() {
+                    if let Some(noted) = record_watch::look(core, partition) {
+                        close_files(core);
+                        return Err(set_aside::noted(partition.id, noted?));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tells the other partitions, also after a failure, that one has no more records of transactions that they wait for.
+struct EndOfReplay<'c>(&'c Core, PartitionId);
+
+impl Drop for EndOfReplay<'_> {
+    fn drop(&mut self) {
+        self.0.commits.end_replay(self.1);
+    }
+}
+
+/// Refuses a log that does not join the checkpoint, which is at offset `from`.
+fn check_log_continuity(core: &Core, id: PartitionId, from: Offset) -> Result<()> {
+    let (start, end) = (core.log.start(id), core.log.end(id));
+    if from > end {
+        return Err(Error::corrupt(format!(
+            "partition {id}: the checkpoint is at offset {from}, but the log ends at {end}{}; restore the log from a backup",
+            last_file(core, id)
+        )));
+    }
+    if from < start {
+        return Err(Error::corrupt(format!(
+            "partition {id}: the log in {} begins at offset {start}, but the records from offset {from} on are not applied \
+             yet: segments before {:020}.seg are missing; restore them from a backup",
+            core.dir.join("log").join(format!("p{:05}", id.0)).display(),
+            start.0
+        )));
+    }
+    Ok(())
+}
+
+fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &ArrivedEmissions) -> Result<u64> {
+    let missing = |emission: &Emission| arrived.is_missing(partition.id, emission);
+    let mut from = partition.applied();
+    let mut records = 0;
+    while from < end {
+        jobs::flush::flush_full_tails(core)?;
+        core.sinks.flush_if_full()?;
+        let batch = core.log.read(partition.id, from, READ_BYTES)?;
+        for record in batch {
+            if record.offset >= end {
+                break;
+            }
+            let entry = entry::decode(&record.payload, &core.deployment.streams)
+                .map_err(|e| e.context(format!("partition {}, offset {}", partition.id, record.offset)))?;
+            from = record.offset.next();
+            let record = LogEntry { offset: record.offset, time: record.time, entry, decision: None };
+            partition.replay(core, record, &missing)?;
+            records += 1;
+        }
+    }
+    partition.publish(core);
+    Ok(records)
+}
+
+fn log_ends(core: &Core) -> Vec<Offset> {
+    (0..core.log.partitions()).map(|p| core.log.end(PartitionId(p))).collect()
+}
+
+/// Returns the last file of a partition's log for messages, because that is the one that was cut; nothing if the log has no
+/// files here.
+fn last_file(core: &Core, partition: PartitionId) -> String {
+    let dir = format!("p{:05}/", partition.0);
+    let files = core.log.files(&log_ends(core)).unwrap_or_default();
+    let segments =
+        files.iter().map(|file| &file.name).filter(|name| name.starts_with(&dir) && name.ends_with(".seg"));
+    let path = segments.max().map(|name| core.dir.join("log").join(name));
+    path.map_or_else(String::new, |path| format!(" in {}", path.display()))
+}
+
+/// No table may be ahead of the log: it would take the next events, which get these offsets again, for its own.
+fn check_tables(core: &Core, ends: &[Offset]) -> Result<()> {
+    for (stream, table) in core.tables.writable() {
+        for (p, end) in (0..).map(PartitionId).zip(ends) {
+            if let Some(committed) = table.committed(p).filter(|committed| committed >= end) {
+                return Err(Error::corrupt(format!(
+                    "partition {p}: table {} holds rows up to offset {committed}, but the log ends at {end}{}; restore the log from a backup",
+                    stream.name,
+                    last_file(core, p)
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the ledgers say is stored must be in the tables.
+fn check_ledger(core: &Core) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (stream, table) in core.tables.streams().iter().chain(core.tables.former()) {
+        let ledger = core.ledger(&stream.name);
+        let in_table = table.tablet_rows() + table.pending_rows();
+        let removed = table.removed_rows();
+        if ledger.stored != in_table + removed || !ledger.balances() {
+            warnings.push(format!(
+                "ledger of {}: received {} = stored {} + duplicate {} + rejected {} must hold, and the table must have as many rows as are stored; it has {in_table}, and {removed} were removed from it",
+                stream.name, ledger.received, ledger.stored, ledger.duplicate, ledger.rejected
+            ));
+        }
+    }
+    warnings
+}

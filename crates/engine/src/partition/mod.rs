@@ -1,0 +1,644 @@
+//! A partition: its place in the log, its state, and the threads' loops that own it.
+
+mod commit;
+mod failure;
+pub mod outbox;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use arrow_array::RecordBatch;
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use parking_lot::{Condvar, Mutex, RwLock};
+use tidemill_log::{ConsumedRecord, Content, Durability, NewRecord, Subscription, Ticket};
+use tidemill_types::{Error, Offset, PartitionId, Result};
+
+use crate::apply;
+use crate::apply::{Applied, ApplyReply, LogEntry};
+use crate::changes::{ChangeGroup, RecordChanges, RecordGroup};
+use crate::deployment::TableRef;
+use crate::entry;
+use crate::entry::{Emission, Encoder, Entry};
+use crate::partition::outbox::{Outbox, Replies};
+use crate::planted_bugs::{PlantedBug, is_planted};
+use crate::services::Services;
+use crate::state::PartitionState;
+use crate::state::backlog::{Backlog, BacklogPermit};
+use crate::state::current_record::CurrentRecord;
+use crate::state::set_aside;
+use crate::state::view::{PartitionView, PublishedCounters};
+use commit::{SharedCommit, Waiting};
+use failure::panic_error;
+
+/// Maximum number of records that the owner applies before it publishes their effects.
+const RECORDS_PER_BATCH: usize = 64;
+/// How long a thread waits before it retries what a failing disk rejected.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A partition and everything it owns.
+pub struct Partition {
+    /// Id.
+    pub id: PartitionId,
+    encoder: Mutex<Encoder>,
+    /// Where it consumes its log, once it is recovered.
+    subscription: OnceLock<Box<dyn Subscription>>,
+    /// Records appended by this process but not applied.
+    pub backlog: Backlog,
+    /// Emissions for other partitions.
+    pub outbox: Outbox,
+    /// Held by the owner while it applies a batch, until the batch's emissions are in the outbox: a checkpoint takes its
+    /// image between batches only.
+    pub apply_lock: Mutex<()>,
+    /// State. Only the owner writes it, and holds the lock while it applies a batch: [`Self::view`] is for readers that
+    /// must not wait.
+    pub state: RwLock<PartitionState>,
+    view: Arc<ArcSwap<PartitionView>>,
+    /// Records that are durable and wait for the votes on a transaction before them. Only the owner uses them.
+    waiting: Mutex<Waiting>,
+    /// Counters of rules and queries after the last applied batch.
+    pub counters: PublishedCounters,
+    /// Offset after the last applied record.
+    applied: AtomicU64,
+    applied_changed: (Mutex<()>, Condvar),
+    /// Set when a record could not be applied: no record after it may be.
+    failed: AtomicBool,
+    /// The record that is being applied.
+    pub current: CurrentRecord,
+    /// When the next timer of queries on the machine's clock is due, in milliseconds; `i64::MAX` for never.
+    pub next_timer: AtomicI64,
+    /// Log time of the last events that were consumed, in microseconds.
+    pub last_event_time: AtomicI64,
+}
+
+/// What this process appends beside the payload, so that the owner need not decode it.
+struct AttachedEntry {
+    entry: Entry,
+    durability: Durability,
+    reply: Option<Sender<Result<ApplyReply>>>,
+    permit: BacklogPermit,
+}
+
+/// A record that the owner is about to apply.
+struct PendingRecord {
+    record: LogEntry,
+    /// How durable it must be before it is applied.
+    durability: Durability,
+    /// Channel of the caller that waits for the outcome.
+    reply: Option<Sender<Result<ApplyReply>>>,
+    permit: Option<BacklogPermit>,
+}
+
+/// Effects of a batch of records that outlast the lock on the state.
+#[derive(Default)]
+struct BatchEffects {
+    emissions: Vec<Emission>,
+    /// Stored rows that subscribers want, by stream.
+    published: Vec<(String, RecordBatch)>,
+    /// Changes of documents that are kept.
+    changes: Vec<RecordChanges>,
+    replies: Replies,
+}
+
+impl Partition {
+    /// Creates a partition in `state`; [`Self::start_consuming`] follows. `queue_bytes` bounds the records that wait to be applied, and the emissions that wait
+    /// to be forwarded.
+    pub fn new(state: PartitionState, queue_bytes: usize) -> Self {
+        Self {
+            id: state.partition,
+            encoder: Mutex::default(),
+            subscription: OnceLock::new(),
+            backlog: Backlog::new(queue_bytes),
+            outbox: Outbox::new(queue_bytes),
+            apply_lock: Mutex::new(()),
+            view: Arc::new(ArcSwap::from_pointee(PartitionView::new(&state, Offset(0)))),
+            waiting: Mutex::default(),
+            counters: PublishedCounters::of(&state),
+            applied: AtomicU64::new(state.next.0),
+            state: RwLock::new(state),
+            applied_changed: (Mutex::new(()), Condvar::new()),
+            failed: AtomicBool::new(false),
+            current: CurrentRecord::default(),
+            next_timer: AtomicI64::new(i64::MAX),
+            last_event_time: AtomicI64::new(i64::MIN),
+        }
+    }
+
+    /// Returns the offset after the last applied record.
+    pub fn applied(&self) -> Offset {
+        Offset(self.applied.load(Ordering::Acquire))
+    }
+
+    /// Returns whether it has stopped applying, as a record could not be applied: its state may be half changed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Returns the documents and counts after the last applied batch, without waiting for the owner.
+    pub fn view(&self) -> Arc<PartitionView> {
+        self.view.load_full()
+    }
+
+    /// Calls `read` with what [`Self::view`] returns. Cheaper for a short read, as many threads do not count the same reference.
+    pub fn with_view<T>(&self, read: impl FnOnce(&PartitionView) -> T) -> T {
+        read(&self.view.load())
+    }
+
+    /// Shows the present state to readers of [`Self::view`]. It must be one after a whole record.
+    pub fn publish(&self, services: &Services) {
+        let state = self.state.read();
+        let view = Arc::new(PartitionView::new(&state, services.changes.end(self.id)));
+        {
+            let _one_moment = services.commits.lock_views();
+            self.view.store(view);
+        }
+        services.changes.notify();
+        self.counters.publish(&state);
+    }
+
+    /// Reads from the state when the next timer is due.
+    pub fn refresh_next_timer(&self, services: &Services) {
+        let queries = &services.deployment.queries;
+        if !queries.is_empty() {
+            let due = self.state.read().query_state.with_runtimes(|runtimes| runtimes.next_timer(queries));
+            self.next_timer.store(due, Ordering::Release);
+        }
+    }
+
+    fn set_applied(&self, next: Offset) {
+        let _guard = self.applied_changed.0.lock();
+        self.applied.store(next.0, Ordering::Release);
+        self.applied_changed.1.notify_all();
+    }
+
+    /// Waits until all records below `end` are applied.
+    ///
+    /// Errors: `Unavailable` when the partition has failed or the engine stops, and when applying has been blocked by the
+    /// tables' store for as long as senders wait.
+    pub fn wait_applied(&self, end: Offset, services: &Services) -> Result<()> {
+        let patience = services.deployment.settings.send_timeout.to_std();
+        let mut blocked_since = None;
+        let mut guard = self.applied_changed.0.lock();
+        while self.applied() < end {
+            if self.has_failed() || services.is_stopping() {
+                return Err(Error::unavailable(format!(
+                    "partition {} has applied its log up to offset {} only, not to {end}",
+                    self.id,
+                    self.applied()
+                )));
+            }
+            match services.applying_is_blocked_by() {
+                None => blocked_since = None,
+                Some(reason) => {
+                    let now = services.clock.monotonic();
+                    if now.saturating_sub(*blocked_since.get_or_insert(now)) >= patience {
+                        return Err(Error::unavailable(format!(
+                            "not all acknowledged events are applied yet, because {reason}. Ask again later; /readyz shows \
+                             whether it is over"
+                        )));
+                    }
+                }
+            }
+            self.applied_changed.1.wait_for(&mut guard, RETRY_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Appends `entry` to the log, from which the owner gets it.
+    ///
+    /// Errors: those of [`tidemill_log::Log::append`]; the entry is then not in the log.
+    pub fn append(
+        &self,
+        services: &Services,
+        entry: Entry,
+        durability: Durability,
+        reply: Option<Sender<Result<ApplyReply>>>,
+    ) -> Result<Ticket> {
+        let payload = Bytes::from(self.encoder.lock().encode(&entry)?);
+        let bytes = payload.len();
+        let permit = self.backlog.add(bytes, &services.in_flight);
+        let attachment = Box::new(AttachedEntry { entry, durability, reply, permit });
+        let record = NewRecord { payload, attachment: Some(attachment) };
+        let ticket = services.log.append(self.id, record, durability)?;
+        services.disk_space.count_written(bytes);
+        Ok(ticket)
+    }
+
+    /// Starts to consume the log after the last applied record, once.
+    ///
+    /// Errors: those of [`tidemill_log::Log::subscribe`].
+    pub fn start_consuming(&self, services: &Services) -> Result<()> {
+        let subscription = services.log.subscribe(self.id, self.applied())?;
+        let first_time = self.subscription.set(subscription).is_ok();
+        debug_assert!(first_time, "a partition is consumed once");
+        Ok(())
+    }
+
+    /// Stops consuming the log. Records that were not applied stay there, and their callers learn that there is no answer.
+    pub fn stop_consuming(&self) {
+        if let Some(subscription) = self.subscription.get() {
+            subscription.close();
+        }
+    }
+
+    /// Applies one decoded record during recovery; [`Self::publish`] follows the last one. `is_missing` says whether an emission is not in the log of its target.
+    pub fn replay(
+        &self,
+        services: &Services,
+        mut record: LogEntry,
+        is_missing: &dyn Fn(&Emission) -> bool,
+    ) -> Result<()> {
+        let next = record.offset.next();
+        if let Entry::Transaction(part) = &record.entry
+            && part.participants.len() > 1
+        {
+            record.decision = Some(self.replayed_decision(services, part, record.offset));
+        }
+        let offset = record.offset;
+        let mut effects = BatchEffects::default();
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            self.apply_record(services, &mut self.state.write(), record, None, &mut effects)
+        }));
+        if let Err(error) = applied.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
+            return Err(match self.note_failed(services, &error) {
+                Some(Ok(_)) => set_aside::noted(self.id, offset),
+                Some(Err(not_noted)) => not_noted,
+                // the watch noted it before
+                None if services.set_aside.is_new(self.id, offset) => set_aside::noted(self.id, offset),
+                None => error,
+            });
+        }
+        for changes in &effects.changes {
+            services.changes.append(self.id, changes)?;
+        }
+        services.sinks.set_applied(self.id, next);
+        self.set_applied(next);
+        effects.emissions.retain(is_missing);
+        self.enqueue_emissions(services, effects.emissions, Replies::new());
+        Ok(())
+    }
+
+    /// Hands emissions to the forwarder, with the replies that wait until the emissions are forwarded.
+    pub fn enqueue_emissions(&self, services: &Services, emissions: Vec<Emission>, replies: Replies) {
+        if emissions.is_empty() {
+            send_replies(replies);
+        } else {
+            services.in_flight.add(0);
+            self.outbox.push(emissions, replies);
+        }
+    }
+
+    /// Loop of the owner thread: consumes records, waits until they are durable, applies them, answers. Ends when the
+    /// partition stops consuming.
+    pub fn run_owner(&self, services: &Services) {
+        let Some(subscription) = self.subscription.get() else { return };
+        let mut consumed = None;
+        // a log that cannot be reached is asked again; the engine's stop ends that
+        while retry_until_stopped(services, self.id, || {
+            consumed = match subscription.next(RECORDS_PER_BATCH) {
+                Err(e) if !e.kind().is_retryable() => {
+                    self.fail(services, self.applied(), &e);
+                    None
+                }
+                next => next?,
+            };
+            Ok(())
+        }) {
+            let Some(records) = consumed.take() else { break };
+            self.process(services, records);
+            self.wait_for_votes(services);
+        }
+        // nobody takes attachments any more
+        subscription.close();
+        *self.waiting.lock() = Waiting::default();
+    }
+
+    /// Applies records that wait in the log and forwards what they emit to `targets`, all partitions by id, on the caller's thread,
+    /// for a partition without threads. Returns false if there were no records.
+    pub fn apply_pending(&self, services: &Services, targets: &[Partition]) -> bool {
+        let worked = self.apply_queued(services);
+        while worked && self.forward_next(services, targets) {}
+        worked
+    }
+
+    /// Applies a batch of the records that wait in the log, on the caller's thread. Returns false if there were none.
+    pub fn apply_queued(&self, services: &Services) -> bool {
+        if self.waiting.lock().is_some() {
+            return self.apply_waiting(services);
+        }
+        let records = self.subscription.get().map_or(Ok(Vec::new()), |s| s.poll(RECORDS_PER_BATCH));
+        match records {
+            Ok(records) if records.is_empty() => false,
+            Ok(records) => {
+                self.process(services, records);
+                true
+            }
+            Err(e) => {
+                services.health.report_problem("log", format!("partition {}: {e}", self.id));
+                false
+            }
+        }
+    }
+
+    /// Forwards the emissions of one batch on the caller's thread. Returns false if there were none, or if the engine stops.
+    pub fn forward_next(&self, services: &Services, targets: &[Partition]) -> bool {
+        self.outbox.peek().is_some_and(|emissions| self.send_emissions(services, targets, emissions))
+    }
+
+    fn process(&self, services: &Services, records: Vec<ConsumedRecord>) {
+        let next = records.first().map_or(Offset(0), |r| r.offset);
+        let pending: Result<Vec<_>> = records.into_iter().map(|r| self.pending(services, r)).collect();
+        let records = match pending {
+            Ok(records) => records,
+            Err(e) => return self.fail(services, next, &e),
+        };
+        if self.wait_durable(services, &records) {
+            services.wait_for_tails();
+            services.wait_for_sinks();
+            self.outbox.wait_for_room(|| services.is_stopping());
+            self.waiting.lock().records.extend(records);
+            self.apply_waiting(services);
+        }
+    }
+
+    /// Applies the waiting records up to a transaction whose votes are not all there. Returns whether it did anything.
+    fn apply_waiting(&self, services: &Services) -> bool {
+        let mut worked = false;
+        loop {
+            let mut waiting = self.waiting.lock();
+            let records = &waiting.records;
+            let alone = records.iter().position(|r| r.shared_commit().is_some()).unwrap_or(records.len());
+            let alone = if waiting.applied.is_some() { 0 } else { alone };
+            let batch: Vec<_> = waiting.records.drain(..alone).collect();
+            drop(waiting);
+            if !batch.is_empty() {
+                self.apply_batch(services, batch, None);
+                worked = true;
+            }
+            match self.step_commit(services) {
+                Some(true) => worked = true,
+                Some(false) | None => return worked,
+            }
+        }
+    }
+
+    /// Decodes a record, unless this process appended it and handed the entry over.
+    fn pending(&self, services: &Services, consumed: ConsumedRecord) -> Result<PendingRecord> {
+        let ConsumedRecord { offset, time, content } = consumed;
+        let record = |entry: Entry| {
+            if matches!(entry, Entry::Events(_)) {
+                self.last_event_time.store(time.0, Ordering::Release);
+            }
+            LogEntry { offset, time, entry, decision: None }
+        };
+        match content {
+            Content::Attachment(attachment) => {
+                let attached = attachment.downcast::<AttachedEntry>();
+                let attached =
+                    attached.map_err(|_| Error::internal("the log handed over a foreign attachment"))?;
+                let AttachedEntry { entry, durability, reply, permit } = *attached;
+                Ok(PendingRecord { record: record(entry), durability, reply, permit: Some(permit) })
+            }
+            Content::Payload(payload) => {
+                let entry = entry::decode(&payload, &services.deployment.streams)
+                    .map_err(|e| e.context(format!("partition {}, offset {offset}", self.id)))?;
+                let durability = Durability::Memory;
+                Ok(PendingRecord { record: record(entry), durability, reply: None, permit: None })
+            }
+        }
+    }
+
+    /// Waits until the records are as durable as their senders asked for. Durability is that of a prefix of the log, so it
+    /// waits for the last record with the highest level. Returns false when the engine stops before the disk works again; the records then
+    /// stay in the log unapplied.
+    fn wait_durable(&self, services: &Services, records: &[PendingRecord]) -> bool {
+        let most = records.iter().map(|r| r.durability).max().unwrap_or(Durability::Memory);
+        if most == Durability::Memory {
+            return true;
+        }
+        let of_most = records.iter().filter(|r| r.durability == most);
+        let upto = of_most.map(|r| r.record.offset).max().unwrap_or_default();
+        let sync = || services.log.sync(self.id, upto, most);
+        let durable = retry_until_stopped(services, self.id, sync);
+        if !durable {
+            tracing::error!(
+                partition = self.id.0,
+                "stopped before records were durable; they stay unapplied in the log"
+            );
+        }
+        durable
+    }
+
+    /// Applies records, and publishes their effects: together with the other participants if the record is that of `commit`.
+    fn apply_batch(
+        &self,
+        services: &Services,
+        mut records: Vec<PendingRecord>,
+        commit: Option<&SharedCommit>,
+    ) {
+        // the records count as waiting until their emissions are in the outbox
+        let _permits: Vec<_> = records.iter_mut().filter_map(|r| r.permit.take()).collect();
+        let _applying = self.apply_lock.lock();
+        if self.has_failed() {
+            // dropping the records drops their reply channels, so their callers learn that there is no answer
+            return;
+        }
+        let next = records.last().map_or(Offset(0), |r| r.record.offset.next());
+        // a panic, as of a function that a program has registered, leaves the state half changed, as an error does
+        let result = catch_unwind(AssertUnwindSafe(|| self.apply_records(services, records)));
+        match result.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
+            Ok(mut effects) => {
+                self.append_changes(services, std::mem::take(&mut effects.changes));
+                match commit {
+                    None => self.publish(services),
+                    Some(commit) => self.publish_together(services, commit),
+                }
+                self.refresh_next_timer(services);
+                services.sinks.set_applied(self.id, next);
+                self.set_applied(next);
+                for (stream, batch) in effects.published {
+                    services.subscribers.publish(&stream, &batch);
+                }
+                self.enqueue_emissions(services, effects.emissions, effects.replies);
+            }
+            Err(e) => self.fail_at_record(services, next, &e),
+        }
+    }
+
+    /// Appends changes to the change log. What a stopping engine cannot append its restart does.
+    fn append_changes(&self, services: &Services, changes: Vec<RecordChanges>) {
+        for changes in changes {
+            retry_until_stopped(services, self.id, || services.changes.append(self.id, &changes));
+        }
+    }
+
+    fn apply_records(&self, services: &Services, records: Vec<PendingRecord>) -> Result<BatchEffects> {
+        let mut effects = BatchEffects::default();
+        let mut state = self.state.write();
+        for PendingRecord { record, reply, .. } in records {
+            self.apply_record(services, &mut state, record, reply, &mut effects)?;
+        }
+        Ok(effects)
+    }
+
+    /// Applies a record and stores the rows that follow from it.
+    fn apply_record(
+        &self,
+        services: &Services,
+        state: &mut PartitionState,
+        record: LogEntry,
+        reply: Option<Sender<Result<ApplyReply>>>,
+        effects: &mut BatchEffects,
+    ) -> Result<()> {
+        let (offset, time) = (record.offset, record.time);
+        services.commits.note_applied(time);
+        let group = match (&record.entry, &record.decision) {
+            (Entry::Transaction(part), Some(decision)) => Some(RecordGroup {
+                group: ChangeGroup { offsets: decision.offsets.clone() },
+                places: part.places.clone(),
+            }),
+            _ => None,
+        };
+        let begins_history = matches!(record.entry, Entry::CollectChanges);
+        // what another system keeps must not come from a record that the log may lose
+        let uses_external_tables = services.deployment.queries.has_external_tables(self.id);
+        if uses_external_tables && services.log.durable(self.id) <= offset {
+            let sync = || services.log.sync(self.id, offset, Durability::Fsync);
+            if !retry_until_stopped(services, self.id, sync) {
+                return Err(Error::unavailable("the engine stops"));
+            }
+        }
+        let set_aside = services.set_aside.contains(self.id, offset);
+        if set_aside && matches!(record.entry, Entry::Transaction(_)) {
+            return Err(Error::invalid(format!(
+                "record {offset} of partition {} could not be applied and cannot be set aside, as it is a part of a transaction",
+                self.id
+            )));
+        }
+        // one that waits for other systems is not watched
+        let budget = self.current.begin(offset, services.clock.monotonic(), !uses_external_tables);
+        let applied = {
+            let _entered = budget.enter();
+            apply::apply(&services.deployment, state, record, reply.is_some(), set_aside)?
+        };
+        if let Some(stop) = self.current.end() {
+            return Err(Error::from(stop).context(format!("record {offset} of partition {}", self.id)));
+        }
+        let Applied { rows, redelivered, emissions, events, document_error, set_aside, reply: outcome } =
+            applied;
+        if let Some(entry) = set_aside {
+            services.set_aside.keep_entry((self.id, offset), &entry)?;
+        }
+        for (table, batch) in rows {
+            self.store_rows(services, offset, table, batch, effects)?;
+        }
+        for (sink, batch) in redelivered {
+            services.sinks.push_again(&sink, self.id, offset, &batch)?;
+        }
+        effects.emissions.extend(emissions);
+        services.counts.records.fetch_add(1, Ordering::Relaxed);
+        services.counts.applied.fetch_add(events, Ordering::Relaxed);
+        if let Some((collection, error)) = document_error {
+            services.health.report_source_problem(&collection, &error);
+        }
+        if begins_history {
+            effects.changes.extend(services.changes.begin(self.id, offset, time));
+        }
+        effects.changes.extend(services.changes.encode(
+            self.id,
+            (offset, time),
+            group.as_ref(),
+            &mut state.store,
+        )?);
+        effects.replies.extend(reply.zip(outcome));
+        Ok(())
+    }
+
+    fn store_rows(
+        &self,
+        services: &Services,
+        offset: Offset,
+        table: TableRef,
+        batch: RecordBatch,
+        effects: &mut BatchEffects,
+    ) -> Result<()> {
+        let stream = &services.deployment.stream_of(table).name;
+        if batch.num_rows() > 0 && services.subscribers.has_subscribers(stream) {
+            effects.published.push((stream.clone(), batch.clone()));
+        }
+        services.sinks.push(table, self.id, offset, &batch)?;
+        services.tables.get(table).push(self.id, offset, batch).map(|_| ())
+    }
+
+    /// Loop of the forwarder thread: takes the emissions of a batch, waits until their cause is on the disk, appends them to the
+    /// logs of `targets`, all partitions by id. Ends when the engine stops; emissions that are left are in the last
+    /// checkpoint.
+    pub fn run_forwarder(&self, services: &Services, targets: &[Partition]) {
+        while let Some(emissions) = self.outbox.wait_front() {
+            if !self.send_emissions(services, targets, emissions) {
+                return;
+            }
+        }
+    }
+
+    /// Forwards the emissions of a batch. Returns false when the engine stops before the disk works.
+    fn send_emissions(&self, services: &Services, targets: &[Partition], emissions: Vec<Emission>) -> bool {
+        let cause = emissions.iter().map(Emission::cause).max().unwrap_or_default();
+        let sync = || services.log.sync(self.id, cause, Durability::Fsync);
+        let early = is_planted(PlantedBug::ForwardBeforeDurable);
+        if !early && !retry_until_stopped(services, self.id, sync) {
+            return false;
+        }
+        let mut offsets = Vec::with_capacity(emissions.len());
+        for Emission { target, events } in emissions {
+            let target = &targets[target.0 as usize];
+            let entry = Entry::Events(events);
+            let sent = retry_until_stopped(services, target.id, || {
+                // the target drops repetitions by their cause, so that an emission must not overtake an earlier one: the next is
+                // sent when this one has its place
+                let _before_or_after_a_cut = services.backups.forwarding.read();
+                let ticket = target.append(services, entry.clone(), Durability::Os, None)?;
+                offsets.push(ticket.wait_assigned()?.offset);
+                Ok(())
+            });
+            if !sent {
+                return false;
+            }
+        }
+        send_replies(self.outbox.mark_sent(offsets, &*services.log));
+        services.in_flight.done(1, 0);
+        true
+    }
+}
+
+/// Repeats a step that a failing disk rejects, until it succeeds or the engine stops; returns false for the latter. `log` names
+/// the partition in the problem that it reports.
+fn retry_until_stopped(services: &Services, log: PartitionId, mut step: impl FnMut() -> Result<()>) -> bool {
+    let mut failed = false;
+    loop {
+        match step() {
+            Ok(()) => {
+                if failed {
+                    services.health.clear_problem("log");
+                }
+                return true;
+            }
+            Err(_) if services.is_stopping() => return false,
+            Err(e) => {
+                failed = true;
+                services.health.report_problem("log", format!("partition {log}: {e}"));
+                services.clock.sleep(RETRY_INTERVAL);
+            }
+        }
+    }
+}
+
+fn send_replies(replies: Replies) {
+    for (reply, outcome) in replies {
+        // a caller that no longer waits is no error
+        let _ = reply.send(outcome);
+    }
+}

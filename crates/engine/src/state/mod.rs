@@ -1,0 +1,199 @@
+//! State of one partition.
+
+pub mod backlog;
+pub mod current_record;
+pub mod set_aside;
+pub mod view;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use serde::{Deserialize, Serialize};
+use tidemill_docs::{Limits, Store};
+use tidemill_log::disk::Disk;
+use tidemill_rules::{Executor, Program, Trace, TraceLimits};
+use tidemill_types::{Error, Offset, PartitionId, Result};
+
+use crate::api::LedgerCounts;
+use crate::app::settings::Settings;
+use crate::commit::{Decisions, SessionWrites};
+use crate::dedupe::{Dedupe, time_in_id};
+use crate::deployment::Deployment;
+use crate::queries::runtime::{QueryRuntimes, QueryState};
+
+/// The state of a partition: everything that its log records have made so far.
+pub struct PartitionState {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Documents.
+    pub store: Store,
+    /// Ids seen, by stream; only streams with an `id`.
+    pub dedupe: BTreeMap<String, Dedupe>,
+    /// The fields that those ids are made of.
+    pub id_fields: BTreeMap<String, Vec<String>>,
+    /// The one of them that is the time of the events.
+    pub id_times: BTreeMap<String, String>,
+    /// How far each source has been applied.
+    pub sources: Arc<BTreeMap<String, u64>>,
+    /// For each other partition the last of its records whose emitted events were applied here.
+    pub provenance: BTreeMap<u32, Offset>,
+    /// The same for events that came for the queries here alone.
+    pub forwarded: BTreeMap<u32, Offset>,
+    /// Rows that went to other partitions and came from them.
+    pub transfers: Arc<TransferCounts>,
+    /// What the queries know.
+    pub query_state: QueryState,
+    /// Rows in and out, by stream.
+    pub ledger: OrdMap<Arc<str>, LedgerCounts>,
+    /// Rules: scratch and counters.
+    pub executor: Executor,
+    /// What `why` can explain.
+    pub trace: Trace,
+    /// Decisions on transactions of several partitions.
+    pub decisions: Decisions,
+    /// The last writes of client sessions.
+    pub sessions: SessionWrites,
+    /// The next record to apply.
+    pub next: Offset,
+}
+
+/// Rows of events that a partition emitted into others, and that it took from others, by partition. What one sent
+/// must be what the other received and what is on its way: the ledger compares them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferCounts {
+    /// Rows emitted, by the partition that they belong to.
+    pub sent: BTreeMap<u32, u64>,
+    /// Rows taken, by the partition that emitted them; repetitions are not counted.
+    pub received: BTreeMap<u32, u64>,
+}
+
+impl PartitionState {
+    /// The state before the first record.
+    pub fn new(deployment: &Deployment, partition: PartitionId) -> Result<Self> {
+        let Deployment { program, queries, settings, .. } = deployment;
+        Self {
+            partition,
+            store: Store::new(store_limits(settings)),
+            dedupe: BTreeMap::new(),
+            id_fields: BTreeMap::new(),
+            id_times: BTreeMap::new(),
+            sources: Arc::default(),
+            provenance: BTreeMap::new(),
+            forwarded: BTreeMap::new(),
+            transfers: Arc::default(),
+            query_state: QueryState::new(queries, partition),
+            ledger: OrdMap::new(),
+            executor: Executor::new(program),
+            trace: new_trace(settings),
+            decisions: Decisions::new(),
+            sessions: SessionWrites::default(),
+            next: Offset(0),
+        }
+        .prepare_for_app(program, settings)?
+        .prepare_tables(deployment)
+    }
+
+    /// Creates the collections that queries have as tables.
+    ///
+    /// Errors: `Conflict` if one of them has documents where the queries do not see them.
+    pub fn prepare_tables(mut self, deployment: &Deployment) -> Result<Self> {
+        deployment.queries.document_tables.prepare(&mut self.store)?;
+        Ok(self)
+    }
+
+    /// Calls `work` with the queries, whose tables read and change the documents of the partition.
+    pub fn with_queries<T>(&mut self, work: impl FnOnce(&mut QueryRuntimes) -> T) -> T {
+        let Self { store, query_state, .. } = self;
+        let runtimes = query_state.get_mut();
+        runtimes.documents.exchange(store);
+        let done = work(runtimes);
+        runtimes.documents.exchange(store);
+        done
+    }
+
+    /// Calls `look` with the queries between two batches of the owner; their tables see the documents of the partition.
+    pub fn read_queries<T>(&self, look: impl FnOnce(&mut QueryRuntimes) -> T) -> T {
+        self.query_state.with_runtimes(|runtimes| {
+            runtimes.documents.set_snapshot(Some(self.store.snapshot()));
+            let found = look(runtimes);
+            runtimes.documents.set_snapshot(None);
+            found
+        })
+    }
+
+    /// Makes room for what the app declares: collections, indexes, dedupe sets. What a stream remembers of ids made of
+    /// other fields is forgotten; a stream that the app does not name keeps what it remembers.
+    pub fn prepare_for_app(mut self, program: &Program, settings: &Settings) -> Result<Self> {
+        for spec in program.collections() {
+            self.store.declare_collection(spec)?;
+        }
+        let entities = program.entities().iter();
+        self.store.set_entity_keys(entities.map(|entity| (entity.name.as_str(), entity.key.as_str())));
+        for stream in program.streams() {
+            let fields: Vec<String> = stream.id.iter().map(|i| stream.fields[*i].name.clone()).collect();
+            let other = self.id_fields.get(&stream.name).is_some_and(|made_of| *made_of != fields);
+            if other || fields.is_empty() {
+                self.dedupe.remove(&stream.name);
+                self.id_fields.remove(&stream.name);
+            }
+            if !fields.is_empty() {
+                self.dedupe.entry(stream.name.clone()).or_insert_with(|| Dedupe::new(settings.dedupe_ids));
+                let time = time_in_id(stream).map(|at| fields[at].clone());
+                let former = match time {
+                    Some(time) => self.id_times.insert(stream.name.clone(), time),
+                    None => self.id_times.remove(&stream.name),
+                };
+                // Another field is the time now: what is known of the times of former ids would mislead.
+                if former.as_ref() != self.id_times.get(&stream.name)
+                    && let Some(ids) = self.dedupe.get_mut(&stream.name)
+                {
+                    ids.forget_times();
+                }
+                self.id_fields.insert(stream.name.clone(), fields);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Opens the ids of events that are not in memory, below the data directory `data`.
+    ///
+    /// Errors: `Corrupt` naming a file that is missing or damaged; `Unavailable`.
+    pub fn open_id_runs(&mut self, disk: &Arc<dyn Disk>, data: &Path) -> Result<()> {
+        let dir = data.join("ids").join(format!("p{:05}", self.partition.0));
+        self.dedupe.iter_mut().try_for_each(|(stream, ids)| ids.open_runs(disk.clone(), dir.join(stream)))
+    }
+
+    /// Checks that all ids could be looked up.
+    ///
+    /// Errors: why not; what was applied since then may have duplicates.
+    pub fn check_ids(&self) -> Result<()> {
+        let failed = self.dedupe.iter().find_map(|(stream, ids)| Some((stream, ids.failure()?)));
+        match failed {
+            None => Ok(()),
+            Some((stream, error)) => Err(Error::new(
+                error.kind(),
+                format!("ids of {stream} cannot be looked up: {}", error.message()),
+            )),
+        }
+    }
+
+    /// The ledger line of `stream`.
+    pub fn ledger_entry(&mut self, stream: &str) -> &mut LedgerCounts {
+        // entry() would allocate a key for each batch
+        if !self.ledger.contains_key(stream) {
+            self.ledger.insert(stream.into(), LedgerCounts::default());
+        }
+        self.ledger.get_mut(stream).expect("inserted above")
+    }
+}
+
+pub fn new_trace(settings: &Settings) -> Trace {
+    Trace::new(TraceLimits { events_max: settings.why_events, ..TraceLimits::default() })
+}
+
+/// Bounds of the documents of a partition.
+pub fn store_limits(settings: &Settings) -> Limits {
+    Limits { store_bytes_max: settings.documents_bytes(), ..Limits::default() }
+}
