@@ -32,6 +32,8 @@ pub(super) struct Marks<'a> {
     plan: LogicalPlan,
     scalars: Scalars,
     aliases: &'a mut Aliases,
+    /// Columns of the scalar subqueries that are computed below.
+    below: Vec<(Subquery, Expr)>,
 }
 
 /// Where the values of scalar subqueries are computed.
@@ -57,7 +59,7 @@ enum Comparison {
 
 impl<'a> Marks<'a> {
     pub fn new(plan: LogicalPlan, scalars: Scalars, aliases: &'a mut Aliases) -> Self {
-        Self { plan, scalars, aliases }
+        Self { plan, scalars, aliases, below: vec![] }
     }
 
     /// Returns the plan with the columns that the replaced expressions use.
@@ -228,8 +230,12 @@ impl<'a> Marks<'a> {
         Ok(Comparison::Many { found, unknown })
     }
 
-    /// Returns the value of a scalar subquery, checked.
+    /// Returns the value of a scalar subquery, checked. One that comes again has the same column: the functions of a window
+    /// have to agree on its keys.
     fn scalar(&mut self, subquery: &Subquery) -> Result<Expr> {
+        if let Some((_, column)) = self.below.iter().find(|(known, _)| known == subquery) {
+            return Ok(column.clone());
+        }
         let plan = subquery.subquery.as_ref();
         correlation::check(plan, Use::Scalar, self.plan.schema())?;
         body::check_scalar(plan)?;
@@ -237,7 +243,13 @@ impl<'a> Marks<'a> {
         let value = Expr::ScalarSubquery(subquery.with_plan(body::with_own_name(plan, &name)?));
         match self.scalars {
             Scalars::InPlace => Ok(value),
-            Scalars::Below => self.below(value, name),
+            Scalars::Below => {
+                let column = self.below(value, name)?;
+                if !is_volatile(plan)? {
+                    self.below.push((subquery.clone(), column.clone()));
+                }
+                Ok(column)
+            }
         }
     }
 
@@ -326,6 +338,11 @@ fn of_any(op: Operator, quantifier: &SetQuantifier, expr: &Expr) -> Result<(Oper
         (SetQuantifier::Any, Some(_)) => Ok((op, false)),
         (SetQuantifier::All, Some(opposite)) => Ok((opposite, true)),
     }
+}
+
+/// Returns whether a plan has other rows each time, as with `random()`.
+fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
+    plan.exists(|node| Ok(node.expressions().iter().any(Expr::is_volatile)))
 }
 
 /// Returns whether an uncorrelated plan has a row, as a subquery that is executed once.
