@@ -36,6 +36,7 @@ mod options;
 pub mod output;
 mod parameters;
 mod parse;
+mod partial_sorts;
 mod plan_cache;
 mod planning;
 mod prepared;
@@ -58,6 +59,7 @@ mod threads;
 mod time_cast;
 mod times;
 mod tree;
+mod unique_names;
 mod width;
 mod work;
 

@@ -26,7 +26,7 @@ use crate::set_operations::CountedSetOperations;
 use crate::sort_keys::SortKeysAsColumns;
 use crate::subqueries::ThreeValuedSubqueries;
 use crate::times::MicrosecondTimes;
-use crate::{SqlOptions, Tables, constant_last, deadline, functions, rerun};
+use crate::{SqlOptions, Tables, constant_last, deadline, functions, partial_sorts, rerun, unique_names};
 
 /// Restricts the directories that DataFusion makes for spilled rows to the owner of the process.
 fn restrict_spilled_rows(environment: &RuntimeEnv, spill_dir: &Path) -> Result<()> {
@@ -97,7 +97,8 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
     let reserve = options.memory_bytes / (8 * options.target_partitions.max(1));
     settings.execution.sort_spill_reservation_bytes =
         reserve.min(settings.execution.sort_spill_reservation_bytes);
-    let mut physical = deadline::physical(PhysicalOptimizer::new().rules);
+    let rules = partial_sorts::whole(unique_names::checked(PhysicalOptimizer::new().rules));
+    let mut physical = deadline::physical(rules);
     physical.push(Arc::new(rerun::AllowRerun) as Arc<dyn PhysicalOptimizerRule + Send + Sync>);
     let mut logical = constant_last::ordered(Optimizer::new().rules);
     // they move JSON functions below joins of subqueries and forget columns there
