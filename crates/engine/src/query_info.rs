@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::core::Core;
+use crate::node::Node;
 use crate::queries::GLOBAL_PARTITION;
 
 /// A query and what it did, over all partitions.
@@ -31,9 +31,9 @@ pub struct QueryInfo {
 }
 
 /// Returns all queries in order of files and text.
-pub fn queries(core: &Core) -> Vec<QueryInfo> {
+pub fn queries(node: &Node) -> Vec<QueryInfo> {
     let mut all = Vec::new();
-    for file in &core.deployment.queries.files {
+    for file in &node.app.deployment.queries.files {
         for (placed, (name, facts)) in
             file.placements.iter().flat_map(|p| p.queries.iter().map(move |q| (p, q)))
         {
@@ -53,7 +53,7 @@ pub fn queries(core: &Core) -> Vec<QueryInfo> {
                 lost: 0,
                 last_error: None,
             };
-            for partition in core.partitions() {
+            for partition in node.owned.all() {
                 partition.counters.with(|_, queries| {
                     if let Some(counts) = queries.get(&file.name).and_then(|f| f.get(name)) {
                         info.emitted += counts.emitted;
@@ -70,9 +70,9 @@ pub fn queries(core: &Core) -> Vec<QueryInfo> {
 }
 
 /// Reports rules that fail. Each is logged once; [`rule_problems`] counts.
-fn report_failing_rules(core: &Core) {
-    for (rule, counts) in failing_rules(core) {
-        if core.failing_rules.lock().insert(rule.clone()) {
+fn report_failing_rules(node: &Node) {
+    for (rule, counts) in failing_rules(node) {
+        if node.app.failing_rules.lock().insert(rule.clone()) {
             let error = counts.last_error.unwrap_or_default();
             tracing::error!(rule, "the rule fails: {error}; system.rules has the count and the last error");
         }
@@ -80,12 +80,12 @@ fn report_failing_rules(core: &Core) {
 }
 
 /// Returns the problems of rules, one for each rule with the number of its failures.
-pub fn rule_problems(core: &Core) -> Vec<String> {
+pub fn rule_problems(node: &Node) -> Vec<String> {
     let problem = |(rule, counts): (String, RuleFailures)| {
         let times = if counts.errors == 1 { "once".to_owned() } else { format!("{} times", counts.errors) };
         format!("rules: `{rule}` failed {times}, last: {}", counts.last_error.unwrap_or_default())
     };
-    failing_rules(core).into_iter().map(problem).collect()
+    failing_rules(node).into_iter().map(problem).collect()
 }
 
 /// Failures of a rule, over all partitions.
@@ -95,10 +95,10 @@ struct RuleFailures {
     last_error: Option<String>,
 }
 
-fn failing_rules(core: &Core) -> BTreeMap<String, RuleFailures> {
+fn failing_rules(node: &Node) -> BTreeMap<String, RuleFailures> {
     let mut failing = BTreeMap::<String, RuleFailures>::new();
-    for rule in core.deployment.program.rules() {
-        for partition in core.partitions() {
+    for rule in node.app.deployment.program.rules() {
+        for partition in node.owned.all() {
             partition.counters.with(|counters, _| {
                 if let Some(counts) = counters.rule(&rule.name).filter(|counts| counts.errors > 0) {
                     let failures = failing.entry(rule.name.clone()).or_default();
@@ -108,7 +108,7 @@ fn failing_rules(core: &Core) -> BTreeMap<String, RuleFailures> {
             });
         }
     }
-    for (name, counts) in &*core.aggregates.lock() {
+    for (name, counts) in &*node.app.aggregates.lock() {
         if counts.errors > 0 {
             let last_error = counts.last_error.clone();
             failing.insert(name.clone(), RuleFailures { errors: counts.errors, last_error });
@@ -118,14 +118,14 @@ fn failing_rules(core: &Core) -> BTreeMap<String, RuleFailures> {
 }
 
 /// Reports queries and rules that fail.
-pub fn report_failures(core: &Core) {
-    report_lossy_queries(core);
-    report_failing_rules(core);
+pub fn report_failures(node: &Node) {
+    report_lossy_queries(node);
+    report_failing_rules(node);
 }
 
 /// Reports queries that lose events because they fail and no fault stream takes the events.
-fn report_lossy_queries(core: &Core) {
-    let losing: Vec<String> = queries(core)
+fn report_lossy_queries(node: &Node) {
+    let losing: Vec<String> = queries(node)
         .into_iter()
         .filter(|query| query.lost > 0)
         .map(|query| format!("`{}` of {}", query.name, query.file))
@@ -133,6 +133,6 @@ fn report_lossy_queries(core: &Core) {
     if !losing.is_empty() {
         let problem =
             format!("events are lost in {}; system.queries shows how many and why", losing.join(", "));
-        core.health.report_problem("queries", problem);
+        node.host.health.report_problem("queries", problem);
     }
 }

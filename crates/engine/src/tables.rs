@@ -1,6 +1,5 @@
 //! Tables of a deployment, and the runtime of their object store.
 
-use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use tidemill_types::{Result, StreamSchema};
@@ -8,47 +7,24 @@ use tidemill_zones::{Table, Zones};
 
 use crate::crash_points;
 use crate::deployment::{Deployment, TableRef};
+use crate::host::StoreRuntime;
 
 /// A stream and the table that stores its events.
 pub type StreamTable = (Arc<StreamSchema>, Arc<Table>);
 
 /// Open tables of a deployment.
 pub struct TableSet {
-    /// All tables of the data directory.
-    pub zones: Zones,
-    /// Runs what talks to the object store.
-    pub runtime: StoreRuntime,
     /// Tables of the streams, by their position in the program.
     streams: Vec<StreamTable>,
     rejected: StreamTable,
     former: OnceLock<Vec<StreamTable>>,
 }
 
-/// A runtime that may be dropped anywhere, also by a task of another runtime, where waiting for its threads is forbidden. Nothing
-/// runs on it any more by then.
-pub struct StoreRuntime(Option<tokio::runtime::Runtime>);
-
-impl Deref for StoreRuntime {
-    type Target = tokio::runtime::Runtime;
-
-    fn deref(&self) -> &Self::Target {
-        self.0.as_ref().unwrap_or_else(|| unreachable!("it is taken out when it is dropped"))
-    }
-}
-
-impl Drop for StoreRuntime {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 impl TableSet {
     /// Opens the tables of `deployment` in `zones`.
     ///
     /// Errors: those of [`Zones::table`].
-    pub fn open(deployment: &Deployment, zones: Zones, runtime: tokio::runtime::Runtime) -> Result<Self> {
+    pub fn open(deployment: &Deployment, zones: &Zones, runtime: &StoreRuntime) -> Result<Self> {
         let open = |stream: &Arc<StreamSchema>| {
             crash_points::before(|| format!("open table {}", stream.name));
             let table = runtime.block_on(zones.table(stream, deployment.partitions()))?;
@@ -56,7 +32,7 @@ impl TableSet {
         };
         let streams = deployment.program.streams().iter().map(open).collect::<Result<Vec<_>>>()?;
         let rejected = open(&deployment.rejected_stream)?;
-        Ok(Self { streams, rejected, former: OnceLock::new(), zones, runtime: StoreRuntime(Some(runtime)) })
+        Ok(Self { streams, rejected, former: OnceLock::new() })
     }
 
     /// Returns a table.

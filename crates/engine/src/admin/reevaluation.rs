@@ -22,7 +22,7 @@ use tidemill_types::{
 
 use crate::api::EventSelector;
 use crate::app::DocumentsConfig;
-use crate::core::Core;
+use crate::node::Node;
 use crate::sources;
 use crate::state;
 
@@ -35,13 +35,13 @@ const EVENTS_PER_READ: usize = 32_768;
 /// field values.
 ///
 /// Errors: `NotFound` when there is none; `LimitReached` when too many events precede it.
-pub fn explain(core: &Core, rule: Option<&str>, event: &EventSelector) -> Result<Vec<Explanation>> {
-    let found = find_events(core, rule, event)?;
-    found.into_iter().map(|(stream, id)| Reevaluation { core, rule, stream, id }.explain()).collect()
+pub fn explain(node: &Node, rule: Option<&str>, event: &EventSelector) -> Result<Vec<Explanation>> {
+    let found = find_events(node, rule, event)?;
+    found.into_iter().map(|(stream, id)| Reevaluation { node, rule, stream, id }.explain()).collect()
 }
 
-fn query(core: &Core, text: &str) -> Result<Vec<RecordBatch>> {
-    let sql = core.analytics.get().ok_or_else(|| Error::unavailable("there is no SQL in this engine"))?;
+fn query(node: &Node, text: &str) -> Result<Vec<RecordBatch>> {
+    let sql = node.app.analytics.get().ok_or_else(|| Error::unavailable("there is no SQL in this engine"))?;
     sql.query(text)
 }
 
@@ -50,8 +50,8 @@ fn quoted(name: &str) -> String {
 }
 
 /// Finds the selected events, each with the index of its stream.
-fn find_events(core: &Core, rule: Option<&str>, event: &EventSelector) -> Result<Vec<(usize, EventId)>> {
-    let program = &core.deployment.program;
+fn find_events(node: &Node, rule: Option<&str>, event: &EventSelector) -> Result<Vec<(usize, EventId)>> {
+    let program = &node.app.deployment.program;
     let of_rule = rule.and_then(|name| program.plans().iter().find(|r| r.name.as_ref() == name));
     let mut latest: Vec<(usize, EventId)> = Vec::new();
     for (number, stream) in program.streams().iter().enumerate() {
@@ -64,7 +64,7 @@ fn find_events(core: &Core, rule: Option<&str>, event: &EventSelector) -> Result
              ORDER BY _partition, _offset DESC, _row DESC",
             quoted(&stream.name)
         );
-        for batch in query(core, &text)? {
+        for batch in query(node, &text)? {
             for row in 0..batch.num_rows() {
                 let id = event_id(&batch, row)?;
                 match latest.iter_mut().find(|(_, other)| other.partition == id.partition) {
@@ -134,7 +134,7 @@ fn event_id(batch: &RecordBatch, row: usize) -> Result<EventId> {
 
 /// Explanation of one event.
 struct Reevaluation<'c> {
-    core: &'c Core,
+    node: &'c Node,
     rule: Option<&'c str>,
     stream: usize,
     id: EventId,
@@ -150,7 +150,7 @@ struct ReevaluationResult {
 
 impl Reevaluation<'_> {
     fn explain(&self) -> Result<Explanation> {
-        let partition = &self.core.partitions()[self.id.partition.0 as usize];
+        let partition = self.node.owned.get(self.id.partition)?;
         let (present, next) = {
             let view = partition.view();
             let names = self.relevant_entities(self.rule);
@@ -195,7 +195,7 @@ impl Reevaluation<'_> {
     /// Returns the entities whose documents affect the rule (all rules, if none is named): those that it
     /// reads, those read by rules that write these, and so on.
     fn relevant_entities(&self, rule: Option<&str>) -> BTreeSet<String> {
-        let program = &self.core.deployment.program;
+        let program = &self.node.app.deployment.program;
         let reads = |entities: &mut BTreeSet<usize>, plan: &tidemill_rules::plan::RulePlan| {
             entities.extend(plan.slots.iter().map(|slot| slot.entity));
         };
@@ -224,7 +224,7 @@ impl Reevaluation<'_> {
 
     /// Returns the streams that rules read, and that of the event.
     fn streams(&self) -> Vec<usize> {
-        let program = &self.core.deployment.program;
+        let program = &self.node.app.deployment.program;
         let ruled = |stream: usize| !program.stream_rules(stream).rules.is_empty();
         (0..program.streams().len()).filter(|i| ruled(*i) || *i == self.stream).collect()
     }
@@ -234,11 +234,11 @@ impl Reevaluation<'_> {
         for stream in self.streams() {
             let text = format!(
                 "SELECT count(*) AS n FROM events.{} WHERE _partition = {} AND _offset < {}",
-                quoted(&self.core.deployment.program.streams()[stream].name),
+                quoted(&self.node.app.deployment.program.streams()[stream].name),
                 self.id.partition.0,
                 end.0
             );
-            for batch in query(self.core, &text)? {
+            for batch in query(self.node, &text)? {
                 total += u64::try_from(number(&batch, "n", 0)?).unwrap_or_default();
             }
         }
@@ -248,19 +248,19 @@ impl Reevaluation<'_> {
     /// Loads the documents of the app's files that belong to the partition, by collection.
     fn load_documents(&self) -> Result<Vec<(String, Vec<DocBytes>)>> {
         let read = |config: &DocumentsConfig| {
-            let spec = self.core.collection_spec(&config.collection)?;
+            let spec = self.node.collection_spec(&config.collection)?;
             let mut documents = Vec::new();
-            sources::for_each_document(self.core, config, |doc| {
+            sources::for_each_document(self.node, config, |doc| {
                 let raw = RawDocument::from_bytes(&doc)
                     .map_err(|e| Error::internal("a document that was just made").with_source(e))?;
-                if self.core.partition_of_document(&spec, raw).is_none_or(|home| home == self.id.partition) {
+                if self.node.partition_of_document(&spec, raw).is_none_or(|home| home == self.id.partition) {
                     documents.push(doc);
                 }
                 Ok(())
             })?;
             Ok((config.collection.clone(), documents))
         };
-        self.core.deployment.app.documents.iter().map(read).collect()
+        self.node.app.deployment.app.documents.iter().map(read).collect()
     }
 
     /// Runs the rules over the events before `end`.
@@ -270,8 +270,8 @@ impl Reevaluation<'_> {
         outside: &[(String, Vec<DocBytes>)],
         end: Offset,
     ) -> Result<ReevaluationResult> {
-        let program = &self.core.deployment.program;
-        let mut store = Store::new(state::store_limits(&self.core.deployment.settings));
+        let program = &self.node.app.deployment.program;
+        let mut store = Store::new(state::store_limits(&self.node.app.deployment.settings));
         for spec in program.collections() {
             store.create_collection(spec)?;
         }
@@ -319,13 +319,13 @@ impl Reevaluation<'_> {
     fn read_events(&self, streams: &[usize], from: u64, to: u64) -> Result<Vec<StoredEvent>> {
         let mut events = Vec::new();
         for stream in streams {
-            let schema = &self.core.deployment.program.streams()[*stream];
+            let schema = &self.node.app.deployment.program.streams()[*stream];
             let text = format!(
                 "SELECT * FROM events.{} WHERE _partition = {} AND _offset >= {from} AND _offset < {to}",
                 quoted(&schema.name),
                 self.id.partition.0
             );
-            for batch in query(self.core, &text)? {
+            for batch in query(self.node, &text)? {
                 let own = event_columns(schema, &batch)?;
                 for row in 0..batch.num_rows() {
                     let id = event_id(&batch, row)?;

@@ -11,8 +11,8 @@ use tidemill_log::Durability;
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, event_json};
 
-use crate::core::Core;
 use crate::entry::{Entry, Events, RejectedRow, UNDELIVERED};
+use crate::node::Node;
 use crate::sinks::{DeliverySink, DueEvents};
 use crate::sources::append_with_retry;
 
@@ -28,17 +28,17 @@ const SHOWN_CHARS_MAX: usize = 500;
 const AREA: &str = "sinks";
 
 /// Loop of the thread that delivers the events of a sink, until it is stopped.
-pub fn run(core: &Arc<Core>, sink: &DeliverySink) {
+pub fn run(node: &Arc<Node>, sink: &DeliverySink) {
     let Some(mut connector) = sink.take_connector() else { return };
     let mut backoff = Backoff::default();
-    let mut stored_at = core.clock.monotonic();
+    let mut stored_at = node.host.clock.monotonic();
     let mut rows_max = ROWS_MAX;
     while !sink.is_stopped() {
-        match deliver_next(core, sink, &mut connector, &mut rows_max) {
+        match deliver_next(node, sink, &mut connector, &mut rows_max) {
             Ok(true) => {
                 backoff.reset();
                 if sink.set_problem(None).is_some() {
-                    core.health.clear_problem_of(AREA, sink.name());
+                    node.host.health.clear_problem_of(AREA, sink.name());
                 }
             }
             Ok(false) => sink.wait_for_events(),
@@ -47,16 +47,16 @@ pub fn run(core: &Arc<Core>, sink: &DeliverySink) {
                 let reason = cut(&e.to_string());
                 let problem =
                     format!("{}: {reason}; the events wait and the sink is tried again", sink.name());
-                core.health.report_problem_of(AREA, sink.name(), problem);
+                node.host.health.report_problem_of(AREA, sink.name(), problem);
                 sink.set_problem(Some(reason));
                 pause(sink, backoff.next_delay());
             }
         }
-        let now = core.clock.monotonic();
+        let now = node.host.clock.monotonic();
         if now.saturating_sub(stored_at) >= PROGRESS_INTERVAL {
             stored_at = now;
             let stored = sink.queue().store_progress();
-            core.health.record_outcome("sink progress", stored);
+            node.host.health.record_outcome("sink progress", stored);
         }
     }
     connector.close();
@@ -65,16 +65,16 @@ pub fn run(core: &Arc<Core>, sink: &DeliverySink) {
 /// Waits until no events wait, as long as the other side takes them.
 ///
 /// Errors: the other side does not take them, or the engine stops.
-pub fn wait_drained(core: &Core, sink: &DeliverySink) -> Result<()> {
+pub fn wait_drained(node: &Node, sink: &DeliverySink) -> Result<()> {
     loop {
         let waiting = sink.queue().waiting();
         if waiting == 0 {
             return Ok(());
         }
-        if sink.problem().is_some() || core.is_stopping() {
+        if sink.problem().is_some() || node.host.is_stopping() {
             return Err(Error::unavailable(format!("sink {}: {waiting} events wait", sink.name())));
         }
-        core.clock.sleep(DRAIN_POLL);
+        node.host.clock.sleep(DRAIN_POLL);
     }
 }
 
@@ -87,7 +87,7 @@ fn pause(sink: &DeliverySink, delay: Duration) {
 
 /// Delivers the oldest events, `rows_max` at most. Returns whether there were some.
 fn deliver_next(
-    core: &Arc<Core>,
+    node: &Arc<Node>,
     sink: &DeliverySink,
     connector: &mut ConnectorSink,
     rows_max: &mut usize,
@@ -97,7 +97,7 @@ fn deliver_next(
     }
     let Some(mut due) = sink.queue().due(ROWS_MAX)? else { return Ok(false) };
     due.truncate(*rows_max);
-    ensure_durable(core, &due)?;
+    ensure_durable(node, &due)?;
     let mut progress = DeliveryProgress::default();
     let mut result = connector.deliver(&due.rows, &due.ids, &mut progress, sink.stopped());
     progress.refused.sort_by_key(|refused| refused.row);
@@ -111,7 +111,7 @@ fn deliver_next(
         result = Err(Error::invalid(format!("event {id} was refused: {reason}")));
     }
     let refused = progress.refused.partition_point(|refused| refused.row < progress.delivered);
-    keep_refused(core, sink, &due, &progress.refused[..refused])?;
+    keep_refused(node, sink, &due, &progress.refused[..refused])?;
     sink.queue().mark_delivered(progress.delivered, refused);
     if refused > 0 {
         // after a crash they must not come again beside what was kept of them
@@ -126,7 +126,7 @@ fn deliver_next(
 ///
 /// Errors: the events cannot be stored; they are delivered again.
 fn keep_refused(
-    core: &Arc<Core>,
+    node: &Arc<Node>,
     sink: &DeliverySink,
     due: &DueEvents,
     refused: &[RefusedRow],
@@ -134,21 +134,21 @@ fn keep_refused(
     if refused.is_empty() {
         return Ok(());
     }
-    log_refused(core, sink, due, refused);
+    log_refused(node, sink, due, refused);
     match sink.on_error() {
-        OnError::Log | OnError::Wait => reject(core, sink, due, refused),
-        OnError::Stream => send_to_fault_stream(core, sink, due, refused),
-        OnError::Store => undelivered::store(core, sink, due, refused),
+        OnError::Log | OnError::Wait => reject(node, sink, due, refused),
+        OnError::Stream => send_to_fault_stream(node, sink, due, refused),
+        OnError::Store => undelivered::store(node, sink, due, refused),
     }
 }
 
 /// Logs refused events: the first at once, later ones by their number and not more often than once a minute. They are
 /// kept elsewhere in full. Logs are not encrypted, so with encryption they have nothing of an event.
-fn log_refused(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) {
+fn log_refused(node: &Arc<Node>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) {
     let Some(RefusedRow { row, reason }) = refused.first() else { return };
-    let Some(events) = sink.count_refusals(refused.len() as u64, core.clock.monotonic()) else { return };
+    let Some(events) = sink.count_refusals(refused.len() as u64, node.host.clock.monotonic()) else { return };
     let (sink_name, id) = (sink.name(), &due.ids[*row]);
-    if core.deployment.settings.encryption.keys.is_some() {
+    if node.app.deployment.settings.encryption.keys.is_some() {
         tracing::error!(sink = sink_name, events, %id, "events were refused; the stored ones have the reasons");
         return;
     }
@@ -166,7 +166,7 @@ fn cut(text: &str) -> String {
 }
 
 /// Stores refused events, with the reasons, in `system.rejected`.
-fn reject(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) -> Result<()> {
+fn reject(node: &Arc<Node>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) -> Result<()> {
     let rows = refused.iter().map(|refused| RejectedRow {
         stream: sink.schema().name.clone(),
         kind: UNDELIVERED.into(),
@@ -175,43 +175,43 @@ fn reject(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[Ref
         origin: format!("{}: {}", sink.name(), due.ids[refused.row]),
     });
     let events = Events { rejected: rows.collect(), ..Events::default() };
-    append(core, &sink.schema().name, &events)
+    append(node, &sink.schema().name, &events)
 }
 
 /// Sends refused events to the fault stream of their stream, with the reason as `_error`.
 fn send_to_fault_stream(
-    core: &Arc<Core>,
+    node: &Arc<Node>,
     sink: &DeliverySink,
     due: &DueEvents,
     refused: &[RefusedRow],
 ) -> Result<()> {
     let name = format!("!{}", sink.schema().name);
-    let schema = core.deployment.stream(&name)?;
+    let schema = node.app.deployment.stream(&name)?;
     let mut batch = BatchBuilder::new(schema.clone());
     for RefusedRow { row, reason } in refused {
         let mut event = event_json(sink.schema(), &due.rows, *row);
         event.insert("_error".to_owned(), reason.as_str().into());
         let event = serde_json::Value::Object(event).to_string();
-        batch.push_json(event.as_bytes(), core.clock.now())?;
+        batch.push_json(event.as_bytes(), node.host.clock.now())?;
     }
     let events = Events { parts: vec![(schema.clone(), batch.finish())], ..Events::default() };
-    append(core, &name, &events)
+    append(node, &name, &events)
 }
 
-fn append(core: &Arc<Core>, stream: &str, events: &Events) -> Result<()> {
-    let home = core.deployment.partitioner.for_stream(stream).0 as usize;
-    append_with_retry(core, home, || Entry::Events(events.clone())).map(drop)
+fn append(node: &Arc<Node>, stream: &str, events: &Events) -> Result<()> {
+    let home = node.app.deployment.partitioner.for_stream(stream).0 as usize;
+    append_with_retry(node, home, || Entry::Events(events.clone())).map(drop)
 }
 
 /// An event that left must not be lost by the log: its offset, and so its id, would be given to another one.
-fn ensure_durable(core: &Core, due: &DueEvents) -> Result<()> {
+fn ensure_durable(node: &Node, due: &DueEvents) -> Result<()> {
     let mut last: BTreeMap<PartitionId, Offset> = BTreeMap::new();
     for EventId { partition, offset, .. } in &due.ids {
         last.insert(*partition, *offset);
     }
     for (partition, offset) in last {
-        if core.log.durable(partition) <= offset {
-            core.log.sync(partition, offset, Durability::Fsync)?;
+        if node.host.log.durable(partition) <= offset {
+            node.host.log.sync(partition, offset, Durability::Fsync)?;
         }
     }
     Ok(())

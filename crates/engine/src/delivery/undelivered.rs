@@ -12,10 +12,10 @@ use tidemill_connect::RefusedRow;
 use tidemill_docs::{Command, DocBytes, FindOptions};
 use tidemill_types::{Error, ErrorKind, PartitionId, Result, Value, event_json};
 
-use crate::core::Core;
 use crate::documents::bad_bson;
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
+use crate::node::Node;
 use crate::sinks::undelivered_event::{COLLECTION, UndeliveredEvent};
 use crate::sinks::{DeliverySink, DueEvents};
 
@@ -43,8 +43,8 @@ pub struct RetryOutcome {
 /// Stores events that a sink refused. Those that are stored already stay as they are.
 ///
 /// Errors: the documents cannot be written; the caller tries again.
-pub fn store(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) -> Result<()> {
-    let now = DateTime::from_millis(core.clock.now().0 / 1000);
+pub fn store(node: &Arc<Node>, sink: &DeliverySink, due: &DueEvents, refused: &[RefusedRow]) -> Result<()> {
+    let now = DateTime::from_millis(node.host.clock.now().0 / 1000);
     let document = |refused: &RefusedRow| -> Result<DocBytes> {
         let id = &due.ids[refused.row];
         let event = event_json(sink.schema(), &due.rows, refused.row);
@@ -62,7 +62,7 @@ pub fn store(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[
     };
     let docs = refused.iter().map(document).collect::<Result<Vec<_>>>()?;
     let insert = Command::Insert { collection: COLLECTION.to_owned(), docs, ordered: false };
-    let outcome = core.write_documents(insert, None, None)?;
+    let outcome = node.write_documents(insert, None, None)?;
     let is_new = |error: &&tidemill_docs::DocumentError| error.error.kind() != ErrorKind::Conflict;
     match outcome.errors.iter().find(is_new) {
         None => Ok(()),
@@ -74,7 +74,7 @@ pub fn store(core: &Arc<Core>, sink: &DeliverySink, due: &DueEvents, refused: &[
 ///
 /// Errors: a document that is none of an undelivered event.
 pub fn find(
-    core: &Core,
+    node: &Node,
     selection: &UndeliveredSelection,
     limit: Option<u64>,
 ) -> Result<Vec<UndeliveredEvent>> {
@@ -89,7 +89,7 @@ pub fn find(
     }
     let sort = tidemill_docs::SortOrder::parse(&bson::rawdoc! { "time": 1, "_id": 1 })?;
     let options = FindOptions { sort, limit, ..FindOptions::default() };
-    match DocumentSnapshot::now(core).find(COLLECTION, &filter, &options) {
+    match DocumentSnapshot::now(node).find(COLLECTION, &filter, &options) {
         // no event was ever refused
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(vec![]),
         found => found?.iter().map(|document| UndeliveredEvent::read(document)).collect(),
@@ -99,17 +99,17 @@ pub fn find(
 /// Hands events to their sinks again and forgets them here.
 ///
 /// Errors: those of [`find`]; the log does not take the records.
-pub fn retry(core: &Arc<Core>, selection: &UndeliveredSelection) -> Result<RetryOutcome> {
+pub fn retry(node: &Arc<Node>, selection: &UndeliveredSelection) -> Result<RetryOutcome> {
     let mut by_partition: BTreeMap<PartitionId, Vec<String>> = BTreeMap::new();
-    for event in find(core, selection, None)? {
-        let home = core.partition_of_value(&Value::str(&event.id));
+    for event in find(node, selection, None)? {
+        let home = node.partition_of_value(&Value::str(&event.id));
         by_partition.entry(home).or_default().push(event.id);
     }
     let mut outcome = RetryOutcome::default();
     for (partition, ids) in by_partition {
         for ids in ids.chunks(RETRIED_MAX) {
             let entry = Entry::Redeliver { ids: ids.to_vec() };
-            for reply in core.write_and_wait(vec![(partition, entry)], None)? {
+            for reply in node.write_and_wait(vec![(partition, entry)], None)? {
                 outcome.retried += reply.outcome.map_or(0, |outcome| outcome.deleted);
                 outcome.errors.extend(reply.rule_errors);
             }
@@ -121,15 +121,15 @@ pub fn retry(core: &Arc<Core>, selection: &UndeliveredSelection) -> Result<Retry
 /// Forgets events. Returns how many there were.
 ///
 /// Errors: those of [`find`]; the log does not take the records.
-pub fn discard(core: &Arc<Core>, selection: &UndeliveredSelection) -> Result<u64> {
+pub fn discard(node: &Arc<Node>, selection: &UndeliveredSelection) -> Result<u64> {
     let mut discarded = 0;
-    for events in find(core, selection, None)?.chunks(RETRIED_MAX) {
+    for events in find(node, selection, None)?.chunks(RETRIED_MAX) {
         let mut ids = bson::RawArrayBuf::new();
         events.iter().for_each(|event| ids.push(event.id.as_str()));
         let filter = bson::rawdoc! { "_id": { "$in": ids } };
         let filter = filter.into_bytes().into();
         let delete = Command::Delete { collection: COLLECTION.to_owned(), filter, multi: true };
-        discarded += core.write_documents(delete, None, None)?.deleted;
+        discarded += node.write_documents(delete, None, None)?.deleted;
     }
     Ok(discarded)
 }

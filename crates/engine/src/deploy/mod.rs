@@ -19,13 +19,13 @@ pub use stored_data::StoredData;
 
 use crate::app::App;
 use crate::checkpoint;
-use crate::core::Core;
 use crate::directory::datadir::{DataDir, DeploymentRecord};
 use crate::directory::encryption;
 use crate::directory::environment::Environment;
 use crate::lifecycle::recover;
 use crate::lifecycle::report::StartupReport;
 use crate::lifecycle::threads::EngineThreads;
+use crate::node::Node;
 use crate::queries;
 use crate::queries::compile::compile_app_for;
 
@@ -40,7 +40,7 @@ pub fn open(
     data: &DataDir,
     app: Option<App>,
     environment: &Environment,
-) -> Result<(Arc<Core>, StartupReport)> {
+) -> Result<(Arc<Node>, StartupReport)> {
     let connected = |app: App| app.with_connectors(environment.connectors.clone());
     let stored = data.deployment()?;
     let stored = stored.map(|old| DeploymentRecord { app: connected(old.app), ..old });
@@ -100,17 +100,17 @@ fn replace_app(
     mut old: DeploymentRecord,
     app: App,
     environment: &Environment,
-) -> Result<(Arc<Core>, StartupReport)> {
+) -> Result<(Arc<Node>, StartupReport)> {
     // compiled first: an invalid app must not affect the deployed one
     let compiled = compile_app_for(&app, data.partitions())?;
     let mut changes = settings::settings_changes(data, &old, &app, &compiled)?;
     if is_equivalent(&old.app, &app) {
         let new = DeploymentRecord { app, ..old };
-        let (core, mut report) =
+        let (node, mut report) =
             recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;
         data.deploy(&new)?;
         report.changes = changes;
-        return Ok((core, report));
+        return Ok((node, report));
     }
     // the registry is not stored with the data: the one supplied for the new app also serves the old app's
     // queries
@@ -123,7 +123,7 @@ fn replace_app(
         Err(e) => return replace_unreadable_app(data, old, app, environment, e),
     };
     queries::check_changed(&before.queries, &compiled.queries, app.settings.changed_queries)?;
-    let (core, drained) = match drain(data, old.clone(), environment) {
+    let (node, drained) = match drain(data, old.clone(), environment) {
         Ok(drained) => drained,
         Err(e) if e.kind() == ErrorKind::Invalid => {
             return replace_unreadable_app(data, old, app, environment, e);
@@ -131,9 +131,9 @@ fn replace_app(
         Err(e) => return Err(e),
     };
     let before =
-        DeployedApp { compiled: &before, former: &old.former, partitioner: &core.deployment.partitioner };
+        DeployedApp { compiled: &before, former: &old.former, partitioner: &node.app.deployment.partitioner };
     let after = NewApp { compiled: &compiled, partitions: data.partitions() };
-    let facts = StoredData::gather(&core, &before, &after)?;
+    let facts = StoredData::gather(&node, &before, &after)?;
     let plan = DeployPlan::new(&before, &after, &facts).map_err(|refused| {
         Error::conflict(format!(
             "{}: this app does not fit what is stored there; nothing was changed\n{}",
@@ -141,8 +141,8 @@ fn replace_app(
             refused.iter().map(|r| format!("  {r}")).collect::<Vec<_>>().join("\n")
         ))
     })?;
-    let since = core.partitions().iter().map(|p| p.applied()).collect();
-    drop(core);
+    let since = node.owned.all().iter().map(|p| p.applied()).collect();
+    drop(node);
     copy_checkpoints(data)?;
     let new = DeploymentRecord {
         app,
@@ -150,13 +150,13 @@ fn replace_app(
         former: plan.former,
         pinned_streams: plan.pinned_streams,
     };
-    let (core, mut report) =
+    let (node, mut report) =
         recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;
     data.deploy(&new)?;
     changes.extend(plan.changes);
     report.changes = changes;
     report.warnings.splice(0..0, drained.warnings);
-    Ok((core, report))
+    Ok((node, report))
 }
 
 fn deploy_error(data: &DataDir, error: Error) -> Error {
@@ -171,14 +171,14 @@ fn drain(
     data: &DataDir,
     old: DeploymentRecord,
     environment: &Environment,
-) -> Result<(Arc<Core>, StartupReport)> {
-    let (core, report) = recover::open(data, old, environment)?;
+) -> Result<(Arc<Node>, StartupReport)> {
+    let (node, report) = recover::open(data, old, environment)?;
     let ends =
-        |core: &Core| -> Vec<Offset> { core.partitions().iter().map(|p| core.log.end(p.id)).collect() };
-    EngineThreads::start(&core)?
-        .stop_with_checkpoint(&core, DRAIN_WAIT)
+        |node: &Node| -> Vec<Offset> { node.owned.all().iter().map(|p| node.host.log.end(p.id)).collect() };
+    EngineThreads::start(&node)?
+        .stop_with_checkpoint(&node, DRAIN_WAIT)
         .map_err(|e| e.context("the records in the log could not be checkpointed; nothing is deployed"))?;
-    for (partition, end) in core.partitions().iter().zip(ends(&core)) {
+    for (partition, end) in node.owned.all().iter().zip(ends(&node)) {
         if partition.applied() != end {
             return Err(Error::unavailable(format!(
                 "partition {}: its log is applied up to offset {} only, not to {end}; nothing is deployed",
@@ -186,14 +186,14 @@ fn drain(
                 partition.applied()
             )));
         }
-        if !partition.outbox.unconfirmed(&*core.log).is_empty() {
+        if !partition.outbox.unconfirmed(&*node.host.log).is_empty() {
             return Err(Error::unavailable(format!(
                 "partition {}: what it emitted for other partitions is not in their logs; nothing is deployed",
                 partition.id
             )));
         }
     }
-    Ok((core, report))
+    Ok((node, report))
 }
 
 /// Deploys an app when the deployed one can no longer be opened, because its files or its tables were changed
@@ -207,7 +207,7 @@ fn replace_unreadable_app(
     app: App,
     environment: &Environment,
     why: Error,
-) -> Result<(Arc<Core>, StartupReport)> {
+) -> Result<(Arc<Node>, StartupReport)> {
     let why = why.context(format!("the app that is deployed in {} cannot be opened", data.path().display()));
     let log =
         environment.log.open(data.path(), &old.app.settings, data.partitions(), &environment.clock)?.log;
@@ -227,11 +227,11 @@ fn replace_unreadable_app(
     drop(log);
     copy_checkpoints(data)?;
     let new = DeploymentRecord { app, first_offsets: since, ..old };
-    let (core, mut report) =
+    let (node, mut report) =
         recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;
     data.deploy(&new)?;
     report.warnings.push(format!("{why}; another app has taken its place"));
-    Ok((core, report))
+    Ok((node, report))
 }
 
 /// Copies the newest checkpoint of each partition. Older checkpoints belong to the former app, so without the

@@ -9,8 +9,8 @@ use tidemill_types::{Result, Value};
 use tidemill_zones::StoredTable;
 
 use super::{DeployedApp, NewApp};
-use crate::core::Core;
 use crate::ingest::key_text;
+use crate::node::Node;
 
 /// Facts about stored data, by the names that the old app and the new one use.
 #[derive(Debug, Default)]
@@ -35,35 +35,35 @@ pub struct StoredCollection {
 }
 
 impl StoredData {
-    /// Gathers the facts. `core` must be recovered, drained and flushed.
+    /// Gathers the facts. `node` must be recovered, drained and flushed.
     ///
     /// Errors: `Corrupt` or `Unavailable` when a table cannot be read.
-    pub fn gather(core: &Core, before: &DeployedApp<'_>, after: &NewApp<'_>) -> Result<Self> {
+    pub fn gather(node: &Node, before: &DeployedApp<'_>, after: &NewApp<'_>) -> Result<Self> {
         let streams = |compiled: &crate::queries::compile::CompiledApp| {
             compiled.program.streams().iter().map(|s| s.name.clone()).collect::<BTreeSet<_>>()
         };
         let mut facts = Self::default();
         for name in streams(before.compiled).union(&streams(after.compiled)) {
-            if let Some(table) = core.tables.runtime.block_on(core.tables.zones.stored_table(name))? {
+            if let Some(table) = node.host.runtime.block_on(node.host.zones.stored_table(name))? {
                 facts.tables.insert(name.clone(), table);
             }
         }
         let kept = |name: &str| after.compiled.program.entity_key(name).is_some();
         for entity in before.compiled.program.entities().iter().filter(|e| !kept(&e.name)) {
-            facts.collect(core, entity, false);
+            facts.collect(node, entity, false);
         }
         for entity in after.compiled.program.entities() {
-            facts.collect(core, entity, before.compiled.program.entity_key(&entity.name).is_none());
+            facts.collect(node, entity, before.compiled.program.entity_key(&entity.name).is_none());
         }
         Ok(facts)
     }
 
     /// Gathers the facts of `entity`. With `by_hand`, no app has declared the key yet, so the `_id` of all
     /// documents is checked against it.
-    fn collect(&mut self, core: &Core, entity: &Entity, by_hand: bool) {
+    fn collect(&mut self, node: &Node, entity: &Entity, by_hand: bool) {
         let wanted = entity.spec();
         let mut found: Option<StoredCollection> = None;
-        for partition in core.partitions() {
+        for partition in node.owned.all() {
             let state = partition.state.read();
             let Some(collection) = state.store.collection(&entity.name) else { continue };
             let facts = found.get_or_insert_with(|| StoredCollection {

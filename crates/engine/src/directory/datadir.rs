@@ -13,8 +13,8 @@ use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 use crate::app::App;
 use crate::app::AppSource;
 use crate::app::settings::Settings;
-use crate::host::json_file::{read_json, write_json};
-use crate::host::{disk_space, private_files};
+use crate::process::json_file::{read_json, write_json};
+use crate::process::{disk_space, private_files};
 
 const FORMAT: u32 = 1;
 /// Name of the manifest of a backup, which is written last: a directory without it is no backup, and one with it no data

@@ -17,8 +17,8 @@ use crate::app::settings::Settings;
 use crate::directory::datadir;
 use crate::directory::datadir::{DataDir, StoppedDir};
 use crate::directory::tables_location::{runtime, shared_file, stopped_shared_file};
-use crate::host::json_file::{read_json, write_json};
-use crate::host::private_files;
+use crate::process::json_file::{read_json, write_json};
+use crate::process::private_files;
 
 /// File with the key ring, in the data directory and beside tables elsewhere.
 pub const KEY_RING_FILE: &str = "keys.json";

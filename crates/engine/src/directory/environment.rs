@@ -11,7 +11,7 @@ use tidemill_types::{Error, Result};
 use url::Url;
 
 use crate::app::settings::Settings;
-use crate::host::clock::{Clock, SystemClock};
+use crate::process::clock::{Clock, SystemClock};
 
 /// A log that was opened.
 pub struct OpenedLog {

@@ -7,7 +7,7 @@ use tidemill_log::Log;
 use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, Timestamp};
 
 use crate::changes::{ChangeEvent, ChangePosition, codec};
-use crate::core::Core;
+use crate::node::Node;
 
 /// Bytes that are read from a partition at once.
 const READ_BYTES: usize = 1 << 20;
@@ -51,7 +51,7 @@ pub enum ChangeStart {
 /// The changes of documents, each once. The changes of one document come in their order, and a change never comes before one that
 /// was answered before it was made; changes of one transaction, and of one ordered insert, come together and in their order.
 pub struct ChangeStream {
-    core: Arc<Core>,
+    node: Arc<Node>,
     scope: ChangeScope,
     position: ChangePosition,
     /// Changes that were read and not returned, by partition, each with the position after it in its partition.
@@ -63,15 +63,15 @@ impl ChangeStream {
     ///
     /// Errors: `NotFound` if changes after the start are not kept any more, or were not kept yet; `Invalid` for a position of another
     /// data directory; `Unavailable` when the change log cannot be opened.
-    pub(crate) fn new(core: Arc<Core>, scope: ChangeScope, start: ChangeStart) -> Result<Self> {
-        core.enable_changes()?;
-        let partitions = core.partitions().len();
+    pub(crate) fn new(node: Arc<Node>, scope: ChangeScope, start: ChangeStart) -> Result<Self> {
+        node.enable_changes()?;
+        let partitions = node.host.partitions();
         let position = match start {
             ChangeStart::Now => {
-                ChangePosition { partitions: ends(&core).into_iter().map(|end| (end, 0)).collect() }
+                ChangePosition { partitions: ends(&node).into_iter().map(|end| (end, 0)).collect() }
             }
             ChangeStart::At(time) => {
-                let starts = (0..partitions).map(|p| first_at(&core, PartitionId(p as u32), time));
+                let starts = (0..partitions).map(|p| first_at(&node, PartitionId(p as u32), time));
                 ChangePosition { partitions: starts.map(|start| Ok((start?, 0))).collect::<Result<_>>()? }
             }
             ChangeStart::After(position) => {
@@ -83,13 +83,13 @@ impl ChangeStream {
                 position
             }
         };
-        let stream = Self { read: vec![VecDeque::new(); partitions], core, scope, position };
+        let stream = Self { read: vec![VecDeque::new(); partitions], node, scope, position };
         stream.check_kept()?;
         Ok(stream)
     }
 
     fn check_kept(&self) -> Result<()> {
-        let log = self.core.changes.log()?;
+        let log = self.node.host.changes.log()?;
         for (partition, (offset, _)) in (0..).map(PartitionId).zip(&self.position.partitions) {
             if *offset > log.end(partition) {
                 return Err(Error::invalid("the position of a change is not one of this data directory"));
@@ -111,7 +111,7 @@ impl ChangeStream {
     ///
     /// Errors: `NotFound` if the changes are not kept any more, because nobody has asked for too long.
     pub fn next(&mut self, most: usize, bytes_max: usize) -> Result<Vec<(ChangeEvent, ChangePosition)>> {
-        let ends = ends(&self.core);
+        let ends = ends(&self.node);
         let (mut changes, mut bytes) = (Vec::new(), 0);
         for _ in 0..CHANGES_SCANNED_MAX {
             if changes.len() >= most || bytes >= bytes_max {
@@ -159,7 +159,7 @@ impl ChangeStream {
 
     /// Returns whether there are no more changes that readers can see by now.
     pub fn is_at_end(&self) -> bool {
-        ends(&self.core).iter().zip(&self.position.partitions).all(|(end, (from, _))| from >= end)
+        ends(&self.node).iter().zip(&self.position.partitions).all(|(end, (from, _))| from >= end)
     }
 
     /// Reads changes of a partition before `end`, if there are none that were read.
@@ -169,7 +169,7 @@ impl ChangeStream {
             if from >= end {
                 return Ok(());
             }
-            let records = self.core.changes.log()?.read(PartitionId(p as u32), from, READ_BYTES);
+            let records = self.node.host.changes.log()?.read(PartitionId(p as u32), from, READ_BYTES);
             let records =
                 records.map_err(|e| if e.kind() == ErrorKind::NotFound { not_kept() } else { e })?;
             for record in records.into_iter().take_while(|record| record.offset < end) {
@@ -199,14 +199,14 @@ fn not_kept() -> Error {
 }
 
 /// Returns the ends of the changes that readers see, of one moment of all partitions.
-fn ends(core: &Core) -> Vec<Offset> {
-    let _one_moment = core.commits.lock_views();
-    core.partitions().iter().map(|partition| partition.view().changes_end).collect()
+fn ends(node: &Node) -> Vec<Offset> {
+    let _one_moment = node.host.commits.lock_views();
+    node.owned.all().iter().map(|partition| partition.view().changes_end).collect()
 }
 
 /// Returns the first record of the change log whose changes were made at `time` or later.
-fn first_at(core: &Core, partition: PartitionId, time: Timestamp) -> Result<Offset> {
-    let log = core.changes.log()?;
+fn first_at(node: &Node, partition: PartitionId, time: Timestamp) -> Result<Offset> {
+    let log = node.host.changes.log()?;
     let (mut low, mut high) = (log.start(partition), log.end(partition));
     let time_of = |offset: Offset| {
         let record = log.read(partition, offset, 1)?.into_iter().next();

@@ -13,13 +13,13 @@ use tidemill_log::{Durability, Ticket};
 use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
 
 use crate::apply::ApplyReply;
-use crate::core::Core;
 use crate::document_tables::gathering_partition;
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 use crate::ingest::key_text;
+use crate::node::Node;
 
-impl Core {
+impl Node {
     /// Appends entries and waits until they are durable and applied.
     pub fn write_and_wait(
         &self,
@@ -35,12 +35,12 @@ impl Core {
         entries: Vec<(PartitionId, Entry)>,
         durability: Option<Durability>,
     ) -> Result<PendingReplies> {
-        let durability = durability.unwrap_or(self.deployment.settings.durability);
-        self.check_disk_space()?;
+        let durability = durability.unwrap_or(self.app.deployment.settings.durability);
+        self.host.check_disk_space()?;
         let mut replies = Vec::with_capacity(entries.len());
         for (p, entry) in entries {
             let (sender, receiver) = crossbeam_channel::bounded(1);
-            let ticket = self.partitions()[p.0 as usize].append(self, entry, durability, Some(sender))?;
+            let ticket = self.host.append(p, entry, durability, Some(sender))?;
             replies.push((ticket, receiver));
         }
         Ok(PendingReplies(replies))
@@ -50,15 +50,15 @@ impl Core {
     ///
     /// Errors: `Unavailable` when the change log cannot be opened.
     pub fn enable_changes(&self) -> Result<()> {
-        if self.changes.is_enabled() {
+        if self.host.changes.is_enabled() {
             return Ok(());
         }
-        for warning in self.changes.open()? {
+        for warning in self.host.changes.open()? {
             tracing::warn!("{warning}");
         }
-        let entries = self.partitions().iter().map(|p| (p.id, Entry::CollectChanges));
-        self.write_and_wait(entries.collect(), Some(Durability::Fsync))?;
-        self.changes.set_enabled();
+        let entries = self.owned.all().iter().map(|p| (p.id, Entry::CollectChanges)).collect();
+        self.write_and_wait(entries, Some(Durability::Fsync))?;
+        self.host.changes.set_enabled();
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Core {
 
     /// Returns the partition of a collection whose documents are all in one.
     pub fn partition_of_collection(&self, spec: &CollectionSpec) -> PartitionId {
-        gathering_partition(spec, self.deployment.partitions())
+        gathering_partition(spec, self.app.deployment.partitions())
     }
 
     /// Returns the definition of a collection that a write creates.
@@ -89,13 +89,13 @@ impl Core {
         if let Some(entity) = self.entity_spec(name) {
             return entity.clone();
         }
-        let tables = &self.deployment.queries.document_tables;
+        let tables = &self.app.deployment.queries.document_tables;
         tables.new_collection(name).unwrap_or_else(|| CollectionSpec::new(name))
     }
 
     /// Returns the definition of the collection of an entity.
     pub fn entity_spec(&self, name: &str) -> Option<&CollectionSpec> {
-        self.deployment.program.collections().iter().find(|spec| spec.name == name)
+        self.app.deployment.program.collections().iter().find(|spec| spec.name == name)
     }
 
     /// Returns a command as it may change the collections of entities: one that is created again has the place and the indexes that
@@ -138,7 +138,7 @@ impl Core {
 
     /// Returns the partition of a shard key's value.
     pub fn partition_of_value(&self, value: &Value<'_>) -> PartitionId {
-        partition_of_key(key_text(value).as_bytes(), self.deployment.partitions())
+        partition_of_key(key_text(value).as_bytes(), self.app.deployment.partitions())
     }
 
     /// Returns the document with an `_id`: its own, the entity's key, or a new ObjectId. A document of an entity gets its key
@@ -160,7 +160,7 @@ impl Core {
     /// Returns the field whose value is the `_id` of the documents of a collection; `None` if it is no entity, or `_id` itself is the
     /// key.
     pub fn entity_key(&self, collection: &str) -> Option<&str> {
-        self.deployment.program.entity_key(collection).filter(|key| *key != "_id")
+        self.app.deployment.program.entity_key(collection).filter(|key| *key != "_id")
     }
 
     /// Returns for each entity with documents whose `_id` is not their key how many there are, and what to do. They were stored by
@@ -180,7 +180,7 @@ impl Core {
                 )
             })
         };
-        self.deployment.program.collections().iter().filter_map(of_entity).collect()
+        self.app.deployment.program.collections().iter().filter_map(of_entity).collect()
     }
 
     /// Returns a document that is to be loaded, with `_id` and key.

@@ -9,9 +9,9 @@ use tidemill_docs::{
 };
 use tidemill_types::{PartitionId, Result, Timestamp, Value};
 
-use crate::core::Core;
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::documents::{bad_bson, with_field};
+use crate::node::Node;
 
 /// Command for one partition.
 pub struct RoutedCommand {
@@ -24,9 +24,9 @@ pub struct RoutedCommand {
 }
 
 /// Routes a command to all partitions.
-pub fn route_to_all(core: &Core, command: &Command) -> Vec<RoutedCommand> {
+pub fn route_to_all(node: &Node, command: &Command) -> Vec<RoutedCommand> {
     let to = |partition| RoutedCommand { partition, command: command.clone(), request_indexes: Vec::new() };
-    core.partitions().iter().map(|p| to(p.id)).collect()
+    node.owned.all().iter().map(|p| to(p.id)).collect()
 }
 
 /// Routes a command to its partitions.
@@ -34,9 +34,9 @@ pub fn route_to_all(core: &Core, command: &Command) -> Vec<RoutedCommand> {
 /// `documents` are those in which a command on one document looks for it.
 ///
 /// Errors: `NotFound` for an unknown collection, `Invalid` for documents and filters that are none.
-pub fn route(core: &Core, documents: &DocumentSnapshot, command: Command) -> Result<Vec<RoutedCommand>> {
+pub fn route(node: &Node, documents: &DocumentSnapshot, command: Command) -> Result<Vec<RoutedCommand>> {
     let collation = collation_of(documents, &command)?;
-    route_by(core, documents, command, collation.as_ref())
+    route_by(node, documents, command, collation.as_ref())
 }
 
 /// Returns the collation of a command: its own, or that of its collection.
@@ -51,38 +51,38 @@ pub fn collation_of(documents: &DocumentSnapshot, command: &Command) -> Result<O
 }
 
 fn route_by(
-    core: &Core,
+    node: &Node,
     documents: &DocumentSnapshot,
     command: Command,
     collation: Option<&Collation>,
 ) -> Result<Vec<RoutedCommand>> {
     let Some(spec) = collection_spec_of(documents, &command)? else {
-        return Ok(route_to_all(core, &command));
+        return Ok(route_to_all(node, &command));
     };
     match command {
         Command::Insert { collection, docs, ordered } => {
-            route_insert(core, spec, &collection, &docs, ordered)
+            route_insert(node, spec, &collection, &docs, ordered)
         }
         // documents that match may be in all partitions; if there are none, one partition inserts
         Command::Update { multi: true, upsert: true, .. } if !spec.replicated => {
             match first_match(documents, spec, &command, collation)? {
-                Some(_) => Ok(route_to_all(core, &without_upsert(command))),
-                None => route_upsert(core, spec, command),
+                Some(_) => Ok(route_to_all(node, &without_upsert(command))),
+                None => route_upsert(node, spec, command),
             }
         }
         Command::Update { multi: false, .. }
         | Command::Replace { .. }
         | Command::Delete { multi: false, .. }
-        | Command::FindAndModify { .. } => route_single(core, documents, spec, command, collation),
+        | Command::FindAndModify { .. } => route_single(node, documents, spec, command, collation),
         Command::Unvalidated(inner) => {
-            let mut routed = route_by(core, documents, *inner, collation)?;
+            let mut routed = route_by(node, documents, *inner, collation)?;
             for one in &mut routed {
                 one.command = one.command.clone().without_validation();
             }
             Ok(routed)
         }
         Command::Sequenced { sequences, command } => {
-            let mut routed = route_by(core, documents, *command, collation)?;
+            let mut routed = route_by(node, documents, *command, collation)?;
             for one in &mut routed {
                 let own = one.request_indexes.iter().filter_map(|place| sequences.get(*place).copied());
                 one.command = one.command.clone().with_sequences(own.collect());
@@ -90,30 +90,29 @@ fn route_by(
             Ok(routed)
         }
         Command::Collated { collation: own, command } => {
-            let mut routed = route_by(core, documents, *command, collation)?;
+            let mut routed = route_by(node, documents, *command, collation)?;
             for one in &mut routed {
                 one.command = one.command.clone().with_collation(Some(own.clone()));
             }
             Ok(routed)
         }
-        other => Ok(route_to_all(core, &other)),
+        other => Ok(route_to_all(node, &other)),
     }
 }
 
 fn route_insert(
-    core: &Core,
+    node: &Node,
     spec: &CollectionSpec,
     collection: &str,
     docs: &[DocBytes],
     ordered: bool,
 ) -> Result<Vec<RoutedCommand>> {
-    let mut by_partition: Vec<(Vec<DocBytes>, Vec<usize>)> =
-        vec![Default::default(); core.partitions().len()];
+    let mut by_partition: Vec<(Vec<DocBytes>, Vec<usize>)> = vec![Default::default(); node.host.partitions()];
     for (place, doc) in docs.iter().enumerate() {
         let raw = RawDocument::from_bytes(doc).map_err(bad_bson)?;
-        let doc: Bytes = core.with_id(collection, raw)?.into_bytes().into();
+        let doc: Bytes = node.with_id(collection, raw)?.into_bytes().into();
         let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
-        let home = core.partition_of_document(spec, raw).map(|p| p.0 as usize);
+        let home = node.partition_of_document(spec, raw).map(|p| p.0 as usize);
         for (_, (docs, places)) in
             by_partition.iter_mut().enumerate().filter(|(p, _)| home.is_none_or(|h| h == *p))
         {
@@ -163,7 +162,7 @@ pub fn runs_in_order(routed: Vec<RoutedCommand>) -> Vec<RoutedCommand> {
 /// Routes a command on one document: to every partition of a replicated collection, else to the partition that the filter
 /// determines, else to the one with the first match in the command's order, else to that of the document that it inserts.
 fn route_single(
-    core: &Core,
+    node: &Node,
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
     command: Command,
@@ -177,32 +176,32 @@ fn route_single(
     );
     let mut command = command;
     if needs_id && has_id(&command)? {
-        command = with_id_of_filter(core, command)?;
+        command = with_id_of_filter(node, command)?;
         needs_id = false;
     }
     if spec.replicated {
         return Ok(match needs_id && first_match(documents, spec, &command, collation)?.is_none() {
-            true => route_to_all(core, &with_id_of_filter(core, command)?),
-            false => route_to_all(core, &command),
+            true => route_to_all(node, &with_id_of_filter(node, command)?),
+            false => route_to_all(node, &command),
         });
     }
-    if !needs_id && let Some(partition) = determined_partition(core, documents, spec, &command, collation)? {
+    if !needs_id && let Some(partition) = determined_partition(node, documents, spec, &command, collation)? {
         return Ok(to_one(partition, command));
     }
     match first_match(documents, spec, &command, collation)? {
         // the document that it inserts may belong to another partition
         Some(partition) => Ok(to_one(partition, without_upsert(command))),
-        None => route_upsert(core, spec, command),
+        None => route_upsert(node, spec, command),
     }
 }
 
 /// Routes a command that finds no document to the partition of the one that it inserts.
-fn route_upsert(core: &Core, spec: &CollectionSpec, command: Command) -> Result<Vec<RoutedCommand>> {
-    let command = with_id_of_filter(core, command)?;
+fn route_upsert(node: &Node, spec: &CollectionSpec, command: Command) -> Result<Vec<RoutedCommand>> {
+    let command = with_id_of_filter(node, command)?;
     // what is wrong with the document is told by the partition that would insert it
-    let key = core.entity_key(command.collection());
-    let document = command.upserted(core.clock.now(), key).ok().flatten();
-    let home = document.and_then(|doc| core.partition_of_document(spec, RawDocument::from_bytes(&doc).ok()?));
+    let key = node.entity_key(command.collection());
+    let document = command.upserted(node.host.clock.now(), key).ok().flatten();
+    let home = document.and_then(|doc| node.partition_of_document(spec, RawDocument::from_bytes(&doc).ok()?));
     Ok(to_one(home.unwrap_or(PartitionId(0)), command))
 }
 
@@ -241,7 +240,7 @@ fn has_id(command: &Command) -> Result<bool> {
 
 /// Returns the partition that the filter of a command determines.
 fn determined_partition(
-    core: &Core,
+    node: &Node,
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
     command: &Command,
@@ -249,7 +248,7 @@ fn determined_partition(
 ) -> Result<Option<PartitionId>> {
     if spec.gathered {
         // until it has all documents, the others may have one that matches
-        let home = core.partition_of_collection(spec);
+        let home = node.partition_of_collection(spec);
         let mut others = documents.parts(&spec.name).filter(|(partition, _)| *partition != home.0 as usize);
         return Ok(others.all(|(_, part)| part.is_empty()).then_some(home));
     }
@@ -262,7 +261,7 @@ fn determined_partition(
         collation.is_none()
             || !matches!(v, RawBsonRef::String(_) | RawBsonRef::Symbol(_) | RawBsonRef::Array(_))
     });
-    Ok(value.map(|value| core.partition_of_value(&Value::from_bson(value))))
+    Ok(value.map(|value| node.partition_of_value(&Value::from_bson(value))))
 }
 
 /// Returns the partition with the first document that a command finds: in its order, and of equal ones the one that was inserted
@@ -305,9 +304,9 @@ pub fn collection_spec_of<'d>(
     }
 }
 
-/// Returns the command with an `_id` in its replacement: its own, else that of the filter, else as [`Core::with_id`] adds one.
+/// Returns the command with an `_id` in its replacement: its own, else that of the filter, else as [`Node::with_id`] adds one.
 /// Other commands stay as they are.
-fn with_id_of_filter(core: &Core, mut command: Command) -> Result<Command> {
+fn with_id_of_filter(node: &Node, mut command: Command) -> Result<Command> {
     let (Command::Replace { collection, filter, doc, upsert_id, .. }
     | Command::FindAndModify {
         collection, filter, change: Modification::Replace(doc), upsert_id, ..
@@ -324,20 +323,20 @@ fn with_id_of_filter(core: &Core, mut command: Command) -> Result<Command> {
     let with_id = match (get_path(raw, "_id"), filter.get("_id").ok().flatten()) {
         // {_id: {$eq: 1}}: the store reads it
         (Value::Missing, Some(RawBsonRef::Document(_))) => return Ok(command),
-        (Value::Missing, Some(id)) => core.with_id(collection, &with_field("_id", id, raw)?)?,
+        (Value::Missing, Some(id)) => node.with_id(collection, &with_field("_id", id, raw)?)?,
         // the store gives it this one if it inserts it; a document that another writer has inserted keeps its own
-        (Value::Missing, None) if upsert_id.is_some() && core.entity_key(collection).is_none() => {
+        (Value::Missing, None) if upsert_id.is_some() && node.entity_key(collection).is_none() => {
             return Ok(command);
         }
-        (Value::Missing, None) => match core.entity_key(collection) {
+        (Value::Missing, None) => match node.entity_key(collection) {
             // the key that the filter asks for, if the replacement has none
             Some(key) if raw.get(key).ok().flatten().is_none() => match equality(filter, key) {
-                Some(value) => core.with_id(collection, &with_field(key, value, raw)?)?,
-                None => core.with_id(collection, raw)?,
+                Some(value) => node.with_id(collection, &with_field(key, value, raw)?)?,
+                None => node.with_id(collection, raw)?,
             },
-            _ => core.with_id(collection, raw)?,
+            _ => node.with_id(collection, raw)?,
         },
-        _ => core.with_id(collection, raw)?,
+        _ => node.with_id(collection, raw)?,
     };
     *doc = with_id.into_bytes().into();
     Ok(command)

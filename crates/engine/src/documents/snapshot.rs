@@ -10,7 +10,7 @@ use tidemill_docs::{
 };
 use tidemill_types::{Error, Offset, Result, Value, budget, did_you_mean};
 
-use crate::core::Core;
+use crate::node::Node;
 
 /// The documents of all partitions at one moment: with every write that was answered before, and with all or nothing of a
 /// transaction. Taking one takes constant time and copies nothing; writers go on meanwhile.
@@ -22,10 +22,11 @@ pub struct DocumentSnapshot {
 
 impl DocumentSnapshot {
     /// Returns the present moment.
-    pub(crate) fn now(core: &Core) -> Self {
+    pub(crate) fn now(node: &Node) -> Self {
         // one partition shows whole records anyway
-        let _one_moment = (core.partitions().len() > 1).then(|| core.commits.lock_views());
-        let views = core.partitions().iter().map(|partition| partition.view());
+        let owned = node.owned.all();
+        let _one_moment = (node.host.partitions() > 1).then(|| node.host.commits.lock_views());
+        let views = owned.iter().map(|partition| partition.view());
         Self { partitions: views.map(|view| (view.documents.clone(), view.next)).collect() }
     }
 

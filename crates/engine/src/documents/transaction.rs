@@ -12,18 +12,18 @@ use tidemill_types::budget::{Budget, Reservation, Stop};
 use tidemill_types::{Error, PartitionId, Result};
 
 use crate::commit::{SessionWrite, TransactionId, TransactionPart};
-use crate::core::Core;
 use crate::documents::PendingReplies;
 use crate::documents::routing::{collection_spec_of, merge_outcomes, route, runs_in_order};
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
+use crate::node::Node;
 
 /// A transaction on documents: it reads the documents of the moment at which it began, with its own writes, and writes all or
 /// nothing (snapshot isolation). Of two transactions that write the same document at the same time the second one fails.
 ///
 /// Dropping it takes its writes back. What it reads stays in memory until then.
 pub struct Transaction {
-    core: Arc<Core>,
+    node: Arc<Node>,
     id: TransactionId,
     documents: DocumentSnapshot,
     /// The documents with the own writes, of the partitions that have some.
@@ -42,23 +42,23 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(core: Arc<Core>) -> Self {
-        let partitions = core.partitions().len();
+    pub(crate) fn new(node: Arc<Node>) -> Self {
+        let partitions = node.host.partitions();
         let budget = Budget::builder()
-            .bytes(core.deployment.settings.transaction_bytes())
-            .pool(core.transaction_memory.clone())
+            .bytes(node.app.deployment.settings.transaction_bytes())
+            .pool(node.host.transaction_memory.clone())
             .build();
         Self {
             held: budget.reservation(),
             id: TransactionId::new(),
-            documents: DocumentSnapshot::now(&core),
+            documents: DocumentSnapshot::now(&node),
             stores: (0..partitions).map(|_| None).collect(),
             changes: vec![Vec::new(); partitions],
             places: 0,
             created: Vec::new(),
             locked: HashSet::new(),
             failed: None,
-            core,
+            node,
         }
     }
 
@@ -115,17 +115,17 @@ impl Transaction {
         let given = command.document_bytes();
         self.hold(given)?;
         let (ordered, inserts) = (command.is_ordered_insert(), command.inserts());
-        let mut routed = route(&self.core, &self.documents, command)?;
+        let mut routed = route(&self.node, &self.documents, command)?;
         if inserts && !same {
             routed = runs_in_order(routed);
         }
-        let now = self.core.clock.now();
+        let now = self.node.host.clock.now();
         let mut outcomes = Vec::new();
         for part in &routed {
             let p = part.partition.0 as usize;
             let store = self.stores[p].get_or_insert_with(|| Store::fork(self.documents.store(p)));
             // behind what the transaction has read; the commit says for others when it was
-            store.set_sequence(Sequence::new(self.core.commits.time_of_statement(now), self.places));
+            store.set_sequence(Sequence::new(self.node.host.commits.time_of_statement(now), self.places));
             outcomes.push(store.apply(&part.command, now)?);
             let mut changes = store.take_changes();
             let changed = store.snapshot();
@@ -170,8 +170,8 @@ impl Transaction {
 
     /// Creates a collection, or an index of one that the transaction has created.
     fn define(&mut self, command: Command) -> Result<CommandOutcome> {
-        let command = self.core.with_entity_definition(command)?;
-        let command = self.core.deployment.queries.document_tables.checked(command)?;
+        let command = self.node.with_entity_definition(command)?;
+        let command = self.node.app.deployment.queries.document_tables.checked(command)?;
         match command {
             Command::CreateCollection(spec) => {
                 if let Ok(old) = self.documents.spec(&spec.name) {
@@ -187,7 +187,7 @@ impl Transaction {
                 let by_id = index.fields.first().is_some_and(|(path, _)| path == "_id");
                 // each partition keeps its own indexes
                 if index.unique && !by_id && !spec.replicated && !spec.gathered && self.stores.len() > 1 {
-                    if self.core.entity_spec(collection).is_some()
+                    if self.node.entity_spec(collection).is_some()
                         || self.documents.len(collection) != Some(0)
                     {
                         return Err(Error::invalid(format!(
@@ -214,7 +214,7 @@ impl Transaction {
 
     /// Applies a command about a collection, for this transaction alone.
     fn in_all_partitions(&mut self, command: &Command) -> Result<()> {
-        let now = self.core.clock.now();
+        let now = self.node.host.clock.now();
         for (p, store) in self.stores.iter_mut().enumerate() {
             let store = store.get_or_insert_with(|| Store::fork(self.documents.store(p)));
             store.apply(command, now)?;
@@ -227,7 +227,7 @@ impl Transaction {
 
     /// Creates a collection as an insert outside of a transaction does.
     fn create_collection(&mut self, name: &str) -> Result<()> {
-        let spec = self.core.new_collection(name);
+        let spec = self.node.new_collection(name);
         self.define(Command::CreateCollection(spec)).map(drop)
     }
 
@@ -237,8 +237,8 @@ impl Transaction {
         if self.locked.contains(&document) {
             return Ok(());
         }
-        let free = self.core.write_locks.lock(&document.0, &document.1, self.id);
-        let view = self.core.partitions()[partition].view();
+        let free = self.node.host.write_locks.lock(&document.0, &document.1, self.id);
+        let view = self.node.owned.get(PartitionId(partition as u32))?.view();
         let present = view.documents.collection(&change.collection).and_then(|c| c.get_key(&change.key));
         // a document that was not changed is the same bytes at the same place
         let address = |document: Option<&DocBytes>| document.map(|d| (d.as_ptr(), d.len()));
@@ -279,7 +279,7 @@ impl Transaction {
             })
         };
         let parts = writes.iter().map(part).collect::<Result<Vec<_>>>()?;
-        self.core.commit(parts, durability)
+        self.node.commit(parts, durability)
     }
 }
 
@@ -296,15 +296,15 @@ fn namespace_exists(name: &str) -> Error {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        self.core.write_locks.release(self.id, &self.locked);
+        self.node.host.write_locks.release(self.id, &self.locked);
     }
 }
 
-impl Core {
+impl Node {
     /// Appends the parts of a transaction, and waits until it is decided, durable and applied everywhere.
     fn commit(&self, parts: Vec<TransactionPart>, durability: Option<Durability>) -> Result<()> {
-        let durability = durability.unwrap_or(self.deployment.settings.durability);
-        self.check_disk_space()?;
+        let durability = durability.unwrap_or(self.app.deployment.settings.durability);
+        self.host.check_disk_space()?;
         self.append_parts(parts, durability)?.wait().map(drop)
     }
 
@@ -319,17 +319,16 @@ impl Core {
         let mut waiting = Vec::with_capacity(parts.len());
         let mut failed = None;
         let participants = parts.first().map(|part| part.participants.clone()).unwrap_or_default();
-        let order = self.commits.order(self.clock.now());
+        let order = self.host.commits.order(self.host.clock.now());
         for (mut part, partition) in parts.into_iter().zip(participants) {
             part.order = *order;
             let id = part.id;
             let (sender, receiver) = crossbeam_channel::bounded(1);
-            let home = &self.partitions()[partition.0 as usize];
-            let append = || home.append(self, Entry::Transaction(part), durability, Some(sender));
+            let append = || self.host.append(partition, Entry::Transaction(part), durability, Some(sender));
             match failed.is_none().then(append) {
                 Some(Ok(ticket)) => waiting.push((ticket, receiver)),
                 refused => {
-                    self.commits.vote_absent(id, partition);
+                    self.host.commits.vote_absent(id, partition);
                     failed = failed.or(refused.and_then(Result::err));
                 }
             }

@@ -8,23 +8,23 @@ use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::commit::{SessionWrite, TransactionId, TransactionPart};
-use crate::core::Core;
 use crate::documents::routing::{
     RoutedCommand, collation_of, collection_spec_of, in_order_of_request, merge_outcomes, route, route_to_all,
 };
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::documents::{PendingReplies, bad_bson};
 use crate::entry::Entry;
+use crate::node::Node;
 
 /// How often a command on one document looks for another one when it comes too late for the one that it found.
 const SEARCH_ATTEMPTS_MAX: usize = 100;
 
-impl Core {
+impl Node {
     /// Returns the outcome of a statement of a client session, if it was executed before, in all partitions or in some.
     ///
     /// Errors: `Conflict` if the session has gone on to a later write.
     pub fn session_outcome(&self, session: &SessionWrite) -> Result<Option<CommandOutcome>> {
-        for partition in self.partitions() {
+        for partition in self.owned.all() {
             if let Some(outcome) = partition.view().sessions.outcome(session)? {
                 return Ok(Some(outcome.clone()));
             }
@@ -83,7 +83,7 @@ impl Core {
                 return Ok(DocumentWrite { progress: Progress::Known(outcome), search });
             }
             search = Some(Search {
-                core: self.clone(),
+                node: self.clone(),
                 command: command.clone(),
                 replicated,
                 durability,
@@ -101,7 +101,7 @@ impl Core {
             routed = self.up_to_first_refused(&documents, routed)?;
         }
         if inserts && routed.len() > 1 {
-            routed = in_order_of_request(routed, self.commits.time_of_statement(self.clock.now()));
+            routed = in_order_of_request(routed, self.host.commits.time_of_statement(self.host.clock.now()));
         }
         let appended = self.append_commands(routed, replicated, durability, session)?;
         Ok(DocumentWrite { progress: Progress::Appended(appended), search })
@@ -121,7 +121,7 @@ impl Core {
         if !command.updates_many() || with_documents < 2 {
             return Ok(routed);
         }
-        let (collation, now) = (collation_of(documents, command)?, self.clock.now());
+        let (collation, now) = (collation_of(documents, command)?, self.host.clock.now());
         let mut trials = Vec::new();
         for part in &routed {
             let store = documents.store(part.partition.0 as usize);
@@ -162,7 +162,7 @@ impl Core {
     }
 }
 
-impl Core {
+impl Node {
     /// Appends the parts of an ordered insert, whose partitions decide together which document is the first that is refused.
     fn append_ordered_insert(
         &self,
@@ -170,8 +170,8 @@ impl Core {
         durability: Option<Durability>,
         session: Option<&SessionWrite>,
     ) -> Result<AppendedCommands> {
-        let durability = durability.unwrap_or(self.deployment.settings.durability);
-        self.check_disk_space()?;
+        let durability = durability.unwrap_or(self.app.deployment.settings.durability);
+        self.host.check_disk_space()?;
         let id = TransactionId::new();
         let participants: Vec<PartitionId> = commands.iter().map(|part| part.partition).collect();
         let part = |routed: &RoutedCommand| {
@@ -224,7 +224,7 @@ enum Progress {
 
 /// A command on one document, which its partition was looked up for.
 struct Search {
-    core: Arc<Core>,
+    node: Arc<Node>,
     command: Command,
     replicated: bool,
     durability: Option<Durability>,
@@ -255,17 +255,17 @@ impl Search {
         };
         let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
         let first = FindOptions { limit: Some(1), ..FindOptions::default() };
-        let core = &self.core;
+        let node = &self.node;
         for _ in 1..SEARCH_ATTEMPTS_MAX {
             // the document that was found may have been changed by another writer before the command
-            let documents = DocumentSnapshot::now(core);
+            let documents = DocumentSnapshot::now(node);
             let parsed = Filter::parse_by(filter, collation_of(&documents, &self.command)?.as_ref())?;
             if !upserts && documents.find_parsed(self.command.collection(), &parsed, &first)?.is_empty() {
                 return Ok(CommandOutcome::default());
             }
-            let routed = route(core, &documents, self.command.clone())?;
+            let routed = route(node, &documents, self.command.clone())?;
             let appended =
-                core.append_commands(routed, self.replicated, self.durability, self.session.as_ref())?;
+                node.append_commands(routed, self.replicated, self.durability, self.session.as_ref())?;
             let outcome = appended.wait()?;
             if outcome != CommandOutcome::default() {
                 return Ok(outcome);

@@ -37,7 +37,8 @@ impl Engine {
         let (unit, columns) = self.find_aggregation(name, per)?;
         let (from, to) = (instant(within.start.min(LAST_MS - 1)), instant(within.end.max(1)));
         let text = format!("from {name} within {from}, {to} per '{per}' select *");
-        let state = self.core.partitions()[GLOBAL_PARTITION as usize].state.read();
+        let partition = self.node.owned.get(tidemill_types::PartitionId(GLOBAL_PARTITION))?;
+        let state = partition.state.read();
         let found = state.read_queries(|flow| flow.on_demand(unit, &text))?;
         drop(state);
         let fields = columns.iter().map(|(name, ty)| Field::new(name, ty.arrow(), true));
@@ -51,7 +52,7 @@ impl Engine {
 
     /// Returns the unit of an aggregation, and its columns.
     fn find_aggregation(&self, name: &str, per: &str) -> Result<(usize, Vec<(String, FieldType)>)> {
-        let queries = &self.core.deployment.queries;
+        let queries = &self.node.app.deployment.queries;
         let unit = find_store_unit(queries, name)?;
         let catalog = &queries.units[unit].plan.catalog;
         let aggregations = catalog.aggregations();

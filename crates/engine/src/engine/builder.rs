@@ -16,8 +16,8 @@ use crate::app::App;
 use crate::deploy;
 use crate::directory::datadir::DataDir;
 use crate::directory::environment::{Environment, LocalLogProvider, LogProvider, TableStore};
-use crate::host::clock::Clock;
 use crate::lifecycle::threads::EngineThreads;
+use crate::process::clock::Clock;
 use crate::state::set_aside::RecordNoted;
 
 /// Records that one start sets aside at most. More of them are the fault of the app rather than of the records.
@@ -92,7 +92,7 @@ impl EngineBuilder {
         let partitions = app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions;
         let data = DataDir::open(&dir, environment.disk.clone(), partitions)?;
         let mut attempts = 1..RECORDS_SET_ASIDE_MAX;
-        let (core, recovery) = loop {
+        let (node, recovery) = loop {
             match deploy::open(&data, app.clone(), &environment) {
                 // the next attempt sets the record aside
                 Err(e)
@@ -104,7 +104,7 @@ impl EngineBuilder {
                 opened => break opened?,
             }
         };
-        let threads = EngineThreads::start(&core)?;
-        Ok(Engine { core, threads, data: Mutex::new(Some(data)), recovery })
+        let threads = EngineThreads::start(&node)?;
+        Ok(Engine { node, threads, data: Mutex::new(Some(data)), recovery })
     }
 }

@@ -8,19 +8,19 @@ use tidemill_log::Durability;
 use tidemill_types::{Result, Value};
 
 use super::Engine;
-use crate::core::Core;
+use crate::node::Node;
 
 /// A collection of documents. Reads run on the caller's thread, copy nothing and wait for nobody; writes go through the log as all
 /// others do.
 pub struct DocumentCollection<'e> {
     engine: &'e Engine,
-    core: &'e Arc<Core>,
+    node: &'e Arc<Node>,
     name: Arc<str>,
 }
 
 impl<'e> DocumentCollection<'e> {
-    pub(super) fn new(engine: &'e Engine, core: &'e Arc<Core>, name: &str) -> Self {
-        Self { engine, core, name: name.into() }
+    pub(super) fn new(engine: &'e Engine, node: &'e Arc<Node>, name: &str) -> Self {
+        Self { engine, node, name: name.into() }
     }
 
     /// Returns the name of the collection.
@@ -30,7 +30,7 @@ impl<'e> DocumentCollection<'e> {
 
     /// Returns the document with that `_id`.
     pub fn find_one(&self, id: &Value<'_>) -> Option<DocBytes> {
-        let partitions = self.core.partitions();
+        let partitions = self.node.owned.all();
         let key = Key::of(id);
         // a string may equal others, in any partition
         let may_have_strings = matches!(id, Value::Str(_) | Value::Bson(_));
@@ -45,7 +45,7 @@ impl<'e> DocumentCollection<'e> {
         };
         let home = match partitions.len() {
             1 => 0,
-            _ => self.core.partition_of_value(id).0 as usize,
+            _ => self.node.partition_of_value(id).0 as usize,
         };
         match in_partition(home)? {
             (Some(found), _) => Some(found),

@@ -20,9 +20,9 @@ use crate::documents::writes::DocumentWrite;
 impl Engine {
     /// Returns the collections over all partitions, by name.
     pub fn collections(&self) -> Vec<CollectionInfo> {
-        let core = &self.core;
+        let node = &self.node;
         let mut all: std::collections::BTreeMap<String, CollectionInfo> = std::collections::BTreeMap::new();
-        for partition in core.partitions() {
+        for partition in node.owned.all() {
             for collection in partition.view().documents.collections() {
                 let name = &collection.spec().name;
                 let info = all.entry(name.clone()).or_insert_with(|| CollectionInfo {
@@ -30,7 +30,7 @@ impl Engine {
                     documents: 0,
                     bytes: 0,
                     replicated: collection.spec().replicated,
-                    key: core.deployment.program.entity_key(name).map(str::to_owned),
+                    key: node.app.deployment.program.entity_key(name).map(str::to_owned),
                 });
                 if info.replicated {
                     info.documents = info.documents.max(collection.len() as u64);
@@ -46,25 +46,26 @@ impl Engine {
 
     /// Returns the number of partitions of the data directory, over which documents are spread.
     pub fn partitions(&self) -> usize {
-        self.core.partitions().len()
+        self.node.host.partitions()
     }
 
     /// Returns the definition of a collection, with its indexes.
     ///
     /// Errors: `NotFound` for an unknown collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
-        self.core.collection_spec(name)
+        self.node.collection_spec(name)
     }
 
     /// Returns the definition of the view of that name; `None` for a collection, or if there is none.
     pub fn view(&self, name: &str) -> Option<ViewSpec> {
-        let view = self.core.partitions()[0].view();
+        let view = self.node.owned.all().first()?.view();
         view.documents.collection(name)?.spec().options.view.clone()
     }
 
     /// Returns the collation of a collection; `None` for the order of bytes, or if there is no such collection.
     pub fn collation(&self, name: &str) -> Option<Collation> {
-        self.core.partitions()[0].with_view(|view| view.documents.collection(name)?.collation().cloned())
+        let owned = self.node.owned.all();
+        owned.first()?.with_view(|view| view.documents.collection(name)?.collation().cloned())
     }
 
     /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is
@@ -77,10 +78,10 @@ impl Engine {
     ///
     /// Errors: `NotFound` for an unknown collection.
     pub fn get_document(&self, collection: &str, id: &Bson) -> Result<Option<DocBytes>> {
-        self.core.collection_spec(collection)?;
+        self.node.collection_spec(collection)?;
         let wrapped = bson::rawdoc! { "_id": bson::RawBson::try_from(id.clone()).map_err(bad_bson)? };
         let id = get_path(&wrapped, "_id");
-        let found = self.core.partitions().iter().find_map(|partition| {
+        let found = self.node.owned.all().iter().find_map(|partition| {
             partition.view().documents.collection(collection).and_then(|c| c.get(&id).cloned())
         });
         Ok(found)
@@ -88,17 +89,17 @@ impl Engine {
 
     /// Returns the present time of the engine's clock, which records of the log get.
     pub fn now(&self) -> Timestamp {
-        self.core.clock.now()
+        self.node.host.clock.now()
     }
 
     /// Returns a collection of documents; it need not exist.
     pub fn collection(&self, name: &str) -> DocumentCollection<'_> {
-        DocumentCollection::new(self, &self.core, name)
+        DocumentCollection::new(self, &self.node, name)
     }
 
     /// Returns the documents of all collections at this moment, for several reads.
     pub fn document_snapshot(&self) -> DocumentSnapshot {
-        DocumentSnapshot::now(&self.core)
+        DocumentSnapshot::now(&self.node)
     }
 
     /// Follows the changes of documents. The first call makes the engine keep changes from then on, as many bytes as the setting
@@ -106,17 +107,17 @@ impl Engine {
     ///
     /// Errors: `NotFound` if changes after `start` are not kept; `Invalid` for a position of another data directory.
     pub fn watch(&self, scope: ChangeScope, start: ChangeStart) -> Result<ChangeStream> {
-        ChangeStream::new(self.core.clone(), scope, start)
+        ChangeStream::new(self.node.clone(), scope, start)
     }
 
     /// Returns a receiver that hears when there may be new changes for those who follow them.
     pub fn changes_published(&self) -> tokio::sync::watch::Receiver<()> {
-        self.core.changes.subscribe()
+        self.node.host.changes.subscribe()
     }
 
     /// Begins a transaction on documents.
     pub fn begin_transaction(&self) -> Transaction {
-        Transaction::new(self.core.clone())
+        Transaction::new(self.node.clone())
     }
 
     /// Returns the documents that match `filter`, over all partitions.
@@ -162,14 +163,14 @@ impl Engine {
         command: Command,
         durability: Option<Durability>,
     ) -> Result<DocumentWrite> {
-        self.core.submit_documents(command, durability, None)
+        self.node.submit_documents(command, durability, None)
     }
 
     /// Returns the outcome of a statement of a client session, if it was executed before, in all partitions or in some.
     ///
     /// Errors: `Conflict` if the session has gone on to a later write.
     pub fn session_outcome(&self, session: &SessionWrite) -> Result<Option<CommandOutcome>> {
-        self.core.session_outcome(session)
+        self.node.session_outcome(session)
     }
 
     /// Runs a document command as [`Self::write_documents`] does, but only once although it may be sent again: a repetition has
@@ -183,6 +184,6 @@ impl Engine {
         durability: Option<Durability>,
         session: Option<&SessionWrite>,
     ) -> Result<CommandOutcome> {
-        self.core.write_documents(command, durability, session)
+        self.node.write_documents(command, durability, session)
     }
 }

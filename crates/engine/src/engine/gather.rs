@@ -22,11 +22,11 @@ impl Engine {
     /// Errors: `NotFound` for an unknown collection; `Invalid` for an entity of the app, as its rules need it where it is;
     /// `Conflict` if other writers change the same documents all the time. What has moved by then stays.
     pub fn gather_collection(&self, name: &str, durability: Option<Durability>) -> Result<()> {
-        let spec = self.core.collection_spec(name)?;
+        let spec = self.node.collection_spec(name)?;
         if self.partitions() == 1 || spec.replicated {
             return Ok(());
         }
-        if self.core.deployment.program.entity_key(name).is_some() {
+        if self.node.app.deployment.program.entity_key(name).is_some() {
             return Err(Error::invalid(format!(
                 "`{name}` is an entity of the app, whose rules need its documents {}: declare it `replicated`, or its index there",
                 spec.placement()
@@ -36,7 +36,7 @@ impl Engine {
             let change = CollectionChange { gathered: true, ..CollectionChange::default() };
             self.write_documents(Command::Modify { collection: name.to_owned(), change }, durability)?;
         }
-        let home = self.core.partition_of_collection(&spec);
+        let home = self.node.partition_of_collection(&spec);
         let mut conflicts = 0;
         loop {
             match self.move_some(name, home, durability) {

@@ -13,7 +13,7 @@ use crate::sinks::SinkInfo;
 impl Engine {
     /// Returns all metrics.
     pub fn metrics(&self) -> Vec<Metric> {
-        let core = &self.core;
+        let node = &self.node;
         let streams = self.streams();
         let rules = self.rules();
         let count = |c: &AtomicU64| vec![(Vec::new(), c.load(Ordering::Relaxed) as f64)];
@@ -21,7 +21,7 @@ impl Engine {
             streams.iter().map(|s| (vec![("stream", s.schema.name.clone())], f(&s.ledger) as f64)).collect()
         };
         let by_partition = |f: &dyn Fn(&Partition) -> u64| {
-            core.partitions().iter().map(|p| (vec![("partition", p.id.to_string())], f(p) as f64)).collect()
+            node.owned.all().iter().map(|p| (vec![("partition", p.id.to_string())], f(p) as f64)).collect()
         };
         let by_rule = |f: &dyn Fn(&RuleInfo) -> u64| {
             rules.iter().map(|r| (vec![("rule", r.name.clone())], f(r) as f64)).collect()
@@ -40,7 +40,7 @@ impl Engine {
                 .map(|s| (vec![("sink", s.name.clone()), ("stream", s.stream.clone())], f(s) as f64))
                 .collect()
         };
-        let cache = core.tables.zones.cache_stats();
+        let cache = node.host.zones.cache_stats();
         let of_cache = |value: fn(&CacheStats) -> u64| {
             cache.iter().map(|stats| (Vec::new(), value(stats) as f64)).collect::<Vec<_>>()
         };
@@ -75,13 +75,13 @@ impl Engine {
                 "tidemill_events_accepted_total",
                 "Events accepted from senders and sources since start.",
                 Counter,
-                count(&core.counts.accepted),
+                count(&node.app.counts.accepted),
             ),
             metric(
                 "tidemill_log_records_applied_total",
                 "Log records applied since start.",
                 Counter,
-                count(&core.counts.records),
+                count(&node.app.counts.records),
             ),
             metric(
                 "tidemill_query_emitted_events_total",
@@ -99,19 +99,19 @@ impl Engine {
                 "tidemill_tablets_committed_total",
                 "Parquet tablets committed since start.",
                 Counter,
-                count(&core.counts.tablets),
+                count(&node.app.counts.tablets),
             ),
             metric(
                 "tidemill_flush_duration_microseconds_total",
                 "Time spent in flushes since start.",
                 Counter,
-                count(&core.counts.flush_us),
+                count(&node.app.counts.flush_us),
             ),
             metric(
                 "tidemill_tablets_merged_total",
                 "Large tablets merged from smaller ones since start.",
                 Counter,
-                count(&core.counts.consolidations),
+                count(&node.app.counts.consolidations),
             ),
             metric(
                 "tidemill_tablet_cache_hits_total",
@@ -147,13 +147,13 @@ impl Engine {
                 "tidemill_expired_rows_total",
                 "Rows of tablets that expired as a whole since start.",
                 Counter,
-                count(&core.counts.expired),
+                count(&node.app.counts.expired),
             ),
             metric(
                 "tidemill_checkpoints_published_total",
                 "Checkpoints published since start.",
                 Counter,
-                count(&core.counts.checkpoints),
+                count(&node.app.counts.checkpoints),
             ),
             metric(
                 "tidemill_rule_fired_total",
@@ -177,7 +177,7 @@ impl Engine {
                 "tidemill_partition_inbox_bytes",
                 "Bytes written to the log but not applied.",
                 Gauge,
-                by_partition(&|p| p.backlog.depth().1 as u64),
+                by_partition(&|p| node.host.backlog_depth(p.id).1 as u64),
             ),
             metric(
                 "tidemill_documents_bytes",

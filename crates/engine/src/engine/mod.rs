@@ -31,12 +31,12 @@ use crate::admin::backup;
 use crate::admin::backup::BackupReport;
 use crate::api::{Analytics, BodyFormat, Health, SendOptions, SendReply};
 use crate::app::App;
-use crate::core::Core;
 use crate::directory::datadir::DataDir;
 use crate::ingest::sending;
 use crate::lifecycle::report::StartupReport;
 use crate::lifecycle::threads::EngineThreads;
 use crate::lifecycle::transfers;
+use crate::node::Node;
 use crate::sinks::DeliverySink;
 use crate::subscribe::Tap;
 use crate::{jobs, query_info};
@@ -55,7 +55,7 @@ const STOP_WAIT: Duration = Duration::from_secs(4);
 
 /// A running engine on one data directory.
 pub struct Engine {
-    core: Arc<Core>,
+    node: Arc<Node>,
     threads: EngineThreads,
     data: Mutex<Option<DataDir>>,
     /// What recovery found and did.
@@ -79,26 +79,26 @@ impl Engine {
 
     /// Sets the SQL that aggregate rules run through.
     pub fn set_analytics(&self, analytics: Arc<dyn Analytics>) {
-        if self.core.analytics.set(analytics).is_err() {
+        if self.node.app.analytics.set(analytics).is_err() {
             tracing::warn!("the engine has SQL already; the second one is not used");
         }
     }
 
     /// Starts reading the documents and sources of the app, each from where it stopped.
     pub fn start_sources(&self) -> Result<()> {
-        self.threads.start_sources(&self.core)
+        self.threads.start_sources(&self.node)
     }
 
     /// Waits until all sources have ended, their rows are applied and what sinks have to write is written, or until the
     /// engine stops. A sink that fails is reported by [`Self::health`].
     pub fn wait_idle(&self) {
         self.threads.join_sources();
-        self.core.in_flight.wait_until_drained_or(|| self.core.is_stopping());
-        if let Err(e) = jobs::sinks::flush_all(&self.core) {
+        self.node.host.in_flight.wait_until_drained_or(|| self.node.host.is_stopping());
+        if let Err(e) = jobs::sinks::flush_all(&self.node) {
             tracing::debug!(error = %e, "a sink has events to write");
         }
         // events that a sink could not deliver are records again
-        self.core.in_flight.wait_until_drained_or(|| self.core.is_stopping());
+        self.node.host.in_flight.wait_until_drained_or(|| self.node.host.is_stopping());
     }
 
     /// Returns whether sources are still being read.
@@ -108,19 +108,19 @@ impl Engine {
 
     /// The deployed app.
     pub fn app(&self) -> &App {
-        &self.core.deployment.app
+        &self.node.app.deployment.app
     }
 
     /// The data directory.
     pub fn data_dir(&self) -> &Path {
-        &self.core.dir
+        &self.node.host.dir
     }
 
     /// The stream called `name`.
     ///
     /// Errors: `NotFound` with the names there are.
     pub fn stream_schema(&self, name: &str) -> Result<&Arc<StreamSchema>> {
-        self.core.deployment.stream(name)
+        self.node.app.deployment.stream(name)
     }
 
     /// Sends a request body with events of `stream`: valid rows are applied, the others are returned with their reasons and
@@ -135,7 +135,7 @@ impl Engine {
         format: BodyFormat,
         options: &SendOptions,
     ) -> Result<SendReply> {
-        sending::send_json(&self.core, stream, body, format, options)
+        sending::send_json(&self.node, stream, body, format, options)
     }
 
     /// Sends a batch of events and returns when it is as durable as `options` say. Its columns are fields of the stream, in
@@ -144,7 +144,7 @@ impl Engine {
     /// Errors: as [`Self::send_json`]; `Invalid` for columns that do not fit, as in
     /// [`tidemill_files::events_from_columns`].
     pub fn send_batch(&self, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
-        sending::send_batch(&self.core, stream, batch, options)
+        sending::send_batch(&self.node, stream, batch, options)
     }
 
     /// Batches of `stream` as they are applied from now on.
@@ -152,7 +152,7 @@ impl Engine {
     /// Errors: `NotFound` for an unknown stream.
     pub fn subscribe(&self, stream: &str) -> Result<Receiver<RecordBatch>> {
         self.stream_schema(stream)?;
-        Ok(self.core.subscribers.subscribe(stream))
+        Ok(self.node.app.subscribers.subscribe(stream))
     }
 
     /// Returns events of a stream that are stored from now on, with the columns of its table, as far as the caller has time
@@ -160,19 +160,19 @@ impl Engine {
     ///
     /// Errors: `NotFound` for an unknown stream.
     pub fn tap(&self, stream: &str) -> Result<Tap> {
-        self.core.deployment.stream(stream)?;
-        Ok(self.core.subscribers.tap(stream))
+        self.node.app.deployment.stream(stream)?;
+        Ok(self.node.app.subscribers.tap(stream))
     }
 
     /// Flushes tails into tablets now, and looks which queries lose events.
     pub fn flush(&self) -> Result<()> {
-        query_info::report_failures(&self.core);
-        jobs::flush::flush(&self.core)
+        query_info::report_failures(&self.node);
+        jobs::flush::flush(&self.node)
     }
 
     /// Takes a checkpoint now.
     pub fn checkpoint(&self) -> Result<()> {
-        jobs::checkpoint::checkpoint(&self.core)
+        jobs::checkpoint::checkpoint(&self.node)
     }
 
     /// Copies the data directory, as it is at one moment, to the new directory `to`, while events are taken in and queries
@@ -181,65 +181,65 @@ impl Engine {
     /// Errors: `Invalid` for a directory that has content, and when the log is not in files; `Conflict` while another backup
     /// is being taken; `Corrupt` naming a damaged file; `Unavailable`. Nothing is left at `to` then.
     pub fn backup(&self, to: impl AsRef<Path>) -> Result<BackupReport> {
-        backup::take(&self.core, to.as_ref())
+        backup::take(&self.node, to.as_ref())
     }
 
     /// Problems of the app's sources: a file that is missing or broken off, documents that were refused.
     pub fn source_problems(&self) -> Vec<String> {
-        self.core.health.source_problems()
+        self.node.host.health.source_problems()
     }
 
     /// Rows of sources that were refused since the start, by source and stream.
     pub fn source_rejections(&self) -> Vec<crate::counters::source_rejections::RejectionSummary> {
-        self.core.source_rejections.summaries()
+        self.node.app.source_rejections.summaries()
     }
 
     /// Returns the sinks to other systems and what became of their events.
     pub fn sinks(&self) -> Vec<crate::sinks::SinkInfo> {
-        self.core.sinks.deliveries().iter().map(DeliverySink::info).collect()
+        self.node.app.sinks.deliveries().iter().map(DeliverySink::info).collect()
     }
 
     /// What the sinks `@sink(type='log')` print. Whoever asks prints it; it is dropped when nobody takes it.
     pub fn log_lines(&self) -> Arc<crate::queries::LogLines> {
-        self.core.deployment.queries.log_lines.clone()
+        self.node.app.deployment.queries.log_lines.clone()
     }
 
     /// Events applied since the start, emitted ones included.
     pub fn events_applied(&self) -> u64 {
-        self.core.counts.applied.load(Ordering::Relaxed)
+        self.node.app.counts.applied.load(Ordering::Relaxed)
     }
 
     /// Whether all is well. Room on the disk is judged now, as it is for a write: the thread that looks for room may be
     /// busy with a slow store.
     pub fn health(&self) -> Health {
-        match self.core.check_disk_space() {
-            Ok(()) => self.core.health.clear_problem("disk"),
-            Err(e) => self.core.health.report_problem("disk", e.to_string()),
+        match self.node.host.check_disk_space() {
+            Ok(()) => self.node.host.health.clear_problem("disk"),
+            Err(e) => self.node.host.health.report_problem("disk", e.to_string()),
         }
         let mut problems = self.recovery.warnings.clone();
-        problems.extend(self.core.health.problems());
-        problems.extend(query_info::rule_problems(&self.core));
-        let aside = self.core.set_aside.all();
+        problems.extend(self.node.host.health.problems());
+        problems.extend(query_info::rule_problems(&self.node));
+        let aside = self.node.host.set_aside.all();
         problems.extend(aside.iter().map(crate::state::set_aside::SetAsideRecord::problem));
-        problems.extend(transfers::find_duplicated(&self.core));
-        problems.extend(self.core.contradicting_documents());
-        let log_problem = self.core.log.problem();
+        problems.extend(transfers::find_duplicated(&self.node));
+        problems.extend(self.node.contradicting_documents());
+        let log_problem = self.node.host.log.problem();
         let blocked = log_problem.is_some()
-            || WRITE_PROBLEM_AREAS.iter().any(|area| self.core.health.has_problem(area));
+            || WRITE_PROBLEM_AREAS.iter().any(|area| self.node.host.health.has_problem(area));
         problems.extend(log_problem.map(|problem| format!("log: {problem}")));
-        Health { ready: !self.core.is_stopping() && !blocked, problems }
+        Health { ready: !self.node.host.is_stopping() && !blocked, problems }
     }
 
     /// Returns whether the engine is stopping or has stopped.
     pub fn is_stopping(&self) -> bool {
-        self.core.is_stopping()
+        self.node.host.is_stopping()
     }
 
     /// Stops in order: sources, senders, owners, then a last flush and checkpoint. A second call does nothing.
     ///
     /// Errors: when the last flush or checkpoint failed; nothing acknowledged is lost, the next start replays it.
     pub fn stop(&self) -> Result<()> {
-        let stop = || self.threads.stop_with_checkpoint(&self.core, STOP_WAIT);
+        let stop = || self.threads.stop_with_checkpoint(&self.node, STOP_WAIT);
         // the last owner of an engine may be a task, whose thread must not wait for the object store
         let stopped = match tokio::runtime::Handle::try_current() {
             Err(_) => stop(),
@@ -253,11 +253,11 @@ impl Engine {
 
     /// Stops at once, without the last flush and checkpoint: the next start replays the log, as after a crash.
     pub fn abandon(&self) {
-        if self.threads.stop(&self.core, Duration::ZERO) {
-            self.core.disable_checkpoints();
+        if self.threads.stop(&self.node, Duration::ZERO) {
+            self.node.host.disable_checkpoints();
             // the log's own writers may still bring records to the disk; it makes no difference to what was promised
-            let _ = self.core.log.close();
-            self.core.changes.close();
+            let _ = self.node.host.log.close();
+            self.node.host.changes.close();
             self.data.lock().take();
         }
     }

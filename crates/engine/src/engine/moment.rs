@@ -32,8 +32,8 @@ impl Engine {
             return Ok(Moment { streams: vec![self.table_snapshot(stream)], collections: vec![] });
         }
         for _ in 0..ATTEMPTS_MAX {
-            let documents = DocumentSnapshot::now(&self.core);
-            let next: Vec<Offset> = (0..self.core.partitions().len()).map(|p| documents.next(p)).collect();
+            let documents = DocumentSnapshot::now(&self.node);
+            let next: Vec<Offset> = (0..self.node.host.partitions()).map(|p| documents.next(p)).collect();
             if let Some(streams) = self.tables_before(streams, &next) {
                 let collections = collections.iter().map(|name| documents.documents(name)).collect();
                 return Ok(Moment { streams, collections });
@@ -45,7 +45,7 @@ impl Engine {
 
     /// Returns the tables with the rows of the records before `next`, or `None` if files of one have later ones.
     fn tables_before(&self, streams: &[&str], next: &[Offset]) -> Option<Vec<Option<TableSnapshot>>> {
-        let tables = streams.iter().map(|name| self.core.tables.by_name(name));
+        let tables = streams.iter().map(|name| self.node.app.tables.by_name(name));
         tables.map(|table| table.map_or(Some(None), |table| table.snapshot_before(next).map(Some))).collect()
     }
 }

@@ -17,7 +17,7 @@ pub type OnDemandRows = Vec<Vec<serde_json::Value>>;
 impl Engine {
     /// Returns all queries in order of files and text.
     pub fn queries(&self) -> Vec<QueryInfo> {
-        query_info::queries(&self.core)
+        query_info::queries(&self.node)
     }
 
     /// Runs an on-demand query over tables, named windows and aggregations. `file`: the app that has them; it can be left
@@ -27,16 +27,17 @@ impl Engine {
     /// Errors: `Invalid` when the query cannot be read or run, `NotFound` when no file has what it reads.
     pub fn query_on_demand(&self, file: Option<&str>, text: &str) -> Result<OnDemandRows> {
         let query = parse_on_demand(text)?;
-        let unit = find_unit(&self.core.deployment.queries, file, &query)?;
+        let unit = find_unit(&self.node.app.deployment.queries, file, &query)?;
         let unit_file =
-            &self.core.deployment.queries.files[self.core.deployment.queries.units[unit].file].name;
+            &self.node.app.deployment.queries.files[self.node.app.deployment.queries.units[unit].file].name;
         if let OnDemandQuery::Change(_) = query {
             let entry = Entry::OnDemand { file: unit_file.clone(), text: text.to_owned() };
-            self.core.write_and_wait(vec![(PartitionId(GLOBAL_PARTITION), entry)], None)?;
+            self.node.write_and_wait(vec![(PartitionId(GLOBAL_PARTITION), entry)], None)?;
             return Ok(OnDemandRows::new());
         }
         self.catch_up()?;
-        let state = self.core.partitions()[GLOBAL_PARTITION as usize].state.read();
+        let partition = self.node.owned.get(PartitionId(GLOBAL_PARTITION))?;
+        let state = partition.state.read();
         let found = state.read_queries(|flow| flow.on_demand(unit, text))?;
         let row = |i: usize| found.columns.iter().map(|c| to_json(&c.get(i))).collect();
         Ok((0..found.len()).map(row).collect())

@@ -12,8 +12,9 @@ use crate::jobs::aggregate_rules;
 impl Engine {
     /// Rules in order of declaration, event rules first.
     pub fn rules(&self) -> Vec<RuleInfo> {
-        let core = &self.core;
-        let mut rules: Vec<RuleInfo> = core
+        let node = &self.node;
+        let mut rules: Vec<RuleInfo> = node
+            .app
             .deployment
             .program
             .rules()
@@ -28,7 +29,7 @@ impl Engine {
                 last_error: None,
             })
             .collect();
-        for partition in core.partitions() {
+        for partition in node.owned.all() {
             partition.counters.with(|counters, _| {
                 for rule in &mut rules {
                     if let Some(counts) = counters.rule(&rule.name) {
@@ -39,8 +40,8 @@ impl Engine {
                 }
             });
         }
-        let counts = core.aggregates.lock();
-        for aggregate in core.deployment.program.aggregates() {
+        let counts = node.app.aggregates.lock();
+        for aggregate in node.app.deployment.program.aggregates() {
             let counts = counts.get(&aggregate.name).cloned().unwrap_or_default();
             rules.push(RuleInfo {
                 name: aggregate.name.clone(),
@@ -61,16 +62,16 @@ impl Engine {
     ///
     /// Errors: `NotFound` for an unknown rule, or when no event matches; `LimitReached` when too many events lie in front of it.
     pub fn why(&self, rule: Option<&str>, event: &EventSelector) -> Result<Vec<Explanation>> {
-        let core = &self.core;
+        let node = &self.node;
         if let Some(name) = rule
-            && !core.deployment.program.rules().iter().any(|r| r.name == name)
+            && !node.app.deployment.program.rules().iter().any(|r| r.name == name)
         {
-            if core.deployment.program.aggregates().iter().any(|a| a.name == name) {
+            if node.app.deployment.program.aggregates().iter().any(|a| a.name == name) {
                 return Err(Error::invalid(format!(
                     "rule `{name}` is an aggregate: it runs over all events, not for one"
                 )));
             }
-            let rules = core.deployment.program.rules();
+            let rules = node.app.deployment.program.rules();
             let known = rules.iter().map(|r| r.name.as_str());
             return Err(Error::not_found(format!("no rule `{name}`{}", did_you_mean(name, known))));
         }
@@ -78,21 +79,21 @@ impl Engine {
             EventSelector::Id(id) => Selector::Id(*id),
             EventSelector::Fields(fields) => Selector::Fields {
                 stream: rule
-                    .and_then(|name| core.deployment.program.rules().into_iter().find(|r| r.name == name))
+                    .and_then(|name| node.app.deployment.program.rules().into_iter().find(|r| r.name == name))
                     .map(|r| r.stream),
                 fields: fields.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect(),
             },
         };
         let mut found = Vec::new();
-        for partition in core.partitions() {
-            match partition.state.read().trace.explain(&core.deployment.program, &selector, rule) {
+        for partition in node.owned.all() {
+            match partition.state.read().trace.explain(&node.app.deployment.program, &selector, rule) {
                 Ok(explanation) => found.push(explanation),
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
             }
         }
-        if found.is_empty() && core.analytics.get().is_some() {
-            found = reevaluation::explain(core, rule, event)?;
+        if found.is_empty() && node.app.analytics.get().is_some() {
+            found = reevaluation::explain(node, rule, event)?;
             if found.is_empty() {
                 return Err(Error::not_found(format!("no event {event} is stored that these rules saw")));
             }
@@ -100,7 +101,7 @@ impl Engine {
         if found.is_empty() {
             return Err(Error::not_found(format!(
                 "no event {event} among those that can be explained: the last {} of each partition that these rules saw (why_events)",
-                core.deployment.settings.why_events
+                node.app.deployment.settings.why_events
             )));
         }
         Ok(found)
@@ -110,34 +111,35 @@ impl Engine {
     ///
     /// Errors: `NotFound` for an unknown rule, `Invalid` for one that is no aggregate.
     pub fn run_aggregate(&self, name: &str) -> Result<u64> {
-        let core = &self.core;
-        let aggregate = core.deployment.program.aggregates().iter().find(|a| a.name == name);
+        let node = &self.node;
+        let aggregate = node.app.deployment.program.aggregates().iter().find(|a| a.name == name);
         let Some(aggregate) = aggregate else {
-            if core.deployment.program.rules().iter().any(|r| r.name == name) {
+            if node.app.deployment.program.rules().iter().any(|r| r.name == name) {
                 return Err(Error::invalid(format!(
                     "rule `{name}` runs on events; only aggregate rules can be run"
                 )));
             }
-            let known = core.deployment.program.aggregates().iter().map(|a| a.name.as_str());
+            let known = node.app.deployment.program.aggregates().iter().map(|a| a.name.as_str());
             return Err(Error::not_found(format!("no aggregate rule `{name}`{}", did_you_mean(name, known))));
         };
-        aggregate_rules::run(core, aggregate)
+        aggregate_rules::run(node, aggregate)
     }
 
     /// Runs every aggregate rule once, in order of declaration, and returns how many documents they wrote.
     ///
     /// Errors: that of the first that failed; the others have run all the same.
     pub fn run_all_aggregates(&self) -> Result<u64> {
-        if self.core.is_stopping() {
+        if self.node.host.is_stopping() {
             return Err(Error::unavailable("the engine is stopping"));
         }
         let runs: Vec<Result<u64>> = self
-            .core
+            .node
+            .app
             .deployment
             .program
             .aggregates()
             .iter()
-            .map(|a| aggregate_rules::run(&self.core, a))
+            .map(|a| aggregate_rules::run(&self.node, a))
             .collect();
         runs.into_iter().sum()
     }

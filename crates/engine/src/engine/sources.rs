@@ -18,16 +18,16 @@ impl Engine {
     pub fn read_source(&self, source: &mut dyn Source, stream: &str) -> Result<()> {
         // partitions know which rows they have from the records that they have applied
         self.catch_up()?;
-        sources::read_to_end(&self.core, source, stream)
+        sources::read_to_end(&self.node, source, stream)
     }
 
     /// Returns the names under which positions of sources are stored.
     pub fn source_names(&self) -> Vec<String> {
-        sources::stored_names(&self.core)
+        sources::stored_names(&self.node)
     }
 
     /// Returns the position at which the source `name` continues; `None` if nothing of it was read.
     pub fn source_position(&self, name: &str) -> Option<u64> {
-        sources::stored_position(&self.core, name)
+        sources::stored_position(&self.node, name)
     }
 }

@@ -11,20 +11,20 @@ use crate::api::StreamInfo;
 impl Engine {
     /// All streams with their counts.
     pub fn streams(&self) -> Vec<StreamInfo> {
-        let tables = self.core.tables.streams().iter();
+        let tables = self.node.app.tables.streams().iter();
         tables.map(|(schema, table)| self.stream_info(schema, table, true)).collect()
     }
 
     /// Streams with stored events that the app does not declare: they can be asked, and take no more events.
     pub fn former_streams(&self) -> Vec<StreamInfo> {
-        let tables = self.core.tables.former().iter();
+        let tables = self.node.app.tables.former().iter();
         tables.map(|(schema, table)| self.stream_info(schema, table, false)).collect()
     }
 
     fn stream_info(&self, schema: &Arc<StreamSchema>, table: &Table, declared: bool) -> StreamInfo {
         StreamInfo {
             schema: schema.clone(),
-            ledger: self.core.ledger(&schema.name),
+            ledger: self.node.ledger(&schema.name),
             rows_in_table: table.tablet_rows() + table.pending_rows(),
             removed: table.removed_rows(),
             tail_rows: table.pending_rows(),
@@ -47,36 +47,36 @@ impl Engine {
     /// Names of all streams that have a table: those of the app in order of declaration, then those that only earlier
     /// apps declared.
     pub fn stream_names(&self) -> Vec<String> {
-        let former = self.core.tables.former().iter().map(|(s, _)| s);
-        self.core.deployment.program.streams().iter().chain(former).map(|s| s.name.clone()).collect()
+        let former = self.node.app.tables.former().iter().map(|(s, _)| s);
+        self.node.app.deployment.program.streams().iter().chain(former).map(|s| s.name.clone()).collect()
     }
 
     /// The table of a stream at this instant; `None` for an unknown stream.
     pub fn table_snapshot(&self, stream: &str) -> Option<TableSnapshot> {
-        self.core.tables.by_name(stream).map(|table| table.snapshot())
+        self.node.app.tables.by_name(stream).map(|table| table.snapshot())
     }
 
     /// The table of a stream, for reads of its older versions.
     pub fn table(&self, stream: &str) -> Option<Arc<Table>> {
-        self.core.tables.by_name(stream).cloned()
+        self.node.app.tables.by_name(stream).cloned()
     }
 
     /// The table of refused rows at this instant.
     pub fn rejected_snapshot(&self) -> TableSnapshot {
-        self.core.tables.rejected().snapshot()
+        self.node.app.tables.rejected().snapshot()
     }
 
     /// All tables' place and store.
     pub fn zones(&self) -> &Zones {
-        &self.core.tables.zones
+        &self.node.host.zones
     }
 
     /// Waits until everything that is in the log now is applied, so that what is read next holds every acknowledged row.
     pub fn catch_up(&self) -> Result<()> {
-        let core = &self.core;
-        let ends: Vec<_> = core.partitions().iter().map(|p| core.log.end(p.id)).collect();
-        for (partition, end) in core.partitions().iter().zip(ends) {
-            partition.wait_applied(end, core)?;
+        let node = &self.node;
+        let ends: Vec<_> = node.owned.all().iter().map(|p| node.host.log.end(p.id)).collect();
+        for (partition, end) in node.owned.all().iter().zip(ends) {
+            partition.wait_applied(end)?;
         }
         Ok(())
     }

@@ -77,22 +77,22 @@ impl Engine {
     }
 
     fn partitions_table(&self) -> Columns {
-        let core = &self.core;
-        let all = core.partitions();
+        let node = &self.node;
+        let all = node.owned.all();
         vec![
             int("partition", all.iter().map(|p| p.id.0.into())),
-            int("log_start", all.iter().map(|p| core.log.start(p.id).0)),
-            int("log_end", all.iter().map(|p| core.log.end(p.id).0)),
-            int("durable", all.iter().map(|p| core.log.durable(p.id).0)),
+            int("log_start", all.iter().map(|p| node.host.log.start(p.id).0)),
+            int("log_end", all.iter().map(|p| node.host.log.end(p.id).0)),
+            int("durable", all.iter().map(|p| node.host.log.durable(p.id).0)),
             int("applied", all.iter().map(|p| p.applied().0)),
-            int("inbox_records", all.iter().map(|p| p.backlog.depth().0 as u64)),
-            int("inbox_bytes", all.iter().map(|p| p.backlog.depth().1 as u64)),
+            int("inbox_records", all.iter().map(|p| node.host.backlog_depth(p.id).0 as u64)),
+            int("inbox_bytes", all.iter().map(|p| node.host.backlog_depth(p.id).1 as u64)),
             int("documents_bytes", all.iter().map(|p| p.view().documents.bytes())),
         ]
     }
 
     fn tablets_table(&self) -> Columns {
-        let tables = &self.core.tables;
+        let tables = &self.node.app.tables;
         let tablets: Vec<_> = tables
             .writable()
             .chain(tables.former())
@@ -102,7 +102,7 @@ impl Engine {
             .collect();
         vec![
             text("stream", tablets.iter().map(|(s, _)| s.clone())),
-            text("path", tablets.iter().map(|(_, t)| tables.zones.display_path(&t.path))),
+            text("path", tablets.iter().map(|(_, t)| self.node.host.zones.display_path(&t.path))),
             int("rows", tablets.iter().map(|(_, t)| t.rows)),
             int("bytes", tablets.iter().map(|(_, t)| t.size)),
             int("level", tablets.iter().map(|(_, t)| t.level.into())),
@@ -111,7 +111,7 @@ impl Engine {
 
     /// One row per stream and zone: the tail in memory, flushed tablets, merged tablets.
     fn zones_table(&self) -> Columns {
-        let tables = &self.core.tables;
+        let tables = &self.node.app.tables;
         let mut zones: Vec<(String, &str, u64, u64, u64)> = Vec::new();
         for (stream, table) in tables.writable().chain(tables.former()) {
             let tablets = table.tablets();
@@ -134,7 +134,7 @@ impl Engine {
 
     /// One row if there is a cache of tablets, otherwise none.
     fn cache_table(&self) -> Columns {
-        let stats = self.core.tables.zones.cache_stats();
+        let stats = self.node.host.zones.cache_stats();
         let one = |value: fn(&CacheStats) -> u64| stats.iter().map(value);
         vec![
             int("memory_hits", one(|stats| stats.memory_hits)),
@@ -191,7 +191,7 @@ impl Engine {
     }
 
     fn transfers_table(&self) -> Columns {
-        let all = transfers::list(&self.core);
+        let all = transfers::list(&self.node);
         vec![
             int("from_partition", all.iter().map(|t| t.from.0.into())),
             int("to_partition", all.iter().map(|t| t.to.0.into())),
@@ -214,7 +214,7 @@ impl Engine {
 
     fn sources_table(&self) -> Columns {
         let mut rows = Vec::new();
-        for partition in self.core.partitions() {
+        for partition in self.node.owned.all() {
             for (name, position) in partition.view().sources.iter() {
                 rows.push((name.clone(), u64::from(partition.id.0), *position));
             }

@@ -12,8 +12,8 @@ impl Engine {
     /// Errors: `Unavailable` when the object store does not answer; `Corrupt` naming a damaged tablet.
     pub fn consolidate(&self) -> Result<()> {
         self.flush()?;
-        let core = &self.core;
-        core.tables.writable().try_for_each(|(_, table)| jobs::consolidation::consolidate(core, table))
+        let node = &self.node;
+        node.app.tables.writable().try_for_each(|(_, table)| jobs::consolidation::consolidate(node, table))
     }
 
     /// Deletes or changes stored events of a stream, in one commit. Events that were acknowledged before are covered.
@@ -22,7 +22,7 @@ impl Engine {
     /// Errors: `NotFound` for an unknown stream; those of `rewriter` and of [`tidemill_zones::Table::rewrite`]. Nothing
     /// is changed then, unless the error says that the outcome is not known.
     pub fn rewrite_events(&self, stream: &str, rewriter: RowRewriter) -> Result<Rewritten> {
-        let tables = &self.core.tables;
+        let tables = &self.node.app.tables;
         let Some(table) = tables.by_name(stream) else {
             let names = self.stream_names();
             let hint = tidemill_types::did_you_mean(stream, names.iter().map(String::as_str));
@@ -30,6 +30,6 @@ impl Engine {
         };
         self.catch_up()?;
         self.flush()?;
-        tables.runtime.block_on(table.rewrite(rewriter))
+        self.node.host.runtime.block_on(table.rewrite(rewriter))
     }
 }

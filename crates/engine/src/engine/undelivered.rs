@@ -12,7 +12,7 @@ impl Engine {
     ///
     /// Errors: `Invalid` if somebody wrote a document of another kind into the collection `tidemill.undelivered`.
     pub fn undelivered(&self, selection: &UndeliveredSelection, limit: u64) -> Result<Vec<UndeliveredEvent>> {
-        undelivered::find(&self.core, selection, Some(limit))
+        undelivered::find(&self.node, selection, Some(limit))
     }
 
     /// Hands undelivered events to their sinks again, each once. The collection forgets them; what is refused
@@ -20,13 +20,13 @@ impl Engine {
     ///
     /// Errors: those of [`Self::undelivered`]; `Unavailable` and `LimitReached` when the log takes no records.
     pub fn retry_undelivered(&self, selection: &UndeliveredSelection) -> Result<RetryOutcome> {
-        undelivered::retry(&self.core, selection)
+        undelivered::retry(&self.node, selection)
     }
 
     /// Forgets undelivered events. Returns how many there were.
     ///
     /// Errors: those of [`Self::retry_undelivered`].
     pub fn discard_undelivered(&self, selection: &UndeliveredSelection) -> Result<u64> {
-        undelivered::discard(&self.core, selection)
+        undelivered::discard(&self.node, selection)
     }
 }

@@ -34,16 +34,16 @@ impl Engine {
     /// Errors: `NotFound` when there is no such query or key, `Invalid` when several files have one of that name, or a key
     /// is named and the query stands in no partition.
     pub fn why_query(&self, file: Option<&str>, query: &str, key: Option<&str>) -> Result<Vec<QueryWhy>> {
-        let core = &self.core;
+        let node = &self.node;
         let (file, everywhere) = self.find_query(file, query)?;
-        let queries = &core.deployment.queries;
+        let queries = &node.app.deployment.queries;
         let is_it =
             |unit: &&Unit| queries.files[unit.file].name == file.name && unit.partitioned == everywhere;
         let unit = queries.units.iter().position(|unit| is_it(&unit));
         let unit = unit.ok_or_else(|| Error::internal(format!("`{query}` runs in no unit")))?;
         self.catch_up()?;
         let (mut found, mut missing) = (Vec::new(), None);
-        for partition in core.partitions() {
+        for partition in node.owned.all() {
             let state = partition.state.read();
             match state.read_queries(|flow| flow.why(unit, query, key)) {
                 None => {}
@@ -63,11 +63,12 @@ impl Engine {
 
     /// The file of a query, and whether it runs in every partition.
     fn find_query(&self, file: Option<&str>, query: &str) -> Result<(&QueryFile, bool)> {
-        let core = &self.core;
-        let files = core.deployment.queries.files.iter().filter(|f| file.is_none_or(|name| f.name == name));
+        let node = &self.node;
+        let files =
+            node.app.deployment.queries.files.iter().filter(|f| file.is_none_or(|name| f.name == name));
         let files: Vec<&QueryFile> = files.collect();
         if let Some(name) = file.filter(|_| files.is_empty()) {
-            let known = core.deployment.queries.files.iter().map(|f| f.name.as_str());
+            let known = node.app.deployment.queries.files.iter().map(|f| f.name.as_str());
             return Err(Error::not_found(format!("no file `{name}`{}", did_you_mean(name, known))));
         }
         let names = |file: &QueryFile| -> Vec<(String, bool)> {
@@ -82,7 +83,7 @@ impl Engine {
             all.iter().filter(|(_, name, _)| name == query).collect();
         match found.as_slice() {
             [(file, _, everywhere)] => Ok((file, *everywhere)),
-            [] if core.deployment.program.rules().iter().any(|rule| rule.name == query) => {
+            [] if node.app.deployment.program.rules().iter().any(|rule| rule.name == query) => {
                 Err(Error::invalid(format!(
                     "`{query}` is a rule: say for which event, with --event (`event` over HTTP)"
                 )))

@@ -12,10 +12,10 @@ use tidemill_types::{
 
 use crate::api::{BodyFormat, EmittedEvent, RowError, SendOptions, SendReply};
 use crate::apply::ApplyReply;
-use crate::core::Core;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest;
 use crate::ingest::PartitionedRows;
+use crate::node::Node;
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::Partitioner;
 
@@ -28,55 +28,60 @@ const ROWS_PER_RECORD_MAX: usize = 16_384;
 /// Errors: `NotFound` for an unknown stream, `Invalid` for a body that is not of `format`; `LimitReached` and `Unavailable`
 /// when the rows are not accepted now.
 pub fn send_json(
-    core: &Core,
+    node: &Node,
     stream: &str,
     body: &[u8],
     format: BodyFormat,
     options: &SendOptions,
 ) -> Result<SendReply> {
-    let schema = core.deployment.stream(stream)?;
-    let decoded = match ingest::decode_body(schema, body, format, core.clock.now()) {
+    let schema = node.app.deployment.stream(stream)?;
+    let decoded = match ingest::decode_body(schema, body, format, node.host.clock.now()) {
         Ok(decoded) => decoded,
         Err(e) => {
             let bad = BadRow::new(RowOrigin::of_row(0), Some(stream), &e, body);
-            send(core, DecodedRows { rejected: vec![bad], ..DecodedRows::default() }, stream, options)?;
+            send(node, DecodedRows { rejected: vec![bad], ..DecodedRows::default() }, stream, options)?;
             return Err(e);
         }
     };
-    send(core, decoded, stream, options)
+    send(node, decoded, stream, options)
 }
 
 /// Sends a batch of `stream` whose columns are fields of the stream; those of [`StreamSchema::batch_schema`] fit as they are.
 /// Rows with values that do not fit are rejected, as those of a body are.
 ///
 /// Errors: as [`send_json`]; `Invalid` for columns that do not fit, as in [`tidemill_files::events_from_columns`].
-pub fn send_batch(core: &Core, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
-    let schema = core.deployment.stream(stream)?;
-    let decoded = tidemill_files::events_from_columns(&batch, schema, core.clock.now())?;
-    send(core, decoded, stream, options)
+pub fn send_batch(node: &Node, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
+    let schema = node.app.deployment.stream(stream)?;
+    let decoded = tidemill_files::events_from_columns(&batch, schema, node.host.clock.now())?;
+    send(node, decoded, stream, options)
 }
 
-fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) -> Result<SendReply> {
-    let durability = options.durability.unwrap_or(core.deployment.settings.durability);
+fn send(node: &Node, decoded: DecodedRows, stream: &str, options: &SendOptions) -> Result<SendReply> {
+    let durability = options.durability.unwrap_or(node.app.deployment.settings.durability);
     let accepted = decoded.rows.len() as u64;
     let rejected: Vec<RowError> = decoded
         .rejected
         .iter()
         .map(|b| RowError { row: b.origin.number, reason: b.message.clone() })
         .collect();
-    let places =
-        if options.wait { record_positions(&decoded.rows, &core.deployment.partitioner) } else { Vec::new() };
-    let records = split_records(core, decoded, stream, &options.origin)?;
-    core.check_disk_space()?;
+    let places = if options.wait {
+        record_positions(&decoded.rows, &node.app.deployment.partitioner)
+    } else {
+        Vec::new()
+    };
+    let records = split_records(node, decoded, stream, &options.origin)?;
+    node.host.check_disk_space()?;
     let (sender, receiver) = crossbeam_channel::unbounded();
-    let timeout = core.deployment.settings.send_timeout.to_std();
+    let timeout = node.app.deployment.settings.send_timeout.to_std();
     for (p, _) in &records {
-        core.partitions()[*p].backlog.wait_for_room(&*core.clock, timeout, || core.applying_waits_for())?;
+        node.host
+            .wait_for_room(PartitionId(*p as u32), timeout, || node.app.applying_waits_for(&node.host))?;
     }
     let mut tickets = Vec::new();
     for (p, events) in records {
         let reply = options.wait.then(|| sender.clone());
-        tickets.push((p, core.partitions()[p].append(core, Entry::Events(events), durability, reply)?));
+        let ticket = node.host.append(PartitionId(p as u32), Entry::Events(events), durability, reply)?;
+        tickets.push((p, ticket));
     }
     drop(sender);
     let mut written = Vec::new();
@@ -85,7 +90,7 @@ fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) 
         let receipt = if early { ticket.wait_assigned()? } else { ticket.wait()? };
         written.push((p, receipt.offset));
     }
-    core.counts.accepted.fetch_add(accepted, Ordering::Relaxed);
+    node.app.counts.accepted.fetch_add(accepted, Ordering::Relaxed);
     let mut reply = SendReply {
         accepted,
         rejected,
@@ -103,12 +108,12 @@ fn send(core: &Core, decoded: DecodedRows, stream: &str, options: &SendOptions) 
 
 /// Splits rows by partition and size. Rejected rows go with the first record of their stream's partition.
 fn split_records(
-    core: &Core,
+    node: &Node,
     decoded: DecodedRows,
     stream: &str,
     origin: &str,
 ) -> Result<Vec<(usize, Events)>> {
-    let homes = &core.deployment.partitioner;
+    let homes = &node.app.deployment.partitioner;
     let mut records = Vec::new();
     for rows in decoded.rows.chunks(ROWS_PER_RECORD_MAX) {
         for (p, rows) in rows.split(homes)?.into_iter().enumerate() {

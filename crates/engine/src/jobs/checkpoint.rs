@@ -12,8 +12,8 @@ use super::flush::flush;
 use super::sinks;
 use crate::checkpoint;
 use crate::checkpoint::StateImage;
-use crate::core::Core;
 use crate::dedupe::IdRuns;
+use crate::node::Node;
 use crate::partition::Partition;
 use crate::state::PartitionState;
 
@@ -23,9 +23,9 @@ const CHECKPOINTS_KEPT: usize = 2;
 const RECORD_WAIT: Duration = Duration::from_secs(1);
 
 /// Takes a checkpoint and truncates the log, as a job.
-pub fn run(core: &Core) {
-    let result = checkpoint(core).and_then(|()| truncate_idle_logs(core));
-    core.health.record_outcome("checkpoint", result);
+pub fn run(node: &Node) {
+    let result = checkpoint(node).and_then(|()| truncate_idle_logs(node));
+    node.host.health.record_outcome("checkpoint", result);
 }
 
 /// Takes a checkpoint of every partition that moved, then drops the log below.
@@ -37,12 +37,12 @@ pub fn run(core: &Core) {
 /// that waits for a database in the middle of a record, or has stopped applying, keeps its last checkpoint and its log.
 ///
 /// Errors: the first of those of the partitions.
-pub fn checkpoint(core: &Core) -> Result<()> {
-    let _alone = core.checkpointing.lock();
-    check_allowed(core)?;
+pub fn checkpoint(node: &Node) -> Result<()> {
+    let _alone = node.host.checkpointing.lock();
+    check_allowed(node)?;
     let (mut images, mut failed) = (Vec::new(), None);
-    for partition in core.partitions() {
-        match image_of(core, partition) {
+    for partition in node.owned.all() {
+        match image_of(node, &partition) {
             Ok(image) => images.extend(image),
             Err(e) => _ = failed.get_or_insert(e),
         }
@@ -50,15 +50,15 @@ pub fn checkpoint(core: &Core) -> Result<()> {
     if images.is_empty() {
         return failed.map_or(Ok(()), Err);
     }
-    if let Err(e) = flush(core).and(sinks::commit_all(core)) {
+    if let Err(e) = flush(node).and(sinks::commit_all(node)) {
         failed.get_or_insert(e);
     }
     for image in &images {
-        if let Err(e) = publish_checkpoint(core, image) {
+        if let Err(e) = publish_checkpoint(node, image) {
             failed.get_or_insert(e);
         }
     }
-    if let Err(e) = core.changes.truncate(core.deployment.settings.change_stream_bytes) {
+    if let Err(e) = node.host.changes.truncate(node.app.deployment.settings.change_stream_bytes) {
         failed.get_or_insert(e);
     }
     failed.map_or(Ok(()), Err)
@@ -74,8 +74,8 @@ struct PartitionImage {
 /// By stream, the files with the ids of its events.
 type StreamIdRuns = Vec<(String, Arc<IdRuns>)>;
 
-fn check_allowed(core: &Core) -> Result<()> {
-    match core.checkpoints_allowed() {
+fn check_allowed(node: &Node) -> Result<()> {
+    match node.host.checkpoints_allowed() {
         true => Ok(()),
         false => Err(Error::unavailable("the engine has stopped; no checkpoint is taken")),
     }
@@ -84,23 +84,23 @@ fn check_allowed(core: &Core) -> Result<()> {
 /// Returns the state of a partition between two records; `None` if its last checkpoint has it.
 ///
 /// Errors: it has stopped applying its log, or is still at a record.
-fn image_of(core: &Core, partition: &Partition) -> Result<Option<PartitionImage>> {
-    let dir = checkpoint::checkpoint_dir(&core.dir, partition.id);
-    let last = checkpoint::list(&*core.disk, &dir)?.last().map(|(offset, _)| *offset);
+fn image_of(node: &Node, partition: &Partition) -> Result<Option<PartitionImage>> {
+    let dir = checkpoint::checkpoint_dir(&node.host.dir, partition.id);
+    let last = checkpoint::list(&*node.host.disk, &dir)?.last().map(|(offset, _)| *offset);
     let _round = between_records(partition)?;
-    forget_decisions(core, partition);
+    forget_decisions(node, partition);
     let state = partition.state.read();
     if last == Some(state.next) {
         return Ok(None);
     }
-    image_of_state(core, partition, &state).map(Some)
+    image_of_state(node, partition, &state).map(Some)
 }
 
-fn image_of_state(core: &Core, partition: &Partition, state: &PartitionState) -> Result<PartitionImage> {
-    let outbox = partition.outbox.unconfirmed(&*core.log);
+fn image_of_state(node: &Node, partition: &Partition, state: &PartitionState) -> Result<PartitionImage> {
+    let outbox = partition.outbox.unconfirmed(&*node.host.log);
     Ok(PartitionImage {
         id: partition.id,
-        state: StateImage::new(state, &core.deployment.queries, &outbox)?,
+        state: StateImage::new(state, &node.app.deployment.queries, &outbox)?,
         id_runs: id_runs(state),
     })
 }
@@ -127,30 +127,30 @@ fn between_records(partition: &Partition) -> Result<MutexGuard<'_, ()>> {
 }
 
 /// Forgets decisions on transactions whose records no other partition can replay any more.
-fn forget_decisions(core: &Core, partition: &Partition) {
+fn forget_decisions(node: &Node, partition: &Partition) {
     let mut state = partition.state.write();
-    let is_needed = |other: &u32, offset: &Offset| core.log.start(PartitionId(*other)) <= *offset;
+    let is_needed = |other: &u32, offset: &Offset| node.host.log.start(PartitionId(*other)) <= *offset;
     state.decisions.retain(|_, decision| {
         decision.offsets.iter().any(|(other, offset)| *other != partition.id.0 && is_needed(other, offset))
     });
 }
 
 /// Writes a partition's checkpoint, if everything below it is where it must be, and drops the log below.
-fn publish_checkpoint(core: &Core, image: &PartitionImage) -> Result<()> {
+fn publish_checkpoint(node: &Node, image: &PartitionImage) -> Result<()> {
     let (id, state) = (image.id, &image.state);
-    check_allowed(core)?;
+    check_allowed(node)?;
     for (other, offset) in state.last_commits() {
-        core.log.sync(PartitionId(other), offset, Durability::Fsync)?;
+        node.host.log.sync(PartitionId(other), offset, Durability::Fsync)?;
     }
-    core.changes.sync(id)?;
-    let durable = core.log.durable(id);
+    node.host.changes.sync(id)?;
+    let durable = node.host.log.durable(id);
     if durable < state.next() {
         return Err(Error::unavailable(format!(
             "partition {id}: the log is on the disk up to offset {durable} only, not to {}",
             state.next()
         )));
     }
-    for (stream, table) in core.tables.writable() {
+    for (stream, table) in node.app.tables.writable() {
         if table.first_pending(id).is_some_and(|pending| pending < state.next()) {
             return Err(Error::unavailable(format!(
                 "partition {id}: table {} is not flushed up to offset {}",
@@ -159,58 +159,63 @@ fn publish_checkpoint(core: &Core, image: &PartitionImage) -> Result<()> {
             )));
         }
     }
-    core.sinks.check_committed(id, state.next())?;
-    let dir = checkpoint::checkpoint_dir(&core.dir, id);
-    state.save(&*core.disk, &dir, false)?;
-    remove_unused_ids(core, image, false)?;
+    node.app.sinks.check_committed(id, state.next())?;
+    let dir = checkpoint::checkpoint_dir(&node.host.dir, id);
+    state.save(&*node.host.disk, &dir, false)?;
+    remove_unused_ids(node, image, false)?;
     // explanations are a help, not a need: on a disk that runs low their room is for the log
-    if core.check_disk_space().is_ok() {
-        core.health.record_outcome("why", state.save_trace(&*core.disk, &dir, &core.deployment.program));
+    if node.host.check_disk_space().is_ok() {
+        node.host
+            .health
+            .record_outcome("why", state.save_trace(&*node.host.disk, &dir, &node.app.deployment.program));
     }
-    core.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
-    truncate_below(core, id, &dir)
+    node.app.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+    truncate_below(node, id, &dir)
 }
 
 /// Drops the log of partitions that stand still. A checkpoint frees the log up to the one before it, which a partition
 /// without traffic would never get rid of: it writes its last checkpoint a second time, if that takes less room than the
 /// log.
-pub fn truncate_idle_logs(core: &Core) -> Result<()> {
-    let _alone = core.checkpointing.lock();
-    if !core.checkpoints_allowed() {
+pub fn truncate_idle_logs(node: &Node) -> Result<()> {
+    let _alone = node.host.checkpointing.lock();
+    if !node.host.checkpoints_allowed() {
         return Ok(());
     }
-    for partition in core.partitions() {
-        let dir = checkpoint::checkpoint_dir(&core.dir, partition.id);
-        let files = checkpoint::list(&*core.disk, &dir)?;
+    for partition in node.owned.all() {
+        let dir = checkpoint::checkpoint_dir(&node.host.dir, partition.id);
+        let files = checkpoint::list(&*node.host.disk, &dir)?;
         let Some((last, path)) = files.last() else { continue };
         let has_copy = files.iter().filter(|(offset, _)| offset == last).count() > 1;
-        let image_bytes = core.disk.open(path).and_then(|file| file.len()).unwrap_or(u64::MAX);
-        if has_copy || core.log.start(partition.id) >= *last || core.log.bytes(partition.id) <= image_bytes {
+        let image_bytes = node.host.disk.open(path).and_then(|file| file.len()).unwrap_or(u64::MAX);
+        if has_copy
+            || node.host.log.start(partition.id) >= *last
+            || node.host.log.bytes(partition.id) <= image_bytes
+        {
             continue;
         }
         let image = {
-            let Ok(_round) = between_records(partition) else { continue };
+            let Ok(_round) = between_records(&partition) else { continue };
             let state = partition.state.read();
             if state.next != *last {
                 continue;
             }
-            image_of_state(core, partition, &state)?
+            image_of_state(node, &partition, &state)?
         };
-        image.state.save(&*core.disk, &dir, true)?;
-        remove_unused_ids(core, &image, true)?;
-        truncate_below(core, partition.id, &dir)?;
+        image.state.save(&*node.host.disk, &dir, true)?;
+        remove_unused_ids(node, &image, true)?;
+        truncate_below(node, partition.id, &dir)?;
     }
     Ok(())
 }
 
 /// Deletes files with ids that no checkpoint names any more, after `image` has become one; a later checkpoint does while a
 /// backup copies them.
-fn remove_unused_ids(core: &Core, image: &PartitionImage, copy: bool) -> Result<()> {
+fn remove_unused_ids(node: &Node, image: &PartitionImage, copy: bool) -> Result<()> {
     for (stream, runs) in &image.id_runs {
         let named = image.state.id_runs().get(stream).map_or(&[][..], Vec::as_slice);
         runs.note_checkpoint(named, CHECKPOINTS_KEPT, copy);
     }
-    let Some(_no_backup) = core.backups.removals.try_lock() else { return Ok(()) };
+    let Some(_no_backup) = node.host.backups.removals.try_lock() else { return Ok(()) };
     image.id_runs.iter().try_for_each(|(_, runs)| runs.remove_unnamed(CHECKPOINTS_KEPT))
 }
 
@@ -219,31 +224,31 @@ fn id_runs(state: &PartitionState) -> StreamIdRuns {
 }
 
 /// Merges files with ids of events, as a job, so that few are looked at.
-pub fn merge_id_runs(core: &Core) {
-    let merge = |partition: &Partition| -> Result<()> {
+pub fn merge_id_runs(node: &Node) {
+    let merge = |partition: &Arc<Partition>| -> Result<()> {
         // one in the middle of a record is merged the next time
         let Some(state) = partition.state.try_read_for(RECORD_WAIT) else { return Ok(()) };
         let all = id_runs(&state);
         drop(state);
         for (_, runs) in all {
-            while !core.is_stopping() && runs.merge()? {}
+            while !node.host.is_stopping() && runs.merge()? {}
         }
         Ok(())
     };
-    let outcomes: Vec<Result<()>> = core.partitions().iter().map(merge).collect();
-    core.health.record_outcome("ids of events", outcomes.into_iter().collect());
+    let outcomes: Vec<Result<()>> = node.owned.all().iter().map(merge).collect();
+    node.host.health.record_outcome("ids of events", outcomes.into_iter().collect());
 }
 
 /// Removes all but the last checkpoints, and the log below the oldest one kept.
-fn truncate_below(core: &Core, id: PartitionId, dir: &std::path::Path) -> Result<()> {
-    let files = checkpoint::list(&*core.disk, dir)?;
+fn truncate_below(node: &Node, id: PartitionId, dir: &std::path::Path) -> Result<()> {
+    let files = checkpoint::list(&*node.host.disk, dir)?;
     let keep_from = files.len().saturating_sub(CHECKPOINTS_KEPT);
     for (_, path) in &files[..keep_from] {
-        checkpoint::remove(&*core.disk, path)?;
+        checkpoint::remove(&*node.host.disk, path)?;
     }
     // with one checkpoint there is nothing to fall back to but the log itself
     if files.len() >= CHECKPOINTS_KEPT {
-        core.log.truncate(id, files[keep_from].0)?;
+        node.host.log.truncate(id, files[keep_from].0)?;
     }
     Ok(())
 }

@@ -3,24 +3,24 @@
 use tidemill_docs::{Collection, Command};
 use tidemill_types::{ErrorKind, PartitionId, Result};
 
-use crate::core::Core;
 use crate::entry::Entry;
+use crate::node::Node;
 
 /// Runs as a job.
-pub fn run(core: &Core) {
-    core.health.record_outcome("expiry", delete_expired(core));
+pub fn run(node: &Node) {
+    node.host.health.record_outcome("expiry", delete_expired(node));
 }
 
 /// Writes for each collection with expired documents a command that deletes them, into the log of each partition that has
 /// some. Which documents it deletes is decided by the time of its record, so that a replay deletes the same.
-fn delete_expired(core: &Core) -> Result<()> {
-    let now = core.clock.now();
+fn delete_expired(node: &Node) -> Result<()> {
+    let now = node.host.clock.now();
     let expires = |collection: &Collection| {
         let spec = collection.spec();
         spec.indexes.iter().any(|index| index.expire_after_seconds.is_some()) && collection.has_expired(now)
     };
     let mut entries: Vec<(PartitionId, Entry)> = Vec::new();
-    for partition in core.partitions() {
+    for partition in node.owned.all() {
         let view = partition.view();
         for collection in view.documents.collections().filter(|collection| expires(collection)) {
             let command = Command::Expire { collection: collection.spec().name.clone() };
@@ -30,7 +30,7 @@ fn delete_expired(core: &Core) -> Result<()> {
     if entries.is_empty() {
         return Ok(());
     }
-    match core.write_and_wait(entries, None) {
+    match node.write_and_wait(entries, None) {
         // somebody dropped a collection meanwhile
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         done => done.map(|_| ()),

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tidemill_types::{PartitionId, Result};
 
-use crate::core::Core;
+use crate::node::Node;
 use crate::queries::GLOBAL_PARTITION;
 use crate::sinks::DeliverySink;
 use scheduler::{Job, JobClass, Schedule};
@@ -50,8 +50,8 @@ const RULE_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Starts the threads of the background jobs. They end when the engine stops.
 ///
 /// Errors: `Unavailable` when a thread cannot be started.
-pub fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
-    scheduler::start(core, all(core), bound)
+pub fn start(node: &Arc<Node>) -> Result<Vec<JoinHandle<()>>> {
+    scheduler::start(node, all(node), bound)
 }
 
 /// Returns how many jobs of a class run at the same time.
@@ -64,38 +64,38 @@ fn bound(class: JobClass) -> usize {
     }
 }
 
-fn all(core: &Core) -> Vec<Job> {
-    let settings = &core.deployment.settings;
+fn all(node: &Node) -> Vec<Job> {
+    let settings = &node.app.deployment.settings;
     let flush_interval = settings.flush_interval.to_std();
     let mut jobs = Vec::new();
-    for (index, (stream, _)) in core.tables.writable().enumerate() {
+    for (index, (stream, _)) in node.app.tables.writable().enumerate() {
         jobs.push(Job {
             name: format!("flush of {}", stream.name),
             class: JobClass::Flush,
             schedule: Schedule {
                 interval: flush_interval,
-                is_early: Some(Box::new(move |core: &Core| flush::is_large(core, index))),
+                is_early: Some(Box::new(move |node: &Node| flush::is_large(node, index))),
             },
-            run: Box::new(move |core: &Core| flush::run(core, index)),
+            run: Box::new(move |node: &Node| flush::run(node, index)),
         });
     }
-    for (index, (stream, _)) in core.tables.writable().enumerate() {
+    for (index, (stream, _)) in node.app.tables.writable().enumerate() {
         jobs.push(Job {
             name: format!("consolidation of {}", stream.name),
             class: JobClass::Consolidation,
             schedule: Schedule::every(flush_interval),
-            run: Box::new(move |core: &Core| consolidation::run(core, index)),
+            run: Box::new(move |node: &Node| consolidation::run(node, index)),
         });
     }
-    for (index, (stream, _)) in core.tables.writable().enumerate() {
-        let Some(ttl) = core.deployment.app.tables.get(&stream.name).and_then(|table| table.ttl) else {
+    for (index, (stream, _)) in node.app.tables.writable().enumerate() {
+        let Some(ttl) = node.app.deployment.app.tables.get(&stream.name).and_then(|table| table.ttl) else {
             continue;
         };
         jobs.push(Job {
             name: format!("retention of {}", stream.name),
             class: JobClass::Consolidation,
             schedule: Schedule::every(RETENTION_INTERVAL),
-            run: Box::new(move |core: &Core| retention::run(core, index, ttl)),
+            run: Box::new(move |node: &Node| retention::run(node, index, ttl)),
         });
     }
     jobs.push(Job {
@@ -140,7 +140,7 @@ fn all(core: &Core) -> Vec<Job> {
         schedule: Schedule::every(DISK_SPACE_INTERVAL),
         run: disk_space::job(),
     });
-    if core.deployment.queries.has_external_tables(PartitionId(GLOBAL_PARTITION)) {
+    if node.app.deployment.queries.has_external_tables(PartitionId(GLOBAL_PARTITION)) {
         jobs.push(Job {
             name: "stores".into(),
             class: JobClass::Watch,
@@ -148,37 +148,37 @@ fn all(core: &Core) -> Vec<Job> {
             run: stores::job(),
         });
     }
-    for (index, sink) in core.sinks.all().iter().enumerate() {
+    for (index, sink) in node.app.sinks.all().iter().enumerate() {
         jobs.push(Job {
             name: format!("sink {}", sink.name()),
             class: JobClass::Sink,
             schedule: Schedule {
                 interval: SINK_INTERVAL,
-                is_early: Some(Box::new(move |core: &Core| sinks::is_due(core, index))),
+                is_early: Some(Box::new(move |node: &Node| sinks::is_due(node, index))),
             },
-            run: Box::new(move |core: &Core| sinks::run(core, index)),
+            run: Box::new(move |node: &Node| sinks::run(node, index)),
         });
     }
-    for (index, sink) in core.sinks.deliveries().iter().enumerate() {
+    for (index, sink) in node.app.sinks.deliveries().iter().enumerate() {
         jobs.push(Job {
             name: format!("queue of sink {}", sink.name()),
             class: JobClass::Sink,
             schedule: Schedule {
                 interval: SINK_INTERVAL,
-                is_early: Some(Box::new(move |core: &Core| {
-                    core.sinks.deliveries().get(index).is_some_and(DeliverySink::is_memory_full)
+                is_early: Some(Box::new(move |node: &Node| {
+                    node.app.sinks.deliveries().get(index).is_some_and(DeliverySink::is_memory_full)
                 })),
             },
-            run: Box::new(move |core: &Core| sinks::store_if_full(core, index)),
+            run: Box::new(move |node: &Node| sinks::store_if_full(node, index)),
         });
     }
-    for (index, aggregate) in core.deployment.program.aggregates().iter().enumerate() {
+    for (index, aggregate) in node.app.deployment.program.aggregates().iter().enumerate() {
         let Some(every) = aggregate.every else { continue };
         jobs.push(Job {
             name: format!("rule {}", aggregate.name),
             class: JobClass::Rule,
             schedule: Schedule::every(every.to_std().max(RULE_INTERVAL_MIN)),
-            run: Box::new(move |core: &Core| aggregate_rules::run_scheduled(core, index)),
+            run: Box::new(move |node: &Node| aggregate_rules::run_scheduled(node, index)),
         });
     }
     jobs

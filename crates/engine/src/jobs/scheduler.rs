@@ -8,8 +8,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 use tidemill_types::Result;
 
-use crate::core::Core;
-use crate::host::spawn::spawn;
+use crate::node::Node;
+use crate::process::spawn::spawn;
 
 /// How often the dispatcher looks for jobs that may run before their interval has passed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ impl JobClass {
 }
 
 /// Returns whether a job should run before its interval has passed.
-pub type EarlyCheck = Box<dyn Fn(&Core) -> bool + Send + Sync>;
+pub type EarlyCheck = Box<dyn Fn(&Node) -> bool + Send + Sync>;
 
 /// When a job runs. The interval begins when the job ends.
 pub struct Schedule {
@@ -63,7 +63,7 @@ pub struct Job {
     /// When it runs.
     pub schedule: Schedule,
     /// Runs it once.
-    pub run: Box<dyn Fn(&Core) + Send + Sync>,
+    pub run: Box<dyn Fn(&Node) + Send + Sync>,
 }
 
 /// State of a job between dispatcher and workers.
@@ -74,26 +74,26 @@ struct JobState {
 }
 
 impl JobState {
-    fn is_due(&self, core: &Core, now: Duration) -> bool {
+    fn is_due(&self, node: &Node, now: Duration) -> bool {
         let due = *self.due.lock();
-        let early = || self.job.schedule.is_early.as_ref().is_some_and(|is_early| is_early(core));
+        let early = || self.job.schedule.is_early.as_ref().is_some_and(|is_early| is_early(node));
         due.is_some_and(|due| due <= now || early())
     }
 
-    fn run(&self, core: &Core) {
+    fn run(&self, node: &Node) {
         tracing::trace!(job = self.job.name, "runs");
-        (self.job.run)(core);
-        *self.due.lock() = Some(core.clock.monotonic() + self.job.schedule.interval);
+        (self.job.run)(node);
+        *self.due.lock() = Some(node.host.clock.monotonic() + self.job.schedule.interval);
     }
 }
 
 /// Starts the dispatcher, and for each class as many worker threads as `bound` says.
 pub fn start(
-    core: &Arc<Core>,
+    node: &Arc<Node>,
     jobs: Vec<Job>,
     bound: impl Fn(JobClass) -> usize,
 ) -> Result<Vec<JoinHandle<()>>> {
-    let start = core.clock.monotonic();
+    let start = node.host.clock.monotonic();
     let jobs: Vec<Arc<JobState>> = jobs
         .into_iter()
         .map(|job| {
@@ -107,32 +107,32 @@ pub fn start(
         let (sender, receiver) = unbounded();
         queues.push(sender);
         for worker in 0..bound(class).min(of_class) {
-            let (core, receiver) = (core.clone(), receiver.clone());
+            let (node, receiver) = (node.clone(), receiver.clone());
             let name = format!("{class:?}-{worker}").to_lowercase();
-            threads.push(spawn(name, move || work(&core, &receiver))?);
+            threads.push(spawn(name, move || work(&node, &receiver))?);
         }
     }
-    let core = core.clone();
-    threads.push(spawn("jobs".into(), move || dispatch(&core, &jobs, &queues))?);
+    let node = node.clone();
+    threads.push(spawn("jobs".into(), move || dispatch(&node, &jobs, &queues))?);
     Ok(threads)
 }
 
 /// Runs the jobs that the dispatcher sends, until it ends. Jobs that wait when the engine stops are not run.
-fn work(core: &Core, queue: &Receiver<Arc<JobState>>) {
+fn work(node: &Node, queue: &Receiver<Arc<JobState>>) {
     while let Ok(state) = queue.recv() {
-        if core.is_stopping() {
+        if node.host.is_stopping() {
             return;
         }
-        state.run(core);
-        core.notifier.notify();
+        state.run(node);
+        node.host.notifier.notify();
     }
 }
 
-fn dispatch(core: &Core, jobs: &[Arc<JobState>], queues: &[Sender<Arc<JobState>>]) {
+fn dispatch(node: &Node, jobs: &[Arc<JobState>], queues: &[Sender<Arc<JobState>>]) {
     let mut signals = 0;
-    while !core.is_stopping() {
-        let now = core.clock.monotonic();
-        for state in jobs.iter().filter(|state| state.is_due(core, now)) {
+    while !node.host.is_stopping() {
+        let now = node.host.clock.monotonic();
+        for state in jobs.iter().filter(|state| state.is_due(node, now)) {
             *state.due.lock() = None;
             // the workers end after the dispatcher only, so somebody receives it
             let _ = queues[state.job.class as usize].send(state.clone());
@@ -140,6 +140,6 @@ fn dispatch(core: &Core, jobs: &[Arc<JobState>], queues: &[Sender<Arc<JobState>>
         let next = jobs.iter().filter_map(|state| *state.due.lock()).min();
         let poll = now + POLL_INTERVAL;
         let deadline = next.map_or(poll, |next| next.min(poll));
-        core.notifier.wait_until(&mut signals, &*core.clock, deadline);
+        node.host.notifier.wait_until(&mut signals, &*node.host.clock, deadline);
     }
 }

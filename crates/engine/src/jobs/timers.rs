@@ -6,35 +6,39 @@ use std::time::Duration;
 
 use tidemill_log::Durability;
 
-use crate::core::Core;
 use crate::entry::Entry;
+use crate::node::Node;
 use crate::partition::Partition;
 
 /// How often the clock is read: how late a timer may fire that is due without an event.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Polls the timers of all partitions until the engine stops.
-pub fn run(core: &Core) {
-    if core.deployment.queries.is_empty() {
+pub fn run(node: &Node) {
+    if node.app.deployment.queries.is_empty() {
         return;
     }
     let mut signals = 0;
-    while !core.is_stopping() {
-        core.notifier.wait_until(&mut signals, &*core.clock, core.clock.monotonic() + POLL_INTERVAL);
-        for partition in core.partitions() {
-            poll(core, partition);
+    while !node.host.is_stopping() {
+        node.host.notifier.wait_until(
+            &mut signals,
+            &*node.host.clock,
+            node.host.clock.monotonic() + POLL_INTERVAL,
+        );
+        for partition in node.owned.all() {
+            poll(node, &partition);
         }
     }
 }
 
 /// Appends a tick if a timer of the partition is due.
-pub fn poll(core: &Core, partition: &Partition) {
+pub fn poll(node: &Node, partition: &Partition) {
     // records that wait advance the clock themselves
-    if core.is_stopping() || partition.backlog.depth().0 > 0 {
+    if node.host.is_stopping() || node.host.backlog_depth(partition.id).0 > 0 {
         return;
     }
-    let now = core.clock.now();
-    let jumps = playback_advances(core, partition, now.0);
+    let now = node.host.clock.now();
+    let jumps = playback_advances(node, partition, now.0);
     let due = partition.next_timer.load(Ordering::Acquire);
     if due > now.0.div_euclid(1000) && jumps.is_empty() {
         return;
@@ -43,30 +47,31 @@ pub fn poll(core: &Core, partition: &Partition) {
     partition.next_timer.store(i64::MAX, Ordering::Release);
     let jumped = !jumps.is_empty();
     let tick = Entry::Tick { jumps };
-    let appended = core
+    let appended = node
+        .host
         .check_disk_space()
-        .and_then(|()| partition.append(core, tick, Durability::Os, None)?.wait_assigned());
+        .and_then(|()| node.host.append(partition.id, tick, Durability::Os, None)?.wait_assigned());
     match appended {
         Ok(_) => {
             if jumped {
                 partition.last_event_time.store(now.0, Ordering::Release);
             }
-            core.health.clear_problem("clocks of queries");
+            node.host.health.clear_problem("clocks of queries");
         }
         Err(e) => {
             partition.next_timer.store(due, Ordering::Release);
-            core.health.report_problem("clocks of queries", format!("partition {}: {e}", partition.id));
+            node.host.health.report_problem("clocks of queries", format!("partition {}: {e}", partition.id));
         }
     }
 }
 
 /// Returns when the clock of the first file with `@app:playback(idle.time, increment)` jumps although no event arrives, in
 /// milliseconds; `None` when there is no such file, or no event has arrived yet.
-pub fn next_playback_advance(core: &Core, partition: &Partition) -> Option<i64> {
+pub fn next_playback_advance(node: &Node, partition: &Partition) -> Option<i64> {
     let last = partition.last_event_time.load(Ordering::Acquire);
-    let started = |file: usize| file_clock(core, partition, file).is_some();
+    let started = |file: usize| file_clock(node, partition, file).is_some();
     let idle =
-        core.deployment.queries.files.iter().enumerate().filter_map(|(n, file)| Some((n, file.idle?.0)));
+        node.app.deployment.queries.files.iter().enumerate().filter_map(|(n, file)| Some((n, file.idle?.0)));
     let least = idle.filter(|(file, _)| started(*file)).map(|(_, idle_ms)| idle_ms).min()?;
     let at = last.saturating_add(least.saturating_mul(1000));
     (last != i64::MIN).then_some(at.saturating_add(999).div_euclid(1000))
@@ -74,9 +79,15 @@ pub fn next_playback_advance(core: &Core, partition: &Partition) -> Option<i64> 
 
 /// Returns the files with `@app:playback(idle.time, increment)` that received no event for the idle time, and the times to
 /// which their clocks jump.
-fn playback_advances(core: &Core, partition: &Partition, now: i64) -> Vec<(String, i64)> {
-    let idle =
-        core.deployment.queries.files.iter().enumerate().filter_map(|(n, file)| Some((n, file, file.idle?)));
+fn playback_advances(node: &Node, partition: &Partition, now: i64) -> Vec<(String, i64)> {
+    let idle = node
+        .app
+        .deployment
+        .queries
+        .files
+        .iter()
+        .enumerate()
+        .filter_map(|(n, file)| Some((n, file, file.idle?)));
     let mut jumps = Vec::new();
     for (number, file, (idle_ms, increment)) in idle {
         let last = partition.last_event_time.load(Ordering::Acquire);
@@ -84,7 +95,7 @@ fn playback_advances(core: &Core, partition: &Partition, now: i64) -> Vec<(Strin
             continue;
         }
         jumps.extend(
-            file_clock(core, partition, number)
+            file_clock(node, partition, number)
                 .map(|clock| (file.name.clone(), clock.saturating_add(increment))),
         );
     }
@@ -92,8 +103,8 @@ fn playback_advances(core: &Core, partition: &Partition, now: i64) -> Vec<(Strin
 }
 
 /// Returns the greatest clock of a file's units in a partition, in milliseconds; `None` when none has started.
-fn file_clock(core: &Core, partition: &Partition, file: usize) -> Option<i64> {
-    let units = core.deployment.queries.units.iter().enumerate().filter(|(_, unit)| unit.file == file);
+fn file_clock(node: &Node, partition: &Partition, file: usize) -> Option<i64> {
+    let units = node.app.deployment.queries.units.iter().enumerate().filter(|(_, unit)| unit.file == file);
     units
         .filter_map(|(unit, _)| partition.state.read().query_state.with_runtimes(|flow| flow.now(unit)))
         .max()

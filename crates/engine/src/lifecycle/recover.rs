@@ -12,7 +12,6 @@ use crate::app::settings::Settings;
 use crate::apply::LogEntry;
 use crate::checkpoint;
 use crate::checkpoint::LoadedCheckpoint;
-use crate::core::Core;
 use crate::deployment::Deployment;
 use crate::directory::datadir::{DataDir, DeploymentRecord, StreamDeclaration};
 use crate::directory::environment::{Environment, TableStore};
@@ -20,15 +19,17 @@ use crate::directory::log_id::LogId;
 use crate::directory::tables_location::open_zones;
 use crate::entry;
 use crate::entry::Emission;
-use crate::host::spawn::{lower_priority, spawn};
+use crate::host::{Host, StoreRuntime};
 use crate::jobs;
 use crate::jobs::record_watch;
 use crate::lifecycle::report::StartupReport;
 use crate::lifecycle::transfers;
 use crate::lifecycle::transfers::ArrivedEmissions;
+use crate::node::Node;
 use crate::partition::Partition;
+use crate::process::spawn::{lower_priority, spawn};
 use crate::queries::compile::compile_app_for;
-use crate::services::Services;
+use crate::running_app::RunningApp;
 use crate::sinks::{DeliverySink, SinkSet, StreamSink};
 use crate::state::PartitionState;
 use crate::state::set_aside;
@@ -42,7 +43,7 @@ pub fn open(
     data: &DataDir,
     record: DeploymentRecord,
     environment: &Environment,
-) -> Result<(Arc<Core>, StartupReport)> {
+) -> Result<(Arc<Node>, StartupReport)> {
     let start = environment.clock.monotonic();
     let mut report = StartupReport::default();
     let DeploymentRecord { app, first_offsets: since, former, pinned_streams } = record;
@@ -54,70 +55,64 @@ pub fn open(
     let opened =
         environment.log.open(data.path(), &deployment.settings, data.partitions(), &environment.clock)?;
     report.warnings.extend(opened.warnings);
-    let tables = open_tables(data, &deployment, environment)?;
-    let clock = environment.clock.clone();
+    let (zones, runtime) = open_store(data, &deployment.settings, environment)?;
+    let tables = TableSet::open(&deployment, &zones, &runtime)?;
     let disk = data.disk().clone();
     let log_id = LogId::of(&*environment.log, &deployment.settings, data);
     let sinks = SinkSet::open(disk.clone(), data.path(), &log_id, &deployment, &*opened.log)?;
-    let services =
-        Services::new(data.path().to_owned(), disk, deployment, clock, opened.log, tables).with_sinks(sinks);
-    let services = services.with_set_aside()?;
-    services.set_aside.remove_old(|partition| services.log.start(partition))?;
-    let core = Arc::new(Core::new(services));
-    check_tables(&core, &log_ends(&core))?;
+    let (clock, path, log) = (environment.clock.clone(), data.path().to_owned(), opened.log);
+    let host = Host::new(path, disk, &deployment.settings, clock, log, zones, runtime).with_set_aside()?;
+    host.set_aside.remove_old(|partition| host.log.start(partition))?;
+    let node = Arc::new(Node::new(host, RunningApp::new(deployment, tables, sinks)));
+    check_tables(&node, &log_ends(&node))?;
     let mut loaded = Vec::new();
     for p in 0..data.partitions() {
         let since = since.get(p as usize).copied().unwrap_or_default();
-        let state = load_state(&core, PartitionId(p), since, &mut report)?;
-        check_log_continuity(&core, PartitionId(p), state.state.next)?;
+        let state = load_state(&node, PartitionId(p), since, &mut report)?;
+        check_log_continuity(&node, PartitionId(p), state.state.next)?;
         loaded.push(state);
     }
-    let arrived = Arc::new(ArrivedEmissions::find(&core, &loaded)?);
-    arrived.keep_offsets_unique(&core, &mut report)?;
+    let arrived = Arc::new(ArrivedEmissions::find(&node, &loaded)?);
+    arrived.keep_offsets_unique(&node, &mut report)?;
     let counts_transfers = loaded.iter().all(|l| l.counts_transfers);
-    let mut restored = Vec::new();
-    let mut partitions = Vec::new();
     for mut loaded in loaded {
-        loaded.state.query_state.get_mut().open_stores(&core.deployment.queries, &log_id)?;
-        partitions.push(Partition::new(loaded.state, core.deployment.settings.inbox_bytes() as usize));
-        restored.push(loaded.outbox);
+        loaded.state.query_state.get_mut().open_stores(&node.app.deployment.queries, &log_id)?;
+        let partition = Partition::new(loaded.state, node.host.clone(), node.app.clone());
+        loaded.outbox.retain(|emission| arrived.is_missing(partition.id, emission));
+        partition.enqueue_emissions(loaded.outbox, Vec::new());
+        node.owned.add(Arc::new(partition));
     }
-    core.set_partitions(partitions);
-    for (partition, mut outbox) in core.partitions().iter().zip(restored) {
-        outbox.retain(|emission| arrived.is_missing(partition.id, emission));
-        partition.enqueue_emissions(&core, outbox, Vec::new());
-    }
-    report.warnings.extend(core.changes.open_existing()?);
-    core.partitions().iter().for_each(|p| core.changes.cut(p.id, core.log.end(p.id)));
-    let decisions: Vec<_> = core.partitions().iter().map(|p| p.state.read().decisions.clone()).collect();
-    core.commits.begin_recovery(&decisions);
-    report.records = replay_all(&core, &log_ends(&core), &arrived)?;
-    core.commits.end_recovery();
-    for partition in core.partitions() {
+    report.warnings.extend(node.host.changes.open_existing()?);
+    node.owned.all().iter().for_each(|p| node.host.changes.cut(p.id, node.host.log.end(p.id)));
+    let decisions: Vec<_> = node.owned.all().iter().map(|p| p.state.read().decisions.clone()).collect();
+    node.host.commits.begin_recovery(&decisions);
+    report.records = replay_all(&node, &log_ends(&node), &arrived)?;
+    node.host.commits.end_recovery();
+    for partition in node.owned.all() {
         let documents = partition.state.read().store.snapshot();
-        documents.collections().for_each(|part| core.commits.note_applied(part.newest().time()));
+        documents.collections().for_each(|part| node.host.commits.note_applied(part.newest().time()));
     }
-    if core.partitions().iter().all(|p| p.state.read().store.collects_changes()) {
-        core.changes.set_enabled();
+    if node.owned.all().iter().all(|p| p.state.read().store.collects_changes()) {
+        node.host.changes.set_enabled();
     }
     if counts_transfers {
-        report.warnings.extend(transfers::check(&core));
+        report.warnings.extend(transfers::check(&node));
     } else {
-        transfers::reset_counts(&core);
+        transfers::reset_counts(&node);
     }
-    core.sinks.forget_others(&*core.disk, data.path())?;
-    report.warnings.extend(core.sinks.abandoned(&*core.disk, data.path())?);
-    core.partitions().iter().for_each(|p| p.refresh_next_timer(&core));
-    core.partitions().iter().try_for_each(|p| p.start_consuming(&core))?;
-    open_former(&core, &former, data.partitions(), &mut report);
-    report.warnings.extend(check_ledger(&core));
-    core.contradicting_documents().iter().for_each(|problem| tracing::warn!("{problem}"));
+    node.app.sinks.forget_others(&*node.host.disk, data.path())?;
+    report.warnings.extend(node.app.sinks.abandoned(&*node.host.disk, data.path())?);
+    node.owned.all().iter().for_each(|p| p.refresh_next_timer());
+    node.owned.all().iter().try_for_each(|p| p.start_consuming())?;
+    open_former(&node, &former, data.partitions(), &mut report);
+    report.warnings.extend(check_ledger(&node));
+    node.contradicting_documents().iter().for_each(|problem| tracing::warn!("{problem}"));
     report.millis = (environment.clock.monotonic() - start).as_millis() as u64;
     for warning in &report.warnings {
         tracing::warn!("{warning}");
     }
     tracing::info!(records = report.records, millis = report.millis, "recovered");
-    Ok((core, report))
+    Ok((node, report))
 }
 
 /// A setting that cannot be followed any more is told. The default is what nobody has asked for.
@@ -132,7 +127,11 @@ fn partitions_warning(data: &DataDir, settings: &Settings) -> Option<String> {
     })
 }
 
-fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environment) -> Result<TableSet> {
+fn open_store(
+    data: &DataDir,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<(Zones, StoreRuntime)> {
     let mut builder = match environment.single_threaded {
         true => tokio::runtime::Builder::new_current_thread(),
         false => tokio::runtime::Builder::new_multi_thread(),
@@ -144,16 +143,16 @@ fn open_tables(data: &DataDir, deployment: &Deployment, environment: &Environmen
         .enable_all()
         .build()
         .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
-    let options = zones_options(data, &deployment.settings);
+    let options = zones_options(data, settings);
     let zones = match &environment.table_store {
         Some(TableStore { store, url }) => {
             let clock = environment.clock.clone();
             let now = Arc::new(move || clock.now());
             runtime.block_on(Zones::with_store(store.clone(), url.clone(), data.epoch(), options, now))?
         }
-        None => runtime.block_on(open_zones(data, &deployment.settings, options))?,
+        None => runtime.block_on(open_zones(data, settings, options))?,
     };
-    TableSet::open(deployment, zones, runtime)
+    Ok((zones, StoreRuntime::new(runtime)))
 }
 
 /// The tail's own bound lies above the one at which applying waits, so that a record is never half applied.
@@ -170,25 +169,25 @@ fn zones_options(data: &DataDir, settings: &Settings) -> ZonesOptions {
 /// Opens the tables of streams with stored events that the app does not declare. They can be asked and take no more
 /// events, so one that cannot be opened stops nothing.
 fn open_former(
-    core: &Core,
+    node: &Node,
     declared: &BTreeMap<String, StreamDeclaration>,
     partitions: u32,
     report: &mut StartupReport,
 ) {
     let mut names = BTreeSet::new();
-    for partition in core.partitions() {
+    for partition in node.owned.all() {
         let view = partition.view();
         let stored = view.ledger.iter().filter(|(_, counts)| counts.stored > 0);
         names.extend(
-            stored.map(|(name, _)| name.to_string()).filter(|n| !core.deployment.streams.contains_key(n)),
+            stored.map(|(name, _)| name.to_string()).filter(|n| !node.app.deployment.streams.contains_key(n)),
         );
     }
     let open = |name: &str| {
-        let Some(stored) = core.tables.runtime.block_on(core.tables.zones.stored_table(name))? else {
+        let Some(stored) = node.host.runtime.block_on(node.host.zones.stored_table(name))? else {
             return Err(Error::corrupt("its table is missing"));
         };
         let schema = Arc::new(former_schema(name, stored, declared.get(name)));
-        let table = core.tables.runtime.block_on(core.tables.zones.table(&schema, partitions))?;
+        let table = node.host.runtime.block_on(node.host.zones.table(&schema, partitions))?;
         Ok((schema, table))
     };
     let mut opened = Vec::new();
@@ -200,7 +199,7 @@ fn open_former(
                 .push(format!("stream {name}, which the app no longer declares, cannot be asked: {e}")),
         }
     }
-    core.tables.set_former(opened);
+    node.app.tables.set_former(opened);
 }
 
 /// A stream as its table tells it, with what the app that declared it said of key, id and time.
@@ -222,20 +221,20 @@ fn former_schema(name: &str, stored: StoredTable, declared: Option<&StreamDeclar
 /// The newest readable checkpoint; a damaged one is passed over only when its copy can be read, or when the log still
 /// reaches back to the one before and this app may replay it: records before `since` belong to the app before it.
 fn load_state(
-    core: &Core,
+    node: &Node,
     id: PartitionId,
     since: Offset,
     report: &mut StartupReport,
 ) -> Result<LoadedCheckpoint> {
-    let dir = checkpoint::checkpoint_dir(&core.dir, id);
-    let files = checkpoint::list(&*core.disk, &dir)?;
-    let log_start = core.log.start(id);
+    let dir = checkpoint::checkpoint_dir(&node.host.dir, id);
+    let files = checkpoint::list(&*node.host.disk, &dir)?;
+    let log_start = node.host.log.start(id);
     let mut damage = None;
     let own = files.iter().rev().take_while(|(offset, _)| *offset >= since);
     for (_, path) in own {
-        let loaded = checkpoint::load(&*core.disk, path, &core.deployment, id, since);
+        let loaded = checkpoint::load(&*node.host.disk, path, &node.app.deployment, id, since);
         let loaded = loaded.and_then(|mut loaded| {
-            loaded.state.open_id_runs(&core.disk, &core.dir)?;
+            loaded.state.open_id_runs(&node.host.disk, &node.host.dir)?;
             Ok(loaded)
         });
         match loaded {
@@ -244,13 +243,13 @@ fn load_state(
                 if id.0 == 0 && (loaded.state.next > since || since == Offset(0)) {
                     report
                         .warnings
-                        .extend(loaded.dropped_files.iter().map(|file| dropped_state_warning(core, file)));
+                        .extend(loaded.dropped_files.iter().map(|file| dropped_state_warning(node, file)));
                 }
                 report.warnings.extend(checkpoint::load_trace(
-                    &*core.disk,
+                    &*node.host.disk,
                     path,
                     &mut loaded.state,
-                    &core.deployment.program,
+                    &node.app.deployment.program,
                 ));
                 if let Some(damage) = damage {
                     report.warnings.push(format!("{damage}; went back to {}", path.display()));
@@ -277,14 +276,14 @@ fn load_state(
     if let Some(damage) = damage {
         report.warnings.push(format!("{damage}; started over from the whole log"));
     }
-    let mut state = PartitionState::new(&core.deployment, id)?;
-    state.open_id_runs(&core.disk, &core.dir)?;
+    let mut state = PartitionState::new(&node.app.deployment, id)?;
+    state.open_id_runs(&node.host.disk, &node.host.dir)?;
     Ok(LoadedCheckpoint { state, dropped_files: Vec::new(), outbox: Vec::new(), counts_transfers: true })
 }
 
 /// What is said of a file whose saved state is not that of its queries.
-fn dropped_state_warning(core: &Core, file: &str) -> String {
-    if core.deployment.queries.files.iter().any(|f| f.name == file) {
+fn dropped_state_warning(node: &Node, file: &str) -> String {
+    if node.app.deployment.queries.files.iter().any(|f| f.name == file) {
         format!("{file}: its text has changed, so its queries begin anew")
     } else {
         format!("{file} is no longer part of the app; its state is dropped")
@@ -292,30 +291,29 @@ fn dropped_state_warning(core: &Core, file: &str) -> String {
 }
 
 /// Closes what another start opens, although a thread of this one is left behind.
-fn close_files(core: &Core) {
-    core.sinks.all().iter().for_each(StreamSink::close);
-    core.sinks.deliveries().iter().for_each(DeliverySink::close);
-    core.changes.close();
+fn close_files(node: &Node) {
+    node.app.sinks.all().iter().for_each(StreamSink::close);
+    node.app.sinks.deliveries().iter().for_each(DeliverySink::close);
+    node.host.changes.close();
     // nothing was appended
-    let _ = core.log.close();
+    let _ = node.host.log.close();
 }
 
 /// Replays every partition on its own thread up to where its log ended at the start.
 ///
 /// Errors: those of the replays. When a record does not end, its thread is left behind; the error says that the record is noted.
-fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &Arc<ArrivedEmissions>) -> Result<u64> {
+fn replay_all(node: &Arc<Node>, ends: &[Offset], arrived: &Arc<ArrivedEmissions>) -> Result<u64> {
     let (sender, results) = crossbeam_channel::unbounded();
-    for (p, end) in ends.iter().copied().enumerate() {
-        let (core, arrived, sender) = (core.clone(), arrived.clone(), sender.clone());
-        spawn(format!("replay-{p}"), move || {
-            let partition = &core.partitions()[p];
+    for (partition, end) in node.owned.all().into_iter().zip(ends.iter().copied()) {
+        let (node, arrived, sender) = (node.clone(), arrived.clone(), sender.clone());
+        spawn(format!("replay-{}", partition.id), move || {
             let replayed = catch_unwind(AssertUnwindSafe(|| {
-                let _ended = EndOfReplay(&core, partition.id);
-                replay(&core, partition, end, &arrived)
+                let _ended = EndOfReplay(&node, partition.id);
+                replay(&node, &partition, end, &arrived)
             }));
             let panicked = |_| Err(Error::internal("a replay thread panicked"));
             let replayed = replayed.unwrap_or_else(panicked);
-            drop((core, arrived));
+            drop((node, partition, arrived));
             // nobody waits any more when the start has failed
             let _ = sender.send(replayed);
         })?;
@@ -329,9 +327,9 @@ fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &Arc<ArrivedEmissions>
             Ok(Err(e)) => failed = failed.or(Some(e)),
             Err(RecvTimeoutError::Disconnected) => return failed.map_or(Ok(records), Err),
             Err(RecvTimeoutError::Timeout) => {
-                for partition in core.partitions() {
-                    if let Some(noted) = record_watch::look(core, partition) {
-                        close_files(core);
+                for partition in node.owned.all() {
+                    if let Some(noted) = record_watch::look(node, &partition) {
+                        close_files(node);
                         return Err(set_aside::noted(partition.id, noted?));
                     }
                 }
@@ -341,82 +339,82 @@ fn replay_all(core: &Arc<Core>, ends: &[Offset], arrived: &Arc<ArrivedEmissions>
 }
 
 /// Tells the other partitions, also after a failure, that one has no more records of transactions that they wait for.
-struct EndOfReplay<'c>(&'c Core, PartitionId);
+struct EndOfReplay<'c>(&'c Node, PartitionId);
 
 impl Drop for EndOfReplay<'_> {
     fn drop(&mut self) {
-        self.0.commits.end_replay(self.1);
+        self.0.host.commits.end_replay(self.1);
     }
 }
 
 /// Refuses a log that does not join the checkpoint, which is at offset `from`.
-fn check_log_continuity(core: &Core, id: PartitionId, from: Offset) -> Result<()> {
-    let (start, end) = (core.log.start(id), core.log.end(id));
+fn check_log_continuity(node: &Node, id: PartitionId, from: Offset) -> Result<()> {
+    let (start, end) = (node.host.log.start(id), node.host.log.end(id));
     if from > end {
         return Err(Error::corrupt(format!(
             "partition {id}: the checkpoint is at offset {from}, but the log ends at {end}{}; restore the log from a backup",
-            last_file(core, id)
+            last_file(node, id)
         )));
     }
     if from < start {
         return Err(Error::corrupt(format!(
             "partition {id}: the log in {} begins at offset {start}, but the records from offset {from} on are not applied \
              yet: segments before {:020}.seg are missing; restore them from a backup",
-            core.dir.join("log").join(format!("p{:05}", id.0)).display(),
+            node.host.dir.join("log").join(format!("p{:05}", id.0)).display(),
             start.0
         )));
     }
     Ok(())
 }
 
-fn replay(core: &Core, partition: &Partition, end: Offset, arrived: &ArrivedEmissions) -> Result<u64> {
+fn replay(node: &Node, partition: &Partition, end: Offset, arrived: &ArrivedEmissions) -> Result<u64> {
     let missing = |emission: &Emission| arrived.is_missing(partition.id, emission);
     let mut from = partition.applied();
     let mut records = 0;
     while from < end {
-        jobs::flush::flush_full_tails(core)?;
-        core.sinks.flush_if_full()?;
-        let batch = core.log.read(partition.id, from, READ_BYTES)?;
+        jobs::flush::flush_full_tails(node)?;
+        node.app.sinks.flush_if_full()?;
+        let batch = node.host.log.read(partition.id, from, READ_BYTES)?;
         for record in batch {
             if record.offset >= end {
                 break;
             }
-            let entry = entry::decode(&record.payload, &core.deployment.streams)
+            let entry = entry::decode(&record.payload, &node.app.deployment.streams)
                 .map_err(|e| e.context(format!("partition {}, offset {}", partition.id, record.offset)))?;
             from = record.offset.next();
             let record = LogEntry { offset: record.offset, time: record.time, entry, decision: None };
-            partition.replay(core, record, &missing)?;
+            partition.replay(record, &missing)?;
             records += 1;
         }
     }
-    partition.publish(core);
+    partition.publish();
     Ok(records)
 }
 
-fn log_ends(core: &Core) -> Vec<Offset> {
-    (0..core.log.partitions()).map(|p| core.log.end(PartitionId(p))).collect()
+fn log_ends(node: &Node) -> Vec<Offset> {
+    (0..node.host.log.partitions()).map(|p| node.host.log.end(PartitionId(p))).collect()
 }
 
 /// Returns the last file of a partition's log for messages, because that is the one that was cut; nothing if the log has no
 /// files here.
-fn last_file(core: &Core, partition: PartitionId) -> String {
+fn last_file(node: &Node, partition: PartitionId) -> String {
     let dir = format!("p{:05}/", partition.0);
-    let files = core.log.files(&log_ends(core)).unwrap_or_default();
+    let files = node.host.log.files(&log_ends(node)).unwrap_or_default();
     let segments =
         files.iter().map(|file| &file.name).filter(|name| name.starts_with(&dir) && name.ends_with(".seg"));
-    let path = segments.max().map(|name| core.dir.join("log").join(name));
+    let path = segments.max().map(|name| node.host.dir.join("log").join(name));
     path.map_or_else(String::new, |path| format!(" in {}", path.display()))
 }
 
 /// No table may be ahead of the log: it would take the next events, which get these offsets again, for its own.
-fn check_tables(core: &Core, ends: &[Offset]) -> Result<()> {
-    for (stream, table) in core.tables.writable() {
+fn check_tables(node: &Node, ends: &[Offset]) -> Result<()> {
+    for (stream, table) in node.app.tables.writable() {
         for (p, end) in (0..).map(PartitionId).zip(ends) {
             if let Some(committed) = table.committed(p).filter(|committed| committed >= end) {
                 return Err(Error::corrupt(format!(
                     "partition {p}: table {} holds rows up to offset {committed}, but the log ends at {end}{}; restore the log from a backup",
                     stream.name,
-                    last_file(core, p)
+                    last_file(node, p)
                 )));
             }
         }
@@ -425,10 +423,10 @@ fn check_tables(core: &Core, ends: &[Offset]) -> Result<()> {
 }
 
 /// What the ledgers say is stored must be in the tables.
-fn check_ledger(core: &Core) -> Vec<String> {
+fn check_ledger(node: &Node) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (stream, table) in core.tables.streams().iter().chain(core.tables.former()) {
-        let ledger = core.ledger(&stream.name);
+    for (stream, table) in node.app.tables.streams().iter().chain(node.app.tables.former()) {
+        let ledger = node.ledger(&stream.name);
         let in_table = table.tablet_rows() + table.pending_rows();
         let removed = table.removed_rows();
         if ledger.stored != in_table + removed || !ledger.balances() {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Result};
 
-use crate::core::Core;
-use crate::host::spawn::spawn;
 use crate::jobs::{record_watch, timers};
+use crate::node::Node;
 use crate::partition::Partition;
+use crate::process::spawn::spawn;
 use crate::sinks::{DeliverySink, StreamSink};
 use crate::{delivery, jobs, sources};
 
@@ -40,19 +40,18 @@ impl EngineThreads {
     /// Starts all threads but those of sources.
     ///
     /// Errors: `Unavailable` when a thread cannot be started.
-    pub fn start(core: &Arc<Core>) -> Result<Self> {
-        let owners = spawn_per_partition(core, "partition", |p, core| p.run_owner(core))?;
-        let forwarders =
-            spawn_per_partition(core, "forward", |p, core| p.run_forwarder(core, core.partitions()))?;
-        let mut background = jobs::start(core)?;
-        let shared = core.clone();
+    pub fn start(node: &Arc<Node>) -> Result<Self> {
+        let owners = spawn_per_partition(node, "partition", Partition::run_owner)?;
+        let forwarders = spawn_per_partition(node, "forward", Partition::run_forwarder)?;
+        let mut background = jobs::start(node)?;
+        let shared = node.clone();
         background.push(spawn("timers".into(), move || timers::run(&shared))?);
-        let shared = core.clone();
+        let shared = node.clone();
         background.push(spawn("record-watch".into(), move || record_watch::run(&shared))?);
-        for index in 0..core.sinks.deliveries().len() {
-            let shared = core.clone();
+        for index in 0..node.app.sinks.deliveries().len() {
+            let shared = node.clone();
             background.push(spawn(format!("sink-{index}"), move || {
-                if let Some(sink) = shared.sinks.deliveries().get(index) {
+                if let Some(sink) = shared.app.sinks.deliveries().get(index) {
                     delivery::run(&shared, sink);
                 }
             })?);
@@ -67,10 +66,10 @@ impl EngineThreads {
     }
 
     /// Starts the sources, unless they have been started.
-    pub fn start_sources(&self, core: &Arc<Core>) -> Result<()> {
+    pub fn start_sources(&self, node: &Arc<Node>) -> Result<()> {
         let mut sources = self.sources.lock();
         if sources.is_empty() {
-            *sources = sources::start(core)?;
+            *sources = sources::start(node)?;
         }
         Ok(())
     }
@@ -90,71 +89,71 @@ impl EngineThreads {
     /// before.
     ///
     /// Errors: those of the checkpoint and of closing the log. No acknowledged record is lost; the next start replays it.
-    pub fn stop_with_checkpoint(&self, core: &Core, wait: Duration) -> Result<()> {
-        if !self.stop(core, wait) {
+    pub fn stop_with_checkpoint(&self, node: &Node, wait: Duration) -> Result<()> {
+        if !self.stop(node, wait) {
             return Ok(());
         }
         if self.left_behind.load(Ordering::Acquire) {
-            core.sinks.deliveries().iter().for_each(DeliverySink::close);
-            core.changes.close();
-            core.log.close()?;
+            node.app.sinks.deliveries().iter().for_each(DeliverySink::close);
+            node.host.changes.close();
+            node.host.log.close()?;
             return Err(Error::unavailable(
                 "a record is still being applied: there is no last checkpoint, and the next start replays the log",
             ));
         }
         let taken =
-            jobs::checkpoint::checkpoint(core).and_then(|()| jobs::checkpoint::truncate_idle_logs(core));
-        core.sinks.all().iter().for_each(StreamSink::close);
-        core.sinks.deliveries().iter().for_each(DeliverySink::close);
-        core.changes.close();
-        core.tables.runtime.block_on(core.tables.zones.close_cache());
-        taken.and(core.log.close())
+            jobs::checkpoint::checkpoint(node).and_then(|()| jobs::checkpoint::truncate_idle_logs(node));
+        node.app.sinks.all().iter().for_each(StreamSink::close);
+        node.app.sinks.deliveries().iter().for_each(DeliverySink::close);
+        node.host.changes.close();
+        node.host.runtime.block_on(node.host.zones.close_cache());
+        taken.and(node.host.log.close())
     }
 
     /// Stops in order: sources, senders, owners, forwarders, background threads. Waits up to `wait` until all records are
     /// applied. Returns false if the threads were stopped before.
-    pub fn stop(&self, core: &Core, wait: Duration) -> bool {
+    pub fn stop(&self, node: &Node, wait: Duration) -> bool {
         if self.owners.lock().is_empty() {
             return false;
         }
-        core.set_sources_stopping();
+        node.app.set_sources_stopping();
         join(&self.sources);
-        core.partitions().iter().for_each(|p| p.backlog.stop_accepting());
+        node.host.stop_accepting();
         // what rules emit for other partitions is applied as well; what a failing disk holds up stays in the log
-        wait_applied(core, wait);
-        core.set_stopping();
-        core.partitions().iter().for_each(|p| p.stop_consuming());
-        core.partitions().iter().for_each(|p| p.current.stop());
-        let ended = join_within(core, &self.owners, OWNERS_WAIT);
+        wait_applied(node, wait);
+        node.set_stopping();
+        node.owned.all().iter().for_each(|p| p.stop_consuming());
+        node.owned.all().iter().for_each(|p| p.current.stop());
+        let ended = join_within(node, &self.owners, OWNERS_WAIT);
         if !ended {
             // it holds locks of its partition, which checkpoints and timers wait for
             self.left_behind.store(true, Ordering::Release);
-            core.disable_checkpoints();
+            node.host.disable_checkpoints();
         }
         // owners add no more emissions; those that a failing disk held up are in the last checkpoint
-        for (reply, _) in core.partitions().iter().flat_map(|p| p.outbox.close()) {
+        for (reply, _) in node.owned.all().iter().flat_map(|p| p.outbox.close()) {
             // a caller that no longer waits is no error
             let _ = reply.send(Err(Error::unavailable(
                 "the events are in the log and applied, but the engine stopped before what they emitted was sent on",
             )));
         }
         join(&self.forwarders);
-        core.sinks.deliveries().iter().for_each(DeliverySink::stop);
+        node.app.sinks.deliveries().iter().for_each(DeliverySink::stop);
         match ended {
             true => join(&self.background),
-            false => _ = join_within(core, &self.background, OWNERS_WAIT),
+            false => _ = join_within(node, &self.background, OWNERS_WAIT),
         }
         true
     }
 }
 
 /// Waits until all records are applied, but not for a disk that rejects them.
-fn wait_applied(core: &Core, wait: Duration) {
-    let deadline = core.clock.monotonic() + wait;
-    let stuck = || DISK_PROBLEM_AREAS.iter().any(|area| core.health.has_problem(area));
-    core.in_flight.wait_until_drained_for(&*core.clock, wait.min(STOP_WAIT_STUCK));
-    while !stuck() && core.clock.monotonic() < deadline && !core.in_flight.is_drained() {
-        core.in_flight.wait_until_drained_for(&*core.clock, STOP_WAIT_STUCK.min(wait));
+fn wait_applied(node: &Node, wait: Duration) {
+    let deadline = node.host.clock.monotonic() + wait;
+    let stuck = || DISK_PROBLEM_AREAS.iter().any(|area| node.host.health.has_problem(area));
+    node.host.in_flight.wait_until_drained_for(&*node.host.clock, wait.min(STOP_WAIT_STUCK));
+    while !stuck() && node.host.clock.monotonic() < deadline && !node.host.in_flight.is_drained() {
+        node.host.in_flight.wait_until_drained_for(&*node.host.clock, STOP_WAIT_STUCK.min(wait));
     }
 }
 
@@ -165,11 +164,11 @@ fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
 }
 
 /// Joins threads that end within `wait`, and leaves the others behind. Returns whether all have ended.
-fn join_within(core: &Core, threads: &Mutex<Vec<JoinHandle<()>>>, wait: Duration) -> bool {
-    let deadline = core.clock.monotonic() + wait;
+fn join_within(node: &Node, threads: &Mutex<Vec<JoinHandle<()>>>, wait: Duration) -> bool {
+    let deadline = node.host.clock.monotonic() + wait;
     let mut threads = threads.lock();
-    while threads.iter().any(|thread| !thread.is_finished()) && core.clock.monotonic() < deadline {
-        core.clock.sleep(OWNERS_POLL);
+    while threads.iter().any(|thread| !thread.is_finished()) && node.host.clock.monotonic() < deadline {
+        node.host.clock.sleep(OWNERS_POLL);
     }
     let (ended, left): (Vec<_>, Vec<_>) = threads.drain(..).partition(JoinHandle::is_finished);
     for thread in ended {
@@ -178,15 +177,7 @@ fn join_within(core: &Core, threads: &Mutex<Vec<JoinHandle<()>>>, wait: Duration
     left.is_empty()
 }
 
-fn spawn_per_partition(
-    core: &Arc<Core>,
-    name: &str,
-    body: fn(&Partition, &Core),
-) -> Result<Vec<JoinHandle<()>>> {
-    (0..core.partitions().len())
-        .map(|p| {
-            let core = core.clone();
-            spawn(format!("{name}-{p}"), move || body(&core.partitions()[p], &core))
-        })
-        .collect()
+fn spawn_per_partition(node: &Node, name: &str, body: fn(&Partition)) -> Result<Vec<JoinHandle<()>>> {
+    let owned = node.owned.all().into_iter();
+    owned.map(|partition| spawn(format!("{name}-{}", partition.id.0), move || body(&partition))).collect()
 }

@@ -8,10 +8,10 @@ use tidemill_log::Durability;
 use tidemill_types::{Offset, PartitionId, Result};
 
 use crate::checkpoint::LoadedCheckpoint;
-use crate::core::Core;
 use crate::entry;
 use crate::entry::{Emission, Entry};
 use crate::lifecycle::report::StartupReport;
+use crate::node::Node;
 
 /// Log bytes read at once.
 const READ_BYTES: usize = 8 << 20;
@@ -32,15 +32,15 @@ pub struct Transfer {
 }
 
 /// All pairs of partitions with transfers. While events are on their way `received` is behind `sent`, never ahead.
-pub fn list(core: &Core) -> Vec<Transfer> {
+pub fn list(node: &Node) -> Vec<Transfer> {
     let mut all: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
     // the receiving sides first: what arrives meanwhile must not look like more than was sent
-    for partition in core.partitions() {
+    for partition in node.owned.all() {
         for (from, rows) in &partition.view().transfers.received {
             all.entry((*from, partition.id.0)).or_default().1 = *rows;
         }
     }
-    for partition in core.partitions() {
+    for partition in node.owned.all() {
         for (to, rows) in &partition.view().transfers.sent {
             all.entry((partition.id.0, *to)).or_default().0 = *rows;
         }
@@ -55,7 +55,7 @@ pub fn list(core: &Core) -> Vec<Transfer> {
 }
 
 /// Pairs in which more has arrived than was sent. What is on its way can make it only less.
-pub fn find_duplicated(core: &Core) -> Vec<String> {
+pub fn find_duplicated(node: &Node) -> Vec<String> {
     let told = |t: Transfer| {
         (t.received > t.sent).then(|| {
             format!(
@@ -64,13 +64,13 @@ pub fn find_duplicated(core: &Core) -> Vec<String> {
             )
         })
     };
-    list(core).into_iter().filter_map(told).collect()
+    list(node).into_iter().filter_map(told).collect()
 }
 
 /// After recovery every row that was sent has arrived or waits in the sender's outbox. Says where that does not hold.
-pub fn check(core: &Core) -> Vec<String> {
+pub fn check(node: &Node) -> Vec<String> {
     let told = |t: Transfer| {
-        let waiting = pending_rows(core, &t);
+        let waiting = pending_rows(node, &t);
         (t.sent != t.received + waiting).then(|| {
             format!(
                 "partition {} emitted {} events into partition {}, which has taken {}, and {waiting} are on their way: \
@@ -79,26 +79,26 @@ pub fn check(core: &Core) -> Vec<String> {
             )
         })
     };
-    list(core).into_iter().filter_map(told).collect()
+    list(node).into_iter().filter_map(told).collect()
 }
 
 /// Makes both sides agree, for a data directory of a version that did not count transfers.
-pub fn reset_counts(core: &Core) {
-    for partition in core.partitions() {
+pub fn reset_counts(node: &Node) {
+    for partition in node.owned.all() {
         Arc::make_mut(&mut partition.state.write().transfers).received.clear();
-        partition.publish(core);
+        partition.publish();
     }
-    for transfer in list(core) {
-        let received = transfer.sent.saturating_sub(pending_rows(core, &transfer));
-        if let Some(target) = core.partitions().get(transfer.to.0 as usize) {
+    for transfer in list(node) {
+        let received = transfer.sent.saturating_sub(pending_rows(node, &transfer));
+        if let Some(target) = node.owned.all().get(transfer.to.0 as usize) {
             Arc::make_mut(&mut target.state.write().transfers).received.insert(transfer.from.0, received);
-            target.publish(core);
+            target.publish();
         }
     }
 }
 
-fn pending_rows(core: &Core, transfer: &Transfer) -> u64 {
-    core.partitions().get(transfer.from.0 as usize).map_or(0, |p| p.outbox.pending_rows(transfer.to))
+fn pending_rows(node: &Node, transfer: &Transfer) -> u64 {
+    node.owned.all().get(transfer.from.0 as usize).map_or(0, |p| p.outbox.pending_rows(transfer.to))
 }
 
 /// For every partition the last record of each other partition whose emission is in its log or was applied.
@@ -106,15 +106,15 @@ pub struct ArrivedEmissions(Vec<BTreeMap<(u32, bool), Offset>>);
 
 impl ArrivedEmissions {
     /// Looks through checkpoints and logs.
-    pub fn find(core: &Core, loaded: &[LoadedCheckpoint]) -> Result<Self> {
+    pub fn find(node: &Node, loaded: &[LoadedCheckpoint]) -> Result<Self> {
         let scan = |p: usize, loaded: &LoadedCheckpoint| {
             let mut last = BTreeMap::new();
             for (forwarded, applied) in [(false, &loaded.state.provenance), (true, &loaded.state.forwarded)] {
                 last.extend(applied.iter().map(|(from, offset)| ((*from, forwarded), *offset)));
             }
             // a single partition has nobody to send to
-            if core.log.partitions() > 1 {
-                scan_log(core, PartitionId(p as u32), loaded.state.next, &mut last)?;
+            if node.host.log.partitions() > 1 {
+                scan_log(node, PartitionId(p as u32), loaded.state.next, &mut last)?;
             }
             Ok(last)
         };
@@ -141,12 +141,12 @@ impl ArrivedEmissions {
     /// No offset may be given out again that another partition remembers: what the new record emits would be taken for
     /// a repetition. The engine sends nothing on before its cause is on the disk, so this finds something only where a
     /// log lost its end afterwards, or where an earlier version wrote it.
-    pub fn keep_offsets_unique(&self, core: &Core, report: &mut StartupReport) -> Result<()> {
-        for p in (0..core.log.partitions()).map(PartitionId) {
+    pub fn keep_offsets_unique(&self, node: &Node, report: &mut StartupReport) -> Result<()> {
+        for p in (0..node.host.log.partitions()).map(PartitionId) {
             let remembered =
                 self.0.iter().flatten().filter(|((from, _), _)| *from == p.0).map(|(_, last)| last.next());
             let Some(remembered) = remembered.max() else { continue };
-            let end = core.log.end(p);
+            let end = node.host.log.end(p);
             if end >= remembered {
                 continue;
             }
@@ -158,7 +158,7 @@ impl ArrivedEmissions {
             let mut left = (remembered.0 - end.0) as usize;
             while left > 0 {
                 let now = left.min(FILLER_RECORDS_PER_APPEND);
-                let append = |_| core.log.append(p, filler.clone().into(), Durability::Fsync);
+                let append = |_| node.host.log.append(p, filler.clone().into(), Durability::Fsync);
                 let tickets = (0..now).map(append).collect::<Result<Vec<_>>>()?;
                 tickets.into_iter().try_for_each(|ticket| ticket.wait().map(|_| ()))?;
                 left -= now;
@@ -170,14 +170,14 @@ impl ArrivedEmissions {
 
 /// Notes the provenance of every record from `from` on.
 fn scan_log(
-    core: &Core,
+    node: &Node,
     partition: PartitionId,
     mut from: Offset,
     last: &mut BTreeMap<(u32, bool), Offset>,
 ) -> Result<()> {
-    let end = core.log.end(partition);
+    let end = node.host.log.end(partition);
     while from < end {
-        for record in core.log.read(partition, from, READ_BYTES)? {
+        for record in node.host.log.read(partition, from, READ_BYTES)? {
             from = record.offset.next();
             let provenance = entry::provenance(&record.payload)
                 .map_err(|e| e.context(format!("partition {partition}, offset {}", record.offset)))?;

@@ -11,7 +11,6 @@ use super::{Partition, PendingRecord, RETRY_INTERVAL};
 use crate::apply;
 use crate::commit::{Decision, TransactionId, TransactionPart};
 use crate::entry::Entry;
-use crate::services::Services;
 use crate::state::view::PartitionView;
 
 /// Records that wait for the votes on the transaction that is the first of them.
@@ -55,29 +54,24 @@ impl PendingRecord {
 
 impl Partition {
     /// Shows the present state, which is the one after a committed transaction, once all its participants have come as far.
-    pub(super) fn publish_together(&self, services: &Services, commit: &SharedCommit) {
+    pub(super) fn publish_together(&self, commit: &SharedCommit) {
         let state = self.state.read();
-        let view = Arc::new(PartitionView::new(&state, services.changes.end(self.id)));
+        let view = Arc::new(PartitionView::new(&state, self.host.changes.end(self.id)));
         let place = self.view.clone();
         let show = Box::new(move || place.store(view));
-        services.commits.applied(commit.id, commit.participants.len(), show);
-        services.changes.notify();
+        self.host.commits.applied(commit.id, commit.participants.len(), show);
+        self.host.changes.notify();
         self.counters.publish(&state);
     }
 
     /// Votes again on a transaction of several partitions, and waits until the others have come as far in their logs.
-    pub(super) fn replayed_decision(
-        &self,
-        services: &Services,
-        part: &TransactionPart,
-        offset: Offset,
-    ) -> Decision {
-        let commits = &services.commits;
+    pub(super) fn replayed_decision(&self, part: &TransactionPart, offset: Offset) -> Decision {
+        let commits = &self.host.commits;
         commits.replayed_to(self.id, part.order);
         if let Some(decision) = commits.decision(part.id, part.order, &part.participants) {
             return decision;
         }
-        self.vote(services, part, offset);
+        self.vote(part, offset);
         loop {
             let seen = commits.changes();
             if let Some(decision) = commits.decision(part.id, part.order, &part.participants) {
@@ -88,24 +82,24 @@ impl Partition {
     }
 
     /// Applies the records behind a transaction of several partitions, once its votes are there. Returns early when the engine stops.
-    pub(super) fn wait_for_votes(&self, services: &Services) {
-        while self.waiting.lock().is_some() && !services.is_stopping() {
-            let seen = services.commits.changes();
-            if !self.apply_waiting(services) {
-                services.commits.wait_after(seen, RETRY_INTERVAL);
+    pub(super) fn wait_for_votes(&self) {
+        while self.waiting.lock().is_some() && !self.host.is_stopping() {
+            let seen = self.host.commits.changes();
+            if !self.apply_waiting() {
+                self.host.commits.wait_after(seen, RETRY_INTERVAL);
             }
         }
     }
 
     /// Goes on with the transaction of several partitions that waits first: votes, applies it when it is decided, lets go of it when all
     /// have applied it. Returns whether it went on, or `None` if none waits.
-    pub(super) fn step_commit(&self, services: &Services) -> Option<bool> {
+    pub(super) fn step_commit(&self) -> Option<bool> {
         let mut waiting = self.waiting.lock();
         if let Some(commit) = &waiting.applied {
-            if !services.commits.is_shown(commit.id) {
+            if !self.host.commits.is_shown(commit.id) {
                 return Some(false);
             }
-            services.commits.leave(commit.id, commit.participants.len());
+            self.host.commits.leave(commit.id, commit.participants.len());
             waiting.applied = None;
             return Some(true);
         }
@@ -120,10 +114,10 @@ impl Partition {
             let part = first.part()?.clone();
             waiting.voted = true;
             drop(waiting);
-            self.vote(services, &part, offset);
+            self.vote(&part, offset);
             return Some(true);
         }
-        let Some(decision) = services.commits.decision(commit.id, commit.order, &commit.participants) else {
+        let Some(decision) = self.host.commits.decision(commit.id, commit.order, &commit.participants) else {
             return Some(false);
         };
         waiting.voted = false;
@@ -132,15 +126,15 @@ impl Partition {
         record.record.decision = Some(decision);
         match committed {
             true => waiting.applied = Some(commit.clone()),
-            false => services.commits.leave(commit.id, commit.participants.len()),
+            false => self.host.commits.leave(commit.id, commit.participants.len()),
         }
         drop(waiting);
-        self.apply_batch(services, vec![record], committed.then_some(&commit));
+        self.apply_batch(vec![record], committed.then_some(&commit));
         Some(true)
     }
 
     /// Votes on a transaction of several partitions.
-    fn vote(&self, services: &Services, part: &TransactionPart, offset: Offset) {
+    fn vote(&self, part: &TransactionPart, offset: Offset) {
         let _applying = self.apply_lock.lock();
         let mut state = self.state.write();
         let yes = match &part.places {
@@ -148,10 +142,10 @@ impl Partition {
                 .and_then(|writes| state.store.check_commit(&writes, part.since.0))
                 .map(|()| None)
                 .ok(),
-            Some(places) => apply::first_refused(&services.deployment, &mut state, part)
+            Some(places) => apply::first_refused(&self.app.deployment, &mut state, part)
                 .map(|refused| refused.and_then(|at| places.get(at).copied()))
                 .ok(),
         };
-        services.commits.vote(part.id, self.id, offset, yes);
+        self.host.commits.vote(part.id, self.id, offset, yes);
     }
 }

@@ -6,51 +6,50 @@ use std::sync::atomic::Ordering;
 use tidemill_types::{Error, ErrorKind, Offset, Result};
 
 use super::Partition;
-use crate::services::Services;
 
 impl Partition {
     /// Stops applying, and notes the record that is the cause, if one is: a record before `next`.
-    pub(super) fn fail_at_record(&self, services: &Services, next: Offset, error: &Error) {
-        match self.note_failed(services, error) {
-            Some(Ok(offset)) => self.stop_applying(services, offset, error.message()),
-            Some(Err(not_noted)) => self.fail(services, next, &not_noted.context(error.message())),
+    pub(super) fn fail_at_record(&self, next: Offset, error: &Error) {
+        match self.note_failed(error) {
+            Some(Ok(offset)) => self.stop_applying(offset, error.message()),
+            Some(Err(not_noted)) => self.fail(next, &not_noted.context(error.message())),
             // the watch has told it before
             None if self.has_failed() => {}
-            None => self.fail(services, next, error),
+            None => self.fail(next, error),
         }
     }
 
     /// Notes the record whose work failed with `error`, so that the next start sets it aside. Returns its offset; `None` if
     /// there is no such record, or if it may succeed next time.
-    pub(super) fn note_failed(&self, services: &Services, error: &Error) -> Option<Result<Offset>> {
+    pub(super) fn note_failed(&self, error: &Error) -> Option<Result<Offset>> {
         let offset = self.current.offset()?;
         let stopped = self.current.end().is_some();
         if stopped || error.kind() != ErrorKind::Internal {
             return None;
         }
-        let noted = services.set_aside.note((self.id, offset), error.message(), services.clock.now());
+        let noted = self.host.set_aside.note((self.id, offset), error.message(), self.host.clock.now());
         Some(noted.map(|_| offset))
     }
 
     /// Stops applying at the record `offset`, which is noted: the next start sets it aside.
-    pub fn stop_applying(&self, services: &Services, offset: Offset, reason: &str) {
+    pub fn stop_applying(&self, offset: Offset, reason: &str) {
         self.failed.store(true, Ordering::Release);
         let problem = format!(
             "partition {} stopped applying its log at record {offset}, because {reason}. Nothing is lost: restart the server, \
              which then stores its events without rules and queries seeing them",
             self.id
         );
-        services.health.report_problem_of("apply", &self.id.to_string(), problem);
+        self.host.health.report_problem_of("apply", &self.id.to_string(), problem);
     }
 
     /// Stops applying: a record below `next` cannot be.
-    pub(super) fn fail(&self, services: &Services, next: Offset, error: &Error) {
+    pub(super) fn fail(&self, next: Offset, error: &Error) {
         self.failed.store(true, Ordering::Release);
         let problem = format!(
             "partition {} stopped applying its log before offset {next}: {error}; nothing is lost, a restart replays it",
             self.id
         );
-        services.health.report_problem("apply", problem);
+        self.host.health.report_problem("apply", problem);
     }
 }
 

@@ -3,6 +3,7 @@
 mod commit;
 mod failure;
 pub mod outbox;
+mod owned;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -11,28 +12,31 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use arrow_array::RecordBatch;
-use bytes::Bytes;
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex, RwLock};
-use tidemill_log::{ConsumedRecord, Content, Durability, NewRecord, Subscription, Ticket};
+use tidemill_log::{ConsumedRecord, Content, Durability, Subscription};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
+use crate::appender::AttachedEntry;
 use crate::apply;
 use crate::apply::{Applied, ApplyReply, LogEntry};
 use crate::changes::{ChangeGroup, RecordChanges, RecordGroup};
 use crate::deployment::TableRef;
 use crate::entry;
-use crate::entry::{Emission, Encoder, Entry};
+use crate::entry::{Emission, Entry};
+use crate::host::Host;
 use crate::partition::outbox::{Outbox, Replies};
 use crate::planted_bugs::{PlantedBug, is_planted};
-use crate::services::Services;
+use crate::running_app::RunningApp;
 use crate::state::PartitionState;
-use crate::state::backlog::{Backlog, BacklogPermit};
+use crate::state::backlog::BacklogPermit;
 use crate::state::current_record::CurrentRecord;
 use crate::state::set_aside;
 use crate::state::view::{PartitionView, PublishedCounters};
 use commit::{SharedCommit, Waiting};
 use failure::panic_error;
+
+pub use owned::OwnedPartitions;
 
 /// Maximum number of records that the owner applies before it publishes their effects.
 const RECORDS_PER_BATCH: usize = 64;
@@ -43,11 +47,10 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Partition {
     /// Id.
     pub id: PartitionId,
-    encoder: Mutex<Encoder>,
+    host: Arc<Host>,
+    app: Arc<RunningApp>,
     /// Where it consumes its log, once it is recovered.
     subscription: OnceLock<Box<dyn Subscription>>,
-    /// Records appended by this process but not applied.
-    pub backlog: Backlog,
     /// Emissions for other partitions.
     pub outbox: Outbox,
     /// Held by the owner while it applies a batch, until the batch's emissions are in the outbox: a checkpoint takes its
@@ -74,14 +77,6 @@ pub struct Partition {
     pub last_event_time: AtomicI64,
 }
 
-/// What this process appends beside the payload, so that the owner need not decode it.
-struct AttachedEntry {
-    entry: Entry,
-    durability: Durability,
-    reply: Option<Sender<Result<ApplyReply>>>,
-    permit: BacklogPermit,
-}
-
 /// A record that the owner is about to apply.
 struct PendingRecord {
     record: LogEntry,
@@ -104,14 +99,15 @@ struct BatchEffects {
 }
 
 impl Partition {
-    /// Creates a partition in `state`; [`Self::start_consuming`] follows. `queue_bytes` bounds the records that wait to be applied, and the emissions that wait
-    /// to be forwarded.
-    pub fn new(state: PartitionState, queue_bytes: usize) -> Self {
+    /// Creates a partition in `state`; [`Self::start_consuming`] follows. The setting `inbox_bytes` bounds the records that wait to
+    /// be applied, and the emissions that wait to be forwarded.
+    pub fn new(state: PartitionState, host: Arc<Host>, app: Arc<RunningApp>) -> Self {
+        let queue_bytes = app.deployment.settings.inbox_bytes() as usize;
         Self {
             id: state.partition,
-            encoder: Mutex::default(),
+            host,
+            app,
             subscription: OnceLock::new(),
-            backlog: Backlog::new(queue_bytes),
             outbox: Outbox::new(queue_bytes),
             apply_lock: Mutex::new(()),
             view: Arc::new(ArcSwap::from_pointee(PartitionView::new(&state, Offset(0)))),
@@ -148,20 +144,20 @@ impl Partition {
     }
 
     /// Shows the present state to readers of [`Self::view`]. It must be one after a whole record.
-    pub fn publish(&self, services: &Services) {
+    pub fn publish(&self) {
         let state = self.state.read();
-        let view = Arc::new(PartitionView::new(&state, services.changes.end(self.id)));
+        let view = Arc::new(PartitionView::new(&state, self.host.changes.end(self.id)));
         {
-            let _one_moment = services.commits.lock_views();
+            let _one_moment = self.host.commits.lock_views();
             self.view.store(view);
         }
-        services.changes.notify();
+        self.host.changes.notify();
         self.counters.publish(&state);
     }
 
     /// Reads from the state when the next timer is due.
-    pub fn refresh_next_timer(&self, services: &Services) {
-        let queries = &services.deployment.queries;
+    pub fn refresh_next_timer(&self) {
+        let queries = &self.app.deployment.queries;
         if !queries.is_empty() {
             let due = self.state.read().query_state.with_runtimes(|runtimes| runtimes.next_timer(queries));
             self.next_timer.store(due, Ordering::Release);
@@ -178,22 +174,22 @@ impl Partition {
     ///
     /// Errors: `Unavailable` when the partition has failed or the engine stops, and when applying has been blocked by the
     /// tables' store for as long as senders wait.
-    pub fn wait_applied(&self, end: Offset, services: &Services) -> Result<()> {
-        let patience = services.deployment.settings.send_timeout.to_std();
+    pub fn wait_applied(&self, end: Offset) -> Result<()> {
+        let patience = self.app.deployment.settings.send_timeout.to_std();
         let mut blocked_since = None;
         let mut guard = self.applied_changed.0.lock();
         while self.applied() < end {
-            if self.has_failed() || services.is_stopping() {
+            if self.has_failed() || self.host.is_stopping() {
                 return Err(Error::unavailable(format!(
                     "partition {} has applied its log up to offset {} only, not to {end}",
                     self.id,
                     self.applied()
                 )));
             }
-            match services.applying_is_blocked_by() {
+            match self.app.applying_is_blocked_by(&self.host) {
                 None => blocked_since = None,
                 Some(reason) => {
-                    let now = services.clock.monotonic();
+                    let now = self.host.clock.monotonic();
                     if now.saturating_sub(*blocked_since.get_or_insert(now)) >= patience {
                         return Err(Error::unavailable(format!(
                             "not all acknowledged events are applied yet, because {reason}. Ask again later; /readyz shows \
@@ -207,31 +203,11 @@ impl Partition {
         Ok(())
     }
 
-    /// Appends `entry` to the log, from which the owner gets it.
-    ///
-    /// Errors: those of [`tidemill_log::Log::append`]; the entry is then not in the log.
-    pub fn append(
-        &self,
-        services: &Services,
-        entry: Entry,
-        durability: Durability,
-        reply: Option<Sender<Result<ApplyReply>>>,
-    ) -> Result<Ticket> {
-        let payload = Bytes::from(self.encoder.lock().encode(&entry)?);
-        let bytes = payload.len();
-        let permit = self.backlog.add(bytes, &services.in_flight);
-        let attachment = Box::new(AttachedEntry { entry, durability, reply, permit });
-        let record = NewRecord { payload, attachment: Some(attachment) };
-        let ticket = services.log.append(self.id, record, durability)?;
-        services.disk_space.count_written(bytes);
-        Ok(ticket)
-    }
-
     /// Starts to consume the log after the last applied record, once.
     ///
     /// Errors: those of [`tidemill_log::Log::subscribe`].
-    pub fn start_consuming(&self, services: &Services) -> Result<()> {
-        let subscription = services.log.subscribe(self.id, self.applied())?;
+    pub fn start_consuming(&self) -> Result<()> {
+        let subscription = self.host.log.subscribe(self.id, self.applied())?;
         let first_time = self.subscription.set(subscription).is_ok();
         debug_assert!(first_time, "a partition is consumed once");
         Ok(())
@@ -245,62 +221,57 @@ impl Partition {
     }
 
     /// Applies one decoded record during recovery; [`Self::publish`] follows the last one. `is_missing` says whether an emission is not in the log of its target.
-    pub fn replay(
-        &self,
-        services: &Services,
-        mut record: LogEntry,
-        is_missing: &dyn Fn(&Emission) -> bool,
-    ) -> Result<()> {
+    pub fn replay(&self, mut record: LogEntry, is_missing: &dyn Fn(&Emission) -> bool) -> Result<()> {
         let next = record.offset.next();
         if let Entry::Transaction(part) = &record.entry
             && part.participants.len() > 1
         {
-            record.decision = Some(self.replayed_decision(services, part, record.offset));
+            record.decision = Some(self.replayed_decision(part, record.offset));
         }
         let offset = record.offset;
         let mut effects = BatchEffects::default();
         let applied = catch_unwind(AssertUnwindSafe(|| {
-            self.apply_record(services, &mut self.state.write(), record, None, &mut effects)
+            self.apply_record(&mut self.state.write(), record, None, &mut effects)
         }));
         if let Err(error) = applied.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
-            return Err(match self.note_failed(services, &error) {
+            return Err(match self.note_failed(&error) {
                 Some(Ok(_)) => set_aside::noted(self.id, offset),
                 Some(Err(not_noted)) => not_noted,
                 // the watch noted it before
-                None if services.set_aside.is_new(self.id, offset) => set_aside::noted(self.id, offset),
+                None if self.host.set_aside.is_new(self.id, offset) => set_aside::noted(self.id, offset),
                 None => error,
             });
         }
         for changes in &effects.changes {
-            services.changes.append(self.id, changes)?;
+            self.host.changes.append(self.id, changes)?;
         }
-        services.sinks.set_applied(self.id, next);
+        self.app.sinks.set_applied(self.id, next);
         self.set_applied(next);
         effects.emissions.retain(is_missing);
-        self.enqueue_emissions(services, effects.emissions, Replies::new());
+        self.enqueue_emissions(effects.emissions, Replies::new());
         Ok(())
     }
 
     /// Hands emissions to the forwarder, with the replies that wait until the emissions are forwarded.
-    pub fn enqueue_emissions(&self, services: &Services, emissions: Vec<Emission>, replies: Replies) {
+    pub fn enqueue_emissions(&self, emissions: Vec<Emission>, replies: Replies) {
         if emissions.is_empty() {
             send_replies(replies);
         } else {
-            services.in_flight.add(0);
+            self.host.in_flight.add(0);
             self.outbox.push(emissions, replies);
         }
     }
 
     /// Loop of the owner thread: consumes records, waits until they are durable, applies them, answers. Ends when the
     /// partition stops consuming.
-    pub fn run_owner(&self, services: &Services) {
+    pub fn run_owner(&self) {
         let Some(subscription) = self.subscription.get() else { return };
         let mut consumed = None;
         // a log that cannot be reached is asked again; the engine's stop ends that
-        while retry_until_stopped(services, self.id, || {
+        while retry_until_stopped(&self.host, self.id, || {
             consumed = match subscription.next(RECORDS_PER_BATCH) {
                 Err(e) if !e.kind().is_retryable() => {
-                    self.fail(services, self.applied(), &e);
+                    self.fail(self.applied(), &e);
                     None
                 }
                 next => next?,
@@ -308,64 +279,63 @@ impl Partition {
             Ok(())
         }) {
             let Some(records) = consumed.take() else { break };
-            self.process(services, records);
-            self.wait_for_votes(services);
+            self.process(records);
+            self.wait_for_votes();
         }
         // nobody takes attachments any more
         subscription.close();
         *self.waiting.lock() = Waiting::default();
     }
 
-    /// Applies records that wait in the log and forwards what they emit to `targets`, all partitions by id, on the caller's thread,
-    /// for a partition without threads. Returns false if there were no records.
-    pub fn apply_pending(&self, services: &Services, targets: &[Partition]) -> bool {
-        let worked = self.apply_queued(services);
-        while worked && self.forward_next(services, targets) {}
+    /// Applies records that wait in the log and forwards what they emit, on the caller's thread, for a partition without threads. Returns false if there were no records.
+    pub fn apply_pending(&self) -> bool {
+        let worked = self.apply_queued();
+        while worked && self.forward_next() {}
         worked
     }
 
     /// Applies a batch of the records that wait in the log, on the caller's thread. Returns false if there were none.
-    pub fn apply_queued(&self, services: &Services) -> bool {
+    pub fn apply_queued(&self) -> bool {
         if self.waiting.lock().is_some() {
-            return self.apply_waiting(services);
+            return self.apply_waiting();
         }
         let records = self.subscription.get().map_or(Ok(Vec::new()), |s| s.poll(RECORDS_PER_BATCH));
         match records {
             Ok(records) if records.is_empty() => false,
             Ok(records) => {
-                self.process(services, records);
+                self.process(records);
                 true
             }
             Err(e) => {
-                services.health.report_problem("log", format!("partition {}: {e}", self.id));
+                self.host.health.report_problem("log", format!("partition {}: {e}", self.id));
                 false
             }
         }
     }
 
     /// Forwards the emissions of one batch on the caller's thread. Returns false if there were none, or if the engine stops.
-    pub fn forward_next(&self, services: &Services, targets: &[Partition]) -> bool {
-        self.outbox.peek().is_some_and(|emissions| self.send_emissions(services, targets, emissions))
+    pub fn forward_next(&self) -> bool {
+        self.outbox.peek().is_some_and(|emissions| self.send_emissions(emissions))
     }
 
-    fn process(&self, services: &Services, records: Vec<ConsumedRecord>) {
+    fn process(&self, records: Vec<ConsumedRecord>) {
         let next = records.first().map_or(Offset(0), |r| r.offset);
-        let pending: Result<Vec<_>> = records.into_iter().map(|r| self.pending(services, r)).collect();
+        let pending: Result<Vec<_>> = records.into_iter().map(|r| self.pending(r)).collect();
         let records = match pending {
             Ok(records) => records,
-            Err(e) => return self.fail(services, next, &e),
+            Err(e) => return self.fail(next, &e),
         };
-        if self.wait_durable(services, &records) {
-            services.wait_for_tails();
-            services.wait_for_sinks();
-            self.outbox.wait_for_room(|| services.is_stopping());
+        if self.wait_durable(&records) {
+            self.app.wait_for_tails(&self.host);
+            self.app.wait_for_sinks(&self.host);
+            self.outbox.wait_for_room(|| self.host.is_stopping());
             self.waiting.lock().records.extend(records);
-            self.apply_waiting(services);
+            self.apply_waiting();
         }
     }
 
     /// Applies the waiting records up to a transaction whose votes are not all there. Returns whether it did anything.
-    fn apply_waiting(&self, services: &Services) -> bool {
+    fn apply_waiting(&self) -> bool {
         let mut worked = false;
         loop {
             let mut waiting = self.waiting.lock();
@@ -375,10 +345,10 @@ impl Partition {
             let batch: Vec<_> = waiting.records.drain(..alone).collect();
             drop(waiting);
             if !batch.is_empty() {
-                self.apply_batch(services, batch, None);
+                self.apply_batch(batch, None);
                 worked = true;
             }
-            match self.step_commit(services) {
+            match self.step_commit() {
                 Some(true) => worked = true,
                 Some(false) | None => return worked,
             }
@@ -386,7 +356,7 @@ impl Partition {
     }
 
     /// Decodes a record, unless this process appended it and handed the entry over.
-    fn pending(&self, services: &Services, consumed: ConsumedRecord) -> Result<PendingRecord> {
+    fn pending(&self, consumed: ConsumedRecord) -> Result<PendingRecord> {
         let ConsumedRecord { offset, time, content } = consumed;
         let record = |entry: Entry| {
             if matches!(entry, Entry::Events(_)) {
@@ -403,7 +373,7 @@ impl Partition {
                 Ok(PendingRecord { record: record(entry), durability, reply, permit: Some(permit) })
             }
             Content::Payload(payload) => {
-                let entry = entry::decode(&payload, &services.deployment.streams)
+                let entry = entry::decode(&payload, &self.app.deployment.streams)
                     .map_err(|e| e.context(format!("partition {}, offset {offset}", self.id)))?;
                 let durability = Durability::Memory;
                 Ok(PendingRecord { record: record(entry), durability, reply: None, permit: None })
@@ -414,15 +384,15 @@ impl Partition {
     /// Waits until the records are as durable as their senders asked for. Durability is that of a prefix of the log, so it
     /// waits for the last record with the highest level. Returns false when the engine stops before the disk works again; the records then
     /// stay in the log unapplied.
-    fn wait_durable(&self, services: &Services, records: &[PendingRecord]) -> bool {
+    fn wait_durable(&self, records: &[PendingRecord]) -> bool {
         let most = records.iter().map(|r| r.durability).max().unwrap_or(Durability::Memory);
         if most == Durability::Memory {
             return true;
         }
         let of_most = records.iter().filter(|r| r.durability == most);
         let upto = of_most.map(|r| r.record.offset).max().unwrap_or_default();
-        let sync = || services.log.sync(self.id, upto, most);
-        let durable = retry_until_stopped(services, self.id, sync);
+        let sync = || self.host.log.sync(self.id, upto, most);
+        let durable = retry_until_stopped(&self.host, self.id, sync);
         if !durable {
             tracing::error!(
                 partition = self.id.0,
@@ -433,12 +403,7 @@ impl Partition {
     }
 
     /// Applies records, and publishes their effects: together with the other participants if the record is that of `commit`.
-    fn apply_batch(
-        &self,
-        services: &Services,
-        mut records: Vec<PendingRecord>,
-        commit: Option<&SharedCommit>,
-    ) {
+    fn apply_batch(&self, mut records: Vec<PendingRecord>, commit: Option<&SharedCommit>) {
         // the records count as waiting until their emissions are in the outbox
         let _permits: Vec<_> = records.iter_mut().filter_map(|r| r.permit.take()).collect();
         let _applying = self.apply_lock.lock();
@@ -448,38 +413,38 @@ impl Partition {
         }
         let next = records.last().map_or(Offset(0), |r| r.record.offset.next());
         // a panic, as of a function that a program has registered, leaves the state half changed, as an error does
-        let result = catch_unwind(AssertUnwindSafe(|| self.apply_records(services, records)));
+        let result = catch_unwind(AssertUnwindSafe(|| self.apply_records(records)));
         match result.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
             Ok(mut effects) => {
-                self.append_changes(services, std::mem::take(&mut effects.changes));
+                self.append_changes(std::mem::take(&mut effects.changes));
                 match commit {
-                    None => self.publish(services),
-                    Some(commit) => self.publish_together(services, commit),
+                    None => self.publish(),
+                    Some(commit) => self.publish_together(commit),
                 }
-                self.refresh_next_timer(services);
-                services.sinks.set_applied(self.id, next);
+                self.refresh_next_timer();
+                self.app.sinks.set_applied(self.id, next);
                 self.set_applied(next);
                 for (stream, batch) in effects.published {
-                    services.subscribers.publish(&stream, &batch);
+                    self.app.subscribers.publish(&stream, &batch);
                 }
-                self.enqueue_emissions(services, effects.emissions, effects.replies);
+                self.enqueue_emissions(effects.emissions, effects.replies);
             }
-            Err(e) => self.fail_at_record(services, next, &e),
+            Err(e) => self.fail_at_record(next, &e),
         }
     }
 
     /// Appends changes to the change log. What a stopping engine cannot append its restart does.
-    fn append_changes(&self, services: &Services, changes: Vec<RecordChanges>) {
+    fn append_changes(&self, changes: Vec<RecordChanges>) {
         for changes in changes {
-            retry_until_stopped(services, self.id, || services.changes.append(self.id, &changes));
+            retry_until_stopped(&self.host, self.id, || self.host.changes.append(self.id, &changes));
         }
     }
 
-    fn apply_records(&self, services: &Services, records: Vec<PendingRecord>) -> Result<BatchEffects> {
+    fn apply_records(&self, records: Vec<PendingRecord>) -> Result<BatchEffects> {
         let mut effects = BatchEffects::default();
         let mut state = self.state.write();
         for PendingRecord { record, reply, .. } in records {
-            self.apply_record(services, &mut state, record, reply, &mut effects)?;
+            self.apply_record(&mut state, record, reply, &mut effects)?;
         }
         Ok(effects)
     }
@@ -487,14 +452,13 @@ impl Partition {
     /// Applies a record and stores the rows that follow from it.
     fn apply_record(
         &self,
-        services: &Services,
         state: &mut PartitionState,
         record: LogEntry,
         reply: Option<Sender<Result<ApplyReply>>>,
         effects: &mut BatchEffects,
     ) -> Result<()> {
         let (offset, time) = (record.offset, record.time);
-        services.commits.note_applied(time);
+        self.host.commits.note_applied(time);
         let group = match (&record.entry, &record.decision) {
             (Entry::Transaction(part), Some(decision)) => Some(RecordGroup {
                 group: ChangeGroup { offsets: decision.offsets.clone() },
@@ -504,14 +468,14 @@ impl Partition {
         };
         let begins_history = matches!(record.entry, Entry::CollectChanges);
         // what another system keeps must not come from a record that the log may lose
-        let uses_external_tables = services.deployment.queries.has_external_tables(self.id);
-        if uses_external_tables && services.log.durable(self.id) <= offset {
-            let sync = || services.log.sync(self.id, offset, Durability::Fsync);
-            if !retry_until_stopped(services, self.id, sync) {
+        let uses_external_tables = self.app.deployment.queries.has_external_tables(self.id);
+        if uses_external_tables && self.host.log.durable(self.id) <= offset {
+            let sync = || self.host.log.sync(self.id, offset, Durability::Fsync);
+            if !retry_until_stopped(&self.host, self.id, sync) {
                 return Err(Error::unavailable("the engine stops"));
             }
         }
-        let set_aside = services.set_aside.contains(self.id, offset);
+        let set_aside = self.host.set_aside.contains(self.id, offset);
         if set_aside && matches!(record.entry, Entry::Transaction(_)) {
             return Err(Error::invalid(format!(
                 "record {offset} of partition {} could not be applied and cannot be set aside, as it is a part of a transaction",
@@ -519,10 +483,10 @@ impl Partition {
             )));
         }
         // one that waits for other systems is not watched
-        let budget = self.current.begin(offset, services.clock.monotonic(), !uses_external_tables);
+        let budget = self.current.begin(offset, self.host.clock.monotonic(), !uses_external_tables);
         let applied = {
             let _entered = budget.enter();
-            apply::apply(&services.deployment, state, record, reply.is_some(), set_aside)?
+            apply::apply(&self.app.deployment, state, record, reply.is_some(), set_aside)?
         };
         if let Some(stop) = self.current.end() {
             return Err(Error::from(stop).context(format!("record {offset} of partition {}", self.id)));
@@ -530,24 +494,24 @@ impl Partition {
         let Applied { rows, redelivered, emissions, events, document_error, set_aside, reply: outcome } =
             applied;
         if let Some(entry) = set_aside {
-            services.set_aside.keep_entry((self.id, offset), &entry)?;
+            self.host.set_aside.keep_entry((self.id, offset), &entry)?;
         }
         for (table, batch) in rows {
-            self.store_rows(services, offset, table, batch, effects)?;
+            self.store_rows(offset, table, batch, effects)?;
         }
         for (sink, batch) in redelivered {
-            services.sinks.push_again(&sink, self.id, offset, &batch)?;
+            self.app.sinks.push_again(&sink, self.id, offset, &batch)?;
         }
         effects.emissions.extend(emissions);
-        services.counts.records.fetch_add(1, Ordering::Relaxed);
-        services.counts.applied.fetch_add(events, Ordering::Relaxed);
+        self.app.counts.records.fetch_add(1, Ordering::Relaxed);
+        self.app.counts.applied.fetch_add(events, Ordering::Relaxed);
         if let Some((collection, error)) = document_error {
-            services.health.report_source_problem(&collection, &error);
+            self.host.health.report_source_problem(&collection, &error);
         }
         if begins_history {
-            effects.changes.extend(services.changes.begin(self.id, offset, time));
+            effects.changes.extend(self.host.changes.begin(self.id, offset, time));
         }
-        effects.changes.extend(services.changes.encode(
+        effects.changes.extend(self.host.changes.encode(
             self.id,
             (offset, time),
             group.as_ref(),
@@ -559,48 +523,46 @@ impl Partition {
 
     fn store_rows(
         &self,
-        services: &Services,
         offset: Offset,
         table: TableRef,
         batch: RecordBatch,
         effects: &mut BatchEffects,
     ) -> Result<()> {
-        let stream = &services.deployment.stream_of(table).name;
-        if batch.num_rows() > 0 && services.subscribers.has_subscribers(stream) {
+        let stream = &self.app.deployment.stream_of(table).name;
+        if batch.num_rows() > 0 && self.app.subscribers.has_subscribers(stream) {
             effects.published.push((stream.clone(), batch.clone()));
         }
-        services.sinks.push(table, self.id, offset, &batch)?;
-        services.tables.get(table).push(self.id, offset, batch).map(|_| ())
+        self.app.sinks.push(table, self.id, offset, &batch)?;
+        self.app.tables.get(table).push(self.id, offset, batch).map(|_| ())
     }
 
     /// Loop of the forwarder thread: takes the emissions of a batch, waits until their cause is on the disk, appends them to the
-    /// logs of `targets`, all partitions by id. Ends when the engine stops; emissions that are left are in the last
+    /// logs of their partitions. Ends when the engine stops; emissions that are left are in the last
     /// checkpoint.
-    pub fn run_forwarder(&self, services: &Services, targets: &[Partition]) {
+    pub fn run_forwarder(&self) {
         while let Some(emissions) = self.outbox.wait_front() {
-            if !self.send_emissions(services, targets, emissions) {
+            if !self.send_emissions(emissions) {
                 return;
             }
         }
     }
 
     /// Forwards the emissions of a batch. Returns false when the engine stops before the disk works.
-    fn send_emissions(&self, services: &Services, targets: &[Partition], emissions: Vec<Emission>) -> bool {
+    fn send_emissions(&self, emissions: Vec<Emission>) -> bool {
         let cause = emissions.iter().map(Emission::cause).max().unwrap_or_default();
-        let sync = || services.log.sync(self.id, cause, Durability::Fsync);
+        let sync = || self.host.log.sync(self.id, cause, Durability::Fsync);
         let early = is_planted(PlantedBug::ForwardBeforeDurable);
-        if !early && !retry_until_stopped(services, self.id, sync) {
+        if !early && !retry_until_stopped(&self.host, self.id, sync) {
             return false;
         }
         let mut offsets = Vec::with_capacity(emissions.len());
         for Emission { target, events } in emissions {
-            let target = &targets[target.0 as usize];
             let entry = Entry::Events(events);
-            let sent = retry_until_stopped(services, target.id, || {
+            let sent = retry_until_stopped(&self.host, target, || {
                 // the target drops repetitions by their cause, so that an emission must not overtake an earlier one: the next is
                 // sent when this one has its place
-                let _before_or_after_a_cut = services.backups.forwarding.read();
-                let ticket = target.append(services, entry.clone(), Durability::Os, None)?;
+                let _before_or_after_a_cut = self.host.backups.forwarding.read();
+                let ticket = self.host.append(target, entry.clone(), Durability::Os, None)?;
                 offsets.push(ticket.wait_assigned()?.offset);
                 Ok(())
             });
@@ -608,29 +570,29 @@ impl Partition {
                 return false;
             }
         }
-        send_replies(self.outbox.mark_sent(offsets, &*services.log));
-        services.in_flight.done(1, 0);
+        send_replies(self.outbox.mark_sent(offsets, &*self.host.log));
+        self.host.in_flight.done(1, 0);
         true
     }
 }
 
 /// Repeats a step that a failing disk rejects, until it succeeds or the engine stops; returns false for the latter. `log` names
 /// the partition in the problem that it reports.
-fn retry_until_stopped(services: &Services, log: PartitionId, mut step: impl FnMut() -> Result<()>) -> bool {
+fn retry_until_stopped(host: &Host, log: PartitionId, mut step: impl FnMut() -> Result<()>) -> bool {
     let mut failed = false;
     loop {
         match step() {
             Ok(()) => {
                 if failed {
-                    services.health.clear_problem("log");
+                    host.health.clear_problem("log");
                 }
                 return true;
             }
-            Err(_) if services.is_stopping() => return false,
+            Err(_) if host.is_stopping() => return false,
             Err(e) => {
                 failed = true;
-                services.health.report_problem("log", format!("partition {log}: {e}"));
-                services.clock.sleep(RETRY_INTERVAL);
+                host.health.report_problem("log", format!("partition {log}: {e}"));
+                host.clock.sleep(RETRY_INTERVAL);
             }
         }
     }

@@ -21,13 +21,13 @@ use url::Url;
 use crate::admin::backup;
 use crate::app::App;
 use crate::app::settings::Settings;
-use crate::core::Core;
 use crate::deploy;
 use crate::directory::datadir;
 use crate::directory::datadir::{DataDir, RestoredFrom};
 use crate::directory::environment::{Environment, LogProvider, OpenedLog, TableStore, open_local_log};
-use crate::host::clock::Clock;
 use crate::lifecycle::report::StartupReport;
+use crate::node::Node;
+use crate::process::clock::Clock;
 
 /// Start of the simulated time: 2020-01-01T00:00:00Z.
 const START_TIME: i64 = 1_577_836_800_000_000;
@@ -76,7 +76,7 @@ const SLEEPS_UNTIL_ROOM: u32 = 20;
 pub struct SimClock {
     now: AtomicI64,
     sleeps: AtomicU32,
-    power: Mutex<Option<(SimDisk, Weak<Core>)>>,
+    power: Mutex<Option<(SimDisk, Weak<Node>)>>,
 }
 
 impl SimClock {
@@ -108,14 +108,14 @@ impl Clock for SimClock {
     fn sleep(&self, duration: Duration) {
         self.advance(duration);
         let sleeps = self.sleeps.fetch_add(1, Ordering::SeqCst);
-        let Some((disk, core)) = &*self.power.lock() else { return };
+        let Some((disk, node)) = &*self.power.lock() else { return };
         if sleeps % SLEEPS_UNTIL_ROOM == SLEEPS_UNTIL_ROOM - 1 {
             disk.set_room(None);
         }
         if disk.is_stopped()
-            && let Some(core) = core.upgrade()
+            && let Some(node) = node.upgrade()
         {
-            core.set_stopping();
+            node.set_stopping();
         }
     }
 }
@@ -176,18 +176,18 @@ impl Machine {
         let data = DataDir::open(Path::new(DIR), disk, PARTITIONS)?;
         let mut app = app();
         app.settings.encryption.keys.clone_from(&self.keys);
-        let (core, recovery) = deploy::open(&data, Some(app), &environment)?;
-        *self.clock.power.lock() = Some((self.disk.clone(), Arc::downgrade(&core)));
-        Ok(SimEngine { core, recovery, _data: data })
+        let (node, recovery) = deploy::open(&data, Some(app), &environment)?;
+        *self.clock.power.lock() = Some((self.disk.clone(), Arc::downgrade(&node)));
+        Ok(SimEngine { node, recovery, _data: data })
     }
 }
 
 impl Machine {
-    /// Returns a machine on which the data directory of `core` was restored from a backup. Its devices have no faults.
-    pub fn restored(&self, core: &Core) -> Result<Self> {
+    /// Returns a machine on which the data directory of `node` was restored from a backup. Its devices have no faults.
+    pub fn restored(&self, node: &Node) -> Result<Self> {
         let copy = Self { keys: self.keys.clone(), ..Self::new() };
         copy.clock.advance(self.clock.monotonic() - copy.clock.monotonic());
-        backup::copy(core, (&copy.disk, Path::new(DIR)))?;
+        backup::copy(node, (&copy.disk, Path::new(DIR)))?;
         let manifest = Path::new(DIR).join(backup::MANIFEST);
         let failed = |e: std::io::Error| Error::unavailable("the copy").with_source(e);
         copy.disk.remove(&manifest).map_err(failed)?;
@@ -200,7 +200,7 @@ impl Machine {
             FileReader::new(file).read_to_end(&mut bytes).map_err(failed)?;
             let below = path.strip_prefix(DIR).unwrap_or(path).to_string_lossy();
             let object = object_store::path::Path::from(below.as_ref());
-            let put = core.tables.runtime.block_on(copy.store.put(&object, bytes.into()));
+            let put = node.host.runtime.block_on(copy.store.put(&object, bytes.into()));
             put.map_err(|e| Error::unavailable("the copy").with_source(e))?;
         }
         Ok(copy)
@@ -228,7 +228,7 @@ fn app() -> App {
 
 /// An engine whose threads are steps.
 pub struct SimEngine {
-    pub core: Arc<Core>,
+    pub node: Arc<Node>,
     pub recovery: StartupReport,
     _data: DataDir,
 }
@@ -236,12 +236,12 @@ pub struct SimEngine {
 impl SimEngine {
     /// Applies records and forwards emissions until nothing waits.
     pub fn drain(&self) {
-        let partitions = self.core.partitions();
-        while !self.core.is_stopping() {
+        let partitions = self.node.owned.all();
+        while !self.node.host.is_stopping() {
             let mut worked = false;
-            for partition in partitions {
-                worked |= partition.apply_queued(&self.core);
-                worked |= partition.forward_next(&self.core, partitions);
+            for partition in &partitions {
+                worked |= partition.apply_queued();
+                worked |= partition.forward_next();
             }
             if !worked {
                 return;

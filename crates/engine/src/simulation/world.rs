@@ -147,18 +147,18 @@ impl World {
             _ => {}
         }
         let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
-        let core = engine.core.clone();
-        let partitions = core.partitions();
+        let node = engine.node.clone();
+        let partitions = node.owned.all();
         let p = self.rng.random_range(0..partitions.len());
         match step {
             Step::Send => self.send(),
-            Step::Apply => drop(partitions[p].apply_queued(&core)),
-            Step::Forward => drop(partitions[p].forward_next(&core, partitions)),
-            Step::Flush => jobs::flush::run(&core, self.rng.random_range(0..6)),
-            Step::Consolidate => jobs::consolidation::run(&core, self.rng.random_range(0..6)),
-            Step::RemoveOldFiles => jobs::consolidation::remove_old_files(&core),
-            Step::Checkpoint => jobs::checkpoint::run(&core),
-            Step::Timers => timers::poll(&core, &partitions[p]),
+            Step::Apply => drop(partitions[p].apply_queued()),
+            Step::Forward => drop(partitions[p].forward_next()),
+            Step::Flush => jobs::flush::run(&node, self.rng.random_range(0..6)),
+            Step::Consolidate => jobs::consolidation::run(&node, self.rng.random_range(0..6)),
+            Step::RemoveOldFiles => jobs::consolidation::remove_old_files(&node),
+            Step::Checkpoint => jobs::checkpoint::run(&node),
+            Step::Timers => timers::poll(&node, &partitions[p]),
             Step::Advance => {
                 let ms = [1, 50, 1000, 60_000][self.rng.random_range(0..4)];
                 self.machine.clock.advance(Duration::from_millis(ms));
@@ -185,10 +185,10 @@ impl World {
             }
             Step::Kill | Step::PowerFailure | Step::Restart | Step::Audit | Step::Backup => {}
         }
-        if core.health.has_problem("apply") {
-            return Err(core.health.problems().join("; "));
+        if node.host.health.has_problem("apply") {
+            return Err(node.host.health.problems().join("; "));
         }
-        drop(core);
+        drop(node);
         if self.machine.disk.is_stopped() { self.crash(Crash::Power) } else { Ok(()) }
     }
 
@@ -225,7 +225,7 @@ impl World {
             ..SendOptions::default()
         };
         self.report.sent += ids.len() as u64;
-        let sent = sending::send_json(&engine.core, "Order", body.as_bytes(), BodyFormat::Ndjson, &options);
+        let sent = sending::send_json(&engine.node, "Order", body.as_bytes(), BodyFormat::Ndjson, &options);
         match (sent, durability) {
             (Ok(_), Durability::Fsync) => self.durable.extend(ids),
             (Ok(_), Durability::Os) => self.handed_over.extend(ids),
@@ -254,12 +254,12 @@ impl World {
     fn restart(&mut self) -> Result<(), String> {
         if let Some(engine) = &self.engine {
             engine.drain();
-            let core = &engine.core;
-            core.set_stopping();
-            let stopped = jobs::checkpoint::checkpoint(core)
-                .and_then(|()| jobs::checkpoint::truncate_idle_logs(core))
-                .and(core.log.close());
-            core.changes.close();
+            let node = &engine.node;
+            node.set_stopping();
+            let stopped = jobs::checkpoint::checkpoint(node)
+                .and_then(|()| jobs::checkpoint::truncate_idle_logs(node))
+                .and(node.host.log.close());
+            node.host.changes.close();
             // a stop that fails loses nothing; the next start replays the log
             if let Err(e) = stopped {
                 tracing::debug!(error = %e, "the last checkpoint failed");
@@ -272,8 +272,8 @@ impl World {
 
     fn close_books(&mut self) {
         if let Some(engine) = &self.engine {
-            self.report.checkpoints += engine.core.counts.checkpoints.load(Ordering::Relaxed);
-            self.report.merges += engine.core.counts.consolidations.load(Ordering::Relaxed);
+            self.report.checkpoints += engine.node.app.counts.checkpoints.load(Ordering::Relaxed);
+            self.report.merges += engine.node.app.counts.consolidations.load(Ordering::Relaxed);
         }
     }
 
@@ -329,7 +329,7 @@ impl World {
     fn backup(&mut self) -> Result<(), String> {
         let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
         // devices with faults may fail it, and a power failure takes it with the engine
-        if let Ok(machine) = self.machine.restored(&engine.core) {
+        if let Ok(machine) = self.machine.restored(&engine.node) {
             let copy = machine.start().map_err(|e| format!("the backup does not open: {e}"))?;
             if let Some(warning) = copy.recovery.warnings.first() {
                 return Err(format!("the start of the backup warns: {warning}"));
@@ -343,16 +343,16 @@ impl World {
     /// Lets an engine finish its work and compares the outcome with ledger and model. Returns the number of stored events.
     fn check_engine(&self, engine: &SimEngine, machine: &Machine) -> Result<u64, String> {
         engine.drain();
-        let core = &engine.core;
-        if core.health.has_problem("apply") {
-            return Err(core.health.problems().join("; "));
+        let node = &engine.node;
+        if node.host.health.has_problem("apply") {
+            return Err(node.host.health.problems().join("; "));
         }
         let outcome = outcome(engine, machine)?;
         let must: BTreeSet<String> = self.durable.union(&self.handed_over).cloned().collect();
         model::check(&outcome, &self.sent, &must)?;
         let mut stored = 0;
-        for (stream, table) in core.tables.streams() {
-            let ledger = core.ledger(&stream.name);
+        for (stream, table) in node.app.tables.streams() {
+            let ledger = node.ledger(&stream.name);
             let rows = table.tablet_rows() + table.pending_rows() + table.removed_rows();
             if !ledger.balances() || ledger.stored != rows {
                 return Err(format!(
@@ -362,7 +362,7 @@ impl World {
             }
             stored += rows;
         }
-        if let Some(t) = transfers::list(core).into_iter().find(|t| t.sent != t.received) {
+        if let Some(t) = transfers::list(node).into_iter().find(|t| t.sent != t.received) {
             return Err(format!("rows were lost or doubled between partitions: {t:?}"));
         }
         Ok(stored)
@@ -373,7 +373,7 @@ fn outcome(engine: &SimEngine, machine: &Machine) -> Result<Outcome, String> {
     let rows = |stream: &str| rows(engine, machine, stream);
     let documents = |collection: &str, id: &str, value: &str| {
         let mut all = Vec::new();
-        for partition in engine.core.partitions() {
+        for partition in engine.node.owned.all() {
             let state = partition.state.read();
             let Some(collection) = state.store.collection(collection) else { continue };
             for doc in collection.documents() {
@@ -399,17 +399,17 @@ fn outcome(engine: &SimEngine, machine: &Machine) -> Result<Outcome, String> {
 
 /// Reads all rows of a table, from its tablets and its tail.
 fn rows(engine: &SimEngine, machine: &Machine, stream: &str) -> Result<Vec<StoredRow>, String> {
-    let tables = &engine.core.tables;
+    let tables = &engine.node.app.tables;
     let table = tables.by_name(stream).ok_or_else(|| format!("no table {stream}"))?;
-    let schema = engine.core.deployment.stream(stream).map_err(|e| e.to_string())?;
+    let schema = engine.node.app.deployment.stream(stream).map_err(|e| e.to_string())?;
     let snapshot = table.snapshot();
     let mut batches = snapshot.tail;
     for tablet in snapshot.tablets.iter() {
         let store = &machine.store;
-        let bytes = tables.runtime.block_on(async { store.get(&tablet.path).await?.bytes().await });
+        let bytes = engine.node.host.runtime.block_on(async { store.get(&tablet.path).await?.bytes().await });
         let bytes = bytes.map_err(|e| e.to_string())?;
         let mut options = ArrowReaderOptions::new();
-        if let Some(keys) = tables.zones.tablet_keys() {
+        if let Some(keys) = engine.node.host.zones.tablet_keys() {
             options = options.with_file_decryption_properties(keys.for_reading().map_err(|e| e.to_string())?);
         }
         let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes, options);

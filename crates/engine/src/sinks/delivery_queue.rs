@@ -22,7 +22,7 @@ use tidemill_log::{GroupLog, LocalLog, Log, LogEncryption, LogFile, LogOptions};
 use tidemill_types::ipc::{BatchEncoder, decode_batch};
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, Timestamp, column};
 
-use crate::host::json_file::{read_json, write_json};
+use crate::process::json_file::{read_json, write_json};
 
 /// Bytes of rows that wait in memory before they go to the disk.
 const MEMORY_BYTES_MAX: usize = 16 << 20;
@@ -528,7 +528,7 @@ pub fn queue_name(name: &str) -> String {
 /// Errors: `Corrupt` for damaged progress; `Unavailable` if a file cannot be read.
 pub fn names(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
     let mut names = vec![];
-    for path in crate::host::disk_files::list(disk, dir)?.iter().map(|name| dir.join(name)) {
+    for path in crate::process::disk_files::list(disk, dir)?.iter().map(|name| dir.join(name)) {
         names.extend(
             read_json::<ProgressFile>(disk, &path.join("progress.json"))?.map(|progress| progress.sink),
         );

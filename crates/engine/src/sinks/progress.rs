@@ -9,7 +9,7 @@ use tidemill_connect::SinkPosition;
 use tidemill_log::disk::Disk;
 use tidemill_types::{Error, Offset, Result};
 
-use crate::host::json_file::{read_json, write_json};
+use crate::process::json_file::{read_json, write_json};
 
 /// Committed progress of a sink: the file `sinks/HASH.json` of the data directory, HASH being that of the name.
 pub struct SinkProgress {
@@ -94,7 +94,7 @@ pub fn retain<'n>(disk: &dyn Disk, dir: &Path, names: impl Iterator<Item = &'n s
 ///
 /// Errors: `Corrupt` for damaged progress; `Unavailable` if a file cannot be read.
 pub fn names(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
-    let files = crate::host::disk_files::list(disk, dir)?;
+    let files = crate::process::disk_files::list(disk, dir)?;
     let files = files.iter().filter(|name| name.ends_with(".json"));
     let read = |name: &String| Ok(read_json::<ProgressFile>(disk, &dir.join(name))?.map(|file| file.sink));
     let names = files.map(read).collect::<Result<Vec<_>>>()?;

@@ -10,9 +10,9 @@ use tidemill_connect::{Acknowledgement, ConnectorHealth, Source, SourceBatch, Sp
 use tidemill_log::{AppendReceipt, Ticket};
 use tidemill_types::{Offset, PartitionId, Result};
 
-use crate::core::Core;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest::PartitionedRows;
+use crate::node::Node;
 use crate::partition::Partition;
 
 /// Batches of one source whose records may wait to be durable.
@@ -30,9 +30,9 @@ pub(super) struct SourcePositions {
 }
 
 impl SourcePositions {
-    pub fn read(core: &Core, name: &str) -> Self {
-        let of = |p: &Partition| p.view().sources.get(name).copied();
-        let found: Vec<Option<u64>> = core.partitions().iter().map(of).collect();
+    pub fn read(node: &Node, name: &str) -> Self {
+        let of = |p: &Arc<Partition>| p.view().sources.get(name).copied();
+        let found: Vec<Option<u64>> = node.owned.all().iter().map(of).collect();
         Self {
             name: name.to_owned(),
             known: found.iter().all(Option::is_some),
@@ -52,14 +52,14 @@ fn split_name(source: &str, split: &str) -> String {
 
 /// Returns the positions of the splits of `source` that all partitions have. A split that some have was
 /// begun, but no row of it was appended: its position is in all partitions before its first row is in one.
-pub(super) fn split_positions(core: &Core, source: &str) -> SplitPositions {
+pub(super) fn split_positions(node: &Node, source: &str) -> SplitPositions {
     let prefix = split_name(source, "");
-    let views: Vec<_> = core.partitions().iter().map(Partition::view).collect();
+    let views: Vec<_> = node.owned.all().iter().map(|p| p.view()).collect();
     let names = views.iter().flat_map(|view| view.sources.keys());
     let splits: BTreeSet<String> =
         names.filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect();
     let positions = splits.into_iter().map(|split| {
-        let positions = SourcePositions::read(core, &split_name(source, &split));
+        let positions = SourcePositions::read(node, &split_name(source, &split));
         (split, positions)
     });
     positions.filter(|(_, found)| found.known).map(|(split, found)| (split, found.start())).collect()
@@ -68,22 +68,22 @@ pub(super) fn split_positions(core: &Core, source: &str) -> SplitPositions {
 /// Sends everything that `source` returns, up to its end or until sources stop. `stream` is the stream of
 /// rejected rows that name none.
 pub(super) fn append_source(
-    core: &Arc<Core>,
+    node: &Arc<Node>,
     source: &mut dyn Source,
     name: &str,
     stream: &str,
 ) -> Result<()> {
     let (sender, receiver) = crossbeam_channel::bounded(ACKNOWLEDGEMENTS_MAX);
     std::thread::scope(|scope| {
-        scope.spawn(|| acknowledge_durable(core, &receiver));
+        scope.spawn(|| acknowledge_durable(node, &receiver));
         let mut appender =
-            SourceAppender { core, name, stream, splits: HashMap::new(), acknowledgements: sender };
+            SourceAppender { node, name, stream, splits: HashMap::new(), acknowledgements: sender };
         let mut end = None;
-        while let Some(batch) = source.next(core.clock.now())? {
-            report_health(core, name, &source.health());
+        while let Some(batch) = source.next(node.host.clock.now())? {
+            report_health(node, name, &source.health());
             end = batch.split.is_none().then_some(batch.position);
             appender.append(batch)?;
-            if core.sources_stopping() {
+            if node.app.sources_stopping() {
                 return Ok(());
             }
         }
@@ -91,11 +91,11 @@ pub(super) fn append_source(
     })
 }
 
-fn report_health(core: &Core, name: &str, health: &ConnectorHealth) {
+fn report_health(node: &Node, name: &str, health: &ConnectorHealth) {
     match health {
-        ConnectorHealth::Working => core.health.clear_problem_of("sources", name),
+        ConnectorHealth::Working => node.host.health.clear_problem_of("sources", name),
         ConnectorHealth::Degraded(problem) => {
-            core.health.report_problem_of("sources", name, format!("{name}: {problem}"));
+            node.host.health.report_problem_of("sources", name, format!("{name}: {problem}"));
         }
     }
 }
@@ -104,10 +104,10 @@ fn report_health(core: &Core, name: &str, health: &ConnectorHealth) {
 type PendingAcknowledgement = (Vec<(PartitionId, Offset)>, Acknowledgement);
 
 /// Tells sources that their rows are durable, in the order of the batches.
-fn acknowledge_durable(core: &Core, pending: &Receiver<PendingAcknowledgement>) {
-    let durability = core.deployment.settings.durability;
+fn acknowledge_durable(node: &Node, pending: &Receiver<PendingAcknowledgement>) {
+    let durability = node.app.deployment.settings.durability;
     for (records, acknowledgement) in pending {
-        let synced = records.iter().try_for_each(|(p, offset)| core.log.sync(*p, *offset, durability));
+        let synced = records.iter().try_for_each(|(p, offset)| node.host.log.sync(*p, *offset, durability));
         acknowledgement.complete(synced);
     }
 }
@@ -115,7 +115,7 @@ fn acknowledge_durable(core: &Core, pending: &Receiver<PendingAcknowledgement>) 
 /// Appends the rows of one source. Each record has the source's name and position, so that a partition never
 /// takes a row twice and none is skipped after a crash.
 struct SourceAppender<'a> {
-    core: &'a Arc<Core>,
+    node: &'a Arc<Node>,
     name: &'a str,
     stream: &'a str,
     splits: HashMap<Option<Arc<str>>, SplitAppender>,
@@ -145,10 +145,10 @@ impl SourceAppender<'_> {
 
     /// Appends rows of a source that counts nothing.
     fn append_rows(&self, batch: SourceBatch) -> Result<Vec<(PartitionId, Offset)>> {
-        let core = self.core;
-        let everything = vec![0; core.partitions().len()];
+        let node = self.node;
+        let everything = vec![0; node.host.partitions()];
         let mut rejected = self.rejected_rows(&batch, self.name, &everything);
-        let split = batch.rows.split(&core.deployment.partitioner)?;
+        let split = batch.rows.split(&node.app.deployment.partitioner)?;
         let mut records = vec![];
         for (p, rows) in split.into_iter().enumerate() {
             let rejected = rejected.remove(&p).unwrap_or_default();
@@ -156,9 +156,9 @@ impl SourceAppender<'_> {
                 continue;
             }
             let rows = rows.unwrap_or_default();
-            core.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            node.app.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
             let events = Events { parts: rows.parts, order: rows.order, rejected, ..Events::default() };
-            let receipt = append_with_retry(core, p, || Entry::Events(events.clone()))?;
+            let receipt = append_with_retry(node, p, || Entry::Events(events.clone()))?;
             records.push((PartitionId(p as u32), receipt.offset));
         }
         Ok(records)
@@ -166,7 +166,7 @@ impl SourceAppender<'_> {
 
     /// Appends rows together with the position behind them.
     fn append_positioned(&mut self, batch: SourceBatch) -> Result<Vec<(PartitionId, Offset)>> {
-        let core = self.core;
+        let node = self.node;
         let split = batch.split.clone();
         if !self.splits.contains_key(&split) {
             let begun = self.begin_split(&batch)?;
@@ -177,9 +177,9 @@ impl SourceAppender<'_> {
         let rows = batch.rows.split_from(
             &batch.row_numbers,
             &of.positions.by_partition,
-            &core.deployment.partitioner,
+            &node.app.deployment.partitioner,
         )?;
-        let now = core.clock.monotonic();
+        let now = node.host.clock.monotonic();
         let mut records = vec![];
         for (p, rows) in rows.into_iter().enumerate() {
             let rejected = rejected.remove(&p).unwrap_or_default();
@@ -190,9 +190,9 @@ impl SourceAppender<'_> {
                 continue;
             }
             let rows = rows.unwrap_or_default();
-            core.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            node.app.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
             let events = Events { parts: rows.parts, order: rows.order, rejected, ..Events::default() };
-            let offset = append_record(core, &of.positions.name, p, batch.position, events)?;
+            let offset = append_record(node, &of.positions.name, p, batch.position, events)?;
             records.push((PartitionId(p as u32), offset, (batch.position, now)));
         }
         let Some(of) = self.splits.get_mut(&split) else { return Ok(vec![]) };
@@ -203,19 +203,19 @@ impl SourceAppender<'_> {
     /// Begins a split. One that does not start at 0 gets its first position in all partitions, durably, so that
     /// a crash does not take it for one that starts at 0.
     fn begin_split(&self, batch: &SourceBatch) -> Result<SplitAppender> {
-        let core = self.core;
+        let node = self.node;
         let name = match &batch.split {
             Some(split) => split_name(self.name, split),
             None => self.name.to_owned(),
         };
-        let mut positions = SourcePositions::read(core, &name);
+        let mut positions = SourcePositions::read(node, &name);
         let rejected = batch.rejected.iter().map(|bad| bad.origin.number).min();
         let first = batch.row_numbers.first().copied().into_iter().chain(rejected).min();
         let first = first.unwrap_or(batch.position);
         if batch.split.is_some() && !positions.known && first > 0 {
-            for p in 0..core.partitions().len() {
-                let offset = append_record(core, &name, p, first, Events::default())?;
-                core.log.sync(PartitionId(p as u32), offset, core.deployment.settings.durability)?;
+            for p in 0..node.host.partitions() {
+                let offset = append_record(node, &name, p, first, Events::default())?;
+                node.host.log.sync(PartitionId(p as u32), offset, node.app.deployment.settings.durability)?;
             }
             positions.by_partition.fill(first);
         }
@@ -228,7 +228,7 @@ impl SourceAppender<'_> {
         let (Some(position), Some(of)) = (position, self.splits.get(&None)) else { return Ok(()) };
         for (p, (appended, _)) in of.appended.iter().enumerate() {
             if *appended < position {
-                append_record(self.core, &of.positions.name, p, position, Events::default())?;
+                append_record(self.node, &of.positions.name, p, position, Events::default())?;
             }
         }
         Ok(())
@@ -241,7 +241,7 @@ impl SourceAppender<'_> {
         name: &str,
         positions: &[u64],
     ) -> HashMap<usize, Vec<RejectedRow>> {
-        let homes = &self.core.deployment.partitioner;
+        let homes = &self.node.app.deployment.partitioner;
         let mut rejected: HashMap<usize, Vec<RejectedRow>> = HashMap::new();
         for bad in &batch.rejected {
             let stream = bad.stream.as_deref().unwrap_or(self.stream);
@@ -254,7 +254,7 @@ impl SourceAppender<'_> {
                     raw: bad.text.clone(),
                     origin: format!("{name}:{}", bad.origin.number + 1),
                 };
-                self.core.source_rejections.add(self.name, &row);
+                self.node.app.source_rejections.add(self.name, &row);
                 rejected.entry(p).or_default().push(row);
             }
         }
@@ -262,31 +262,31 @@ impl SourceAppender<'_> {
     }
 }
 
-fn append_record(core: &Arc<Core>, name: &str, p: usize, position: u64, events: Events) -> Result<Offset> {
+fn append_record(node: &Arc<Node>, name: &str, p: usize, position: u64, events: Events) -> Result<Offset> {
     let events = Events { source: Some((name.to_owned(), position)), ..events };
-    Ok(append_with_retry(core, p, || Entry::Events(events.clone()))?.offset)
+    Ok(append_with_retry(node, p, || Entry::Events(events.clone()))?.offset)
 }
 
 /// Retries until the log accepts the entry: a source or sink can wait for a full disk or a busy partition.
 ///
 /// Errors: why the log never takes the entry, or sources stop.
-pub fn append_with_retry(core: &Arc<Core>, p: usize, entry: impl Fn() -> Entry) -> Result<AppendReceipt> {
-    let partition = &core.partitions()[p];
-    debug_assert_eq!(partition.id, PartitionId(p as u32));
+pub fn append_with_retry(node: &Arc<Node>, p: usize, entry: impl Fn() -> Entry) -> Result<AppendReceipt> {
+    let partition = PartitionId(p as u32);
     loop {
-        let result = partition
-            .backlog
-            .wait_for_room(&*core.clock, Duration::from_secs(1), || core.applying_waits_for())
-            .and_then(|()| core.check_disk_space())
-            .and_then(|()| partition.append(core, entry(), core.deployment.settings.durability, None))
+        let durability = node.app.deployment.settings.durability;
+        let result = node
+            .host
+            .wait_for_room(partition, Duration::from_secs(1), || node.app.applying_waits_for(&node.host))
+            .and_then(|()| node.host.check_disk_space())
+            .and_then(|()| node.host.append(partition, entry(), durability, None))
             // the next entry has a later position in the source: it must not be in the log without this one
             .and_then(Ticket::wait_assigned);
         match result {
             Ok(receipt) => return Ok(receipt),
-            Err(e) if !e.kind().is_retryable() || core.sources_stopping() => return Err(e),
+            Err(e) if !e.kind().is_retryable() || node.app.sources_stopping() => return Err(e),
             Err(e) => {
                 tracing::debug!(partition = p, error = %e, "a source waits");
-                core.clock.sleep(Duration::from_millis(20));
+                node.host.clock.sleep(Duration::from_millis(20));
             }
         }
     }

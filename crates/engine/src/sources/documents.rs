@@ -12,8 +12,8 @@ use tidemill_types::{Error, Result, nearest, repeated_key};
 
 use super::append::{SourcePositions, append_with_retry};
 use crate::app::DocumentsConfig;
-use crate::core::Core;
 use crate::entry::Entry;
+use crate::node::Node;
 
 /// Bytes of documents per record.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -22,27 +22,27 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Loads a file of documents. A file whose content has changed counts as a new source, so it is loaded again. A collection
 /// that no entity declares is created, unless its name looks like that of an entity.
-pub(super) fn load_documents(core: &Arc<Core>, config: &DocumentsConfig) -> Result<()> {
+pub(super) fn load_documents(node: &Arc<Node>, config: &DocumentsConfig) -> Result<()> {
     let hash = file_hash(&config.path)?;
-    let positions = SourcePositions::read(core, &format!("documents:{}:{hash:016x}", config.collection));
-    let entities = core.deployment.program.collections().iter().map(|entity| entity.name.as_str());
+    let positions = SourcePositions::read(node, &format!("documents:{}:{hash:016x}", config.collection));
+    let entities = node.app.deployment.program.collections().iter().map(|entity| entity.name.as_str());
     if nearest(&config.collection, entities).is_none() {
-        core.create_missing_collection(&config.collection, None)?;
+        node.create_missing_collection(&config.collection, None)?;
     }
-    let spec = core.collection_spec(&config.collection)?;
+    let spec = node.collection_spec(&config.collection)?;
     let mut lines = LineReader::open(&config.path, LINE_BYTES_MAX)?;
-    let mut chunks: Vec<Vec<u8>> = vec![Vec::new(); core.partitions().len()];
+    let mut chunks: Vec<Vec<u8>> = vec![Vec::new(); node.host.partitions()];
     while let Some((number, line)) = read_line(&mut lines, &config.path)? {
-        if core.sources_stopping() {
+        if node.app.sources_stopping() {
             return Ok(());
         }
         if number < positions.start() || line.is_empty() {
             continue;
         }
-        let doc = match parse_document(core, &config.collection, line) {
+        let doc = match parse_document(node, &config.collection, line) {
             Ok(doc) => doc,
             Err(e) => {
-                core.health.report_source_problem(
+                node.host.health.report_source_problem(
                     &config.collection,
                     &e.context(format!("{}: line {}", config.path.display(), number + 1)),
                 );
@@ -51,7 +51,7 @@ pub(super) fn load_documents(core: &Arc<Core>, config: &DocumentsConfig) -> Resu
         };
         let raw = RawDocument::from_bytes(&doc)
             .map_err(|e| Error::internal("a document that was just made").with_source(e))?;
-        let homes = match core.partition_of_document(&spec, raw) {
+        let homes = match node.partition_of_document(&spec, raw) {
             Some(p) => p.0 as usize..p.0 as usize + 1,
             None => 0..chunks.len(),
         };
@@ -60,7 +60,7 @@ pub(super) fn load_documents(core: &Arc<Core>, config: &DocumentsConfig) -> Resu
                 chunks[p].extend_from_slice(&doc);
                 if chunks[p].len() >= CHUNK_BYTES {
                     let documents = std::mem::take(&mut chunks[p]).into();
-                    append_documents(core, p, &config.collection, &positions.name, number + 1, documents)?;
+                    append_documents(node, p, &config.collection, &positions.name, number + 1, documents)?;
                 }
             }
         }
@@ -68,14 +68,14 @@ pub(super) fn load_documents(core: &Arc<Core>, config: &DocumentsConfig) -> Resu
     let end = lines.lines_read();
     for (p, chunk) in chunks.into_iter().enumerate() {
         if positions.by_partition[p] < end {
-            append_documents(core, p, &config.collection, &positions.name, end, chunk.into())?;
+            append_documents(node, p, &config.collection, &positions.name, end, chunk.into())?;
         }
     }
     Ok(())
 }
 
 fn append_documents(
-    core: &Arc<Core>,
+    node: &Arc<Node>,
     p: usize,
     collection: &str,
     source: &str,
@@ -88,18 +88,18 @@ fn append_documents(
         collection: collection.to_owned(),
         documents: documents.clone(),
     };
-    append_with_retry(core, p, load).map(drop)
+    append_with_retry(node, p, load).map(drop)
 }
 
 /// Calls `each` with the documents of a file, in order; invalid lines are skipped.
 pub fn for_each_document(
-    core: &Core,
+    node: &Node,
     config: &DocumentsConfig,
     mut each: impl FnMut(Bytes) -> Result<()>,
 ) -> Result<()> {
     let mut lines = LineReader::open(&config.path, LINE_BYTES_MAX)?;
     while let Some((_, line)) = read_line(&mut lines, &config.path)? {
-        if let Ok(doc) = parse_document(core, &config.collection, line) {
+        if let Ok(doc) = parse_document(node, &config.collection, line) {
             each(doc)?;
         }
     }
@@ -107,7 +107,7 @@ pub fn for_each_document(
 }
 
 /// Parses a line of JSON as a document of the collection, and adds its `_id`.
-pub fn parse_document(core: &Core, collection: &str, line: &[u8]) -> Result<Bytes> {
+pub fn parse_document(node: &Node, collection: &str, line: &[u8]) -> Result<Bytes> {
     let json: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(line).map_err(|e| Error::invalid(format!("not a JSON object: {e}")))?;
     if let Some(path) = std::str::from_utf8(line).ok().and_then(repeated_key) {
@@ -117,7 +117,7 @@ pub fn parse_document(core: &Core, collection: &str, line: &[u8]) -> Result<Byte
         bson::Document::try_from(json).map_err(|e| Error::invalid(format!("not extended JSON: {e}")))?;
     let raw =
         bson::RawDocumentBuf::try_from(&doc).map_err(|e| Error::invalid(format!("not a document: {e}")))?;
-    Ok(core.with_checked_id(collection, &raw)?.into_bytes().into())
+    Ok(node.with_checked_id(collection, &raw)?.into_bytes().into())
 }
 
 fn file_hash(path: &Path) -> Result<u64> {

@@ -13,7 +13,7 @@ use super::append::{SourcePositions, split_positions};
 use super::reshape::ReshapedSource;
 use crate::app::{App, SourceConfig, SourceFormat};
 use crate::connectors::{AppSource, file_sources};
-use crate::core::Core;
+use crate::node::Node;
 use crate::queries::QueryFile;
 use crate::queries::files::{file_format, file_path};
 
@@ -52,11 +52,11 @@ pub(super) struct FileSourceSpec {
 }
 
 /// Returns the sources of the deployed app, in the order in which it declares them.
-pub(super) fn of_app(core: &Core) -> Vec<SourceSpec> {
+pub(super) fn of_app(node: &Node) -> Vec<SourceSpec> {
     let mut specs: Vec<SourceSpec> =
-        core.deployment.app.sources.iter().cloned().map(SourceSpec::Configured).collect();
-    for file in &core.deployment.queries.files {
-        let mut files = of_file(&core.deployment.app, file);
+        node.app.deployment.app.sources.iter().cloned().map(SourceSpec::Configured).collect();
+    for file in &node.app.deployment.queries.files {
+        let mut files = of_file(&node.app.deployment.app, file);
         if file.plan.playback && files.len() > 1 {
             let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
             let hash = xxhash_rust::xxh3::xxh3_64(names.join("\n").as_bytes());
@@ -64,7 +64,9 @@ pub(super) fn of_app(core: &Core) -> Vec<SourceSpec> {
         } else {
             specs.extend(files.drain(..).map(SourceSpec::File));
         }
-        specs.extend(connectors_of_file(&core.deployment.app, file).into_iter().map(SourceSpec::Connector));
+        specs.extend(
+            connectors_of_file(&node.app.deployment.app, file).into_iter().map(SourceSpec::Connector),
+        );
     }
     specs
 }
@@ -117,24 +119,24 @@ impl SourceSpec {
     /// Opens the source where it stopped.
     ///
     /// Errors: the stream is not declared; those of [`FileSource::open`].
-    pub fn open(&self, core: &Core) -> Result<Box<dyn Source>> {
-        let start = SourcePositions::read(core, self.name()).start();
+    pub fn open(&self, node: &Node) -> Result<Box<dyn Source>> {
+        let start = SourcePositions::read(node, self.name()).start();
         match self {
-            Self::Connector(connector) => connector.open(core),
-            Self::Configured(config) => Ok(Box::new(open_configured(core, config, start)?)),
-            Self::File(file) => file.open(core, start),
+            Self::Connector(connector) => connector.open(node),
+            Self::Configured(config) => Ok(Box::new(open_configured(node, config, start)?)),
+            Self::File(file) => file.open(node, start),
             Self::Merged { name, files } => {
-                let sources = files.iter().map(|file| file.open(core, 0)).collect::<Result<_>>()?;
+                let sources = files.iter().map(|file| file.open(node, 0)).collect::<Result<_>>()?;
                 Ok(Box::new(MergedSource::new(name.clone(), sources, start)))
             }
         }
     }
 }
 
-fn open_configured(core: &Core, config: &SourceConfig, start: u64) -> Result<FileSource> {
+fn open_configured(node: &Node, config: &SourceConfig, start: u64) -> Result<FileSource> {
     let streams = match &config.stream {
-        Some(name) => vec![declared_stream(core, &config.name, name)?],
-        None => core.deployment.program.streams().to_vec(),
+        Some(name) => vec![declared_stream(node, &config.name, name)?],
+        None => node.app.deployment.program.streams().to_vec(),
     };
     let format = match config.format {
         SourceFormat::Ndjson => Format::Json,
@@ -154,27 +156,27 @@ fn open_configured(core: &Core, config: &SourceConfig, start: u64) -> Result<Fil
     FileSource::open(&config.name, &config.path, &input)
 }
 
-fn declared_stream(core: &Core, source: &str, name: &str) -> Result<Arc<StreamSchema>> {
-    let found = core.deployment.streams.get(name).map(|(stream, _)| stream.clone());
+fn declared_stream(node: &Node, source: &str, name: &str) -> Result<Arc<StreamSchema>> {
+    let found = node.app.deployment.streams.get(name).map(|(stream, _)| stream.clone());
     found.ok_or_else(|| {
-        let known = core.deployment.streams.keys().map(String::as_str);
+        let known = node.app.deployment.streams.keys().map(String::as_str);
         Error::invalid(format!("source `{source}`: no stream `{name}`{}", did_you_mean(name, known)))
     })
 }
 
 impl ConnectorSpec {
-    fn open(&self, core: &Core) -> Result<Box<dyn Source>> {
-        let stream = declared_stream(core, &self.name, &self.stream.name)?;
+    fn open(&self, node: &Node) -> Result<Box<dyn Source>> {
+        let stream = declared_stream(node, &self.name, &self.stream.name)?;
         let message_schema = incoming_schema(&self.stream, &stream)?;
         let reshaped = message_schema.fields != stream.fields;
         let context = ConnectorContext {
             name: self.name.clone(),
             writer: self.name.clone(),
-            app: core.deployment.app.name.clone(),
+            app: node.app.deployment.app.name.clone(),
             schema: message_schema,
             dir: self.dir.clone(),
         };
-        let starts = split_positions(core, &self.name);
+        let starts = split_positions(node, &self.name);
         let opened = self.catalog.open_source(&self.config, &context, starts);
         let source = opened.map_err(|e| Error::invalid(format!("source {}: {e}", self.name)))?;
         if reshaped {
@@ -185,8 +187,8 @@ impl ConnectorSpec {
 }
 
 impl FileSourceSpec {
-    fn open(&self, core: &Core, start: u64) -> Result<Box<dyn Source>> {
-        let stream = declared_stream(core, &self.name, &self.stream.name)?;
+    fn open(&self, node: &Node, start: u64) -> Result<Box<dyn Source>> {
+        let stream = declared_stream(node, &self.name, &self.stream.name)?;
         let in_file = incoming_schema(&self.stream, &stream)?;
         let options = ReadOptions {
             batch_rows: BATCH_ROWS,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tidemill_types::{Error, Result};
 
-use crate::host::clock::Clock;
+use crate::process::clock::Clock;
 
 /// How long a wait lasts before it looks whether the engine is stopping.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -20,8 +20,8 @@ use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::entry;
 use crate::entry::{Encoder, Entry, Streams};
-use crate::host::disk_files;
-use crate::host::json_file::{read_json, write_json};
+use crate::process::disk_files;
+use crate::process::json_file::{read_json, write_json};
 
 /// Directory of the notes, below the data directory.
 pub const SET_ASIDE_DIR: &str = "set_aside";

@@ -22,16 +22,18 @@ use tidemill_zones::{Zones, ZonesOptions};
 use super::{Stored, TestOptions};
 use crate::app::App;
 use crate::app::settings::Settings;
-use crate::core::Core;
 use crate::deployment::Deployment;
 use crate::entry::{Entry, Events};
-use crate::host::clock::{Clock, ManualClock};
+use crate::host::{Host, StoreRuntime};
 use crate::ingest::partition_of_row;
 use crate::jobs::timers;
+use crate::node::Node;
 use crate::partition::Partition;
+use crate::process::clock::{Clock, ManualClock};
 use crate::queries::GLOBAL_PARTITION;
 use crate::queries::compile::CompiledApp;
-use crate::services::Services;
+use crate::running_app::RunningApp;
+use crate::sinks::SinkSet;
 use crate::sources;
 use crate::state::PartitionState;
 use crate::tables::TableSet;
@@ -41,7 +43,7 @@ pub(super) const START_TIME: Timestamp = Timestamp(946_684_800_000_000);
 
 /// In-memory engine of one test; see the module documentation.
 pub(super) struct TestEngine {
-    core: Core,
+    node: Node,
     clock: Arc<ManualClock>,
     /// Whether the clock has been set by the test.
     started: bool,
@@ -68,19 +70,20 @@ impl TestEngine {
     pub fn new(app: &App, compiled: &CompiledApp, options: &TestOptions<'_>) -> Result<Self> {
         let clock = Arc::new(ManualClock::default());
         clock.set(START_TIME);
-        let core = Core::new(services_in_memory(app, compiled, clock.clone())?);
-        let queue_bytes = core.deployment.settings.inbox_bytes() as usize;
-        let partitions = (0..core.deployment.partitions())
-            .map(|p| Ok(Partition::new(PartitionState::new(&core.deployment, PartitionId(p))?, queue_bytes)));
-        core.set_partitions(partitions.collect::<Result<_>>()?);
-        core.partitions().iter().try_for_each(|p| p.start_consuming(&core))?;
-        let streams = core.deployment.program.streams();
-        let stored = streams.iter().map(|stream| core.subscribers.subscribe(&stream.name)).collect();
+        let node = node_in_memory(app, compiled, clock.clone())?;
+        for p in 0..node.app.deployment.partitions() {
+            let state = PartitionState::new(&node.app.deployment, PartitionId(p))?;
+            let partition = Partition::new(state, node.host.clone(), node.app.clone());
+            partition.start_consuming()?;
+            node.owned.add(Arc::new(partition));
+        }
+        let streams = node.app.deployment.program.streams();
+        let stored = streams.iter().map(|stream| node.app.subscribers.subscribe(&stream.name)).collect();
         let made = streams.iter().map(|_| Vec::new()).collect();
         let (sent, told) = (HashSet::new(), BTreeMap::new());
         let TestOptions { stops_max, rounds_max, .. } = *options;
         Ok(Self {
-            core,
+            node,
             clock,
             started: false,
             stops_max,
@@ -106,15 +109,15 @@ impl TestEngine {
     ///
     /// Errors: it is not a document, or its key is taken.
     pub fn insert_document(&mut self, entity: usize, object: &Map<String, Json>) -> Result<()> {
-        let collection = self.core.deployment.program.entities()[entity].name.clone();
+        let collection = self.node.app.deployment.program.entities()[entity].name.clone();
         let text = Json::Object(object.clone()).to_string();
-        let doc = sources::parse_document(&self.core, &collection, text.as_bytes())?;
+        let doc = sources::parse_document(&self.node, &collection, text.as_bytes())?;
         let raw = RawDocument::from_bytes(&doc)
             .map_err(|e| Error::internal("a document that was just made").with_source(e))?;
-        let spec = self.core.collection_spec(&collection)?;
-        let homes = match self.core.partition_of_document(&spec, raw) {
+        let spec = self.node.collection_spec(&collection)?;
+        let homes = match self.node.partition_of_document(&spec, raw) {
             Some(home) => vec![home],
-            None => self.core.partitions().iter().map(|p| p.id).collect(),
+            None => self.node.owned.all().iter().map(|p| p.id).collect(),
         };
         let command = Command::Insert { collection, docs: vec![doc.clone()], ordered: true };
         for home in homes {
@@ -128,15 +131,15 @@ impl TestEngine {
 
     /// Changes a table by an on-demand query.
     pub fn change_table(&mut self, store: &Stored, text: String) -> Result<()> {
-        let file = self.core.deployment.queries.file_name(store.unit).to_owned();
+        let file = self.node.app.deployment.queries.file_name(store.unit).to_owned();
         self.write(PartitionId(GLOBAL_PARTITION), Entry::OnDemand { file, text }).map(|_| ())
     }
 
     /// Advances the clock to `at` and sends an event.
     pub fn send_event(&mut self, stream: usize, batch: RecordBatch, at: Timestamp) -> Result<()> {
         self.advance_clock(at, false)?;
-        let schema = self.core.deployment.program.streams()[stream].clone();
-        let home = partition_of_row(&schema, &batch, 0, &self.core.deployment.partitioner);
+        let schema = self.node.app.deployment.program.streams()[stream].clone();
+        let home = partition_of_row(&schema, &batch, 0, &self.node.app.deployment.partitioner);
         let events = Events { parts: vec![(schema, batch)], ..Events::default() };
         self.write(home, Entry::Events(events)).map(|_| ())
     }
@@ -161,7 +164,7 @@ impl TestEngine {
             return Ok(());
         }
         self.clock.set(at);
-        self.core.partitions().iter().for_each(|p| p.refresh_next_timer(&self.core));
+        self.node.owned.all().iter().for_each(|p| p.refresh_next_timer());
         self.tick(None)
     }
 
@@ -194,32 +197,34 @@ impl TestEngine {
 
     /// Returns the time of the next timer, in milliseconds.
     fn next_due(&self, playback: bool) -> Option<i64> {
-        let core = &self.core;
-        let own = |partition: &Partition| {
+        let node = &self.node;
+        let own = |partition: &Arc<Partition>| {
             let state = partition.state.read();
             state.query_state.with_runtimes(|flow| {
-                let units = core.deployment.queries.units.iter().enumerate();
+                let units = node.app.deployment.queries.units.iter().enumerate();
                 let units = units.filter(|(_, unit)| {
-                    !unit.plan.playback || (playback && !has_idle_advance(core, unit.file))
+                    !unit.plan.playback || (playback && !has_idle_advance(node, unit.file))
                 });
                 units.filter_map(|(number, _)| flow.next_due(number)).min()
             })
         };
-        let idle = core.partitions().iter().filter_map(|p| timers::next_playback_advance(core, p));
-        core.partitions().iter().filter_map(own).chain(idle).min()
+        let owned = node.owned.all();
+        let idle = owned.iter().filter_map(|p| timers::next_playback_advance(node, p));
+        owned.iter().filter_map(own).chain(idle).min()
     }
 
     /// Processes timers at the current time. `jump` is the time to which the clocks of files with playback
     /// advance.
     fn tick(&mut self, jump: Option<i64>) -> Result<()> {
-        for partition in self.core.partitions() {
-            timers::poll(&self.core, partition);
-            let files = self.core.deployment.queries.files.iter().enumerate();
+        for partition in self.node.owned.all() {
+            timers::poll(&self.node, &partition);
+            let files = self.node.app.deployment.queries.files.iter().enumerate();
             let files =
-                files.filter(|(number, file)| file.plan.playback && !has_idle_advance(&self.core, *number));
+                files.filter(|(number, file)| file.plan.playback && !has_idle_advance(&self.node, *number));
             let jumps: Vec<_> = files.filter_map(|(_, file)| Some((file.name.clone(), jump?))).collect();
             if !jumps.is_empty() {
-                partition.append(&self.core, Entry::Tick { jumps }, Durability::Memory, None)?.wait()?;
+                let tick = Entry::Tick { jumps };
+                self.node.host.append(partition.id, tick, Durability::Memory, None)?.wait()?;
             }
         }
         self.apply_all()
@@ -228,14 +233,13 @@ impl TestEngine {
     /// Appends an entry and applies it and all records that follow from it.
     fn write(&mut self, partition: PartitionId, entry: Entry) -> Result<crate::apply::ApplyReply> {
         let (sender, receiver) = crossbeam_channel::bounded(1);
-        let to = &self.core.partitions()[partition.0 as usize];
-        to.append(&self.core, entry, Durability::Memory, Some(sender))?.wait()?;
+        self.node.host.append(partition, entry, Durability::Memory, Some(sender))?.wait()?;
         // the reply has the ids of the sent events; it must be read before stored events are collected, to
         // tell the sent from the derived ones
-        to.apply_pending(&self.core, self.core.partitions());
+        self.node.owned.get(partition)?.apply_pending();
         let reply = receiver
             .try_recv()
-            .unwrap_or_else(|_| Err(Error::internal(self.core.health.problems().join("\n"))))?;
+            .unwrap_or_else(|_| Err(Error::internal(self.node.host.health.problems().join("\n"))))?;
         self.sent.extend(reply.stored.iter().copied());
         self.apply_all()?;
         Ok(reply)
@@ -245,10 +249,8 @@ impl TestEngine {
     fn apply_all(&mut self) -> Result<()> {
         self.collect_stored();
         for _ in 0..self.rounds_max {
-            let Some(waiting) =
-                self.core.partitions().iter().find(|p| p.apply_pending(&self.core, self.core.partitions()))
-            else {
-                let problems = self.core.health.problems();
+            let Some(waiting) = self.node.owned.all().into_iter().find(|p| p.apply_pending()) else {
+                let problems = self.node.host.health.problems();
                 return if problems.is_empty() { Ok(()) } else { Err(Error::internal(problems.join("\n"))) };
             };
             tracing::trace!(partition = waiting.id.0, "applied what waited");
@@ -263,7 +265,7 @@ impl TestEngine {
     /// Collects the events stored since the last call.
     fn collect_stored(&mut self) {
         for (stream, stored) in self.stored.iter().enumerate() {
-            let schema = &self.core.deployment.program.streams()[stream];
+            let schema = &self.node.app.deployment.program.streams()[stream];
             for batch in stored.try_iter() {
                 for row in 0..batch.num_rows() {
                     if event_id(&batch, row).is_none_or(|id| !self.sent.contains(&id)) {
@@ -282,9 +284,9 @@ impl TestEngine {
 
     /// Returns the documents of an entity.
     pub fn documents(&self, entity: usize) -> Vec<Map<String, Json>> {
-        let entity = &self.core.deployment.program.entities()[entity].name;
+        let entity = &self.node.app.deployment.program.entities()[entity].name;
         let mut all = Vec::new();
-        for partition in self.core.partitions() {
+        for partition in self.node.owned.all() {
             let state = partition.state.read();
             let Some(collection) = state.store.collection(entity) else { continue };
             all.extend(collection.iter().filter_map(|doc| {
@@ -302,7 +304,8 @@ impl TestEngine {
 
     /// Returns the rows of a table or named window.
     pub fn rows(&self, store: &Stored) -> Result<Vec<Map<String, Json>>> {
-        let state = self.core.partitions()[GLOBAL_PARTITION as usize].state.read();
+        let partition = self.node.owned.get(PartitionId(GLOBAL_PARTITION))?;
+        let state = partition.state.read();
         let names: Vec<String> = store.attributes.iter().map(|(name, _)| format!("`{name}`")).collect();
         let query = format!("from `{}` select {}", store.name, names.join(", "));
         let found = state.read_queries(|flow| flow.on_demand(store.unit, &query))?;
@@ -315,25 +318,25 @@ impl TestEngine {
 
     /// Returns how often a rule fired.
     pub fn fired(&self, rule: &str) -> u64 {
-        let partitions = self.core.partitions().iter();
-        partitions.map(|p| p.state.read().executor.counters().rule(rule).map_or(0, |r| r.fired)).sum()
+        let owned = self.node.owned.all();
+        owned.iter().map(|p| p.state.read().executor.counters().rule(rule).map_or(0, |r| r.fired)).sum()
     }
 
     /// Explains what a rule did with the last event of its stream, in each partition in which it runs.
     pub fn why(&self, rule: &str) -> Vec<String> {
-        let Some(info) = self.core.deployment.program.rules().into_iter().find(|r| r.name == rule) else {
+        let Some(info) = self.node.app.deployment.program.rules().into_iter().find(|r| r.name == rule) else {
             return vec![];
         };
         let selector = Selector::Fields { stream: Some(info.stream), fields: vec![] };
-        let explain = |p: &Partition| {
+        let explain = |p: &Arc<Partition>| {
             let state = p.state.read();
             state
                 .trace
-                .explain(&self.core.deployment.program, &selector, Some(rule))
+                .explain(&self.node.app.deployment.program, &selector, Some(rule))
                 .ok()
                 .map(|e| e.to_string())
         };
-        self.core.partitions().iter().filter_map(explain).collect()
+        self.node.owned.all().iter().filter_map(explain).collect()
     }
 
     /// Returns the errors of rules and queries since the last call.
@@ -346,9 +349,9 @@ impl TestEngine {
                 message.clone_from(last);
             }
         };
-        for partition in self.core.partitions() {
+        for partition in self.node.owned.all() {
             let state = partition.state.read();
-            for plan in self.core.deployment.program.plans() {
+            for plan in self.node.app.deployment.program.plans() {
                 if let Some(rule) = state.executor.counters().rule(&plan.name).filter(|r| r.errors > 0) {
                     note(format!("rule {}", plan.name), rule.errors, rule.last_error.as_ref());
                 }
@@ -373,8 +376,8 @@ impl TestEngine {
 }
 
 /// Returns whether the clock of a file advances by itself while no events arrive.
-fn has_idle_advance(core: &Core, file: usize) -> bool {
-    core.deployment.queries.files[file].idle.is_some()
+fn has_idle_advance(node: &Node, file: usize) -> bool {
+    node.app.deployment.queries.files[file].idle.is_some()
 }
 
 fn ms(time: Timestamp) -> i64 {
@@ -402,8 +405,8 @@ pub(super) fn time_of(batch: &RecordBatch, row: usize) -> Timestamp {
     }
 }
 
-/// Creates services whose log and tables are in memory.
-fn services_in_memory(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) -> Result<Services> {
+/// Creates a node whose log and tables are in memory.
+fn node_in_memory(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) -> Result<Node> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -417,9 +420,12 @@ fn services_in_memory(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>
     let partitioner = compiled.queries.partitioner(&compiled.program, partitions);
     let deployment = Arc::new(Deployment::new(app, compiled.clone(), partitioner));
     let zones = runtime.block_on(Zones::open("memory:///", 1, ZonesOptions::default(), &[]))?;
-    let tables = TableSet::open(&deployment, zones, runtime)?;
+    let runtime = StoreRuntime::new(runtime);
+    let tables = TableSet::open(&deployment, &zones, &runtime)?;
     let log_clock = Arc::clone(&clock);
     let log = MemoryLog::new(partitions).with_clock(LogClock::new(move || log_clock.now()));
     let log = Arc::new(log);
-    Ok(Services::new(PathBuf::new(), Arc::new(OsDisk), deployment, clock, log, tables))
+    let settings = &deployment.settings;
+    let host = Host::new(PathBuf::new(), Arc::new(OsDisk), settings, clock, log, zones, runtime);
+    Ok(Node::new(host, RunningApp::new(deployment, tables, SinkSet::default())))
 }

@@ -12,7 +12,7 @@ use tidemill_zones::TableVersion;
 
 use super::manifest::{PartitionRange, TableCopy};
 use crate::checkpoint;
-use crate::host::disk_files::{list, unreadable};
+use crate::process::disk_files::{list, unreadable};
 
 /// Files and moments of a data directory. Nothing of it is copied yet.
 #[derive(Default)]

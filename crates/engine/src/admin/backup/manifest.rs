@@ -7,7 +7,7 @@ use tidemill_log::disk::Disk;
 use tidemill_types::{Error, Offset, Result};
 
 pub use crate::directory::datadir::BACKUP_MANIFEST as MANIFEST;
-use crate::host::json_file::{read_json, write_json};
+use crate::process::json_file::{read_json, write_json};
 
 /// Format of backups that this version writes and reads.
 pub const FORMAT: u32 = 1;

@@ -19,14 +19,14 @@ use tidemill_types::{Error, Result, Timestamp};
 use tidemill_zones::{Zones, store_options};
 
 use crate::app::App;
-use crate::core::Core;
 use crate::directory::datadir;
 use crate::directory::datadir::StoppedDir;
 use crate::directory::encryption;
 pub use crate::directory::tables_location::runtime;
 use crate::directory::tables_location::stopped_tables;
-use crate::host::clock::{Clock, SystemClock};
-use crate::host::spawn::lower_priority;
+use crate::node::Node;
+use crate::process::clock::{Clock, SystemClock};
+use crate::process::spawn::lower_priority;
 pub use manifest::{MANIFEST, Manifest, checksum_text};
 pub use restore::{RestoreReport, restore};
 use write::NewDirectory;
@@ -73,10 +73,10 @@ impl BackupReport {
 ///
 /// Errors: `Invalid` for a directory that has content and for an engine whose log is not in files; `Conflict` while another
 /// backup is being taken; `Corrupt` naming a damaged file; `Unavailable`. Nothing is left at `to` then.
-pub fn take(core: &Core, to: &Path) -> Result<BackupReport> {
-    running::check_has_directory(core)?;
-    check_outside(&core.dir, to)?;
-    let _alone = core.backups.one.try_lock().ok_or_else(|| {
+pub fn take(node: &Node, to: &Path) -> Result<BackupReport> {
+    running::check_has_directory(node)?;
+    check_outside(&node.host.dir, to)?;
+    let _alone = node.host.backups.one.try_lock().ok_or_else(|| {
         Error::conflict(
             "a backup is being taken already: wait until it is done; /api/v1/backup answers it then",
         )
@@ -84,7 +84,7 @@ pub fn take(core: &Core, to: &Path) -> Result<BackupReport> {
     let target = NewDirectory::create(to)?;
     let work = || {
         lower_priority();
-        copy(core, (&OsDisk, target.dir()))
+        copy(node, (&OsDisk, target.dir()))
     };
     // a thread of its own, because its priority is lowered
     let written = std::thread::scope(|scope| {
@@ -96,22 +96,26 @@ pub fn take(core: &Core, to: &Path) -> Result<BackupReport> {
 /// Copies the data directory of a running engine to a directory of a disk.
 ///
 /// Errors: as [`take`].
-pub fn copy(core: &Core, (disk, dir): (&dyn Disk, &Path)) -> Result<Manifest> {
-    let meta = datadir::read_meta(&*core.disk, &core.dir)?;
-    let tables_location = meta.tables_elsewhere(&core.deployment.settings);
-    let app = core.deployment.app.name.clone();
-    let mut manifest = Manifest::new(core.clock.now().to_string(), meta.id, Some(app));
+pub fn copy(node: &Node, (disk, dir): (&dyn Disk, &Path)) -> Result<Manifest> {
+    let meta = datadir::read_meta(&*node.host.disk, &node.host.dir)?;
+    let tables_location = meta.tables_elsewhere(&node.app.deployment.settings);
+    let app = node.app.deployment.app.name.clone();
+    let mut manifest = Manifest::new(node.host.clock.now().to_string(), meta.id, Some(app));
     manifest.tables_location = tables_location;
     // files of replaced tablets and of ids stay until they are copied
-    let _no_removals = core.backups.removals.lock();
-    let content = running::collect(core)?;
+    let _no_removals = node.host.backups.removals.lock();
+    let content = running::collect(node)?;
     // on the disk of the data, no more may go than lets checkpoints be taken
-    write::check_room(dir, content.bytes(&*core.stored_disk)? + core.deployment.settings.reserve_bytes)?;
-    let tables = &core.tables;
+    write::check_room(
+        dir,
+        content.bytes(&*node.host.stored_disk)? + node.app.deployment.settings.reserve_bytes,
+    )?;
     let read = |path: &object_store::path::Path, write: &mut dyn FnMut(&[u8]) -> Result<()>| {
-        tables.runtime.block_on(core.until_stop(tables.zones.read_file(path, write)))
+        node.host.runtime.block_on(node.host.until_stop(node.host.zones.read_file(path, write)))
     };
-    write::write(&*core.stored_disk, &content, manifest, (disk, dir), &read, &|| !core.is_stopping())
+    write::write(&*node.host.stored_disk, &content, manifest, (disk, dir), &read, &|| {
+        !node.host.is_stopping()
+    })
 }
 
 /// Copies the data directory `dir`, which no program has open, to the new directory `to`.

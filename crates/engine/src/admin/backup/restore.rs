@@ -12,7 +12,7 @@ use super::manifest::{FileEntry, MANIFEST, Manifest};
 use super::write::{FileCopy, NewDirectory, check_room, create_parents};
 use crate::directory::datadir;
 use crate::directory::datadir::RestoredFrom;
-use crate::host::disk_files::unreadable;
+use crate::process::disk_files::unreadable;
 use crate::sinks;
 
 /// Damaged files that an error names; the others are counted.

@@ -11,7 +11,7 @@ use super::content::BackupContent;
 use super::manifest::PartitionRange;
 use crate::changes::CHANGES_DIR;
 use crate::directory::encryption::KEY_RING_FILE;
-use crate::host::disk_files::list;
+use crate::process::disk_files::list;
 use crate::sinks::DELIVERIES_DIR;
 use crate::state::set_aside::SET_ASIDE_DIR;
 

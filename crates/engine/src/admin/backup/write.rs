@@ -11,8 +11,8 @@ use tidemill_types::{Error, ErrorKind, Result};
 
 use super::content::{BackupContent, BackupFile, FileContent};
 use super::manifest::{FileEntry, Manifest, checksum_text};
-use crate::host::disk_files::unreadable;
-use crate::host::disk_space;
+use crate::process::disk_files::unreadable;
+use crate::process::disk_space;
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;

@@ -11,7 +11,7 @@ use super::files::problem;
 use super::report::{Consequence, Verification};
 use crate::checkpoint;
 use crate::dedupe::{IdRun, RunInfo};
-use crate::host::disk_files::{list, unreadable};
+use crate::process::disk_files::{list, unreadable};
 
 const CHECKPOINTS: Consequence = Consequence {
     meaning: "the start falls back to the checkpoint before it and replays the log from there; without one it does not open",

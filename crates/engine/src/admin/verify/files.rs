@@ -8,8 +8,8 @@ use tidemill_types::{Error, ErrorKind, Result};
 use super::logs::LogTotals;
 use super::report::{Consequence, Verification};
 use crate::directory::encryption::KEY_RING_FILE;
-use crate::host::disk_files::list;
-use crate::host::json_file::read_json;
+use crate::process::disk_files::list;
+use crate::process::json_file::read_json;
 use crate::sinks::DELIVERIES_DIR;
 
 const SETTINGS: Consequence = Consequence {

@@ -9,7 +9,7 @@ use tidemill_types::Result;
 
 use super::report::{Consequence, Verification};
 use crate::admin::backup::{MANIFEST, Manifest, checksum_text};
-use crate::host::disk_files::{list, unreadable};
+use crate::process::disk_files::{list, unreadable};
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 20;

@@ -1,44 +1,41 @@
-//! What the parts of a running engine share: log, tables, clock, health, counters.
+//! The process that apps run in.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
-use tidemill_log::Log;
 use tidemill_log::disk::Disk;
+use tidemill_log::{Durability, Log, Ticket};
 use tidemill_types::budget::BytePool;
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, PartitionId, Result};
+use tidemill_zones::Zones;
 
-use crate::api::Analytics;
+use crate::app::settings::Settings;
+use crate::appender::LogAppender;
+use crate::apply::ApplyReply;
 use crate::changes::ChangeLog;
 use crate::commit::{CommitBoard, WriteLocks};
-use crate::counters::source_rejections::SourceRejections;
-use crate::counters::{AggregateCounts, EngineCounters};
-use crate::deployment::Deployment;
 use crate::directory::encryption::encrypted_disk;
-use crate::host::clock::Clock;
-use crate::host::disk_space::DiskSpace;
-use crate::host::health::HealthBoard;
-use crate::host::notifier::Notifier;
-use crate::sinks::SinkSet;
+use crate::entry::Entry;
+use crate::process::clock::Clock;
+use crate::process::disk_space::DiskSpace;
+use crate::process::health::HealthBoard;
+use crate::process::notifier::Notifier;
 use crate::state::backlog::InFlight;
 use crate::state::set_aside::SetAsideRecords;
-use crate::subscribe::Subscribers;
-use crate::tables::TableSet;
 
-/// How long an owner waits before it looks again whether a full tail or sink has been written.
-const TAIL_POLL: Duration = Duration::from_millis(5);
-/// How long an operation on the tables may go on when the engine stops.
+/// Time that an operation on the tables has to end when the engine stops.
 const STORE_STOP_WAIT: Duration = Duration::from_secs(5);
-/// How often an operation on the tables looks whether the engine stops.
+/// Interval at which an operation on the tables checks for a stop.
 const STOP_POLL: Duration = Duration::from_millis(100);
 
-/// Shared services of a running engine. They know nothing of its partitions.
-pub struct Services {
+/// Devices and services of a process: they live as long as it does and know neither its apps nor its partitions.
+pub struct Host {
     /// Data directory; empty for an engine in memory.
     pub dir: PathBuf,
     /// Disk of the data directory.
@@ -47,16 +44,14 @@ pub struct Services {
     pub disk: Arc<dyn Disk>,
     /// The same without keys, for copies of the files as they are.
     pub stored_disk: Arc<dyn Disk>,
-    /// Deployed app.
-    pub deployment: Arc<Deployment>,
     /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// Log.
+    /// Log of all partitions.
     pub log: Arc<dyn Log>,
-    /// Tables.
-    pub tables: TableSet,
-    /// Sinks; none for an engine in memory.
-    pub sinks: SinkSet,
+    /// Tables of the data directory in their object store.
+    pub zones: Zones,
+    /// Runs requests to the object store.
+    pub runtime: StoreRuntime,
     /// Commits of transactions of several partitions.
     pub commits: CommitBoard,
     /// Changes of documents for those who follow them.
@@ -69,34 +64,23 @@ pub struct Services {
     pub in_flight: InFlight,
     /// Free space on the disk of the data directory.
     pub disk_space: DiskSpace,
-    /// In-process readers of streams.
-    pub subscribers: Subscribers,
-    /// SQL, once it is set.
-    pub analytics: OnceLock<Arc<dyn Analytics>>,
-    /// Runs of aggregate rules, by name.
-    pub aggregates: Mutex<BTreeMap<String, AggregateCounts>>,
-    /// Counters.
-    pub counts: EngineCounters,
-    /// Rejected rows of sources.
-    pub source_rejections: SourceRejections,
     /// Present problems.
     pub health: HealthBoard,
-    /// Rules that were logged as failing.
-    pub failing_rules: Mutex<BTreeSet<String>>,
     /// Records that rules and queries do not see.
     pub set_aside: SetAsideRecords,
     /// Wakes background jobs when there is work, or when the engine stops.
     pub notifier: Notifier,
     /// Held while checkpoints are taken and the log is truncated, because two at once would write the same files.
     pub checkpointing: Mutex<()>,
-    /// What a backup holds up.
+    /// Locks that pause other work during a backup.
     pub backups: BackupLocks,
-    sources_stopping: AtomicBool,
+    /// By partition of the log.
+    appenders: Vec<LogAppender>,
     stopping: AtomicBool,
     checkpoints_disabled: AtomicBool,
 }
 
-/// What a backup holds up.
+/// Locks that pause other work during a backup.
 #[derive(Default)]
 pub struct BackupLocks {
     /// Held by a backup, because one is taken at a time.
@@ -108,54 +92,73 @@ pub struct BackupLocks {
     pub forwarding: RwLock<()>,
 }
 
-impl Services {
-    /// Creates the services of an engine on `dir`.
+/// A runtime that may be dropped anywhere, also by a task of another runtime, where waiting for its threads is forbidden. Nothing
+/// runs on it any more by then.
+pub struct StoreRuntime(Option<tokio::runtime::Runtime>);
+
+impl StoreRuntime {
+    /// Wraps a runtime.
+    pub fn new(runtime: tokio::runtime::Runtime) -> Self {
+        Self(Some(runtime))
+    }
+}
+
+impl Deref for StoreRuntime {
+    type Target = tokio::runtime::Runtime;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("it is taken out when it is dropped"))
+    }
+}
+
+impl Drop for StoreRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Host {
+    /// Creates a host on `dir`.
     pub fn new(
         dir: PathBuf,
         disk: Arc<dyn Disk>,
-        deployment: Arc<Deployment>,
+        settings: &Settings,
         clock: Arc<dyn Clock>,
         log: Arc<dyn Log>,
-        tables: TableSet,
+        zones: Zones,
+        runtime: StoreRuntime,
     ) -> Self {
+        let backlog_bytes = settings.inbox_bytes() as usize;
+        let partitions = (0..log.partitions()).map(PartitionId);
+        let appenders = partitions.map(|partition| LogAppender::new(partition, backlog_bytes));
         Self {
             transaction_memory: BytePool::new(
                 "open transactions (setting transactions_bytes)",
-                deployment.settings.transactions_bytes(),
+                settings.transactions_bytes(),
             ),
-            disk_space: DiskSpace::new(&dir, deployment.settings.reserve_bytes),
-            changes: ChangeLog::new(disk.clone(), &dir, log.partitions(), &deployment.settings),
-            disk: encrypted_disk(disk.clone(), &dir, &deployment.settings),
+            disk_space: DiskSpace::new(&dir, settings.reserve_bytes),
+            changes: ChangeLog::new(disk.clone(), &dir, log.partitions(), settings),
+            disk: encrypted_disk(disk.clone(), &dir, settings),
             set_aside: SetAsideRecords::in_memory(disk.clone()),
             stored_disk: disk,
+            appenders: appenders.collect(),
             dir,
-            deployment,
             clock,
             log,
-            tables,
-            sinks: SinkSet::default(),
+            zones,
+            runtime,
             commits: CommitBoard::default(),
             write_locks: WriteLocks::default(),
             in_flight: InFlight::default(),
-            subscribers: Subscribers::default(),
-            analytics: OnceLock::new(),
-            aggregates: Mutex::default(),
-            counts: EngineCounters::default(),
-            source_rejections: SourceRejections::default(),
             health: HealthBoard::default(),
-            failing_rules: Mutex::default(),
             notifier: Notifier::default(),
             checkpointing: Mutex::default(),
             backups: BackupLocks::default(),
-            sources_stopping: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             checkpoints_disabled: AtomicBool::new(false),
         }
-    }
-
-    /// Adds sinks.
-    pub fn with_sinks(self, sinks: SinkSet) -> Self {
-        Self { sinks, ..self }
     }
 
     /// Adds the notes on records that are set aside.
@@ -164,6 +167,56 @@ impl Services {
     pub fn with_set_aside(mut self) -> Result<Self> {
         self.set_aside = SetAsideRecords::open(self.disk.clone(), &self.dir)?;
         Ok(self)
+    }
+
+    /// Appends an entry to the log of a partition, from which its owner gets it. The reply comes only if the owner is in this
+    /// process.
+    ///
+    /// Errors: those of [`Log::append`]; the entry is then not in the log. `NotFound` for a partition that the log does not have.
+    pub fn append(
+        &self,
+        partition: PartitionId,
+        entry: Entry,
+        durability: Durability,
+        reply: Option<Sender<Result<ApplyReply>>>,
+    ) -> Result<Ticket> {
+        let devices = (&*self.log, &self.in_flight, &self.disk_space);
+        self.appender(partition)?.append(devices, entry, durability, reply)
+    }
+
+    /// Waits until a partition has room for more records that wait to be applied. `reason` says why records are not applied, if
+    /// something keeps them from it.
+    ///
+    /// Errors: `LimitReached` with the reason after `timeout`, `Unavailable` when the engine is stopping; `NotFound` for a partition
+    /// that the log does not have.
+    pub fn wait_for_room(
+        &self,
+        partition: PartitionId,
+        timeout: Duration,
+        reason: impl Fn() -> Option<String>,
+    ) -> Result<()> {
+        self.appender(partition)?.backlog.wait_for_room(&*self.clock, timeout, reason)
+    }
+
+    /// Returns the number of records, and their bytes, that this process appended to a partition and that are not applied.
+    pub fn backlog_depth(&self, partition: PartitionId) -> (usize, usize) {
+        self.appender(partition).map_or((0, 0), |appender| appender.backlog.depth())
+    }
+
+    /// Rejects senders from now on.
+    pub fn stop_accepting(&self) {
+        self.appenders.iter().for_each(|appender| appender.backlog.stop_accepting());
+    }
+
+    /// Returns the number of partitions of the log, whoever owns them.
+    pub fn partitions(&self) -> usize {
+        self.appenders.len()
+    }
+
+    fn appender(&self, partition: PartitionId) -> Result<&LogAppender> {
+        self.appenders.get(partition.0 as usize).ok_or_else(|| {
+            Error::not_found(format!("partition {partition}: the log has {}", self.appenders.len()))
+        })
     }
 
     /// Rejects writes while the disk of the data directory is nearly full.
@@ -178,16 +231,6 @@ impl Services {
         self.disk_space.measure(self.in_flight.bytes() as u64);
     }
 
-    /// Asks sources to end after their current chunk.
-    pub fn set_sources_stopping(&self) {
-        self.sources_stopping.store(true, Ordering::Release);
-    }
-
-    /// Returns whether sources are asked to end.
-    pub fn sources_stopping(&self) -> bool {
-        self.sources_stopping.load(Ordering::Acquire)
-    }
-
     /// Returns whether the engine is stopping.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
@@ -196,7 +239,6 @@ impl Services {
     /// Asks loops and retries to end.
     pub fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.deployment.queries.stores.stop();
         self.notifier.notify();
     }
 
@@ -208,41 +250,6 @@ impl Services {
     /// Returns whether checkpoints may be published.
     pub fn checkpoints_allowed(&self) -> bool {
         !self.checkpoints_disabled.load(Ordering::Acquire)
-    }
-
-    /// Returns whether as many rows are in no file yet as memory allows.
-    pub fn tails_full(&self) -> bool {
-        self.full_tails().is_some()
-    }
-
-    /// Returns which limit the rows that are in no file yet have reached, as a sentence.
-    fn full_tails(&self) -> Option<String> {
-        let settings = &self.deployment.settings;
-        let (table, bytes, all) = self.tables.pending();
-        let limit = settings.tail_bytes();
-        if bytes >= limit {
-            return Some(format!(
-                "{bytes} bytes of table `{table}` are in no file yet (tail_bytes = {limit})"
-            ));
-        }
-        let limit = settings.unflushed_bytes();
-        (all >= limit)
-            .then(|| format!("{all} bytes of all tables are in no file yet (unflushed_bytes = {limit})"))
-    }
-
-    /// Returns why records are not applied at the moment, with the error of the tables' store; `None` when nothing keeps
-    /// them from it.
-    pub fn applying_waits_for(&self) -> Option<String> {
-        let full = self.full_tails()?;
-        Some(match self.health.problem_of_any_subject("tables") {
-            Some(problem) => format!("{full}; writing them fails: {problem}"),
-            None => format!("{full}; they are being written"),
-        })
-    }
-
-    /// Returns why records are not applied until the tables' store works again; `None` while it works.
-    pub fn applying_is_blocked_by(&self) -> Option<String> {
-        self.health.problem_of_any_subject("tables").and_then(|_| self.applying_waits_for())
     }
 
     /// Runs an operation on the tables. One that does not end is dropped some seconds after the engine is asked to stop:
@@ -273,27 +280,6 @@ impl Services {
             biased;
             done = operation => done.map(Some),
             () = stopped => Ok(None),
-        }
-    }
-
-    /// Waits while tails are full, so that memory stays bounded while the object store is unavailable.
-    pub fn wait_for_tails(&self) {
-        while !self.is_stopping()
-            && let Some(full) = self.full_tails()
-        {
-            // the bytes change all the time, and a line is logged when the text changes
-            let limit = full.split_once('(').map_or(full.as_str(), |(_, limit)| limit.trim_end_matches(')'));
-            self.health.report_wait("tables", format!("applying waits until rows are flushed: {limit}"));
-            self.notifier.notify();
-            self.clock.sleep(TAIL_POLL);
-        }
-    }
-
-    /// Waits while a sink has as many rows to write as memory allows. Why it does not write them is on the health board.
-    pub fn wait_for_sinks(&self) {
-        while !self.is_stopping() && self.sinks.is_full() {
-            self.notifier.notify();
-            self.clock.sleep(TAIL_POLL);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::host::clock::Clock;
+use crate::process::clock::Clock;
 
 /// Counts signals, so that none is lost between two waits.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Notifier {
 mod tests {
     use std::time::Duration;
 
-    use crate::host::clock::ManualClock;
+    use crate::process::clock::ManualClock;
 
     #[test]
     fn signal_between_two_waits_is_seen_by_each_waiter() {

@@ -6,7 +6,7 @@ use thread_priority::{ThreadPriority, ThreadPriorityValue, set_current_thread_pr
 use tidemill_types::{Error, Result};
 
 /// Priority of threads that work in the background, where 50 is usual: on Linux a `nice` value of 5, a third of the share of a
-/// core that a usual thread gets beside it.
+/// node that a usual thread gets beside it.
 const BACKGROUND_PRIORITY: u8 = 35;
 
 /// Starts a thread called `name`.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use rustix::fs::FallocateFlags;
 use tidemill_types::{Error, Result};
 
-use crate::host::private_files;
+use crate::process::private_files;
 
 const RESERVE_FILE: &str = "reserve";
 /// The reserve is at most this part of the disk.

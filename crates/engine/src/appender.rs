@@ -1,0 +1,59 @@
+//! Appending to the log of a partition, whoever owns it.
+
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use tidemill_log::{Durability, Log, NewRecord, Ticket};
+use tidemill_types::{PartitionId, Result};
+
+use crate::apply::ApplyReply;
+use crate::entry::{Encoder, Entry};
+use crate::process::disk_space::DiskSpace;
+use crate::state::backlog::{Backlog, BacklogPermit, InFlight};
+
+/// Entry that this process appends beside the payload, so that an owner in the same process need not decode it.
+pub struct AttachedEntry {
+    /// Decoded payload.
+    pub entry: Entry,
+    /// Durability that the sender asked for.
+    pub durability: Durability,
+    /// Channel of the caller that waits for the outcome.
+    pub reply: Option<Sender<Result<ApplyReply>>>,
+    /// Counts the record among those that wait to be applied.
+    pub permit: BacklogPermit,
+}
+
+/// Encodes entries and appends them to the log of one partition.
+pub struct LogAppender {
+    partition: PartitionId,
+    encoder: Mutex<Encoder>,
+    /// Records appended by this process but not applied.
+    pub backlog: Backlog,
+}
+
+impl LogAppender {
+    /// Creates an appender. Senders wait while `backlog_bytes` wait to be applied.
+    pub fn new(partition: PartitionId, backlog_bytes: usize) -> Self {
+        Self { partition, encoder: Mutex::default(), backlog: Backlog::new(backlog_bytes) }
+    }
+
+    /// Appends an entry, from which the owner gets it.
+    ///
+    /// Errors: those of [`Log::append`]; the entry is then not in the log.
+    pub fn append(
+        &self,
+        (log, in_flight, disk_space): (&dyn Log, &InFlight, &DiskSpace),
+        entry: Entry,
+        durability: Durability,
+        reply: Option<Sender<Result<ApplyReply>>>,
+    ) -> Result<Ticket> {
+        let payload = Bytes::from(self.encoder.lock().encode(&entry)?);
+        let bytes = payload.len();
+        let permit = self.backlog.add(bytes, in_flight);
+        let attachment = Box::new(AttachedEntry { entry, durability, reply, permit });
+        let record = NewRecord { payload, attachment: Some(attachment) };
+        let ticket = log.append(self.partition, record, durability)?;
+        disk_space.count_written(bytes);
+        Ok(ticket)
+    }
+}
