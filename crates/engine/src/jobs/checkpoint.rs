@@ -24,7 +24,8 @@ const RECORD_WAIT: Duration = Duration::from_secs(1);
 
 /// Takes a checkpoint and truncates the log, as a job.
 pub fn run(node: &Node) {
-    let result = checkpoint(node).and_then(|()| truncate_idle_logs(node));
+    let taken = checkpoint(node);
+    let result = taken.and(truncate_idle_logs(node));
     node.host.health.record_outcome("checkpoint", result);
 }
 
@@ -176,36 +177,38 @@ fn publish_checkpoint(node: &Node, image: &PartitionImage) -> Result<()> {
 /// Drops the log of partitions that stand still. A checkpoint frees the log up to the one before it, which a partition
 /// without traffic would never get rid of: it writes its last checkpoint a second time, if that takes less room than the
 /// log.
+///
+/// Errors: the first of those of the partitions; the others are dropped all the same.
 pub fn truncate_idle_logs(node: &Node) -> Result<()> {
     let _alone = node.host.checkpointing.lock();
     if !node.host.checkpoints_allowed() {
         return Ok(());
     }
-    for partition in node.owned.all() {
-        let dir = checkpoint::checkpoint_dir(&node.host.dir, partition.id);
-        let files = checkpoint::list(&*node.host.disk, &dir)?;
-        let Some((last, path)) = files.last() else { continue };
-        let has_copy = files.iter().filter(|(offset, _)| offset == last).count() > 1;
-        let image_bytes = node.host.disk.open(path).and_then(|file| file.len()).unwrap_or(u64::MAX);
-        if has_copy
-            || node.host.log.start(partition.id) >= *last
-            || node.host.log.bytes(partition.id) <= image_bytes
-        {
-            continue;
-        }
-        let image = {
-            let Ok(_round) = between_records(&partition) else { continue };
-            let state = partition.state.read();
-            if state.next != *last {
-                continue;
-            }
-            image_of_state(node, &partition, &state)?
-        };
-        image.state.save(&*node.host.disk, &dir, true)?;
-        remove_unused_ids(node, &image, true)?;
-        truncate_below(node, partition.id, &dir)?;
+    let truncated = node.owned.all().into_iter().map(|partition| truncate_idle_log(node, &partition));
+    truncated.fold(Ok(()), |first, next| first.and(next))
+}
+
+fn truncate_idle_log(node: &Node, partition: &Partition) -> Result<()> {
+    let (host, id) = (&node.host, partition.id);
+    let dir = checkpoint::checkpoint_dir(&host.dir, id);
+    let files = checkpoint::list(&*host.disk, &dir)?;
+    let Some((last, path)) = files.last() else { return Ok(()) };
+    let has_copy = files.iter().filter(|(offset, _)| offset == last).count() > 1;
+    let image_bytes = host.disk.open(path).and_then(|file| file.len()).unwrap_or(u64::MAX);
+    if has_copy || host.log.start(id) >= *last || host.log.bytes(id) <= image_bytes {
+        return Ok(());
     }
-    Ok(())
+    let image = {
+        let Ok(_round) = between_records(partition) else { return Ok(()) };
+        let state = partition.state.read();
+        if state.next != *last {
+            return Ok(());
+        }
+        image_of_state(node, partition, &state)?
+    };
+    image.state.save(&*host.disk, &dir, true)?;
+    remove_unused_ids(node, &image, true)?;
+    truncate_below(node, id, &dir)
 }
 
 /// Deletes files with ids that no checkpoint names any more, after `image` has become one; a later checkpoint does while a

@@ -93,16 +93,15 @@ impl EngineThreads {
         if !self.stop(node, wait) {
             return Ok(());
         }
+        // a partition whose owner was left behind keeps its checkpoint, and the next start replays its log
+        let taken = jobs::checkpoint::checkpoint(node);
         if self.left_behind.load(Ordering::Acquire) {
             node.app.sinks.deliveries().iter().for_each(DeliverySink::close);
             node.host.changes.close();
             node.host.log.close()?;
-            return Err(Error::unavailable(
-                "a record is still being applied: there is no last checkpoint, and the next start replays the log",
-            ));
+            return taken.and(Err(Error::unavailable("a record is still being applied")));
         }
-        let taken =
-            jobs::checkpoint::checkpoint(node).and_then(|()| jobs::checkpoint::truncate_idle_logs(node));
+        let taken = taken.and(jobs::checkpoint::truncate_idle_logs(node));
         node.app.sinks.all().iter().for_each(StreamSink::close);
         node.app.sinks.deliveries().iter().for_each(DeliverySink::close);
         node.host.changes.close();
@@ -126,9 +125,7 @@ impl EngineThreads {
         node.owned.all().iter().for_each(|p| p.current.stop());
         let ended = join_within(node, &self.owners, OWNERS_WAIT);
         if !ended {
-            // it holds locks of its partition, which checkpoints and timers wait for
             self.left_behind.store(true, Ordering::Release);
-            node.host.disable_checkpoints();
         }
         // owners add no more emissions; those that a failing disk held up are in the last checkpoint
         for (reply, _) in node.owned.all().iter().flat_map(|p| p.outbox.close()) {

@@ -119,6 +119,36 @@ fn a_record_that_waits_holds_up_the_checkpoints_of_its_partition_only() {
 }
 
 #[test]
+fn a_stop_beside_a_record_that_waits_takes_the_other_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = Arc::new(Gate::default());
+    let engine = Engine::open(dir.path(), Some(app(&gate))).unwrap();
+    send(&engine, "In", &events(1.0));
+    engine.checkpoint().unwrap();
+    append(&engine, "{\"k\":\"k0\",\"n\":0}");
+    while !gate.is_reached.load(Ordering::Acquire) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let (before, rows_before) = (checkpoints(dir.path()), rows(&engine, "Out"));
+    append(&engine, &events(2.0));
+    while rows(&engine, "Out") == rows_before {
+        thread::sleep(Duration::from_millis(1));
+    }
+
+    let error = engine.stop().unwrap_err().to_string();
+    assert!(error.contains("it has no checkpoint until the record is applied"), "{error}");
+    let after = checkpoints(dir.path());
+    let moved = before.iter().filter(|(partition, last)| after[*partition] != **last).count();
+    assert!((1..4).contains(&moved), "{moved} checkpoints");
+    gate.set_open();
+    drop(engine);
+
+    let engine = Engine::open(dir.path(), Some(app(&gate))).unwrap();
+    engine.wait_idle();
+    assert_eq!([rows(&engine, "In"), rows(&engine, "Out")], [81, 81]);
+}
+
+#[test]
 fn a_partition_that_has_stopped_keeps_its_checkpoint_and_the_others_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let gate = Arc::new(Gate::default());
