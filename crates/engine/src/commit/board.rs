@@ -8,7 +8,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Offset, PartitionId, Timestamp};
 
-use super::TransactionId;
+use super::participant::decide;
+use super::{SharedCommit, TransactionId, Vote, Votes};
 
 /// Whether a transaction was committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,14 +66,6 @@ struct OpenCommit {
     shown: bool,
     /// Participants that have nothing more to ask.
     left: usize,
-}
-
-enum Vote {
-    /// Yes, but for the document with this place, and those after it.
-    Yes(Offset, Option<u32>),
-    No(Offset),
-    /// The log has no record of the transaction.
-    Absent,
 }
 
 impl CommitBoard {
@@ -157,59 +150,27 @@ impl CommitBoard {
         self.notify(inner);
     }
 
-    /// Returns the decision, if it is known by now.
-    pub fn decision(&self, id: TransactionId, order: i64, participants: &[PartitionId]) -> Option<Decision> {
-        let inner = self.inner.lock();
-        if let Some(known) = inner.known.get(&id) {
-            return Some(known.clone());
-        }
-        let votes = inner.open.get(&id).map(|commit| &commit.votes)?;
-        let replayed = |partition| inner.replayed.as_ref().and_then(|all| all.get(partition));
-        let mut decision = Decision { committed: true, offsets: BTreeMap::new(), refused: None };
-        for partition in participants {
-            match votes.get(partition) {
-                Some(Vote::Yes(offset, refused)) => {
-                    decision.offsets.insert(partition.0, *offset);
-                    decision.refused = [decision.refused, *refused].into_iter().flatten().min();
-                }
-                Some(Vote::No(offset)) => {
-                    decision.offsets.insert(partition.0, *offset);
-                    decision.committed = false;
-                }
-                Some(Vote::Absent) => decision.committed = false,
-                None if replayed(partition).is_some_and(|to| *to > order) => decision.committed = false,
-                None => return None,
-            }
-        }
-        Some(decision)
-    }
-
     /// Takes what shows the view of a partition that has applied a committed transaction, and shows the views of all participants once
     /// all have applied it.
-    pub fn applied(&self, id: TransactionId, participants: usize, show: ShowView) {
+    pub fn applied(&self, commit: &SharedCommit, show: ShowView) {
         let mut inner = self.inner.lock();
-        let commit = inner.open.entry(id).or_default();
-        commit.applied.push(show);
-        if commit.applied.len() == participants {
+        let open = inner.open.entry(commit.id).or_default();
+        open.applied.push(show);
+        if open.applied.len() == commit.participants.len() {
             let _shown_together = self.published.lock();
-            commit.applied.drain(..).for_each(|show| show());
-            commit.shown = true;
+            open.applied.drain(..).for_each(|show| show());
+            open.shown = true;
         }
         self.notify(inner);
     }
 
-    /// Returns whether the views of all participants are shown.
-    pub fn is_shown(&self, id: TransactionId) -> bool {
-        self.inner.lock().open.get(&id).is_none_or(|commit| commit.shown)
-    }
-
     /// Says that a participant has nothing more to ask.
-    pub fn leave(&self, id: TransactionId, participants: usize) {
+    pub fn leave(&self, commit: &SharedCommit) {
         let mut inner = self.inner.lock();
-        if let Some(commit) = inner.open.get_mut(&id) {
-            commit.left += 1;
-            if commit.left >= participants {
-                inner.open.remove(&id);
+        if let Some(open) = inner.open.get_mut(&commit.id) {
+            open.left += 1;
+            if open.left >= commit.participants.len() {
+                inner.open.remove(&commit.id);
             }
         }
     }
@@ -230,5 +191,26 @@ impl CommitBoard {
     fn notify(&self, mut inner: MutexGuard<'_, Inner>) {
         inner.changes += 1;
         self.changed.notify_all();
+    }
+}
+
+impl Votes for CommitBoard {
+    fn decision(&self, commit: &SharedCommit) -> Option<Decision> {
+        let inner = self.inner.lock();
+        if let Some(known) = inner.known.get(&commit.id) {
+            return Some(known.clone());
+        }
+        let votes = inner.open.get(&commit.id).map(|open| &open.votes)?;
+        // one that has replayed a later transaction has no record of this one
+        let is_past = |partition: &PartitionId| {
+            inner.replayed.as_ref().and_then(|all| all.get(partition)).is_some_and(|to| *to > commit.order)
+        };
+        decide(&commit.participants, |partition| {
+            votes.get(&partition).cloned().or_else(|| is_past(&partition).then_some(Vote::Absent))
+        })
+    }
+
+    fn is_shown(&self, commit: &SharedCommit) -> bool {
+        self.inner.lock().open.get(&commit.id).is_none_or(|open| open.shown)
     }
 }

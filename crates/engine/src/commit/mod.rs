@@ -1,10 +1,9 @@
 //! Commits of transactions on documents of several partitions.
 //!
-//! A transaction reads a [`crate::documents::snapshot::DocumentSnapshot`] and collects its writes in `document_transaction::Transaction`. Its commit is one record in the
+//! A transaction reads a [`crate::documents::snapshot::DocumentSnapshot`] and collects its writes in [`crate::documents::transaction::Transaction`]. Its commit is one record in the
 //! log of each partition that it writes to, all with the same id. The owner of each partition votes when it reaches its
 //! record: yes, if none of the documents has been changed since the snapshot. The transaction is committed if all of
-//! them vote yes. An owner applies nothing after its record until the votes of the others are there, and shows nothing of a
-//! committed transaction before all of them have applied it. A vote depends on the log only, so a replay repeats it.
+//! them vote yes. What an owner does when is decided by its [`Participant`], a pure state machine.
 //!
 //! An ordered insert whose documents belong to several partitions is decided in the same way: each owner votes which document, by
 //! its place in the request, is the first that it refuses. All insert those before the least of them.
@@ -14,10 +13,12 @@
 
 mod board;
 mod locks;
+mod participant;
 mod sessions;
 
 pub use board::{CommitBoard, Decision, Decisions};
 pub use locks::WriteLocks;
+pub use participant::{Participant, SharedCommit, Step, Vote, Votes};
 pub use sessions::SessionWrites;
 
 use bson::oid::ObjectId;

@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tidemill_docs::TransactionWrites;
-use tidemill_types::{Offset, PartitionId};
+use tidemill_types::Offset;
 
 use super::{Partition, PendingRecord, RETRY_INTERVAL};
 use crate::apply;
-use crate::commit::{Decision, TransactionId, TransactionPart};
+use crate::commit::{Decision, Participant, SharedCommit, Step, TransactionPart, Votes};
 use crate::entry::Entry;
 use crate::state::view::PartitionView;
 
@@ -17,24 +16,22 @@ use crate::state::view::PartitionView;
 #[derive(Default)]
 pub(super) struct Waiting {
     pub(super) records: VecDeque<PendingRecord>,
-    /// Whether this partition has voted.
-    voted: bool,
-    /// The committed transaction that this partition has applied and some other participant has not.
-    pub(super) applied: Option<SharedCommit>,
+    participant: Participant,
 }
 
 impl Waiting {
     pub(super) fn is_some(&self) -> bool {
-        self.applied.is_some() || !self.records.is_empty()
+        self.participant.holds_out() || !self.records.is_empty()
     }
-}
 
-/// A transaction of several partitions.
-#[derive(Clone)]
-pub(super) struct SharedCommit {
-    id: TransactionId,
-    order: i64,
-    participants: Vec<PartitionId>,
+    /// Takes the records before the first transaction of several partitions.
+    pub(super) fn take_free(&mut self) -> Vec<PendingRecord> {
+        if self.participant.holds_out() {
+            return Vec::new();
+        }
+        let shared = self.records.iter().position(|record| record.shared_commit().is_some());
+        self.records.drain(..shared.unwrap_or(self.records.len())).collect()
+    }
 }
 
 impl PendingRecord {
@@ -46,9 +43,8 @@ impl PendingRecord {
     }
 
     /// Returns the transaction of several partitions that the record is a part of.
-    pub(super) fn shared_commit(&self) -> Option<SharedCommit> {
-        let part = self.part().filter(|part| part.participants.len() > 1)?;
-        Some(SharedCommit { id: part.id, order: part.order, participants: part.participants.clone() })
+    fn shared_commit(&self) -> Option<SharedCommit> {
+        SharedCommit::of(self.part()?)
     }
 }
 
@@ -59,22 +55,27 @@ impl Partition {
         let view = Arc::new(PartitionView::new(&state, self.host.changes.end(self.id)));
         let place = self.view.clone();
         let show = Box::new(move || place.store(view));
-        self.host.commits.applied(commit.id, commit.participants.len(), show);
+        self.host.commits.applied(commit, show);
         self.host.changes.notify();
         self.counters.publish(&state);
     }
 
     /// Votes again on a transaction of several partitions, and waits until the others have come as far in their logs.
-    pub(super) fn replayed_decision(&self, part: &TransactionPart, offset: Offset) -> Decision {
+    pub(super) fn replayed_decision(
+        &self,
+        part: &TransactionPart,
+        commit: &SharedCommit,
+        offset: Offset,
+    ) -> Decision {
         let commits = &self.host.commits;
-        commits.replayed_to(self.id, part.order);
-        if let Some(decision) = commits.decision(part.id, part.order, &part.participants) {
+        commits.replayed_to(self.id, commit.order);
+        if let Some(decision) = commits.decision(commit) {
             return decision;
         }
         self.vote(part, offset);
         loop {
             let seen = commits.changes();
-            if let Some(decision) = commits.decision(part.id, part.order, &part.participants) {
+            if let Some(decision) = commits.decision(commit) {
                 return decision;
             }
             commits.wait_after(seen, RETRY_INTERVAL);
@@ -91,46 +92,41 @@ impl Partition {
         }
     }
 
-    /// Goes on with the transaction of several partitions that waits first: votes, applies it when it is decided, lets go of it when all
-    /// have applied it. Returns whether it went on, or `None` if none waits.
-    pub(super) fn step_commit(&self) -> Option<bool> {
+    /// Takes the next step of the transaction of several partitions that waits first, see [`Participant`]. Returns whether there was
+    /// anything to do.
+    pub(super) fn step_commit(&self) -> bool {
         let mut waiting = self.waiting.lock();
-        if let Some(commit) = &waiting.applied {
-            if !self.host.commits.is_shown(commit.id) {
-                return Some(false);
-            }
-            self.host.commits.leave(commit.id, commit.participants.len());
-            waiting.applied = None;
-            return Some(true);
-        }
-        let first = waiting.records.front()?;
-        let commit = first.shared_commit()?;
-        if self.failed.load(Ordering::Acquire) {
+        let first = waiting.records.front().and_then(PendingRecord::shared_commit);
+        if first.is_some() && self.has_failed() && !waiting.participant.holds_out() {
             waiting.records.clear();
-            return None;
+            return false;
         }
-        if !waiting.voted {
-            let offset = first.record.offset;
-            let part = first.part()?.clone();
-            waiting.voted = true;
-            drop(waiting);
-            self.vote(&part, offset);
-            return Some(true);
+        match waiting.participant.step(first.as_ref(), &self.host.commits) {
+            Step::Free | Step::Wait => false,
+            Step::Release(commit) => {
+                self.host.commits.leave(&commit);
+                true
+            }
+            Step::Vote => {
+                let record = waiting.records.front();
+                let part = record.and_then(|record| Some((record.part()?.clone(), record.record.offset)));
+                drop(waiting);
+                part.inspect(|(part, offset)| self.vote(part, *offset)).is_some()
+            }
+            Step::Apply(decision) => {
+                let (Some(mut record), Some(commit)) = (waiting.records.pop_front(), first) else {
+                    return false;
+                };
+                drop(waiting);
+                if !decision.committed {
+                    self.host.commits.leave(&commit);
+                }
+                let committed = decision.committed.then_some(&commit);
+                record.record.decision = Some(decision);
+                self.apply_batch(vec![record], committed);
+                true
+            }
         }
-        let Some(decision) = self.host.commits.decision(commit.id, commit.order, &commit.participants) else {
-            return Some(false);
-        };
-        waiting.voted = false;
-        let committed = decision.committed;
-        let mut record = waiting.records.pop_front()?;
-        record.record.decision = Some(decision);
-        match committed {
-            true => waiting.applied = Some(commit.clone()),
-            false => self.host.commits.leave(commit.id, commit.participants.len()),
-        }
-        drop(waiting);
-        self.apply_batch(vec![record], committed.then_some(&commit));
-        Some(true)
     }
 
     /// Votes on a transaction of several partitions.

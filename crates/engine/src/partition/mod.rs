@@ -21,6 +21,7 @@ use crate::appender::AttachedEntry;
 use crate::apply;
 use crate::apply::{Applied, ApplyReply, LogEntry};
 use crate::changes::{ChangeGroup, RecordChanges, RecordGroup};
+use crate::commit::SharedCommit;
 use crate::deployment::TableRef;
 use crate::entry;
 use crate::entry::{Emission, Entry};
@@ -33,7 +34,7 @@ use crate::state::backlog::BacklogPermit;
 use crate::state::current_record::CurrentRecord;
 use crate::state::set_aside;
 use crate::state::view::{PartitionView, PublishedCounters};
-use commit::{SharedCommit, Waiting};
+use commit::Waiting;
 use failure::panic_error;
 
 pub use owned::OwnedPartitions;
@@ -224,9 +225,9 @@ impl Partition {
     pub fn replay(&self, mut record: LogEntry, is_missing: &dyn Fn(&Emission) -> bool) -> Result<()> {
         let next = record.offset.next();
         if let Entry::Transaction(part) = &record.entry
-            && part.participants.len() > 1
+            && let Some(commit) = SharedCommit::of(part)
         {
-            record.decision = Some(self.replayed_decision(part, record.offset));
+            record.decision = Some(self.replayed_decision(part, &commit, record.offset));
         }
         let offset = record.offset;
         let mut effects = BatchEffects::default();
@@ -338,20 +339,15 @@ impl Partition {
     fn apply_waiting(&self) -> bool {
         let mut worked = false;
         loop {
-            let mut waiting = self.waiting.lock();
-            let records = &waiting.records;
-            let alone = records.iter().position(|r| r.shared_commit().is_some()).unwrap_or(records.len());
-            let alone = if waiting.applied.is_some() { 0 } else { alone };
-            let batch: Vec<_> = waiting.records.drain(..alone).collect();
-            drop(waiting);
+            let batch = self.waiting.lock().take_free();
             if !batch.is_empty() {
                 self.apply_batch(batch, None);
                 worked = true;
             }
-            match self.step_commit() {
-                Some(true) => worked = true,
-                Some(false) | None => return worked,
+            if !self.step_commit() {
+                return worked;
             }
+            worked = true;
         }
     }
 
