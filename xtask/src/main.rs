@@ -1,6 +1,7 @@
-//! Developer tasks: `cargo xtask layers` checks the structure of the crates, `cargo xtask structure` prints
-//! it.
+//! Developer tasks: `cargo xtask layers` checks the structure of the crates and their prose, `cargo xtask structure` and
+//! `cargo xtask prose` print them.
 
+mod prose;
 mod structure;
 
 use std::collections::BTreeMap;
@@ -78,8 +79,15 @@ fn main() -> ExitCode {
             print!("{}", structure::table(&crates));
             Vec::new()
         }),
+        Some("prose") => prose::read(Path::new(".")).map(|found| {
+            match std::env::args().nth(2) {
+                Some(name) => print!("{}", prose::list(found.get(&name).map_or(&[], Vec::as_slice))),
+                None => print!("{}", prose::table(&found)),
+            }
+            Vec::new()
+        }),
         _ => {
-            eprintln!("usage: cargo xtask layers | structure");
+            eprintln!("usage: cargo xtask layers | structure | prose [CRATE]");
             return ExitCode::from(2);
         }
     };
@@ -102,6 +110,7 @@ fn main() -> ExitCode {
 fn check(crates: &Path) -> Result<Vec<String>> {
     let mut problems = layers(crates)?;
     problems.extend(structure::problems(&structure::read(crates)?));
+    problems.extend(prose::problems(&prose::read(Path::new("."))?));
     Ok(problems)
 }
 
