@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::metrics::HttpMetrics;
 use crate::options::ServerOptions;
 use crate::request_log::RequestLog;
-use crate::sql::Sql;
+use tidemill_database::Database;
 
 /// Callers that may follow streams at once.
 pub(crate) const TAILS_MAX: usize = 64;
@@ -23,7 +23,7 @@ pub(crate) const TAILS_MAX: usize = 64;
 /// Shared state of the server.
 pub(crate) struct AppState {
     pub engine: Arc<Engine>,
-    pub sql: Arc<dyn Sql>,
+    pub database: Arc<dyn Database>,
     pub options: ServerOptions,
     pub metrics: HttpMetrics,
     pub log: RequestLog,
@@ -42,7 +42,7 @@ pub(crate) struct AppState {
 impl AppState {
     pub fn new(
         engine: Arc<Engine>,
-        sql: Arc<dyn Sql>,
+        database: Arc<dyn Database>,
         options: ServerOptions,
         description: ApiDescription,
         loopback: bool,
@@ -57,7 +57,7 @@ impl AppState {
             description,
             stopping: AtomicBool::new(false),
             engine,
-            sql,
+            database,
             options,
             loopback,
         }

@@ -24,10 +24,8 @@ mod router;
 mod routes;
 mod serve;
 mod shared_errors;
-mod sql;
 mod stored_event;
 
 pub use options::{ServerOptions, Token};
 pub use serve::{Server, serve};
-pub use sql::{Format, Sql, SqlReply, StatementInfo};
 use tidemill_engine::Engine;

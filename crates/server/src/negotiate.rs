@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use tidemill_types::ErrorKind;
 
 use crate::error::ApiError;
-use crate::sql::Format;
+use tidemill_database::Format;
 
 /// Content types that select each format, the canonical one first.
 const MEDIA: [(Format, &[&str]); 4] = [

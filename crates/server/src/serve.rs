@@ -22,7 +22,7 @@ use crate::app::AppState;
 use crate::connections::{Connections, OpenConnection, ReplyBody};
 use crate::options::ServerOptions;
 use crate::router::{describe, resolve_alias, router};
-use crate::sql::Sql;
+use tidemill_database::Database;
 
 /// Time limit for a request's head to arrive, and for an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub struct Server {
     task: JoinHandle<usize>,
 }
 
-/// Starts serving `engine` and `sql` at `address`; port 0 selects a free one ([`Server::addr`]).
+/// Starts serving `engine` and `database` at `address`; port 0 selects a free one ([`Server::addr`]).
 ///
 /// Must be called inside a tokio runtime with time and I/O enabled.
 /// Errors: `Invalid` for settings that cannot work, or for an address that other machines can reach without a
@@ -48,7 +48,7 @@ pub struct Server {
 pub async fn serve(
     address: SocketAddr,
     engine: Arc<Engine>,
-    sql: Arc<dyn Sql>,
+    database: Arc<dyn Database>,
     options: ServerOptions,
 ) -> Result<Server> {
     options.check(address)?;
@@ -57,8 +57,13 @@ pub async fn serve(
     }
     let listener = TcpListener::bind(address).await.map_err(|e| cannot_bind(address, e))?;
     let address = listener.local_addr().map_err(|e| cannot_bind(address, e))?;
-    let app =
-        Arc::new(AppState::new(engine, sql, options, describe(), address.ip().to_canonical().is_loopback()));
+    let app = Arc::new(AppState::new(
+        engine,
+        database,
+        options,
+        describe(),
+        address.ip().to_canonical().is_loopback(),
+    ));
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(run(listener, app, stopped));
     tracing::info!(%address, "the server is listening");

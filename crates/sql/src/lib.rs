@@ -64,9 +64,9 @@ mod width;
 mod work;
 
 pub use arrow::datatypes::SchemaRef;
-pub use options::{MissingFields, SqlOptions};
+pub use options::SqlOptions;
 pub use prepared::Prepared;
 pub use query::{QueryResult, QueryRows, QueryText};
 pub use session::Sql;
-pub use statements::{StatementInfo, StatementPhase};
 pub use tables::{Moment, SystemTable, Tables};
+pub use tidemill_database::{MissingFields, StatementInfo, StatementPhase};

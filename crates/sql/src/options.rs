@@ -58,13 +58,3 @@ impl Default for SqlOptions {
         }
     }
 }
-
-/// Treatment of fields that no document of a collection has, and of collections that do not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum MissingFields {
-    /// An error: for interactive users, who mistype.
-    #[default]
-    Refused,
-    /// Nulls, and no rows: for programs whose queries may be older than the first such document.
-    Null,
-}

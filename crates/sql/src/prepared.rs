@@ -15,6 +15,7 @@ use futures::future::{Either, poll_fn, select};
 use parking_lot::Mutex;
 use tidemill_types::{Result, Value};
 
+use crate::StatementPhase;
 use crate::error::{ended, from_datafusion, too_long};
 use crate::events::OpenFiles;
 use crate::interrupt::starts_tasks;
@@ -22,7 +23,7 @@ use crate::query::{CollectedRows, QueryRequest, QueryRows};
 use crate::reusable_plan::ReusablePlan;
 use crate::session::Shared;
 use crate::stack;
-use crate::statements::{StatementPhase, kept_text};
+use crate::statements::kept_text;
 use crate::template::{PreparedParts, Template};
 use crate::work::{LONG, Work};
 

@@ -40,6 +40,13 @@ impl QueryRequest {
     }
 }
 
+impl From<tidemill_database::QueryRequest> for QueryRequest {
+    fn from(request: tidemill_database::QueryRequest) -> Self {
+        let tidemill_database::QueryRequest { text, parameters, missing, .. } = request;
+        Self { text: text.into(), missing, parameters: parameters.into(), format: None }
+    }
+}
+
 /// Message of a query's task to its reader. A result without `End` is incomplete.
 pub(crate) enum QueryMessage {
     Batch(RecordBatch),

@@ -28,10 +28,10 @@ use crate::query::{
 use crate::running::{Forwarded, RunningQuery, one_row};
 use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
-use crate::statements::{RunningStatement, StatementInfo, StatementPhase, Statements, kept_text};
+use crate::statements::{RunningStatement, Statements, kept_text};
 use crate::threads::{self, StatementThreads};
 use crate::work::{Places, Work};
-use crate::{MissingFields, SqlOptions, Tables, stack};
+use crate::{MissingFields, SqlOptions, StatementInfo, StatementPhase, Tables, stack};
 
 /// Finished batches buffered per query for a slow reader.
 const BATCHES_READY: usize = 2;
@@ -145,32 +145,26 @@ impl Sql {
         self.shared.query(request, origin).await
     }
 
-    /// Plans and starts a query as [`Self::query_with_parameters`] does, and returns its result as text in this format. The
-    /// text is made by the query's thread, in pieces.
+    /// Plans and starts the statement of a request.
     ///
     /// Errors: those of [`Self::query_with_parameters`].
-    pub async fn query_text(
-        &self,
-        origin: &'static str,
-        sql: &str,
-        parameters: &[Value<'static>],
-        format: Format,
-    ) -> Result<QueryText> {
-        let request = QueryRequest::new(sql, MissingFields::Refused).with_parameters(parameters);
-        let request = QueryRequest { format: Some(format), ..request };
-        self.shared.query(request, origin).await.map(QueryText)
+    pub async fn run(&self, request: tidemill_database::QueryRequest) -> Result<QueryResult> {
+        let origin = request.origin;
+        self.shared.query(request.into(), origin).await
     }
 
-    /// Plans and starts a query as [`Self::query_with`] does; `origin` says in `system.statements` who sent it.
+    /// Plans and starts the statement of a request, and returns its result as text in this format. The text is made by the
+    /// query's thread, in pieces.
     ///
-    /// Errors: those of [`Self::query`].
-    pub async fn query_from(
+    /// Errors: those of [`Self::query_with_parameters`].
+    pub async fn run_text(
         &self,
-        origin: &'static str,
-        sql: &str,
-        missing: MissingFields,
-    ) -> Result<QueryResult> {
-        self.shared.query(QueryRequest::new(sql, missing), origin).await
+        request: tidemill_database::QueryRequest,
+        format: Format,
+    ) -> Result<QueryText> {
+        let origin = request.origin;
+        let request = QueryRequest { format: Some(format), ..request.into() };
+        self.shared.query(request, origin).await.map(QueryText)
     }
 
     /// Returns the statements that run and the last that have ended, by number.

@@ -11,7 +11,8 @@ use tidemill_types::{Result, Timestamp};
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
-use crate::statements::{StatementInfo, Statements};
+use crate::StatementInfo;
+use crate::statements::Statements;
 use crate::tables::{Moment, SystemTable, Tables};
 
 /// Name of the system table of statements.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::{AbortHandle, AbortRegistration};
 use parking_lot::Mutex;
+use tidemill_database::{StatementInfo, StatementPhase};
 use tidemill_types::budget::{Budget, Stop};
 use tidemill_types::{Error, Result, Timestamp};
 use tokio::sync::oneshot;
@@ -15,61 +16,6 @@ use tokio::sync::oneshot;
 const TEXT_CHARS_MAX: usize = 1_000;
 /// Statements that are kept after they have ended.
 const ENDED_MAX: usize = 64;
-
-/// What a statement does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum StatementPhase {
-    /// Waits until fewer than `sql.queries_max` long statements run.
-    Waiting,
-    /// Is being planned.
-    Planning,
-    /// Makes rows, or waits for the reader to take them.
-    Running,
-    /// Has ended with all of its rows.
-    Done,
-    /// Has ended with an error, or because its reader took no more rows.
-    Failed,
-    /// Has been cancelled; without an end as long as one of its threads has not noticed.
-    Cancelled,
-}
-
-impl StatementPhase {
-    const RUNNING: [Self; 3] = [Self::Waiting, Self::Planning, Self::Running];
-
-    /// Returns the name in `system.statements`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Planning => "planning",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// A statement that runs or has ended.
-#[derive(Debug, Clone)]
-pub struct StatementInfo {
-    /// Its number in this session, from 1 on.
-    pub id: u64,
-    /// Its text, cut to 1,000 characters.
-    pub text: String,
-    /// Who sent it: `http`, `program` or `rules`.
-    pub origin: &'static str,
-    /// What it does.
-    pub phase: StatementPhase,
-    /// When it arrived.
-    pub started: Timestamp,
-    /// When it ended; `None` while any part of it runs.
-    pub ended: Option<Timestamp>,
-    /// Rows of its result so far.
-    pub rows: u64,
-    /// Why it has failed, or who has cancelled it.
-    pub error: Option<String>,
-}
 
 /// Statements of a session.
 #[derive(Debug, Default)]
@@ -281,7 +227,7 @@ impl Statement {
 
     fn info(&self) -> StatementInfo {
         let phase = self.phase.load(Ordering::Relaxed);
-        let phase = StatementPhase::RUNNING.into_iter().find(|known| *known as u8 == phase);
+        let phase = StatementPhase::BEFORE_END.into_iter().find(|known| *known as u8 == phase);
         let outcome = self.end.lock().outcome.clone();
         let (phase, error) = match outcome {
             Some(Outcome { phase, error }) => (phase, error),
@@ -317,7 +263,7 @@ impl RunningStatement {
     /// Sets the phase and returns the one of before.
     pub fn swap_phase(&self, phase: StatementPhase) -> StatementPhase {
         let before = self.statement.phase.swap(phase as u8, Ordering::Relaxed);
-        StatementPhase::RUNNING.into_iter().find(|known| *known as u8 == before).unwrap_or(phase)
+        StatementPhase::BEFORE_END.into_iter().find(|known| *known as u8 == before).unwrap_or(phase)
     }
 
     pub fn add_rows(&self, rows: usize) {

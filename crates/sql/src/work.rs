@@ -23,7 +23,8 @@ use rustix::time::{ClockId, clock_gettime};
 use tidemill_types::budget::{self, Budget, Entered, Stop};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::statements::{RunningStatement, StatementPhase};
+use crate::StatementPhase;
+use crate::statements::RunningStatement;
 use crate::threads;
 
 /// Statements that have begun and are not long yet.

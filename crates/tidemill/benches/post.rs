@@ -5,7 +5,6 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidemill::server::{ServerOptions, Token, serve};
@@ -42,8 +41,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
     let options = ServerOptions { token: Some(Token::new(token)?), ..ServerOptions::default() };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let sql = Arc::new(tidemill.sql_service());
-    let server = runtime.block_on(serve(address, tidemill.engine().clone(), sql, options))?;
+    let database = tidemill.database();
+    let server = runtime.block_on(serve(address, tidemill.engine().clone(), database, options))?;
     let url = format!("http://{}/api/v1/streams/TakeOffEvent?wait=true", server.addr());
     let agent = ureq::Agent::new_with_defaults();
     println!("{requests} POSTs with wait=true and fsync, one connection; microseconds");

@@ -15,21 +15,22 @@
 
 mod collection;
 mod connectors;
-mod http;
+mod database;
 mod log_url;
 mod options;
 mod tables;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use serde::Serialize;
+use tidemill_database::{Database, MissingFields, QueryRequest};
 use tidemill_engine::Analytics;
-use tidemill_sql::{MissingFields, Sql};
+use tidemill_sql::Sql;
 
 pub use collection::Collection;
 pub use connectors::{catalog, connectors};
-pub use http::SqlOverEngine;
+pub use database::EngineDatabase;
 pub use log_url::LogAtUrl;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
@@ -62,10 +63,12 @@ fn builder(dir: impl AsRef<Path>) -> EngineBuilder {
     Engine::builder(dir).log(Arc::new(LogAtUrl::default())).connectors(connectors())
 }
 
+/// Sender of the statements of a program, in `system.statements`.
+const PROGRAM: &str = "program";
+
 /// Running Tidemill on one data directory. Dropping it stops it in order.
 pub struct Tidemill {
-    engine: Arc<Engine>,
-    sql: Arc<Sql>,
+    database: Arc<EngineDatabase>,
 }
 
 impl Tidemill {
@@ -96,11 +99,9 @@ impl Tidemill {
         let engine = Arc::new(builder.open()?);
         let options = options::sql(&engine.app().settings, engine.data_dir());
         let sql = Arc::new(Sql::new(Arc::new(EngineTables::new(&engine)), options)?);
-        engine.set_analytics(Arc::new(EngineSql {
-            engine: Arc::downgrade(&engine),
-            sql: Arc::downgrade(&sql),
-        }));
-        Ok(Self { engine, sql })
+        let database = Arc::new(EngineDatabase { engine: engine.clone(), sql });
+        engine.set_analytics(Arc::new(RuleAnalytics(Arc::downgrade(&database))));
+        Ok(Self { database })
     }
 
     /// Sends one event and waits until it is applied. The reply has the events that rules emitted because of
@@ -111,7 +112,7 @@ impl Tidemill {
         let body =
             serde_json::to_vec(event).map_err(|e| Error::invalid("the event is not JSON").with_source(e))?;
         let options = SendOptions { wait: true, origin: "in process".into(), ..SendOptions::default() };
-        let reply = self.engine.send_json(stream, &body, BodyFormat::Json, &options)?;
+        let reply = self.database.engine.send_json(stream, &body, BodyFormat::Json, &options)?;
         match reply.rejected.first() {
             Some(bad) if reply.accepted == 0 => Err(Error::invalid(bad.reason.clone())),
             _ => Ok(reply),
@@ -125,12 +126,12 @@ impl Tidemill {
     ///
     /// Errors: `NotFound` for an unknown stream; `Invalid` with the column that is no field or has another type.
     pub fn send_batch(&self, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
-        self.engine.send_batch(stream, batch, options)
+        self.database.engine.send_batch(stream, batch, options)
     }
 
     /// Returns a handle of the collection `name`, which need not exist yet.
     pub fn collection(&self, name: &str) -> Collection<'_> {
-        Collection::new(&self.engine, name)
+        Collection::new(&self.database.engine, name)
     }
 
     /// Runs a query and collects its rows. The result includes everything acknowledged before.
@@ -138,8 +139,7 @@ impl Tidemill {
     /// Errors: `Invalid` with the location in the text; `LimitReached` for a result too large to collect,
     /// which [`Self::query`] can stream.
     pub fn sql(&self, query: &str) -> Result<QueryRows> {
-        self.engine.catch_up()?;
-        self.sql.query_blocking(query)
+        self.database.run_blocking(QueryRequest::new(query, PROGRAM))
     }
 
     /// Prepares a query that is executed many times, and may have parameters: `$1`, `$2`, …. Its results include what was
@@ -147,7 +147,7 @@ impl Tidemill {
     ///
     /// Errors: `Invalid` with the location in the text; `NotFound` for an unknown table.
     pub fn prepare(&self, query: &str) -> Result<Prepared> {
-        self.sql.prepare_blocking(query)
+        self.database.sql.prepare_blocking(query)
     }
 
     /// Runs a query of the app's summary. Fields and collections that have not been written yet are null and
@@ -155,75 +155,64 @@ impl Tidemill {
     ///
     /// Errors: those of [`Self::sql`].
     pub fn summary(&self, query: &str) -> Result<QueryRows> {
-        self.engine.catch_up()?;
-        self.sql.query_blocking_with(query, MissingFields::Null)
+        let request = QueryRequest::new(query, PROGRAM).with_missing(MissingFields::Null);
+        self.database.run_blocking(request)
     }
 
     /// Plans a query of the app's summary without running it.
     ///
     /// Errors: those of [`Self::sql`].
     pub fn check_summary(&self, query: &str) -> Result<()> {
-        let described = self.sql.describe_with(query, MissingFields::Null);
-        futures::executor::block_on(described).map(|_| ())
+        let request = QueryRequest::new(query, PROGRAM).with_missing(MissingFields::Null);
+        futures::executor::block_on(self.database.describe(request)).map(|_| ())
     }
 
     /// Starts a query and returns its rows as a stream.
     pub async fn query(&self, query: &str) -> Result<QueryResult> {
-        let engine = self.engine.clone();
-        tokio::task::spawn_blocking(move || engine.catch_up())
-            .await
-            .map_err(|e| Error::internal("waiting for the log was cut short").with_source(e))??;
-        self.sql.query(query).await
+        self.database.start(QueryRequest::new(query, PROGRAM)).await
     }
 
     /// Subscribes to a stream: returns the batches applied from now on, with the columns of its table.
     pub fn subscribe(&self, stream: &str) -> Result<Receiver<RecordBatch>> {
-        self.engine.subscribe(stream)
+        self.database.engine.subscribe(stream)
     }
 
     /// Returns the engine.
     pub fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+        &self.database.engine
     }
 
     /// Returns the settings of the listener for MongoDB drivers, from the app's settings. The caller has to add the password.
     pub fn mongo_options(&self) -> mongo::MongoOptions {
-        options::mongo(&self.engine.app().settings)
+        options::mongo(&self.engine().app().settings)
     }
 
     /// Returns the settings of the HTTP server, from the app's settings. The caller has to add the token.
     pub fn server_options(&self) -> server::ServerOptions {
-        options::server(&self.engine.app().settings.server)
+        options::server(&self.engine().app().settings.server)
     }
 
-    /// Returns the SQL service for the HTTP server.
-    pub fn sql_service(&self) -> SqlOverEngine {
-        SqlOverEngine::new(self.engine.clone(), self.sql.clone())
+    /// Returns the database for front ends, such as the HTTP server.
+    pub fn database(&self) -> Arc<EngineDatabase> {
+        self.database.clone()
     }
 
     /// Stops in order: applies acknowledged events, flushes tails and takes a checkpoint.
     ///
     /// Errors: when the last flush failed. No data is lost: the next start replays the log.
     pub fn close(self) -> Result<()> {
-        self.engine.stop()
+        self.database.engine.stop()
     }
 }
 
-/// SQL for aggregate rules. The references are weak, because the engine owns this and a strong one would be a
-/// cycle.
-struct EngineSql {
-    engine: std::sync::Weak<Engine>,
-    sql: std::sync::Weak<Sql>,
-}
+/// SQL for aggregate rules. The reference is weak, because the engine owns this and a strong one would be a cycle.
+struct RuleAnalytics(Weak<EngineDatabase>);
 
-impl Analytics for EngineSql {
+impl Analytics for RuleAnalytics {
     fn query(&self, query: &str) -> Result<Vec<RecordBatch>> {
-        let stopping = || Error::unavailable("the engine is stopping");
-        let (engine, sql) =
-            (self.engine.upgrade().ok_or_else(stopping)?, self.sql.upgrade().ok_or_else(stopping)?);
-        engine.catch_up()?;
+        let database = self.0.upgrade().ok_or_else(|| Error::unavailable("the engine is stopping"))?;
         // a rule may read fields and collections that have not been written yet
-        let run = async { sql.query_from("rules", query, MissingFields::Null).await?.collect().await };
-        Ok(futures::executor::block_on(run)?.batches)
+        let request = QueryRequest::new(query, "rules").with_missing(MissingFields::Null);
+        Ok(database.run_blocking(request)?.batches)
     }
 }

@@ -84,7 +84,8 @@ pub(crate) async fn send(
     let media = content.expect_media(&accepted)?;
     let format = MEDIA.iter().find(|(m, _)| *m == media).map_or(BodyFormat::Json, |(_, format)| *format);
     let body = content.into_bytes();
-    let options = SendOptions { durability: params.durability, wait: params.wait, origin: "http".to_owned() };
+    let options =
+        SendOptions { durability: params.durability, wait: params.wait, origin: super::ORIGIN.to_owned() };
     let reply = call.engine(move |engine| engine.send_json(&stream, &body, format, &options)).await?;
     Ok(with_status(reply.into()))
 }

@@ -14,3 +14,6 @@ pub(crate) mod statements;
 pub(crate) mod system;
 pub(crate) mod tail;
 pub(crate) mod write_reply;
+
+/// Sender of statements and events, in `system.statements` and `system.rejected`.
+const ORIGIN: &str = "http";

@@ -22,7 +22,7 @@ use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody, ErrorDetail};
 use crate::extract::QueryParams;
 use crate::negotiate;
-use crate::sql::{Format, SqlReply};
+use tidemill_database::{Format, QueryRequest, TextReply};
 
 /// Chunks buffered for the client.
 const CHUNKS_BUFFERED_MAX: usize = 4;
@@ -77,11 +77,13 @@ pub(crate) async fn query(
 ) -> Result<Response, ApiError> {
     let format = negotiate::format(params.format.as_deref(), &headers)?;
     let (sql, parameters) = read_request(&call, content).await?;
+    let request = QueryRequest::new(sql, crate::routes::ORIGIN).with_parameters(parameters);
     let deadline = Instant::now() + call.app.options.query_timeout;
     let timed_out = |_| Error::unavailable(too_long(&call));
     let reply =
-        timeout_at(deadline, call.app.sql.query(&sql, parameters, format)).await.map_err(timed_out)??;
-    let SqlReply { content_type, mut body } = reply;
+        timeout_at(deadline, call.app.database.query_text(request, format)).await.map_err(timed_out)??;
+    let TextReply { format, pieces: mut body } = reply;
+    let content_type = format.content_type();
     let first = match timeout_at(deadline, body.next()).await.map_err(timed_out)? {
         Some(first) => first?,
         None => Bytes::new(),

@@ -8,7 +8,7 @@ use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::PathParams;
 use crate::guard::concurrency::STATEMENTS;
-use crate::sql::StatementInfo;
+use tidemill_database::StatementInfo;
 
 /// A SQL statement that runs or has ended.
 #[derive(Debug, Serialize, ToSchema)]
@@ -36,7 +36,8 @@ pub(crate) struct Statement {
 
 impl From<StatementInfo> for Statement {
     fn from(info: StatementInfo) -> Self {
-        let StatementInfo { id, statement, origin, phase, started, ended, rows, error } = info;
+        let StatementInfo { id, text: statement, origin, phase, started, ended, rows, error } = info;
+        let (origin, phase) = (origin.to_owned(), phase.name().to_owned());
         let (started, ended) = (started.to_string(), ended.map(|time| time.to_string()));
         Self { id, statement, origin, phase, started, ended, rows, error }
     }
@@ -55,7 +56,7 @@ pub(crate) struct CancelReply {
     responses((status = 200, description = "The statements, by number", body = Vec<Statement>)),
 )]
 pub(crate) async fn list(call: RequestContext) -> Json<Vec<Statement>> {
-    Json(call.app.sql.statements().into_iter().map(Statement::from).collect())
+    Json(call.app.database.statements().into_iter().map(Statement::from).collect())
 }
 
 /// Cancel a SQL statement that runs.
@@ -74,6 +75,6 @@ pub(crate) async fn cancel(
     call: RequestContext,
     PathParams(id): PathParams<u64>,
 ) -> Result<Json<CancelReply>, ApiError> {
-    call.app.sql.cancel(id, &format!("DELETE {STATEMENTS}/{id}"))?;
+    call.app.database.cancel(id, &format!("DELETE {STATEMENTS}/{id}"))?;
     Ok(Json(CancelReply { cancelled: id }))
 }

@@ -20,8 +20,8 @@ use crate::app::AppState;
 use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{PathParams, QueryParams};
-use crate::sql::Format;
 use crate::stored_event::StoredEvents;
+use tidemill_database::{Format, QueryRequest};
 
 /// Events that wait for a connection.
 const WAITING_MAX: usize = 256;
@@ -137,9 +137,10 @@ impl Tail {
     /// Sends the stored events behind the caller's positions.
     async fn send_stored(&mut self) -> Result<()> {
         let statement = self.positions.select(self.events.stream());
-        let mut reply = self.app.sql.query(&statement, vec![], Format::Ndjson).await?;
+        let request = QueryRequest::new(statement, crate::routes::ORIGIN);
+        let mut reply = self.app.database.query_text(request, Format::Ndjson).await?;
         let mut rest: Vec<u8> = vec![];
-        while let Some(chunk) = reply.body.next().await {
+        while let Some(chunk) = reply.pieces.next().await {
             rest.extend_from_slice(&chunk?);
             let complete = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             let lines: Vec<u8> = rest.drain(..complete).collect();

@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use serde_json::Value as Json;
 use tempfile::TempDir;
+use tidemill_database::{
+    BatchReply, Database, Format, QueryRequest, StatementInfo, StatementPhase, TextReply,
+};
 use tidemill_engine::{Analytics, App, Engine};
-use tidemill_server::{Format, Server, ServerOptions, Sql, SqlReply, StatementInfo, Token, serve};
-use tidemill_types::{Error, Result, Timestamp, Value};
+use tidemill_server::{Server, ServerOptions, Token, serve};
+use tidemill_types::{Error, Result, Timestamp};
 use tokio::runtime::Runtime;
 
 pub const TOKEN: &str = "test-token-0123456789";
@@ -290,14 +294,17 @@ fn chunks(mut body: &str) -> String {
 /// `panic` panics, `wait` never answers, `stuck N` never does after N rows; any other text is an error. Statement 7 runs.
 pub struct ScriptedSql;
 
-impl Sql for ScriptedSql {
-    fn query(
-        &self,
-        sql: &str,
-        parameters: Vec<Value<'static>>,
-        format: Format,
-    ) -> BoxFuture<'static, Result<SqlReply>> {
-        let sql = sql.to_owned();
+impl Database for ScriptedSql {
+    fn query(&self, _: QueryRequest) -> BoxFuture<'static, Result<BatchReply>> {
+        Box::pin(async { Err(Error::invalid("HTTP asks for text")) })
+    }
+
+    fn describe(&self, _: QueryRequest) -> BoxFuture<'static, Result<SchemaRef>> {
+        Box::pin(async { Err(Error::invalid("HTTP asks for text")) })
+    }
+
+    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextReply>> {
+        let QueryRequest { text: sql, parameters, .. } = request;
         Box::pin(async move {
             if !parameters.is_empty() {
                 let values: Vec<String> = parameters.iter().map(ToString::to_string).collect();
@@ -306,7 +313,7 @@ impl Sql for ScriptedSql {
             let (word, n) = sql.split_once(' ').unwrap_or((&sql, "0"));
             let n: u64 = n.parse().unwrap_or(0);
             let rows = stream::iter(0..n).map(move |i| Ok(row(i, format)));
-            let body = match word {
+            let pieces = match word {
                 "rows" => rows.boxed(),
                 "fail" => {
                     rows.chain(stream::iter([Err(Error::limit("the query needs more memory"))])).boxed()
@@ -316,16 +323,16 @@ impl Sql for ScriptedSql {
                 "panic" => panic!("as the test asked"),
                 _ => return Err(Error::invalid(format!("expected a query, found `{sql}`"))),
             };
-            Ok(SqlReply { content_type: format.content_type(), body })
+            Ok(TextReply { format, pieces })
         })
     }
 
     fn statements(&self) -> Vec<StatementInfo> {
         vec![StatementInfo {
             id: 7,
-            statement: "SELECT 1".to_owned(),
-            origin: "http".to_owned(),
-            phase: "running".to_owned(),
+            text: "SELECT 1".to_owned(),
+            origin: "http",
+            phase: StatementPhase::Running,
             started: Timestamp(1_000_000),
             ended: None,
             rows: 3,

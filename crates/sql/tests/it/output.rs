@@ -60,5 +60,5 @@ async fn a_broken_output_is_an_error() {
         assert!(error.to_string().contains("pipe closed"), "{format}: {error}");
     }
     let error = "jsn".parse::<Format>().unwrap_err();
-    assert_eq!(error.to_string(), "there is no output format `jsn`. Did you mean `json`?");
+    assert_eq!(error.to_string(), "`jsn` is not an output format. Did you mean `json`?");
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use tidemill_database::QueryRequest;
 use tidemill_sql::{QueryResult, Sql, SqlOptions, StatementInfo, StatementPhase};
 use tidemill_types::{Error, ErrorKind, Result};
 
@@ -84,8 +85,7 @@ async fn a_statement_is_listed_and_cancelled_by_another() {
         (running.id, Instant::now())
     };
     let started = async {
-        let result =
-            outcome(sql.query_from("http", ENDLESS, tidemill_sql::MissingFields::Refused).await).await;
+        let result = outcome(sql.run(QueryRequest::new(ENDLESS, "http")).await).await;
         (result, Instant::now())
     };
     let ((result, ended), (id, cancelled)) = tokio::join!(started, cancel);

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -264,8 +263,8 @@ async fn start_server(
     address: SocketAddr,
 ) -> anyhow::Result<tidemill::server::Server> {
     let options = ServerOptions { token: Some(Token::new(token(data)?)?), ..tidemill.server_options() };
-    let sql = Arc::new(tidemill.sql_service());
-    let server = tidemill::server::serve(address, tidemill.engine().clone(), sql, options)
+    let database = tidemill.database();
+    let server = tidemill::server::serve(address, tidemill.engine().clone(), database, options)
         .await
         .map_err(|e| e.context("HTTP (another address: --listen 127.0.0.1:PORT)"))?;
     let file = ServerFile { address: server.addr().to_string(), pid: std::process::id() };

@@ -1,0 +1,105 @@
+//! Interface between front ends, which speak a protocol, and the database behind them.
+//!
+//! A front end reads a statement from its client and hands it over as a [`QueryRequest`]. It gets Arrow batches, or text in a
+//! [`Format`], and sends them on in its own protocol:
+//!
+//! ```text
+//! client ── HTTP, Postgres, Flight … ── front end ── Database ── SQL, engine
+//! ```
+//!
+//! The crate knows neither the language nor its implementation, so front ends build without them.
+
+mod format;
+mod statement;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use tidemill_types::{Result, Value};
+
+pub use format::Format;
+pub use statement::{StatementInfo, StatementPhase};
+
+/// A statement of a client.
+#[derive(Debug, Clone)]
+pub struct QueryRequest {
+    /// Text of the statement.
+    pub text: String,
+    /// Values of `$1`, `$2`, … in the text.
+    pub parameters: Vec<Value<'static>>,
+    /// Sender, as `system.statements` names it: `http`, `program`, `rules`.
+    pub origin: &'static str,
+    /// Treatment of fields and collections that do not exist.
+    pub missing: MissingFields,
+}
+
+impl QueryRequest {
+    /// Creates a request without parameters, in which everything that it names has to exist.
+    pub fn new(text: impl Into<String>, origin: &'static str) -> Self {
+        Self { text: text.into(), parameters: Vec::new(), origin, missing: MissingFields::Refused }
+    }
+
+    /// Returns the request with values for its parameters.
+    pub fn with_parameters(self, parameters: Vec<Value<'static>>) -> Self {
+        Self { parameters, ..self }
+    }
+
+    /// Returns the request with another treatment of what does not exist.
+    pub fn with_missing(self, missing: MissingFields) -> Self {
+        Self { missing, ..self }
+    }
+}
+
+/// Treatment of fields and collections that do not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MissingFields {
+    /// The statement is refused.
+    #[default]
+    Refused,
+    /// Fields are null, and collections are empty, because nothing has been written to them yet.
+    Null,
+}
+
+/// Rows of a statement. Dropping the stream cancels the statement.
+pub struct BatchReply {
+    /// Columns of every batch.
+    pub schema: SchemaRef,
+    /// Rows in the order of the result. The first error ends it.
+    pub batches: BoxStream<'static, Result<RecordBatch>>,
+}
+
+/// Rows of a statement as text. Dropping the stream cancels the statement.
+pub struct TextReply {
+    /// Format of the text.
+    pub format: Format,
+    /// Pieces of the text. The first error ends it.
+    pub pieces: BoxStream<'static, Result<Bytes>>,
+}
+
+/// The database that front ends serve. Every result includes everything that was acknowledged before the request.
+///
+/// Bounds: the implementation limits memory and time of a statement; a front end may limit the time further.
+pub trait Database: Send + Sync + 'static {
+    /// Starts a statement. Errors in its text are returned at once, later ones through the stream.
+    fn query(&self, request: QueryRequest) -> BoxFuture<'static, Result<BatchReply>>;
+
+    /// Starts a statement whose rows become text on the threads that compute them.
+    ///
+    /// Errors: as [`Self::query`].
+    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextReply>>;
+
+    /// Returns the columns of a statement without running it.
+    ///
+    /// Errors: those in its text.
+    fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<SchemaRef>>;
+
+    /// Returns the statements that run and the last that have ended, by number. Does not wait.
+    fn statements(&self) -> Vec<StatementInfo>;
+
+    /// Cancels a statement that runs; `by` completes "was cancelled by" in its error. Does not wait.
+    ///
+    /// Errors: `NotFound` if no statement with this number runs.
+    fn cancel(&self, id: u64, by: &str) -> Result<()>;
+}
