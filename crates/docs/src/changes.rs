@@ -14,7 +14,7 @@ use crate::sequence::Sequence;
 /// sees a conflict that there is not.
 const BUCKETS: usize = 1 << 16;
 
-/// How a document was changed.
+/// Kind of a change of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// It is new.
@@ -50,7 +50,7 @@ impl ChangeKind {
 /// A change of one document.
 #[derive(Debug, Clone)]
 pub struct DocumentChange {
-    /// How it was changed.
+    /// Kind of the change.
     pub kind: ChangeKind,
     /// Name of the collection.
     pub collection: Arc<str>,
@@ -81,7 +81,7 @@ pub struct WriteTimes {
 pub(crate) struct ChangeRecorder {
     /// 1 + the number of the record whose changes are noted.
     record: AtomicU64,
-    /// As in [`WriteTimes`]; empty for a store whose changes nobody compares.
+    /// As in [`WriteTimes`]; empty for a store whose changes are never compared.
     buckets: Box<[AtomicU64]>,
     all: AtomicU64,
     collecting: AtomicBool,
@@ -90,7 +90,7 @@ pub(crate) struct ChangeRecorder {
     place: AtomicU32,
     /// Number of the sequence that the next inserted document gets, unless a later one is there.
     sequence: AtomicU64,
-    /// Whether it gets that one in any case.
+    /// True if it gets that one in any case.
     moving: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! Decimal128 as exact digits, for comparison only; there is no decimal arithmetic here.
+//! Decimal128 as exact digits, for comparison only, without decimal arithmetic.
 
 use std::cmp::Ordering;
 

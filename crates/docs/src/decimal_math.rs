@@ -313,7 +313,7 @@ pub fn abs(number: Decimal128) -> Decimal128 {
     special(u128::from_le_bytes(number.bytes()) & !(1 << 127))
 }
 
-/// How to round.
+/// Rounding mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
     /// To the nearest one, and to an even digit in the middle.

@@ -99,7 +99,7 @@ struct Comparison {
     ambiguous: Vec<(String, Vec<PathPart>)>,
     /// Parts of `path`.
     parts: Vec<PathPart>,
-    /// Whether elements of an array are compared.
+    /// True while elements of an array are compared.
     in_array: bool,
 }
 

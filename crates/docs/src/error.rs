@@ -19,7 +19,7 @@ pub struct DocsError {
     details: Option<Box<ErrorDetails>>,
 }
 
-/// What an error says besides its code and message.
+/// Details of an error besides its code and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorDetails {
     /// The value that exists already.
@@ -87,11 +87,11 @@ pub enum ErrorCode {
     BadDateFormat = 18536,
     /// A `$replaceRoot` without a new root.
     NoNewRoot = 40231,
-    /// A new root that is no object.
+    /// A new root that is not an object.
     NewRootNotObject = 40228,
     /// A `$project` without fields.
     EmptyProject = 51272,
-    /// An `$elemMatch` of a projection that is no object.
+    /// An `$elemMatch` of a projection that is not an object.
     ElemMatchNotObject = 31274,
     /// A positional projection of a document whose arrays the filter did not match.
     NoMatchedElement = 51246,
@@ -133,7 +133,7 @@ pub enum ErrorCode {
     IndexOptionsConflict = 85,
     /// A field name that selects an element of an array and a field of another element.
     AmbiguousIndexPath = 16746,
-    /// An array in a field of which an index has hashes.
+    /// An array in a field that an index hashes.
     HashedArray = 16766,
     /// An operation that makes no sense, such as renaming a collection to its own name.
     IllegalOperation = 20,
@@ -167,11 +167,11 @@ pub enum ErrorCode {
     NaturalLogarithm = 28766,
     /// The decimal logarithm of a number that is not positive.
     DecimalLogarithm = 28761,
-    /// An operand of a concatenation that is no string.
+    /// An operand of a concatenation that is not a string.
     NotConcatenable = 16702,
-    /// An operand of `$tsSecond` that is no timestamp.
+    /// An operand of `$tsSecond` that is not a timestamp.
     SecondsOfNoTimestamp = 5_687_301,
-    /// An operand of `$tsIncrement` that is no timestamp.
+    /// An operand of `$tsIncrement` that is not a timestamp.
     IncrementOfNoTimestamp = 5_687_302,
     /// A function in JavaScript that does not compile, throws, or exceeds its limits.
     ScriptFailed = 139,
@@ -180,7 +180,7 @@ pub enum ErrorCode {
     TextIndexMissing = -27,
     /// A score where nothing is searched.
     MetaNotAvailable = 40218,
-    /// A document under a text index whose language is no string.
+    /// A document under a text index whose language is not a string.
     LanguageNotString = 17261,
     /// A document under a text index in a language that is not known.
     UnknownLanguage = 17262,
@@ -188,15 +188,15 @@ pub enum ErrorCode {
     TooManyTerms = 16732,
     /// An array in a field before the text of a text index.
     TextPrefixArray = 16675,
-    /// A value under a `2dsphere` index that is no geometry.
+    /// A value under a `2dsphere` index that is not a geometry.
     NoGeoKeys = 16755,
-    /// A value under a `2d` index that is no pair of numbers.
+    /// A value under a `2d` index that is not a pair of numbers.
     NotLegacyPair = 13026,
     /// A point outside of the bounds of a `2d` index.
     OutsideOfGrid = 13027,
     /// A condition that needs an index which the collection does not have.
     NoQueryExecutionPlans = 291,
-    /// A condition of queries where there is no query.
+    /// A condition that is allowed in queries only.
     QueryFeatureNotAllowed = 224,
     /// A `$near` where documents are not sorted by it.
     NearNotAllowed = 5_626_500,

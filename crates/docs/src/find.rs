@@ -61,7 +61,7 @@ impl IndexBounds {
     }
 }
 
-/// What a query has looked at.
+/// Number of entries and documents that a query has looked at.
 #[derive(Debug, Default)]
 pub(crate) struct VisitCounts {
     /// Entries of indexes.
@@ -408,7 +408,7 @@ impl Collection {
             check(slot, may_repeat)
         };
         match access {
-            // a scan has no entries, and a branch of a union is none
+            // a scan has no entries, and branches of a union are visited one by one
             AccessPath::Scan | AccessPath::ScanBackward | AccessPath::Near(_) | AccessPath::Union(_) => {
                 ControlFlow::Continue(())
             }

@@ -82,7 +82,8 @@ pub fn merge_found<'f, 'c>(
     merge_parts(parts).map(|(_, document)| document)
 }
 
-/// Returns how many documents of each part come up to the first of those at the places `wanted`, with it; `None` if there is none.
+/// Returns how many documents of each part precede the first of those at the places `wanted`, including it;
+/// `None` if no such place is reached.
 pub(crate) fn counts_up_to_first(parts: &[FoundDocuments<'_>], wanted: &[Option<usize>]) -> Option<Vec<u64>> {
     if wanted.iter().all(Option::is_none) {
         return None;

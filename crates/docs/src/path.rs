@@ -71,7 +71,7 @@ impl Path {
     }
 
     /// Returns the value at this path. A number selects an element of an array; apart from that, arrays are
-    /// not searched. Nothing is copied; [`Value::Missing`] if there is no such field.
+    /// not searched. Nothing is copied; [`Value::Missing`] if the field does not exist.
     pub fn get<'a>(&self, doc: &'a RawDocument) -> Value<'a> {
         let mut container = doc.as_bytes();
         let mut is_array = false;

@@ -29,7 +29,7 @@ pub struct Projection {
     scored: Option<Arc<TextQuery>>,
 }
 
-/// What a projection says of one path.
+/// Clause of a projection for one path.
 enum Clause<'v> {
     Flag(bool),
     Selection(ElementSelection),

@@ -13,7 +13,7 @@ use crate::projection::Projection;
 pub struct ComputedFields(Vec<(String, Expression)>);
 
 impl ComputedFields {
-    /// Parses `{ path: expression, … }`; an object that is no expression has fields of its own.
+    /// Parses `{ path: expression, … }`; an object that is not an expression has fields of its own.
     ///
     /// Errors: those of the expressions.
     pub fn parse(fields: &RawDocument, variables: &Variables) -> Result<Self> {
@@ -108,7 +108,7 @@ impl ReshapeStage {
 
     /// Returns the document that the stage makes of one.
     ///
-    /// Errors: those of the expressions; a new root that is no object; a result that is too large.
+    /// Errors: those of the expressions; a new root that is not an object; a result that is too large.
     pub fn apply(&self, document: &[u8]) -> Result<DocBytes> {
         match self {
             Self::AddFields(fields) => fields.add_to(document),
@@ -128,7 +128,7 @@ impl ReshapeStage {
     }
 }
 
-/// Sets the value at a dotted path, in each document of an array on the way; removes it if there is none.
+/// Sets the value at a dotted path, in each document of an array on the way; removes it if `value` is `None`.
 pub fn set_path(document: &mut Document, path: &str, value: Option<Bson>) {
     let Some((name, rest)) = path.split_once('.') else {
         match value {

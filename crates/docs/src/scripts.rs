@@ -14,11 +14,11 @@ use crate::error::{DocsError, ErrorCode, Result};
 pub trait ScriptEngine: Send + Sync {
     /// Compiles the source of a function, or of a condition.
     ///
-    /// Errors: it is no JavaScript.
+    /// Errors: the source is not valid JavaScript.
     fn compile(&self, source: &str, kind: ScriptKind) -> Result<Arc<dyn ScriptFunction>>;
 }
 
-/// What a source is.
+/// Kind of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScriptKind {
     /// `function (a, b) { … }`
@@ -31,7 +31,8 @@ pub enum ScriptKind {
 pub trait ScriptFunction: Send + Sync {
     /// Calls the function.
     ///
-    /// Errors: it throws, takes more steps or memory than it may, or returns what is no value; the work has to end.
+    /// Errors: it throws, takes more steps or memory than it may, or returns something that is not a value;
+    /// the work has to end.
     fn call(&self, arguments: Vec<Bson>) -> Result<Bson>;
 }
 
@@ -50,7 +51,7 @@ impl fmt::Debug for Scripts {
 pub(crate) struct CompiledScript(Arc<dyn ScriptFunction>);
 
 impl CompiledScript {
-    /// Compiles a source. Errors: there is no engine, or it is no JavaScript.
+    /// Compiles a source. Errors: the engine is missing, or the source is not valid JavaScript.
     pub fn new(scripts: Option<&Scripts>, operator: &str, source: &str, kind: ScriptKind) -> Result<Self> {
         match scripts {
             Some(scripts) => Ok(Self(scripts.0.compile(source, kind)?)),

@@ -24,7 +24,7 @@ use crate::text::{TextQuery, score_not_available, text_score};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SortOrder {
     pub(crate) fields: Vec<(Path, Direction)>,
-    /// What documents are sorted by besides their fields, each with the number of fields before it.
+    /// Sort keys besides the fields, each with the number of fields before it.
     measures: Vec<(usize, Measure)>,
     /// Order of strings; that of their bytes if `None`.
     pub(crate) collation: Option<Collation>,

@@ -29,15 +29,16 @@ pub struct Store {
     keys: Arc<EntityKeys>,
     usage: Arc<MemoryUsage>,
     pub(crate) changes: Arc<ChangeRecorder>,
-    /// Whether this is the store of a transaction.
+    /// True for the store of a transaction.
     is_fork: bool,
     /// When the documents of the insert that is applied count as inserted; empty if its record says it.
     pub(crate) sequences: Vec<Sequence>,
-    /// How many documents the update that is applied changes at most.
+    /// Maximum number of documents that the update being applied changes.
     pub(crate) documents_max: Option<u64>,
 }
 
-/// The documents of a store at one point in time, for readers of any thread. The store goes on meanwhile.
+/// The documents of a store at one point in time, for readers of any thread. The store continues to change
+/// meanwhile.
 ///
 /// Taking or cloning one takes constant time. As long as it is held, documents that the store replaces or
 /// deletes stay in memory; [`Self::superseded_bytes`] tells how much that can be.
@@ -242,8 +243,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a collection match its declaration: creates it if there is none, creates and drops indexes, and
-    /// changes shard key or replication if it has no documents.
+    /// Makes a collection match its declaration: creates it if it does not exist, creates and drops indexes,
+    /// and changes shard key or replication if it has no documents.
     ///
     /// Errors: `NamespaceExists` when there are documents placed by another shard key or replication; those
     /// of [`Collection::create_index`].

@@ -80,7 +80,7 @@ impl TransactionWrites {
     /// Encodes the writes as an array of `{ c: COLLECTION, create: {…} }`, with the definition, and then `{ c: COLLECTION, n: PLACE, KIND: {…} }` with the kinds `insert`, `update`, `replace` and `delete`, the last with
     /// `{ _id: … }`. An insert of a document that comes from another partition has its sequence, `s`.
     ///
-    /// Errors: a definition that is no document.
+    /// Errors: a definition that is not a document.
     pub fn to_bytes(&self) -> Result<Bytes> {
         let mut out = vec![0; 4];
         let begin = |out: &mut Vec<u8>, at: usize| {

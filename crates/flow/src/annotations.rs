@@ -54,7 +54,7 @@ fn playback(annotation: &AppAnnotation) -> Option<Diagnostic> {
     })
 }
 
-/// Returns the annotation with this name; `None` if there is none.
+/// Returns the annotation with this name; `None` if it is absent.
 ///
 /// Errors: there are two, or an element occurs twice.
 pub fn at_most_one<'a>(

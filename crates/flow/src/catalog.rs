@@ -44,7 +44,7 @@ pub struct Table {
     pub special_indexes: Vec<StoreIndex>,
     /// Columns whose strings may have any length.
     pub long_texts: Vec<usize>,
-    /// Where the rows live, if not in memory.
+    /// Location of the rows; `None` if they are in memory.
     pub store: Option<TableLocation>,
     /// Source range of the definition.
     pub span: Span,
@@ -81,7 +81,7 @@ pub type StoreOpener<'s> = dyn FnMut(&Table) -> Result<Box<dyn TableStore>, Erro
 pub struct TableLocation {
     /// Store.
     pub store: StoreConfig,
-    /// Whether the store is part of the program; see [`crate::Registry::own_stores`].
+    /// True if the store is part of the program; see [`crate::Registry::own_stores`].
     pub is_own: bool,
     /// Cache of what was read, if there is one.
     pub cache: Option<CacheConfig>,
@@ -92,13 +92,14 @@ pub struct TableLocation {
 pub struct CacheConfig {
     /// Most rows that it keeps.
     pub rows_max: usize,
-    /// Which rows go when it is full.
+    /// Eviction policy of a full cache.
     pub policy: CachePolicy,
-    /// How long rows are not read again, milliseconds; `None` without a limit.
+    /// Time for which a row is served from the cache before it is read again, milliseconds; `None` without a
+    /// limit.
     pub retention_ms: Option<i64>,
 }
 
-/// Which rows a full cache forgets.
+/// Eviction policy of a full cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachePolicy {
     /// Those read first.

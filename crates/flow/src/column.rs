@@ -8,7 +8,7 @@ use tidemill_types::FieldType;
 pub use crate::string_column::StringColumn;
 use crate::value::Value;
 
-/// A column of values of one type, any of which may be null.
+/// A column of nullable values of one type.
 ///
 /// After [`Self::share`], clones cost nothing until one of them is changed.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ enum Repr {
 #[derive(Debug, Clone)]
 struct Values {
     data: Data,
-    /// Whether each value is null; empty if none is.
+    /// Null flag of each value; empty without nulls.
     nulls: Vec<bool>,
 }
 

@@ -45,7 +45,7 @@ pub trait Scope {
     fn all_names(&self) -> Vec<String>;
 
     /// Resolves the operand of `e1 is null` or `e1[2] is null` to a column that is null if the step did not
-    /// match. `None` if there is no such step.
+    /// match. `None` if the step does not exist.
     fn step(&mut self, _step: &ast::SourceRef) -> Option<ColumnRef> {
         None
     }
@@ -55,7 +55,7 @@ pub trait Scope {
         None
     }
 
-    /// Resolves `eventTimestamp(e1)` to the time of the step's event. `None` if there is no such step.
+    /// Resolves `eventTimestamp(e1)` to the time of the step's event. `None` if the step does not exist.
     fn step_time(&mut self, _name: &ast::Ident) -> Option<StepTime> {
         None
     }

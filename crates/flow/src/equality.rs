@@ -16,7 +16,7 @@ pub(crate) enum CompareType {
     Bool,
     /// Two whole numbers.
     Integer,
-    /// Two numbers, one of which is a float or double: both as doubles.
+    /// Two numbers, at least one a float or double: both as doubles.
     Float,
     /// Two strings.
     Text,

@@ -13,7 +13,7 @@ pub enum EvalError {
     Null(Box<str>),
     /// A function or an operator does not accept a value.
     Argument(Box<str>),
-    /// What a caller asks for does not fit the app: an unknown stream, wrong columns, a query with mistakes.
+    /// A request of the caller does not fit the app: an unknown stream, wrong columns, a query with mistakes.
     Request(Box<str>),
     /// Saved state cannot be restored.
     State(Box<str>),
@@ -26,13 +26,13 @@ pub enum EvalError {
 /// Limit that an operation would exceed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitReached {
-    /// What is full, such as ``table `T` ``.
+    /// Description of the full store or operator, such as ``table `T` ``.
     pub what: Box<str>,
-    /// How much it may hold.
+    /// Maximum that it may hold.
     pub max: u64,
-    /// What is counted, such as `rows`.
+    /// Unit of `max`, such as `rows`.
     pub unit: &'static str,
-    /// How an app keeps below the limit, if there is a way.
+    /// Advice for staying below the limit, if there is a way.
     pub remedy: Option<Box<str>>,
 }
 

@@ -166,8 +166,8 @@ pub fn sinks(
     .collect()
 }
 
-/// Returns whether this module compiles an annotation, or refuses it: its type is among `own`, or nobody else knows
-/// more types.
+/// Returns whether this module compiles an annotation, or refuses it: its type is among `own`, or no catalog
+/// provides more types.
 fn is_compiled_here(annotation: &Annotation, own: &[&str], connectors: &Connectors) -> bool {
     let is_own = || annotation.element("type").is_none_or(|ty| own.contains(&ty.value.value.as_str()));
     // with connections left out it does not matter what the settings would say
@@ -207,8 +207,8 @@ fn transport<'a>(
     Ok(&ty.value.value)
 }
 
-/// Returns the `@map` of an annotation if it makes messages, with the catalog that has its mapper. Errors: it has no
-/// type, or there is no catalog.
+/// Returns the `@map` of an annotation if it makes messages, with the catalog that has its mapper. Errors: it
+/// has no type, or the catalog is missing.
 fn mapper<'a>(
     annotation: &'a Annotation,
     connectors: &'a Connectors,

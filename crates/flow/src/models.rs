@@ -19,7 +19,7 @@ pub struct Models(Mutex<BTreeMap<(String, String), Model>>);
 
 enum Model {
     Live(Box<dyn LiveModel>),
-    /// State that nobody has asked for since it was restored.
+    /// Restored state that was not requested yet.
     Saved(Json),
 }
 
@@ -40,7 +40,8 @@ impl<T: Serialize + Send + 'static> LiveModel for T {
 }
 
 impl Models {
-    /// Calls `work` with the model of this kind and name, or `None` if there is none; it stays what `work` makes of it.
+    /// Calls `work` with the model of this kind and name, or `None` if it does not exist, and keeps the model
+    /// that `work` leaves.
     ///
     /// Errors: those of `work`; there are too many models; the saved model is of another kind.
     pub fn with<T, R>(
@@ -78,7 +79,7 @@ impl Models {
         done
     }
 
-    /// Returns whether there is none.
+    /// Returns true if it has no models.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!((add(&models, 1), add(&models, 2)), (Ok(1), Ok(3)));
         let mut restored = Models::default();
         restored.restore(models.save()).unwrap();
-        // a model that nobody has asked for is saved as well
+        // a restored model that was not requested is saved as well
         assert_eq!(restored.save(), models.save());
         assert_eq!(add(&restored, 1), Ok(4));
         let other = models.with("sum", "b", |sum: &mut Option<i64>| Ok(*sum));

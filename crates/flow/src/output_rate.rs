@@ -46,11 +46,11 @@ impl OutputRatePlan {
 /// Content of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotPlan {
-    /// Whether the query has a window.
+    /// True if the query has a window.
     pub window: bool,
-    /// Whether each output column is an aggregate.
+    /// True for an output column that is an aggregate.
     pub aggregates: Vec<bool>,
-    /// Whether the query has groups.
+    /// True if the query has groups.
     pub grouped: bool,
 }
 

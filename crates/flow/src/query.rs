@@ -47,7 +47,7 @@ pub struct QueryPlan {
     pub window: Option<WindowConstructor>,
     /// Handlers after the window.
     pub after: Vec<Handler>,
-    /// Whether the input is the output of a named window, which contains expired events.
+    /// True if the input is the output of a named window, which contains expired events.
     pub reads_window: bool,
     /// The select clause.
     pub select: Arc<SelectPlan>,
@@ -270,7 +270,7 @@ impl Query {
         self.limit_output(out?)
     }
 
-    /// Takes back an output batch that is no longer needed, to reuse its memory.
+    /// Recycles the memory of an output batch after use.
     pub(crate) fn reuse(&mut self, out: Batch) {
         self.selector.reuse(out);
     }

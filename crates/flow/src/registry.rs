@@ -220,7 +220,7 @@ pub struct Registry {
     settings: Arc<ConnectionSettings>,
 }
 
-/// What becomes of `@source` and `@sink` with types that this crate does not implement.
+/// Handling of `@source` and `@sink` with types that this crate does not implement.
 #[derive(Debug, Default, Clone)]
 pub enum Connectors {
     /// They are refused.
@@ -257,9 +257,9 @@ impl Registry {
         self.connectors = connectors;
     }
 
-    /// Sets whether apps compile in which values are open: data sources and settings that `app.toml` does not have, variables
-    /// without values, addresses that are none. Connections that need them are left out, with a warning. Such an app is for
-    /// checks: it must not run. Set before [`Self::set_connectors`].
+    /// Sets whether apps compile in which values are open: data sources and settings that `app.toml` does not
+    /// have, variables without values, invalid addresses. Connections that need them are left out, with a
+    /// warning. Such an app is for checks: it must not run. Set before [`Self::set_connectors`].
     pub fn set_takes_open_values(&mut self, takes: bool) {
         self.takes_open_values = takes;
     }

@@ -100,7 +100,7 @@ pub struct Case {
     /// If set, the app must be rejected.
     #[serde(default)]
     pub error: Option<Json>,
-    /// Whether the output of one input may come in any order.
+    /// True if the output of one input may come in any order.
     #[serde(default)]
     pub unordered: bool,
 }

@@ -85,7 +85,7 @@ pub struct HavingScope<'a> {
     pub output: &'a Attributes,
     /// Scope of the input.
     pub input: &'a mut dyn Scope,
-    /// Whether input attributes are allowed.
+    /// True if input attributes are allowed.
     pub sees_input: bool,
 }
 

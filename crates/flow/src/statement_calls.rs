@@ -15,7 +15,7 @@ pub struct StatementCalls(Mutex<Calls>);
 
 #[derive(Default)]
 struct Calls {
-    /// Where the app runs; without it every statement fails.
+    /// Connections of the running app; without them every statement fails.
     opened: Option<Opened>,
     sources: BTreeMap<String, Box<dyn DataSource>>,
     /// The record that is being processed, and the number of statements that wrote.

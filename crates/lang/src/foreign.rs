@@ -5,11 +5,11 @@ use crate::source::{SourceFile, Span};
 
 /// Language that a file may be written in by mistake.
 struct Foreign {
-    /// How a line begins that only this language has, in lower case with single spaces.
+    /// Beginnings of lines that only this language has, in lower case with single spaces.
     beginnings: &'static [&'static str],
-    /// What the file is.
+    /// Message that names the language of the file.
     message: &'static str,
-    /// What to write instead.
+    /// Help that says what to write instead.
     help: &'static str,
 }
 

@@ -119,7 +119,7 @@ pub struct Token {
     pub kind: TokenKind,
     /// Source range.
     pub span: Span,
-    /// Whether it is the first token of its line.
+    /// True for the first token of its line.
     pub first_on_line: bool,
 }
 
@@ -128,11 +128,11 @@ pub struct Token {
 pub struct Comment {
     /// Source range, comment markers included.
     pub span: Span,
-    /// Whether it is a line comment.
+    /// True for a line comment.
     pub line: bool,
 }
 
-/// All tokens of a file, of which the last is [`TokenKind::End`], and its comments.
+/// All tokens of a file, ending with [`TokenKind::End`], and its comments.
 #[derive(Debug, Default)]
 pub struct Tokens {
     /// Tokens in source order, never empty.
@@ -187,7 +187,7 @@ struct Lexer<'a> {
     sink: &'a mut DiagnosticSink,
     /// Offset of the next byte, always on a character boundary.
     at: usize,
-    /// Whether no token has been read on this line yet.
+    /// True if no token has been read on this line yet.
     at_line_start: bool,
     out: Tokens,
 }

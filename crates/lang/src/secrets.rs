@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Parts of the names of options with confidential values.
 const SECRET_NAMES: [&str; 8] =
     ["password", "passwd", "secret", "token", "passphrase", "credential", "api.key", "authorization"];
-/// Names of options that are lists of pairs, some of which may be confidential.
+/// Names of options that are lists of pairs. Some of the pairs may be confidential.
 const PAIR_NAMES: [&str; 4] =
     ["headers", "optional.configuration", "connector.properties", "pool.properties"];
 
@@ -31,7 +31,7 @@ pub(crate) fn hide(line: &str) -> String {
     line.char_indices().map(|(at, c)| if is_hidden(at) { '*' } else { c }).collect()
 }
 
-/// Returns the name before `=` at the end of a text; empty if there is none.
+/// Returns the name before `=` at the end of a text; empty if the text does not end with `=`.
 fn name_before(text: &str) -> &str {
     let Some(before) = text.trim_end().strip_suffix('=') else { return "" };
     let before = before.trim_end().trim_end_matches(['\'', '"']);

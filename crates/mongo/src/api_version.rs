@@ -43,7 +43,7 @@ const COMMANDS: [&str; 29] = [
 
 /// Checks the version that a command declares.
 ///
-/// Errors: there is no such version, or the command is not in it although the client wants nothing else.
+/// Errors: the version is unknown, or it lacks the command and the client has set `apiStrict`.
 pub(crate) fn check(call: &Call<'_>) -> Result<()> {
     match call.get("apiVersion") {
         Some(RawBsonRef::String(VERSION)) => {}

@@ -18,7 +18,7 @@ const NONCE_BYTES: usize = 24;
 /// Maximum bytes of a message of a client.
 const PAYLOAD_BYTES_MAX: usize = 1024;
 
-/// What the server keeps of the password.
+/// SCRAM keys derived from the password. The password itself is not kept.
 pub(crate) struct Credentials {
     salt: [u8; SALT_BYTES],
     stored_key: [u8; 32],
@@ -28,7 +28,8 @@ pub(crate) struct Credentials {
 /// A login between the first and the last message of the client.
 pub(crate) struct Login {
     nonce: String,
-    /// Whether the user exists. A login of an unknown user goes on, so that nobody learns which users there are.
+    /// True if the user exists. The login of an unknown user proceeds all the same, so that user names cannot
+    /// be probed.
     known: bool,
     /// The messages so far, which both sides sign.
     signed: String,
@@ -111,7 +112,7 @@ fn wrong() -> CommandError {
 mod tests {
     use super::*;
 
-    /// What a client computes.
+    /// Returns the final message of a client.
     fn client_final(password: &str, bare: &str, server_first: &str) -> String {
         let salt = BASE64.decode(attribute(server_first, 's').unwrap()).unwrap();
         let salted: [u8; 32] =

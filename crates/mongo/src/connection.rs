@@ -65,8 +65,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Runs the command of a request and writes the reply, or several of a `hello` that goes on telling or of a cursor that is read to its
-/// end. Returns whether the connection goes on.
+/// Runs the command of a request and writes the reply. An exhaust `hello`, or a cursor that is read to its
+/// end, gets several replies. Returns whether the connection stays open.
 async fn answer(
     stream: &mut BufReader<Socket>,
     shared: &Arc<ServerState>,
@@ -211,7 +211,7 @@ async fn run_awaiting(
         if !change_stream::is_empty_batch(&reply) || tokio::time::Instant::now() >= deadline {
             return Some(reply);
         }
-        // a cursor that has read only changes of others goes on at once
+        // a cursor that has read only changes of others continues at once
         if shared.cursors.awaits_more(cursor) == Some(true) {
             tokio::select! {
                 _ = stopping.changed() => return None,
@@ -257,7 +257,8 @@ async fn read(
             let held = held.insert(shared.message_memory.begin());
             held.grow(content.len())?;
             while content.len() < length {
-                // the memory grows as the bytes arrive, so that nobody reserves it by announcing a large message
+                // the memory grows as the bytes arrive, so that announcing a large message does not reserve
+                // it
                 let (start, more) = (content.len(), content.len().min(length - content.len()));
                 held.grow(more)?;
                 content.reserve_exact(more);

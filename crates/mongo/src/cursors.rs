@@ -1,4 +1,4 @@
-//! Cursors: results of which the client has read a part.
+//! Cursors: results that the client has read in part.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::{Code, CommandError, Result};
 use crate::options::MongoOptions;
 use crate::tail::Tail;
 
-/// All open cursors. Their documents are handles of one moment; writers go on meanwhile.
+/// All open cursors. Their documents are handles of one moment; writers continue meanwhile.
 pub(crate) struct Cursors {
     open: Mutex<HashMap<i64, OpenCursor>>,
     /// Bytes that the open cursors hold, also those that are being read.
@@ -29,7 +29,8 @@ pub(crate) struct Cursors {
 pub(crate) struct OpenCursor {
     namespace: String,
     pub source: CursorSource,
-    /// Whether a batch as large as the client asked for leaves the cursor open although nothing may follow. Clients count on it.
+    /// True if a batch as large as the client asked for leaves the cursor open although nothing may follow.
+    /// Clients count on it.
     pub end_unknown: bool,
     used: Instant,
     /// The time that all commands that read it may take, of a query that says it.
@@ -48,7 +49,7 @@ impl Drop for HeldBytes {
 
 /// Changes as a change stream tells them.
 pub(crate) trait ChangeSource: Send {
-    /// Returns the next changes, at most `most`, and the token with which to go on after them.
+    /// Returns the next changes, at most `most`, and the token with which to resume after them.
     fn next(&mut self, engine: &Engine, most: usize) -> Result<(Vec<DocBytes>, RawDocumentBuf)>;
 
     /// Returns whether readers can see no more changes by now.
@@ -73,7 +74,8 @@ impl Unread {
         self.documents.len()
     }
 
-    /// Returns the next document, unless there is none or `fits` refuses it by its bytes; then it comes next again.
+    /// Returns the next document. `None` at the end, or if `fits` refuses it by its size in bytes; then it is
+    /// returned again.
     pub fn next_if(&mut self, fits: impl FnOnce(usize) -> bool) -> Result<Option<DocBytes>> {
         let Some(next) = self.documents.as_slice().first() else { return Ok(None) };
         let next = match &self.projection {
@@ -109,19 +111,19 @@ impl From<Vec<DocBytes>> for Unread {
     }
 }
 
-/// What a cursor has to give.
+/// Source of the documents of a cursor.
 pub(crate) enum CursorSource {
     /// Documents that have not been read.
     Documents(Unread),
-    /// Documents of a capped collection that have not been read, and where the cursor goes on.
+    /// Unread documents of a capped collection, and the position at which the cursor continues.
     Tail(Unread, Box<Tail>),
     /// Changes as they come.
     Changes(Box<dyn ChangeSource>),
 }
 
 impl CursorSource {
-    /// Returns the bytes that the cursor needs when it is opened: handles, and documents that nobody else has, such as those of a
-    /// projection. A document of a collection is in memory anyway.
+    /// Returns the bytes that the cursor needs when it is opened: handles, and documents that the cursor
+    /// alone holds, such as those of a projection. A document of a collection is in memory anyway.
     fn bytes(&self) -> usize {
         const CURSOR_BYTES: usize = 512;
         let documents = match self {
@@ -160,7 +162,7 @@ impl Cursors {
         self.add(namespace, CursorSource::Changes(changes), false)
     }
 
-    /// Opens a cursor that goes on at `tail`. Returns its number. Errors: there are too many.
+    /// Opens a cursor that continues at `tail`. Returns its number. Errors: there are too many.
     pub fn open_tailable(&self, namespace: String, documents: Unread, tail: Tail) -> Result<i64> {
         self.add(namespace, CursorSource::Tail(documents, Box::new(tail)), false)
     }
@@ -212,7 +214,7 @@ impl Cursors {
         }
     }
 
-    /// Returns the time that is left for the commands that read a cursor; `None` if nobody has said it.
+    /// Returns the time that is left for the commands that read a cursor; `None` if it is not limited.
     pub fn time_left(&self, id: i64) -> Option<Duration> {
         self.open.lock().get(&id)?.time_left
     }
@@ -224,7 +226,7 @@ impl Cursors {
         }
     }
 
-    /// Takes a cursor out, to read from it. Errors: there is none, or it belongs to another collection.
+    /// Takes a cursor out, to read from it. Errors: it does not exist, or it belongs to another collection.
     pub fn take(&self, id: i64, namespace: &str) -> Result<OpenCursor> {
         let mut open = self.open.lock();
         match open.get(&id) {
@@ -250,7 +252,7 @@ impl Cursors {
         self.open.lock().remove(&id).is_some()
     }
 
-    /// Closes the cursors that nobody has read for the timeout.
+    /// Closes the cursors that were not read within the timeout.
     pub fn close_idle(&self) {
         self.close_unused(&mut self.open.lock());
     }

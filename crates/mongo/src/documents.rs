@@ -124,7 +124,7 @@ impl Documents {
         self.snapshot().read_collection(name, read)
     }
 
-    /// Returns the definition of the view of that name; `None` for a collection, or if there is none.
+    /// Returns the definition of the view of that name; `None` for a collection or an unknown name.
     pub fn view(&self, name: &str) -> Option<ViewSpec> {
         if let Some(transaction) = &self.transaction {
             return transaction.lock().documents().spec(name).ok()?.options.view.clone();

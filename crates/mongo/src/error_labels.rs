@@ -24,7 +24,7 @@ const CHANGE_STREAM_FATAL: i32 = 280;
 const RETRIABLE_CODES: [i32; 12] = [6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
 /// Errors of transactions that meet others: conflicts, locks, a snapshot that is gone, memory that they use.
 const TRANSIENT_CODES: [i32; 7] = [24, 112, 239, 246, 267, 359, 365];
-/// Errors after which MongoDB lets a change stream go on besides [`RETRIABLE_CODES`].
+/// Errors after which MongoDB resumes a change stream, besides [`RETRIABLE_CODES`].
 const RESUMABLE_CODES: [i32; 5] = [63, 133, 150, 234, 13388];
 /// The transaction is not in progress.
 const NO_SUCH_TRANSACTION: i32 = 251;
@@ -74,7 +74,7 @@ fn labels_of(call: &Call<'_>, code: Option<i32>, concern_code: Option<i32>) -> V
     labels
 }
 
-/// Returns whether a change stream goes on after an error.
+/// Returns whether a change stream is resumed after an error.
 pub(crate) fn is_resumable(code: i32) -> bool {
     RETRIABLE_CODES.contains(&code) || RESUMABLE_CODES.contains(&code)
 }

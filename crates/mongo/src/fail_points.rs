@@ -21,7 +21,7 @@ use crate::fields::{Call, type_name, whole_number};
 use crate::session::Session;
 use crate::shared::ServerState;
 
-/// How long a command may be blocked at most.
+/// Maximum time for which a command may be blocked.
 const BLOCK_MAX: Duration = Duration::from_secs(600);
 /// The command that sets fail points; it does not fail itself, so that a test can always take one back.
 const CONFIGURE: &str = "configureFailPoint";
@@ -58,7 +58,7 @@ impl Kind {
 struct FailPoint {
     mode: Mode,
     data: RawDocumentBuf,
-    /// How often it has been in effect since the start of the server.
+    /// Number of times that it has been in effect since the start of the server.
     entered: i64,
 }
 
@@ -75,12 +75,12 @@ enum Mode {
     Probability(f64),
 }
 
-/// What happens to a command.
+/// Failure that is injected into a command.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Failure {
-    /// How long it waits first.
+    /// Time for which it waits first.
     pub block: Option<Duration>,
-    /// Whether its connection is closed instead of a reply.
+    /// True if the connection is closed without a reply.
     pub close: bool,
     /// The reply in place of what the command would do.
     pub error: Option<RawDocumentBuf>,
@@ -91,7 +91,7 @@ pub(crate) struct Failure {
 impl FailPoints {
     /// Runs `configureFailPoint`. Returns how often the fail point has been in effect.
     ///
-    /// Errors: there is no such fail point, or the mode or the data is malformed.
+    /// Errors: the fail point is unknown, or the mode or the data is malformed.
     pub fn configure(&self, call: &Call<'_>) -> Result<i64> {
         call.allow(&["mode", "data", "appName"])?;
         let name = call.text(call.name)?.unwrap_or_default();
@@ -316,7 +316,7 @@ fn failure_of(kind: Kind, data: &RawDocument, call: &Call<'_>) -> Result<Failure
     Ok(failure)
 }
 
-/// Appends the labels that a test orders. An empty list says that there are none, and keeps others from being appended.
+/// Appends the labels that a test orders. An empty list keeps others from being appended.
 fn append_labels(reply: &mut RawDocumentBuf, labels: Option<&RawArrayBuf>) {
     if let Some(labels) = labels {
         reply.append(cstr!("errorLabels"), labels.clone());

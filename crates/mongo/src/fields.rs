@@ -39,7 +39,7 @@ pub(crate) struct Call<'r> {
 }
 
 impl<'r> Call<'r> {
-    /// Reads the command of a request. Errors: the body is no command.
+    /// Reads the command of a request. Errors: the body is not a command.
     pub fn of(request: &'r Request) -> Result<Self> {
         tidemill_docs::validate(request.body.clone())?;
         Self::of_valid(request)
@@ -180,7 +180,8 @@ impl<'r> Call<'r> {
         CommandError::wrong_type(self.name, field, type_name(found), expected)
     }
 
-    /// Refuses a field that changes the meaning of a command and is not supported; an empty document or array is none.
+    /// Refuses a field that changes the meaning of a command and is not supported. An empty document or array
+    /// counts as absent.
     pub fn refuse(&self, field: &str) -> Result<()> {
         let empty = |value: RawBsonRef<'_>| match value {
             RawBsonRef::Document(document) => document.is_empty(),

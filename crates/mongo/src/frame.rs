@@ -70,13 +70,13 @@ pub(crate) struct Request {
     pub body: Bytes,
     /// Lists of documents that are not in the body, by name.
     pub sequences: Vec<(String, Vec<Bytes>)>,
-    /// Whether the client waits for a reply.
+    /// True if the client waits for a reply.
     pub wants_reply: bool,
-    /// Whether the client takes several replies to this one request.
+    /// True if the client accepts several replies to this one request.
     pub exhaust_allowed: bool,
-    /// How the request was compressed, and so its reply.
+    /// Compressor of the request, and of its reply.
     pub compressor: Compressor,
-    /// Whether it came as `OP_QUERY` and is answered by `OP_REPLY`.
+    /// True if it came as `OP_QUERY` and is answered by `OP_REPLY`.
     legacy: bool,
 }
 
@@ -160,7 +160,7 @@ impl Request {
             end = end.checked_sub(4).filter(|end| *end >= 4).ok_or_else(|| malformed("no checksum"))?;
             let stored =
                 u32::from_le_bytes([content[end], content[end + 1], content[end + 2], content[end + 3]]);
-            // inside a compressed message there is no header to count
+            // a compressed message contains no further header, so none is counted
             let found = header.map(|header| crc32c::crc32c_append(crc32c::crc32c(header), &content[..end]));
             if found.is_some_and(|found| found != stored) {
                 return Err(malformed("the checksum does not match"));
@@ -404,7 +404,8 @@ mod tests {
         Request::parse(Header::read(&head)?, &head, content.into(), length_max)
     }
 
-    /// A message of 46 KB that is 47 MB when it is unpacked: nobody gets the server to unpack it without a password.
+    /// A message of 46 KB that is 47 MB when it is unpacked: without a password, no client gets the server to
+    /// unpack it.
     #[test]
     fn a_decompression_bomb_is_refused_before_it_is_unpacked() {
         let mut content = OP_MSG.to_le_bytes().to_vec();

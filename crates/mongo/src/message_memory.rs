@@ -1,8 +1,9 @@
 //! Memory of messages that are on their way: large requests that arrive, and replies that their clients do not take at once.
 //!
-//! A client decides how fast it sends and reads, so without a limit 10,000 slow clients could make the server hold as many
-//! messages of 48 MB. When the limit is reached, the message of which nothing was sent or taken for longest gives way: its connection is
-//! closed, as its client is the slowest. So a client that reads gets its answer, whatever the others do.
+//! A client decides how fast it sends and reads, so without a limit 10,000 slow clients could make the server
+//! hold as many messages of 48 MB. When the limit is reached, the message without progress for the longest
+//! time gives way: its connection is closed, as its client is the slowest. So a client that reads gets its
+//! answer, whatever the others do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,9 +64,9 @@ impl MessageMemory {
 }
 
 impl HeldMessage {
-    /// Holds more bytes, for which others give way if there is no room.
+    /// Holds more bytes, for which others give way if the memory is exhausted.
     ///
-    /// Errors: this message has given way itself, or there is no room besides the requests whose commands run.
+    /// Errors: this message has given way itself, or the requests whose commands run leave no room.
     pub fn grow(&self, bytes: usize) -> Result<()> {
         let mut state = self.memory.state.lock();
         while state.held.saturating_add(bytes) > self.memory.most {

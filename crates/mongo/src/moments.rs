@@ -9,7 +9,7 @@ use tidemill_engine::DocumentSnapshot;
 
 use crate::error::Result;
 
-/// Time after which a moment that nobody reads is forgotten, as its documents stay in memory.
+/// Time after which a moment that is not read is forgotten, as its documents stay in memory.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 /// Moments that are kept; a new one takes the place of the oldest.
 const MOMENTS_MAX: usize = 1000;
@@ -47,7 +47,7 @@ impl Moments {
         Some(moment.documents.clone())
     }
 
-    /// Forgets the moments that nobody reads.
+    /// Forgets the moments that are no longer read.
     pub fn close_idle(&self) {
         self.0.lock().retain(|moment| moment.used.elapsed() < LIFETIME);
     }

@@ -42,7 +42,8 @@ pub(crate) struct Operation {
     request: Arc<Request>,
     started: Instant,
     pub budget: Budget,
-    /// Whether the client has said how long it may take; what is left of that time holds for the cursor that it opens.
+    /// True if the client has set a time limit. The rest of that time applies to the cursor that the command
+    /// opens.
     pub has_own_time: bool,
 }
 
@@ -193,7 +194,7 @@ pub(crate) fn kind_of(name: &str) -> &'static str {
 
 /// Returns the time that a command may take by its `maxTimeMS`; `None` if it does not say, or 0.
 ///
-/// Errors: it is no number of milliseconds.
+/// Errors: the value is not a number of milliseconds.
 fn max_time(call: &Call<'_>) -> Result<Option<Duration>> {
     let Some(value) = call.get("maxTimeMS") else { return Ok(None) };
     let Some(millis) = whole_number(value) else {

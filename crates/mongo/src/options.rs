@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Settings of a listener. [`MongoOptions::default`] has every limit at its default and no password.
 #[derive(Debug, Clone)]
 pub struct MongoOptions {
-    /// Password of the user `admin`. Without one nobody has to authenticate, which is refused on an address that other machines
-    /// can reach.
+    /// Password of the user `admin`. Without one, clients need not authenticate, which is refused on an
+    /// address that other machines can reach.
     pub password: Option<String>,
     /// PEM file with the certificate of the server, those that signed it, and its private key. With one, connections are
     /// encrypted, and clients without TLS are refused.
@@ -28,12 +28,12 @@ pub struct MongoOptions {
     pub command_memory_max: usize,
     /// Bytes that all commands that run may hold.
     pub commands_memory_max: usize,
-    /// Time after which a cursor that nobody reads is closed.
+    /// Time after which a cursor that is not read is closed.
     pub cursor_timeout: Duration,
     /// Time after which a connection that has not authenticated is closed.
     pub login_timeout: Duration,
-    /// Whether tests of drivers may order errors, closed connections and delays by `configureFailPoint`. Any client that may call
-    /// commands can then keep others from their work.
+    /// Allows tests of drivers to inject errors, closed connections and delays by `configureFailPoint`. Any
+    /// client that may call commands can then keep others from their work.
     pub test_commands: bool,
 }
 

@@ -21,7 +21,7 @@ const DATABASES_MAX: usize = 1000;
 /// The profilers of all databases.
 #[derive(Default)]
 pub(crate) struct Profiler {
-    /// Whether a database is profiled, so that others pay nothing.
+    /// True if any database is profiled, so that the others pay nothing.
     is_on: AtomicBool,
     databases: Mutex<HashMap<String, DatabaseProfile>>,
 }

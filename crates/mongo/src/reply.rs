@@ -90,7 +90,7 @@ pub(crate) fn first_tailable_batch(
 
 /// Returns the reply with the next batch of a cursor.
 ///
-/// Errors: there is no such cursor.
+/// Errors: the cursor does not exist.
 pub(crate) fn next_batch(
     shared: &Shared,
     id: i64,
@@ -142,7 +142,7 @@ fn take_batch(documents: &mut Unread, size: usize) -> Result<RawArrayBuf> {
     Ok(batch)
 }
 
-/// Returns the reply with a batch of changes, and the token with which to go on after it.
+/// Returns the reply with a batch of changes, and the token with which to resume after it.
 pub(crate) fn change_batch(
     batch_name: &str,
     batch: Vec<DocBytes>,

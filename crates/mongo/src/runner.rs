@@ -70,7 +70,7 @@ pub(crate) fn run_here(
     }
 }
 
-/// How far a command has come on the thread of the connections.
+/// Progress of a command on the thread of the connections.
 enum Started {
     Done(Result<RawDocumentBuf>),
     /// It waits for the disk, but does not work long.
@@ -121,7 +121,7 @@ fn execute(
     Ok(reply)
 }
 
-/// Returns the number of the cursor that a reply leaves open; 0 if there is none.
+/// Returns the number of the cursor that a reply leaves open; 0 for none.
 fn cursor_of(reply: &RawDocument) -> i64 {
     reply.get_document("cursor").and_then(|cursor| cursor.get_i64("id")).unwrap_or(0)
 }

@@ -18,7 +18,7 @@ use crate::socket::{Socket, tls_acceptor};
 
 /// Pause after accept fails, such as when no file handles are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often idle cursors are looked for.
+/// Interval between checks for idle cursors.
 const CURSOR_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Running listener. Dropping it without [`MongoServer::shutdown`] closes all connections at once.

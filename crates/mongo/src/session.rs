@@ -10,12 +10,12 @@ pub(crate) struct Session {
     pub peer: SocketAddr,
     /// Address that the client has reached.
     pub local: SocketAddr,
-    /// Whether nobody has to log in.
+    /// True if no login is required.
     pub open: bool,
     pub authenticated: bool,
     /// The login in progress, and whether it ends without an empty message.
     pub login: Option<(Login, bool)>,
-    /// Whether a client that has logged in may send the empty message that ends the exchange.
+    /// True if a client that has logged in may send the empty message that ends the exchange.
     pub awaits_empty_message: bool,
     /// Name that the client has given itself in its first `hello`.
     pub application: Option<String>,
@@ -27,7 +27,8 @@ impl Session {
         std::mem::replace(self, Self::new(self.connection_id, self.local, self.peer, false))
     }
 
-    /// Creates the state of a new connection between the addresses `local` and `peer`. `open` says that nobody has to log in.
+    /// Creates the state of a new connection between the addresses `local` and `peer`. `open` disables the
+    /// login.
     pub fn new(connection_id: i32, local: SocketAddr, peer: SocketAddr, open: bool) -> Self {
         Self {
             connection_id,

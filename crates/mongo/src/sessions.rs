@@ -10,7 +10,7 @@ use tidemill_engine::Transaction;
 
 use crate::error::{CommandError, Result};
 
-/// Time after which a session that nobody uses is forgotten.
+/// Time after which a session that is not used is forgotten.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Time after which an open transaction is taken back, as what it reads stays in memory.
 const TRANSACTION_LIFETIME: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub(crate) struct ClientSession {
     used: Instant,
 }
 
-/// What became of the last transaction of a session.
+/// State of the last transaction of a session.
 pub(crate) enum TransactionState {
     /// There was none: the last number is that of a single write.
     None,
@@ -77,7 +77,7 @@ impl ClientSessions {
         self.0.lock().clear();
     }
 
-    /// Forgets the sessions that nobody uses, and takes back transactions that have been open for too long.
+    /// Forgets idle sessions, and aborts transactions that have been open for too long.
     pub fn close_idle(&self) {
         self.0.lock().retain(|_, session| {
             // one that is locked is in use

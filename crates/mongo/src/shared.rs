@@ -23,12 +23,12 @@ use crate::options::MongoOptions;
 use crate::profiler::Profiler;
 use crate::sessions::ClientSessions;
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct ServerState {
     /// The engine itself. Commands read and write through [`Shared::engine`].
     pub whole_engine: Arc<Engine>,
     pub options: MongoOptions,
-    /// `None` if nobody has to log in.
+    /// `None` if no login is required.
     pub credentials: Option<Credentials>,
     pub cursors: Cursors,
     pub sessions: ClientSessions,
@@ -46,7 +46,7 @@ pub(crate) struct ServerState {
     next_connection: AtomicI32,
 }
 
-/// What a command works with.
+/// Environment of a command.
 pub(crate) struct Shared {
     server: Arc<ServerState>,
     /// The documents that it reads and writes.
@@ -111,7 +111,7 @@ impl ServerState {
         *last
     }
 
-    /// Closes the cursors and sessions, and forgets the moments, that nobody uses.
+    /// Closes idle cursors and sessions, and forgets idle moments.
     pub fn close_idle(&self) {
         self.cursors.close_idle();
         self.sessions.close_idle();

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 
-/// How often a connection with bytes that nobody reads is looked at, whether it is closed.
+/// Interval at which a connection with unread bytes is checked for being closed.
 const CLOSED_POLL: Duration = Duration::from_millis(50);
 
 /// A connection to a client.

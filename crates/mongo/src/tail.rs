@@ -1,4 +1,4 @@
-//! Tailable cursors: on a capped collection, they go on with the documents that are inserted later.
+//! Tailable cursors: on a capped collection, they continue with documents inserted later.
 
 use bson::raw::RawDocument;
 use tidemill_docs::{DocBytes, Filter, HeldMemory, Key, Projection};
@@ -7,18 +7,18 @@ use tidemill_types::{ErrorKind, Value, budget};
 use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result};
 
-/// Where a tailable cursor goes on.
+/// Position at which a tailable cursor continues.
 pub(crate) struct Tail {
     collection: String,
     filter: Filter,
     projection: Option<Projection>,
     /// Key of the `_id` of the last document that was looked at.
     last: Key,
-    /// Whether a client that reads on waits for new documents.
+    /// True if reads at the end wait for new documents.
     pub waits: bool,
 }
 
-/// What a tailable cursor begins with: its documents, and where it goes on.
+/// First documents of a tailable cursor, and the position at which it continues.
 type Begun = (Vec<DocBytes>, Option<Tail>);
 
 impl Tail {

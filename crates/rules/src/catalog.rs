@@ -28,7 +28,7 @@ pub struct Entity {
     pub key: String,
     /// Field whose value decides which partition a document belongs to.
     pub shard: String,
-    /// Whether every partition has a copy of all documents.
+    /// True if every partition has a copy of all documents.
     pub replicated: bool,
     /// Declared indexes.
     pub indexes: Vec<Index>,
@@ -41,7 +41,7 @@ pub struct Entity {
 pub struct Index {
     /// Indexed dotted paths, in order.
     pub fields: Vec<String>,
-    /// Whether two documents must not have equal values in `fields`.
+    /// True if two documents must not have equal values in `fields`.
     pub unique: bool,
 }
 
@@ -98,7 +98,7 @@ pub struct Relation {
     pub by: String,
     /// Field of the target whose value equals that of `by`.
     pub on: String,
-    /// Whether the declaration names its owner. Otherwise the relation belongs to every event with the field
+    /// True if the declaration names its owner. Otherwise the relation belongs to every event with the field
     /// `by`, and some of those events may be in another partition than the target.
     pub explicit: bool,
     /// Span of the declaration.

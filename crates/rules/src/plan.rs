@@ -55,7 +55,7 @@ pub struct Check {
 pub enum Step {
     /// A condition on documents bound so far.
     Filter(Check),
-    /// Binds a document, or requires that there is none.
+    /// Binds a document, or requires that none exists.
     Lookup(Lookup),
 }
 
@@ -68,7 +68,7 @@ pub struct Lookup {
     pub source: DocumentSource,
     /// Conditions that a candidate must satisfy.
     pub filters: Vec<Check>,
-    /// Whether there must be no such document.
+    /// True if no such document may exist.
     pub negated: bool,
     /// Index of the condition in the rule.
     pub condition: usize,
@@ -120,7 +120,7 @@ pub enum Action {
         key: Expr,
         /// All fields, including the key, in order.
         fields: Vec<(Arc<str>, Expr)>,
-        /// Whether to set the fields if the document exists already.
+        /// True to set the fields if the document exists already.
         upsert: bool,
     },
     /// Deletes a bound document.

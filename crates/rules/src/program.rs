@@ -182,8 +182,7 @@ impl Program {
         &self.catalog
     }
 
-    /// Returns the field whose value is the `_id` of the documents of `entity`; `None` when there is no such
-    /// entity.
+    /// Returns the field whose value is the `_id` of the documents of `entity`; `None` for an unknown entity.
     pub fn entity_key(&self, entity: &str) -> Option<&str> {
         self.catalog.entity(entity).map(|e| self.catalog.entities[e].key.as_str())
     }

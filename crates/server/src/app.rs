@@ -34,7 +34,7 @@ pub(crate) struct AppState {
     pub body_budget: Arc<Semaphore>,
     /// Permits for callers that follow streams.
     pub tails: Arc<Semaphore>,
-    /// Whether the server listens on a loopback address.
+    /// True if the server listens on a loopback address.
     pub loopback: bool,
     stopping: AtomicBool,
 }
@@ -90,9 +90,10 @@ impl AppState {
 
     /// Runs `work` on a blocking thread and waits at most `timeout` for it.
     ///
-    /// The work has a budget of that time, which also ends when nobody waits for the result any more: filters and expressions
-    /// stop at their next step. What asks no budget, such as a write that has been appended, runs to its end. The work holds
-    /// `permit` until it ends.
+    /// The work has a budget of that time, which also ends when the caller no longer waits for the result:
+    /// filters and expressions stop at their next step. What asks no budget, such as a write that has been
+    /// appended, runs to its end. The work holds `permit` until it ends.
+    ///
     /// Errors: those of `work`; `Unavailable` after the timeout; `Internal` when it panics, which is counted.
     pub async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
         self: &Arc<Self>,

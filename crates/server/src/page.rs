@@ -39,7 +39,7 @@ pub(crate) fn reply() -> Response {
     (headers, HTML).into_response()
 }
 
-/// Returns the hash of the contents of an element of which the page has one, as a security policy names it.
+/// Returns the hash of the contents of an element that the page has once, as a security policy names it.
 fn hash_of(element: &str) -> String {
     let behind = HTML.split_once(&format!("<{element}>")).map_or("", |(_, behind)| behind);
     let contents = behind.split_once(&format!("</{element}>")).map_or("", |(contents, _)| contents);

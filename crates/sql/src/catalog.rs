@@ -34,7 +34,7 @@ pub(crate) struct QuerySnapshots {
     tables: Arc<dyn Tables>,
     context: ScanContext,
     missing: MissingFields,
-    /// What the tables of the query have at its moment, until they are first referenced.
+    /// Contents of the tables at the moment of the query, until they are first referenced.
     moment: Mutex<HashMap<(SchemaName, String), MomentOf>>,
     /// Hot data from which this query may be served.
     hot: Option<HotAccess>,
@@ -60,7 +60,7 @@ impl ResolvedName {
     }
 }
 
-/// What a table has at the moment of a query.
+/// Content of a table at the moment of a query.
 enum MomentOf {
     Stream(TableSnapshot),
     Collection(Vec<Bytes>),

@@ -52,7 +52,7 @@ pub(crate) fn from_datafusion(error: &DataFusionError, text: Option<&str>) -> Er
     mapped.context(place(text, span.start.line, span.start.column))
 }
 
-/// What DataFusion says of a subquery that it could not plan as a join.
+/// Error text of DataFusion for a subquery that it could not plan as a join.
 const NO_SUBQUERY: &str = "Physical plan does not support logical expression";
 
 const NO_COLUMN: &str = "there is no column";

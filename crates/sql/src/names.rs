@@ -37,7 +37,7 @@ pub(crate) fn check_tables(
     let references =
         state.resolve_table_references(statement).map_err(|e| from_datafusion(&e, Some(text)))?;
     for reference in references {
-        // a call of a table function is no table, but its arguments are not in the reference
+        // a call of a table function is not a table, but its arguments are not in the reference
         if reference.schema().is_none()
             && state.table_functions().contains_key(&reference.table().to_lowercase())
         {

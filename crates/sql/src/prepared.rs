@@ -231,8 +231,8 @@ impl Prepared {
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         });
-        // the caller's task is not charged for what the query's would be: it would be stopped, but nothing wakes a
-        // thread that is no task
+        // exempt from the budget of the caller's task: it would suspend the query, and a thread that is not a
+        // task is never woken up
         tokio::task::unconstrained(next).await
     }
 

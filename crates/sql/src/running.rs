@@ -25,7 +25,7 @@ async fn send_text(messages: &mpsc::Sender<QueryMessage>, text: Bytes) -> bool {
     text.is_empty() || messages.send(QueryMessage::Text(text)).await.is_ok()
 }
 
-/// Returns the result of a statement that is no query.
+/// Returns the result of a statement that is not a query.
 pub(crate) fn one_row(row: RecordBatch) -> SendableRecordBatchStream {
     let schema = row.schema();
     Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(async move { Ok(row) })))
@@ -37,7 +37,7 @@ pub(crate) struct RunningQuery {
     pub files: Arc<OpenFiles>,
 }
 
-/// How the forwarding of batches has ended.
+/// Outcome of forwarding batches.
 pub(crate) enum Forwarded {
     All,
     ReaderGone,

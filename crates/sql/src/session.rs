@@ -49,7 +49,7 @@ pub struct Sql {
     timers: Option<Runtime>,
 }
 
-/// What all queries of a session share.
+/// State shared by all queries of a session.
 pub(crate) struct Shared {
     pub tables: Arc<dyn Tables>,
     pub options: SqlOptions,

@@ -54,7 +54,7 @@ impl KeyColumns {
         }
     }
 
-    /// Returns columns for those of `keys` that are none.
+    /// Returns columns for those of `keys` that are not columns.
     fn columns<'k>(&mut self, keys: impl Iterator<Item = &'k Expr>) -> Keys {
         let mut found: Vec<(Expr, Column)> = vec![];
         for key in keys.filter(|key| needs_column(key)) {

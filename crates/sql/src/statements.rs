@@ -37,18 +37,18 @@ pub(crate) struct Statement {
     started: Timestamp,
     phase: AtomicU8,
     rows: AtomicU64,
-    /// Whether it has begun to delete or change events, which goes on without it.
+    /// Set once it has begun to delete or change events, which continues without it.
     changes: AtomicBool,
     budget: Budget,
     end: Mutex<End>,
 }
 
-/// How a statement ends.
+/// End of a statement.
 #[derive(Debug, Default)]
 struct End {
     /// Tells the reader why it was ended from outside.
     report: Option<oneshot::Sender<Error>>,
-    /// What waits or runs for the statement.
+    /// Tasks that wait or run for the statement.
     tasks: Vec<AbortHandle>,
     outcome: Option<Outcome>,
 }

@@ -16,7 +16,7 @@ use crate::events::EventsTable;
 use crate::parameters::ParameterTypes;
 use crate::schema_name::SchemaName;
 
-/// What a query keeps when it is prepared.
+/// Parts of a query that are kept when it is prepared.
 pub(crate) struct PreparedParts {
     pub schema: SchemaRef,
     /// Number of parameters.
@@ -34,7 +34,7 @@ pub(crate) struct Template {
     types: ParameterTypes,
     /// The streams whose tables it reads.
     streams: Vec<(SchemaName, String)>,
-    /// Whether it asks for rows by their keys or ids, which are so few that one thread is enough.
+    /// True if it asks for rows by their keys or ids, which are so few that one thread is enough.
     pub is_lookup: bool,
 }
 

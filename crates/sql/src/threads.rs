@@ -17,7 +17,7 @@ use crate::stack;
 
 /// Threads that are kept while they have nothing to do.
 const IDLE_MAX: usize = 8;
-/// How long a thread is kept that has nothing to do.
+/// Time for which an idle thread is kept.
 const IDLE: Duration = Duration::from_secs(10);
 /// Priority of long statements, where 50 is usual: on Linux a `nice` value of 5, a third of the share of a processor that a
 /// usual thread gets beside it.

@@ -68,7 +68,8 @@ impl Places {
     }
 }
 
-/// What the threads and operators of a statement share. The statement has ended when the last of them has dropped it.
+/// State shared by the threads and operators of a statement. The statement has ended when the last of them
+/// has dropped it.
 pub(crate) struct Work {
     statement: Arc<RunningStatement>,
     places: Arc<Places>,

@@ -124,7 +124,8 @@ impl Tidemill {
     /// Shape: columns with the names of the stream's fields, in any order, whose types fit the fields. A field without a
     /// column is null.
     ///
-    /// Errors: `NotFound` for an unknown stream; `Invalid` with the column that is no field or has another type.
+    /// Errors: `NotFound` for an unknown stream; `Invalid` with the column that is not a field or has another
+    /// type.
     pub fn send_batch(&self, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
         self.database.engine.send_batch(stream, batch, options)
     }

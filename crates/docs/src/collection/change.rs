@@ -39,7 +39,7 @@ fn with_scratch<T>(build: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 }
 
 impl Collection {
-    /// Replaces the document with this `_id`. If there is none, nothing changes and `before` is `None`.
+    /// Replaces the document with this `_id`. If it does not exist, nothing changes and `before` is `None`.
     /// Errors: as [`Self::insert`].
     pub fn replace(&mut self, doc: DocBytes) -> Result<UpdateOutcome> {
         check(&doc, &self.limits)?;
@@ -74,8 +74,8 @@ impl Collection {
         self.replace_row(slot, &doc, ChangeKind::Replace, |_| true)
     }
 
-    /// Applies `update` to the document with this `_id`. If there is none, nothing changes and both sides are
-    /// `None`.
+    /// Applies `update` to the document with this `_id`. If it does not exist, nothing changes and both sides
+    /// are `None`.
     ///
     /// Errors: those of the operators, a changed `_id` or shard key, unique indexes, limits. Nothing is
     /// changed then.

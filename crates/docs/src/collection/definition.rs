@@ -12,7 +12,8 @@ use crate::raw::{OwnedRawValue, RawValue, tag};
 use crate::spec::{CollectionChange, CollectionOptions, IndexChange, IndexSpec};
 
 impl Collection {
-    /// Changes the definition. Errors: an unknown index, a validator that is no filter; nothing is changed then.
+    /// Changes the definition. Errors: an unknown index, a validator that is not a filter; nothing is changed
+    /// then.
     pub(crate) fn modify(&mut self, change: &CollectionChange) -> Result<()> {
         let old = &self.spec.options;
         let validator = match &change.validator {

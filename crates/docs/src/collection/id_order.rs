@@ -1,10 +1,10 @@
 //! The order of the documents by `_id`: an index that a collection gets when queries need it.
 //!
 //! The hash table finds documents by their `_id`, and has no order. The first query that an order would serve
-//! only marks the order as wanted. From then on it is built at the next write by the owner of the collection, which
-//! keeps it; or by the next such query, in the snapshot that it reads, from which the owner takes it over. So a
-//! collection that nobody reads in order pays nothing, one that nobody writes gets its order as well, and a single
-//! query costs no more than its own sort.
+//! only marks the order as wanted. From then on it is built at the next write by the owner of the collection,
+//! which keeps it; or by the next such query, in the snapshot that it reads, from which the owner takes it
+//! over. So a collection without ordered reads pays nothing, one without writes gets its order as well, and a
+//! single query costs no more than its own sort.
 //!
 //! The order is derived state. It is not in checkpoints, and because it may be missing after a restart, no write depends
 //! on it: what it takes of `store_bytes_max` is given up before a write is refused.
@@ -31,7 +31,7 @@ pub(crate) struct IdOrder {
 #[derive(Debug, Clone)]
 struct BuiltIdOrder {
     index: Index,
-    /// What a reader that built the order was charged; `None` once the owner is.
+    /// Memory charged to the reader that built the order; `None` once the owner is charged.
     charge: Option<Arc<ReaderCharge>>,
 }
 

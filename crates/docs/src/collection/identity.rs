@@ -15,7 +15,7 @@ use crate::order::equal;
 use crate::raw::{OwnedRawValue, RawValue, close_document, elements, field, put_element, tag};
 
 impl Collection {
-    /// Returns the field whose value is the `_id`; `None` if the collection is no entity.
+    /// Returns the field whose value is the `_id`; `None` if the collection is not an entity.
     pub fn key_field(&self) -> Option<&str> {
         self.key_field.as_deref()
     }
@@ -42,7 +42,8 @@ impl Collection {
         self.key_field.as_deref().filter(|_| !self.bypass_identity)
     }
 
-    /// Returns a document with `_id` and key, each of which it may have lacked. Errors: they contradict each other.
+    /// Returns a document with `_id` and key, adding the one that it lacks. Errors: they contradict each
+    /// other.
     pub(super) fn identified<'d>(&self, doc: &'d [u8]) -> Result<Cow<'d, [u8]>> {
         match self.checked_key() {
             Some(key) => identified(doc, key, &self.spec.name),
@@ -106,7 +107,7 @@ impl Collection {
     }
 }
 
-/// Returns a document of an entity with `_id` and key, each of which it may have lacked.
+/// Returns a document of an entity with `_id` and key, adding the one that it lacks.
 ///
 /// Errors: they contradict each other.
 pub fn identified<'d>(doc: &'d [u8], key: &str, entity: &str) -> Result<Cow<'d, [u8]>> {
@@ -123,8 +124,8 @@ pub fn identified<'d>(doc: &'d [u8], key: &str, entity: &str) -> Result<Cow<'d, 
     }
 }
 
-/// Returns a document of an entity with this key that has `_id` and key, each of which it may have lacked. What contradicts
-/// itself stays as it is, and so does what has neither.
+/// Returns a document of an entity with this key, adding the one of `_id` and key that it lacks. A document
+/// that contradicts itself or has neither stays as it is.
 pub fn with_identity<'d>(doc: &'d [u8], key: &str) -> Cow<'d, [u8]> {
     let (id, value) = (field(doc, b"_id"), field(doc, key.as_bytes()));
     let (id, value) = match (id, value) {

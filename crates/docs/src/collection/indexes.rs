@@ -65,7 +65,7 @@ impl Collection {
         Ok(())
     }
 
-    /// Drops an index. Errors: there is none of that name.
+    /// Drops an index. Errors: the name is unknown.
     pub fn drop_index(&mut self, name: &str) -> Result<()> {
         let Some(at) = self.indexes.iter().position(|i| i.spec.name == name) else {
             let known = self.indexes.iter().map(|i| i.spec.name.as_str());
@@ -127,7 +127,7 @@ impl Collection {
         }
     }
 
-    /// Returns the number of entries of an index; `None` if there is none of that name.
+    /// Returns the number of entries of an index; `None` if the name is unknown.
     pub fn index_entries(&self, name: &str) -> Option<u64> {
         self.indexes.iter().find(|index| index.spec.name == name).map(|index| index.entries.len() as u64)
     }

@@ -6,7 +6,7 @@
 //! order of the `_id`s make the collection build an index of it.
 //!
 //! Rows, hash table and indexes are persistent: a clone of a collection shares them, and a change copies only
-//! the pages that it touches. So a [`crate::StoreSnapshot`] stays as it is while the owner goes on
+//! the pages that it touches. So a [`crate::StoreSnapshot`] stays as it is while the owner continues
 //! (`docs/rfcs/0008-document-snapshots.md`).
 
 mod change;
@@ -76,19 +76,19 @@ pub struct Collection {
     pub(crate) changes: Arc<ChangeRecorder>,
     pub(crate) validator: Option<Arc<Validator>>,
     collation: Option<Collation>,
-    /// Whether the command that is applied asked for no validation.
+    /// Set while a command that asked for no validation is applied.
     pub(crate) bypass_validation: bool,
     /// The field whose value is the `_id`, if the collection is an entity.
     key_field: Option<Arc<str>>,
     /// Documents whose `_id` is not the value of that field.
     contradictions: u64,
-    /// Whether the command that is applied was written before `_id` and key were compared.
+    /// Set while a command is applied that was written before `_id` and key were compared.
     pub(crate) bypass_identity: bool,
 }
 
 impl Collection {
     /// Creates a collection without documents. `spec` must have no indexes: they are created afterwards.
-    /// Errors: a validator that is no filter.
+    /// Errors: a validator that is not a filter.
     pub(crate) fn new(
         spec: CollectionSpec,
         limits: Arc<Limits>,
@@ -447,7 +447,7 @@ impl Collection {
     }
 }
 
-/// Returns the `_id` of a document. Errors: there is none, or it has a type that MongoDB does not accept.
+/// Returns the `_id` of a document. Errors: it is missing, or it has a type that MongoDB does not accept.
 fn id_of(doc: &[u8]) -> Result<RawValue<'_>> {
     let Some(id) = field(doc, b"_id") else {
         return Err(DocsError::bad_value("the document has no _id: give it one, for example a new ObjectId"));

@@ -25,7 +25,7 @@ impl Collection {
         docs.iter().position(|doc| self.check_insert(doc, &mut earlier).is_err())
     }
 
-    /// Returns a copy whose changes nobody is charged for, or hears of.
+    /// Returns a copy whose changes are neither charged nor published.
     fn trial(&self) -> Self {
         let mut trial = self.clone();
         let usage = MemoryUsage::default();
@@ -59,7 +59,7 @@ impl Collection {
     }
 }
 
-/// What the documents before one have added.
+/// Keys and size of the documents before one.
 struct EarlierDocuments {
     keys: HashSet<Key>,
     bytes: u64,

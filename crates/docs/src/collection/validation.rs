@@ -20,7 +20,7 @@ pub(crate) struct Validator {
 impl Validator {
     /// Returns the validator that the options ask for; `None` if nothing is refused.
     ///
-    /// Errors: it is no filter.
+    /// Errors: the validator is not a filter.
     pub fn new(options: &CollectionOptions) -> Result<Option<Arc<Self>>> {
         let refuses = options.validation_level != ValidationLevel::Off
             && options.validation_action == ValidationAction::Error;

@@ -40,7 +40,7 @@ pub enum Command {
         collection: String,
         /// The new documents.
         docs: Vec<DocBytes>,
-        /// Whether the first rejected document ends the command; otherwise the others are inserted.
+        /// True if the first rejected document ends the command; otherwise the others are inserted.
         ordered: bool,
     },
     /// Updates documents by operators.
@@ -51,9 +51,9 @@ pub enum Command {
         filter: DocBytes,
         /// Update operators.
         update: DocBytes,
-        /// Whether to update all documents that match, or only the first.
+        /// True to update all documents that match, false for only the first.
         multi: bool,
-        /// Whether to insert a document if none matches.
+        /// True to insert a document if none matches.
         upsert: bool,
         /// `_id` of an inserted document if neither filter nor update has one.
         upsert_id: Option<ObjectId>,
@@ -66,7 +66,7 @@ pub enum Command {
         filter: DocBytes,
         /// The new document; without `_id` it gets that of the old one.
         doc: DocBytes,
-        /// Whether to insert the document if none matches.
+        /// True to insert the document if none matches.
         upsert: bool,
         /// `_id` of an inserted document if neither filter nor document has one.
         upsert_id: Option<ObjectId>,
@@ -77,7 +77,7 @@ pub enum Command {
         collection: String,
         /// Filter of the documents to delete.
         filter: DocBytes,
-        /// Whether to delete all documents that match, or only the first.
+        /// True to delete all documents that match, false for only the first.
         multi: bool,
     },
     /// Changes the first document that matches, and returns it: MongoDB's `findAndModify`.
@@ -90,7 +90,7 @@ pub enum Command {
         sort: Option<DocBytes>,
         /// The change.
         change: Modification,
-        /// Whether to insert a document if none matches. A removal inserts none.
+        /// True to insert a document if none matches. A removal inserts none.
         upsert: bool,
         /// `_id` of an inserted document if neither filter nor change has one.
         upsert_id: Option<ObjectId>,
@@ -118,7 +118,7 @@ pub enum Command {
     },
     /// Tells those who follow changes that no collection has this prefix any more. Nothing else happens.
     EndDatabase {
-        /// What the names of its collections began with.
+        /// Prefix that the names of its collections had.
         prefix: String,
     },
     /// Gives a collection another name.
@@ -127,7 +127,7 @@ pub enum Command {
         collection: String,
         /// Its new name.
         to: String,
-        /// Whether a collection that has the new name is dropped.
+        /// True to drop a collection that has the new name.
         drop_target: bool,
     },
     /// Changes the definition of a collection.

@@ -7,7 +7,7 @@ use crate::store::Store;
 impl Store {
     /// Returns the place of the first document that an insert would refuse, `None` if it would insert all. Nothing is changed.
     ///
-    /// Errors: the command itself is invalid, or is no insert.
+    /// Errors: the command itself is invalid, or is not an insert.
     pub fn first_refused(&mut self, command: &Command) -> Result<Option<usize>> {
         self.refuse_view(command)?;
         match command {

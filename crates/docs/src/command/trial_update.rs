@@ -11,7 +11,7 @@ use crate::found::{FoundDocuments, counts_up_to_first};
 use crate::sort::SortOrder;
 use crate::update::Update;
 
-/// What an update of many documents would do in one partition.
+/// Trial of an update of many documents in one partition.
 pub struct UpdateTrial<'c> {
     found: FoundDocuments<'c>,
     /// Number of the documents before the first that it refuses.

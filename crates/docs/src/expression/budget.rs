@@ -20,7 +20,7 @@ const STEP_BYTES: usize = 64;
 /// Bytes of values that count as one more step of the thread's budget.
 const BYTES_PER_STEP: usize = 1 << 10;
 
-/// What is left for an evaluation.
+/// Budget that is left for an evaluation.
 pub(super) struct Budget {
     left: usize,
 }

@@ -28,7 +28,7 @@ use operators::{Function, Operator};
 use outside::meta;
 pub use outside::{check_language, script_source};
 
-/// Result of an expression; `None` if there is no value, as of a field that a document does not have.
+/// Result of an expression; `None` for a missing value, as of a field that a document does not have.
 pub type EvalValue = Option<Bson>;
 
 /// Maximum nesting of an expression.
@@ -64,7 +64,7 @@ enum Node {
     Reduce(Box<[Self; 3]>),
 }
 
-/// What an expression reads: the document, and the variables around it, the innermost last.
+/// Input of an expression: the document, and the variables around it, the innermost last.
 struct Scope<'d> {
     document: &'d RawDocument,
     variables: Vec<(String, EvalValue)>,
@@ -118,7 +118,7 @@ pub struct Variables {
     pub values: Vec<(String, EvalValue)>,
     /// Order and equality of strings in comparisons; those of their bytes if `None`.
     pub collation: Option<Collation>,
-    /// What runs functions in JavaScript; none where a replay of the log has to decide alike.
+    /// Engine for functions in JavaScript; `None` where a replay of the log has to decide alike.
     pub scripts: Option<Scripts>,
 }
 

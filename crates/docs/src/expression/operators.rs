@@ -18,7 +18,7 @@ pub(super) struct Operator {
     pub arity: RangeInclusive<usize>,
     /// Names of the arguments, if they are named; an optional one ends with `?`.
     pub options: &'static [&'static str],
-    /// Whether the first argument may stand alone instead of named ones.
+    /// True if the first argument may stand alone instead of named ones.
     pub single: bool,
     pub function: Function,
 }

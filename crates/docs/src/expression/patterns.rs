@@ -64,7 +64,8 @@ pub(super) fn find_all(name: &str, arguments: &[EvalValue]) -> Result<EvalValue>
         && let Some(groups) = pattern.groups_from(input, from)?
     {
         let whole = groups.first().cloned().flatten().unwrap_or(from..from);
-        // behind an empty match, and behind one at whose end an empty one follows, the search goes on at the next character
+        // behind an empty match, and behind one at whose end an empty one follows, the search continues at
+        // the next character
         let next = input[whole.end..].chars().next().map_or(1, char::len_utf8);
         from = if whole.is_empty() { whole.end + next } else { whole.end };
         if whole.is_empty() && last_end == Some(whole.end) {

@@ -12,9 +12,9 @@ const POSITION_MAX: i64 = 8 * (16 << 20);
 pub(crate) struct BitTest {
     /// Positions, the lowest bit is 0.
     positions: Vec<u32>,
-    /// Whether the bits must be set, or clear.
+    /// True if the bits must be set, false if they must be clear.
     set: bool,
-    /// Whether all of them must be so, or any.
+    /// True if all of the bits must match, false if any must.
     all: bool,
 }
 

@@ -17,7 +17,7 @@ const SCHEMA_CONDITIONS: u64 = 64;
 pub(crate) struct FilterCost {
     /// Conditions, and values that they compare with.
     conditions: u64,
-    /// Whether a test may end with an error.
+    /// True if a test may end with an error.
     fallible: bool,
 }
 

@@ -18,7 +18,8 @@ pub(super) fn catch(test: impl FnOnce() -> bool) -> Result<bool> {
     }
 }
 
-/// Returns the result of a part of a test; false, and the error is noted, if there is none. After an error no part is tried.
+/// Returns the result of a part of a test. If it fails, notes the error and returns false. After an error,
+/// further parts are skipped.
 pub(super) fn note(part: impl FnOnce() -> Result<bool>) -> bool {
     if FAILURE.with_borrow(Option::is_some) {
         return false;

@@ -185,8 +185,8 @@ impl Filter {
         Self::of(FilterNode::Field(Path::new(path), test))
     }
 
-    /// Returns whether the document matches. After a document of which that cannot be told, no document does, and
-    /// [`Self::check`] returns the error.
+    /// Returns whether the document matches. After a document for which that cannot be decided, no document
+    /// does, and [`Self::check`] returns the error.
     pub fn matches(&self, doc: &RawDocument) -> bool {
         self.matches_bytes(doc.as_bytes())
     }

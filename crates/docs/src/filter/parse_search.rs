@@ -39,7 +39,7 @@ impl FilterParser<'_> {
         Ok(FilterNode::Where(CompiledScript::new(scripts, "$where", source, ScriptKind::Condition)?))
     }
 
-    /// Parses a search, of which there is one, for whole documents.
+    /// Parses a search of whole documents. A filter has at most one.
     pub(super) fn text(&mut self, v: RawValue<'_>) -> Result<FilterNode> {
         if self.without_search > 0 {
             return Err(DocsError::bad_value(

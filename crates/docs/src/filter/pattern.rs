@@ -49,7 +49,8 @@ impl Pattern {
         let flags: String = options.chars().filter(|flag| *flag != 'u').collect();
         let source = if flags.is_empty() { pattern.to_owned() } else { format!("(?{flags}){pattern}") };
         let compiled = BacktrackingPattern { source, by_trials: std::array::from_fn(|_| OnceLock::new()) };
-        // an expression that is wrong is told when it is parsed; what the linear kind does not have says nothing about it
+        // a malformed expression has been reported by the parser; a construct that the linear kind lacks may
+        // still be valid
         let lacks = error.message().contains("not supported");
         compiled.compiled(TRIALS_LOG2.start).map_err(|e| if lacks { e } else { error })?;
         Ok(Self::Backtracking(Arc::new(compiled)))

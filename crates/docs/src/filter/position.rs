@@ -6,8 +6,8 @@ use crate::path_values::any_value_below;
 use crate::raw::{RawValue, elements, field, tag};
 
 impl Filter {
-    /// Returns the index of the element of an array by which the document matches, of the last condition on an array; `None` if there
-    /// is no such condition.
+    /// Returns the index of the element of an array by which the document matches, of the last condition on
+    /// an array; `None` without such a condition.
     pub(crate) fn matched_element(&self, doc: &[u8]) -> Option<u32> {
         let mut found = None;
         // what the filter cannot tell it has told when it found the document

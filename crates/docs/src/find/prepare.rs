@@ -14,7 +14,7 @@ impl Collection {
     /// Returns the options with the order that the conditions of the filter give: by distance for `$near` if the query asks for no
     /// order, and by the score of the `$text` if it asks for that.
     ///
-    /// Errors: there is no index for a condition that needs one.
+    /// Errors: a condition lacks the index that it needs.
     pub fn prepared<'o>(&self, filter: &Filter, options: &'o FindOptions) -> Result<Cow<'o, FindOptions>> {
         if let Some(query) = filter.text() {
             self.bind_text(filter, query)?;
@@ -46,7 +46,8 @@ impl Collection {
         Ok(Cow::Owned(FindOptions { sort: SortOrder::by_distance(path, near), ..options.clone() }))
     }
 
-    /// Makes the search of a filter one for the text index. Errors: there is none, or it does not have all documents that match.
+    /// Makes the search of a filter one for the text index. Errors: the collection has no text index, or the
+    /// index does not cover all documents that match.
     fn bind_text(&self, filter: &Filter, query: &TextQuery) -> Result<()> {
         match text_index(self, filter) {
             TextIndexFound::Usable(index) => query.bind(&index.fields),

@@ -18,12 +18,13 @@ const KNOWN_SYSTEMS: [&str; 3] = ["urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326", 
 /// A geometry: its shapes on the sphere, and its place on the plane if it is one point.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Geometry {
-    /// Empty for a pair that is no longitude and latitude.
+    /// Empty for a pair that is not a longitude and a latitude.
     pub shapes: SmallVec<[Shape; 1]>,
     /// Coordinates of a single point.
     pub flat: Option<[f64; 2]>,
     pub kind: GeometryKind,
-    /// Whether the region of a polygon is given by the order of its vertices. Only queries may have such a one.
+    /// True if the region of a polygon is given by the order of its vertices. Only queries may have such a
+    /// one.
     pub strict_winding: bool,
 }
 

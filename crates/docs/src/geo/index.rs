@@ -21,7 +21,7 @@ use crate::path::Path;
 use crate::path_values::{LeafArray, any_value};
 use crate::raw::{RawValue, elements, tag};
 
-/// What an index of geometries is.
+/// Definition of an index of geometries.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GeoIndexSpec {
@@ -119,7 +119,7 @@ impl GeoIndex {
 
     /// Returns the keys of a document, in order; none without geometries.
     ///
-    /// Errors: a value in a field that is no geometry, too many keys.
+    /// Errors: a field value is not a geometry, or there are too many keys.
     pub fn keys(&self, doc: &[u8]) -> Result<SmallVec<[Key; 1]>> {
         let mut keys: SmallVec<[Key; 1]> = SmallVec::new();
         for (place, path) in (0..).zip(&self.paths) {

@@ -110,7 +110,7 @@ fn check_degrees([lng, lat]: [f64; 2]) -> Result<()> {
     }
 }
 
-/// Reads a distance. Errors: it is none.
+/// Reads a distance. Errors: the value is not a distance.
 fn distance(name: &str, value: RawValue<'_>) -> Result<f64> {
     match number(value) {
         Some(distance) if distance >= 0.0 => Ok(distance),

@@ -56,7 +56,8 @@ fn size_of(area: &Area) -> usize {
 }
 
 impl GeoTest {
-    /// Returns whether the condition holds for a value of a document. It does not for a value that is no geometry.
+    /// Returns whether the condition holds for a value of a document. It does not for a value that is not a
+    /// geometry.
     ///
     /// Errors: the work has to end.
     pub fn holds(&self, value: RawValue<'_>) -> Result<bool> {
@@ -96,8 +97,8 @@ impl GeoTest {
     }
 }
 
-/// Calls `each` with the geometries of a value: itself, or the elements of an array that is no pair of numbers. What is none is left
-/// out.
+/// Calls `each` with the geometries of a value: itself, or the elements of an array that is not a pair of
+/// numbers. Other values are left out.
 fn each_geometry(value: RawValue<'_>, each: &mut dyn FnMut(&Geometry) -> Result<()>) -> Result<()> {
     let mut one = |value: RawValue<'_>| {
         budget::step()?;
@@ -126,12 +127,12 @@ pub(crate) struct NearQuery {
     /// Bounds of the distance, in radians on the sphere.
     pub min: f64,
     pub max: f64,
-    /// Whether a `2d` index may serve, and whether a `2dsphere` index may.
+    /// True if a `2d` index may serve; `by_2dsphere` is the same for a `2dsphere` index.
     pub by_2d: bool,
     pub by_2dsphere: bool,
-    /// What one radian is in distances that users see; 1 on the plane.
+    /// Length of one radian in distances that users see; 1 on the plane.
     pub unit: f64,
-    /// Whether a collection has found an index for it.
+    /// Set once a collection has found an index for it.
     bound: OnceLock<()>,
 }
 

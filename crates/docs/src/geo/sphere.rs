@@ -61,7 +61,7 @@ pub(crate) fn angle_to_edge(p: &Point, a: &Point, b: &Point) -> f64 {
 pub(crate) struct SphereLoop {
     /// Vertices, the first one once.
     vertices: Vec<Point>,
-    /// Whether the reference point of `s2`, from which containment is counted, is inside.
+    /// True if the reference point of `s2`, from which containment is counted, is inside.
     origin_inside: bool,
     bound: Cap,
 }

@@ -18,7 +18,7 @@ use crate::raw::{RawValue, elements, field, tag};
 struct Cursor<'a> {
     value: Option<RawValue<'a>>,
     rest: &'a [PathSegment],
-    /// Whether the value is that of the field, even if it is an array.
+    /// True if the value is that of the field, even if it is an array.
     done: bool,
 }
 

@@ -38,7 +38,7 @@ pub(crate) type IndexKeys = SmallVec<[Key; 1]>;
 pub(crate) struct Index {
     pub spec: Arc<IndexSpec>,
     pub fields: Arc<[(Path, Direction)]>,
-    /// Number of the field of which the index has hashes.
+    /// Number of the field that the index hashes.
     pub hashed: Option<usize>,
     /// The fields of a wildcard index.
     pub wildcard: Option<Arc<WildcardFields>>,

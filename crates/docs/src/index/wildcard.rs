@@ -13,11 +13,11 @@ use crate::spec::{Direction, IndexSpec};
 /// The fields that a wildcard index has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WildcardFields {
-    /// Path of which it has all fields below; empty for all of the document.
+    /// Path below which it has all fields; empty for the whole document.
     root: String,
     /// Paths of a projection.
     paths: Vec<String>,
-    /// Whether the index has the fields of `paths`, or all others.
+    /// True if the index has the fields of `paths`, false if it has all others.
     includes: bool,
     pub direction: Direction,
 }

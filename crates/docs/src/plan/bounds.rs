@@ -124,7 +124,7 @@ impl<'f> FieldBounds<'f> {
     }
 }
 
-/// Returns the smallest bytes above everything that starts with `prefix`; `None` if there are none.
+/// Returns the smallest bytes above everything that starts with `prefix`; `None` if all bytes are 0xFF.
 pub(super) fn successor(prefix: &KeyBuf) -> Option<KeyBuf> {
     let end = prefix.iter().rposition(|b| *b != 0xFF)?;
     let mut next = KeyBuf::from_slice(&prefix[..=end]);

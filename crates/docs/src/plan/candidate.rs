@@ -179,7 +179,7 @@ fn wildcard_candidate(
     plan(2, vec![range], bounds.describe(path))
 }
 
-/// Returns the values of which the path must equal one, if there are at most `max`.
+/// Returns the values of a condition that the path equals one of them, if there are at most `max`.
 pub(super) fn one_of<'c, 'f>(
     conditions: &'c [Condition<'f>],
     path: &Path,

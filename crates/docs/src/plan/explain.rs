@@ -32,11 +32,11 @@ pub struct ExplainQuery<'q> {
     pub sort_document: &'q RawDocument,
     /// The projection as it was received, if there is one.
     pub projection_document: Option<&'q RawDocument>,
-    /// Whether the documents are counted, not returned.
+    /// True if the documents are counted, not returned.
     pub counts: bool,
 }
 
-/// How a query is answered.
+/// Explanation of how a query is answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
     /// The stages, the last one outside.

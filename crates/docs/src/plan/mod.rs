@@ -43,14 +43,14 @@ const BRANCHES_MAX: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) access: AccessPath,
-    /// Whether documents are returned in the requested order.
+    /// True if documents are returned in the requested order.
     pub(crate) sorted: bool,
     /// Why the index of `_id` in order is not used though it would serve.
     missing_id_order: Option<&'static str>,
     text: String,
 }
 
-/// What a plan is for, which decides about the index of `_id` in order.
+/// Purpose of a plan, which decides about the index of `_id` in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A read. The index is used, and built if it is missing.
@@ -81,11 +81,11 @@ pub(crate) struct IndexAccess {
     pub index: IndexId,
     pub ranges: Vec<KeyRange>,
     pub reverse: bool,
-    /// How many fields, from the first, have one of some values.
+    /// Number of leading fields that are compared with one or several values.
     pub equal: usize,
-    /// Whether the field behind them has bounds.
+    /// True if the field behind them has bounds.
     pub ranged: bool,
-    /// Whether the entries of the ranges are those of the documents that match, one for each.
+    /// True if the entries of the ranges are those of the documents that match, one for each.
     pub exact: bool,
 }
 
@@ -166,7 +166,7 @@ struct Condition<'f> {
     strings: Strings<'f>,
 }
 
-/// Whether the operands of a condition have strings, and how these are compared.
+/// Comparison of the strings among the operands of a condition.
 #[derive(Clone, Copy)]
 enum Strings<'f> {
     None,
@@ -219,7 +219,7 @@ pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder, p
 struct Planner<'c> {
     collection: &'c Collection,
     purpose: Purpose,
-    /// Whether tests of documents count steps.
+    /// True if tests of documents count steps.
     is_heavy: bool,
     missing_id_order: Option<&'static str>,
 }

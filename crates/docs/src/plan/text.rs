@@ -83,7 +83,7 @@ pub(crate) fn text_index<'c>(collection: &'c Collection, filter: &Filter) -> Tex
         return TextIndexFound::Missing;
     };
     let (found, _) = conditions(&filter.node);
-    // a search in a branch of an `$or` is told from the documents
+    // a search in a branch of an `$or` is evaluated on the documents
     let at_top = top_text(&filter.node).is_some();
     let serves = is_usable(index, &filter.node) && prefixes(text, &found).is_some();
     if !at_top && text.prefix.is_empty() && index.partial.is_none() || serves {

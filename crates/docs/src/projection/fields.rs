@@ -9,7 +9,7 @@ use crate::raw::{RawValue, close_document, elements, put_element, tag};
 pub(super) struct FieldTree(Vec<(Box<[u8]>, FieldTree)>);
 
 impl FieldTree {
-    /// Adds a path. Errors: it is no path, or equal to another one or inside it.
+    /// Adds a path. Errors: it is not a valid path, or equal to another one or inside it.
     pub fn add(&mut self, path: &str) -> Result<()> {
         if path.split('.').any(|p| p.is_empty() || p.starts_with('$')) {
             return Err(DocsError::parse(format!(

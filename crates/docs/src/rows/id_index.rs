@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_segment_of_equal_starts_is_searched_to_its_end() {
         let mut segment = Segment::with_capacity(0);
-        // all searches begin in the last slot and go on in the first
+        // all searches begin in the last slot and continue in the first
         let slots: Vec<Slot> = (0..5).map(|row| Slot::new(u32::MAX - row, row)).collect();
         slots.iter().for_each(|slot| segment.insert(*slot));
         for gone in [3, 0, 4] {

@@ -36,7 +36,7 @@ pub(crate) struct Rows {
     by_id: IdIndex,
     /// The latest sequence of all rows that there were.
     newest: Sequence,
-    /// Whether each row was inserted after those before it.
+    /// True if each row was inserted after those before it.
     in_order: bool,
 }
 

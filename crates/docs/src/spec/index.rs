@@ -22,13 +22,13 @@ pub struct IndexSpec {
     pub name: String,
     /// Paths in the order of comparison. The path of a wildcard index is `$**`, or ends with `.$**`.
     pub fields: Vec<(String, Direction)>,
-    /// Whether two documents must not have equal values.
+    /// True if two documents must not have equal values.
     #[serde(default)]
     pub unique: bool,
-    /// Whether documents that have none of the fields are left out.
+    /// True if documents that have none of the fields are left out.
     #[serde(default, skip_serializing_if = "is_false")]
     pub sparse: bool,
-    /// The one of `fields` of which the index has hashes instead of values.
+    /// Field among `fields` that is hashed: the index has hashes instead of its values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hashed: Option<String>,
     /// Filter of the documents that are in the index; all if `None`.
@@ -40,20 +40,21 @@ pub struct IndexSpec {
     /// Seconds after the time in the field at which a document expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire_after_seconds: Option<i64>,
-    /// Whether no query uses the index.
+    /// True if no query uses the index.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
-    /// Whether its creator wanted it to be made beside other work. It says nothing about the index.
+    /// True if its creator asked for a build in the background. Kept for clients; it has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<bool>,
     /// Order of strings, as MongoDB describes it; that of their bytes if `None`. Queries with the same collation use the index
     /// for strings, and all for other values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collation: Option<BsonDocument>,
-    /// Those of `fields` of which the index has geometries, and how.
+    /// Settings of the geometries among `fields`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub geo: Option<GeoIndexSpec>,
-    /// The texts of which the index has the terms. They stand among `fields` as MongoDB writes them, `_fts` and `_ftsx`.
+    /// Settings of the texts whose terms the index has. They stand among `fields` as MongoDB writes them,
+    /// `_fts` and `_ftsx`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextIndexSpec>,
 }

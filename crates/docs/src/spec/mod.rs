@@ -24,11 +24,11 @@ pub struct CollectionSpec {
     /// Path whose value decides the partition; `_id` when absent.
     #[serde(default)]
     pub shard_key: Option<String>,
-    /// Whether every partition has a copy of all documents.
+    /// True if every partition has a copy of all documents.
     #[serde(default)]
     pub replicated: bool,
-    /// Whether one partition, found by the name of the collection, has all documents, so that an index can be unique over them
-    /// and their order is that of all inserts.
+    /// True if one partition, found by the name of the collection, has all documents, so that an index can be
+    /// unique over them and their order is that of all inserts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gathered: bool,
     /// The partition of a gathered collection, instead of the one that its name gives.
@@ -37,7 +37,8 @@ pub struct CollectionSpec {
     /// Indexes besides the one on `_id`.
     #[serde(default)]
     pub indexes: Vec<IndexSpec>,
-    /// Whether change streams keep both versions of a document that is updated, and the last version of one that is deleted.
+    /// True if change streams keep both versions of a document that is updated, and the last version of one
+    /// that is deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub change_images: bool,
     /// Validation, a maximum size, the definition of a view.
@@ -77,7 +78,7 @@ impl CollectionSpec {
         }
     }
 
-    /// Returns whether the definitions are equal, whoever created the collections.
+    /// Returns whether the definitions are equal, apart from the UUIDs of the collections.
     pub fn is_same(&self, other: &Self) -> bool {
         Self { uuid: other.uuid, ..self.clone() } == *other
     }

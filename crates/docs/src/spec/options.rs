@@ -14,16 +14,16 @@ pub struct CollectionOptions {
     /// Filter that documents must match when they are written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validator: Option<BsonDocument>,
-    /// Which writes are validated.
+    /// Writes that are validated.
     #[serde(skip_serializing_if = "is_default")]
     pub validation_level: ValidationLevel,
-    /// What happens to a document that does not match.
+    /// Handling of a document that does not match.
     #[serde(skip_serializing_if = "is_default")]
     pub validation_action: ValidationAction,
     /// Maximum size; the oldest documents are deleted as new ones are inserted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capped: Option<CappedSize>,
-    /// What a view reads. A view has no documents of its own.
+    /// Source of a view. A view has no documents of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewSpec>,
     /// Collation of operations that name none, and of new indexes.
@@ -38,7 +38,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Which writes are validated.
+/// Writes that are validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidationLevel {
@@ -51,7 +51,7 @@ pub enum ValidationLevel {
     Moderate,
 }
 
-/// What happens to a document that is not valid.
+/// Handling of a document that is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidationAction {
@@ -93,7 +93,8 @@ impl CollectionOptions {
         self.collation.as_ref().map_or(Ok(None), |collation| Collation::parse(collation.as_raw()))
     }
 
-    /// Checks options that belong together. Errors: a validator that is no filter, sizes of 0, a view with other options.
+    /// Checks options that belong together. Errors: a validator that is not a filter, sizes of 0, a view with
+    /// other options.
     pub(crate) fn check(&self, has_indexes: bool) -> Result<()> {
         let collation = self.parsed_collation()?;
         if let Some(validator) = &self.validator {
@@ -130,10 +131,10 @@ pub struct CollectionChange {
     /// The new validator; one without conditions removes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validator: Option<BsonDocument>,
-    /// Which writes are validated.
+    /// Writes that are validated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_level: Option<ValidationLevel>,
-    /// What happens to a document that is not valid.
+    /// Handling of a document that is not valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_action: Option<ValidationAction>,
     /// The new maximum size.
@@ -145,13 +146,15 @@ pub struct CollectionChange {
     /// Change of an index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<IndexChange>,
-    /// Whether change streams keep both versions of a document that is updated, and the last version of one that is deleted.
+    /// True if change streams keep both versions of a document that is updated, and the last version of one
+    /// that is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change_images: Option<bool>,
-    /// Whether new documents go to one partition from now on.
+    /// True if new documents go to one partition from now on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gathered: bool,
-    /// Whether each partition puts its documents into the order of insertion, after some have come from others.
+    /// True if each partition puts its documents into the order of insertion, after some have come from
+    /// others.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub put_in_order: bool,
 }
@@ -165,7 +168,7 @@ pub struct IndexChange {
     /// Seconds after which documents expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire_after_seconds: Option<i64>,
-    /// Whether no query uses the index.
+    /// True if no query uses the index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<bool>,
 }

@@ -22,7 +22,7 @@ pub(super) const ALL_FIELDS: &str = "$**";
 /// Bytes of a text that count as one step.
 const BYTES_PER_STEP: usize = 64;
 
-/// What a text index is.
+/// Definition of a text index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextIndexSpec {
@@ -170,7 +170,7 @@ impl TextFields {
         let language = self.language_of(doc)?.unwrap_or(around);
         let len = path.len();
         for e in elements(doc) {
-            // the language is no text
+            // the language is not part of the text
             if self.others.is_some() && e.name == self.override_field.as_bytes() {
                 continue;
             }

@@ -38,7 +38,7 @@ struct BoundText {
     fields: Arc<TextFields>,
     /// Terms of the index, each once.
     terms: Vec<String>,
-    /// Terms of which one must be there, and of which none may, as they are compared.
+    /// Terms in comparable form: a document must have one of `wanted`, and none of `negated`.
     wanted: HashSet<String>,
     negated: HashSet<String>,
 }
@@ -123,7 +123,7 @@ impl TextQuery {
         self.bound.get().ok_or_else(no_index)
     }
 
-    /// Returns the terms of which a document has at least one, in order.
+    /// Returns the terms in order. A document that matches has at least one of them.
     pub fn terms(&self) -> &[String] {
         self.bound.get().map_or(&[], |bound| &bound.terms)
     }

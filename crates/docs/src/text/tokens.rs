@@ -20,7 +20,7 @@ static DELIMITER: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// Bytes of a word; what is behind does not tell words apart.
 const WORD_BYTES_MAX: usize = 256;
 
-/// Which differences between letters count.
+/// Differences between letters that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sensitivity {
     pub case: bool,

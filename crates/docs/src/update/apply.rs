@@ -28,7 +28,7 @@ const BYTES_PER_STEP: usize = 1 << 10;
 pub(crate) struct UpdateContext<'a> {
     /// Time that `$currentDate` writes.
     pub now: Timestamp,
-    /// Whether the document is being inserted.
+    /// True while the document is inserted.
     pub inserting: bool,
     /// Document before the update, for `$rename` and messages.
     pub doc: &'a [u8],
@@ -250,7 +250,7 @@ impl<'t> UpdateWalk<'t, '_> {
                 Ok(OperatorOutcome::Written(tag::ARRAY))
             }
             other => {
-                // neither document nor array: operators may create fields only if there is no value yet
+                // neither document nor array: operators may create fields only if the value is missing
                 let start = out.len();
                 self.document(node, EMPTY, out)?;
                 let made = out.len() > start + EMPTY.len();

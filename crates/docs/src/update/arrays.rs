@@ -91,7 +91,7 @@ pub(crate) fn push(
         None => {}
         Some(PushSort::Whole(Direction::Ascending)) => all.sort_by(|a, b| compare_by(*a, *b, by)),
         Some(PushSort::Whole(Direction::Descending)) => all.sort_by(|a, b| compare_by(*b, *a, by)),
-        // an element that is no document has none of the fields
+        // an element that is not a document has none of the fields
         Some(PushSort::Fields(order)) => all.sort_by_cached_key(|v| {
             order.key(if v.tag == tag::DOCUMENT { v.bytes } else { crate::raw::EMPTY })
         }),
@@ -146,7 +146,7 @@ pub(crate) fn add_to_set(
     Ok(write_array(all.into_iter(), out))
 }
 
-/// Appends the array without the elements for which `goes` holds. Errors: the value is no array.
+/// Appends the array without the elements for which `goes` holds. Errors: the value is not an array.
 fn retain(
     op: &str,
     old: Option<RawValue<'_>>,

@@ -47,7 +47,7 @@ pub struct Update {
     depth: usize,
     /// Operators whose paths stand for elements of arrays, which differ by document.
     positional: Vec<(String, UpdateOperator)>,
-    /// What `$[name]` stands for.
+    /// Filters for the array elements that `$[name]` selects.
     array_filters: Vec<ArrayFilter>,
     /// The stages of an update by a pipeline.
     pipeline: Option<Vec<ReshapeStage>>,
@@ -142,7 +142,7 @@ pub(crate) enum PullOperator {
 pub struct UpdateOutcome {
     /// Document before the update; `None` if there was none.
     pub before: Option<crate::DocBytes>,
-    /// Document after the update; equal to `before` if nothing changed, `None` if there is none.
+    /// Document after the update; equal to `before` if nothing changed, `None` if it does not exist.
     pub after: Option<crate::DocBytes>,
 }
 

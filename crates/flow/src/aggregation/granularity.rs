@@ -19,7 +19,7 @@ pub(super) struct GranularityBuckets {
     closed: BTreeMap<i64, Bucket>,
     /// Number of rows in `closed`.
     closed_rows: usize,
-    /// What is in a store; `None` if all buckets are in memory.
+    /// Stored part of the buckets; `None` if all buckets are in memory.
     pub(super) stored: Option<StoredBuckets>,
 }
 

@@ -39,7 +39,7 @@ impl GroupTable {
         self.ids.get(key).copied()
     }
 
-    /// Returns a value of a group; null if there is none.
+    /// Returns a value of a group; null if the group has no such value.
     pub(super) fn value(&self, number: u32, column: usize) -> Value {
         self.values.get(number as usize).and_then(|v| v.get(column)).cloned().unwrap_or_default()
     }
@@ -116,7 +116,7 @@ impl<'a> FoundGroups<'a> {
 
 /// Values of groups by id.
 pub(super) trait GroupValues {
-    /// Returns a value of a group; null if there is none.
+    /// Returns a value of a group; null if the group has no such value.
     fn value(&self, id: u32, column: usize) -> Value;
 }
 

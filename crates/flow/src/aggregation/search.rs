@@ -24,7 +24,7 @@ struct BucketRange {
     level: usize,
     /// Range of their starts.
     range: Range<i64>,
-    /// Whether they are those of the result, and not parts of these.
+    /// True if they are buckets of the result, and not parts of these.
     is_whole: bool,
 }
 
@@ -106,8 +106,8 @@ impl Aggregation {
         whole
     }
 
-    /// Returns the range of the buckets of a level that lie within `stretch` as a whole. If there is none, an
-    /// empty range at a bucket boundary or at the start of `stretch`.
+    /// Returns the range of the buckets of a level that lie within `stretch` as a whole. If no bucket does,
+    /// an empty range at a bucket boundary or at the start of `stretch`.
     fn whole_buckets(&self, level: usize, stretch: &Range<i64>) -> Range<i64> {
         let bucket = |time| calendar::bucket_range(self.levels[level].unit, time).ok();
         let start = bucket(stretch.start).map_or(stretch.start, |first| match first.start < stretch.start {

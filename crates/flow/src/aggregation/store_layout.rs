@@ -22,7 +22,7 @@ use crate::table::{StoredElement, compile_location};
 /// Column with the time of the latest event of a row.
 const LAST_EVENT_TIME: &str = "AGG_LAST_EVENT_TIMESTAMP";
 
-/// What of an aggregation its stored rows depend on.
+/// Parts of an aggregation that determine its stored rows.
 pub(super) struct StoredParts<'a> {
     pub(super) name: &'a str,
     pub(super) span: Span,
@@ -76,7 +76,7 @@ pub(super) fn compile(
             name,
             attributes: layout.attributes.clone(),
             primary_key: primary_key.clone(),
-            // where the key is no index of its columns
+            // for stores whose key does not index its columns
             indexes: if parts.group_by.is_empty() { vec![] } else { vec![0] },
             special_indexes: vec![],
             long_texts: layout.long_texts.clone(),

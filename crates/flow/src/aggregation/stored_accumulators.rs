@@ -56,7 +56,7 @@ impl AccumulatorColumn {
 
     /// Appends the accumulator of a stored row. `arg` is the type of the argument.
     ///
-    /// Errors: another program has written a set that is none.
+    /// Errors: another program has written an invalid set.
     pub(super) fn push_stored(&mut self, state: StoredState, arg: FieldType) -> Result<(), String> {
         let number = |value: &Value| value.as_i64().unwrap_or_default();
         let StoredState { value, count, last_event_time } = state;

@@ -26,7 +26,7 @@ use crate::eval_error::EvalError;
 use crate::expr::{Frame, NoContext};
 use crate::value::Value;
 
-/// What of a granularity is in its store.
+/// Stored buckets of one granularity.
 #[derive(Default)]
 pub(super) struct StoredBuckets {
     /// Closed buckets that start before it are only in the store, which an earlier run may have filled up to the bucket of
@@ -38,7 +38,7 @@ pub(super) struct StoredBuckets {
     pub(super) purged_before: Option<i64>,
     /// Closed buckets in memory with rows that the store does not have yet, and the groups of these.
     pub(super) changed: BTreeMap<i64, BTreeSet<u32>>,
-    /// What late events add to buckets that are only in the store.
+    /// Contributions of late events to buckets that are only in the store.
     pub(super) late: BTreeMap<i64, Bucket>,
 }
 

@@ -17,7 +17,7 @@ pub(super) fn register(registry: &mut Registry) {
     });
 }
 
-/// Conjunction or disjunction of bools; false if there are none.
+/// Conjunction or disjunction of bools; false without input.
 #[derive(Clone)]
 struct BoolAggregate {
     /// Counts of false and of true values.

@@ -49,7 +49,7 @@ pub struct AggregationPlan {
 pub struct AggregationStore {
     /// Tables, as [`AggregationPlan::units`].
     pub tables: Vec<Table>,
-    /// What the columns of each table hold. The bucket's start is the first column, the group follows.
+    /// Contents of the columns of each table. The bucket's start is the first column, the group follows.
     pub columns: Vec<StoredColumn>,
     /// Columns of each accumulator; equal accumulators share theirs.
     pub accumulators: Vec<AccumulatorColumns>,
@@ -66,7 +66,7 @@ pub struct AccumulatorColumns {
     pub count: Option<usize>,
 }
 
-/// What a column of a stored row holds.
+/// Content of a column of a stored row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredColumn {
     /// Start of the bucket, milliseconds.

@@ -52,7 +52,7 @@ pub struct QueryReport {
     pub since: Option<i64>,
     /// Number of events that arrived, including those that expired from a named window.
     pub arrived: u64,
-    /// Number of events that passed the handlers before the window; `None` if there are none.
+    /// Number of events that passed the handlers before the window; `None` without such handlers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<u64>,
     /// Number of events emitted.
@@ -135,7 +135,7 @@ pub struct WindowReport {
 /// Report on a pattern or a sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PatternReport {
-    /// Whether it is a sequence, where no other event may come between two steps.
+    /// True for a sequence, where no other event may come between two steps.
     pub sequence: bool,
     /// Maximum duration of a match, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ pub struct StepReport {
     pub step: String,
     /// Number of partial matches that wait here.
     pub waiting: usize,
-    /// Whether this side of a logical step has its event while the other side waits.
+    /// True if this side of a logical step has its event while the other side waits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub came: bool,
     /// Description of what the matches wait for.
@@ -187,7 +187,7 @@ pub struct JoinSideReport {
     pub reads: String,
     /// Number of events that arrived.
     pub arrived: u64,
-    /// Whether arriving events are matched with the other side.
+    /// True if arriving events are matched with the other side.
     pub triggers: bool,
     /// Window of the side.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,7 +12,7 @@ const BRACKETS_MAX: usize = 32;
 /// Compiled JSON path.
 pub(crate) struct CompiledPath {
     path: JsonPath,
-    /// Whether the path selects at most one value: no wildcard, filter, slice, list or recursive descent.
+    /// True if the path selects at most one value: no wildcard, filter, slice, list or recursive descent.
     pub(crate) definite: bool,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct LiteralPattern {
     finder: Finder<'static>,
     /// The parts after each dot.
     rest: Vec<String>,
-    /// Whether a prefix or suffix of [`ANY`] was stripped.
+    /// True if a prefix or suffix of [`ANY`] was stripped.
     open: bool,
 }
 
@@ -85,7 +85,7 @@ impl LiteralPattern {
 }
 
 impl ExactText<'_> {
-    /// Replaces every occurrence, or only the first; returns `None` if there is none.
+    /// Replaces every occurrence, or only the first; returns `None` without an occurrence.
     pub(super) fn replace(&self, text: &str, by: &str, all: bool) -> Option<String> {
         let mut found = self.0.find_iter(text.as_bytes()).take(if all { usize::MAX } else { 1 }).peekable();
         found.peek()?;

@@ -13,7 +13,7 @@ use crate::expr::{ArgumentType, BoundFunction, Function, FunctionContext};
 use crate::registry::Registry;
 use crate::value::{Key, Object, Value};
 
-/// Evaluates its first argument, as an expression or, if it is none, as the body of a function.
+/// Evaluates its first argument, as an expression or, if it is not one, as the body of a function.
 const EVAL: &str = "let f;
 try { f = new Function('return (' + data[0] + '\\n)'); } catch (e) { f = new Function(data[0]); }
 return f();";
@@ -59,7 +59,7 @@ pub(super) fn register(registry: &mut Registry) {
 
 /// Compiles a definition and registers the function for the app.
 ///
-/// Errors: the language is none that runs, the body is not in it, or the name is taken.
+/// Errors: the language is not supported, the body is not valid in it, or the name is taken.
 pub(crate) fn define(definition: &FunctionDefinition, registry: &mut Registry) -> Result<(), Diagnostic> {
     let name = &definition.name;
     let language = &definition.language.name;

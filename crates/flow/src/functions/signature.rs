@@ -86,7 +86,7 @@ enum Arity {
 struct Parameter {
     name: &'static str,
     types: TypeSet,
-    /// Whether the type is the type variable of the form.
+    /// True if the type is the type variable of the form.
     shared: bool,
     constant: bool,
     occurs: Arity,
@@ -200,7 +200,7 @@ pub(crate) struct Signature(Vec<Overload>);
 
 impl Signature {
     /// Parses forms in the syntax of the module documentation. Invalid forms are dropped; debug builds assert
-    /// that there are none.
+    /// that all are valid.
     pub(crate) fn parse(forms: &[&'static str]) -> Self {
         let read: Vec<_> = forms.iter().filter_map(|form| Overload::parse(form)).collect();
         debug_assert_eq!(read.len(), forms.len(), "{forms:?}");

@@ -119,7 +119,7 @@ fn replace(args: &[ArgumentType], all: bool) -> Result<(Box<ScalarFn>, Box<Batch
 }
 
 /// Replaces in all rows if the pattern and the replacement are constant. Copies nothing until the first
-/// match, and no row if there is none.
+/// match, and no row without a match.
 fn replace_batch(
     patterns: &CompileCache<JavaRegex>,
     args: &[ColumnarValue<'_>],

@@ -22,7 +22,7 @@ use crate::registry::left_open;
 pub struct Connector {
     /// Index of the stream.
     pub stream: usize,
-    /// Whether events come in or go out.
+    /// Incoming or outgoing, with the configuration.
     pub direction: Direction,
 }
 
@@ -40,9 +40,9 @@ pub enum Direction {
 pub struct ConnectorSinkConfig {
     /// One configuration for each destination.
     pub destinations: Vec<ConnectorConfig>,
-    /// Which destinations an event goes to.
+    /// Strategy that selects the destinations of an event.
     pub strategy: DistributionStrategy,
-    /// What happens to an event that the other side refuses.
+    /// Handling of an event that the other side refuses.
     pub on_error: OnError,
 }
 

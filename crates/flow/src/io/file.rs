@@ -42,7 +42,7 @@ pub struct FileSink {
     pub path: String,
     /// Format of the file.
     pub mapper: FileMapper,
-    /// Whether to append to existing content.
+    /// True to append to existing content.
     pub append: bool,
 }
 
@@ -53,12 +53,12 @@ pub enum FileMapper {
     Avro(String),
     /// One JSON object per line.
     Json {
-        /// Whether an event that lacks an attribute is dropped; otherwise the attribute is null.
+        /// True to drop an event that lacks an attribute; otherwise the attribute is null.
         complete: bool,
     },
     /// CSV file.
     Csv {
-        /// Whether the first row contains the attribute names.
+        /// True if the first row contains the attribute names.
         header: bool,
         /// Separator of values, an ASCII character.
         delimiter: u8,
@@ -147,7 +147,7 @@ fn event_time(named: &Element, attributes: &Attributes) -> Result<usize, Diagnos
     }
 }
 
-/// Returns the options of a mapper of files; `None` if there is none of this name.
+/// Returns the options of a mapper of files; `None` for an unknown mapper.
 pub(super) fn mapper_options(mapper: &str, reads: bool) -> Option<&'static [&'static str]> {
     match (mapper, reads) {
         ("avro", true) | ("parquet", _) => Some(&["type"]),

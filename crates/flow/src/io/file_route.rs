@@ -21,11 +21,11 @@ const CONNECTOR: &str = "file";
 pub(crate) struct FileRoute<'c> {
     /// Catalog with the connector, if there is one.
     pub catalog: Option<&'c Catalog>,
-    /// Whether the app runs on event time: then files are read to their ends, and merged.
+    /// True if the app runs on event time: then files are read to their ends, and merged.
     pub playback: bool,
 }
 
-/// What says that a file is one's.
+/// Evidence that a file belongs to one of the two implementations.
 struct Sign {
     /// The option or mapper, as it is written.
     text: String,

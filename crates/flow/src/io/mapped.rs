@@ -74,7 +74,8 @@ impl MessageWriter {
         (payloads.into_iter().map(message).collect(), refused.into_iter().map(|r| r.reason).collect())
     }
 
-    /// Returns the text of event `row`: its message, in hexadecimal digits if it is not text, or why there is none.
+    /// Returns the text of event `row`: its message, in hexadecimal digits if it is not text, or the reason
+    /// why it has no message.
     pub(super) fn text(&self, events: &Batch, row: usize) -> String {
         let mut single = Batch::new(events.columns.iter().map(Column::ty));
         single.push_row(events, row, EventKind::Current, events.times[row]);

@@ -22,10 +22,10 @@ pub(crate) struct JoinScope<'a> {
     names: [&'a str; 2],
     attributes: [&'a Attributes; 2],
     tables: &'a [Table],
-    /// Whether both sides are one row: left columns, right columns, the left side's time, the right side's
+    /// True if both sides are one row: left columns, right columns, the left side's time, the right side's
     /// time. Otherwise the sides are slots 0 and 1.
     is_joined_row: bool,
-    /// Whether the time of a side's events is known. It is not for tables, windows and aggregations.
+    /// True for a side whose events have a known time. It is unknown for tables, windows and aggregations.
     has_time: [bool; 2],
 }
 

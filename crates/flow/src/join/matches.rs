@@ -20,7 +20,7 @@ pub(super) const NO_ROW: RowPosition = RowPosition::MAX;
 pub(super) enum SideColumn {
     /// The column with this index.
     Attribute(usize),
-    /// The time of the event; null if there is none.
+    /// The time of the event; null if it is unknown.
     Time,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct JoinMatches {
     columns: [Vec<(SideColumn, Column)>; 2],
     /// For each side, the rows of the matches whose values are not materialized yet.
     positions: [Vec<RowPosition>; 2],
-    /// Whether the times of a side are needed.
+    /// True for a side whose times are needed.
     has_time: [bool; 2],
     /// Indexes into `positions` of the rows that expire, with their time of expiry, which replaces the
     /// event's time.

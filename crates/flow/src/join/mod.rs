@@ -41,9 +41,9 @@ pub struct JoinPlan {
     pub on: Option<Expr>,
     /// The condition, decomposed into equal columns and the rest.
     pub keys: JoinKeys,
-    /// How the table is searched, if a side is one.
+    /// Search in the table, if a side is one.
     pub search: Option<TableSearch>,
-    /// Which buckets are read, if a side is an aggregation.
+    /// Buckets to read, if a side is an aggregation.
     pub bucket_query: Option<BucketQuery>,
     /// The columns to emit, counted over the left side, then the right one, then the times of both.
     pub columns: Vec<usize>,
@@ -62,9 +62,9 @@ pub struct SidePlan {
     pub handlers: Vec<Handler>,
     /// The side's window. `None` for a store, and for a stream whose events expire immediately.
     pub window: Option<WindowConstructor>,
-    /// Whether arriving events are matched.
+    /// True if arriving events are matched.
     pub triggers: bool,
-    /// Whether events without a match are emitted, too.
+    /// True if events without a match are emitted, too.
     pub outer: bool,
 }
 
@@ -113,11 +113,11 @@ pub(crate) struct Join {
     /// The handlers of each side.
     handlers: [HandlerChain; 2],
     operators: [Option<WindowOperator>; 2],
-    /// Whether an event of a side without a window is also matched as an expired one, right after its
+    /// True if an event of a side without a window is also matched as an expired one, right after its
     /// arrival.
     expires_immediately: bool,
-    /// Index of the window rows by the columns that must be equal; `None` if there are none, or no window
-    /// evicts in order.
+    /// Index of the window rows by the columns that must be equal; `None` without such columns, or if no
+    /// window evicts in order.
     index: Option<JoinIndex>,
     changes: RowChanges,
 }

@@ -15,7 +15,7 @@ pub(super) const CHUNK_ROWS: usize = 1024;
 #[derive(Default)]
 pub(super) struct InputBuffer {
     pub(super) entries: VecDeque<BufferedInput>,
-    /// Whether `entries` is in time order.
+    /// True if `entries` is in time order.
     sorted: bool,
     /// Buffered rows by stream index.
     pub(super) stores: Vec<BufferedRows>,

@@ -62,7 +62,7 @@ pub struct LateEvent {
     pub part: usize,
     /// Row of the event in that part.
     pub row: usize,
-    /// How far the event was behind the clock, milliseconds.
+    /// Time that the event was behind the clock, milliseconds.
     pub behind: i64,
 }
 
@@ -77,9 +77,9 @@ pub struct CorrectingRuntime {
     allowed_lateness: i64,
     speculative: AppRuntime,
     committed: AppRuntime,
-    /// Whether the speculative app was started.
+    /// Set once the speculative app was started.
     speculative_started: bool,
-    /// Whether the committed app was started.
+    /// Set once the committed app was started.
     committed_started: bool,
     /// The greatest event time so far, milliseconds; `None` before the start.
     clock: Option<i64>,
@@ -88,7 +88,7 @@ pub struct CorrectingRuntime {
     emitted: EmittedRows,
     /// Output of the committed app that was not emitted before; the next correction emits it.
     not_emitted: EmittedRows,
-    /// Whether there is input that the speculative app has not processed in time order.
+    /// Set while the speculative app has input to process in time order.
     corrections_pending: bool,
     commit_step: usize,
     /// The state of the committed app; `None` once it has processed more.
@@ -239,7 +239,8 @@ impl CorrectingRuntime {
         found
     }
 
-    /// Commits final input if there is no room for `events` more. Errors: the limit is exceeded even so.
+    /// Commits final input if the limit leaves no room for `events` more. Errors: the limit is exceeded even
+    /// so.
     fn ensure_capacity(&mut self, events: usize, horizon: i64) -> Result<(), EvalError> {
         let most = self.plan.limits().corrected_rows;
         if self.rows() + events <= most {
@@ -365,7 +366,7 @@ struct ClassifiedEvents {
     /// Part and row of each accepted event, in order of arrival.
     accepted: Vec<(usize, usize)>,
     late: Vec<LateEvent>,
-    /// Whether no accepted event is behind the clock.
+    /// True if no accepted event is behind the clock.
     in_order: bool,
     /// The clock after the accepted events, and their earliest time; `None` if no event is accepted.
     span: Option<(i64, i64)>,

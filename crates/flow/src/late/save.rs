@@ -20,7 +20,7 @@ use super::outputs::EmittedRows;
 #[derive(Serialize, Deserialize)]
 struct SavedCorrection {
     clock: Option<i64>,
-    /// Whether the committed app was started.
+    /// Set once the committed app was started.
     begun: bool,
     /// Query, message and count of each failure.
     failures: Vec<(String, String, u64)>,

@@ -1,4 +1,4 @@
-//! Pending output of a rate limiter: events in order, any of which may be replaced or removed.
+//! Pending output of a rate limiter: events in order that may be replaced or removed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
@@ -22,8 +22,8 @@ pub(super) struct PendingOutput {
     /// Position of the next event.
     next: u64,
     groups: HashMap<Arc<str>, PendingGroup>,
-    /// Whether each column shows the newest value of the group in all events of the group; empty if none
-    /// does.
+    /// True for a column that shows the newest value of the group in all events of the group; empty if no
+    /// column does.
     aggregates: Vec<bool>,
     /// Secondary index from the hash of an event's contents to its positions. Built lazily:
     /// first-in-first-out removal never needs it.
@@ -64,7 +64,7 @@ impl PendingOutput {
         }
     }
 
-    /// Adds an event in the position of its group's event, or at the end if there is none.
+    /// Adds an event in the position of its group's event, or at the end if the group has none.
     pub(super) fn replace(&mut self, input: &Batch, row: usize) {
         let seq = self.rows.append(input, row..row + 1);
         let place = self.groups.get(input.group(row)).map(|group| group.place);

@@ -37,7 +37,7 @@ pub(crate) struct ChunkRuns {
 }
 
 impl ChunkRuns {
-    /// Whether no chunk has events of several keys.
+    /// Returns true if no chunk has events of several keys.
     pub fn is_one_key_per_chunk(&self) -> bool {
         self.runs.windows(2).all(|pair| pair[0].chunk < pair[1].chunk)
     }

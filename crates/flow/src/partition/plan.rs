@@ -11,7 +11,7 @@ use crate::query::{QueryPlan, Scheduler, Target};
 /// A compiled partition.
 #[derive(Clone)]
 pub struct PartitionPlan {
-    /// How the streams named after `with` are partitioned; events of other streams go to all keys.
+    /// Partitioning of the streams named after `with`; events of other streams go to all keys.
     pub keys: Vec<StreamKeys>,
     /// The queries in order; all keys share them.
     pub queries: Vec<Arc<QueryPlan>>,
@@ -25,7 +25,7 @@ pub struct PartitionPlan {
     schedulers_by_query: Vec<std::ops::Range<usize>>,
 }
 
-/// How the keys of a stream's events are computed.
+/// Computation of the keys of a stream's events.
 #[derive(Debug, Clone)]
 pub struct StreamKeys {
     /// Index of the stream.

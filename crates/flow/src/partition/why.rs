@@ -18,7 +18,7 @@ impl Partition {
 
     /// Reports why a query emits nothing, for one key, or in total over all keys.
     ///
-    /// Errors: `NotFound` if there is no such key.
+    /// Errors: `NotFound` for an unknown key.
     pub(crate) fn why(
         &self,
         query: usize,

@@ -33,7 +33,7 @@ pub(super) struct StepState {
     pub new_matches: VecDeque<SharedMatch>,
     /// Partial matches that wait for an event.
     pub waiting: VecDeque<SharedMatch>,
-    /// Whether the step got its first empty match.
+    /// Set once the step got its first empty match.
     pub armed: bool,
     /// Set when a counted last step has its minimum: the match completes when an event is next offered to
     /// this step or to the first one.

@@ -22,7 +22,7 @@ pub(super) struct PartialMatch {
     pub slots: Box<[Vec<Arc<MatchedEvent>>]>,
     /// Time of the last event, milliseconds; -1 before the first one.
     pub time: i64,
-    /// Whether the match has expired once already, in one of its lists.
+    /// Set once the match has expired in one of its lists.
     pub expired: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::limits::PatternLimits;
 /// A compiled pattern or sequence.
 #[derive(Debug, Clone, Default)]
 pub struct PatternPlan {
-    /// Whether it is a sequence, where no other event may come between two steps.
+    /// True for a sequence, where no other event may come between two steps.
     pub sequence: bool,
     /// The steps in order; a logical step takes two entries, one per side.
     pub steps: Vec<StepPlan>,
@@ -77,7 +77,7 @@ pub struct StepPlan {
     pub references: Vec<MatchReference>,
     /// The kind of step.
     pub kind: StepKind,
-    /// Whether it is the first step, or a side of it.
+    /// True for the first step, or a side of it.
     pub is_first: bool,
     /// Index of the next step; `None` for the last one.
     pub next: Option<usize>,
@@ -110,13 +110,13 @@ pub enum StepKind {
 pub struct LogicalStepSide {
     /// `and`: both sides are needed; otherwise `or`.
     pub and: bool,
-    /// Whether it is the side named first.
+    /// True for the side named first.
     pub left: bool,
     /// Step index of the other side.
     pub partner: usize,
     /// `Some` if the side is an absence, with its duration in milliseconds if it has one.
     pub absent: Option<Option<i64>>,
-    /// Whether the other side is an absence.
+    /// True if the other side is an absence.
     pub partner_absent: bool,
 }
 
@@ -138,7 +138,7 @@ pub struct MatchReference {
     pub step: usize,
     /// Selects one of the step's events, or all.
     pub selector: EventSelector,
-    /// What is read of the event.
+    /// Kind of value to read.
     pub kind: ReferenceKind,
     /// Type of the value.
     pub ty: FieldType,

@@ -19,9 +19,9 @@ pub struct StepNames {
     pub attributes: Attributes,
     /// Number of attributes of the stream itself.
     pub width: usize,
-    /// Whether the step collects several events.
+    /// True if the step collects several events.
     pub counted: bool,
-    /// Whether `select *` puts the attributes of this right side of a logical step before those of the left
+    /// True if `select *` puts the attributes of this right side of a logical step before those of the left
     /// side.
     pub before_left: bool,
 }

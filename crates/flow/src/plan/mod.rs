@@ -35,10 +35,10 @@ pub struct AppPlan {
     pub text: Arc<str>,
     /// `@app:name`, if present.
     pub name: Option<String>,
-    /// Whether the app runs on event time (`@app:playback`).
+    /// True if the app runs on event time (`@app:playback`).
     pub playback: bool,
-    /// How far behind the app's time a late event may be that corrects emitted output, in milliseconds;
-    /// `None` without `@late(policy='correct')`.
+    /// Maximum time that a late event may be behind the app's time to correct emitted output, in
+    /// milliseconds; `None` without `@late(policy='correct')`.
     pub corrected: Option<i64>,
     /// Streams, tables, windows and aggregations.
     pub catalog: Catalog,
@@ -64,7 +64,7 @@ pub struct AppPlan {
     pub registry: Arc<Registry>,
     /// Triggers in source order, each with the index of its stream.
     pub triggers: Vec<(usize, Trigger)>,
-    /// What the app says and what has no effect here.
+    /// Warnings about parts of the app that have no effect here.
     pub warnings: Vec<Diagnostic>,
     limits: Limits,
 }
@@ -141,7 +141,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// Returns the time of the next firing after `now`; `None` if there is none.
+    /// Returns the time of the next firing after `now`; `None` if it does not fire again.
     pub fn after(&self, now: i64) -> Option<i64> {
         match self {
             Self::Start => None,

@@ -168,7 +168,7 @@ impl DataField {
     }
 }
 
-/// Returns the index of a field. Errors: there is none of this name.
+/// Returns the index of a field. Errors: the name is unknown.
 pub(super) fn field_of(element: &Element, name: &str, fields: &[DataField]) -> Result<usize, String> {
     let known = fields.iter().position(|field| field.name == name);
     known.ok_or_else(|| element.wrong(&format!("the data dictionary has no field `{name}`")))

@@ -45,7 +45,7 @@ enum Method {
     Ensemble(Ensemble),
 }
 
-/// What a model predicts.
+/// Prediction of a model.
 #[derive(Debug, Clone, PartialEq)]
 enum Prediction {
     /// The model has no answer, as a value is missing.
@@ -170,7 +170,7 @@ impl Model {
     }
 }
 
-/// Whether a model predicts categories.
+/// Returns true if a model predicts categories.
 fn is_classification(element: &Element) -> Result<bool, String> {
     match element.required("functionName")? {
         "classification" => Ok(true),

@@ -26,7 +26,7 @@ pub(super) enum Predicate {
     },
     All(Vec<Predicate>),
     Any(Vec<Predicate>),
-    /// Whether an odd number holds.
+    /// Exclusive or: true if an odd number of them holds.
     Odd(Vec<Predicate>),
     /// The first that is not unknown.
     Surrogate(Vec<Predicate>),

@@ -10,16 +10,16 @@ pub(super) struct Tree {
     root: Node,
     classifies: bool,
     missing: MissingValues,
-    /// Whether a node without a child that holds answers itself; else there is no answer.
+    /// True if a node without a child that holds answers itself; else the tree gives no answer.
     answers_above: bool,
 }
 
-/// What a condition of unknown truth does.
+/// Strategy for a condition of unknown truth.
 #[derive(Debug, Clone, Copy)]
 enum MissingValues {
     /// It does not hold.
     IsFalse,
-    /// There is no answer.
+    /// The tree gives no answer.
     NoAnswer,
     /// The node above answers.
     Above,

@@ -53,7 +53,7 @@ impl Element {
     }
 }
 
-/// Parses a document. Errors: it is no XML, with the line.
+/// Parses a document. Errors: it is not valid XML, with the line.
 pub(super) fn parse(text: &str) -> Result<Element, String> {
     let mut reader = Reader::from_str(text);
     // the document, then each element whose end was not read

@@ -36,7 +36,7 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
 
 /// Sets of connected vertices, joined by size.
 struct Components {
-    /// Whether every event is passed on, or only those that change the result.
+    /// True to pass on every event, false for only those that change the result.
     always: bool,
     numbers: HashMap<Arc<str>, u32>,
     /// The vertex above each one; a vertex that is above itself stands for its set.

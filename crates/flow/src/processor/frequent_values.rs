@@ -15,7 +15,7 @@ use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, Registry, StreamProcessor};
 use crate::value::{Key, Value};
 
-/// Number of values that are told.
+/// Maximum number of values that are reported.
 const K_MAX: i64 = 1000;
 /// Different values that one processor counts.
 const VALUES_MAX: usize = 10_000_000;

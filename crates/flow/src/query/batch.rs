@@ -236,7 +236,7 @@ struct FilteredInput<'a> {
 }
 
 impl FilteredInput<'_> {
-    /// Returns the last of `chunks` input chunks of which no row remains.
+    /// Returns the last of `chunks` input chunks without a remaining row.
     fn last_dropped_chunk(&self, chunks: usize) -> Option<usize> {
         let left = self.origins.as_ref()?.iter().rev();
         let mut before = chunks;

@@ -15,9 +15,9 @@ type NamedOptions = BTreeMap<String, String>;
 /// Descriptions of connections that apps name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnectionSettings {
-    /// What `ref` names: type and options of a source, sink or store.
+    /// Connections by the name in `ref`: type and options of a source, sink or store.
     pub refs: BTreeMap<String, NamedOptions>,
-    /// What `datasource` names: `url`, `username`, `password` and other options of databases.
+    /// Databases by the name in `datasource`: `url`, `username`, `password` and other options.
     pub datasources: BTreeMap<String, NamedOptions>,
 }
 

@@ -8,7 +8,7 @@ use super::{Case, Output, OutputKind, Replay, compile};
 use crate::eval_error::EvalError;
 use crate::registry::Registry;
 
-/// Runs a case. Returns the differences of its output from the expected one; empty if there are none.
+/// Runs a case. Returns the differences of its output from the expected one; empty if it is as expected.
 pub fn check(case: &Case, registry: &Registry) -> Vec<String> {
     check_interrupted(case, registry, &mut |_| false)
 }

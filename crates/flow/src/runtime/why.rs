@@ -13,7 +13,7 @@ impl AppRuntime {
     /// Reports why a query emits nothing. `query` is its name, or its number in the order of the text, from
     /// 1; `key` is a key of the partition that contains the query.
     ///
-    /// Errors: `NotFound` if there is no such query or key, `Invalid` if a key is given for a query outside
+    /// Errors: `NotFound` for an unknown query or key, `Invalid` if a key is given for a query outside
     /// partitions.
     pub fn why(&self, query: &str, key: Option<&str>) -> Result<QueryReport> {
         let mut report = self.report(query, key)?;

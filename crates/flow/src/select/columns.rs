@@ -107,7 +107,7 @@ impl Selector {
         self.spare.take().unwrap_or_else(|| Batch::new(self.plan.types()))
     }
 
-    /// Takes back an output batch that is no longer needed, to reuse its memory.
+    /// Recycles the memory of an output batch after use.
     pub(crate) fn reuse(&mut self, mut out: Batch) {
         // the memory of a column that is shared cannot be reused
         let own =

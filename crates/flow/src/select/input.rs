@@ -50,7 +50,7 @@ impl<'a> SelectorInput<'a> {
         Self { rows: InputRows::All(Cow::Owned(batch)), kinds, times, ends, clocks }
     }
 
-    /// Selects the rows at `places`, which ascend. `chunks` lists the chunks of which a row is selected.
+    /// Selects the rows at `places`, which ascend. `chunks` lists the chunks with a selected row.
     pub(crate) fn take_rows(self, places: Vec<u32>, chunks: &[u32]) -> Self {
         let mut ends = Vec::with_capacity(chunks.len());
         if self.is_row_per_chunk() {

@@ -78,7 +78,7 @@ pub struct SelectPlan {
     pub limit: Option<usize>,
     /// Event kinds to emit.
     pub output_events: OutputEvents,
-    /// Whether every event is emitted, regardless of aggregates and groups.
+    /// True if every event is emitted, regardless of aggregates and groups.
     pub every_event: bool,
 }
 
@@ -113,9 +113,9 @@ pub struct Selector {
     accumulators: Vec<GroupAccumulators>,
     /// Aggregate values after the event being processed: one row.
     values: Vec<Column>,
-    /// Whether the output names the group of each row, for the operators after the selector.
+    /// True if the output names the group of each row, for the operators after the selector.
     names_groups: bool,
-    /// Whether all expressions and aggregates can be evaluated column by column.
+    /// True if all expressions and aggregates can be evaluated column by column.
     columnar: bool,
     referenced: ReferencedColumns,
     /// Column that contains the group ids if they were looked up before.

@@ -98,7 +98,7 @@ impl Selector {
         all
     }
 
-    /// Processes one batch of which only the last row of each group is emitted.
+    /// Processes one batch and emits only the last row of each group.
     fn select_last_per_group(
         &mut self,
         of: Range<RowId>,

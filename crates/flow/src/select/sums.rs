@@ -83,7 +83,7 @@ impl EvictionCounts {
 pub(super) struct AggregateInput<'a> {
     pub(super) ids: GroupIds<'a>,
     pub(super) kinds: &'a [EventKind],
-    /// Whether all events arrive and are wanted.
+    /// True if all events arrive and are wanted.
     pub(super) all: bool,
     pub(super) wanted: OutputEvents,
 }
@@ -156,7 +156,7 @@ pub(super) fn update_sums_sliding<T: Copy>(
     let (new_nulls, old_nulls) = (new.nulls(), old.nulls());
     if new_nulls.is_empty() && old_nulls.is_empty() {
         if slide.is_one_for_one() && old.ids.len() == new.ids.len() && leaving.len() == arriving.len() {
-            // common case of a full window: one eviction per arrival, so there is no inner loop
+            // common case of a full window: one eviction per arrival, without an inner loop
             let pass = |((gone, left), (id, number)): ((&u32, &T), (&u32, &T))| {
                 let total = &mut sums[*gone as usize];
                 *total = change(*total, *left, true);

@@ -51,7 +51,7 @@ fn checksum(number: u64, kind: u8, contents: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&head), contents)
 }
 
-/// How an app resumes from a saved state.
+/// Mode in which an app resumes from a saved state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoreMode {
     /// As if it had not been interrupted: clock and triggers are those of the state.

@@ -19,14 +19,14 @@ pub struct Reader<'r> {
     /// Number of blocks read.
     number: u64,
     section: String,
-    /// Whether the end was read.
+    /// Set once the end was read.
     has_ended: bool,
     /// Objects that may be referenced again, by id.
     pub(super) objects: Vec<Object>,
 }
 
 impl<'r> Reader<'r> {
-    /// Reads the head of a state. Errors: it is no state, or of another format version.
+    /// Reads the head of a state. Errors: it is not a state, or has another format version.
     pub fn new(input: &'r mut dyn Read) -> Result<Self, Error> {
         let (contents, section) = (Vec::new(), String::new());
         let mut reader =

@@ -41,7 +41,7 @@ struct TokenizeJson {
     name: &'static str,
     paths: CompileCache<CompiledPath>,
     as_object: bool,
-    /// Whether a path that finds nothing fails the event; otherwise the element is null.
+    /// True if a path that finds nothing fails the event; otherwise the element is null.
     fail_on_missing: bool,
 }
 

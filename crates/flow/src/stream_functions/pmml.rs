@@ -116,7 +116,7 @@ enum Place {
 #[derive(Debug)]
 struct Predict {
     document: Arc<Document>,
-    /// Where the fields of the model are.
+    /// Sources of the values of the model's fields.
     inputs: Vec<Place>,
     types: Vec<FieldType>,
 }

@@ -15,7 +15,7 @@ use crate::registry::{Connectors, Registry};
 /// Rows of a cache without `size`.
 const CACHE_ROWS: usize = 10;
 
-/// What has its rows in a store.
+/// Kind of element whose rows are in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoredElement {
     /// A table.

@@ -91,8 +91,8 @@ impl MemoryTable {
         }
     }
 
-    /// Returns the row with the given key, `Some(None)` if there is none, and `None` if a key lookup cannot
-    /// answer the search.
+    /// Returns the row with the given key, `Some(None)` if it does not exist, and `None` if a key lookup
+    /// cannot answer the search.
     fn find_by_key(
         &self,
         key: &PrimaryKey,

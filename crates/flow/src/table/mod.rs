@@ -56,7 +56,7 @@ pub enum TableAction {
         on: TableSearch,
         /// Assigned columns with their new values, in table order.
         set: Vec<(usize, Expr)>,
-        /// Whether the event is inserted if no row matches (`update or insert into`).
+        /// True if the event is inserted if no row matches (`update or insert into`).
         insert: bool,
     },
 }

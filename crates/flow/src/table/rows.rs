@@ -21,7 +21,7 @@ pub(super) struct TableRows {
     segments: Vec<Vec<Column>>,
     /// Number of row indexes in use, including those of removed rows.
     allocated: usize,
-    /// Bitmap of removed rows; empty while there are none.
+    /// Bitmap of removed rows; empty before the first removal.
     removed: Vec<u64>,
     len: usize,
 }

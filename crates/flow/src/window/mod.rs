@@ -72,10 +72,10 @@ pub struct WindowContext<'a> {
     pub out: &'a mut RowChanges,
     /// Timers of the window.
     pub timers: &'a mut TimerQueue,
-    /// Whether the query wants expired events; some windows emit none otherwise. Constant over a window's
+    /// True if the query wants expired events; some windows emit none otherwise. Constant over a window's
     /// life.
     pub wants_expired: bool,
-    /// Whether joins or on-demand queries read the buffered rows; some windows buffer fewer otherwise.
+    /// True if joins or on-demand queries read the buffered rows; some windows buffer fewer otherwise.
     /// Constant over a window's life.
     pub searched: bool,
 }
@@ -119,8 +119,8 @@ pub trait Window: Send {
     /// have fired.
     fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError>;
 
-    /// Returns whether [`Self::process_sliding`] works for the buffered and the arriving rows, all of which
-    /// are in `rows`.
+    /// Returns whether [`Self::process_sliding`] works for the buffered and the arriving rows, which are all
+    /// in `rows`.
     fn supports_sliding_path(&self, _rows: &RowStore) -> bool {
         false
     }

@@ -49,7 +49,7 @@ impl RowChanges {
         self.items.push(RowChange { kind: EventKind::Reset, seq: 0, time });
     }
 
-    /// Ends a chunk of the changes since the last end; does nothing if there are none.
+    /// Ends a chunk of the changes since the last end; does nothing without changes.
     #[inline]
     pub fn end_chunk(&mut self) {
         if self.ends.last().copied().unwrap_or(0) < self.items.len() {

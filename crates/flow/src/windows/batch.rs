@@ -33,7 +33,7 @@ struct BatchWindow {
 struct State {
     /// Rows of the last chunk; empty if sent batches are not retained.
     before: RowQueue,
-    /// Whether a batch was emitted since the last reset.
+    /// Set once a batch was emitted since the last reset.
     came: bool,
 }
 

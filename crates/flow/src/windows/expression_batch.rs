@@ -44,9 +44,10 @@ pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Resul
 /// are emitted whether the query wants them or not.
 struct ExpressionBatch {
     origin: ConditionSource,
-    /// Whether an event that breaks the condition belongs to the batch that it ends; `None` for no.
+    /// Expression that decides if an event that breaks the condition belongs to the batch that it ends; `None`
+    /// if it never does.
     includes: Option<Expr>,
-    /// Whether events are emitted on arrival and only their expiry is batched.
+    /// True if events are emitted on arrival and only their expiry is batched.
     streams: bool,
     evaluator: Option<Evaluator>,
     /// Batch being filled.

@@ -36,7 +36,7 @@ struct ExternalTime {
 #[derive(Clone, Serialize, Deserialize)]
 struct State {
     held: RowQueue,
-    /// Value of the attribute at which the oldest row is evicted; `i64::MAX` if there is no row.
+    /// Value of the attribute at which the oldest row is evicted; `i64::MAX` without rows.
     due: i64,
 }
 

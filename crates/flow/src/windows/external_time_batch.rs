@@ -69,7 +69,7 @@ struct ExternalTimeBatch {
     /// Milliseconds that the clock may advance in a span before the rows collected so far are emitted; `None`
     /// to wait for an event that ends the span.
     timeout: Option<i64>,
-    /// Whether the attribute is set to the end of the span.
+    /// True if the attribute is set to the end of the span.
     replace: bool,
     keys: Option<KeyEncoder>,
     state: State,
@@ -87,7 +87,7 @@ struct State {
     latest: i64,
     /// Due time of the effective timer; timers scheduled for earlier times do nothing.
     due: i64,
-    /// Whether a timeout has emitted part of the running span.
+    /// Set once a timeout has emitted part of the running span.
     flushed: bool,
 }
 

@@ -20,8 +20,8 @@ pub(super) struct KeyEncoder {
 }
 
 impl KeyEncoder {
-    /// Creates an encoder for attributes, or for all selected ones if none is given. As in Siddhi 5.1 there
-    /// is no separator: `a` and `bc` make the same key as `ab` and `c`.
+    /// Creates an encoder for attributes, or for all selected ones if none is given. As in Siddhi 5.1, values
+    /// are not separated: `a` and `bc` make the same key as `ab` and `c`.
     pub(super) fn of_attributes(attributes: &[Parameter], source: &WindowInput<'_>) -> Result<Self, String> {
         for attribute in attributes {
             if attribute.attribute.is_none() {

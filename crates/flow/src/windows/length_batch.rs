@@ -28,7 +28,7 @@ const LARGE: u64 = 64;
 
 struct LengthBatch {
     n: u64,
-    /// Whether events are emitted on arrival and only their expiry is batched.
+    /// True if events are emitted on arrival and only their expiry is batched.
     streams: bool,
     state: State,
 }

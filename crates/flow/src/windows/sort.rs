@@ -61,7 +61,7 @@ struct SortWindow {
     n: u64,
     order: SmallVec<[SortColumn; 2]>,
     entries: BTreeSet<SortEntry>,
-    /// Whether a row was ever evicted; until then, [`Window::rows`] returns the rows in order of arrival.
+    /// Set once a row was evicted; until then, [`Window::rows`] returns the rows in order of arrival.
     overflowed: bool,
 }
 

@@ -36,7 +36,7 @@ struct TimeWindow {
     rows: TimeEviction,
     /// Greatest timestamp for which a timer was scheduled; only a greater one schedules another.
     asked: i64,
-    /// Whether events are emitted only when they leave; then none expires, and the buffered ones are still to
+    /// True if events are emitted only when they leave; then none expires, and the buffered ones are still to
     /// be emitted.
     delays: bool,
 }

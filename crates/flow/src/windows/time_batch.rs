@@ -49,7 +49,7 @@ impl TimeSpans {
     }
 
     /// Returns whether the running span has ended; the caller must then call [`Self::advance`]. Begins the
-    /// first span if there is none.
+    /// first span if none is running.
     #[inline]
     pub(super) fn has_ended(&mut self, context: &mut WindowContext<'_>) -> bool {
         let now = context.now;
@@ -99,7 +99,7 @@ pub(super) fn grid_end(time: i64, start: i64, span: i64) -> i64 {
 }
 
 struct TimeBatch {
-    /// Whether events are emitted on arrival and only their expiry is batched.
+    /// True if events are emitted on arrival and only their expiry is batched.
     streams: bool,
     state: State,
 }
@@ -111,7 +111,7 @@ struct State {
     current: RowQueue,
     /// Rows that wait to expire: the last emitted span, or with `streams` the running one.
     before: RowQueue,
-    /// Whether an event arrived since the last reset.
+    /// Set once an event arrived since the last reset.
     came: bool,
 }
 

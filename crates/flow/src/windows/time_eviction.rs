@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::store::{RowId, RowStore};
 use crate::window::{EvictionCounts, RowQueue};
 
-/// Rows in order of arrival, the oldest of which is evicted when it is `span` old. Only the head is checked:
-/// a row with an older timestamp waits for those before it.
+/// Rows in order of arrival. The oldest is evicted when its age reaches `span`. Only the head is checked: a
+/// row with an older timestamp waits for those before it.
 #[derive(Debug, Clone)]
 pub(super) struct TimeEviction {
     span: i64,
@@ -18,7 +18,7 @@ pub(super) struct TimeEviction {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct State {
     held: RowQueue,
-    /// Time at which the head is evicted; `i64::MAX` if there is none. Cached because every arrival reads it.
+    /// Time at which the head is evicted; `i64::MAX` without rows. Cached because every arrival reads it.
     due: i64,
 }
 

@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostic;
 const TRIPLE: &str = "\"\"\"";
 
 impl Lexer<'_> {
-    /// Reads the string, number, body or variable that begins with `c`. Returns false if there is none.
+    /// Reads the string, number, body or variable that begins with `c`. Returns false if none begins there.
     pub(super) fn siddhi_value(&mut self, c: char) -> bool {
         let rest = self.rest();
         let fraction = c == '.' && rest[1..].starts_with(|d: char| d.is_ascii_digit());

@@ -145,7 +145,7 @@ pub struct EntityDecl {
 /// `[unique] index a` or `[unique] index (a, b.c)`
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexDecl {
-    /// Whether the indexed values must be unique among the documents.
+    /// True if the indexed values must be unique among the documents.
     pub unique: bool,
     /// Indexed fields in order, at least one.
     pub fields: Vec<Path>,
@@ -289,7 +289,7 @@ pub struct EventCondition {
     pub binding: Ident,
     /// Stream; in an aggregate possibly an entity.
     pub stream: Ident,
-    /// Filters, all of which must be true; bare names are fields of the event.
+    /// Filters, which must all be true; bare names are fields of the event.
     pub filters: Vec<Expr>,
     /// Source range of the whole condition.
     pub span: Span,
@@ -300,13 +300,13 @@ pub struct EventCondition {
 pub struct RelationCondition {
     /// Name by which the rest of the rule refers to the document; `None` exactly if `negated`.
     pub binding: Option<Ident>,
-    /// Whether the condition requires that no such document exists.
+    /// True if the condition requires that no such document exists.
     pub negated: bool,
     /// Event or document from which the relation is followed.
     pub base: Ident,
     /// Relation name.
     pub relation: Ident,
-    /// Filters, all of which must be true; bare names are fields of the document. `None` without the second
+    /// Filters, which must all be true; bare names are fields of the document. `None` without the second
     /// parentheses.
     pub filters: Option<Vec<Expr>>,
     /// Source range of the whole condition.
@@ -318,11 +318,11 @@ pub struct RelationCondition {
 pub struct EntityCondition {
     /// Name by which the rest of the rule refers to the document; `None` exactly if `negated`.
     pub binding: Option<Ident>,
-    /// Whether the condition requires that no such document exists.
+    /// True if the condition requires that no such document exists.
     pub negated: bool,
     /// Entity name.
     pub entity: Ident,
-    /// Filters, all of which must be true; bare names are fields of the document.
+    /// Filters, which must all be true; bare names are fields of the document.
     pub filters: Vec<Expr>,
     /// Source range of the whole condition.
     pub span: Span,
@@ -374,7 +374,7 @@ pub struct UpdateAction {
     pub target: Ident,
     /// Assignments in order, at least one.
     pub assignments: Vec<Assign>,
-    /// Whether the source uses braces.
+    /// True if the source uses braces.
     pub block: bool,
     /// Source range of the whole action.
     pub span: Span,

@@ -36,11 +36,11 @@ struct ChangeCursor {
     before: Image,
     /// The stages after `$changeStream`.
     pipeline: Vec<ChangeStage>,
-    /// Whether changes of definitions are told, and more about each change.
+    /// True if changes of definitions and further details of each change are reported.
     expanded: bool,
     /// Identities of the collections when the stream was opened, as a collection may have another name when its changes are read.
     uuids: HashMap<String, Uuid>,
-    /// Whether the collection or the database was dropped.
+    /// Set once the collection or the database was dropped.
     ended: bool,
     /// Events that are returned in fragments, if the client asks for that.
     split: Option<SplitEvents>,
@@ -86,7 +86,7 @@ impl ChangeStage {
     }
 }
 
-/// What an update is shown with.
+/// Version of the document that is reported with an update.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FullDocument {
     /// With nothing but what it changed.
@@ -96,7 +96,7 @@ enum FullDocument {
     Stored(Image),
 }
 
-/// Whether a stored version of a document is shown.
+/// Mode in which a stored version of a document is reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Image {
     Off,
@@ -438,7 +438,7 @@ impl ChangeCursor {
         })
     }
 
-    /// Returns what an update changed; how paths are meant is told with the expanded events only.
+    /// Returns what an update changed. `disambiguatedPaths` is included with expanded events only.
     fn update_description(&self, update: &RawDocument) -> Result<RawDocumentBuf> {
         const PATHS: &bson::raw::CStr = cstr!("disambiguatedPaths");
         let mut description = RawDocumentBuf::new();
@@ -456,7 +456,7 @@ impl ChangeCursor {
         Ok(description)
     }
 
-    /// Appends how a definition was changed. The new name of a collection is told in any case.
+    /// Appends how a definition was changed. The new name of a collection is always included.
     fn append_description(
         &self,
         kind: ChangeKind,
@@ -519,7 +519,7 @@ fn append_head(event: &mut RawDocumentBuf, operation: &str, change: &ChangeEvent
     event.append(cstr!("wallTime"), DateTime::from_millis(change.time.0.div_euclid(1000)));
 }
 
-/// Returns whether a change is told only to those who ask for the expanded events.
+/// Returns whether a change is reported only if expanded events are enabled.
 fn is_expanded(kind: ChangeKind) -> bool {
     use ChangeKind::{Create, CreateIndex, DropIndex, Modify};
     matches!(kind, Create | CreateIndex | DropIndex | Modify)

@@ -9,7 +9,7 @@ use crate::shared::Shared;
 
 /// Returns the collation of a command: its own, or that of its collection; `None` for the order of bytes.
 ///
-/// Errors: it is none.
+/// Errors: the given collation is invalid.
 pub(super) fn of(shared: &Shared, call: &Call<'_>) -> Result<Option<Collation>> {
     of_statement(shared, call, call.document("collation")?)
 }
@@ -31,7 +31,7 @@ pub(super) fn of_statement(
 
 /// Returns the collation that a write gives instead of that of its collection.
 ///
-/// Errors: it is none.
+/// Errors: the given collation is invalid.
 pub(super) fn of_write(command: &str, given: Option<RawBsonRef<'_>>) -> Result<Option<BsonDocument>> {
     match given {
         None | Some(RawBsonRef::Null) => Ok(None),

@@ -46,7 +46,7 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     let options = collection_options::parse(call)?;
     let collection = call.collection()?;
     if let Ok(old) = shared.engine.collection_spec(&collection) {
-        // as MongoDB: to create again what is there is no error
+        // as MongoDB: creating a collection that exists with the same options succeeds
         if call.get("txnNumber").is_none() && old.options == options && old.change_images == change_images {
             return Ok(ok(RawDocumentBuf::new()));
         }
@@ -79,7 +79,7 @@ pub(super) fn drop(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     call.allow(&[])?;
     let command = Command::Drop { collection: call.collection()? };
     match shared.engine.write_documents(command, write::durability(call)?) {
-        // as MongoDB since 7.0: nothing to drop is no error
+        // as MongoDB since 7.0: dropping a collection that does not exist succeeds
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }

@@ -14,7 +14,7 @@ use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// Bytes of a different value with its key, most of which are small.
+/// Bytes of one distinct value with its key. Most values are small.
 const ENTRY_BYTES: usize = 128;
 
 pub(super) fn distinct(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {

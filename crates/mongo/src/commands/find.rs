@@ -19,9 +19,9 @@ use crate::session::Session;
 use crate::shared::{ServerState, Shared};
 use crate::tail::Tail;
 
-/// How long a `getMore` waits for something new if it does not say.
+/// Time for which a `getMore` without `maxTimeMS` waits for new documents.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
-/// How long it waits at most.
+/// Maximum time for which a `getMore` waits.
 const AWAIT_MAX: Duration = Duration::from_secs(600);
 
 const FIELDS: [&str; 22] = [
@@ -183,7 +183,7 @@ fn is_random(value: RawBsonRef<'_>) -> Result<bool> {
     }))
 }
 
-/// Returns the documents that match; none if there is no such collection.
+/// Returns the documents that match; none if the collection does not exist.
 pub(super) fn find_parsed(
     shared: &Shared,
     collection: &str,
@@ -196,7 +196,7 @@ pub(super) fn find_parsed(
     }
 }
 
-/// Opens a cursor that goes on with the documents that are inserted later.
+/// Opens a cursor that continues with documents inserted later.
 fn tailable(
     shared: &Shared,
     call: &Call<'_>,
@@ -219,7 +219,7 @@ fn tailable(
     first_tailable_batch(&shared.cursors, call.namespace(), documents, tail, call.count("batchSize")?)
 }
 
-/// Returns the documents that match; none if there is no such collection.
+/// Returns the documents that match; none if the collection does not exist.
 pub(super) fn find_documents(
     shared: &Shared,
     collection: &str,

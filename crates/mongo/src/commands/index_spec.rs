@@ -85,7 +85,7 @@ pub(super) fn parse(index: &RawDocument, default: Option<&BsonDocument>) -> Resu
     Ok(spec)
 }
 
-/// What an index has of a field instead of its values.
+/// Kind of an index key that does not hold the values of the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyKind {
     Hashed,
@@ -329,7 +329,7 @@ pub(super) fn key(pattern: &RawDocument) -> Result<IndexKey> {
     Ok(key)
 }
 
-/// What a key pattern may say of a field.
+/// Values that a key pattern allows for a field, for error messages.
 const DIRECTIONS: &str = "1, -1, \"hashed\", \"text\", \"2dsphere\" or \"2d\"";
 
 fn whole(option: &str, value: RawBsonRef<'_>) -> Result<i32> {

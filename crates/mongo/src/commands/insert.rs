@@ -50,7 +50,7 @@ pub(crate) fn too_large(document: &[u8]) -> CommandError {
 
 /// Returns a document as it is stored, with `_id` in front.
 ///
-/// Errors: it is no valid BSON, too large, or its `_id` has operators.
+/// Errors: the document is not valid BSON, it is too large, or its `_id` has operators.
 pub(crate) fn checked(document: DocBytes) -> std::result::Result<DocBytes, WriteError> {
     let document = tidemill_docs::validate(document)?;
     if has_operator_id(&document)? {
@@ -138,7 +138,7 @@ pub(crate) fn insert_documents(
         }
     }
     if ordered {
-        // what was wrong with a later document nobody looked at
+        // an ordered insert reports only the first error
         errors.sort_by_key(|(index, _)| *index);
         errors.truncate(1);
     }

@@ -62,7 +62,7 @@ struct Command {
     access: Access,
 }
 
-/// Who may call a command.
+/// Clients that may call a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Anyone,
@@ -165,7 +165,8 @@ commands! {
     Authenticated "getLog" => diagnostics::get_log, "warnings of the start";
 }
 
-/// Names of commands that MongoDB has and this server does not have yet, so that they are told from misspelt ones.
+/// Names of commands that MongoDB has and this server does not support yet, to distinguish them from misspelt
+/// ones.
 const MISSING: &[&str] = &["mapReduce", "mapreduce", "applyOps", "analyze", "logRotate", "shutdown"];
 
 /// Runs the command of a request.
@@ -275,7 +276,7 @@ fn creates_indexes_of_others(shared: &Shared, call: &Call<'_>) -> Result<bool> {
     }
 }
 
-/// Returns the command that a client calls. Errors: there is none of that name.
+/// Returns the command that a client calls. Errors: the command is unknown.
 fn command_of(call: &Call<'_>) -> Result<&'static Command> {
     COMMANDS.iter().find(|command| command.name == call.name).ok_or_else(|| {
         let missing = match MISSING.contains(&call.name) {

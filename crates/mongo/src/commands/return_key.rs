@@ -8,7 +8,7 @@ use crate::shared::Shared;
 
 /// Returns the keys of documents that a query has found; documents without fields if it has used no index.
 ///
-/// Errors: the index is no ordered one, or has several keys for a document.
+/// Errors: the index is not ordered, or it has several keys for a document.
 pub(super) fn keys(
     shared: &Shared,
     collection: &str,
@@ -57,7 +57,7 @@ fn index_fields(
     }
 }
 
-/// Returns the value at a path, null if there is none.
+/// Returns the value at a path, null if it is missing.
 fn value_at<'d>(document: &'d RawDocument, path: &str) -> Result<RawBsonRef<'d>> {
     let several = || CommandError::not_supported(format!("`find.returnKey` of arrays, as at `{path}`,"));
     let mut value = RawBsonRef::Document(document);

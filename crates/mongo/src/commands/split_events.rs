@@ -12,7 +12,8 @@ use crate::reply::BATCH_BYTES_MAX;
 
 /// Bytes of a fragment besides those of its fields: resume token and number.
 const HEAD_BYTES: usize = 4 << 10;
-/// What separates, in a resume token, the position before an event from the number of fragments that were returned.
+/// Separator in a resume token, between the position before an event and the number of fragments already
+/// returned.
 const FRAGMENTS: char = 'S';
 
 /// Events on their way to the client, large ones in fragments.
@@ -20,7 +21,7 @@ const FRAGMENTS: char = 'S';
 pub(super) struct SplitEvents {
     /// Fragments of the first event that were returned before the stream was resumed.
     skipped: usize,
-    /// What was not returned yet.
+    /// Events and fragments that were not returned yet.
     waiting: VecDeque<DocBytes>,
 }
 

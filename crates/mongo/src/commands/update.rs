@@ -130,7 +130,7 @@ pub(super) fn run(
     }
 }
 
-/// What an update does.
+/// Modification by an update.
 pub(super) enum Change {
     Operators(Bytes),
     Replacement(Bytes),
@@ -211,7 +211,7 @@ pub(super) fn change_of(
     }
 }
 
-/// Creates the collection if there is none.
+/// Creates the collection if it does not exist.
 pub(super) fn require_collection(
     shared: &Shared,
     collection: &str,

@@ -1,4 +1,4 @@
-//! Views: reads run the pipeline of the view on its collection, and go on from there.
+//! Views: reads run the pipeline of the view on its collection, followed by their own stages.
 
 use bson::cstr;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};

@@ -20,11 +20,11 @@ pub(super) fn durability(call: &Call<'_>) -> Result<Option<Durability>> {
     Ok((concern.get("j")? == Some(RawBsonRef::Boolean(true))).then_some(Durability::Fsync))
 }
 
-/// What a write says about all of its statements.
+/// Options of a write that apply to all of its statements.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WriteOptions<'v> {
     pub durability: Option<Durability>,
-    /// Whether documents are written without validation.
+    /// True if documents are written without validation.
     bypass_validation: bool,
     /// Variables of `let`, as `vars` of a `$let`.
     variables: Option<&'v RawDocument>,

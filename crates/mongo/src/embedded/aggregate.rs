@@ -59,17 +59,17 @@ impl<'a, S, T> Aggregate<'a, S, T> {
         let_vars: Document => "let", Bson::from;
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
-        /// Whether it may use the disk, which it need not.
+        /// Allows the use of the disk, which is never needed. Ignored.
         allow_disk_use: bool => "allowDiskUse", Bson::from;
-        /// Whether documents that `$out` and `$merge` write need not match the validator of the collection.
+        /// Lets `$out` and `$merge` write documents that do not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
         /// The time that it may take, which is not limited yet.
         max_time: Duration => "maxTimeMS", milliseconds;
     }
 
-    /// How many documents a driver gets at once. Here a cursor has handles of all of them, so that it changes nothing.
+    /// Number of documents that a driver fetches at once. Ignored: a cursor has handles of all of them.
     pub fn batch_size(self, _documents: u32) -> Self {
         self
     }
@@ -116,13 +116,13 @@ impl<'a, T> CountDocuments<'a, T> {
     }
 
     setters! {
-        /// How many matching documents are left out first.
+        /// Number of matching documents to skip.
         skip: u64 => "skip", whole;
-        /// How many are counted at most.
+        /// Maximum number of documents to count.
         limit: u64 => "limit", whole;
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
         /// The time that it may take, which is not limited yet.
         max_time: Duration => "maxTimeMS", milliseconds;
@@ -137,7 +137,7 @@ impl<'a, T> CountDocuments<'a, T> {
             command.extend(options);
             return count(&collection.run(None, command)?, "n");
         }
-        // `count` is no command of transactions
+        // transactions do not support the command `count`
         let mut pipeline = vec![doc! { "$match": filter }];
         for (option, stage) in [("skip", "$skip"), ("limit", "$limit")] {
             pipeline.extend(options.remove(option).map(|count| doc! { stage: count }));
@@ -166,7 +166,7 @@ impl<'a, T> EstimatedDocumentCount<'a, T> {
     }
 
     setters! {
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
         /// The time that it may take, which is not limited yet.
         max_time: Duration => "maxTimeMS", milliseconds;
@@ -198,7 +198,7 @@ impl<'a, T> Distinct<'a, T> {
     setters! {
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
         /// The time that it may take, which is not limited yet.
         max_time: Duration => "maxTimeMS", milliseconds;

@@ -1,4 +1,4 @@
-//! Change streams: iterators over the changes of documents, whoever makes them.
+//! Change streams: iterators over the changes of documents by all writers.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -27,7 +27,8 @@ pub mod event {
 
 /// Changes that are read from the engine at once.
 const BATCH_MAX: usize = 1000;
-/// How often an iterator that waits looks whether the engine has stopped, which nobody tells it.
+/// Interval at which a waiting iterator checks whether the engine has stopped, as it gets no notification of
+/// that.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Position in a change stream. It can be stored by serde, and is the same over the wire.
@@ -43,13 +44,13 @@ pub struct ChangeStreamEvent<T> {
     /// The position after it, for [`Watch::resume_after`].
     #[serde(rename = "_id")]
     pub id: ResumeToken,
-    /// What was done.
+    /// Kind of the change.
     pub operation_type: OperationType,
     /// The collection; none for the end of the stream.
     pub ns: Option<ChangeNamespace>,
     /// `{_id}` of the document.
     pub document_key: Option<Document>,
-    /// What an update changed.
+    /// Changed fields, for an update.
     pub update_description: Option<UpdateDescription>,
     /// Time of the change: seconds, and microseconds as the increment.
     pub cluster_time: Option<Timestamp>,
@@ -61,7 +62,7 @@ pub struct ChangeStreamEvent<T> {
     pub full_document_before_change: Option<T>,
 }
 
-/// What was done to a document or a collection.
+/// Kind of a change to a document or a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -97,7 +98,7 @@ pub struct ChangeNamespace {
     pub coll: Option<String>,
 }
 
-/// What an update changed.
+/// Fields that an update changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -129,9 +130,9 @@ impl<T> Watch<T> {
     }
 
     setters! {
-        /// What an update is shown with, beside what it changed.
+        /// Version of the document that is reported with an update, besides the changed fields.
         full_document: FullDocumentType => "fullDocument", Bson::from;
-        /// Whether a change is shown with the document before it.
+        /// Reports the document before the change.
         full_document_before_change: FullDocumentBeforeChangeType => "fullDocumentBeforeChange", Bson::from;
         /// Begins at a time instead of now.
         start_at_operation_time: Timestamp => "startAtOperationTime", Bson::from;
@@ -158,7 +159,7 @@ impl<T> Watch<T> {
         self
     }
 
-    /// How many changes a driver gets at once, which changes nothing here.
+    /// Number of changes that a driver fetches at once. Ignored.
     pub fn batch_size(self, _changes: u32) -> Self {
         self
     }
@@ -211,8 +212,8 @@ pub struct ChangeStream<T> {
 }
 
 impl<T> ChangeStream<T> {
-    /// Returns the token with which another stream goes on after the last change that this one returned. It goes on when nothing
-    /// happens here, too, so that it stays valid.
+    /// Returns the token with which another stream resumes after the last change that this one returned. It
+    /// advances even if nothing happens here, so that it stays valid.
     pub fn resume_token(&self) -> Option<ResumeToken> {
         Some(self.token.clone())
     }
@@ -228,7 +229,8 @@ impl<T> ChangeStream<T> {
         ChangeStream { core, changes, published, batch, batch_token, token, await_time, types: PhantomData }
     }
 
-    /// Returns the bytes of the next change; `None` if there is none until `deadline`, or the stream has ended.
+    /// Returns the bytes of the next change; `None` if none arrives before `deadline`, or if the stream has
+    /// ended.
     fn take(&mut self, deadline: Option<Instant>) -> Result<Option<DocBytes>> {
         loop {
             if let Some(change) = self.batch.pop_front() {
@@ -256,7 +258,7 @@ impl<T> ChangeStream<T> {
             if self.changes.is_none() {
                 return Ok(None);
             }
-            // a stream that has read only changes of others goes on at once
+            // a stream that has read only changes of others continues at once
             if at_end && !self.wait(deadline)? {
                 return Ok(None);
             }

@@ -22,10 +22,10 @@ use crate::runner;
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
 
-/// How often idle cursors and transactions are looked for, if there are commands at all.
+/// Minimum interval between checks for idle cursors and transactions. Commands trigger them.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What all values of one client share.
+/// State shared by all handles of one client.
 pub(super) struct Core {
     pub server: Arc<ServerState>,
     idle_checked: Mutex<Instant>,
@@ -81,7 +81,7 @@ impl Core {
         }
         let mut request = Request::inner(command);
         request.sequences = sequences;
-        // there is no connection, and nobody has to log in to a process
+        // without a connection, no login is required
         let nowhere = ([127, 0, 0, 1], 0).into();
         let mut connection = Session::new(0, nowhere, nowhere, true);
         let reply = runner::run_here(&self.server, &mut connection, &Arc::new(request))?;
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// Closes what nobody uses, as a listener does from time to time.
+    /// Closes idle cursors and sessions, as a listener does periodically.
     fn close_idle(&self) {
         let Some(mut checked) = self.idle_checked.try_lock() else { return };
         if checked.elapsed() >= IDLE_CHECK_INTERVAL {
@@ -102,7 +102,7 @@ impl Core {
 
     /// Takes the documents out of the cursor that a reply names: those of its first batch, and those that have not been read.
     ///
-    /// Errors: the cursor goes on with what comes later.
+    /// Errors: the cursor is open-ended.
     pub fn documents_of(&self, reply: &RawDocument) -> Result<std::vec::IntoIter<DocBytes>> {
         let mut documents = first_batch(reply)?;
         match self.take_cursor(reply)? {

@@ -125,19 +125,19 @@ pub struct CreateCollection<'a> {
 
 impl<'a> CreateCollection<'a> {
     setters! {
-        /// Whether old documents go when it has its maximum size.
+        /// Deletes the oldest documents when the collection has reached its maximum size.
         capped: bool => "capped", Bson::from;
         /// Maximum bytes of a capped collection.
         size: u64 => "size", whole;
         /// Maximum number of its documents.
         max: u64 => "max", whole;
-        /// What each document must match.
+        /// Filter that each document must match.
         validator: Document => "validator", Bson::from;
         /// The collection or view that a view reads.
         view_on: String => "viewOn", Bson::from;
-        /// What a view does with those documents.
+        /// Pipeline that a view runs on those documents.
         pipeline: Vec<Document> => "pipeline", Bson::from;
-        /// Whether both versions of a changed document are kept for change streams.
+        /// Keeps both versions of a changed document for change streams.
         change_stream_pre_and_post_images: ChangeStreamPreAndPostImages => "changeStreamPreAndPostImages", Bson::from;
     }
     session_setter!();
@@ -187,7 +187,7 @@ pub struct DropDatabase<'a> {
 }
 
 impl DropDatabase<'_> {
-    /// Drops its collections. A database without collections is no error.
+    /// Drops its collections. Succeeds for a database without collections.
     pub fn run(self) -> Result<()> {
         self.database.client.core.run(&self.database.name, None, doc! { "dropDatabase": 1 }).map(|_| ())
     }

@@ -45,8 +45,8 @@ pub(super) fn stored_name<T>(collection: &Collection<T>) -> Option<&str> {
     collection.core().engine().view(stored).is_none().then_some(stored)
 }
 
-/// Returns the stored bytes of a document; `None` if a command must look for it, because the filter asks for more than an `_id`, or
-/// there is none: a view has no documents of its own.
+/// Returns the stored bytes of a document. `None` if a command must look for it: the filter asks for more
+/// than an `_id`, or the collection does not hold it, as a view has no documents of its own.
 pub(super) fn find_one<T>(collection: &Collection<T>, filter: &Document) -> Option<DocBytes> {
     let id = id_of(filter)?;
     let engine = collection.core().engine();
@@ -60,7 +60,7 @@ pub(super) fn insert_one<T>(
     document: RawDocumentBuf,
 ) -> Result<()> {
     let documents = vec![Bytes::from(document.into_bytes())];
-    // with one document there is no order to keep, so that nobody looks for duplicates first
+    // a single document has no order to keep, so the search for duplicates is skipped
     let (_, failed) =
         insert_documents(&collection.core().present(), stored, documents, false, WriteOptions::default())?;
     match failed.into_iter().next() {

@@ -34,7 +34,7 @@ pub struct WriteError {
     pub index: usize,
     /// MongoDB's code.
     pub code: i32,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
 }
 
@@ -54,7 +54,7 @@ impl Error {
         Self::new(Code::NoSuchTransaction as i32, message)
     }
 
-    /// Creates the error of a write with the errors of its documents, of which there is at least one.
+    /// Creates the error of a write from the errors of its documents, at least one.
     pub(super) fn of_writes(write_errors: Vec<WriteError>) -> Self {
         let (code, message) =
             write_errors.first().map(|first| (first.code, first.message.clone())).unwrap_or_default();

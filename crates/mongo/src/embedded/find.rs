@@ -50,25 +50,25 @@ impl<T, S> Find<'_, T, S> {
     setters! {
         /// The order of the documents: fields with 1 or -1.
         sort: Document => "sort", Bson::from;
-        /// How many documents are left out first.
+        /// Number of documents to skip.
         skip: u64 => "skip", whole;
-        /// How many documents are returned at most; 0 is no limit.
+        /// Maximum number of documents to return; 0 for no limit.
         limit: i64 => "limit", |limit: i64| whole(limit.unsigned_abs());
-        /// Which fields are returned.
+        /// Fields to return.
         projection: Document => "projection", Bson::from;
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
         /// Variables of the filter's and the projection's expressions.
         let_vars: Document => "let", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
         /// The time that it may take, which is not limited yet.
         max_time: Duration => "maxTimeMS", milliseconds;
-        /// Whether it may use the disk, which it need not.
+        /// Allows the use of the disk, which is never needed. Ignored.
         allow_disk_use: bool => "allowDiskUse", Bson::from;
     }
 
-    /// How many documents a driver gets at once. Here a cursor has handles of all of them, so that it changes nothing.
+    /// Number of documents that a driver fetches at once. Ignored: a cursor has handles of all of them.
     pub fn batch_size(self, _documents: u32) -> Self {
         self
     }
@@ -83,7 +83,7 @@ fn command(name: &str, filter: Document, options: Document) -> Document {
 }
 
 impl<T> Find<'_, T> {
-    /// Returns a cursor over the documents; without any if there is no such collection.
+    /// Returns a cursor over the documents; empty if the collection does not exist.
     ///
     /// Errors: the filter or an option is wrong.
     pub fn run(self) -> Result<Cursor<T>> {
@@ -119,17 +119,17 @@ impl<'a, T> FindOne<'a, T> {
     }
 
     setters! {
-        /// The order, of which the first document is returned: fields with 1 or -1.
+        /// Sort order, as fields with 1 or -1. The first document is returned.
         sort: Document => "sort", Bson::from;
-        /// How many documents are left out first.
+        /// Number of documents to skip.
         skip: u64 => "skip", whole;
-        /// Which fields are returned.
+        /// Fields to return.
         projection: Document => "projection", Bson::from;
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
         /// Variables of the filter's and the projection's expressions.
         let_vars: Document => "let", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
         /// The time that it may take, which is not limited yet.
         max_time: Duration => "maxTimeMS", milliseconds;

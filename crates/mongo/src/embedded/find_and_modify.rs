@@ -33,25 +33,25 @@ impl<'a, T> FindOneAndUpdate<'a, T> {
     }
 
     setters! {
-        /// Which version is returned; the one before the change without this option.
+        /// Version of the document to return; the one before the change by default.
         return_document: ReturnDocument => "new", is_new;
-        /// Whether a document is inserted if none matches.
+        /// Inserts a document if none matches.
         upsert: bool => "upsert", Bson::from;
-        /// Which elements of arrays `$[name]` stands for.
+        /// Filters for the array elements that `$[name]` selects.
         array_filters: Vec<Document> => "arrayFilters", Bson::from;
-        /// The order, of which the first document is taken.
+        /// Sort order. The first document is taken.
         sort: Document => "sort", Bson::from;
-        /// Which fields are returned.
+        /// Fields to return.
         projection: Document => "fields", Bson::from;
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
         /// Variables, which updates do not support yet.
         let_vars: Document => "let", Bson::from;
-        /// Whether the document need not match the validator of the collection.
+        /// Allows a document that does not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
         /// When it returns.
         write_concern: WriteConcern => "writeConcern", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
     session_setter!();
@@ -88,23 +88,23 @@ impl<'a, T> FindOneAndReplace<'a, T> {
     }
 
     setters! {
-        /// Which version is returned; the one before the change without this option.
+        /// Version of the document to return; the one before the change by default.
         return_document: ReturnDocument => "new", is_new;
-        /// Whether the document is inserted if none matches.
+        /// Inserts the document if none matches.
         upsert: bool => "upsert", Bson::from;
-        /// The order, of which the first document is taken.
+        /// Sort order. The first document is taken.
         sort: Document => "sort", Bson::from;
-        /// Which fields are returned.
+        /// Fields to return.
         projection: Document => "fields", Bson::from;
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
         /// Variables, which replacements do not support yet.
         let_vars: Document => "let", Bson::from;
-        /// Whether the document need not match the validator of the collection.
+        /// Allows a document that does not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
         /// When it returns.
         write_concern: WriteConcern => "writeConcern", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
     session_setter!();
@@ -137,9 +137,9 @@ impl<'a, T> FindOneAndDelete<'a, T> {
     }
 
     setters! {
-        /// The order, of which the first document is taken.
+        /// Sort order. The first document is taken.
         sort: Document => "sort", Bson::from;
-        /// Which fields are returned.
+        /// Fields to return.
         projection: Document => "fields", Bson::from;
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
@@ -147,7 +147,7 @@ impl<'a, T> FindOneAndDelete<'a, T> {
         let_vars: Document => "let", Bson::from;
         /// When it returns.
         write_concern: WriteConcern => "writeConcern", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
     session_setter!();

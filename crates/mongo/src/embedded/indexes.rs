@@ -42,12 +42,12 @@ pub struct DropCollection<'a, T> {
 }
 
 impl<T: Send + Sync> Collection<T> {
-    /// Creates an index, and the collection if there is none.
+    /// Creates an index, and the collection if it does not exist.
     pub fn create_index(&self, index: IndexModel) -> CreateIndex<'_, T> {
         CreateIndex { collection: self, index }
     }
 
-    /// Creates indexes, and the collection if there is none.
+    /// Creates indexes, and the collection if it does not exist.
     pub fn create_indexes(&self, indexes: impl IntoIterator<Item = IndexModel>) -> CreateIndexes<'_, T> {
         CreateIndexes { collection: self, indexes: indexes.into_iter().collect() }
     }
@@ -81,7 +81,7 @@ fn create<T>(collection: &Collection<T>, indexes: Vec<IndexModel>) -> Result<Vec
 }
 
 impl<T> CreateIndex<'_, T> {
-    /// Creates it, and returns when it has all documents. One that is the same already is no error.
+    /// Creates it, and returns when it has all documents. Succeeds if the same index exists already.
     ///
     /// Errors: documents have the same key, with code 11000; there is another index of that name, with code 85 or 86; the kind is not
     /// supported, with code 67.
@@ -99,7 +99,7 @@ impl<T> CreateIndexes<'_, T> {
 }
 
 impl<T> ListIndexNames<'_, T> {
-    /// Returns the names. Errors: there is no such collection, with code 26.
+    /// Returns the names. Errors: the collection does not exist, with code 26.
     pub fn run(self) -> Result<Vec<String>> {
         let command = doc! { "listIndexes": self.collection.name(), "cursor": {} };
         let reply = self.collection.run(None, command)?;
@@ -111,7 +111,8 @@ impl<T> ListIndexNames<'_, T> {
 }
 
 impl<T> DropIndex<'_, T> {
-    /// Drops it. Errors: there is no such index, with code 27, or no such collection, with code 26.
+    /// Drops it. Errors: the index does not exist, with code 27, or the collection does not exist, with code
+    /// 26.
     pub fn run(self) -> Result<()> {
         let command = doc! { "dropIndexes": self.collection.name(), "index": Bson::from(self.name) };
         self.collection.run(None, command).map(|_| ())
@@ -119,7 +120,7 @@ impl<T> DropIndex<'_, T> {
 }
 
 impl<T> DropCollection<'_, T> {
-    /// Drops it. A collection that does not exist is no error.
+    /// Drops it. Succeeds if the collection does not exist.
     pub fn run(self) -> Result<()> {
         self.collection.run(None, doc! { "drop": self.collection.name() }).map(|_| ())
     }

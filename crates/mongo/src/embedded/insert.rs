@@ -35,11 +35,11 @@ impl<'a, T> InsertOne<'a, T> {
     }
 
     setters! {
-        /// Whether the document need not match the validator of the collection.
+        /// Allows a document that does not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
         /// When it returns.
         write_concern: WriteConcern => "writeConcern", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
     session_setter!();
@@ -99,13 +99,14 @@ impl<'a, T> InsertMany<'a, T> {
     }
 
     setters! {
-        /// Whether it ends at the first document that is refused, which is so without this option. Otherwise it goes on.
+        /// Stops at the first document that is refused, which is the default. `false` continues with the
+        /// others.
         ordered: bool => "ordered", Bson::from;
-        /// Whether the documents need not match the validator of the collection.
+        /// Allows documents that do not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
         /// When it returns.
         write_concern: WriteConcern => "writeConcern", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
     session_setter!();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 
-/// What an update does: operators such as `$set`, or a pipeline of stages.
+/// Modification by an update: operators such as `$set`, or a pipeline of stages.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UpdateModifications {
     /// Operators.
@@ -34,7 +34,7 @@ impl From<Vec<Document>> for UpdateModifications {
     }
 }
 
-/// Which version of a changed document is returned.
+/// Version of a changed document to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReturnDocument {
     /// The document as it is now.
@@ -61,7 +61,7 @@ impl From<Hint> for Bson {
     }
 }
 
-/// What a change of an update is shown with.
+/// Version of the document that is reported with an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FullDocumentType {
     /// The document as it is when the change is read.
@@ -72,7 +72,7 @@ pub enum FullDocumentType {
     Required,
 }
 
-/// Whether a change is shown with the document before it.
+/// Mode in which the document before a change is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FullDocumentBeforeChangeType {
     /// If its collection keeps it.
@@ -152,17 +152,18 @@ options! {
     IndexOptions, IndexOptionsBuilder;
     /// Its name; without one it is made of the fields, such as `a_1_b_-1`.
     name: String,
-    /// Whether no two documents may have the same values. It brings all documents of the collection into one partition.
+    /// Refuses two documents with the same values. It brings all documents of the collection into one
+    /// partition.
     unique: bool,
-    /// Whether documents without the fields are left out.
+    /// Leaves out documents without the fields.
     sparse: bool,
-    /// Whether no query uses it.
+    /// Hides the index from queries.
     hidden: bool,
     /// Time after the date in the field at which a document is deleted, in whole seconds.
     expire_after: Duration,
-    /// Which documents it has.
+    /// Filter for the documents that are indexed.
     partial_filter_expression: Document,
-    /// Which paths a wildcard index has.
+    /// Paths that a wildcard index covers.
     wildcard_projection: Document,
     /// Weights of the fields of a text index; 1 for those that have none.
     weights: Document,
@@ -179,22 +180,22 @@ options! {
 }
 
 options! {
-    /// Whether a collection keeps both versions of a changed document for change streams.
+    /// Storage of both versions of a changed document for change streams, as an option of a collection.
     ChangeStreamPreAndPostImages, ChangeStreamPreAndPostImagesBuilder;
-    /// Whether it does.
+    /// True to keep them.
     enabled: bool,
 }
 
 options! {
     /// When a write returns. Without it the setting `durability` of the engine decides.
     WriteConcern, WriteConcernBuilder;
-    /// How many servers must have it. There is one, which has it.
+    /// Number of servers that must have the write. There is one, which has it.
     w: Acknowledgment,
-    /// Whether it waits until the write is on the disk. `false` leaves it to the setting.
+    /// Waits until the write is on the disk. `false` leaves it to the setting.
     journal: bool,
 }
 
-/// How many servers must have a write.
+/// Number of servers that must have a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Acknowledgment {

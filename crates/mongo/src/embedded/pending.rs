@@ -1,4 +1,4 @@
-//! Writes that one thread has on their way while it goes on.
+//! Writes that are in flight while their thread continues.
 
 use tidemill_docs::CommandOutcome;
 use tidemill_engine::DocumentWrite;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bson::Bson;
 
-/// What [`Collection::insert_one`](super::Collection::insert_one) did.
+/// Result of [`Collection::insert_one`](super::Collection::insert_one).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct InsertOneResult {
@@ -12,7 +12,7 @@ pub struct InsertOneResult {
     pub inserted_id: Bson,
 }
 
-/// What [`Collection::insert_many`](super::Collection::insert_many) did.
+/// Result of [`Collection::insert_many`](super::Collection::insert_many).
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct InsertManyResult {
@@ -20,7 +20,7 @@ pub struct InsertManyResult {
     pub inserted_ids: HashMap<usize, Bson>,
 }
 
-/// What an update or a replacement did.
+/// Result of an update or a replacement.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct UpdateResult {
@@ -32,7 +32,7 @@ pub struct UpdateResult {
     pub upserted_id: Option<Bson>,
 }
 
-/// What a delete did.
+/// Result of a delete.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeleteResult {
@@ -40,7 +40,7 @@ pub struct DeleteResult {
     pub deleted_count: u64,
 }
 
-/// What [`Collection::create_index`](super::Collection::create_index) did.
+/// Result of [`Collection::create_index`](super::Collection::create_index).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CreateIndexResult {
@@ -48,7 +48,7 @@ pub struct CreateIndexResult {
     pub index_name: String,
 }
 
-/// What [`Collection::create_indexes`](super::Collection::create_indexes) did.
+/// Result of [`Collection::create_indexes`](super::Collection::create_indexes).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CreateIndexesResult {

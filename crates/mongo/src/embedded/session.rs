@@ -9,9 +9,9 @@ use super::client::Client;
 use super::core::encode;
 use super::error::{Error, Result, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 
-/// How long [`StartTransaction::and_run`] begins again and repeats the commit.
+/// Time during which [`StartTransaction::and_run`] restarts the transaction and repeats the commit.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(120);
-/// How long it waits at most before it begins again.
+/// Maximum pause before it restarts the transaction.
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// A session, which has at most one transaction at a time. Dropping it takes an open transaction back.
@@ -24,7 +24,7 @@ pub struct ClientSession {
     state: State,
 }
 
-/// What became of the last transaction.
+/// State of the last transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     None,
@@ -76,7 +76,7 @@ impl ClientSession {
     /// Appends the fields that make a command one of the transaction, if there is one.
     pub(super) fn append_to(&mut self, command: &mut RawDocumentBuf) -> Result<()> {
         if !self.is_in_transaction() {
-            // an operation after the end of a transaction is none of it, and ends its repetitions
+            // an operation after the end of a transaction is not part of it, and ends its repetitions
             self.state = State::None;
             return Ok(());
         }
@@ -231,7 +231,8 @@ pub struct CommitTransaction<'a> {
 impl CommitTransaction<'_> {
     /// Commits it, and waits until its writes are as safe as the setting `durability` says.
     ///
-    /// Errors: there is none, or an error has taken it back, with code 251; a label says what may be repeated.
+    /// Errors: no transaction is open, or an error has aborted it, with code 251; a label says what may be
+    /// repeated.
     pub fn run(self) -> Result<()> {
         self.session.commit()
     }
@@ -244,7 +245,7 @@ pub struct AbortTransaction<'a> {
 }
 
 impl AbortTransaction<'_> {
-    /// Takes it back. Errors: there is none.
+    /// Aborts it. Errors: no transaction is open.
     pub fn run(self) -> Result<()> {
         self.session.abort()
     }

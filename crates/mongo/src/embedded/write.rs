@@ -39,21 +39,21 @@ impl<'a, T> Update<'a, T> {
     }
 
     setters! {
-        /// Whether a document is inserted if none matches.
+        /// Inserts a document if none matches.
         upsert: bool => "upsert", Bson::from;
-        /// Which elements of arrays `$[name]` stands for.
+        /// Filters for the array elements that `$[name]` selects.
         array_filters: Vec<Document> => "arrayFilters", Bson::from;
-        /// The order, of which the first document is updated; for `update_one`.
+        /// Sort order. The first document is updated; for `update_one`.
         sort: Document => "sort", Bson::from;
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
         /// Variables, which updates do not support yet.
         let_vars: Document => "let", Bson::from;
-        /// Whether the documents need not match the validator of the collection.
+        /// Allows documents that do not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
         /// When it returns.
         write_concern: WriteConcern => "writeConcern", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
     session_setter!();
@@ -113,19 +113,19 @@ impl<'a, T> ReplaceOne<'a, T> {
     }
 
     setters! {
-        /// Whether the document is inserted if none matches.
+        /// Inserts the document if none matches.
         upsert: bool => "upsert", Bson::from;
-        /// The order, of which the first document is replaced.
+        /// Sort order. The first document is replaced.
         sort: Document => "sort", Bson::from;
         /// An index that must exist.
         hint: Hint => "hint", Bson::from;
         /// Variables, which replacements do not support yet.
         let_vars: Document => "let", Bson::from;
-        /// Whether the document need not match the validator of the collection.
+        /// Allows a document that does not match the validator of the collection.
         bypass_document_validation: bool => "bypassDocumentValidation", Bson::from;
         /// When it returns.
         write_concern: WriteConcern => "writeConcern", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
     session_setter!();
@@ -185,7 +185,7 @@ impl<'a, T> Delete<'a, T> {
         let_vars: Document => "let", Bson::from;
         /// When it returns.
         write_concern: WriteConcern => "writeConcern", Bson::from;
-        /// Anything, which is ignored.
+        /// Free-form comment. Ignored.
         comment: impl Into<Bson> => "comment", Into::into;
     }
     session_setter!();

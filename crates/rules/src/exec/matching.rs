@@ -48,7 +48,7 @@ impl DocumentMatches {
 /// Progress of a search in which no combination matched; recorded for explanations.
 #[derive(Debug, Default)]
 pub(crate) struct MatchProgress {
-    /// Whether to record progress.
+    /// True to record progress.
     pub enabled: bool,
     /// The farthest condition on documents that failed and which of its filters did; the first such failure
     /// wins.

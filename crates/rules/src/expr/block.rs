@@ -86,7 +86,7 @@ pub enum BoolOp {
     Or(Vec<BoolOp>),
     /// Negation.
     Not(Box<BoolOp>),
-    /// Whether the column has a value.
+    /// True if the column has a value.
     Present(usize),
     /// Compares integers, times or spans.
     CompareInt(CompareOp, IntOp, IntOp),
@@ -94,9 +94,9 @@ pub enum BoolOp {
     CompareFloat(CompareOp, FloatOp, FloatOp),
     /// Compares a string column with strings.
     CompareStr(CompareOp, usize, StrOp),
-    /// Whether the value is in the list, which is sorted.
+    /// True if the value is in the list, which is sorted.
     InInt(IntOp, Vec<i64>),
-    /// Whether the string column has a value in the list, which is sorted.
+    /// True if the string column has a value in the list, which is sorted.
     InStr(usize, Vec<Box<str>>),
     /// Fallback: evaluates the expression row at a time.
     Rows(Box<Expr>),

@@ -46,7 +46,7 @@ pub enum ExprNode {
     Event {
         /// Index in the batch schema; `_time` and `_extra` follow the declared fields.
         column: usize,
-        /// Whether the column holds JSON text: a field of type `object`, or `_extra`.
+        /// True if the column holds JSON text: a field of type `object`, or `_extra`.
         json: bool,
         /// Names inside the JSON value; empty for the whole value.
         path: JsonPath,

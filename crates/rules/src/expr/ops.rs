@@ -85,7 +85,7 @@ pub enum ArithmeticOp {
 pub struct TypeMismatch {
     /// The type that the operator expects, with an example where that helps.
     pub expected: String,
-    /// Whether the right operand is the wrong one.
+    /// True if the right operand is the wrong one.
     pub right: bool,
 }
 

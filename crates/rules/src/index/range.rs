@@ -31,7 +31,7 @@ impl Interval {
     pub const EMPTY: Interval = Interval { low: i64::MAX, high: i64::MIN };
     const ALL: Interval = Interval { low: i64::MIN, high: i64::MAX };
 
-    /// Intersects all bounds of `plan` on `column`; `None` if there are none.
+    /// Intersects all bounds of `plan` on `column`; `None` without bounds.
     pub fn of(plan: &RulePlan, column: usize) -> Option<Interval> {
         let bounds = plan.checks.iter().filter_map(|c| bound(&c.expr)).filter(|(c, _)| *c == column);
         bounds.map(|(_, interval)| interval).reduce(Interval::and)

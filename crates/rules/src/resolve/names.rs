@@ -22,7 +22,7 @@ pub(crate) struct NameScope<'c> {
     pub bindings: Vec<(Ident, Binding)>,
     /// The event or document whose fields can be used by their bare names.
     pub filter_target: Option<Binding>,
-    /// Whether aggregate functions may be called.
+    /// True if aggregate functions may be called.
     pub aggregates: bool,
     /// Nodes inserted for uses of `let`s so far; shared by all scopes of the rule.
     pub inlined_nodes: Rc<Cell<usize>>,
@@ -84,7 +84,7 @@ impl<'c> NameScope<'c> {
         Self { filter_target: Some(filtered), ..self.clone() }
     }
 
-    /// Resolves a name followed by fields, each of which may be written as a call.
+    /// Resolves a name followed by fields. A field may be written as a call.
     pub(crate) fn path(
         &self,
         root: &Ident,

@@ -22,7 +22,7 @@ pub(crate) struct ConditionResolver<'c> {
     pub checks: Vec<Check>,
     pub steps: Vec<Step>,
     pub slots: Vec<DocumentSlot>,
-    /// Whether documents must be in the event's partition. False for aggregates, which run over all
+    /// True if documents must be in the event's partition. False for aggregates, which run over all
     /// partitions.
     pub local: bool,
 }

@@ -19,7 +19,7 @@ const VALUE_CHARS_MAX: usize = 200;
 pub struct RenderedTerm {
     /// Source text, with the owner's name before fields that are written without it.
     pub text: String,
-    /// Formatted value; `missing` when there is none.
+    /// Formatted value; `missing` for a missing value.
     pub value: String,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct TracedRun {
     pub(super) messages: Vec<String>,
     pub(super) events: usize,
     pub(super) bytes: usize,
-    /// Whether records were left out for lack of room.
+    /// Set when records were left out for lack of room.
     pub truncated: bool,
 }
 
@@ -295,7 +295,7 @@ impl Trace {
 }
 
 impl TracedRun {
-    /// Appends a record. Returns false, and marks the run as truncated, if there is no room.
+    /// Appends a record. Returns false, and marks the run as truncated, if the limit of bytes is reached.
     fn push(
         &mut self,
         row: u32,

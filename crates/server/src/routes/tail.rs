@@ -25,7 +25,7 @@ use tidemill_database::{Format, QueryRequest};
 
 /// Events that wait for a connection.
 const WAITING_MAX: usize = 256;
-/// How often a tail looks whether the server stops.
+/// Interval at which a tail checks whether the server stops.
 const STOP_POLL: Duration = Duration::from_millis(250);
 /// Header with which clients of server-sent events continue.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -89,7 +89,7 @@ fn messages(receiver: mpsc::Receiver<Event>) -> impl Stream<Item = Result<Event,
 struct Tail {
     app: Arc<AppState>,
     events: StoredEvents,
-    /// What the caller has got.
+    /// Positions of the events that the caller has got.
     positions: Positions,
     sender: mpsc::Sender<Event>,
     _permit: OwnedSemaphorePermit,

@@ -123,7 +123,7 @@ pub(super) struct Merge {
     reservation: MemoryReservation,
     /// The left batch and its first row that is not joined.
     current: Option<(Encoded, usize)>,
-    /// The right batch and its first row that is no candidate yet; `None` after the last.
+    /// The right batch and its first row that is not a candidate yet; `None` after the last.
     ahead: Option<(Arc<Encoded>, usize)>,
     began: bool,
     candidate: Option<Candidate>,

@@ -6,9 +6,11 @@
 //!      ─▶ exec     both sides sorted by key and time (sorts spill), then merged
 //! ```
 //!
-//! Nulls are equal to nothing: a left row without key or time has no match, a right row without one is none.
-//! Source: Snowflake's `MATCH_CONDITION`, which keeps all left rows, and DuckDB's comparison in `ON`, which keeps those that
-//! have a match unless it says `ASOF LEFT JOIN`.
+//! Nulls are equal to nothing: a left row without key or time has no match, a right row without one is never a
+//! match.
+//!
+//! Source: Snowflake's `MATCH_CONDITION`, which keeps all left rows, and DuckDB's comparison in `ON`, which keeps
+//! those that have a match unless it says `ASOF LEFT JOIN`.
 
 mod exec;
 mod merge;
@@ -25,7 +27,7 @@ pub(crate) use node::AsofPlanner;
 pub(crate) use rule::{PlanAsofJoins, marker_function};
 pub(crate) use syntax::{rewrite, tokens};
 
-/// How the join is written.
+/// Syntax of the join, for error messages.
 const USAGE: &str = "write a ASOF JOIN b MATCH_CONDITION (a.time >= b.time) ON a.key = b.key, or a ASOF [LEFT] JOIN b ON a.key = \
                      b.key AND a.time >= b.time";
 

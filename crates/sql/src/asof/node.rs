@@ -19,12 +19,12 @@ use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
 use super::exec::{AsofJoinExec, Side};
 
-/// Which row of the right side is the nearest.
+/// Choice of the nearest row of the right side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Nearest {
     /// The last one before; else the first one after.
     pub is_before: bool,
-    /// Whether it may have the same time.
+    /// True if it may have the same time.
     pub may_equal: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct AsofJoin {
     on: Vec<(Expr, Expr)>,
     times: (Expr, Expr),
     nearest: Nearest,
-    /// Whether left rows without a match are kept.
+    /// True if left rows without a match are kept.
     is_outer: bool,
     schema: DFSchemaRef,
 }

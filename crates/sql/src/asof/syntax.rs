@@ -20,8 +20,8 @@ use crate::error::place;
 /// Match conditions that stand for the comparison in `ON`.
 const IN_ON: [&str; 2] = ["inner", "left"];
 
-/// Returns the tokens of `text` with a match condition for each ASOF join, as the parser wants it; `None` if the text has
-/// no such join, or is no text of tokens.
+/// Returns the tokens of `text` with a match condition for each ASOF join, as the parser wants it; `None` if
+/// the text has no such join, or cannot be tokenized.
 ///
 /// Errors: `Invalid`, with a place, for a join without conditions.
 pub(crate) fn tokens(text: &str, dialect: &dyn Dialect) -> Result<Option<Vec<TokenWithSpan>>> {

@@ -9,7 +9,7 @@ pub(super) fn shorten(message: &str) -> Option<String> {
         .or_else(|| no_interval(message))
 }
 
-/// Returns the message for a text that is no interval.
+/// Returns the message for a text that is not an interval.
 pub(super) fn no_interval(message: &str) -> Option<String> {
     let (_, rest) = message.split_once("Invalid input syntax for type interval: \"")?;
     let (text, _) = rest.split_once('"')?;

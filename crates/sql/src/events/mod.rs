@@ -44,7 +44,7 @@ pub(crate) use report::ScanReports;
 pub(crate) use tail::conform_one;
 pub(crate) use width::{RowWidth, TabletWidths, text_bytes};
 
-/// What the tables of one query share.
+/// State shared by the tables of one query.
 #[derive(Debug, Clone)]
 pub(crate) struct ScanContext {
     /// URL under which the tablets' object store is registered.

@@ -39,7 +39,8 @@ impl ScanReports {
         }
     }
 
-    /// Returns the scans as a row of the result of `EXPLAIN`; `None` if there are none, or the result has other columns.
+    /// Returns the scans as a row of the result of `EXPLAIN`; `None` without scans, or if the result has
+    /// other columns.
     pub fn row(&self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
         let lines = self.0.lock();
         let lines = lines.as_deref().unwrap_or_default();

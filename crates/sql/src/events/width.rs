@@ -44,7 +44,7 @@ struct TabletWidth {
 #[derive(Debug, Default)]
 pub(crate) struct TabletWidths(Mutex<HashMap<Path, Arc<TabletWidth>>>);
 
-/// How wide the rows of a scan are.
+/// Width of the rows of a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RowWidth {
     /// Bytes of the texts of a row, on average where they are the most.

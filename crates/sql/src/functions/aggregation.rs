@@ -126,7 +126,7 @@ fn within(filters: &[Expr], start: &str) -> Range<i64> {
             range.end = range.end.min(ms.saturating_add(1).saturating_add(BUCKET_MS_MAX));
         }
     }
-    // an empty range is no range in SiddhiQL
+    // SiddhiQL does not accept an empty range
     range.end = range.end.max(range.start.saturating_add(1));
     range
 }

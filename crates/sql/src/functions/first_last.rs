@@ -1,7 +1,7 @@
 //! `first(x, time)` and `last(x, time)`: `first_value` and `last_value` of `x` in the order of time.
 //!
-//! Rows without a time are left out. Of several rows with one time `first` takes the first and `last` the last one in the log,
-//! if they are rows of a stream's table: then the order goes on with their address.
+//! Rows without a time are left out. Of several rows with one time `first` takes the first and `last` the
+//! last one in the log, if they are rows of a stream's table: then their address breaks the tie.
 
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Column, DFSchema, Result, internal_err, plan_err};

@@ -36,14 +36,14 @@ use super::node::FillKind;
 use super::planner::too_many;
 use super::series::Series;
 
-/// What a [`GapFillExec`] fills.
+/// Specification of the filling by a [`GapFillExec`].
 #[derive(Debug)]
 pub(super) struct FillSpec {
     /// Column of the buckets.
     pub bucket: usize,
     /// Columns that identify a group.
     pub keys: Vec<usize>,
-    /// How the last columns are filled.
+    /// Fill method of each of the last columns.
     pub fills: Vec<FillKind>,
     pub buckets: Buckets,
     /// Maximum number of rows that are added to all groups.
@@ -207,7 +207,7 @@ struct Filling {
     /// Rows of the group that is being read.
     group: Vec<RecordBatch>,
     group_bytes: usize,
-    /// Whether a group was filled, or is.
+    /// Set once the filling of a group has started.
     began: bool,
     /// The group that is being filled.
     series: Option<Series>,
@@ -313,7 +313,7 @@ impl Filling {
     }
 }
 
-/// Returns the bytes of the rows, without those of the batch of which they are a part.
+/// Returns the bytes of the rows alone, without the rest of the batch that they are a part of.
 fn slice_bytes(batch: &RecordBatch) -> Result<usize> {
     let mut bytes = 0;
     for column in batch.columns() {

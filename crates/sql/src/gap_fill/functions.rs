@@ -9,7 +9,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// What a marking function asks for.
+/// Marking function of gap filling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd)]
 pub(super) enum Mark {
     /// `time_bucket_gapfill(interval, time [, start [, finish]])`

@@ -17,7 +17,7 @@ pub(super) enum FillKind {
     Interpolate,
 }
 
-/// What a bound says about times.
+/// Comparison of times with a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Side {
     /// `time >= bound`

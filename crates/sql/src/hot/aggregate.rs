@@ -54,7 +54,7 @@ pub(crate) struct Aggregation {
 }
 
 impl Aggregation {
-    /// Returns the columns of which minimum or maximum are needed.
+    /// Returns the columns whose minimum or maximum is needed.
     pub fn extremes(&self) -> impl Iterator<Item = usize> + '_ {
         self.functions.iter().filter_map(|f| match f {
             Function::Min(column) | Function::Max(column) => Some(*column),

@@ -40,7 +40,7 @@ pub(crate) struct Block {
     schema: SchemaRef,
     roles: Roles,
     pub layout: OnceLock<Arc<Layout>>,
-    /// Whether the declared time field has the value of `_time` in every row.
+    /// True if the declared time field has the value of `_time` in every row.
     time_field_agrees: OnceLock<bool>,
     columns: RwLock<HashMap<Expr, Arc<HotColumn>>>,
     /// Held while columns are decoded, so that concurrent queries decode them once.
@@ -347,7 +347,7 @@ pub(super) fn may_contain(tablet: &Tablet, time: usize, times: TimeRange) -> boo
     !before && !after
 }
 
-/// What a block has to decode for a scan.
+/// Columns that a block has to decode for a scan.
 struct Missing {
     exprs: Vec<ColumnExpr>,
     /// Columns of the table to read, ascending.

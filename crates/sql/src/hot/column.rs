@@ -67,7 +67,7 @@ impl ColumnExpr {
     }
 }
 
-/// Plans `expr` over batches of `schema`; `None` if it contains what is no expression over rows.
+/// Plans `expr` over batches of `schema`; `None` if a part of it is not an expression over rows.
 pub(crate) fn physical(expr: &Expr, schema: &SchemaRef) -> Option<Arc<dyn PhysicalExpr>> {
     let names = DFSchema::try_from(schema.clone()).ok()?;
     create_physical_expr(expr, &names, &ExecutionProps::new(), &PhysicalPlanningContext::default()).ok()
@@ -83,7 +83,8 @@ pub(crate) fn array_bytes(values: &ArrayRef) -> usize {
 #[derive(Debug)]
 pub(crate) struct HotColumn {
     pub values: ArrayRef,
-    /// Whether no value is NaN or infinite. DataFusion's `min` and `max` of such values depend on the order of rows.
+    /// True if all values are finite: DataFusion's `min` and `max` of NaN and infinite values depend on the
+    /// order of rows.
     pub finite: bool,
     /// Size of the values, in bytes.
     bytes: usize,

@@ -31,7 +31,7 @@ impl Aggregator {
 
     /// Returns the next groups: at least `rows` if there are as many and they are by key; `None` at the end.
     ///
-    /// `reserve` is told the bytes that the groups take.
+    /// `reserve` is called with the bytes that the groups take.
     pub fn next(
         &mut self,
         aggregation: &Aggregation,

@@ -69,7 +69,7 @@ fn column_width(ty: &DataType) -> usize {
 #[derive(Debug, Clone)]
 pub(crate) struct HotAccess {
     store: Arc<HotStore>,
-    /// Whether aggregates and latest rows may be answered by a [`HotScanExec`].
+    /// True if aggregates and latest rows may be answered by a [`HotScanExec`].
     scans: bool,
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Selection {
     pub times: TimeRange,
     /// Condition on the key, evaluated on batches of distinct keys.
     pub keys: Option<Arc<dyn PhysicalExpr>>,
-    /// Whether the query names the declared time field, so that it must equal `_time` in every row.
+    /// True if the query names the declared time field, so that it must equal `_time` in every row.
     pub by_time_field: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct HotScan {
     pub result: ScanResult,
 }
 
-/// What a [`HotScan`] returns.
+/// Result of a [`HotScan`].
 #[derive(Debug, Clone)]
 pub(crate) enum ScanResult {
     /// Aggregates of groups.

@@ -36,7 +36,7 @@ const SLICE: Duration = Duration::from_millis(10);
 /// Bytes of a row from which on it is wide.
 const WIDE: usize = 512;
 
-/// What a wrapper does with the rows.
+/// Treatment of the rows by a wrapper.
 #[derive(Debug, Clone)]
 pub(super) enum Rows {
     All,
@@ -173,7 +173,7 @@ struct InterruptibleStream {
     inner: SendableRecordBatchStream,
     work: Arc<Work>,
     rows: Rows,
-    /// What is left of a batch that is handed on in pieces.
+    /// Rest of a batch that is handed on in pieces.
     rest: Option<RecordBatch>,
     held: Option<MemoryReservation>,
     /// Rows of a batch.

@@ -25,7 +25,7 @@ pub(super) struct Body {
     inner: BTreeSet<String>,
 }
 
-/// What is known of the existence of rows without reading any.
+/// Existence of rows, as far as it is known without reading any.
 pub(super) enum Existence {
     Known(bool),
     Rows(Box<Body>),
@@ -197,7 +197,7 @@ pub(super) fn check_lateral(plan: &LogicalPlan, outer: &DFSchema) -> Result<()> 
     }
 }
 
-/// Returns whether the rows are groups, of which DataFusion checks that there is one.
+/// Returns whether the rows are groups. DataFusion checks that there is only one.
 fn is_grouped(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => is_grouped(&projection.input),

@@ -36,7 +36,7 @@ pub(super) struct Marks<'a> {
     below: Vec<(Subquery, Expr)>,
 }
 
-/// Where the values of scalar subqueries are computed.
+/// Place where the values of scalar subqueries are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scalars {
     /// In the expression: DataFusion joins them to a projection, and to a filter if they do not depend on the outer row.
@@ -45,14 +45,14 @@ pub(super) enum Scalars {
     Below,
 }
 
-/// What is known of a comparison with the values of a subquery.
+/// Comparison with the values of a subquery, as far as it is planned.
 enum Comparison {
     /// The subquery has exactly one row: a comparison with its value.
     One(Expr),
     Many {
-        /// Whether the comparison is true of a row: true or false.
+        /// True for a row if the comparison is true, else false.
         found: Expr,
-        /// Whether it is unknown of a row, if it can be: true or false.
+        /// True for a row if the comparison is unknown, else false; `None` if it is never unknown.
         unknown: Option<Expr>,
     },
 }
@@ -128,7 +128,7 @@ impl<'a> Marks<'a> {
         Ok(Expr::InSubquery(InSubquery { expr: Box::new(expr), subquery, negated }))
     }
 
-    /// Replaces subqueries in an expression of which only true counts.
+    /// Replaces subqueries in an expression where false and null are equivalent.
     fn condition(&mut self, expr: Expr) -> Result<Expr> {
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {

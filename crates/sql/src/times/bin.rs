@@ -128,7 +128,7 @@ fn refuse<T>(why: &str) -> Result<T> {
     Err(to_datafusion(Error::invalid(format!("`time_bucket`: {why}"))))
 }
 
-/// Intervals of equal length, one of which begins at the origin.
+/// Intervals of equal length, aligned to the origin.
 #[derive(Debug, Clone, Copy)]
 enum Bins {
     Fixed { nanos: i128, origin: i64 },

@@ -252,7 +252,7 @@ fn text_of(expr: &Expr) -> Option<&str> {
 
 /// Returns the time that `expr` is if it is a constant text; `None` if it is something else.
 ///
-/// Errors: those of a text that is no time.
+/// Errors: those of a text that is not a time.
 pub(crate) fn of_text(expr: &Expr, zone: &Option<Arc<str>>) -> Result<Option<Expr>> {
     text_of(expr).filter(|_| is_utc(zone)).map(|text| time_literal(text, zone, None)).transpose()
 }

@@ -10,7 +10,7 @@ use super::first_place;
 
 /// Replaces the pattern at `expr`.
 ///
-/// Errors: why a pattern is none, with its place.
+/// Errors: the reason why a pattern is invalid, with its place.
 pub(super) fn replace(expr: &mut Expr) -> Result<(), (Location, String)> {
     match expr {
         Expr::SimilarTo { pattern, escape_char, .. } => {
@@ -66,7 +66,7 @@ fn is_backslash(with: &ValueWithSpan) -> bool {
     matches!(&with.value, Value::SingleQuotedString(text) if text == "\\")
 }
 
-/// Returns the escape character; `None` if there is none.
+/// Returns the escape character; `None` if it is disabled.
 fn escape(with: Option<&ValueWithSpan>) -> Result<Option<char>, String> {
     let Some(with) = with else { return Ok(Some('\\')) };
     let Value::SingleQuotedString(text) = &with.value else {

@@ -49,7 +49,7 @@ impl Scopes {
         let mut scope = self.0.pop().unwrap_or_default();
         scope.size.levels = scope.size.levels.saturating_add(scope.above);
         let Some(outer) = self.0.last_mut() else {
-            // pushed back for the caller: there is no enclosing query
+            // pushed back for the caller: this is the outermost query
             self.0.push(scope);
             return self.current();
         };

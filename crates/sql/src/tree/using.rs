@@ -1,10 +1,10 @@
 //! `JOIN … USING`: the columns that both tables have in common are those of the left table, of the right one in a `RIGHT JOIN`,
 //! and of the one that has a row in a `FULL JOIN`.
 //!
-//! DataFusion always takes those of the left table, which are null where it has no row, and finds them ambiguous in `WHERE`.
-//! Here a join of two tables becomes one with `ON`, and the columns are replaced where the query names them. Of other joins,
-//! those that would have other values are refused. A `NATURAL` outer join of tables without a common column is no outer
-//! join to DataFusion.
+//! DataFusion always takes those of the left table, which are null where it has no row, and finds them
+//! ambiguous in `WHERE`. Here a join of two tables becomes one with `ON`, and the columns are replaced where
+//! the query names them. Of other joins, those that would have other values are refused. A `NATURAL` outer
+//! join of tables without a common column is not an outer join to DataFusion.
 
 use std::mem;
 use std::ops::ControlFlow;

@@ -26,7 +26,7 @@ pub struct CheckArgs {
     connect: bool,
 }
 
-/// How long an attempt to reach a system may take.
+/// Maximum time of an attempt to reach a system.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {

@@ -236,7 +236,7 @@ pub fn init_tracing(args: &Args) {
 
 /// Returns the lines that are logged: those that the environment asks for, else the default ones.
 fn log_filter(default: &str, environment: Option<String>) -> EnvFilter {
-    // an empty variable would mean errors only, which nobody wants who has emptied it
+    // an empty variable would mean errors only, which is not what emptying it is meant to do
     let wanted = environment.filter(|text| !text.trim().is_empty());
     match wanted.as_deref().map(EnvFilter::try_new) {
         None => EnvFilter::new(default),

@@ -49,7 +49,7 @@ docs/tutorial.md goes on from there."
 
 /// Returns the app's name: the last part of the path.
 ///
-/// Errors: one that would need quotes in a shell, or is no name at all.
+/// Errors: one that would need quotes in a shell, or is not a name at all.
 fn name_of(dir: &Path) -> anyhow::Result<&str> {
     let expected =
         "expected letters, digits, `-` and `_`, with a letter first, such as `tidemill new coldrooms`";
@@ -87,7 +87,7 @@ fn write(dir: &Path, name: &str) -> anyhow::Result<()> {
         // an empty directory is replaced; one that another process has filled since is not
         .and_then(|()| std::fs::rename(&unfinished, dir).with_context(taken));
     if written.is_err() {
-        // what cannot be removed either is in the way of nobody
+        // if it cannot be removed either, it does no harm
         let _ = std::fs::remove_dir_all(&unfinished);
     }
     written

@@ -34,7 +34,8 @@ impl NewData {
         Self { dir: dir.to_owned(), state }
     }
 
-    /// Removes what was made in it, if it was new. The command has closed it. What cannot be removed is told and stays.
+    /// Removes what was made in it, if it was new. The command has closed it. What cannot be removed is
+    /// reported and stays.
     pub fn discard(self) {
         let removed = match self.state {
             DirState::InUse => return,

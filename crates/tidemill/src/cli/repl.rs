@@ -26,11 +26,11 @@ Statements end with `;` and may span lines. NULL is shown as NULL, an empty text
 /// Files that may run each other by `\i`.
 const SCRIPTS_MAX: usize = 16;
 
-/// What commands change for the statements after them.
+/// Options that commands change for the statements after them.
 pub struct ShellOptions {
-    /// How rows are printed.
+    /// Format of printed rows.
     pub format: OutputFormat,
-    /// Whether the time of each statement is shown.
+    /// True if the time of each statement is shown.
     timing: bool,
 }
 
@@ -40,7 +40,7 @@ impl ShellOptions {
     }
 }
 
-/// What follows a command.
+/// Continuation after a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     Continue,

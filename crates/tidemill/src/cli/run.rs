@@ -76,7 +76,7 @@ struct ListenerArgs {
     mongo_tls: Option<PathBuf>,
 }
 
-/// Where MongoDB drivers connect.
+/// Address for MongoDB drivers.
 #[derive(Clone, Copy)]
 enum MongoAddress {
     Off,

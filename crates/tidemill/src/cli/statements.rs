@@ -172,7 +172,7 @@ mod tests {
                 statement("\n\n\n\nselect\n'\\d'"),
             ]
         );
-        // inside of a statement it is none, and the parser of SQL says so
+        // inside of a statement it is not a command, and the parser of SQL says so
         assert_eq!(script("select\n\\d"), [statement("select\n\\d")]);
         assert_eq!(script("\\"), [command("\\")]);
     }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Exit code when standard output is closed, as shells report it for SIGPIPE: 128 + 13.
 const CLOSED_EXIT_CODE: i32 = 141;
 
-/// Whether the process continues when standard output is closed.
+/// True if the process continues when standard output is closed.
 static CONTINUE_WHEN_CLOSED: AtomicBool = AtomicBool::new(false);
-/// Whether the closing has been reported.
+/// Set once the closing has been reported.
 static CLOSE_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// Makes the process continue when standard output is closed: a server has more to do than to print.
@@ -56,7 +56,7 @@ pub fn out(text: Arguments<'_>) {
     }
 }
 
-/// Prints to standard error. Write errors are ignored, because there is no other output.
+/// Prints to standard error. Write errors are ignored, because no other output is left.
 pub fn err(text: Arguments<'_>) {
     let _ = io::stderr().write_fmt(text);
 }

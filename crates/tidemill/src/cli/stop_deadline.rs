@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long a stop may take after SIGTERM or SIGINT.
+/// Maximum time of a stop after SIGTERM or SIGINT.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Ends the process some time after the first SIGTERM or SIGINT, whatever runs. What was acknowledged is in the log.

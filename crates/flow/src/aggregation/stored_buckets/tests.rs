@@ -27,7 +27,7 @@ struct Tables {
     /// Calls that search, and that write.
     finds: usize,
     writes: usize,
-    /// Whether no call gets an answer.
+    /// Set while every call fails.
     is_down: bool,
 }
 
@@ -313,7 +313,7 @@ fn rows_have_what_is_selected_and_what_restores_them() {
     assert_eq!(database.table("t_MINUTES"), [""; 0]);
 }
 
-/// An app that begins anew, without its state, reads what an earlier run has stored, and adds to it.
+/// A restarted app without its state reads what an earlier run has stored, and adds to it.
 #[test]
 fn rows_of_an_earlier_run_are_found() {
     let database = Database::default();

@@ -31,7 +31,7 @@ pub(super) fn place(longitude: f64, latitude: f64) -> Result<Coord, String> {
 
 /// Parses a geometry with at most so many positions.
 ///
-/// Errors: the text is no geometry, or not a valid one.
+/// Errors: the text is not a geometry, or the geometry is invalid.
 pub(super) fn parse(text: &str, positions_max: usize) -> Result<Geometry, String> {
     let mut reader = Reader { left: positions_max, positions_max };
     let geometry = reader.geometry(&read_json(text)?, 0)?;

@@ -67,7 +67,7 @@ pub(super) fn register(geo: &mut NamespaceRegistrar<'_>) {
 
 /// The two geometries of a call. Those that are constants are parsed once.
 struct Operands {
-    /// Whether the first is a longitude and a latitude.
+    /// True if the first is given as a longitude and a latitude.
     is_place: bool,
     first: Option<Arc<Geometry>>,
     fence: Option<Arc<Geometry>>,

@@ -10,7 +10,7 @@ use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data};
 use crate::pattern::matches::PatternMatches;
 
-/// Takes the completed matches as columns; `None` if there are none.
+/// Takes the completed matches as columns; `None` without matches.
 pub(super) fn take_matches(layout: &LinearPlan, state: &mut LinearState) -> Option<PatternMatches> {
     if state.ends.is_empty() {
         return None;

@@ -45,7 +45,7 @@ struct LinearState {
     waiting: Box<[MatchList]>,
     /// Matches that reached each step during the current event; they become visible to the next event.
     new_matches: Box<[NewMatches]>,
-    /// Whether the first step got its first empty match.
+    /// Set once the first step got its first empty match.
     armed: bool,
     /// Strings and objects of matches.
     values: ValueArena,

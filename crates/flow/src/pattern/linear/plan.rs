@@ -18,7 +18,7 @@ pub(in super::super) struct LinearPlan {
     pub steps: Vec<LinearStep>,
     /// Sources and types of the columns that the selection reads, in order.
     pub columns: Vec<(ValueSource, FieldType)>,
-    /// Whether the first step is an `every` of its own without conditions on a match, so that any event may
+    /// True if the first step is an `every` of its own without conditions on a match, so that any event may
     /// begin a match.
     pub restarts_always: bool,
 }
@@ -47,7 +47,7 @@ pub(in super::super) enum ValueSource {
 pub(in super::super) struct LinearStep {
     /// Index of the stream that the step reads.
     pub stream: usize,
-    /// Whether a match is complete after this step.
+    /// True if a match is complete after this step.
     pub is_last: bool,
     /// First step of the `every` group that ends with this step.
     pub every_end: Option<usize>,

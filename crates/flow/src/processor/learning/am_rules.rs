@@ -41,7 +41,7 @@ pub(super) struct RuleParameters {
     pub anomaly: AnomalyDetector,
 }
 
-/// How a rule whose errors have become more is found.
+/// Detector of rules whose errors have increased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ChangeDetector {
     None,
@@ -49,7 +49,7 @@ pub(super) enum ChangeDetector {
     PageHinkley,
 }
 
-/// How events from which a rule does not learn are found.
+/// Detector of events from which a rule does not learn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum AnomalyDetector {
     None,
@@ -82,7 +82,7 @@ struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Condition {
     feature: usize,
-    /// Whether values up to the threshold are meant, or those above it.
+    /// True for values up to the threshold, false for those above it.
     is_up_to: bool,
     #[serde(with = "float_bits")]
     threshold: f64,
@@ -127,7 +127,7 @@ impl AmRules {
             let condition = self.default.expansion(parameters);
             if let Some(condition) = condition.filter(|_| self.rules.len() < RULES_MAX) {
                 let mut rule = Rule::new(vec![condition], parameters);
-                // the new rule goes on with the model, which fits its part as well as the whole
+                // the new rule inherits the model, which fits its part as well as the whole
                 rule.model = self.default.model.clone();
                 self.rules.push(rule);
                 self.default = Rule::new(vec![], parameters).with_model_of(&self.default);
@@ -223,7 +223,7 @@ impl Rule {
         let ratio = candidates.get(1).map_or(0.0, |(_, second)| second.merit.max(0.0) / best.merit);
         let bound = hoeffding_bound(1.0, parameters.confidence, self.target.count);
         let is_better = ratio < 1.0 - bound || bound < parameters.tie_threshold;
-        // the rule goes on with the side whose targets differ less
+        // the rule continues with the side whose targets differ less
         is_better.then_some(Condition {
             feature: *feature,
             is_up_to: best.left_deviation <= best.right_deviation,

@@ -13,7 +13,7 @@ const PRIOR_VARIANCE: f64 = 100.0;
 const PRIOR_SHAPE: f64 = 1.0;
 const PRIOR_SCALE: f64 = 1.0;
 
-/// Distribution of the weights, the first of which is the intercept, and of the noise.
+/// Distribution of the weights, starting with the intercept, and of the noise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct BayesianRegression {
     #[serde(with = "float_bits::list")]

@@ -31,7 +31,7 @@ pub(super) struct TreeParameters {
     pub confidence: f64,
     #[serde(with = "float_bits")]
     pub tie_threshold: f64,
-    /// Whether a leaf stays one if no split gains anything.
+    /// True if a leaf stays one when no split gains anything.
     pub pre_prune: bool,
     pub prediction: Prediction,
 }
@@ -43,7 +43,7 @@ pub(super) enum Criterion {
     Gini,
 }
 
-/// How a leaf predicts.
+/// Method by which a leaf predicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Prediction {
     Majority,
@@ -123,7 +123,8 @@ impl HoeffdingTree {
     }
 }
 
-/// Returns the class with the greatest share, the first one if several have it; `None` if there is none.
+/// Returns the class with the greatest share, the first one if several have it; `None` if no share is
+/// positive.
 pub(super) fn most_likely(shares: &[f64]) -> Option<usize> {
     let mut best: Option<(usize, f64)> = None;
     for (class, share) in shares.iter().enumerate() {

@@ -31,7 +31,7 @@ pub(super) fn cluster_attributes(features: usize) -> Vec<(String, FieldType)> {
     names.map(|name| (name, FieldType::Double)).collect()
 }
 
-/// Appends the distance to the nearest centroid and its coordinates, or nulls while there is no centroid.
+/// Appends the distance to the nearest centroid and its coordinates, or nulls before the first centroid.
 pub(super) fn push_nearest(centroids: &[Vec<f64>], point: &[f64], to: &mut Vec<Value>) {
     match nearest(centroids, point) {
         Some((at, square)) => {

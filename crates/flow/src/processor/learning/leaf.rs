@@ -14,7 +14,7 @@ const SIDE_SHARE_MIN: f64 = 0.01;
 /// Merit, feature and threshold of a split.
 pub(super) type Candidate = (f64, usize, f64);
 
-/// What a leaf has seen.
+/// Statistics of the events that reached a leaf.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Leaf {
     /// Events of each class.
@@ -24,7 +24,7 @@ pub(super) struct Leaf {
     features: Vec<Vec<Gaussian>>,
     /// Events since the last attempt to split.
     since_attempt: u64,
-    /// How often the largest class was right, and how often naive Bayes.
+    /// Number of correct predictions by the largest class, and by naive Bayes.
     majority_hits: u64,
     bayes_hits: u64,
 }

@@ -110,7 +110,7 @@ impl<'a> Parameters<'a> {
         Ok((place, ty))
     }
 
-    /// Returns the types of the arguments that are left, all of which depend on the event.
+    /// Returns the types of the remaining arguments. Errors: one is constant.
     pub(super) fn attributes(&self) -> Result<&'a [ArgumentType], String> {
         let rest = &self.args[self.next..];
         match rest.iter().any(|arg| arg.constant.is_some()) {

@@ -12,7 +12,7 @@ const SIDE_SHARE_MIN: f64 = 0.05;
 /// First learning rate, and how it falls.
 const RATE: f64 = 0.025;
 const RATE_DECAY: f64 = 0.001;
-/// How fast old errors of the two models are forgotten.
+/// Decay factor of old errors of the two models.
 const FADING: f64 = 0.99;
 /// Normalised values beyond this many deviations count as so many, so that one event does not throw the model off.
 const DEVIATIONS_MAX: f64 = 3.0;
@@ -114,7 +114,7 @@ struct Point {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct NumberSplit {
     pub threshold: f64,
-    /// How much smaller the standard deviation of the target becomes.
+    /// Reduction of the standard deviation of the target.
     pub merit: f64,
     pub left_deviation: f64,
     pub right_deviation: f64,

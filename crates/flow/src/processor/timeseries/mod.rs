@@ -19,7 +19,7 @@ use regression::Moments;
 
 /// Events that one processor keeps, and greatest batch.
 const EVENTS_MAX: i64 = 1_000_000;
-/// A batch of this size is none.
+/// Batch size that stands for no limit.
 const UNBOUNDED: i64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Kind {
     Regress,
     /// The value of y for another x.
     Forecast,
-    /// Whether y is far from the line before.
+    /// Test of y being far from the line before.
     Outlier,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn register(registry: &mut Registry) {
     }
 }
 
-/// What a call asks for.
+/// Settings of one call.
 #[derive(Debug, Clone)]
 struct Settings {
     name: &'static str,

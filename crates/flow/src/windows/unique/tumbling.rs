@@ -24,7 +24,7 @@ pub(super) enum BatchTrigger {
     Either {
         spans: TimeSpans,
         n: usize,
-        /// Whether `n` keys arrived before the end of the span; further events of the span are ignored.
+        /// Set once `n` keys arrived before the end of the span; further events of the span are ignored.
         full: bool,
     },
 }
@@ -42,7 +42,7 @@ impl BatchTrigger {
 /// batch's events.
 pub(super) struct UniqueTumbling {
     keys: KeyEncoder,
-    /// Whether the first event of a key stays instead of the newest.
+    /// True if the first event of a key stays instead of the newest.
     first: bool,
     until: BatchTrigger,
     current: UniqueBatch,

@@ -260,7 +260,7 @@ impl Parser<'_> {
         Err(self.report_unexpected_with(&["`;`"], &format!("after the field of `{clause}`"), Some(help)))
     }
 
-    /// Reports a word on the current line that is none of the clauses `known`.
+    /// Reports a word on the current line that is not one of the clauses `known`.
     fn clauses_end(&mut self, known: &[&str]) -> Parse<()> {
         let Some(word) = self.word().filter(|_| !self.token().first_on_line) else {
             return Ok(());

@@ -343,7 +343,7 @@ impl Parser<'_> {
     }
 }
 
-/// Returns the depth of a tree that is no deeper than [`EXPR_DEPTH_MAX`].
+/// Returns the depth of a tree, at most [`EXPR_DEPTH_MAX`].
 fn depth(expr: &Expr) -> usize {
     let deepest = |exprs: &[Expr]| exprs.iter().map(depth).max().unwrap_or(0);
     1 + match &expr.kind {

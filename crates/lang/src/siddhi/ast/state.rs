@@ -6,7 +6,7 @@ use crate::source::Span;
 /// `every e1=A -> e2=B within 1 min`, `e1=A, e2=B+`
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateInput {
-    /// Whether this is a pattern or a sequence.
+    /// Pattern or sequence.
     pub kind: StateKind,
     /// Step groups in order, at least one.
     pub groups: Vec<StepGroup>,
@@ -130,7 +130,7 @@ pub enum CountForm {
 /// `left and right`, `left or right`
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogicalStep {
-    /// Whether both sides or one must match.
+    /// Operator: both sides must match, or one.
     pub op: LogicalOp,
     /// First operand.
     pub left: LogicalSide,
@@ -181,7 +181,7 @@ impl LogicalSide {
 /// `not A[…] for 5 sec`
 #[derive(Debug, Clone, PartialEq)]
 pub struct AbsentStep {
-    /// Stream of which no event may arrive.
+    /// Stream from which no event may arrive.
     pub stream: StreamRef,
     /// Filters and functions in order; no window.
     pub handlers: Vec<Handler>,

@@ -10,7 +10,7 @@ use crate::source::{FILE_BYTES_MAX, Span};
 /// Kinds of statements seen so far; they determine which may follow.
 #[derive(Default)]
 struct AppProgress {
-    /// Whether a definition has begun, even one with errors.
+    /// Set once a definition has begun, even one with errors.
     definition: bool,
     /// Source range of the first query or partition, even one with errors.
     element: Option<Span>,

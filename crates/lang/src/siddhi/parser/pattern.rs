@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
-/// What is known of a chain while it is parsed.
+/// State of a chain while it is parsed.
 #[derive(Default)]
 struct Chain {
     /// Link between the steps, and the source range of its first occurrence.

@@ -28,7 +28,7 @@ pub(super) enum Accumulator {
     Push,
     AddToSet,
     MergeObjects,
-    /// Whether of a sample.
+    /// `true` for the sample standard deviation.
     StdDev(bool),
     FirstN(usize),
     LastN(usize),
@@ -59,7 +59,7 @@ enum Kept {
 #[derive(Default)]
 pub(super) struct State {
     whole: i64,
-    /// Whether a sum of whole numbers needs 64 bits by the type of a summand.
+    /// True if a sum of integers needs 64 bits because of the type of a summand.
     long: bool,
     float: Option<f64>,
     decimal: Option<bson::Decimal128>,

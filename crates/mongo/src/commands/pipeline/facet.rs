@@ -1,4 +1,4 @@
-//! `$facet`: several pipelines over the same documents, each of which makes an array.
+//! `$facet`: runs several pipelines over the same documents. Each pipeline produces an array.
 
 use std::cell::RefCell;
 use std::rc::Rc;

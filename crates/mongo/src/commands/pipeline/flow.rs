@@ -12,7 +12,7 @@ use tidemill_types::budget;
 
 use crate::error::Result;
 
-/// Whether a receiver wants more documents.
+/// Result of a receiver: continues if it wants more documents.
 pub(super) type Flow = ControlFlow<()>;
 
 /// Takes the documents of a stage.
@@ -24,7 +24,7 @@ pub(super) trait Receiver {
     fn finish(&mut self) -> Result<()>;
 }
 
-/// A stage, and whoever takes its documents.
+/// A stage with the receiver of its documents.
 pub(super) type Chain<'r> = Box<dyn Receiver + 'r>;
 
 /// Returns the stage that passes on what a function makes of each document.
@@ -140,7 +140,7 @@ impl Receiver for Results {
     }
 }
 
-/// Passes documents on to a receiver that others go on to use.
+/// Forwards documents to a receiver that remains in use afterwards: `finish` is not passed on.
 pub(super) struct Forward<'n>(pub &'n mut dyn Receiver);
 
 impl Receiver for Forward<'_> {

@@ -25,7 +25,7 @@ const OPTIONS: [&str; 9] = [
 /// A `$geoNear` stage.
 pub(in crate::commands) struct GeoNear {
     point: Bson,
-    /// Whether the point is GeoJSON, not a pair of numbers.
+    /// True if the point is GeoJSON instead of a pair of numbers.
     is_geojson: bool,
     spherical: bool,
     key: Option<String>,
@@ -107,7 +107,8 @@ impl GeoNear {
 
     /// Returns the filter for a collection: the query, and nearness by its index of geometries.
     ///
-    /// Errors: the collection has no such index, or several and the stage does not say which; a query that is no filter.
+    /// Errors: the collection has no such index, or has several and the stage does not name one; the query is
+    /// not a valid filter.
     pub fn filter(&self, spec: &CollectionSpec) -> Result<Filter> {
         let filter = Filter::parse_with(&self.filter_document(spec)?, &self.variables)?;
         let _ = self.filter.set(filter.clone());

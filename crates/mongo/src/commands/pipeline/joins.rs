@@ -37,7 +37,8 @@ pub(in crate::commands) struct Lookup {
     target: String,
 }
 
-/// Returns the values of a path by which documents are joined: elements of arrays, too; null if there is none.
+/// Returns the values of a path by which documents are joined: the elements of an array, or null if the path
+/// is missing.
 fn join_values(document: &DocBytes, path: &Expression) -> Result<Vec<Bson>> {
     Ok(match path.eval(RawDocument::from_bytes(document)?)? {
         Some(Bson::Array(values)) => values,
@@ -153,7 +154,7 @@ impl Lookup {
     }
 }
 
-/// What a `$lookup` reads for all documents.
+/// Source of a `$lookup`, read once for all documents.
 struct JoinSource {
     /// Name in the store of the collection.
     stored: Option<String>,

@@ -16,7 +16,7 @@ use crate::commands::update::require_collection;
 use crate::error::{Code, CommandError, Result, WriteError};
 use crate::namespace::namespace_of;
 
-/// How often a document is tried that other writers insert and delete meanwhile.
+/// Maximum attempts for a document that other writers insert and delete concurrently.
 const ATTEMPTS_MAX: usize = 100;
 
 /// `$merge`
@@ -334,7 +334,7 @@ fn bound(
         }
     }
     for (name, expression) in variables.iter().filter(|(name, _)| is_used(name)) {
-        // a field that is missing is null: an expression cannot be given a value that is none
+        // a missing field is null: expressions cannot represent a missing value
         bind(name, expression.eval(document)?.unwrap_or(Bson::Null))?;
     }
     match values.is_empty() {

@@ -36,7 +36,7 @@ const STAGES_MAX: usize = 1000;
 /// Pipelines inside pipelines.
 const DEPTH_MAX: usize = 20;
 
-/// What the stages of a pipeline work with.
+/// Environment of the stages of a pipeline.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'c> {
     pub shared: &'c Shared,
@@ -84,14 +84,14 @@ impl<'c> Context<'c> {
 /// A parsed pipeline.
 pub(super) struct Pipeline {
     stages: Vec<Stage>,
-    /// Whether some stage asks for the score of a search.
+    /// True if a stage uses the score of a search.
     is_scored: bool,
 }
 
 impl Pipeline {
     /// Parses the stages.
     ///
-    /// Errors: a stage that is none, or whose argument is wrong.
+    /// Errors: a stage is unknown, or its argument is invalid.
     pub fn parse(pipeline: &RawArray, context: &Context<'_>) -> Result<Self> {
         let mut stages = Vec::new();
         for stage in pipeline {

@@ -74,7 +74,7 @@ impl Receiver for Search<'_> {
 /// Gives documents to a stage while their score is that of the evaluation.
 struct Scored<'r> {
     inner: Chain<'r>,
-    /// Whether the stage gets the documents with what they carry.
+    /// True if the stage gets the documents with the attached score.
     keeps: bool,
 }
 

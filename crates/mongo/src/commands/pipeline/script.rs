@@ -34,7 +34,7 @@ impl ScriptAccumulator {
             let source = script_source(NAME, name, super::option(NAME, options, name)?)?;
             Ok(scripts.0.compile(source, ScriptKind::Function)?)
         };
-        // groups are not merged here, but what is no function is refused
+        // groups are not merged here, but an invalid function is refused
         function("merge")?;
         let init_args = match options.get("initArgs")? {
             None => Vec::new(),
@@ -71,7 +71,7 @@ fn not_array(option: &str) -> CommandError {
     CommandError::new(Code::BadValue, format!("$accumulator requires that {option} evaluates to an array"))
 }
 
-/// Refuses arguments that name fields: there is no document when a group begins.
+/// Refuses arguments that name fields: a group is initialised without a document.
 fn constant(args: RawBsonRef<'_>) -> Result<RawBsonRef<'_>> {
     let RawBsonRef::Array(array) = args else { return Ok(args) };
     for argument in array {

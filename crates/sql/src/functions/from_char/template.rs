@@ -16,13 +16,13 @@ enum Node {
         /// Two letters follow the number (`TH`).
         ordinal: bool,
     },
-    /// A space, or a sign that is no letter and no digit. Any of them stands for any other.
+    /// A space, or a sign that is neither a letter nor a digit. Any of them stands for any other.
     Separator,
     /// A character of text, which stands for any character.
     Char(char),
 }
 
-/// What a text says of a time.
+/// Parts of a time that were read from a text.
 #[derive(Debug, Default)]
 struct Fields {
     values: Vec<(&'static str, i64)>,
@@ -155,7 +155,7 @@ impl Template {
         fields.micros()
     }
 
-    /// Returns whether what follows a number of the format is no digit.
+    /// Returns whether something other than a digit follows a number of the format.
     fn ends_number(&self, index: usize) -> bool {
         match self.0.get(index + 1) {
             Some(Node::Pattern { pattern, .. }) => is_name(pattern),

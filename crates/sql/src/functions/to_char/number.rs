@@ -13,9 +13,9 @@ pub(super) struct Template {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// A digit, a space if there is none.
+    /// A digit, a space if the number has none there.
     Nine,
-    /// A digit, `0` if there is none.
+    /// A digit, `0` if the number has none there.
     Zero,
     Comma,
 }

@@ -101,7 +101,7 @@ fn resolve(plan: &LogicalPlan, expr: &Expr) -> Option<Expr> {
             let inner = resolve(plan, &alias.expr).ok_or_else(stop)?;
             Ok(Transformed::new(inner, true, TreeNodeRecursion::Jump))
         }
-        // what is no expression over a row
+        // not expressions over a row
         Expr::ScalarSubquery(_)
         | Expr::Exists(_)
         | Expr::InSubquery(_)

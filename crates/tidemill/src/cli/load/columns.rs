@@ -27,7 +27,7 @@ pub struct ColumnArgs {
 impl ColumnArgs {
     /// Checks that the options fit the inputs.
     ///
-    /// Errors: an option of CSV for a file that is none, a field that two names stand for.
+    /// Errors: an option of CSV for a file in another format, a field that two names stand for.
     pub fn check(&self, inputs: &[Input]) -> Result<()> {
         let csv = [
             ("--delimiter", self.delimiter.is_some()),

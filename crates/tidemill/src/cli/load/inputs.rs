@@ -23,13 +23,13 @@ const EXTENSIONS: [(&str, LoadFormat); 8] = [
 /// One input, with its format.
 #[derive(Debug)]
 pub struct Input {
-    /// Where it is.
+    /// Location of the input.
     pub place: Place,
     /// Its format.
     pub format: LoadFormat,
 }
 
-/// Where an input is.
+/// Location of an input.
 #[derive(Debug)]
 pub enum Place {
     /// Standard input.

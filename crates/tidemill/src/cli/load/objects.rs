@@ -31,7 +31,7 @@ pub struct Object {
 /// Returns the objects that `url` names, by name: a single one; with `*` those whose paths match; with `/` at its end those
 /// below it. Of several, `is_known` decides by their names.
 ///
-/// Errors: the URL has no store, the store does not answer, or there is no such object.
+/// Errors: the URL has no store, the store does not answer, or the object does not exist.
 pub fn find(url: &str, is_known: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Object>> {
     let parsed = Url::parse(url).with_context(|| format!("{url}: not a URL"))?;
     let expected = || format!("{url}: expected s3://, gs://, az://, http:// or https://");

@@ -18,7 +18,7 @@ use super::inputs::{Input, Place};
 /// Bytes by which an input is known again, at most.
 const HEAD_BYTES: u64 = 4096;
 
-/// Where an input begins, and under which name its position is stored.
+/// Start of an input, and the name under which its position is stored.
 #[derive(Debug)]
 pub struct Plan {
     /// The name.

@@ -30,7 +30,7 @@ pub struct LoadProgress {
     inputs: usize,
     rows: u64,
     rejected: u64,
-    /// Whether a refused row of the input was shown.
+    /// Set once a refused row of the input was shown.
     rejection_is_shown: bool,
 }
 
@@ -59,7 +59,7 @@ impl LoadProgress {
         self.bytes.clone()
     }
 
-    /// Begins an input, of which `start` rows are left out.
+    /// Begins an input, without its first `start` rows.
     pub fn begin_input(&mut self, input: &Input, start: u64) {
         self.input = input.to_string();
         self.rejection_is_shown = false;

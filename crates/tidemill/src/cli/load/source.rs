@@ -26,7 +26,7 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 pub struct LoadSource<'a> {
     name: String,
     source: FileSource,
-    /// Whether its position is stored.
+    /// True if its position is stored.
     is_positioned: bool,
     progress: &'a mut LoadProgress,
     /// A Parquet file that was fetched; removed with this.
