@@ -14,14 +14,14 @@ use crate::mapper::{SinkMapper, SinkMapperType, SourceMapper, SourceMapperType, 
 use crate::options::{OptionError, OptionPlace, OptionSpec, Options};
 use crate::store::{StoreContext, StoreType, TableStore};
 
-/// What a connector promises about each event.
+/// Delivery guarantee of a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryGuarantee {
     /// Once, also after crashes of either side.
     ExactlyOnce,
     /// At least once: after a crash or a lost connection some events come again.
     AtLeastOnce,
-    /// At most once: the protocol has no acknowledgement, so events are lost while nobody listens.
+    /// At most once: the protocol has no acknowledgement, so events are lost while no one listens.
     AtMostOnce,
 }
 
@@ -36,7 +36,7 @@ impl DeliveryGuarantee {
     }
 }
 
-/// What a connector knows about the place where it is used.
+/// Context in which a connector is created.
 #[derive(Debug, Clone)]
 pub struct ConnectorContext {
     /// Name of the connector, which stays the same over restarts.

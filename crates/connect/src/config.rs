@@ -42,7 +42,7 @@ pub struct NamedText {
     pub text: String,
 }
 
-/// What happens to an event that the other side refuses for good. While the other side cannot be reached, all
+/// Handling of an event that the other side refuses for good. While the other side cannot be reached, all
 /// events wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {

@@ -48,7 +48,7 @@ pub struct SinkBatch {
     pub messages: Vec<Payload>,
 }
 
-/// How far a delivery came.
+/// Progress of a delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeliveryProgress {
     /// Rows that the other side has taken or refused.
@@ -79,7 +79,7 @@ impl SinkBatch {
     }
 }
 
-/// Which destinations of a sink an event goes to.
+/// Rule that distributes events among the destinations of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distribution {
     /// To the next one in turn.

@@ -22,7 +22,7 @@ const DELIVERIES_MAX: usize = 1024;
 const BYTES_MAX: usize = 32 << 20;
 /// Rows after which a batch ends.
 const BATCH_ROWS: usize = 8192;
-/// How long [`Source::next`] waits for the first message.
+/// Maximum time [`Source::next`] waits for the first message.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// A connection that lasted as long counts as one that works.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub trait SourceConnector: Send + 'static {
     async fn run(&mut self, output: &SourceOutput) -> Result<()>;
 }
 
-/// Where a connector hands over messages. Clones hand them to the same source.
+/// Output of a connector, to which it hands over messages. Clones feed the same source.
 #[derive(Clone)]
 pub struct SourceOutput {
     shared: Arc<Shared>,
@@ -135,7 +135,7 @@ impl SourceOutput {
         *self.shared.health.lock() = ConnectorHealth::Working;
     }
 
-    /// Notes what is wrong while the connection goes on.
+    /// Reports a problem that does not end the connection.
     pub fn report_problem(&self, problem: impl Into<String>) {
         *self.shared.health.lock() = ConnectorHealth::Degraded(problem.into());
     }
@@ -219,7 +219,7 @@ async fn keep_running(name: String, mut connector: Box<dyn SourceConnector>, out
                     backoff.reset();
                 }
                 let delay = backoff.next_delay();
-                // whoever reads the source reports the problem once; this line comes with each attempt
+                // the reader of the source reports the problem once; this line is logged for each attempt
                 tracing::debug!(source = name, error = %e, ?delay, "the source connects again");
                 output.report_problem(format!("{e}; the source connects again"));
                 tokio::time::sleep(delay).await;
@@ -284,7 +284,7 @@ fn acknowledgement(receipts: Vec<(oneshot::Sender<Result<Receipt>>, Receipt)>) -
                 Ok(()) => Ok(receipt),
                 Err(e) => Err(Error::new(e.kind(), e.message())),
             };
-            // whoever sent the messages may not wait for the receipt
+            // the sender of the messages may not wait for the receipt
             let _ = sender.send(result);
         }
     })

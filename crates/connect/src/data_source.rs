@@ -9,7 +9,7 @@ use crate::store::{StoreMonitor, WritePosition};
 use crate::store_eval::TypedValue;
 use crate::store_row::StoredRow;
 
-/// What a data source knows about its place.
+/// Context in which a data source is created.
 #[derive(Debug, Clone)]
 pub struct DataSourceContext {
     /// Name of the data source in the settings.
@@ -17,7 +17,7 @@ pub struct DataSourceContext {
     /// Name of the app's file under which the database remembers what was written, together with that of the data source.
     /// Files of other data directories have other names.
     pub writer: String,
-    /// Where problems are reported, and who says when to stop waiting.
+    /// Receives problems, and signals when to stop waiting.
     pub monitor: Arc<StoreMonitor>,
 }
 

@@ -123,7 +123,7 @@ impl EventBuilder {
     /// Adds an event that is a JSON object with the names of the fields, directly or below `event`. If it must be
     /// `complete`, no field may be missing.
     ///
-    /// Errors: it is no object, or a value does not fit its field.
+    /// Errors: `object` is not a JSON object, or a value does not fit its field.
     pub fn push_json(&mut self, message: &Message, object: &[u8], complete: bool) -> Result<()> {
         let time = self.time(message);
         self.builder.set_complete(complete);
@@ -190,7 +190,7 @@ impl EventBuilder {
     }
 }
 
-/// Where the value of an attribute comes from.
+/// Source of the value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttributeSource<P> {
     /// A transport property.
@@ -199,10 +199,10 @@ pub enum AttributeSource<P> {
     Path(P),
 }
 
-/// Resolves `@attributes`: returns, for each field of `schema`, where its value comes from. By name for all
+/// Resolves `@attributes`: returns the source of the value for each field of `schema`. By name for all
 /// fields, or by position for all. `parse` parses a path.
 ///
-/// Errors: a name that is no attribute, a missing attribute, a wrong path.
+/// Errors: a name that is not an attribute, a missing attribute, a wrong path.
 pub fn resolve_attributes<P>(
     attributes: &[NamedText],
     schema: &StreamSchema,

@@ -44,7 +44,7 @@ struct Input {
     ended: bool,
 }
 
-/// What an input has next.
+/// Next item of an input.
 enum Head {
     Row(i64),
     Rejected,

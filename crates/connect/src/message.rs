@@ -14,7 +14,7 @@ pub struct Message {
     pub time: Option<Timestamp>,
     /// Position of the message in its split; 0 without one.
     pub number: u64,
-    /// Whether the message has no value, other than one with an empty value: in Kafka a tombstone.
+    /// True if the message has no value, as opposed to an empty one: in Kafka a tombstone.
     pub has_no_value: bool,
 }
 

@@ -17,11 +17,11 @@ pub struct OptionSpec {
     pub kind: OptionKind,
     /// Value if the user writes none.
     pub default: Option<&'static str>,
-    /// Whether the user has to write it.
+    /// True if the user has to write it.
     pub required: bool,
-    /// Whether a value may contain `{{attribute}}`, which each event replaces. Only for sinks.
+    /// True if the value may contain `{{attribute}}`, which each event replaces. Only for sinks.
     pub dynamic: bool,
-    /// Whether the value is confidential. It never appears in messages.
+    /// True if the value is confidential. It never appears in messages.
     pub secret: bool,
     /// Meaning, in one sentence.
     pub summary: &'static str,
@@ -157,12 +157,12 @@ impl OptionSpec {
 pub struct OptionError {
     /// Part of the connector's configuration that is wrong.
     pub place: OptionPlace,
-    /// What was expected and what was found.
+    /// Reason, with the expected and the found value.
     pub message: String,
-    /// What the user can type.
+    /// Texts that the user can type instead.
     pub expected: Vec<String>,
-    /// Whether it is about a value that is often filled in later, such as an address: an app with it can be checked, and cannot
-    /// run.
+    /// True if the value is one that is often filled in later, such as an address: an app with it can be
+    /// checked, but not run.
     pub is_open: bool,
 }
 

@@ -50,7 +50,7 @@ pub struct SourceBatch {
     pub acknowledge: Option<Acknowledgement>,
 }
 
-/// What became of messages that a source took.
+/// Outcome of the messages that a source took.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Receipt {
     /// Number of their events in the log.

@@ -37,7 +37,7 @@ pub trait StoreType: Send + Sync {
     fn create(&self, options: &Options, context: &StoreContext) -> Result<Box<dyn TableStore>, OptionError>;
 }
 
-/// What a store knows about its table.
+/// Context in which a store is created.
 #[derive(Debug, Clone)]
 pub struct StoreContext {
     /// Name of the table in the app.
@@ -55,7 +55,7 @@ pub struct StoreContext {
     pub special_indexes: Vec<StoreIndex>,
     /// Columns whose strings may have any length.
     pub long_texts: Vec<usize>,
-    /// Where the store tells problems and hears when to stop.
+    /// Receives problems, and signals when to stop.
     pub monitor: Arc<StoreMonitor>,
 }
 
@@ -66,9 +66,9 @@ pub struct StoreIndex {
     pub columns: Vec<(usize, bool)>,
     /// Name; `None` for that of the store.
     pub name: Option<String>,
-    /// Whether no two rows may have the same values.
+    /// True if no two rows may have the same values.
     pub unique: bool,
-    /// Whether rows without values are left out.
+    /// True if rows without values are left out.
     pub sparse: bool,
     /// Seconds after the time in the column at which the store deletes a row.
     pub expire_after_s: Option<u32>,
@@ -107,8 +107,9 @@ pub trait TableStore: Send {
         at: Option<WritePosition>,
     ) -> Result<Vec<RefusedRow>>;
 
-    /// Changes the rows that satisfy the condition of `change` for each row of `parameters`, in order; with `insert`,
-    /// inserts the row of `insert` of the same number if there is none. Returns as [`Self::insert`] does.
+    /// Changes the rows that satisfy the condition of `change` for each row of `parameters`, in order; with
+    /// `insert`, inserts the row of `insert` of the same number if no row satisfies it. Returns as
+    /// [`Self::insert`] does.
     ///
     /// Errors: those of [`Self::find`].
     fn update(
@@ -157,7 +158,7 @@ pub enum StoreExpr {
     Or(Box<Self>, Box<Self>),
     /// Negation.
     Not(Box<Self>),
-    /// Whether the value is null.
+    /// True if the value is null.
     IsNull(Box<Self>),
 }
 

@@ -53,7 +53,7 @@ impl RowScope<'_> {
     }
 }
 
-/// Returns whether there is no value.
+/// Returns true if the value is missing or null.
 pub fn is_missing(value: &Value<'_>) -> bool {
     matches!(value, Value::Missing | Value::Null)
 }

@@ -1,8 +1,8 @@
 //! Messages of a sink that many clients read, each at its own pace, from one bounded buffer.
 //!
-//! The buffer keeps the last messages, also those that all clients have read, so that a client that comes back can read
-//! what it missed. A client that does not keep up is waited for, but only so long: then it loses its place, and whoever
-//! serves it ends the connection. Memory is bounded whatever the number of clients.
+//! The buffer keeps the last messages, also those that all clients have read, so that a client that comes
+//! back can read what it missed. A client that does not keep up is waited for, but only for a limited time:
+//! then it loses its place, and its connection is ended. Memory is bounded whatever the number of clients.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -20,7 +20,7 @@ pub(crate) struct FanoutLimits {
     pub(crate) messages_max: usize,
     /// Bytes that are kept; a single longer message is kept alone.
     pub(crate) bytes_max: usize,
-    /// How long a client that keeps the buffer full is waited for.
+    /// Maximum time to wait for a client that keeps the buffer full.
     pub(crate) patience: Duration,
 }
 
@@ -76,7 +76,7 @@ impl<T: Clone> Fanout<T> {
         Arc::new(Self { state: Mutex::new(state), limits, grown: Notify::new(), advanced: Notify::new() })
     }
 
-    /// Adds a message. Waits for readers as long as the limits say if there is no room.
+    /// Adds a message. If the buffer is full, waits for readers for the `patience` of its limits.
     pub(crate) async fn push(&self, message: T, bytes: usize) {
         let end = Instant::now() + self.limits.patience;
         loop {
@@ -224,7 +224,7 @@ mod tests {
         }
         let mut new = fanout.reader();
         assert_eq!(read(&mut fanout.reader_behind(|n| *n == 3), 1).await, [4]);
-        // message 0 is no longer there, so all that is kept follows
+        // message 0 is gone, so all that is kept follows
         assert_eq!(read(&mut fanout.reader_behind(|n| *n == 0), 3).await, [2, 3, 4]);
         fanout.push(5, 1).await;
         assert_eq!(read(&mut new, 1).await, [5]);

@@ -19,7 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// Connections that one port serves at the same time; more wait in the operating system.
 const CONNECTIONS_MAX: usize = 4096;
-/// How long a port that a stopping source still has is tried.
+/// Number of attempts to open a port that a stopping source still has, and the delay between them.
 const BIND_TRIES: (usize, Duration) = (50, Duration::from_millis(10));
 /// Delay after the operating system could not accept, for example for want of file descriptors.
 const ACCEPT_DELAY: Duration = Duration::from_millis(50);

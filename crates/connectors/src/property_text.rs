@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Prefix of the text of bytes that are no UTF-8.
+/// Prefix of the text of bytes that are not UTF-8.
 const BASE64: &str = "base64:";
 
 /// Returns the text of bytes in UTF-8, and of others `base64:` with their Base64, so that different bytes have different texts.

@@ -25,7 +25,7 @@ impl<T: Send + 'static> Receipts<T> {
         self.waiting.len()
     }
 
-    /// Waits for the next of them, in the order in which they were added; forever if there is none.
+    /// Waits for the next of them, in the order in which they were added; forever without any.
     ///
     /// Errors: the events are not known to be durable, so the messages must not be acknowledged.
     pub(crate) async fn next(&mut self) -> Result<T> {

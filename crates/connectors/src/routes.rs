@@ -9,7 +9,7 @@ use tidemill_connect::{SinkBatch, SourceOutput, write_value};
 use tidemill_types::{Error, Result, row_value};
 use tokio::time::{Instant, sleep};
 
-/// How long a sink waits for its sources to start, and how often it looks.
+/// Maximum time a sink waits for its sources to start, and the interval at which it checks.
 const SOURCES_WAIT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(10));
 
 /// App and id of a sink.
@@ -21,7 +21,7 @@ pub(crate) struct Routes<F>(Mutex<BTreeMap<SinkKey, Vec<Route<F>>>>);
 struct Route<F> {
     id: u64,
     filter: F,
-    /// Where answers go while the source runs.
+    /// Output for answers while the source runs.
     output: Option<SourceOutput>,
 }
 

@@ -8,7 +8,7 @@ use tidemill_types::{ErrorKind, Result};
 
 pub(crate) use tidemill_connect::{StoredRow, all_values, batch_of, values};
 
-/// How often a call that waits looks whether it has to stop.
+/// Interval at which a waiting call checks whether it has to stop.
 const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// Calls of one table that wait for the other side.

@@ -58,7 +58,7 @@ impl PemFile {
 
     /// Returns the certificates.
     ///
-    /// Errors: there are none, or the file is damaged.
+    /// Errors: the file has no certificates, or is damaged.
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, OptionError> {
         let all = CertificateDer::pem_slice_iter(&self.bytes).collect::<Result<Vec<_>, _>>();
         let all = all.map_err(|e| self.wrong(format!("not a PEM file: {e}")))?;
@@ -70,7 +70,7 @@ impl PemFile {
 
     /// Returns the private key.
     ///
-    /// Errors: there is none, or it is encrypted.
+    /// Errors: the file has no private key, or the key is encrypted.
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, OptionError> {
         let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----";
         if self.bytes.windows(encrypted.len()).any(|part| part == encrypted) {
@@ -82,7 +82,7 @@ impl PemFile {
     }
 }
 
-/// Which clients a server takes.
+/// Clients that a server takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientCertificates {
     /// All.

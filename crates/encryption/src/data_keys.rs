@@ -39,7 +39,7 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// What data keys encrypt.
+/// Kind of data that a data key encrypts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {

@@ -70,7 +70,7 @@ impl KeyRing {
         names
     }
 
-    /// Returns whether there is no key.
+    /// Returns true if the key ring has no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -153,7 +153,7 @@ impl OpenKeyRing {
         Self { keys: self.keys.iter().filter(|(of, _)| *of == purpose).cloned().collect() }
     }
 
-    /// Returns the keys of a purpose, the current one first; `None` if there are none.
+    /// Returns the keys of a purpose, the current one first, or `None` if the purpose has no key.
     pub fn keys(&self, purpose: Purpose) -> Option<DataKeys> {
         let keys = self.keys.iter().filter(|(of, _)| *of == purpose).map(|(_, key)| key.clone());
         DataKeys::new(keys.collect())

@@ -16,7 +16,8 @@ use crate::conversion::Conversion;
 ///
 /// Time: `now` is the event time of rows without one.
 ///
-/// Errors: `Invalid` for a column that is no field of the stream, a repeated one, and one whose type does not fit its field.
+/// Errors: `Invalid` for a column that is not a field of the stream, a repeated one, and one whose type does
+/// not fit its field.
 ///
 /// ```
 /// use std::sync::Arc;

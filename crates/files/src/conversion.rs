@@ -18,7 +18,7 @@ use crate::fit::{Column, fit, is_readable, json_texts, shown, suggested};
 /// Conversion of the columns of one input.
 pub(crate) struct Conversion {
     schema: Arc<StreamSchema>,
-    /// What the columns of the fields are, in the order of the fields.
+    /// Type of the column of each field, in the order of the fields.
     columns: Vec<Column>,
 }
 
@@ -67,7 +67,7 @@ impl Conversion {
             let tried = if fit.array.null_count() > given { rows } else { 0 };
             let misfits = (0..tried).filter(|row| fit.array.is_null(*row) && is_value(*row));
             match field.mismatch {
-                // what has a key twice is no better among the undeclared fields
+                // an object with a repeated key would not be better off among the undeclared fields
                 Mismatch::Keep if field.ty != FieldType::Object => {
                     let misfits: Vec<usize> = misfits.collect();
                     if !misfits.is_empty() {

@@ -18,7 +18,7 @@ use crate::options::{ColumnOptions, Dialect, READ_BYTES, ReadOptions};
 pub(crate) struct CsvReader {
     input: CsvRecords<Box<dyn Read + Send>>,
     decoder: RowDecoder,
-    /// What becomes of each column of the file.
+    /// Destination of each column of the file.
     columns: Vec<CellTarget>,
     /// Cells that stand for a missing value, as an empty one does.
     nulls: Vec<String>,
@@ -128,7 +128,8 @@ impl EventReader for CsvReader {
     }
 }
 
-/// Returns the columns of a header that has to name all fields, and of which others are ignored. Errors: it lacks one.
+/// Returns the columns of a header that has to name all fields; other columns are ignored. Errors: a field is
+/// missing.
 fn all_fields(
     schema: &StreamSchema,
     names: &StringRecord,

@@ -113,7 +113,7 @@ struct QuoteWatch<R> {
     within: bool,
     /// The byte before, a line end at the beginning and behind a byte order mark.
     last: u8,
-    /// Whether the byte before is a quote that closed a text.
+    /// True if the byte before is a quote that closed a text.
     closed: bool,
     /// The first three bytes, which may be a byte order mark.
     head: Vec<u8>,
@@ -121,7 +121,7 @@ struct QuoteWatch<R> {
     bytes: u64,
     /// Positions of the carriage returns that the parser may not have read yet.
     returns: VecDeque<u64>,
-    /// Whether the input has ended within quotes.
+    /// True if the input has ended within quotes.
     unclosed: bool,
 }
 

@@ -26,12 +26,12 @@ pub(crate) const UUID: &str = "arrow.uuid";
 /// Largest magnitude up to which every whole number is a `double`.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     /// Type of its values, without the encoding of the column.
     ty: T,
-    /// Whether its 16 bytes are UUIDs.
+    /// True if its 16 bytes are UUIDs.
     is_uuid: bool,
 }
 

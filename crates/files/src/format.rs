@@ -14,7 +14,7 @@ pub enum Format {
     Json,
     /// Comma-separated values.
     Csv {
-        /// Whether the first row names the columns. Without it the columns are the fields in order.
+        /// True if the first row names the columns. Without it the columns are the fields in order.
         header: bool,
         /// Column separator.
         delimiter: u8,

@@ -127,7 +127,7 @@ fn loses_characters(cell: &str) -> bool {
 /// Digits that programs write of a `double` so that it is the same again.
 const DIGITS_MAX: usize = 17;
 
-/// Returns whether text is a date or a time: digits alone are none.
+/// Returns true if the text is a date or a time; digits alone do not count.
 fn is_time(text: &str) -> bool {
     text.len() >= 10 && text.as_bytes().get(4) == Some(&b'-') && Timestamp::parse(text).is_ok()
 }

@@ -35,7 +35,7 @@ pub(crate) struct JsonReader {
 struct RowBuffer {
     decoder: RowDecoder,
     dialect: Dialect,
-    /// Whether events may be in an envelope; false if the stream has a field of that name, which would be
+    /// True if events may be in an envelope; false if the stream has a field of that name, which would be
     /// ambiguous.
     has_envelope: bool,
     line_bytes_max: usize,

@@ -105,7 +105,7 @@ impl EventReader for LineProtocolReader {
     }
 }
 
-/// Decodes a line. Empty lines and comments are no rows.
+/// Decodes a line. Empty lines and comments do not make rows.
 fn push_line(
     decoder: &mut RowDecoder,
     known: (&[Arc<StreamSchema>], &ColumnOptions),

@@ -26,7 +26,7 @@ pub struct Line<'l> {
     pub origin: RowOrigin,
     /// Content without surrounding whitespace; only the beginning of a line that is too long.
     pub bytes: &'l [u8],
-    /// Whether the line is longer than allowed.
+    /// True if the line is longer than allowed.
     pub too_long: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::json_lines::JsonReader;
 use crate::lines::LineReader;
 use crate::options::{ColumnOptions, Dialect, ReadOptions};
 
-/// What is read from a file.
+/// Description of a file to read.
 #[derive(Debug, Clone)]
 pub struct FileInput {
     /// Format of the file.
@@ -30,7 +30,7 @@ pub struct FileInput {
     pub stream_field: Option<String>,
     /// Settings.
     pub options: ReadOptions,
-    /// How columns are written and named.
+    /// Format and names of the columns.
     pub columns: ColumnOptions,
 }
 

@@ -12,9 +12,9 @@ pub struct ReadOptions {
     pub batch_bytes: usize,
     /// Maximum length of a line of JSON in bytes; longer ones are rejected.
     pub line_bytes_max: usize,
-    /// Whether a JSON object that lacks a field is rejected; otherwise the field is null.
+    /// True if a JSON object that lacks a field is rejected; otherwise the field is null.
     pub complete: bool,
-    /// What JSON lines and CSV headers may look like.
+    /// Convention for JSON lines and CSV headers.
     pub dialect: Dialect,
     /// Field with the event time, of type `time`, or `long` in milliseconds since 1970, as an index into the
     /// fields of the stream. It takes the place of the stream's time field; rows where it is null have the current
@@ -39,7 +39,7 @@ impl Default for ReadOptions {
     }
 }
 
-/// How the columns of files are written and named, where that differs from the usual.
+/// Format and names of the columns of files, where they differ from the default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnOptions {
     /// Character around texts of CSV.

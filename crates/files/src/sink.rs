@@ -40,7 +40,7 @@ pub struct FileSink {
     /// Batches that are not encoded yet, and their size.
     batches: Vec<RecordBatch>,
     batch_bytes: usize,
-    /// Whether the directory has the file for certain.
+    /// True if the directory is known to have the file.
     created: bool,
 }
 
@@ -88,7 +88,7 @@ impl FileSink {
         Ok(sink)
     }
 
-    /// Begins after the existing content, with a header if there is none.
+    /// Begins after the existing content, with a header if the file is empty.
     fn begin(&mut self) -> Result<()> {
         self.length = self.file.metadata().map_err(unwritable)?.len();
         if self.length == 0 {

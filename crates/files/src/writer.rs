@@ -28,12 +28,12 @@ const RECORD_NAME: &str = "avro.name";
 /// Settings for writing files.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// Whether lines are appended to an existing file; otherwise it is overwritten. Containers are always
+    /// True if lines are appended to an existing file; otherwise it is overwritten. Containers are always
     /// overwritten.
     pub append: bool,
     /// Key of an object around each event, in JSON.
     pub envelope: Option<String>,
-    /// Whether no field is ever null; an Avro container then declares its fields as required.
+    /// True if no field is ever null; an Avro container then declares its fields as required.
     pub complete: bool,
 }
 

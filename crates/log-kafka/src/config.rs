@@ -15,7 +15,7 @@ const TOPIC_BYTES_MAX: usize = 249;
 /// Below the 100 MiB that a broker takes as one request by default.
 const MESSAGE_BYTES_LIMIT: usize = 96 << 20;
 
-/// Where the log is, and its limits. Parsed from
+/// Brokers, topic and limits of a log on Kafka. Parsed from
 /// `kafka://host:port,host:port/topic?partitions=4&client.security.protocol=ssl`.
 #[derive(Clone)]
 pub struct KafkaConfig {
@@ -31,11 +31,11 @@ pub struct KafkaConfig {
     pub message_bytes_max: usize,
     /// Maximum number of bytes that wait for an acknowledgement.
     pub pending_bytes_max: usize,
-    /// How long an append blocks while `pending_bytes_max` is exceeded.
+    /// Maximum time an append blocks while `pending_bytes_max` is exceeded.
     pub append_wait: Duration,
-    /// How long a record may take to be acknowledged, with all retries.
+    /// Maximum time until a record is acknowledged, including all retries.
     pub delivery_timeout: Duration,
-    /// How long a read or a request about the topic may take, with all retries.
+    /// Maximum time of a read or of a request about the topic, including all retries.
     pub request_timeout: Duration,
     /// Further properties of the client, by their names in librdkafka.
     pub client: Vec<(String, String)>,

@@ -16,7 +16,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use crate::error::failed;
 use crate::producer::{Context, Shared, time};
 
-/// How long a waiting consumer blocks before it looks whether it was closed.
+/// Interval at which a waiting consumer checks whether it was closed.
 const CLOSE_POLL: Duration = Duration::from_millis(100);
 /// Messages that a consumer fetches ahead, in KiB.
 const FETCH_AHEAD_KBYTES: &str = "32768";
@@ -54,8 +54,8 @@ impl Position {
         Ok(Self { shared: Arc::clone(shared), consumer, partition, next: AtomicU64::new(from.0) })
     }
 
-    /// Waits up to `timeout` for the next message and converts it. `None` if there is none, also when no broker answers:
-    /// the client connects again.
+    /// Waits up to `timeout` for the next message and converts it. Returns `None` if no message arrived, also
+    /// when no broker answers: the client reconnects.
     fn poll<T>(
         &self,
         timeout: Duration,

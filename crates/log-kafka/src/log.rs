@@ -26,7 +26,7 @@ pub struct KafkaLog {
 }
 
 impl KafkaLog {
-    /// Opens the log; creates the topic with `partitions` partitions if there is none.
+    /// Opens the log; creates the topic with `partitions` partitions if it does not exist.
     ///
     /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions or settings
     /// with which records would be lost.

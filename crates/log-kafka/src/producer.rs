@@ -21,12 +21,12 @@ use crate::topic::MESSAGE_OVERHEAD_BYTES;
 
 /// Header with the producer of a message (16 bytes) and its number there (8 bytes, little-endian).
 const HEADER: &str = "tm";
-/// How long an append sleeps before it looks again for room.
+/// Interval at which a blocked append checks for room.
 const ROOM_POLL: Duration = Duration::from_millis(2);
 /// Time above the delivery timeout after which a flush gives up.
 const FLUSH_MARGIN: Duration = Duration::from_secs(5);
 
-/// What producer, consumers and the log know of the partitions.
+/// State of the partitions, shared by the producer, the consumers and the log.
 pub(crate) struct Shared {
     pub config: KafkaConfig,
     pub partitions: Vec<PartitionProgress>,
@@ -170,7 +170,7 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        // one lost connection is no problem while another broker answers
+        // one lost connection does not matter while another broker answers
         if matches!(
             error.rdkafka_error_code(),
             Some(RDKafkaErrorCode::AllBrokersDown | RDKafkaErrorCode::Fatal)

@@ -15,7 +15,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use crate::config::KafkaConfig;
 use crate::error::failed;
 
-/// How long it waits before it asks the brokers again.
+/// Delay between two requests to the brokers.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Overhead of a message with its header, above the payload.
 pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 1024;
@@ -29,7 +29,7 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    /// Connects, and creates the topic with `partitions` partitions if there is none.
+    /// Connects, and creates the topic with `partitions` partitions if it does not exist.
     ///
     /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions or settings with
     /// which records would be lost.
@@ -62,7 +62,7 @@ impl Topic {
         AdminOptions::new().request_timeout(timeout).operation_timeout(timeout)
     }
 
-    /// Returns the number of partitions, `None` if there is no topic.
+    /// Returns the number of partitions, or `None` if the topic does not exist.
     fn partitions(&self) -> Result<Option<u32>> {
         let metadata = self.consumer.fetch_metadata(Some(&self.config.topic), self.config.request_timeout);
         let metadata = metadata.map_err(|e| failed(&self.config, "no broker tells about the topic", e))?;

@@ -1,4 +1,5 @@
-//! The files of a log, for a copy of it: of one that is open, up to given offsets, and of one that nobody has open.
+//! Files of a log, for a copy of it: of an open log up to given offsets, or of a log that no process has
+//! open.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +20,7 @@ pub(crate) const META_FILE: &str = "log.meta";
 pub struct LogFile {
     /// Path below the directory of the log, with `/`.
     pub name: String,
-    /// What the copy of the file contains.
+    /// Content of the file in the copy.
     pub content: LogFileContent,
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn partition_files(
     segments: &[Segment],
     end: u64,
 ) -> Result<Vec<LogFile>> {
-    // one at least, because it holds the offset at which the log goes on
+    // one at least, because it holds the offset at which the log continues
     let count = segments.partition_point(|segment| segment.base < end).max(1).min(segments.len());
     let mut files = Vec::new();
     for segment in &segments[..count] {
@@ -79,7 +80,8 @@ fn position_of(file: &dyn DiskFile, path: &Path, segment: &Segment, offset: u64)
     Ok(pos)
 }
 
-/// Returns the files of the log in `dir`, which no process has open, as they are; none if there is no log.
+/// Returns the files of the log in `dir`, which no process has open, as they are; empty if the log does not
+/// exist.
 ///
 /// Errors: `Unavailable` when they cannot be read.
 pub fn closed_log_files(disk: &dyn Disk, dir: &Path) -> Result<Vec<LogFile>> {
@@ -104,7 +106,7 @@ fn whole(disk: &dyn Disk, dir: &Path, name: &str) -> Result<LogFile> {
     Ok(LogFile { name: name.to_owned(), content: LogFileContent::Stored { file, bytes } })
 }
 
-/// Returns the names in a directory in order; none if there is no directory.
+/// Returns the names in a directory in order; empty if the directory does not exist.
 pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
     match disk.list(dir) {
         Ok(mut names) => {

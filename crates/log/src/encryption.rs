@@ -36,7 +36,7 @@ const READ_CIPHERS_MAX: usize = 64;
 pub struct LogEncryption {
     /// Data keys.
     pub keys: DataKeys,
-    /// What the log is for: `log`, `changes`.
+    /// Purpose of the log: `log`, `changes`.
     pub log: &'static str,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Flusher {
 struct Shared {
     requests: Mutex<FlushRequests>,
     wake: Condvar,
-    /// Whether the thread knows of work; lets writers skip the lock.
+    /// Set while the thread is already notified of work; lets writers skip the lock.
     notified: AtomicBool,
 }
 

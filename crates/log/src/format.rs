@@ -53,7 +53,7 @@ pub struct SegmentHeader {
     pub base: u64,
     /// Salt of the records' checksums.
     pub salt: u64,
-    /// Whether records may be encrypted.
+    /// True if records may be encrypted.
     pub encrypted: bool,
 }
 
@@ -133,9 +133,9 @@ pub struct RecordHead {
     pub time: i64,
     /// Number of records before this one that were not known to be on the disk when it was written.
     pub unsynced: u32,
-    /// Whether it is the last record of its group.
+    /// True for the last record of its group.
     pub group_end: bool,
-    /// Whether the payload is encrypted.
+    /// True if the payload is encrypted.
     pub encrypted: bool,
     /// Bytes after the payload that fill up a disk block.
     pub padding: u16,

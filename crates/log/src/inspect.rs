@@ -13,7 +13,7 @@ use crate::recover::fault_text;
 use crate::scan::{FaultKind, ScanError, scan};
 use crate::segment::{base_of_name, file_name};
 
-/// What is in a log, and what is wrong with it.
+/// Content and damage of a log.
 #[derive(Debug, Default)]
 pub struct LogInspection {
     /// The partitions.
@@ -22,7 +22,7 @@ pub struct LogInspection {
     pub damaged: Vec<DamagedFile>,
 }
 
-/// What is in a partition of a log.
+/// Content and damage of a partition of a log.
 #[derive(Debug)]
 pub struct PartitionInspection {
     /// Id.
@@ -35,7 +35,8 @@ pub struct PartitionInspection {
     pub segments: u64,
     /// Bytes of the segments.
     pub bytes: u64,
-    /// The file whose last write was not finished, as after a power failure: the next start cuts it. It is no damage.
+    /// The file whose last write was not finished, as after a power failure: the next start cuts it. It does
+    /// not count as damage.
     pub unfinished: Option<DamagedFile>,
     /// Damage.
     pub damaged: Vec<DamagedFile>,
@@ -46,7 +47,7 @@ pub struct PartitionInspection {
 pub struct DamagedFile {
     /// Path of the file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub problem: String,
 }
 
@@ -158,7 +159,7 @@ fn inspect_segment(
     Ok(())
 }
 
-/// The message of an error without the path, which is told beside it.
+/// Returns the message of an error without the path, which is reported beside it.
 fn problem(error: &Error, path: &Path) -> String {
     error.message().trim_start_matches(&path.display().to_string()).trim_start_matches([':', ' ']).to_owned()
 }

@@ -20,8 +20,8 @@ const FIRST_LINE: &str = "tidemill-log 1";
 /// Upper bound of the size of the file.
 const BYTES_MAX: usize = 4096;
 
-/// Returns the first offset of the newest segment from the file. `None` if there is no file, as in a new
-/// directory and in one written by an earlier release. `names` are the files of `dir`.
+/// Returns the first offset of the newest segment from the file, or `None` if the file does not exist, as in
+/// a new directory and in one written by an earlier release. `names` are the files of `dir`.
 ///
 /// Errors: `Corrupt` for content that no release wrote.
 pub(crate) fn read(disk: &dyn Disk, dir: &Path, names: &[String]) -> Result<Option<u64>> {

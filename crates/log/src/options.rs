@@ -67,10 +67,11 @@ pub struct LogOptions {
     /// Bytes of durable records per partition that stay in memory for readers close to the end. At most 1
     /// GiB.
     pub tail_bytes_max: usize,
-    /// How long a write blocks while `pending_bytes_max` is exceeded before it is rejected, in milliseconds.
+    /// Maximum time a write blocks while `pending_bytes_max` is exceeded before it is rejected, in
+    /// milliseconds.
     pub write_wait_ms_max: u64,
-    /// How long the disk is left alone after a failed write or `fsync`, in milliseconds; during this time
-    /// callers get that failure.
+    /// Time for which the disk is left alone after a failed write or `fsync`, in milliseconds; during this
+    /// time callers get that failure.
     pub retry_wait_ms: u64,
     /// Delay after which records that no caller waits for are synced, in milliseconds. 0 leaves them until a
     /// caller syncs, the pending bytes are used up, or the log is closed.

@@ -1,9 +1,9 @@
 //! One partition of a local log: assigns offsets, buffers records, and performs the disk work by group
 //! commit.
 //!
-//! There is no queue to a writer thread. A caller that needs the disk while no leader is active becomes the
-//! leader: it takes all pending chunks, releases the lock, writes and syncs, locks again and wakes the other
-//! callers. Records that arrive during this time are left to the next leader.
+//! The log has no writer thread with a queue. A caller that needs the disk while no leader is active becomes
+//! the leader: it takes all pending chunks, releases the lock, writes and syncs, locks again and wakes the
+//! other callers. Records that arrive during this time are left to the next leader.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -43,7 +43,7 @@ pub(crate) struct Partition {
     state: Mutex<State>,
     /// Signals that disk work has finished or the log was closed.
     changed: Condvar,
-    /// Locked by the leader only, so there is no contention.
+    /// Locked by the leader only, so it is never contended.
     writer: Mutex<Writer>,
     /// The segment file read last, with the base of the segment.
     last_read: Mutex<Option<(u64, Arc<dyn DiskFile>)>>,
@@ -57,9 +57,9 @@ struct State {
     last_time: Timestamp,
     progress: Progress,
     tail: Tail,
-    /// Gets the attachments of records; dead if nobody consumes the partition.
+    /// Gets the attachments of records; dead if the partition has no consumer.
     hand_over: Weak<HandOver>,
-    /// Whether a leader is active.
+    /// True while a leader is active.
     leader_active: bool,
     /// Failure of the latest disk work and its time; `None` if that succeeded.
     last_error: Option<(IoFailure, Instant)>,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use tidemill_types::{Error, Offset, Result, Timestamp, did_you_mean};
 
-/// How safely a record is stored. Each level includes the ones before it.
+/// Durability of a record. Each level includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
     /// In the memory of this process: lost when the process dies.
@@ -70,7 +70,8 @@ pub struct AppendResult {
     pub durability: Durability,
 }
 
-/// What an appender hands over to the owner of the partition along with a record, see [`crate::Log::append`].
+/// Value that an appender hands over to the owner of the partition along with a record, see
+/// [`crate::Log::append`].
 pub type Attachment = Box<dyn Any + Send>;
 
 /// A record to append.

@@ -201,7 +201,7 @@ pub(crate) fn recover(
 struct OpenSegment {
     segment: Segment,
     salt: u64,
-    /// Whether its records may be encrypted.
+    /// True if its records may be encrypted.
     encrypted: bool,
     /// Position from which on no later record proves that the bytes are on the disk.
     durable_pos: u64,
@@ -221,7 +221,7 @@ struct Recovery<'a> {
     dir: &'a Path,
     partition: u32,
     repair: bool,
-    /// Whether records are to be encrypted.
+    /// True if records are to be encrypted.
     encrypted: bool,
     /// First offset of the newest segment according to [`newest_segment`].
     noted: Option<u64>,

@@ -37,15 +37,15 @@ pub struct ConsumedRecord {
     pub offset: Offset,
     /// Time that the log assigned.
     pub time: Timestamp,
-    /// What the record holds.
+    /// Content of the record.
     pub content: Content,
 }
 
-/// What a record holds.
+/// Content of a record.
 pub enum Content {
     /// The value that the appender handed over, instead of the payload.
     Attachment(Attachment),
-    /// The payload, where there is no attachment.
+    /// The payload, if the record has no attachment.
     Payload(Bytes),
 }
 
@@ -92,8 +92,8 @@ pub(crate) trait ReadRecords: Send + Sync {
     fn read_records(&self, partition: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>>;
 }
 
-/// Subscription to a partition of a log in this process: takes attachments where there are some, and reads the log
-/// where there are none.
+/// Subscription to a partition of a log in this process: takes attachments where available, and otherwise
+/// reads the log.
 pub(crate) struct LocalSubscription<L> {
     pub log: L,
     pub partition: PartitionId,

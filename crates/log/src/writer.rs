@@ -42,7 +42,7 @@ pub(crate) struct Writer {
     pub partition: u32,
     pub salt: u64,
     pub segment_bytes: u64,
-    /// Whether records of new segments are encrypted.
+    /// True if records of new segments are encrypted.
     pub encrypted: bool,
     pub segments: Segments,
     /// First offset of the newest segment.
@@ -55,15 +55,15 @@ pub(crate) struct Writer {
     pub durable_pos: u64,
     /// Position up to which the file holds whole chunks; above `pos` after a failed `fsync`.
     pub whole_pos: u64,
-    /// Whether there may be bytes after `whole_pos`.
+    /// True if there may be bytes after `whole_pos`.
     pub must_cut: bool,
-    /// Whether bytes after `durable_pos` were written or truncated since the last successful sync.
+    /// True if bytes after `durable_pos` were written or truncated since the last successful sync.
     pub dirty: bool,
 }
 
 impl Writer {
-    /// Writes the chunks, the first of which begins at `progress.written`, and syncs if `sync`. `progress` is
-    /// correct after a failure, too.
+    /// Writes the chunks, which begin at `progress.written`, and syncs if `sync`. `progress` is correct after
+    /// a failure, too.
     pub(crate) fn run(
         &mut self,
         chunks: &[Chunk],

@@ -8,7 +8,7 @@ use tidemill_connect::{
 };
 use tidemill_types::{StreamSchema, Value, did_you_mean};
 
-/// Whether events that leave together become one message. The same option of all mappers that can.
+/// Combines events that leave together into one message. The same option of all mappers that can.
 pub(crate) const GROUPING: OptionSpec = OptionSpec::flag(
     "event.grouping.enabled",
     "false",
@@ -34,7 +34,7 @@ pub(crate) fn single_template(
     }
 }
 
-/// What the value of a key in `@payload(key='…')` is made of.
+/// Value of a key in `@payload(key='…')`.
 pub(crate) enum PayloadValue {
     /// The value of an attribute, with its type.
     Column(usize),

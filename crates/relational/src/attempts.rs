@@ -1,9 +1,9 @@
 //! Ranges of rows that are tried within a transaction.
 //!
-//! A server that refuses a row refuses the whole statement, so a failed range is halved until the refused rows stand
-//! alone; a savepoint before each attempt leaves the good rows in the transaction. SQL Server ends a transaction by some
-//! refusals, such as a text that is no number or a trigger that rolls back: then a new transaction starts, and what was
-//! written before is tried again without the refused row.
+//! A server that refuses a row refuses the whole statement, so a failed range is halved until the refused
+//! rows stand alone; a savepoint before each attempt leaves the good rows in the transaction. SQL Server ends
+//! a transaction by some refusals, such as a text that is not a number or a trigger that rolls back: then a
+//! new transaction starts, and what was written before is tried again without the refused row.
 
 use tidemill_connect::RefusedRow;
 
@@ -15,7 +15,7 @@ use crate::error::{DbError, DbErrorKind};
 pub struct Attempt {
     pub from: usize,
     pub to: usize,
-    /// Whether the server checks each row, because it did not while it loaded this range.
+    /// True if the server has to check each row, because it did not while it loaded this range.
     pub careful: bool,
 }
 
@@ -58,7 +58,7 @@ impl Attempts {
 
     /// Takes note of the result of an attempt. `row` is the first row of the attempt in the batch.
     ///
-    /// Errors: those of the attempt that are no refusal, and those of the server.
+    /// Errors: those of the attempt other than refusals, and those of the server.
     pub async fn finish(
         &mut self,
         db: &mut Database,
@@ -112,7 +112,7 @@ impl Attempts {
     }
 }
 
-/// Whether the server has checked the rows of an attempt.
+/// Result of an attempt that the server did not refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checked {
     /// They are written.
@@ -125,8 +125,8 @@ pub enum Checked {
 mod tests {
     use super::*;
 
-    /// Writes `rows` rows of which `bad` are refused; `ends` says whether a refusal ends the transaction. Returns the rows
-    /// in the transaction that is left, in the order of the writes, and the refused ones.
+    /// Writes `rows` rows, refusing those in `bad`; `ends` says whether a refusal ends the transaction.
+    /// Returns the rows in the transaction that is left, in the order of the writes, and the refused ones.
     fn write(rows: usize, bad: &[usize], ends: bool) -> (Vec<usize>, Vec<usize>) {
         let mut attempts = Attempts::new(rows);
         let mut table = vec![];

@@ -26,7 +26,7 @@ impl<C: 'static> BlockingConnection<C> {
         let work = move || {
             let mut connection = match open() {
                 Ok(connection) => connection,
-                // nobody waits for the answer any more if it cannot be sent
+                // if the answer cannot be sent, no one waits for it any more
                 Err(e) => return drop(opened.send(Err(e))),
             };
             drop(opened.send(Ok(())));

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tidemill_types::Error;
 
-/// What the caller has to do about an error.
+/// Kind of an error, by what the caller has to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DbErrorKind {
     /// Nothing is wrong with the request: connect again and repeat it. The connection was lost, or the server chose
@@ -19,7 +19,7 @@ pub enum DbErrorKind {
 /// Error of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DbError {
-    /// What the caller has to do.
+    /// Kind, by what the caller has to do.
     pub kind: DbErrorKind,
     /// SQLSTATE of PostgreSQL or error number of the other servers; empty if the error is not the server's.
     pub code: String,

@@ -31,9 +31,9 @@ pub struct ExistingColumn {
     pub sql_type: String,
     /// Name of the type without lengths.
     pub base_type: String,
-    /// Whether a row must have a value, because NULL is refused and there is no default.
+    /// True if a row must have a value: NULL is refused and the column has no default.
     pub must_have_value: bool,
-    /// Whether the database computes it.
+    /// True if the database computes the value.
     pub is_generated: bool,
 }
 

@@ -22,13 +22,13 @@ pub enum Expression {
     Arithmetic(Box<Expression>, ArithmeticOperator, Box<Expression>),
     /// `left operator right`.
     Compare(Box<Expression>, CompareOperator, Box<Expression>),
-    /// Whether all conditions hold; true if there is none.
+    /// True if all conditions hold, or the list is empty.
     And(Vec<Expression>),
-    /// Whether one of the conditions holds; false if there is none.
+    /// True if one of the conditions holds; false if the list is empty.
     Or(Vec<Expression>),
-    /// Whether the condition does not hold.
+    /// True if the condition does not hold.
     Not(Box<Expression>),
-    /// Whether there is no value.
+    /// True if the value is NULL.
     IsNull(Box<Expression>),
 }
 
@@ -166,7 +166,7 @@ pub struct SqlWriter<'c> {
     params: Vec<ParamSource>,
 }
 
-/// Where the value of a parameter of a statement comes from.
+/// Source of the value of a parameter of a statement.
 #[derive(Debug, Clone)]
 enum ParamSource {
     Parameter(usize, FieldType),
@@ -300,7 +300,7 @@ impl<'c> SqlWriter<'c> {
         self.params.push(source);
     }
 
-    /// Writes a value. Where conditions are no values they become 1 or 0.
+    /// Writes a value. Where conditions are not values they become 1 or 0.
     fn write(&mut self, expression: &Expression) -> Result<(), String> {
         let is_condition = !matches!(
             expression,
@@ -481,7 +481,7 @@ impl<'c> SqlWriter<'c> {
         Ok(())
     }
 
-    /// Returns whether an expression has an integer type; `None` if it is no number.
+    /// Returns true if an expression has an integer type; `None` if it is not a number.
     fn is_integer(&self, expression: &Expression) -> Result<Option<bool>, String> {
         let of_type = |ty: FieldType| match ty {
             FieldType::Int | FieldType::Long => Some(true),

@@ -20,14 +20,14 @@ use crate::url::{DatabaseUrl, TlsMode};
 
 /// Size of the pieces in which rows are sent, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// How long a connection may be silent before it is probed.
+/// Maximum silence of a connection before it is probed.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Errors of a server that does not allow LOAD DATA LOCAL.
 const LOCAL_INFILE_FORBIDDEN: [u16; 3] = [1148, 3948, 4166];
 
 pub struct MySqlConnection {
     connection: Conn,
-    /// Whether the server allows LOAD DATA LOCAL, as far as is known.
+    /// False once the server has refused LOAD DATA LOCAL.
     allows_load: bool,
 }
 

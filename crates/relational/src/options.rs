@@ -33,7 +33,7 @@ pub const STORE_OPTIONS: &[OptionSpec] = &[
     OptionSpec::flag("use.collation", "false", "Has no effect: created tables compare texts exactly."),
 ];
 
-/// Where a table lives.
+/// Location and declaration of a table.
 #[derive(Clone)]
 pub struct StoreOptions {
     /// Address of the database.
@@ -42,7 +42,7 @@ pub struct StoreOptions {
     pub user: Option<String>,
     /// Password, instead of that of the URL.
     pub password: Option<String>,
-    /// Whether a missing table is created.
+    /// True if a missing table is created.
     pub creates_table: bool,
     /// Declaration of the table.
     pub schema: TableSchema,

@@ -14,8 +14,8 @@ use crate::param::Param;
 use crate::text_format::{civil, micros_of_civil, time_range};
 use crate::url::{DatabaseUrl, TlsMode};
 
-/// What a connection is set to: times are in UTC, texts are compared exactly, numbers and times have one form as texts, and
-/// constraints are checked by each statement.
+/// Session settings of a connection: times are in UTC, texts are compared exactly, numbers and times have one
+/// form as texts, and constraints are checked by each statement.
 const SETTINGS: &[&str] = &[
     "ALTER SESSION SET TIME_ZONE = '+00:00'",
     "ALTER SESSION SET NLS_COMP = BINARY NLS_SORT = BINARY NLS_NUMERIC_CHARACTERS = '.,' \
@@ -328,7 +328,7 @@ pub(crate) fn kind(code: usize) -> DbErrorKind {
         // lengths, ranges, conversions
         | 1401 | 1426 | 1438 | 1455 | 1457 | 1461 | 1465 | 1476 | 1481 | 1483 | 1489 | 1722 | 1723 | 1830..=1899 | 6502
         | 12899 | 22835 | 22858
-        // JSON that is none, triggers that refuse
+        // texts that are not JSON, triggers that refuse
         | 4088 | 4091 | 40441 | 40587 | 20000..=20999 => DbErrorKind::RowRefused,
         _ => DbErrorKind::Invalid,
     }

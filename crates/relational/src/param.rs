@@ -11,7 +11,7 @@ pub struct Param<'v> {
     pub value: Value<'v>,
 }
 
-/// What became of rows that were loaded in bulk.
+/// Outcome of a bulk load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadOutcome {
     /// All rows are in the table.

@@ -25,7 +25,8 @@ const STATEMENTS_MAX: usize = 64;
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Microseconds from 1970 to 2000, where PostgreSQL's times start.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
-/// How long data may stay unacknowledged, and a connection silent, before it counts as lost.
+/// Maximum time that data stays unacknowledged before the connection counts as lost, and maximum silence of a
+/// connection before it is probed.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 pub struct PostgresConnection {

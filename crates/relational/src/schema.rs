@@ -80,7 +80,7 @@ pub struct TableSchema {
     pub name: TableName,
     /// Columns in order.
     pub columns: Vec<Column>,
-    /// Columns of the primary key; empty if there is none.
+    /// Columns of the primary key; empty without one.
     pub primary_key: Vec<usize>,
     /// Columns of each index.
     pub indexes: Vec<Vec<usize>>,

@@ -17,10 +17,10 @@ use crate::text_format::time_range;
 use crate::tls;
 use crate::url::{DatabaseUrl, TlsMode};
 
-/// How long a connection may be silent before it is probed.
+/// Maximum silence of a connection before it is probed.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// What a connection is set to. A refused statement leaves its transaction open where the server can do that, and a lock
-/// that is not free in time is an error.
+/// Session settings of a connection. A refused statement leaves its transaction open where the server can do
+/// that, and a lock that is not free in time is an error.
 const SETTINGS: &str = "SET XACT_ABORT OFF; SET LOCK_TIMEOUT 30000; SET TEXTSIZE 2147483647";
 /// Longest text that the library sends in bulk, in bytes of UTF-16.
 const BULK_TEXT_BYTES_MAX: usize = 65_535;
@@ -342,7 +342,7 @@ pub(crate) fn kind(code: u32) -> DbErrorKind {
         | 220 | 232 | 244 | 248 | 511 | 1007 | 2628 | 8115 | 8152
         // conversions
         | 241 | 242 | 245 | 257 | 293 | 295 | 296 | 517 | 529 | 8114 | 8169 | 9420..=9465
-        // values that are none, such as NaN
+        // values that are not valid, such as NaN
         | 8009 | 8023
         // one row of a table matches several of the batch
         | 8672

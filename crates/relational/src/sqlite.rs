@@ -17,8 +17,7 @@ use crate::url::DatabaseUrl;
 
 /// Statements of a connection that stay prepared.
 const STATEMENTS_MAX: usize = 64;
-/// How other connections are told apart from lost ones: everyone may read while one writes, and what is committed is on
-/// disk.
+/// Settings of a connection: other connections may read while one writes, and committed data is on disk.
 const SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY";
 
 /// Connection to a file.

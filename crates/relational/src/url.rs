@@ -11,10 +11,10 @@ use tidemill_types::nearest;
 
 use crate::dialect::Dialect;
 
-/// How long a connection may take to be made.
+/// Timeout for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a connection is encrypted.
+/// Encryption of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsMode {
     /// Not at all.
@@ -40,14 +40,14 @@ pub struct DatabaseUrl {
     pub port: u16,
     /// Database. In Oracle a service, or an instance.
     pub database: String,
-    /// Whether the database is named by its instance. Only Oracle.
+    /// True if the database is named by its instance. Only Oracle.
     pub is_sid: bool,
     /// Encryption.
     pub tls: TlsMode,
     /// File with certificates of authorities, instead of those of the system; SQL Server takes these, too. In Oracle the
     /// directory of `ewallet.pem`.
     pub root_cert: Option<PathBuf>,
-    /// Whether encryption starts before the first message (TDS 8). Only SQL Server.
+    /// True if encryption starts before the first message (TDS 8). Only SQL Server.
     pub is_strict: bool,
     /// Host that the certificate is for, if that is not `host`. Only SQL Server.
     pub certificate_host: Option<String>,

@@ -28,7 +28,7 @@ const STACK_NEEDED: usize = STACK_MAX + (256 << 10);
 const MESSAGE_CHARS_MAX: usize = 1000;
 const STACK_ALLOCATED: usize = 2 << 20;
 
-/// What a call depends on besides its arguments.
+/// Inputs of a call besides its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct CallContext {
     /// The time that `Date` tells, in milliseconds since 1970.
@@ -40,11 +40,11 @@ pub struct CallContext {
 /// Why a call failed.
 pub(crate) struct Fault {
     pub error: ScriptError,
-    /// Whether the interpreter may be used again. Not after a limit was reached.
+    /// True if the interpreter can be reused; false after a limit was reached.
     pub interpreter_usable: bool,
 }
 
-/// How far the current call may go.
+/// Limits of the current call, and the steps it has used.
 #[derive(Default)]
 struct Budget {
     steps: AtomicU64,

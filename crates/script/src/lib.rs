@@ -1,11 +1,12 @@
 //! Functions of SiddhiQL apps that are written in JavaScript, run by QuickJS.
 //!
-//! A [`Script`] is a function of its arguments, the time and a seed that the host passes, and of nothing else: there
-//! is no file, no network, no clock and no randomness of the machine, the time zone is UTC, and a call leaves nothing
-//! behind for the next one. So a replay of the same events yields the same values.
+//! A [`Script`] is a pure function of its arguments, the time and a seed that the host passes: it has no
+//! access to files, the network, clocks or the randomness of the machine, the time zone is UTC, and a call
+//! leaves nothing behind for the next one. So a replay of the same events yields the same values.
 //!
-//! Bounds of a call: [`STEPS_MAX`], [`MEMORY_MAX`] and [`STACK_MAX`]. No clock decides, so that a replay decides alike; but
-//! whoever has given the thread a [`Budget`](tidemill_types::budget::Budget) may end a call with it.
+//! Bounds of a call: [`STEPS_MAX`], [`MEMORY_MAX`] and [`STACK_MAX`]. No clock is involved, so that a replay
+//! decides alike; but a caller that has given the thread a [`Budget`](tidemill_types::budget::Budget) may end
+//! a call with it.
 
 mod convert;
 mod interpreter;
@@ -40,7 +41,7 @@ pub struct Script {
 /// Why a script does not compile, or a call has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptError {
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
     /// Line and column in the body, from 1, if they are known.
     pub place: Option<(u32, u32)>,

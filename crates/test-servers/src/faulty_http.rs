@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// How a server does not answer.
+/// Way in which a server fails to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outage {
     /// Connections are closed at once.
@@ -27,7 +27,7 @@ pub enum Outage {
     Silent,
 }
 
-/// What happens to one request.
+/// Fault injected into one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     InternalError,
@@ -49,11 +49,11 @@ pub struct ReceivedRequest {
     pub method: String,
     /// Path and query.
     pub target: String,
-    /// Whether it has a condition that there is no such object.
+    /// True if the request is conditional on the absence of the object.
     pub conditional: bool,
 }
 
-/// How many requests failed, and how.
+/// Number of failed requests, by kind of failure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Requests that the server has not seen.

@@ -187,7 +187,7 @@ impl BudgetBuilder {
 
     /// Returns the budget; its time begins now.
     pub fn build(self) -> Budget {
-        // a time that no clock reaches is no limit
+        // a deadline beyond the range of the clock counts as none
         let deadline = self.time.and_then(|time| Some((Instant::now().checked_add(time)?, time)));
         Budget(Arc::new(Inner {
             deadline,

@@ -53,7 +53,7 @@ enum PendingValue {
     Text(usize, usize),
 }
 
-/// What becomes of the cells of a text column.
+/// Destination of the cells of a text column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CellTarget {
     /// The value of the declared field with this index.

@@ -156,7 +156,7 @@ mod tests {
         assert!(repeated_key(&deep).unwrap().ends_with("[0].a"));
     }
 
-    /// What this finds is what a reader that keeps the last value of a key loses.
+    /// The repeated keys are exactly the entries that a parser which keeps the last value of a key loses.
     #[test]
     fn random_objects_agree_with_a_parser() {
         let mut seed = 0x5eed_u64;

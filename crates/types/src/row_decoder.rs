@@ -26,7 +26,7 @@ pub struct RowOrigin {
 }
 
 impl RowOrigin {
-    /// Creates the location of the row `number` in an input of which nothing else is known.
+    /// Creates the location of the row `number` in an input that reports neither lines nor byte offsets.
     pub fn of_row(number: u64) -> Self {
         Self { number, line: None, offset: None }
     }
@@ -39,7 +39,7 @@ pub struct BadRow {
     pub origin: RowOrigin,
     /// Intended stream, if known.
     pub stream: Option<String>,
-    /// What was expected and what was found.
+    /// Reason, with the expected and the found value.
     pub message: String,
     /// Beginning of the row (64 KiB) in text formats, otherwise empty.
     pub text: String,

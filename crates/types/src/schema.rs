@@ -116,12 +116,13 @@ pub struct Field {
     /// none. Affects how events are parsed, not how they are stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<EpochUnit>,
-    /// What becomes of an event with a value of another type. Affects how events are parsed, not how they are stored.
+    /// Handling of events with a value of another type. Affects how events are parsed, not how they are
+    /// stored.
     #[serde(default, skip_serializing_if = "Mismatch::is_default")]
     pub mismatch: Mismatch,
 }
 
-/// What becomes of an event with a value that does not have the type of its field.
+/// Handling of an event with a value that does not have the type of its field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mismatch {

@@ -38,7 +38,7 @@ struct FlushRows {
 
 impl Table {
     /// Moves every row at or below the given offset of each partition from the tail to sorted Parquet files,
-    /// in one Delta commit; `None` when there is no such row. Pushes and snapshots proceed concurrently;
+    /// in one Delta commit; `None` if the tail has no such row. Pushes and snapshots proceed concurrently;
     /// flushes of one table are serialized.
     ///
     /// The caller guarantees for every given offset that the log is durable up to it and that all rows of the

@@ -148,7 +148,7 @@ impl Location {
         }
     }
 
-    /// Deletes a file, and what the cache has of it. A file that is not there is no error.
+    /// Deletes a file and its cached content. A missing file is not an error.
     pub async fn delete(&self, retry: Retry, path: &Path) -> object_store::Result<()> {
         if let Some(cache) = &self.cache {
             match retry.run(|| self.store.head(path)).await {

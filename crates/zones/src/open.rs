@@ -140,7 +140,7 @@ pub struct StoredTable {
     pub rows: u64,
 }
 
-/// Reads columns and row count of the stored table `table`; `None` when there is no such table. Writes
+/// Reads columns and row count of the stored table `table`; `None` if the table does not exist. Writes
 /// nothing.
 pub(crate) async fn read_stored_table(around: &StoreContext, table: &str) -> Result<Option<StoredTable>> {
     if check_name(table).is_err() {
@@ -157,7 +157,7 @@ pub(crate) async fn read_stored_table(around: &StoreContext, table: &str) -> Res
 struct LiveFileColumns {
     rows: u64,
     columns: HashSet<String>,
-    /// Whether a file was written by another program, whose statistics may omit columns.
+    /// True if a file was written by another program, whose statistics may omit columns.
     foreign: bool,
 }
 

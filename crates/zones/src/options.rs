@@ -55,13 +55,13 @@ pub struct ZonesOptions {
     pub compression: Compression,
     /// Number of commits between two Delta checkpoints.
     pub delta_checkpoint_commits: u64,
-    /// How long the Delta log keeps entries that a Delta checkpoint has made obsolete, in seconds.
+    /// Retention in seconds of Delta log entries that a Delta checkpoint has made obsolete.
     pub delta_log_retention_s: u64,
     /// Age in seconds at which a Parquet file that no Delta commit names is considered an orphan of a crash
     /// and removed at open. Must exceed the longest time between the upload of a tablet and its commit.
     pub orphan_age_s: u64,
-    /// How long files that were replaced stay for readers of older versions of the table, in seconds. Must exceed
-    /// the longest query.
+    /// Retention in seconds of files that were replaced, for readers of older versions of the table. Must
+    /// exceed the longest query.
     pub removed_retention_s: u64,
     /// Attempts per operation on an unavailable store before the operation fails with `Unavailable`.
     pub retry_attempts: u32,

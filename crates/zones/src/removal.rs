@@ -27,7 +27,7 @@ use crate::tablet_writer::TabletWriter;
 /// Rows that are decoded at a time.
 const READ_ROWS: usize = 8_192;
 
-/// What remains of a batch of a table.
+/// Outcome of a rewrite for a batch of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RowRewrite {
     /// All rows, as they are.

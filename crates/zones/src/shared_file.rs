@@ -32,7 +32,7 @@ impl SharedFile {
         self.place.display(&self.path)
     }
 
-    /// Returns the content and its version; `None` if there is no such file.
+    /// Returns the content and its version, or `None` if the file does not exist.
     ///
     /// Errors: `Unavailable`.
     pub async fn read(&self) -> Result<Option<(Bytes, UpdateVersion)>> {

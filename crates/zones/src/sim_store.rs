@@ -25,11 +25,11 @@ use rand::rngs::StdRng;
 pub struct FaultyStore {
     /// The store below.
     pub inner: Arc<dyn ObjectStore>,
-    /// Whether every operation fails.
+    /// True if every operation fails.
     pub down: AtomicBool,
     /// Number of upcoming conditional puts that are performed and then reported as failed.
     pub lose_answers: AtomicU32,
-    /// Whether the store becomes unavailable with the next lost response.
+    /// True if the store becomes unavailable with the next lost response.
     pub down_after_lost: AtomicBool,
     /// Number of operations of any kind.
     pub operations: AtomicU32,

@@ -75,7 +75,7 @@ pub fn store_options(
 
 /// Checks the options of the object store of `location` that stand in settings, without reading anything.
 ///
-/// Errors: `Invalid` as in [`store_options`], and for options of a location that is no object store.
+/// Errors: `Invalid` as in [`store_options`], and for options of a location that is not an object store.
 pub fn check_store_settings(location: &str, settings: &BTreeMap<String, String>) -> Result<()> {
     let Some(name) = settings.keys().next() else { return Ok(()) };
     let Some(scheme) = remote_scheme(location)? else {
@@ -153,7 +153,7 @@ pub(crate) fn open_remote(url: &Url, options: &[(String, String)]) -> Result<Arc
     }
 }
 
-/// Who writes an endpoint that begins with `http://` wants to connect to it, and need not say so twice.
+/// Allows plain HTTP if the endpoint begins with `http://`, unless `allow_http` is given.
 fn with_plain_http(mut options: Vec<(String, String)>) -> Vec<(String, String)> {
     let plain_name = |name: &'_ str| name.trim_start_matches("aws_").trim_start_matches("azure_").to_owned();
     let names = |wanted: &str, name: &str| plain_name(name).starts_with(wanted);

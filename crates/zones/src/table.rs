@@ -51,7 +51,7 @@ pub struct Table {
     pub(crate) unmergeable: Mutex<HashSet<String>>,
     /// Time in microseconds before which rows have expired; `i64::MIN` if they never do.
     pub(crate) expired_before: AtomicI64,
-    /// Version of the last Delta checkpoint; 0 if there is none.
+    /// Version of the last Delta checkpoint; 0 without one.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) missing: Box<[MissingFile]>,
     pub(crate) closed: AtomicBool,

@@ -19,7 +19,8 @@ use crate::open::{StoreContext, check_name};
 use crate::retry::Retry;
 use crate::tablet::Tablet;
 
-/// How often the files of a version are looked for, when a Delta checkpoint removes some of them meanwhile.
+/// Maximum number of attempts to read the files of a version, because a Delta checkpoint may remove some
+/// meanwhile.
 const ATTEMPTS: u32 = 5;
 
 /// The files of one version of a table.
@@ -48,7 +49,7 @@ pub struct TabletFile {
     pub size: u64,
 }
 
-/// What is in a table, and what is wrong with its files.
+/// Content of a table, and the damage of its files.
 #[derive(Debug, Clone, Default)]
 pub struct TableInspection {
     /// Name of the table.
@@ -84,7 +85,7 @@ pub(crate) async fn table_names(around: &StoreContext) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns the files of the newest version of the table `name`; `None` if there is no such table.
+/// Returns the files of the newest version of the table `name`, or `None` if the table does not exist.
 pub(crate) async fn newest_version(around: &StoreContext, name: &str) -> Result<Option<TableVersion>> {
     let place = around.location.table(name);
     let retry = Retry::new(&around.options);
@@ -113,7 +114,7 @@ pub(crate) async fn newest_version(around: &StoreContext, name: &str) -> Result<
 }
 
 fn live_tablets(place: &Location, table: &str, state: &TableState) -> Result<Vec<Tablet>> {
-    // without columns, as nobody looks at the bounds
+    // without columns, as the bounds are not used
     let schema = Schema::empty();
     let tablet =
         |(name, add)| Tablet::from_add(add, String::clone(name), place.path(name), &schema, table, None);

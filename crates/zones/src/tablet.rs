@@ -31,7 +31,7 @@ pub struct Tablet {
     pub size: u64,
     /// Number of rows.
     pub rows: u64,
-    /// How often the rows were merged: 0 for flushed tablets.
+    /// Number of merges that the rows went through: 0 for flushed tablets.
     pub level: u32,
     /// Statistics of each column, in the order of the table's schema.
     pub columns: Box<[ColumnStats]>,

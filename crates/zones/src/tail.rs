@@ -105,7 +105,8 @@ impl Tail {
         self.chunks.iter().map(|c| c.batch.clone())
     }
 
-    /// Returns the rows at or below `upto` and the offset of the last of them, or `None` when there are none.
+    /// Returns the rows at or below `upto` and the offset of the last of them, or `None` if the tail has no
+    /// such rows.
     pub fn upto(&self, upto: Offset) -> Option<(Offset, Vec<RecordBatch>)> {
         let mut last = None;
         let mut batches = Vec::new();

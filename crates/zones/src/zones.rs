@@ -78,15 +78,16 @@ impl Zones {
         table_files::table_names(&self.context).await
     }
 
-    /// Returns the files of the newest version of the stored table `name`; `None` when there is no such table.
+    /// Returns the files of the newest version of the stored table `name`, or `None` if the table does not
+    /// exist.
     ///
     /// Errors: `Corrupt` naming a damaged file of its Delta log; `Unavailable`.
     pub async fn newest_version(&self, name: &str) -> Result<Option<TableVersion>> {
         table_files::newest_version(&self.context, name).await
     }
 
-    /// Reads all files of the stored table `name` and compares them with their checksums and with the Delta log; `None`
-    /// when there is no such table.
+    /// Reads all files of the stored table `name` and compares them with their checksums and with the Delta
+    /// log; `None` if the table does not exist.
     ///
     /// Errors: `Unavailable`; damage is in the result.
     pub async fn inspect_table(&self, name: &str) -> Result<Option<TableInspection>> {
@@ -150,8 +151,8 @@ impl Zones {
         Ok(table)
     }
 
-    /// Returns columns and row count of the stored table `table`, independently of the app; `None` when there
-    /// is no such table. The table need not be open, nothing is written, and rows in its tail are not
+    /// Returns columns and row count of the stored table `table`, independently of the app; `None` if the
+    /// table does not exist. The table need not be open, nothing is written, and rows in its tail are not
     /// counted.
     ///
     /// Errors: `Corrupt` naming a damaged entry of its Delta log; `Unavailable`.
@@ -192,7 +193,7 @@ impl Zones {
         self.context.location.query_store()
     }
 
-    /// Returns what the cache of tablets has done; `None` if there is none.
+    /// Returns the counters of the cache of tablets, or `None` without a cache.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         self.context.location.cache.as_ref().map(|cache| cache.stats())
     }

@@ -11,7 +11,7 @@ use crate::app::Places;
 use crate::program::Program;
 use crate::servers::{NAMES, Servers};
 
-/// What goes wrong.
+/// Kind of a fault.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     /// The program is killed.
@@ -33,7 +33,7 @@ enum Kind {
 pub struct Fault {
     at: Duration,
     kind: Kind,
-    /// How long it lasts.
+    /// Duration of the fault.
     pause: Duration,
 }
 

@@ -1,9 +1,10 @@
 //! Checks that connectors neither lose nor double events while the program, the servers and the network between them fail.
 //!
 //! `cargo run --release -p tidemill-connectors --example check_connectors -- --program target/release/tidemill --runs 50`.
-//! Events come from Kafka and MQTT, with duplicates, out of order, and with messages that cannot be read. A query counts them
-//! by key, and its results go to Kafka, PostgreSQL, MariaDB and Redis, of which PostgreSQL refuses some. Faults come at times
-//! that a seed decides. In the end each side must have what was sent, once. Every run prints its seed; `--seed` repeats its plan.
+//! Events come from Kafka and MQTT, with duplicates, out of order, and with messages that cannot be read. A
+//! query counts them by key, and its results go to Kafka, PostgreSQL, MariaDB and Redis; PostgreSQL refuses
+//! some. Faults come at times that a seed decides. In the end each side must have what was sent, once. Every
+//! run prints its seed; `--seed` repeats its plan.
 
 mod app;
 mod faults;

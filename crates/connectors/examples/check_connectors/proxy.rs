@@ -23,7 +23,7 @@ struct State {
     /// Bytes that still pass before all connections are cut.
     left: AtomicI64,
     is_still: AtomicBool,
-    /// Whether new connections are refused.
+    /// True if new connections are refused.
     is_cut: AtomicBool,
 }
 

@@ -20,7 +20,7 @@ const DISORDER: usize = 50;
 /// Longest time until a broker has taken everything.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What was sent.
+/// Counts of what was sent.
 pub struct Sent {
     /// Events of each source: all numbers from 0 on.
     pub events: u64,

@@ -13,7 +13,7 @@ const ACTIVEMQ_PORT: u16 = 61616;
 /// The same over TLS.
 const ACTIVEMQ_TLS_PORT: u16 = 61617;
 
-/// Where a broker takes connections.
+/// Host and port at which a broker takes connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BrokerAddress {
     pub host: String,

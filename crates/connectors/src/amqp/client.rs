@@ -19,7 +19,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::address::BrokerAddress;
 use super::settings::{AmqpSettings, DestinationKind};
 
-/// How long connecting to one broker may take.
+/// Timeout for connecting to one broker.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Silence after which a connection counts as lost. Brokers send empty frames more often.
 const IDLE_TIMEOUT_MS: u32 = 60_000;

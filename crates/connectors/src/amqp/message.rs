@@ -6,7 +6,7 @@ use fe2o3_amqp::types::primitives::{SimpleValue, Value};
 use serde_json::{Map, Number, Value as Json};
 use tidemill_connect::Message;
 
-/// How bytes are written as text.
+/// Encoding of bytes as text.
 const BASE64: base64::engine::GeneralPurpose = base64::engine::general_purpose::STANDARD;
 
 /// Returns a message that arrived, with its properties.
@@ -42,7 +42,7 @@ fn text_of(value: &Json) -> String {
     }
 }
 
-/// Returns a value of AMQP as JSON: bytes as base64, keys that are no texts as their text.
+/// Returns a value of AMQP as JSON: bytes as base64, keys other than texts as their text.
 fn json(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
@@ -71,7 +71,7 @@ fn json(value: &Value) -> Json {
             Json::Object(entries.collect::<Map<_, _>>())
         }
         Value::Described(described) => json(&described.value),
-        // decimals are bytes for which there is no arithmetic here
+        // decimals are bytes, for which no arithmetic is available here
         value => Json::String(format!("{value:?}")),
     }
 }

@@ -9,10 +9,10 @@ use super::address::BrokerAddress;
 use super::jndi::JndiFile;
 use crate::client_tls::client_config;
 
-/// Where and how to connect.
+/// Connection settings.
 #[derive(Clone)]
 pub(super) struct AmqpSettings {
-    /// What the broker is called in messages.
+    /// Name of the broker in messages.
     pub product: &'static str,
     /// Brokers in the order in which they are tried.
     pub brokers: Vec<BrokerAddress>,
@@ -20,7 +20,7 @@ pub(super) struct AmqpSettings {
     pub tls: Option<Arc<ClientConfig>>,
     /// Name of this client at the broker.
     pub client_id: String,
-    /// What helps if something else than AMQP answers.
+    /// Hint for the case that something other than AMQP answers.
     pub port_help: &'static str,
 }
 

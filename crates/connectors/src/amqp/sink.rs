@@ -30,9 +30,9 @@ use super::settings::{AmqpSettings, Destination, DestinationKind, Destinations};
 const WINDOW: usize = 1024;
 /// Destinations to which links are open at the same time.
 const LINKS_MAX: usize = 256;
-/// How often a sink that waits looks whether its connection is lost.
+/// Interval at which a waiting sink checks whether its connection is lost.
 const LOST_POLL: Duration = Duration::from_millis(500);
-/// Mappers whose messages are no texts.
+/// Mappers whose messages are binary.
 const BINARY_MAPPERS: [&str; 3] = ["avro", "protobuf", "binary"];
 /// Condition of a refusal that ends when others have read.
 const FULL: &str = "amqp:resource-limit-exceeded";
@@ -98,9 +98,9 @@ enum Fate {
 }
 
 impl AmqpSink {
-    /// Creates a sink from its options, of which `destination` names its queue or topic.
+    /// Creates a sink from its options. `destination` is the option with its queue or topic.
     ///
-    /// Errors: the destination is no template, or it is the same for all events, and wrong.
+    /// Errors: the destination is not a template, or it is the same for all events, and wrong.
     pub(super) fn new(
         destination: &str,
         (settings, destinations): (AmqpSettings, Destinations),

@@ -19,7 +19,7 @@ use crate::receipts::Receipts;
 
 /// Messages that are taken at once, if so many are there.
 const BATCH_MESSAGES: usize = 1024;
-/// How long leaving a durable subscription may take.
+/// Timeout for leaving a durable subscription.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Subscription of a topic, or link to a queue.

@@ -15,11 +15,11 @@ use crate::receipts::Receipts;
 
 /// Transactions that may wait to be durable before the source stops reading.
 const WAITING_MAX: usize = 4096;
-/// How often the server is told how far the source is.
+/// Interval at which the position of the source is reported to the server.
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(500);
-/// How often a position is stored that no event brought with it.
+/// Interval at which a position is stored that no event brought with it.
 const IDLE_STORE_INTERVAL: Duration = Duration::from_secs(60);
-/// How often the server hears of a source that cannot take more.
+/// Interval at which a source that cannot take more sends a keep-alive to the server.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Source that reads the log.

@@ -71,13 +71,13 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec::text("jndi.resource", "Refused: write `url`, `username` and `password`."),
 ];
 
-/// How changes are found.
+/// Method of finding changes.
 pub(super) enum Mode {
     /// In the database's log.
     Listening {
-        /// Whether the rows that are there come first.
+        /// True if the existing rows come first.
         snapshot: bool,
-        /// Whether the replication slot has the name that this source gives it.
+        /// True if the replication slot has the name that this source gives it.
         slot_is_own: bool,
     },
     /// By queries.
@@ -88,9 +88,9 @@ pub(super) enum Mode {
 pub(super) struct PollingOptions {
     pub(super) column: String,
     pub(super) interval: Duration,
-    /// Whether the rows that are there come first.
+    /// True if the existing rows come first.
     pub(super) snapshot: bool,
-    /// How long integers that are left out are waited for; `None` if they are not.
+    /// Maximum time to wait for integers that are left out; `None` to not wait.
     pub(super) gap_timeout: Option<Duration>,
 }
 

@@ -1,9 +1,9 @@
 //! The rows that are in the table when a source begins.
 //!
-//! They are read in the order of their keys, so that a source that was interrupted goes on behind the last key. It does not see
-//! the table any more as it was: the rows that are left come as they are at a later position of the log. Changes of
-//! these rows before that position are in them already and are left out. This takes a primary key of one integer
-//! column; without one, an interrupted snapshot begins anew.
+//! They are read in the order of their keys, so that a source that was interrupted continues behind the last
+//! key. By then it does not see the table as it was before: the rows that are left come as they are at a
+//! later position of the log. Changes of these rows before that position are in them already and are left
+//! out. This takes a primary key of one integer column; without one, an interrupted snapshot restarts.
 
 use tidemill_connect::SourceOutput;
 use tidemill_relational::{ChangeLog, ChangeOperation, ChangeStart, ChangedRow};
@@ -15,8 +15,8 @@ use super::transaction::row_message;
 /// Rows that are handed over together.
 const CHUNK_ROWS: usize = 2048;
 
-/// What later looks at the table have seen: for each, the position of the keys that were read before, and the position of
-/// the log.
+/// Positions of later looks at the table: for each look, the position of the keys that were read before, and
+/// the position of the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LaterLooks(Vec<(u64, u64)>);
 

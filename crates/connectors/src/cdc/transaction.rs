@@ -40,7 +40,7 @@ pub(super) fn row_message(
 }
 
 impl Transaction {
-    /// Begins a transaction, of which parts may be in the log of events.
+    /// Begins a transaction. Parts of it may already be in the log of events.
     pub(super) fn begin(id: u64, time: Timestamp, output: &SourceOutput, splits: &Splits) -> Self {
         let position = |split: &str| output.position(split).unwrap_or_default();
         let is_in_parts = output.position(&splits.transaction) == Some(id);

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::Security;
 use crate::tls;
 
-/// How long a server may take to answer.
+/// Timeout for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes in both directions, encrypted or not.

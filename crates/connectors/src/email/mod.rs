@@ -37,7 +37,7 @@ fn ca_file(options: &Options, context: &ConnectorContext) -> Result<Option<PemFi
     Ok(Some(file))
 }
 
-/// How a connection is encrypted.
+/// Encryption of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Security {
     /// From its beginning.

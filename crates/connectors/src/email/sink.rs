@@ -19,7 +19,7 @@ use tidemill_types::{Error, EventId, Result};
 
 use super::Security;
 
-/// How long a server may take to answer.
+/// Timeout for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of the attachments of one message.
 const ATTACHMENT_BYTES_MAX: u64 = 32 << 20;
@@ -162,7 +162,7 @@ struct EmailSink {
     content_type: ContentType,
     /// Directory at which relative paths of attachments start.
     dir: PathBuf,
-    /// What the ids of all messages end with.
+    /// Suffix of the ids of all messages.
     id_suffix: String,
     transport: Option<AsyncSmtpTransport<Tokio1Executor>>,
 }

@@ -142,7 +142,7 @@ impl SourceType for EmailSourceType {
     }
 }
 
-/// What happens to a message when its events are durable.
+/// Action on a message once its events are durable.
 enum Action {
     Flag(&'static str),
     Delete,

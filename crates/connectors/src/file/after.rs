@@ -8,14 +8,14 @@ use uuid::Uuid;
 
 use super::identity::FileKey;
 
-/// What happens to a file.
+/// Action on a file that was processed or has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FileAction {
     Keep,
     Delete,
     Move {
         dir: PathBuf,
-        /// Whether a file of the same name in that directory is replaced; otherwise the new name gets an id.
+        /// True if a file of the same name in that directory is replaced; otherwise the new name gets an id.
         overwrites: bool,
     },
 }

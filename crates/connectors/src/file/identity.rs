@@ -1,8 +1,8 @@
 //! Which file it is, whatever its name.
 //!
-//! A file is recognised by its inode and the time at which it was created, so that renaming it makes no difference, and
-//! a new file of the same name is another one. The content that was read under a position is recognised by its first
-//! bytes, so that a file that was truncated and written anew begins anew.
+//! A file is recognised by its inode and the time at which it was created, so that renaming it makes no
+//! difference, and a new file of the same name is another one. The content that was read under a position is
+//! recognised by its first bytes, so that a file that was truncated and rewritten is read from the start.
 
 use std::fs::{File, Metadata};
 use std::io;

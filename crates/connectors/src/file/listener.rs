@@ -84,7 +84,7 @@ struct FileListener {
     files: BTreeMap<String, Watched>,
 }
 
-/// What was reported of a file.
+/// Reported state of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Watched {
     /// Time of the last change in microseconds, or a later number if times went back.
@@ -209,7 +209,7 @@ mod tests {
             let before = file.position();
             let status = file.note(found);
             assert_eq!(status.is_some(), file.position() > before);
-            // a restart at any point changes nothing but that it does not know whether a change goes on
+            // a restart at any point changes nothing, except that it forgets whether a change is in progress
             let mut restarted = Watched::at(file.position());
             assert_eq!(restarted.note(found), None);
             status.unwrap_or("-")

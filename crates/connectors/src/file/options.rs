@@ -89,22 +89,22 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     FILE_SYSTEM_OPTIONS,
 ];
 
-/// What a source reads.
+/// Settings of a source.
 #[derive(Debug)]
 pub(super) struct FileSettings {
     pub place: Place,
     pub reading: Reading,
-    /// Whether files are followed as they grow.
+    /// True if files are followed as they grow.
     pub tailing: bool,
     pub after_process: FileAction,
     pub after_failure: FileAction,
     pub poll_interval: Duration,
-    /// How long a file must be unchanged before it is read to its end.
+    /// Time for which a file must be unchanged before it is read to its end.
     pub quiet: Duration,
     pub schedule: Option<Cron>,
 }
 
-/// Where the files are.
+/// Location of the files.
 #[derive(Debug)]
 pub(super) enum Place {
     File(PathBuf),

@@ -13,7 +13,7 @@ const READ_BYTES: usize = 256 << 10;
 /// Records that are returned at once.
 const RECORDS_MAX: usize = 4096;
 
-/// What is read of a file.
+/// Settings for reading a file.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub framing: Framing,
@@ -24,7 +24,7 @@ pub(super) struct Reading {
     pub bytes_max: usize,
 }
 
-/// Which records are wanted.
+/// Selection of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     All,
@@ -40,7 +40,7 @@ pub(super) struct Records {
     pub records: Vec<(u64, Bytes)>,
     /// Position behind them.
     pub position: u64,
-    /// Whether they are the last.
+    /// True if they are the last records of the file.
     pub is_end: bool,
 }
 

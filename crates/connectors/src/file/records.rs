@@ -4,16 +4,16 @@ use std::ops::Range;
 
 use regex::bytes::Regex;
 
-/// What makes a record.
+/// Boundaries of a record.
 #[derive(Debug)]
 pub(super) enum Framing {
-    /// A line. Empty lines are none.
+    /// A line. Empty lines are skipped.
     Lines,
     /// Text between matches of regular expressions.
     Matches {
-        /// What a record begins with; without it, a record begins behind the one before.
+        /// Beginning of a record; without it, a record begins behind the one before.
         begin: Option<Regex>,
-        /// What a record ends with; without it, a record ends before the next one.
+        /// End of a record; without it, a record ends before the next one.
         end: Option<Regex>,
     },
     /// Bytes of this number.
@@ -22,7 +22,7 @@ pub(super) enum Framing {
     Whole,
 }
 
-/// What is behind the bytes that were read.
+/// Content of the file behind the bytes that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behind {
     /// More of the file.
@@ -80,7 +80,7 @@ fn line(bytes: &[u8], range: Range<usize>) -> Range<usize> {
 
 fn matches(begin: Option<&Regex>, end: Option<&Regex>, bytes: &[u8], behind: Behind, limit: usize) -> Found {
     let mut found = Found::default();
-    // what touches the end of the bytes may go on in what is behind them
+    // a match that touches the end of the bytes may continue behind them
     let is_whole = |end: usize| end < bytes.len() || behind != Behind::More;
     while found.records.len() < limit {
         let at = found.consumed;

@@ -152,7 +152,7 @@ impl FileName {
 
     /// Returns the file of an event. Values do not lead out of the directory in which the template puts them.
     ///
-    /// Errors: why there is none.
+    /// Errors: the reason why the event has no file.
     fn render(&self, batch: &SinkBatch, message: &Payload) -> Result<PathBuf, String> {
         if let Some(fixed) = &self.fixed {
             return Ok(fixed.clone());
@@ -178,7 +178,7 @@ impl FileName {
 struct FileSink {
     name: FileName,
     appends: bool,
-    /// Whether each message gets the end of a line.
+    /// True if each message gets the end of a line.
     adds_line_end: bool,
     are_lines: bool,
     rolling: Rolling,

@@ -18,7 +18,7 @@ use super::identity::FileKey;
 use super::options::{FileSettings, OPTIONS, Place};
 use super::state::{FileState, Progress};
 
-/// How long a file that was renamed is still read: programs write to it until they open the new one.
+/// Time for which a renamed file is still read: programs write to it until they open the new one.
 const ROTATION_GRACE: Duration = Duration::from_secs(2);
 /// Problems that a look at the files reports.
 const PROBLEMS_MAX: usize = 3;
@@ -66,7 +66,7 @@ struct FileSource {
     states: BTreeMap<FileKey, FileState>,
     /// Files that are followed by their name, the oldest first; `None` before the first look.
     followed: Option<Vec<Followed>>,
-    /// What was wrong at this look.
+    /// Problems found at this look.
     problems: Vec<String>,
 }
 
@@ -305,7 +305,7 @@ impl FileSource {
         Ok(())
     }
 
-    /// Returns the files in the directory of `path` that had the name before and of which something is not read.
+    /// Returns the files in the directory of `path` that had the name before and are not fully read.
     fn renamed_files(&self, path: &Path) -> Vec<Followed> {
         let Some(dir) = path.parent() else { return vec![] };
         let current = fs::metadata(path).ok().map(|metadata| FileKey::of(&metadata));

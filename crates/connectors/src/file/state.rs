@@ -68,7 +68,7 @@ pub(super) struct FileState {
     receipts: VecDeque<PendingReceipt>,
     accepted: usize,
     rejected: usize,
-    /// Whether events may not be durable, so that the file is kept.
+    /// True if events may not be durable, so that the file is kept.
     is_uncertain: bool,
 }
 

@@ -13,17 +13,17 @@ use tidemill_types::{Error, Result};
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
-/// What the tokens are for.
+/// Scope of the tokens.
 const SCOPE: &str = "https://www.googleapis.com/auth/pubsub";
-/// Where tokens are had if the file does not say it.
+/// URL that issues tokens if the file does not name one.
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 /// Kind of the requests for tokens.
 const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-/// How long a request for a token is good.
+/// Lifetime of a request for a token, in seconds.
 const ASSERTION_S: u64 = 3600;
-/// How long before its end a token is replaced.
+/// Time before its expiry at which a token is replaced.
 const MARGIN: Duration = Duration::from_secs(60);
-/// How long a token lasts if the answer does not say it.
+/// Lifetime of a token in seconds if the answer does not state it.
 const LIFETIME_S: u64 = 600;
 
 /// A service account. Its file is read whenever a token is needed, so that a new key takes effect.
@@ -61,7 +61,7 @@ impl ServiceAccount {
 
     /// Returns an access token.
     ///
-    /// Errors: `Unavailable`, why there is none.
+    /// Errors: `Unavailable`, with the reason why no token could be obtained.
     pub(super) async fn access_token(&mut self, client: &reqwest::Client) -> Result<String> {
         if let Some((token, end)) = &self.token
             && Instant::now() + MARGIN < *end

@@ -12,7 +12,7 @@ use super::account::ServiceAccount;
 use crate::cause::cause;
 use crate::http::client::plain_client;
 
-/// How long an answer may take; Pub/Sub itself waits less for messages.
+/// Timeout for an answer. Pub/Sub itself waits less for messages.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of a reason that an error shows.
 const SHOWN_BYTES: usize = 300;
@@ -40,7 +40,7 @@ pub(super) struct PubSubClient {
     account: Option<ServiceAccount>,
 }
 
-/// An answer that is no success.
+/// Answer with a status other than success.
 pub(super) struct Refused {
     pub status: StatusCode,
     pub reason: String,
@@ -78,7 +78,7 @@ impl PubSubClient {
 
     /// Sends a request to a resource.
     ///
-    /// Errors: `Unavailable` if there is no answer, or no access token.
+    /// Errors: `Unavailable` if the server does not answer, or without an access token.
     pub(super) async fn send(
         &mut self,
         method: Method,
@@ -141,7 +141,7 @@ impl PubSubClient {
 
 /// Returns the id of a project, topic or subscription.
 ///
-/// Errors: it is none.
+/// Errors: the text is not an id.
 pub(super) fn resource_id(options: &Options, name: &str) -> Result<String, OptionError> {
     let id = options.text(name).trim();
     let is_id = id.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -17,7 +17,7 @@ use tidemill_types::{Error, Result, Timestamp};
 
 use super::client::{PubSubClient, pubsub_options, resource_id};
 
-/// How often the deadline of messages that wait is moved, and how far.
+/// Interval at which the deadline of waiting messages is extended, and the new deadline in seconds.
 const EXTEND_EACH: Duration = Duration::from_secs(5);
 const DEADLINE_S: u32 = 30;
 
@@ -139,7 +139,7 @@ impl PubSubSource {
         Ok(pulled.received_messages)
     }
 
-    /// Makes the subscription, and the topic if there is none.
+    /// Creates the subscription, and the topic if it does not exist.
     async fn create(&mut self) -> Result<()> {
         let topic = self.client.resource("topics", &self.client.topic);
         self.client.create(&topic, &json!({})).await?;
@@ -175,7 +175,7 @@ fn message(received: Received) -> Message {
     }
     properties.extend(received.delivery_attempt.map(|n| ("delivery.attempt".to_owned(), n.to_string())));
     properties.extend(of.attributes);
-    // what is no base64 is handed over as it is, so that the mapper rejects it with its text
+    // text that is not base64 is handed over as it is, so that the mapper rejects it with its text
     let payload = STANDARD.decode(&of.data).unwrap_or_else(|_| of.data.into_bytes());
     Message { properties, time: Timestamp::parse(&of.publish_time).ok(), ..Message::new(payload) }
 }

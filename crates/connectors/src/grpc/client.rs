@@ -33,7 +33,7 @@ use crate::client_tls::{TlsOptionNames, named_client_config};
 use crate::http::options::parse_pairs;
 use crate::http::sink::Outcome;
 
-/// How long connecting may take, with the handshakes.
+/// Timeout for connecting, including the handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Characters of a status that an error shows.
 const SHOWN_CHARS: usize = 300;
@@ -149,14 +149,15 @@ impl GrpcClient {
         })
     }
 
-    /// Connects, if there is no connection.
+    /// Connects unless a connection is open.
     ///
     /// Errors: `Unavailable` if the server cannot be reached.
     pub(super) async fn connect(&self) -> Result<()> {
         self.connection().await.map(drop)
     }
 
-    /// Calls the method with the message of an event. Returns the answer, or the outcome if there is none.
+    /// Calls the method with the message of an event. Returns the answer, or the outcome of the event if the
+    /// call returned no answer.
     ///
     /// Errors: `Unavailable` if the same call may succeed later.
     pub(super) async fn call(

@@ -7,7 +7,7 @@ use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// What the messages of a method are.
+/// Form of the messages of a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageForm {
     /// Events of `EventService`, whose payload is the message of the mapper.
@@ -44,7 +44,7 @@ impl MessageForm {
 
     /// Returns the payload of a message, and its headers.
     ///
-    /// Errors: it is no event.
+    /// Errors: the message is not an event.
     pub(super) fn decode(self, message: Bytes) -> Result<(Bytes, Vec<(String, String)>), String> {
         match self {
             Self::Raw => Ok((message, vec![])),

@@ -22,7 +22,7 @@ pub(super) struct GrpcMethod {
     pub(super) port: u16,
     /// Names that the service may have.
     services: Vec<String>,
-    /// Which of them the server knows, as far as it is known.
+    /// Index of the name that the server knows, as far as it is known.
     service: Arc<AtomicUsize>,
     name: String,
     /// Sequence that the receiver should run, a header of events.

@@ -21,7 +21,7 @@ use crate::waiting::WaitingRequests;
 /// Calls that wait for their answer.
 static WAITING: WaitingRequests<ServiceAnswer> = WaitingRequests::new();
 
-/// What an event of the sink answers.
+/// Answer that an event of the sink gives to a call.
 struct ServiceAnswer {
     payload: Bytes,
     headers: Vec<(String, String)>,
@@ -80,7 +80,7 @@ struct GrpcServiceSource {
     service: Service,
 }
 
-/// How calls are answered.
+/// Settings for answering calls.
 #[derive(Clone)]
 struct Service {
     form: MessageForm,

@@ -26,7 +26,7 @@ use crate::http::receiver::header_properties;
 use crate::http::server::{Claim, Endpoint, Place, problem};
 use crate::tls::{ClientCertificates, PemFile, ServerTls};
 
-/// How long the event of a call may take to arrive.
+/// Timeout for the event of a call to arrive.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of metadata that the server reads at most, whatever the option says.
 const METADATA_BYTES_MAX: i64 = 16 << 10;
@@ -131,7 +131,7 @@ pub(super) async fn hand_over(output: &SourceOutput, message: Message) -> Result
     }
 }
 
-/// Where and how to serve a method.
+/// Settings for serving a method.
 pub(super) struct GrpcServer {
     places: Vec<Place>,
     pub(super) form: MessageForm,

@@ -4,7 +4,7 @@ use tidemill_types::Timestamp;
 
 use super::Encoding;
 
-/// What a receiver says to a message.
+/// Answer of a receiver to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Acknowledgement {
     /// `AA`, `AE`, `AR`, `CA`, `CE` or `CR`.
@@ -20,7 +20,7 @@ impl Acknowledgement {
     }
 }
 
-/// What the head of a message says, as far as an acknowledgement needs it.
+/// Fields of the head of a message that an acknowledgement needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct MessageHead {
     pub sender: [String; 2],
@@ -163,7 +163,7 @@ fn escaped_xml(text: &str) -> String {
 
 /// Reads an acknowledgement.
 ///
-/// Errors: it is none.
+/// Errors: the answer is not an acknowledgement.
 pub(super) fn read(answer: &str) -> Result<Acknowledgement, String> {
     let answer = answer.trim();
     let found = match answer.starts_with('<') {

@@ -7,7 +7,7 @@ const END: [u8; 2] = [0x1c, 0x0d];
 
 /// Takes the next message out of `buffer`; `None` if it is not complete yet.
 ///
-/// Errors: what comes is no frame, or one of more than `bytes_max`.
+/// Errors: the bytes are not a frame, or the frame has more than `bytes_max`.
 pub(super) fn decode(buffer: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, String> {
     // some senders end lines behind a frame
     let spaces = buffer.iter().take_while(|byte| byte.is_ascii_whitespace() && **byte != BEGIN).count();

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::acknowledgement::{self, Acknowledgement};
 use super::{CHARSET, ENCODINGS, Encoding, TLS, check_common, frame};
 
-/// How long connecting may take.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of the longest acknowledgement.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -134,7 +134,7 @@ impl Hl7Sink {
 
     /// Sends a message. Returns whether the other side takes it, or why not.
     ///
-    /// Errors: there is no answer to it.
+    /// Errors: the message gets no answer.
     async fn send(&self, connection: &mut Connection, message: &Payload) -> Result<Result<(), String>> {
         let (id, framed) = match prepare(&message.bytes, self.encoding) {
             Ok(prepared) => prepared,
@@ -165,7 +165,7 @@ impl Hl7Sink {
 
 /// Returns the control id of a message, and the message in a frame.
 ///
-/// Errors: it is no message of HL7.
+/// Errors: it is not an HL7 message.
 fn prepare(message: &[u8], encoding: Encoding) -> Result<(String, Vec<u8>), String> {
     let text = std::str::from_utf8(message).map_err(|_| "the message is not UTF-8".to_owned())?;
     let text = match encoding {
@@ -178,7 +178,7 @@ fn prepare(message: &[u8], encoding: Encoding) -> Result<(String, Vec<u8>), Stri
 }
 
 impl Connection {
-    /// Reads the next acknowledgement. Errors: there is none.
+    /// Reads the next acknowledgement. Errors: none arrives, or it cannot be read.
     async fn answer(&mut self) -> Result<Acknowledgement, String> {
         loop {
             if let Some(frame) = frame::decode(&mut self.buffer, ANSWER_BYTES_MAX)? {

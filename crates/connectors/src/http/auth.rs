@@ -26,7 +26,7 @@ pub(crate) const AUTH_OPTIONS: &[OptionSpec] = &[
     OptionSpec::text("basic.auth.password", "Password that requests need.").secret(),
 ];
 
-/// What requests have to know.
+/// Credentials that requests must have.
 #[derive(Clone)]
 pub(crate) struct RequiredLogin {
     /// `user:password` if requests need it.

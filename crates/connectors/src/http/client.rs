@@ -15,9 +15,9 @@ use super::options::Settings;
 use crate::shortened::shortened;
 use crate::tls::PemFile;
 
-/// How long connecting may take if the user says nothing.
+/// Default timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long before its end an access token is replaced.
+/// Time before its expiry at which an access token is replaced.
 const TOKEN_MARGIN: Duration = Duration::from_secs(10);
 /// Bytes of an answer that an error shows.
 const SHOWN_BYTES: usize = 300;
@@ -93,7 +93,8 @@ pub(crate) const CLIENT_OPTIONS: &[OptionSpec] = &[
     OptionSpec::integer("exhausted.action", 0, 2, "Accepted without effect."),
 ];
 
-/// How long a client waits for something to arrive, unless `client.bootstrap.configurations` says another time.
+/// Option for the maximum time a client waits for data, unless `client.bootstrap.configurations` sets another
+/// one.
 pub(crate) const IDLE_TIMEOUT_OPTIONS: &[OptionSpec] =
     &[OptionSpec::duration("socket.idle.timeout", "How long the other side may send nothing.")
         .default("60000")];
@@ -125,7 +126,7 @@ struct OAuth {
     token_url: String,
     id: String,
     secret: String,
-    /// Whether id and secret are in the body.
+    /// True if id and secret are sent in the body.
     in_body: bool,
     scope: Option<String>,
     user: Option<(String, String)>,
@@ -204,7 +205,7 @@ impl HttpClient {
 
     /// Sends a request with credentials. After a 401 a new access token is tried once.
     ///
-    /// Errors: `Unavailable` if there is no answer, `Invalid` if there can be no such request.
+    /// Errors: `Unavailable` if the server does not answer, `Invalid` if the request cannot be made.
     pub(crate) async fn send(&self, request: RequestBuilder, url: &Url) -> Result<Response> {
         let failed = |e: &reqwest::Error| match e.is_builder() {
             true => Error::invalid(format!("{}: {}", shown_url(url), describe(e))),
@@ -328,7 +329,7 @@ impl OAuth {
 
 /// Parses the URL of a client.
 ///
-/// Errors: it is none of HTTP, or one that no request can have.
+/// Errors: it is not an HTTP URL, or one that no request can have.
 pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|e| format!("not a URL: {e}"))?;
     match url.scheme() {

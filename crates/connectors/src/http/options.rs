@@ -101,7 +101,7 @@ impl Settings {
         self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Errors: the setting is no number.
+    /// Errors: the setting is not a number.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, OptionError> {
         let number = self.text(name).map(|text| {
             text.parse().map_err(|_| {

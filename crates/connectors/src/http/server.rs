@@ -25,9 +25,9 @@ use url::Url;
 use crate::ports::{PortService, Ports, SharedPort};
 use crate::tls::{ClientCertificates, PemFile, ServerTls};
 
-/// How long a TLS handshake may take.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may send nothing within a request if the user says nothing.
+/// Default time for which a client may send nothing within a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Key of the endpoint of all paths that have none; no URL has this path.
 const ANY_PATH: &str = "*";
@@ -63,7 +63,7 @@ pub(crate) const SERVER_OPTIONS: &[OptionSpec] = &[
     OptionSpec::flag("trace.log.enabled", "false", "Accepted without effect; use the log filter instead."),
 ];
 
-/// Where an endpoint is.
+/// Address, path and TLS of an endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     host: String,
@@ -174,7 +174,7 @@ fn normal_path(path: &str) -> &str {
     }
 }
 
-/// What answers the requests of a path.
+/// Handler of the requests of a path.
 #[async_trait]
 pub(crate) trait Endpoint: Send + Sync + 'static {
     /// Returns the answer to a request.

@@ -25,7 +25,7 @@ use crate::waiting::WaitingRequests;
 /// Requests that wait for their response.
 static WAITING: WaitingRequests<ServiceResponse> = WaitingRequests::new();
 
-/// What an event of the sink answers.
+/// Response that an event of the sink gives to a request.
 struct ServiceResponse {
     status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,

@@ -26,7 +26,7 @@ use super::options::{joined, parse_headers};
 
 /// Bytes of an answer that are read to show them in an error.
 const ERROR_BYTES: usize = 64 << 10;
-/// How long the test of the address may take.
+/// Timeout for the test of the address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Header with the id of the event, which stays the same when it is sent again.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -153,7 +153,7 @@ pub(crate) async fn deliver_parallel<'m>(
     Ok(())
 }
 
-/// What became of a message.
+/// Outcome of a message.
 pub(crate) enum Outcome {
     Taken,
     /// Refused for good, with the reason.
@@ -183,7 +183,7 @@ pub(super) async fn answer_outcome(url: &Url, response: Response) -> Result<Outc
     status_outcome(url, status, &body)
 }
 
-/// Returns the outcome of an answer that is no success.
+/// Returns the outcome of an answer with a status other than success.
 pub(super) fn status_outcome(url: &Url, status: StatusCode, body: &[u8]) -> Result<Outcome> {
     let text = describe_answer(url, status, body);
     match is_temporary(status) {

@@ -14,7 +14,7 @@ use crate::logins::{login_of, url_login};
 
 /// Points of one request.
 pub(super) const LINES_MAX: usize = 5000;
-/// How long an answer may take.
+/// Timeout for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a reason that an error shows.
 const SHOWN_BYTES: usize = 300;
@@ -27,7 +27,7 @@ pub(super) struct InfluxClient {
     login: Option<(String, String)>,
 }
 
-/// What became of points.
+/// Outcome of writing points.
 pub(super) enum Written {
     All,
     /// At least one is refused for good.

@@ -14,7 +14,7 @@ const TIME: &str = "time";
 /// Greatest time that InfluxDB has, in milliseconds.
 pub(super) const TIME_MS_MAX: i64 = 9_223_372_036_854;
 
-/// What a column is.
+/// Role of a column in a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Tag,
@@ -31,9 +31,9 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Decides what the columns are.
+    /// Determines the roles of the columns.
     ///
-    /// Errors: there is no time, nothing but tags, or a key that a point does not have.
+    /// Errors: the columns lack a time or are nothing but tags, or the key is one that a point does not have.
     pub(super) fn new(measurement: &str, policy: &str, context: &StoreContext) -> Result<Self, OptionError> {
         let wrong = |message: String| Err(OptionError::connector(message));
         let is_whole = |ty: FieldType| matches!(ty, FieldType::Int | FieldType::Long);

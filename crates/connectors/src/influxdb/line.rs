@@ -13,7 +13,7 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 impl Layout {
     /// Returns the line of a row.
     ///
-    /// Errors: why the row is no point.
+    /// Errors: the reason why the row cannot be a point.
     pub(super) fn line(&self, row: &StoredRow) -> Result<String, String> {
         let mut line = escaped(&self.measurement, &[',', ' ']);
         for at in self.columns(Part::Tag) {

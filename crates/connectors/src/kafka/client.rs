@@ -15,7 +15,7 @@ use tidemill_types::{Error, Result};
 
 use crate::pairs::parse_pairs;
 
-/// How long a request to the brokers may take.
+/// Timeout of a request to the brokers.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of both directions.
@@ -183,9 +183,10 @@ impl ClientContext for ConnectionContext {
 
 impl ConsumerContext for ConnectionContext {}
 
-/// Returns the number of partitions of a topic. `or` is what else can be done if there is none.
+/// Returns the number of partitions of a topic. `or` ends the error message with an alternative to creating
+/// the topic.
 ///
-/// Errors: there is no such topic.
+/// Errors: the topic does not exist.
 pub(super) fn partition_count(metadata: &Metadata, topic: &str, brokers: &str, or: &str) -> Result<i32> {
     match i32::try_from(known_partitions(metadata, topic)) {
         Ok(count) if count > 0 => Ok(count),
@@ -195,7 +196,7 @@ pub(super) fn partition_count(metadata: &Metadata, topic: &str, brokers: &str, o
     }
 }
 
-/// Returns the number of partitions of a topic, 0 if there is none, or this client may not see it.
+/// Returns the number of partitions of a topic; 0 if the topic does not exist or this client may not see it.
 pub(super) fn known_partitions(metadata: &Metadata, topic: &str) -> usize {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     found.filter(|found| found.error().is_none()).map_or(0, |found| found.partitions().len())

@@ -15,7 +15,7 @@ use super::client::{ConnectionContext, blocking};
 use super::new_topic::{self, TopicLayout};
 use super::sink::Connection;
 
-/// How long reading all positions may take; transactions of other sinks are waited for.
+/// Timeout for reading all positions; transactions of other sinks are waited for.
 const READ_TIMEOUT: Duration = Duration::from_secs(90);
 /// Settings that keep the topic small, so that reading it is quick.
 const TOPIC_SETTINGS: [(&str, &str); 4] = [

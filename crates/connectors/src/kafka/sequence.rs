@@ -34,7 +34,7 @@ fn split_sequence(message: &Bytes, is_binary: bool) -> Option<(&str, u64, Bytes)
     Some((id, number.parse().ok()?, rest))
 }
 
-/// What to do with a message.
+/// Result of the check of a message's sequence number.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sequenced {
     /// It is new.

@@ -30,9 +30,10 @@ use crate::shortened::shortened;
 
 /// Messages that may wait for an acknowledgement.
 const WAITING_MAX: usize = 10_000;
-/// How long a message may take to be acknowledged, with all retries, before the connection counts as failed.
+/// Maximum time until a message is acknowledged, including all retries, before the connection counts as
+/// failed.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the sink waits for room in the buffer of the client.
+/// Interval at which the sink checks for room in the buffer of the client.
 const ROOM_POLL: Duration = Duration::from_millis(5);
 
 /// Type of the sink `kafka`.
@@ -234,7 +235,7 @@ impl Drop for Connection {
 impl KafkaSink {
     /// Asks the brokers for the topic, and creates it if it is missing and the app says so.
     ///
-    /// Errors: the brokers cannot be reached; there is no such topic.
+    /// Errors: the brokers cannot be reached; the topic does not exist.
     async fn find_topic(&self, connection: &Connection, topic: Option<String>) -> Result<()> {
         let mut metadata = connection.metadata(topic.clone()).await?;
         let Some(topic) = topic else { return Ok(()) };

@@ -30,9 +30,9 @@ use crate::receipts::Receipts;
 const BATCH_MESSAGES: usize = 1024;
 /// Batches that may wait to be durable before the source stops reading.
 const WAITING_MAX: usize = 4096;
-/// How often offsets are committed, for monitoring.
+/// Interval at which offsets are committed, for monitoring.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
-/// How often new partitions are looked for.
+/// Interval at which the source looks for new partitions.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(30);
 /// Memory for messages that were fetched and not taken, in KiB.
 const FETCH_AHEAD_KBYTES: &str = "32768";
@@ -163,7 +163,7 @@ struct KafkaSource {
     partitions: Option<Vec<i32>>,
     /// Offsets from the options.
     starts: BTreeMap<String, u64>,
-    /// Whether partitions that were never read begin at their end.
+    /// True if partitions that were never read begin at their end.
     from_end: bool,
     sequences: Option<SequenceFilter>,
     is_binary: bool,
@@ -207,7 +207,7 @@ struct Reader {
     receipts: Receipts<(String, i32, u64)>,
     /// Next offsets of what is durable and not committed.
     durable: BTreeMap<(String, i32), u64>,
-    /// Whether a problem was reported that the client may overcome.
+    /// Set when a problem was reported that the client may overcome.
     is_troubled: bool,
 }
 

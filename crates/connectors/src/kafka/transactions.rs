@@ -13,7 +13,7 @@ use super::client::blocking;
 use super::positions::{PositionTopic, position_key};
 use super::sink::{Connection, Records, TOO_LARGE, Waiting};
 
-/// How long the brokers may take to begin or end a transaction.
+/// Timeout for beginning or ending a transaction.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Messages of one transaction.
 const TRANSACTION_MESSAGES: usize = 10_000;

@@ -17,13 +17,13 @@ use tidemill_types::{Error, Result, StreamSchema, Value};
 
 use super::write::{Statement, StatementKind};
 
-/// How long a call looks for a server before the store reports that there is none.
+/// Time for which a call looks for a server before the store reports that it found none.
 pub(super) const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Rows that one search may return.
 const FOUND_ROWS_MAX: usize = 1_000_000;
 /// Statements of one command.
 const STATEMENTS_MAX: usize = 1000;
-/// How often a transaction that meets other writers begins again.
+/// Maximum number of attempts of a transaction that meets other writers.
 const ATTEMPTS_MAX: usize = 100;
 /// Collection of the positions.
 const POSITIONS: &str = "tidemill_position";
@@ -38,7 +38,7 @@ pub(super) struct SpecialIndex {
     pub of: StoreIndex,
 }
 
-/// Where the rows are.
+/// Location and indexes of the rows.
 pub(super) struct SessionSettings {
     pub client: ClientOptions,
     pub database: String,
@@ -61,11 +61,11 @@ pub(super) struct Session {
 struct Connection {
     client: Client,
     database: Database,
-    /// Whether the server has transactions: members of replica sets and routers have.
+    /// True if the server has transactions: members of replica sets and routers have.
     has_transactions: bool,
 }
 
-/// What became of an attempt to write.
+/// Outcome of an attempt to write.
 enum Attempt {
     Done(Vec<RefusedRow>),
     /// The server refuses a statement, so the transaction has to begin again without it.

@@ -6,7 +6,7 @@ use tidemill_types::{Error, Result, StreamSchema};
 
 use super::condition::{Translation, equalities};
 
-/// What is written for a row.
+/// Statement that is written for a row.
 #[derive(Debug, Clone)]
 pub(super) enum Statement {
     /// Inserts a document.
@@ -15,7 +15,7 @@ pub(super) enum Statement {
     Delete(Document),
     /// Updates all documents that match, by one statement of the command `update`.
     Update(Document),
-    /// Updates all documents that match; if there are none, inserts a document.
+    /// Updates all documents that match, or inserts a document if none matches.
     UpdateOrInsert(Document, Document),
 }
 

@@ -12,14 +12,15 @@ use tokio::task::JoinHandle;
 
 use super::options::MqttSettings;
 
-/// What may wait for the program before the connection waits, besides what a sink's window of messages causes.
+/// Maximum number of events that wait for the program before the connection waits, besides those that a
+/// sink's window of messages causes.
 const EVENTS_MAX: usize = 1024;
 /// Requests that may wait for the connection.
 const REQUESTS_MAX: usize = 1024;
 /// Largest message.
 const PACKET_BYTES_MAX: usize = 256 << 20;
 
-/// What the connection reports.
+/// Event of the connection.
 pub(super) enum MqttEvent {
     /// The broker answered to a subscription; with what it refused.
     Subscribed(Result<(), String>),
@@ -41,7 +42,7 @@ pub(super) struct Incoming {
     pub acknowledge: Acknowledge,
 }
 
-/// What acknowledges a message.
+/// Handle that acknowledges a message.
 pub(super) enum Acknowledge {
     V4(rumqttc::Publish),
     V5(v5::Publish),
@@ -51,7 +52,7 @@ pub(super) enum Acknowledge {
 pub(super) struct MqttConnection {
     client: Client,
     pub events: mpsc::Receiver<Result<MqttEvent>>,
-    /// Whether the broker has the session of an earlier connection.
+    /// True if the broker has the session of an earlier connection.
     pub session_present: bool,
     /// Largest packet that the broker takes.
     pub packet_bytes_max: usize,

@@ -31,7 +31,7 @@ macro_rules! mqtt_options {
 }
 pub(super) use mqtt_options;
 
-/// Where and how to connect.
+/// Connection settings.
 #[derive(Clone)]
 pub(super) struct MqttSettings {
     pub host: String,
@@ -43,9 +43,9 @@ pub(super) struct MqttSettings {
     pub keep_alive: Duration,
     pub connect_timeout: Duration,
     pub inflight_max: u16,
-    /// Whether the broker forgets the session when the connection ends.
+    /// True if the broker forgets the session when the connection ends.
     pub clean_session: bool,
-    /// Whether messages are acknowledged by the program.
+    /// True if messages are acknowledged by the program.
     pub manual_acks: bool,
 }
 
@@ -101,7 +101,7 @@ impl MqttSettings {
     }
 }
 
-/// Returns why a text is no name of a topic, or no filter of topics.
+/// Returns the reason why a text is not the name of a topic, or not a filter of topics.
 pub(super) fn topic_problem(topic: &str, is_filter: bool) -> Option<&'static str> {
     if topic.is_empty() {
         return Some("it is empty");

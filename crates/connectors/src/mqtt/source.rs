@@ -77,7 +77,7 @@ struct MqttSource {
     settings: MqttSettings,
     filters: Vec<String>,
     qos: u8,
-    /// Whether the session at the broker has these filters.
+    /// True if the session at the broker has these filters.
     is_subscribed: bool,
 }
 

@@ -110,7 +110,7 @@ impl NatsConnection {
         unavailable(&self.addresses, why)
     }
 
-    /// Returns the name of the stream that has `subject`, which is created if there is none.
+    /// Returns the name of the stream that has `subject`, creating the stream if needed.
     pub(super) async fn stream_name(
         &self,
         context: &jetstream::Context,
@@ -139,7 +139,7 @@ impl NatsConnection {
         }
     }
 
-    /// Returns the name of the stream that has `subject`; `None` if there is none.
+    /// Returns the name of the stream that has `subject`, or `None` if no stream has it.
     pub(super) async fn find_stream(
         &self,
         context: &jetstream::Context,

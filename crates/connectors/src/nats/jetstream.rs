@@ -22,20 +22,20 @@ use crate::receipts::Receipts;
 /// Batches that may wait until they are durable.
 const WAITING_MAX: usize = 64;
 
-/// What to read, and how.
+/// Settings of a reader of JetStream.
 pub(super) struct JetStreamReader {
     pub subject: String,
     /// Name of the stream from the options.
     pub stream: Option<String>,
-    /// Whether several sources share the messages.
+    /// True if several sources share the messages.
     pub is_shared: bool,
     /// Name of the consumer from the options.
     pub consumer: Option<String>,
     /// Name of the consumer where the options have none.
     pub own_consumer: String,
-    /// Where the first start begins.
+    /// Sequence number at which the first start begins.
     pub first_sequence: Option<u64>,
-    /// How long the server waits for an acknowledgement.
+    /// Time for which the server waits for an acknowledgement.
     pub ack_wait: Duration,
 }
 

@@ -46,7 +46,7 @@ const PREFIX: &str = "io.nats.client.";
 const TLS_OPTIONS: TlsOptionNames =
     TlsOptionNames { authorities: "truststore.file", certificate: "keystore.file", key: "keystore.key.file" };
 
-/// Where and how to connect.
+/// Connection settings.
 #[derive(Clone)]
 pub(super) struct NatsSettings {
     pub servers: Vec<ServerAddr>,
@@ -56,17 +56,17 @@ pub(super) struct NatsSettings {
     pub login: Login,
     /// TLS for servers that demand it.
     pub tls: Option<ClientConfig>,
-    /// Whether to refuse servers without TLS.
+    /// True to refuse servers without TLS.
     pub requires_tls: bool,
     pub connect_timeout: Duration,
     pub ping_interval: Duration,
-    /// How long an acknowledgement may take.
+    /// Timeout for an acknowledgement.
     pub ack_wait: Duration,
     /// Name of the stream from the options.
     pub stream: Option<String>,
 }
 
-/// How the client logs in.
+/// Method of logging in.
 #[derive(Clone)]
 pub(super) enum Login {
     Anonymous,
@@ -206,7 +206,7 @@ fn url_credentials(server: &ServerAddr) -> Option<Login> {
 /// Longest subject, in bytes.
 const SUBJECT_BYTES_MAX: usize = 3500;
 
-/// Returns why a text is no subject, or no pattern of subjects.
+/// Returns the reason why a text is not a subject, or not a pattern of subjects.
 pub(super) fn subject_problem(subject: &str, is_pattern: bool) -> Option<&'static str> {
     if subject.is_empty() {
         return Some("it is empty");

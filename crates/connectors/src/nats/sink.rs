@@ -109,7 +109,7 @@ impl SinkConnector for NatsSink {
     }
 }
 
-/// What became of a message; an error if the connection failed.
+/// Outcome of a message; an error if the connection failed.
 type Fate = Result<Result<(), String>>;
 
 struct Delivery<'d> {

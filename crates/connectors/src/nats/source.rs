@@ -92,7 +92,7 @@ struct NatsSource {
     settings: NatsSettings,
     subject: String,
     queue_group: Option<String>,
-    /// How to read from JetStream; `None` without it.
+    /// Reader of JetStream; `None` without it.
     reader: Option<JetStreamReader>,
 }
 

@@ -13,7 +13,7 @@ use tidemill_types::{Error, Result};
 
 use crate::shortened::shortened;
 
-/// How long an answer may take. The engine tries again, so the client does so only for a moment.
+/// Timeout for an answer. The client retries only briefly, because the engine tries again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRIES: usize = 2;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub(super) struct Bucket {
     name: String,
 }
 
-/// How objects are stored.
+/// Storage options of objects.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Storage {
     pub class: Option<String>,
@@ -58,7 +58,7 @@ impl Bucket {
         put.map(drop).map_err(|e| self.failed("cannot be written", key, &e))
     }
 
-    /// Writes an object if it still has this version, or if there is none. Returns its new version.
+    /// Writes an object if it still has `version`; with `None`, if it does not exist. Returns its new version.
     ///
     /// Errors: `Unavailable`, also if it has another version.
     pub(super) async fn replace(
@@ -72,7 +72,7 @@ impl Bucket {
         put.map(UpdateVersion::from).map_err(|e| self.failed("cannot be written", key, &e))
     }
 
-    /// Returns the content of an object and its version; `None` if there is none.
+    /// Returns the content of an object and its version, or `None` if the object does not exist.
     ///
     /// Errors: `Unavailable`.
     pub(super) async fn get(&self, key: &Path) -> Result<Option<(Bytes, UpdateVersion)>> {

@@ -25,7 +25,7 @@ const STORAGE_CLASSES: &[&str] = &[
     "regional",
     "durable_reduced_availability",
 ];
-/// What stands between two texts of an object, as in Siddhi.
+/// Separator of the texts of an object, as in Siddhi.
 const TEXT_DELIMITER: &str = "~~~~~~~~~";
 
 const OPTIONS: &[OptionSpec] = &[

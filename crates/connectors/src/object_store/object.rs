@@ -17,7 +17,7 @@ const OBJECT_BYTES_MAX: usize = 64 << 20;
 /// Events of one object that may be asked for.
 pub(super) const FLUSH_SIZE_MAX: i64 = 1_000_000;
 
-/// How the messages of a mapper become the content of an object.
+/// Way in which the messages of a mapper become the content of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Joining {
     /// An array of JSON.
@@ -62,7 +62,7 @@ impl Joining {
 /// Names and contents of the objects of a sink.
 #[derive(Debug)]
 pub(super) struct Objects {
-    /// Where they lie; their names begin with it.
+    /// Location of the objects; their names begin with it.
     pub place: Template,
     /// Stands between `place` and the rest: `/` for a directory.
     pub separator: &'static str,
@@ -82,7 +82,7 @@ pub(super) struct Object {
     pub content: Bytes,
 }
 
-/// What a delivery writes.
+/// Result of dividing a delivery into objects.
 #[derive(Debug, Default)]
 pub(super) struct Division {
     pub objects: Vec<Object>,

@@ -27,7 +27,7 @@ struct PlanFile {
     objects: Vec<String>,
 }
 
-/// Where the plan of a sink is, and what it has delivered.
+/// Location and version of the plan of a sink, and the delivered events.
 #[derive(Debug)]
 pub(super) struct Plans {
     key: Path,
@@ -42,7 +42,7 @@ impl Plans {
 
     /// Reads the plan, finishes or undoes its delivery, and returns what is delivered.
     ///
-    /// Errors: `Unavailable`; `Corrupt` if the object is no plan.
+    /// Errors: `Unavailable`; `Corrupt` if the object is not a plan.
     pub(super) async fn settle(&mut self, bucket: &Bucket) -> Result<DeliveredEvents> {
         let Some((bytes, version)) = bucket.get(&self.key).await? else {
             self.version = None;

@@ -64,7 +64,7 @@ const OPTIONS: &[OptionSpec] = &[
 /// Type of the sink `s3`.
 pub(super) struct S3SinkType;
 
-/// Where keys come from.
+/// Source of the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Keys {
     /// The options.
@@ -140,7 +140,7 @@ impl SinkType for S3SinkType {
 
 /// Returns the name of the bucket.
 ///
-/// Errors: it is none.
+/// Errors: the text is not the name of a bucket.
 pub(super) fn bucket_name(options: &Options) -> Result<String, OptionError> {
     let name = options.text("bucket.name").trim();
     let is_name = (3..=222).contains(&name.len())
@@ -158,7 +158,7 @@ pub(super) fn bucket_name(options: &Options) -> Result<String, OptionError> {
 
 /// Returns the URL of an endpoint.
 ///
-/// Errors: it is none, or has parts that an endpoint does not have.
+/// Errors: the text is not a URL, or has parts that an endpoint does not have.
 pub(super) fn parse_endpoint(text: &str) -> Result<Url, OptionError> {
     let url =
         Url::parse(text.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
@@ -285,7 +285,7 @@ fn open(bucket: &str, keys: &Keys, region: Option<&str>, endpoint: Option<&Url>)
 
 /// Returns the keys of the profile that is in use.
 ///
-/// Errors: why there are none.
+/// Errors: the reason why no keys were found.
 fn profile_keys() -> Result<profile::Profile, String> {
     let (file, name) = profile::location().ok_or("there is no home directory with `.aws/credentials`")?;
     let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;

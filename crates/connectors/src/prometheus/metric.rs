@@ -18,7 +18,7 @@ const QUANTILE_STEPS: usize = 5;
 const SKETCH_BINS_MAX: u32 = 8192;
 const SKETCH_LEAST: f64 = 1e-9;
 
-/// What a metric is.
+/// Description of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MetricSpec {
     pub(super) name: String,
@@ -34,7 +34,7 @@ pub(super) enum MetricKind {
     Counter,
     /// Sum of values, or the last value.
     Gauge {
-        /// Whether a value replaces the one before.
+        /// True if a value replaces the one before.
         set: bool,
     },
     /// Numbers of values up to each of these limits, which increase.

@@ -9,7 +9,7 @@ pub(super) struct Sample {
     pub(super) value: f64,
 }
 
-/// What a scrape says about one metric.
+/// Content of a scrape about one metric.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Scrape {
     pub(super) help: String,

@@ -19,7 +19,7 @@ use super::server::{self, MetricServer, TEXT_FORMAT};
 use crate::cause::cause;
 use crate::ports::SharedPort;
 
-/// How long a push gateway may take.
+/// Timeout for a push gateway.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(30);
 
 const OPTIONS: &[OptionSpec] = &[

@@ -10,7 +10,7 @@ use tidemill_types::{Error, Result};
 
 use super::options::RabbitSettings;
 
-/// How long connecting may take.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connection to a broker; ends when it is dropped.
@@ -19,7 +19,7 @@ pub(super) struct RabbitConnection {
     address: String,
 }
 
-/// Exchange with the properties that it gets if there is none.
+/// Exchange, with the properties that it gets when it is created.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Exchange {
     pub name: ShortString,
@@ -28,7 +28,7 @@ pub(super) struct Exchange {
     pub is_auto_delete: bool,
 }
 
-/// Queue with the properties that it gets if there is none.
+/// Queue, with the properties that it gets when it is created.
 #[derive(Debug, Clone)]
 pub(super) struct QueueDefinition {
     /// Its name; empty for one that the broker names.
@@ -68,8 +68,8 @@ impl RabbitConnection {
         self.connection.create_channel().await.map_err(|e| self.failed("no channel", &e))
     }
 
-    /// Declares an exchange if there is none of this name. Each attempt has a channel of its own, because a refusal
-    /// closes it. The exchange without a name is always there.
+    /// Declares an exchange if no exchange has this name. Each attempt has a channel of its own, because a
+    /// refusal closes it. The exchange without a name is always there.
     pub(super) async fn declare_exchange(&self, exchange: &Exchange) -> Result<(), lapin::Error> {
         if exchange.name.as_str().is_empty() {
             return Ok(());
@@ -93,7 +93,7 @@ impl RabbitConnection {
         Ok(())
     }
 
-    /// Declares a queue if there is none of this name, and returns its name.
+    /// Declares a queue if no queue has this name, and returns its name.
     pub(super) async fn declare_queue(&self, queue: &QueueDefinition) -> Result<ShortString> {
         for is_passive in [true, false] {
             if is_passive && queue.name.as_str().is_empty() {

@@ -30,7 +30,7 @@ macro_rules! rabbit_options {
 }
 pub(super) use rabbit_options;
 
-/// Where and how to connect.
+/// Connection settings.
 #[derive(Clone)]
 pub(super) struct RabbitSettings {
     pub uri: AMQPUri,

@@ -27,7 +27,7 @@ pub(super) struct Renderer {
     properties: BasicProperties,
 }
 
-/// What a message gets.
+/// Exchange, routing key and properties of a message.
 pub(super) struct Rendered {
     pub exchange: Exchange,
     pub routing_key: ShortString,

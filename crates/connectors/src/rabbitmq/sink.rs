@@ -182,7 +182,7 @@ struct Confirmed {
     fate: Result<Fate, lapin::Error>,
 }
 
-/// What the broker says, or this sink before it sends.
+/// Outcome of a message: the answer of the broker, or a refusal by this sink before it sends.
 enum Fate {
     Taken,
     /// A message came back with this confirmation; not necessarily this one.
@@ -192,7 +192,7 @@ enum Fate {
     NotStored,
 }
 
-/// What a message that comes back is known by, besides its content.
+/// Identity of a message that comes back, besides its content.
 #[derive(PartialEq)]
 struct Address {
     exchange: ShortString,

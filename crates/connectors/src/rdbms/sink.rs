@@ -226,7 +226,7 @@ impl Connection {
     }
 }
 
-/// Returns the positions after `processed` events, of which the database refused some.
+/// Returns the positions after `processed` events. `refused` are those that the database refused.
 ///
 /// Refused events stay known until later ones come: then the caller has taken note of them. Until then they may come
 /// again, because the caller was not able to take note, or because it waits until the database takes them.

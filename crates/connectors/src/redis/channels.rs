@@ -19,7 +19,7 @@ const BATCH_MESSAGES: usize = 1000;
 const WAITING_MAX: usize = 65_536;
 /// Bytes of messages that may wait.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// How often the connection is checked, and how long the answer may take.
+/// Interval at which the connection is checked, and timeout for the answer.
 const PING: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
 
 /// Source of the messages of channels.

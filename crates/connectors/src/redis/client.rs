@@ -8,9 +8,9 @@ use tidemill_types::{Error, Result};
 
 use super::options::RedisSettings;
 
-/// How long connecting may take.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer may take; longer than any request waits for new entries.
+/// Timeout for an answer; longer than any request waits for new entries.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 impl RedisSettings {
@@ -50,7 +50,7 @@ impl RedisSettings {
         Error::unavailable(format!("Redis at {}: {what}: {error}", self.address))
     }
 
-    /// Returns an error about an answer that is none.
+    /// Returns an error about an answer of an unexpected form.
     pub(super) fn unexpected(&self, what: &str) -> Error {
         Error::unavailable(format!("Redis at {}: {what}: the answer has an unexpected form", self.address))
     }

@@ -83,7 +83,7 @@ impl Entry {
     }
 }
 
-/// Returns the entries of one stream in the answer to XREAD or XREADGROUP; `None` if it is no such answer.
+/// Returns the entries of one stream in the answer to XREAD or XREADGROUP, or `None` for another answer.
 pub(super) fn entries_read(answer: Value) -> Option<Vec<Entry>> {
     match answer {
         Value::Nil => Some(vec![]),
@@ -96,7 +96,8 @@ pub(super) fn entries_read(answer: Value) -> Option<Vec<Entry>> {
     }
 }
 
-/// Returns the entries in a list; `None` if it is none. Entries that were deleted may be missing.
+/// Returns the entries in a list, or `None` if the value is not a list. Entries that were deleted may be
+/// missing.
 pub(super) fn entries(list: Value) -> Option<Vec<Entry>> {
     let Value::Array(list) = list else { return None };
     list.into_iter().filter(|item| !matches!(item, Value::Nil)).map(entry).collect()

@@ -14,7 +14,7 @@ use super::options::RedisSettings;
 use super::source::{BATCH_ENTRIES, BLOCK_MS, Start, WAITING_MAX};
 use crate::receipts::Receipts;
 
-/// Interval of a clock that nobody looks at.
+/// Interval of a timer that is not used.
 const UNUSED: Duration = Duration::from_secs(86_400);
 
 /// Source of the entries of a group.
@@ -69,7 +69,7 @@ impl SourceConnector for GroupReader {
 }
 
 impl GroupReader {
-    /// Creates the group, and the stream, if there is none.
+    /// Creates the group, and the stream, unless they exist.
     async fn create(&self, connection: &mut MultiplexedConnection) -> Result<()> {
         let start = match self.start {
             Start::Beginning => "0".to_owned(),

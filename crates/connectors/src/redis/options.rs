@@ -21,7 +21,7 @@ macro_rules! redis_options {
 }
 pub(super) use redis_options;
 
-/// Where and how to connect.
+/// Connection settings.
 #[derive(Clone)]
 pub(super) struct RedisSettings {
     pub client: Client,

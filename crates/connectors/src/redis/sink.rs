@@ -15,7 +15,7 @@ use super::options::{RedisSettings, redis_options};
 
 /// Messages that are sent at once.
 const BATCH_MESSAGES: usize = 1000;
-/// Largest message: what the server takes as one value, unless it is told otherwise.
+/// Largest message: what the server takes as one value by default.
 const MESSAGE_BYTES_MAX: usize = 512 << 20;
 
 /// Type of the sink `redis`.

@@ -21,7 +21,7 @@ use crate::receipts::Receipts;
 
 /// Entries that are read at once.
 pub(super) const BATCH_ENTRIES: usize = 1000;
-/// How long a request waits for new entries.
+/// Time in milliseconds for which a request waits for new entries.
 pub(super) const BLOCK_MS: usize = 1000;
 /// Batches that may wait until they are durable.
 pub(super) const WAITING_MAX: usize = 32;
@@ -105,7 +105,7 @@ impl SourceType for RedisSourceType {
     }
 }
 
-/// Where the first start begins.
+/// Position at which the first start begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
     Beginning,

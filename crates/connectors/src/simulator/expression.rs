@@ -91,7 +91,7 @@ functions! {
     Walk "walk" 2 4,
 }
 
-/// What an expression refers to.
+/// Values that an expression refers to.
 pub(super) struct SimContext<'a> {
     pub random: Random,
     /// Time of the event: seconds since the first one, and milliseconds since 1970.

@@ -6,7 +6,7 @@ use super::expression::{SimExpr, SimFunction, SimValue};
 
 /// Depth of nested expressions.
 const DEPTH_MAX: usize = 64;
-/// Operators of an expression, each of which is one level when it is computed.
+/// Maximum number of operators of an expression. Each is one level of its evaluation.
 const OPERATORS_MAX: usize = 200;
 
 /// Parser of the expressions of one source.

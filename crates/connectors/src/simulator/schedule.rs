@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidemill_connect::{OptionError, Options};
 
-/// How many events come in which time.
+/// Rate of the events.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Schedule {
     /// As many as the engine takes.

@@ -12,7 +12,7 @@ use super::value::{Reading, oid, reading};
 /// Asked when a sink connects; every agent has it: the time since it was started.
 const UP_TIME: &str = "1.3.6.1.2.1.1.3.0";
 
-/// How requests are authenticated.
+/// Authentication of requests.
 pub(super) enum Login {
     V1(Vec<u8>),
     V2c(Vec<u8>),
@@ -29,7 +29,7 @@ pub(super) struct Agent {
     session: Option<AsyncSession>,
 }
 
-/// What an agent answers.
+/// Answer of an agent.
 pub(super) struct Answer {
     /// Error of the protocol; 0 without one.
     pub status: u32,
@@ -51,7 +51,7 @@ impl Agent {
 
     /// Asks for something that every agent has, on a new socket.
     ///
-    /// Errors: `Unavailable` if there is no answer.
+    /// Errors: `Unavailable` if the agent does not answer.
     pub(super) async fn connect(&mut self) -> Result<()> {
         self.session = None;
         self.get(&[UP_TIME.to_owned()]).await.map(drop)
@@ -59,14 +59,14 @@ impl Agent {
 
     /// Asks for values.
     ///
-    /// Errors: `Unavailable` if there is no answer.
+    /// Errors: `Unavailable` if the agent does not answer.
     pub(super) async fn get(&mut self, names: &[String]) -> Result<Answer> {
         self.request(names, None).await
     }
 
     /// Sets values.
     ///
-    /// Errors: `Unavailable` if there is no answer.
+    /// Errors: `Unavailable` if the agent does not answer.
     pub(super) async fn set(&mut self, values: &[(String, Setting)]) -> Result<Answer> {
         let names: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
         self.request(&names, Some(values)).await

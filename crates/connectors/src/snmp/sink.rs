@@ -108,7 +108,7 @@ impl SnmpSink {
 
 /// Returns the values of a message of the mapper `keyvalue`. A number without quotes is an integer, anything else a text.
 ///
-/// Errors: it has none, or a key is no object identifier.
+/// Errors: the message has no values, or a key is not an object identifier.
 fn settings(bytes: &[u8]) -> Result<Vec<(String, Setting)>, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "the message is not UTF-8".to_owned())?;
     let mut values = vec![];

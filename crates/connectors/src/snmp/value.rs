@@ -12,7 +12,7 @@ pub(super) type Reading = Json;
 
 /// Parses an object identifier such as `1.3.6.1.2.1.1.3.0`.
 ///
-/// Errors: it is none.
+/// Errors: the text is not an object identifier.
 pub(super) fn oid(text: &str) -> Result<Oid<'static>, String> {
     let wrong = || format!("`{}` is no object identifier, such as 1.3.6.1.2.1.1.3.0", shortened(text));
     let text = text.trim().trim_start_matches('.');
@@ -22,7 +22,7 @@ pub(super) fn oid(text: &str) -> Result<Oid<'static>, String> {
     Oid::from(&numbers).map_err(|_| wrong())
 }
 
-/// Returns a value as JSON. Bytes that are no text are shown in hexadecimal: `00:1a:2b`.
+/// Returns a value as JSON. Bytes that are not text are shown in hexadecimal: `00:1a:2b`.
 pub(super) fn reading(value: &Value<'_>) -> Reading {
     match value {
         Value::Boolean(flag) => Json::from(*flag),

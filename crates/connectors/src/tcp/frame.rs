@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 /// First byte of a message in Siddhi's protocol.
 const MESSAGE_TYPE: u8 = 2;
 
-/// How messages are separated.
+/// Separation of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// Siddhi's protocol: the byte 2, the number of bytes that follow, then session id, channel and content, each
@@ -27,7 +27,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Bytes,
 }
 
-/// Why bytes are no message. What follows them cannot be understood.
+/// Reason why bytes are not a message. The bytes that follow cannot be understood.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FrameError {
     MessageType(u8),
@@ -76,7 +76,7 @@ impl Framing {
 
     /// Takes the first message from `buffer`; `None` if it is not complete.
     ///
-    /// Errors: the bytes are no message, or it has more than `bytes_max` bytes.
+    /// Errors: the bytes are not a message, or the message has more than `bytes_max` bytes.
     pub(crate) fn decode(self, buffer: &mut BytesMut, bytes_max: usize) -> Result<Option<Frame>, FrameError> {
         match self {
             Self::Siddhi => decode_siddhi(buffer, bytes_max),

@@ -19,7 +19,7 @@ use super::frame::Framing;
 
 /// Bytes that are written at once.
 const WRITE_BYTES: usize = 256 << 10;
-/// How long connecting may take.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const OPTIONS: &[OptionSpec] = &[

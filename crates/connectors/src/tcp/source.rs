@@ -111,7 +111,7 @@ struct TcpSource {
     settings: PortSettings,
 }
 
-/// What all sources of a port have in common.
+/// Settings that all sources of a port have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PortSettings {
     framing: Framing,
@@ -143,7 +143,7 @@ struct TcpService {
 struct Route {
     output: SourceOutput,
     bytes_max: usize,
-    /// Whether a problem was reported since the last message.
+    /// Set when a problem was reported since the last message.
     has_problem: AtomicBool,
 }
 

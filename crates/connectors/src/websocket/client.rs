@@ -25,7 +25,7 @@ use crate::http::client::shown_url;
 use crate::http::options::parse_headers;
 use crate::pairs::parse_names;
 
-/// How long connecting may take, the handshakes included.
+/// Timeout for connecting, including the handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// When the operating system asks whether the other side is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Transport for T {}
 
-/// How to connect.
+/// Connection settings of a client.
 pub(super) struct ClientSettings {
     url: Url,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -144,7 +144,7 @@ impl ClientSettings {
 
 /// Parses the URL of a server.
 ///
-/// Errors: it is none of WebSocket.
+/// Errors: it is not a WebSocket URL.
 fn parse_url(text: &str) -> Result<Url, String> {
     let mut url = Url::parse(text.trim()).map_err(|e| format!("not a URL: {e}"))?;
     if !["ws", "wss"].contains(&url.scheme()) {

@@ -18,11 +18,11 @@ use crate::receipts::Receipts;
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// When to look by a ping whether the other side is there.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long the other side may be silent before the connection counts as lost.
+/// Maximum silence of the other side before the connection counts as lost.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(75);
-/// How long the other side may take none of what is sent.
+/// Timeout for the other side to take what is sent.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long saying goodbye may take.
+/// Timeout for the closing handshake.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Deliveries that may wait until they are durable.
 const RECEIPTS_MAX: usize = 100;
@@ -88,7 +88,7 @@ impl MessageType {
 
     /// Returns the message with this content.
     ///
-    /// Errors: it should be text and is none.
+    /// Errors: the message should be text, and the bytes are not.
     pub(super) fn message(self, bytes: &Bytes) -> Result<Message, String> {
         match self {
             Self::Binary => Ok(Message::Binary(bytes.clone())),
@@ -163,7 +163,7 @@ pub(super) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// What was read at once.
+/// Messages that were read at once.
 struct Read {
     messages: Vec<tidemill_connect::Message>,
     /// Why the connection ended, and the code that tells the other side if it does not know.

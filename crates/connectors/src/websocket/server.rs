@@ -43,7 +43,7 @@ pub(super) const SERVER_OPTIONS: &[OptionSpec] = &[
 /// Connection of a client.
 pub(super) type ServerSocket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Where and how to listen.
+/// Settings for listening.
 pub(super) struct ServerSettings {
     place: Place,
     protocols: Vec<String>,

@@ -174,7 +174,7 @@ async fn listen(mut receiver: SplitStream<ServerSocket>, tell: watch::Sender<Hea
     }
 }
 
-/// Sends the messages, and pings while there are none.
+/// Sends the messages, and pings while it has none to send.
 async fn send(
     mut sender: SplitSink<ServerSocket, Message>,
     mut reader: FanoutReader<Message>,

@@ -118,7 +118,7 @@ impl SinkConnector for WebSocketSink {
     }
 }
 
-/// What the task that reads has seen.
+/// State observed by the reading task.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     /// The number of the last ping that was answered.

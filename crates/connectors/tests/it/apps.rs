@@ -12,7 +12,7 @@ use tidemill_types::Timestamp;
 
 use crate::helpers::catalog;
 
-/// How long a connector may take to say what is wrong.
+/// Maximum time for a connector to report a problem.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Compiles an app with all connectors. Errors: the diagnostics as a user sees them.

@@ -1,4 +1,5 @@
-//! What users are told about wrong options, servers that cannot be reached, and wrong logins: `tests/cases/bad_options.txt`.
+//! Messages to users about wrong options, servers that cannot be reached, and wrong logins:
+//! `tests/cases/bad_options.txt`.
 //!
 //! A case is `=== name`, an annotation of the stream `S (text string, n int)` or, if it begins with `@store`, of a table,
 //! `---`, and what is said when the app is compiled or, if it can be, when its connector connects. `${SERVERS_NATS}` stands

@@ -232,7 +232,7 @@ fn what_a_server_does_not_take_now_is_sent_again() {
     deliver_all(&mut sink, &[("twice", 1)]);
     assert_eq!(ids("twice"), ["0.0.0.app-S@tidemill", "0.0.0.app-S@tidemill"]);
 
-    // a wrong password is no reason to drop events
+    // a wrong password must not drop events
     let wrong = options.iter().map(|(k, v)| if *k == "password" { (*k, "hunter2") } else { (*k, *v) });
     let (progress, delivered) =
         deliver(&mut self::sink("email", &wrong.collect::<Vec<_>>()), &[("again", 1)]);
@@ -288,7 +288,7 @@ fn a_source_reads_every_message_once() {
     assert_eq!(other.rows, expected);
     assert!(source.rejected.is_empty() && other.rejected.is_empty());
 
-    // what is no event is rejected, and the rest goes on
+    // a message that is not an event is rejected, and the source continues
     fs::write(
         Path::new(mail.smtp.address("SERVERS_MAIL_STORE")).join("reader/new/bad"),
         b"Subject: x\r\n\r\nhello",

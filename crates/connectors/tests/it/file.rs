@@ -94,7 +94,7 @@ fn a_renamed_file_is_read_to_its_end() {
     // a program writes to the old file until it opens the new one
     append(&dir.path().join("app.log.1"), "b\nlast");
     assert_eq!(source.poll_rows(4), ["a", "c", "b", "last"]);
-    // renamed and written to while nobody looked
+    // renamed and written to unobserved
     append(&path, "d\n");
     fs::rename(dir.path().join("app.log.1"), dir.path().join("app.log.2")).unwrap();
     fs::rename(&path, dir.path().join("app.log.1")).unwrap();
@@ -120,7 +120,7 @@ fn a_truncated_file_begins_anew() {
     fs::write(&path, "").unwrap();
     append(&path, "header\n3\n");
     source.poll_rows(3);
-    // while nobody looks: shorter, then with another beginning
+    // unobserved: shorter, then with another beginning
     fs::write(&path, "header\n").unwrap();
     source.restart();
     source.wait_working();
@@ -417,7 +417,7 @@ fn every_line_comes_once() {
                 0 => {
                     append(&path, &std::mem::take(&mut pending));
                     if seed % 2 == 1 {
-                        // a file that gets and loses its name while nobody looks is found in the directory only
+                        // a file that gets and loses its name unobserved is found in the directory only
                         for _ in 0..2 {
                             let line = format!("{} before the rotation", written.len());
                             append(&path, &format!("{line}\n"));
@@ -478,7 +478,7 @@ fn changes_of_a_directory_are_reported() {
     assert_eq!(source.rows.last(), Some(&event("a", "modifyingCompleted")));
     fs::write(dir.path().join("c"), "not watched").unwrap();
     let known = source.rows.len();
-    // changes while nobody looks are reported afterwards, and nothing else is
+    // unobserved changes are reported afterwards, and nothing else is
     std::thread::sleep(Duration::from_millis(20));
     source.restart();
     fs::remove_file(dir.path().join("a")).unwrap();

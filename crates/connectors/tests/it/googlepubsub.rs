@@ -199,7 +199,7 @@ fn failures_are_tried_again_and_refused_messages_left_out() {
     assert_eq!(fake.service.lock().topics.values().map(Vec::len).sum::<usize>(), 3);
 }
 
-/// Makes a key of a service account. `None` if there is no openssl.
+/// Makes a key of a service account. `None` without openssl.
 fn key_file(dir: &Path, token_uri: &str) -> Option<(String, Vec<u8>)> {
     let (key, file) = (dir.join("key.pem"), dir.join("account.json"));
     let openssl = |arguments: &[&str]| Command::new("openssl").args(arguments).output().ok();

@@ -13,7 +13,7 @@ use tidemill_types::{
     Error, EventId, Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp, Value, row_value,
 };
 
-/// How long a test waits for anything.
+/// Maximum time a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub use tidemill_test_servers::free_port;
@@ -61,7 +61,7 @@ pub fn catalog() -> Catalog {
 /// Source as the engine drives it, without an engine.
 pub struct TestSource {
     source: ConnectorSource,
-    /// Whether batches are acknowledged.
+    /// True if batches are acknowledged.
     pub acknowledges: bool,
     /// Rows `text n` in order of arrival.
     pub rows: Vec<String>,

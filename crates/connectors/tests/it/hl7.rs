@@ -1,4 +1,4 @@
-//! HL7 over loopback: acknowledgements, refusals, lost answers, bytes that are no frame.
+//! HL7 over loopback: acknowledgements, refusals, lost answers, bytes that are not a frame.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -63,7 +63,7 @@ fn messages_are_acknowledged_when_their_events_are_durable() {
         assert!(answer.starts_with("\x0bMSH|^~\\&|LAB|HOSP|ADT1|MCM|"), "{answer:?}");
         assert!(answer.contains(&format!("||ACK^A01^ACK|{n}|P|2.4\rMSA|AA|{n}\r")), "{answer:?}");
     }
-    // what no event can be made of, and what is no message
+    // a message that does not make an event, and text that is not a message
     stream.write_all(&framed(&message("", "9"))).unwrap();
     source.poll_until("the message is rejected", |source| source.rejected.len() == 1);
     let refused = answer(&mut stream);
@@ -71,7 +71,7 @@ fn messages_are_acknowledged_when_their_events_are_durable() {
     stream.write_all(&framed("hello")).unwrap();
     let refused = answer(&mut stream);
     assert!(refused.contains("MSA|AR||expected a message that begins with the segment `MSH`"), "{refused:?}");
-    // the engine gives up: there is no answer, and the message comes again
+    // the engine gives up: no answer comes, and the message comes again
     source.acknowledges = false;
     stream.write_all(&framed(&message("Ann", "10"))).unwrap();
     source.poll_rows(3);

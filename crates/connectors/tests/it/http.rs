@@ -11,7 +11,7 @@ use crate::helpers::{
     TestSource, config, context, deliver, free_port, sink, sink_error, source_error, wait_until,
 };
 
-/// What a request has.
+/// Content of a request.
 #[derive(Clone, Default)]
 pub struct Request {
     pub method: &'static str,
@@ -254,7 +254,7 @@ fn events_answer_the_requests_of_a_service() {
         assert!(headers.contains(&format!("\"x-number\": \"{n}\"")), "{headers}");
         assert!(body.contains(&format!("\"n\":{n}")), "{body}");
     }
-    // the same events again: nobody waits any more
+    // the same events again: no request waits any more
     let (progress, delivered) = deliver(&mut sink, &events);
     delivered.unwrap();
     assert_eq!((progress.delivered, progress.refused.len()), (2, 2));

@@ -302,7 +302,7 @@ fn answers_can_be_downloaded() {
     let sender = std::thread::spawn(move || deliver(&mut sink, &[("one", 1), ("two", 2)]));
     source.poll_until("the files are there", |_| sender.is_finished());
     sender.join().unwrap().1.unwrap();
-    // the message is the path, which is no JSON
+    // the message is the path, which is not JSON
     assert_eq!(source.rejected.len(), 2);
     for name in ["one", "two"] {
         let content = std::fs::read_to_string(dir.path().join(format!("sub/{name}.txt"))).unwrap();

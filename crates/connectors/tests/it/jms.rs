@@ -308,7 +308,7 @@ fn messages_that_are_no_text_need_bytes() {
         sink.deliver(300, 300, &|n| format!("é{n}"));
         source.poll_rows(300);
         assert_eq!((source.sorted(), sink.refused.len()), (all(300), 0), "{mapper} {is_ordered}");
-        // as text, what the mapper makes cannot be sent if it is none
+        // with the message type `text`, binary messages of the mapper are refused
         let mut sink =
             StoredSink::with(&name, with("jms", &[&options[..], &[("message.type", "text")]].concat()));
         sink.deliver(300, 300, &|n| format!("é{n}"));

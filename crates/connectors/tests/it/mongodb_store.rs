@@ -99,7 +99,7 @@ fn open(server: &Server) -> Box<dyn TableStore> {
     try_open(&[("mongodb.uri", &server.uri()), ("collection.name", "stocks")], &Arc::default()).unwrap()
 }
 
-/// Rows; a price of zero is none.
+/// Rows; a price of zero stands for a missing one.
 fn stocks(rows: &[(&str, i64, f64)]) -> RecordBatch {
     let mut batch = BatchBuilder::new(schema());
     for (symbol, volume, price) in rows {

@@ -35,7 +35,8 @@ fn id(n: u64) -> EventId {
     EventId { partition: PartitionId(0), offset: Offset(n), row: 0 }
 }
 
-/// Delivers the events `from..to`, of which the text is `a` or `b` in turn. Returns how far it came.
+/// Delivers the events `from..to`, with the texts `a` and `b` in turn. Returns the number of delivered
+/// events.
 fn deliver(sink: &mut ConnectorSink, from: u64, to: u64) -> Result<usize, String> {
     let mut builder = BatchBuilder::new(schema("S"));
     for n in from..to {

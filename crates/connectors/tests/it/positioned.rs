@@ -22,7 +22,7 @@ pub struct PositionedSource {
     pub rows: Vec<String>,
     /// Reasons of rejections.
     pub rejected: Vec<String>,
-    /// Whether the input has ended.
+    /// Set once the input has ended.
     pub ended: bool,
 }
 
@@ -114,7 +114,7 @@ impl PositionedSource {
         self.poll_until("the source works", works);
     }
 
-    /// Crashes, and goes on at the stored positions.
+    /// Crashes, and continues at the stored positions.
     pub fn restart(&mut self) {
         self.source = start(&self.context, &self.config, self.positions.clone());
     }

@@ -13,7 +13,7 @@ use crate::helpers::PATIENCE;
 /// Packages with the versions that were tried.
 const PACKAGES: [&str; 3] = ["grpcio==1.85.1", "protobuf>=6,<9", "websockets==17.4"];
 
-/// Returns the interpreter, or prints why there is none.
+/// Returns the interpreter, or prints the reason why it is not available.
 pub fn python() -> Option<&'static Path> {
     static PYTHON: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match PYTHON.get_or_init(install) {

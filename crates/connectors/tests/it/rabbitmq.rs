@@ -103,7 +103,7 @@ fn properties_and_headers_arrive() {
     ];
     let mut sink = StoredSink::new(&name, "rabbitmq", &options);
     sink.deliver(12, 12, &|n| format!("north {n}"));
-    // numbers above 9 are no priorities
+    // numbers above 9 are not priorities
     assert_eq!(sink.refused.iter().map(|refused| refused.row).collect::<Vec<_>>(), [10, 11]);
     assert!(sink.refused[0].reason.contains("`priority` is `10`"), "{:?}", sink.refused);
     source.poll_until("all events came", |source| source.rows.len() + source.rejected.len() >= 10);

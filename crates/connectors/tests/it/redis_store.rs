@@ -281,7 +281,7 @@ fn keys_are_those_of_siddhi() {
     assert_eq!(table.all(), ["A 5", "B 6", "C missing"]);
     let refused = table.store.insert(&stocks(&[("D", 1), ("E", 1)]), None).unwrap();
     assert!(refused.len() == 1 && refused[0].reason.contains("belongs to something else"), "{refused:?}");
-    // a value that is none of the column's type
+    // a value that does not have the type of the column
     table.command("HSET T:F symbol F volume many");
     let error = table.store.find(Some(&is(0)), &stocks(&[("F", 0)]), None).unwrap_err().to_string();
     assert!(error.contains("has `many` in the field `volume`; expected a value of type long"), "{error}");

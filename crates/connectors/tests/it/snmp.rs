@@ -119,7 +119,7 @@ fn values_that_an_agent_refuses_are_left_out() {
     let mut missing = source(&options, "1.3.6.1.2.1.1.99.0");
     missing.poll_until("the event is rejected", |source| !source.rejected.is_empty());
     assert!(missing.rejected[0].contains("text"), "{:?}", missing.rejected);
-    // in version 1 there is no answer without it
+    // in version 1 a missing value makes the whole request fail
     let options = login(host, port, &[("version", "v1")]);
     let missing = source(&options, "1.3.6.1.2.1.1.99.0");
     wait_until("it is told", || missing.health().contains("1.3.6.1.2.1.1.99.0: noSuchName"));
@@ -175,7 +175,7 @@ fn an_agent_that_is_away_and_wrong_logins_are_told() {
     });
 }
 
-/// Bytes of a socket that is no agent end no connector, and are not taken for values.
+/// Bytes of a socket that is not an agent do not end a connector, and are not taken for values.
 #[test]
 fn answers_that_are_none_are_refused() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -180,7 +180,7 @@ impl Client {
         line
     }
 
-    /// Returns the lines of the next chunk that is no comment, without its length.
+    /// Returns the lines of the next chunk that is not a comment, without its length.
     fn event(&mut self) -> String {
         loop {
             let length = self.line();

@@ -22,7 +22,7 @@ pub struct StoredSource {
     /// Text and number of each stored event, in order.
     pub rows: Vec<(String, i64)>,
     pub rejected: Vec<String>,
-    /// Whether batches are acknowledged at once.
+    /// True if batches are acknowledged at once.
     pub acknowledges: bool,
     waiting: Vec<Acknowledgement>,
 }

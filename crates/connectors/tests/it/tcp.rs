@@ -56,7 +56,7 @@ fn messages_of_siddhis_protocol_go_to_the_sources_of_their_channels() {
     assert_eq!(first.poll_rows(3), ["a 0", "a 1", "a 2"]);
     assert_eq!(second.poll_rows(4), ["b 0", "b 1", "b 2", "slow 9"]);
 
-    // one of them stops: the other goes on with the port
+    // one of them stops: the other keeps the port
     drop(first);
     stream.write_all(&siddhi_frame("other", &event("c", 1))).unwrap();
     assert_eq!(second.poll_rows(5)[4], "c 1");

@@ -121,7 +121,7 @@ fn a_client_takes_messages() {
     assert_eq!(source.poll_rows(3), ["a 1", "b 2", "c 3"]);
     assert_eq!(next(&mut socket).unwrap().unwrap(), Message::Pong(Bytes::from_static(b"there?")));
     source.wait_working();
-    // a message that is none is rejected, and the connection goes on
+    // a malformed message is rejected, and the connection continues
     send(&mut socket, "{");
     source.poll_until("it is rejected", |source| !source.rejected.is_empty());
     let frame = CloseFrame { code: CloseCode::Restart, reason: "back soon".into() };
@@ -187,7 +187,7 @@ fn a_client_sends_until_messages_have_arrived() {
     let (mut socket, _) = server.accept();
     assert_eq!(next_text(&mut socket), event("e0", 0));
     drop(socket);
-    // this one has more, of which the first 500 are confirmed
+    // this one has more events; the first 500 are confirmed
     let (mut socket, _) = server.accept();
     for n in 0..700 {
         assert_eq!(next_text(&mut socket), event(&format!("e{n}"), n));

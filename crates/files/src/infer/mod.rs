@@ -115,7 +115,7 @@ pub fn infer_csv(
 
 /// Returns the stream for lines of JSON objects, or for an array of them, from the first `rows` ones.
 ///
-/// Errors: a line is no JSON object; with its number.
+/// Errors: a line is not a JSON object; with its number.
 pub fn infer_json_lines(input: Box<dyn Read + Send>, rows: usize) -> Result<InferredStream> {
     let mut columns = Columns::default();
     for_each_object(input, rows, |number, line| {
@@ -130,7 +130,7 @@ pub fn infer_json_lines(input: Box<dyn Read + Send>, rows: usize) -> Result<Infe
 /// Returns the streams for line protocol, one for each measurement, from the first `rows` lines. Their times are fields called
 /// `time`.
 ///
-/// Errors: a line is no line protocol; with its number.
+/// Errors: a line is not line protocol; with its number.
 pub fn infer_line_protocol(input: Box<dyn Read + Send>, rows: usize) -> Result<Vec<InferredStream>> {
     let mut streams: Vec<(String, Columns)> = Vec::new();
     for_each_line(input, rows, |number, line| {

@@ -82,7 +82,7 @@ fn crashes_and_restarts_lose_and_double_nothing() {
         let engine = open(dir.path(), &config);
         let expected = ["Order 300=300+0", "Audit 300=300+0", "big 150", "small 150"];
         assert_eq!(facts(&engine), expected, "{plan}");
-        // ids are remembered, whoever sends them again
+        // ids are remembered, no matter who sends them again
         send(&engine, 0, 300);
         assert_eq!(facts(&engine)[0], "Order 600=300+300", "{plan}");
         assert!(engine.health().problems.is_empty(), "{:?}", engine.health().problems);

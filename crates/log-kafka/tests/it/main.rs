@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use tidemill_log_kafka::KafkaConfig;
 
-/// Where `scripts/kafka.sh` starts the first broker.
+/// Address at which `scripts/kafka.sh` starts the first broker.
 const SCRIPT_BROKER: ([u8; 4], u16) = ([127, 0, 0, 1], 29091);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Addresses of the brokers, or the reason why there are none.
+/// Addresses of the brokers, or the reason why they are not available.
 static BROKERS: LazyLock<Result<String, String>> = LazyLock::new(|| {
     if let Ok(brokers) = std::env::var("SERVERS_KAFKA") {
         return Ok(brokers);
@@ -56,7 +56,7 @@ fn start_broker() -> Result<String, String> {
     }
 }
 
-/// Returns a log in a topic that does not exist yet; `None`, with a message, if there are no brokers.
+/// Returns a log in a topic that does not exist yet; `None`, with a message, without brokers.
 pub fn fresh_topic(options: &str) -> Option<KafkaConfig> {
     let brokers = match &*BROKERS {
         Ok(brokers) => brokers,

@@ -86,7 +86,7 @@ fn record_above_the_limit_is_refused() {
     assert_eq!(log.read(P, Offset(0), 1).expect("the record")[0].payload.len(), 2 << 20);
 }
 
-/// Nobody listens there: no test of brokers, so it runs without them.
+/// Runs without brokers: no one listens at this address.
 #[test]
 fn absent_brokers_are_an_error_that_names_them() {
     let config: KafkaConfig = "kafka://127.0.0.1:1/t?request_timeout_ms=300".parse().expect("a valid URL");

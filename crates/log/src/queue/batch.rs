@@ -18,7 +18,7 @@ pub(super) struct Batch {
     pub at: u64,
     /// Bytes written to the log before that record.
     pub written_before: u64,
-    /// Whether the commit is still waiting for its durability.
+    /// True while the commit waits for its durability.
     pub is_hidden: bool,
     origin: u64,
     items: Items,
@@ -82,7 +82,7 @@ impl Batch {
         None
     }
 
-    /// Acknowledges item `index`. Returns false when there is no such item or it is already acknowledged.
+    /// Acknowledges item `index`. Returns false if the item does not exist or is already acknowledged.
     pub(super) fn finish(&mut self, index: u32) -> bool {
         let Some(ordinal) = self.ordinal(index).filter(|o| !self.is_done(*o)) else {
             return false;

@@ -56,7 +56,7 @@ pub(super) struct Items {
     /// Start of the first item.
     body: usize,
     count: u32,
-    /// Whether each item is preceded by its index; otherwise indexes count from 0.
+    /// True if each item is preceded by its index; otherwise indexes count from 0.
     has_indexes: bool,
 }
 

@@ -35,7 +35,7 @@ const ID: OptionSpec =
 const NAME: OptionSpec =
     OptionSpec::text("schema.name", "Subject of the schema in the registry, whose latest version is used.");
 
-/// Where the schema of a mapper comes from.
+/// Source of a mapper's schema.
 enum SchemaSource {
     Known(Arc<AvroSchema>),
     Id(i32),

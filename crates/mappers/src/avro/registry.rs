@@ -10,13 +10,13 @@ use serde::Deserialize;
 
 use super::schema::AvroSchema;
 
-/// How long one request may take.
+/// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Requests for a schema before messages that need it are refused.
 const ATTEMPTS: u32 = 3;
 /// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long no request is made after the last one failed.
+/// Time without requests after the last attempt failed.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Greatest number of bytes of an answer.
 const ANSWER_MAX: u64 = 4 << 20;
@@ -75,14 +75,14 @@ impl Registry {
 
     /// Returns the schema with this id.
     ///
-    /// Errors: there is none, or the registry cannot be reached.
+    /// Errors: the registry has no such schema, or cannot be reached.
     pub(super) fn schema_of_id(&mut self, id: i32) -> Result<Arc<AvroSchema>, String> {
         Ok(self.fetch(&format!("/schemas/ids/{id}"))?.0)
     }
 
     /// Returns the latest schema of a subject, with its id. Later versions are not noticed until the next start.
     ///
-    /// Errors: there is none, or the registry cannot be reached.
+    /// Errors: the registry has no such subject, or cannot be reached.
     pub(super) fn schema_of_name(&mut self, name: &str) -> Result<(Arc<AvroSchema>, i32), String> {
         let name: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
         let (schema, id) = self.fetch(&format!("/subjects/{}/versions/latest", name.replace('+', "%20")))?;

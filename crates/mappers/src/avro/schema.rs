@@ -22,7 +22,8 @@ pub(super) struct AvroSchema {
 impl AvroSchema {
     /// Parses a schema.
     ///
-    /// Errors: it is none, it contains itself, or it has lists of items without bytes.
+    /// Errors: the text is not an Avro schema, the schema contains itself, or it has lists of items without
+    /// bytes.
     pub(super) fn parse(text: &str) -> Result<Arc<Self>, String> {
         apache_avro::util::max_allocation_bytes(ALLOCATION_MAX);
         let schema = Schema::parse_str(text).map_err(|e| format!("not an Avro schema: {e}"))?;

@@ -69,7 +69,7 @@ impl SinkMapperType for AvroSinkType {
     }
 }
 
-/// Errors: the schema has fields that the stream lacks, or is no record.
+/// Errors: the schema has fields that the stream lacks, or is not a record.
 fn check_names(avro: &AvroSchema, stream: &StreamSchema) -> Result<(), String> {
     let Schema::Record(record) = &avro.schema else {
         return Err("expected a record, or a template with @payload".to_owned());

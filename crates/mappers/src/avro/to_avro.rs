@@ -10,7 +10,7 @@ use super::schema::AvroSchema;
 
 /// Returns the record of an event, whose values `value` returns by name.
 ///
-/// Errors: a field of the schema that is no attribute and has no default, a value that does not fit.
+/// Errors: a field of the schema that is not an attribute and has no default, a value that does not fit.
 pub(super) fn record<'a>(
     types: &AvroSchema,
     record: &RecordSchema,

@@ -5,7 +5,7 @@
 pub(super) struct CsvCell {
     /// Text without quotes.
     pub(super) text: String,
-    /// Whether it was in quotes.
+    /// True if the text was in quotes.
     pub(super) quoted: bool,
 }
 

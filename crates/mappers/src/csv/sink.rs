@@ -76,7 +76,7 @@ fn columns(payload: &[NamedText], schema: &StreamSchema) -> Result<Vec<usize>, O
             return Err(payload_error(format!("the column {column} is written twice")));
         }
     }
-    // each column is written once, so there is none without an attribute
+    // each column is written once, so every column has an attribute
     Ok(columns.into_iter().flatten().collect())
 }
 

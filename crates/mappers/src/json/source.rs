@@ -96,7 +96,7 @@ fn parse_path(text: &str) -> Result<JsonPath, String> {
 /// Path of an attribute's value.
 struct ValuePath {
     path: JsonPath,
-    /// Whether it may select several values, which become an array.
+    /// True if the path may select several values, which become an array.
     is_open: bool,
 }
 
@@ -246,8 +246,8 @@ fn without_envelope<'t>(text: &'t [u8], schema: &StreamSchema) -> &'t [u8] {
     }
 }
 
-/// Returns the object with the JSON texts of numbers, truth values, arrays and objects for attributes that are
-/// strings; `None` if there is no such value.
+/// Returns the object with the JSON texts of numbers, truth values, arrays and objects for attributes that
+/// are strings, or `None` if the object has no such value.
 fn with_texts(text: &[u8], schema: &StreamSchema) -> Option<String> {
     let Entries(entries) = serde_json::from_slice(text).ok()?;
     let mut changed = false;

@@ -22,7 +22,7 @@ pub struct Pair {
     pub key: String,
     /// Value, without quotes.
     pub value: String,
-    /// Whether the value was in quotes.
+    /// True if the value was in quotes.
     pub quoted: bool,
 }
 
@@ -35,7 +35,7 @@ pub fn parse_pairs(text: &str) -> Result<Vec<Pair>, String> {
     Ok(pairs.into_iter().map(|(key, PairText { text, quoted })| Pair { key, value: text, quoted }).collect())
 }
 
-/// What stands between pairs, and between keys and values.
+/// Text between pairs, and between keys and values.
 struct Layout {
     delimiter: String,
     separator: String,

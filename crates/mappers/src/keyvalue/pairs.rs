@@ -11,7 +11,7 @@ use super::Layout;
 pub(super) struct PairText {
     /// Text without quotes.
     pub(super) text: String,
-    /// Whether it was in quotes.
+    /// True if the text was in quotes.
     pub(super) quoted: bool,
 }
 

@@ -29,7 +29,7 @@ const INLINE_FILE: &str = "schema.proto";
 
 /// Returns the type of the messages.
 ///
-/// Errors: there is no definition, or a wrong one, or no such type.
+/// Errors: the definition is missing or wrong, or does not have the type.
 fn message_type(options: &Options) -> Result<MessageDescriptor, OptionError> {
     let error = |name: &str, message: String| OptionError::option(name, message).of_mapper();
     let pool = match (options.get("descriptor"), options.get("schema.def")) {
@@ -118,7 +118,7 @@ fn compile_text(text: &str) -> Result<DescriptorPool, String> {
 
 /// Finds a field by its name, or by the name that it has in JSON and Java.
 ///
-/// Errors: there is none.
+/// Errors: the message does not have the field.
 fn find_field(message: &MessageDescriptor, name: &str) -> Result<FieldDescriptor, String> {
     message.get_field_by_name(name).or_else(|| message.get_field_by_json_name(name)).ok_or_else(|| {
         let known: Vec<String> = message.fields().map(|field| field.name().to_owned()).collect();
@@ -127,7 +127,8 @@ fn find_field(message: &MessageDescriptor, name: &str) -> Result<FieldDescriptor
     })
 }
 
-/// Returns whether a field is converted by the rules of JSON: it has several values, or one that is no scalar.
+/// Returns true if a field is converted by the rules of JSON: it has several values, or one that is not a
+/// scalar.
 fn is_compound(field: &FieldDescriptor) -> bool {
     field.is_list() || field.is_map() || matches!(field.kind(), Kind::Message(_))
 }

@@ -62,7 +62,7 @@ struct FieldPath {
 impl FieldPath {
     /// Parses names that are joined by dots.
     ///
-    /// Errors: a name that is no field, a part that is no message.
+    /// Errors: a name that is not a field, a part that is not a message.
     fn parse(text: &str, message: &MessageDescriptor) -> Result<Self, String> {
         let mut outer: Vec<FieldDescriptor> = vec![];
         let mut message = message.clone();

@@ -14,7 +14,7 @@ const DELIMITER: OptionSpec =
 const NEW_LINE: OptionSpec =
     OptionSpec::text("new.line.character", "End of a line: `\\n` or `\\r\\n`.").default("\\n");
 
-/// How lines end and events are separated.
+/// Line ends, and the separator of events.
 struct Layout {
     /// End of a line.
     new_line: String,

@@ -13,7 +13,7 @@ pub(crate) struct XPath {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Step {
-    /// Whether the step also starts at all elements inside, as after `//`.
+    /// True if the step also starts at all elements inside, as after `//`.
     is_deep: bool,
     target: Target,
     predicates: Vec<Predicate>,
@@ -40,7 +40,7 @@ enum Predicate {
     Equals(XPath, String),
 }
 
-/// What a path leads to.
+/// Node that a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Node {
     /// The document, whose only child is the root element.

@@ -249,8 +249,9 @@ impl XmlSource {
 
 type LeafVisitor<'a> = dyn FnMut(&[(String, &str)]) + 'a;
 
-/// Calls `leaf` for each element inside of which there is none but those with texts, with the wanted values of it and
-/// of the elements around it by their paths. The depth of documents is limited, so recursion is safe.
+/// Calls `leaf` for each element that contains no elements other than those with texts, with the wanted
+/// values of it and of the elements around it by their paths. The depth of documents is limited, so recursion
+/// is safe.
 fn each_leaf<'d>(
     document: &'d Document<'_>,
     index: usize,

@@ -99,7 +99,7 @@ pub fn read(
     for message in messages {
         let before = out.len();
         mapper.map(message, &mut out);
-        // a header alone is no event, also one with more columns than the stream has
+        // a header alone does not make an event, also one with more columns than the stream has
         let letters: Vec<u8> = message.payload.iter().copied().filter(u8::is_ascii_alphanumeric).collect();
         let names: String = schema.fields.iter().map(|field| field.name.as_str()).collect();
         let is_one_row = message.payload.trim_ascii_end().iter().all(|byte| *byte != b'\n');

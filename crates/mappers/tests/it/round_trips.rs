@@ -16,7 +16,7 @@ struct Form {
     source: MapperConfig,
     sink: MapperConfig,
     refuses: bool,
-    /// Whether null comes back.
+    /// True if null comes back.
     nulls: bool,
     /// Attributes of the stream.
     names: &'static [&'static str],

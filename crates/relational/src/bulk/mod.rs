@@ -27,7 +27,7 @@ const PARAMETERS_MAX: usize = 20_000;
 /// Approximate size of one statement that inserts several rows, in bytes, below what servers take by default.
 const STATEMENT_BYTES: usize = 1024 * 1024;
 
-/// What is done with rows.
+/// Operation on the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// They are added.

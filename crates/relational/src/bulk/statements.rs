@@ -24,7 +24,7 @@ pub struct Target {
     pub is_key: bool,
     /// Type to which a parameter is converted, if the database does not do so by itself.
     cast: Option<String>,
-    /// Whether MariaDB and MySQL can have it in an index without a length.
+    /// True if MariaDB and MySQL can have it in an index without a length.
     is_indexable: bool,
 }
 
@@ -137,7 +137,7 @@ impl Statements {
     }
 }
 
-/// What a writer does, of which the module of each database makes statements.
+/// Write operation, from which the module of each database makes statements.
 struct Write<'t> {
     dialect: Dialect,
     operation: Operation,
@@ -145,7 +145,7 @@ struct Write<'t> {
     table: String,
     /// Columns of keys first.
     targets: &'t [Target],
-    /// Whether rows are unique by the key.
+    /// True if rows are unique by the key.
     is_unique: bool,
     /// Name of the temporary table, not quoted.
     staging: &'t str,

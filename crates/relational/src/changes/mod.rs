@@ -23,7 +23,7 @@ use crate::url::DatabaseUrl;
 pub use poll::{ChangePoller, PolledRow};
 pub use row::RowWriter;
 
-/// What happened to a row.
+/// Kind of change to a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeOperation {
     /// It was added.
@@ -48,7 +48,7 @@ impl ChangeOperation {
     }
 }
 
-/// What is read, and how.
+/// Settings of a reader of changes.
 #[derive(Clone)]
 pub struct ChangeSettings {
     /// Address of the database.
@@ -65,7 +65,7 @@ pub struct ChangeSettings {
     pub slot: String,
     /// Publication of PostgreSQL.
     pub publication: String,
-    /// Whether the publication belongs to this reader, which changes it then to what it needs.
+    /// True if the publication belongs to this reader, which then changes it as needed.
     pub owns_publication: bool,
     /// Number of this reader among the replicas of MariaDB or MySQL.
     pub server_id: u32,
@@ -89,14 +89,14 @@ impl ChangeSettings {
     }
 }
 
-/// Where reading begins.
+/// Position at which reading begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeStart {
     /// At the present end of the log, or where a replication slot is that is there already.
     Now {
-        /// Whether such a slot is dropped before.
+        /// True to drop an existing slot first.
         replace: bool,
-        /// Whether the rows of the table will be read.
+        /// True if the rows of the table will be read.
         snapshot: bool,
     },
     /// At this position, which a transaction ended at.
@@ -106,7 +106,7 @@ pub enum ChangeStart {
 /// Row that was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedRow {
-    /// What happened to it.
+    /// Operation that changed the row.
     pub operation: ChangeOperation,
     /// JSON object of its columns, and of those before the change with the prefix `before_`.
     pub json: Bytes,
@@ -123,7 +123,7 @@ pub struct SnapshotRow {
     pub key: Option<i64>,
 }
 
-/// What a log says next.
+/// Item of a change log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogItem {
     /// A transaction begins. Its rows follow, and its end.

@@ -37,7 +37,8 @@ pub enum ChangePoller {
 impl ChangePoller {
     /// Connects. `column` is the column that grows.
     ///
-    /// Errors: the server cannot be reached, or refuses; there is no such table or column; the column has another type.
+    /// Errors: the server cannot be reached, or refuses; the table or the column does not exist; the column
+    /// has another type.
     pub async fn connect(settings: &ChangeSettings, column: &str) -> Result<Self, DbError> {
         crate::tls::set_default_provider();
         let connecting = async {
@@ -65,7 +66,7 @@ impl ChangePoller {
         kind == Polled::Integer
     }
 
-    /// Returns the greatest value of the column; `None` if there is none.
+    /// Returns the greatest value of the column, or `None` if the column has no values.
     ///
     /// Errors: those of the server.
     pub async fn greatest(&mut self) -> Result<Option<i64>, DbError> {

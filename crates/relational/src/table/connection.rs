@@ -26,7 +26,7 @@ pub struct TableConnection {
     known: BTreeMap<PartitionId, StoredPosition>,
     writers: HashMap<String, BulkWriter>,
     in_transaction: bool,
-    /// Whether the last call can be repeated although it failed.
+    /// True if the last call can be repeated although it failed.
     is_repeatable: bool,
 }
 

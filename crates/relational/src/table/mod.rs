@@ -26,10 +26,10 @@ pub const FOUND_ROWS_MAX: usize = 1_000_000;
 /// Values of a row, in the order of the columns, or of parameters.
 pub type TableRow = Vec<Value<'static>>;
 
-/// What became of a call that writes.
+/// Outcome of a call that writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Whether the database had the event already, so that nothing was done.
+    /// True if the database already had the event, so that nothing was done.
     pub was_written: bool,
     /// Rows of the call that the database refuses; all others are written.
     pub refused: Vec<RefusedRow>,
@@ -67,7 +67,7 @@ impl RelationalTable {
         Ok(Self { options, positions, connection: Mutex::new(None) })
     }
 
-    /// Connects, if there is no connection.
+    /// Connects if the table is not connected.
     ///
     /// Errors: those of [`Self::open`].
     pub fn connect(&self) -> Result<()> {
@@ -126,8 +126,8 @@ impl RelationalTable {
         Ok(found.iter().map(|rows| !rows.is_empty()).collect())
     }
 
-    /// Calls `work` with the connection, which is made if there is none. If one that was idle turns out to be lost, `work`
-    /// is called again with a new one.
+    /// Calls `work` with the connection, opening one if needed. If one that was idle turns out to be lost,
+    /// `work` is called again with a new one.
     fn with_connection<T>(
         &self,
         work: impl AsyncFn(&mut TableConnection) -> Result<T, DbError>,

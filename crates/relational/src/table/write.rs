@@ -64,8 +64,9 @@ impl RelationalTable {
         })
     }
 
-    /// For each row of values, in order: changes the rows of the table for which `condition` holds, and adds the row
-    /// if there is none. The values are those of the columns and the parameters of the expressions at once.
+    /// For each row of values, in order: changes the rows of the table for which `condition` holds, or adds
+    /// the row if no row matches. The values are those of the columns and the parameters of the expressions
+    /// at once.
     ///
     /// Errors: those of [`Self::insert`].
     pub fn upsert(

@@ -83,8 +83,8 @@ impl Cron {
         })
     }
 
-    /// Returns the first instant after `ms`, in milliseconds since 1970; `None` if there is none up to the
-    /// year 2299.
+    /// Returns the first instant after `ms`, in milliseconds since 1970, or `None` if the schedule has no
+    /// instant up to the year 2299.
     pub fn next_after(&self, ms: i64) -> Option<i64> {
         let second = ms.div_euclid(1000).checked_add(1)?.max(0);
         let from = TimeZone::UTC.to_datetime(jiff::Timestamp::from_second(second).ok()?);

@@ -32,7 +32,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Memory of a block besides its bytes.
 const BLOCK_OVERHEAD: usize = 128;
 
-/// How large the cache may become and where its files are.
+/// Limits of the cache, and the directory of its files.
 #[derive(Debug, Clone)]
 pub(crate) struct CacheOptions {
     pub memory_bytes: u64,
@@ -42,7 +42,7 @@ pub(crate) struct CacheOptions {
     pub dir: Option<PathBuf>,
 }
 
-/// What a cache has done since it was opened.
+/// Counters of a cache since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Blocks found in memory.

@@ -125,7 +125,7 @@ pub(crate) struct Remove {
     /// Time of the removal, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<i64>,
-    /// Whether the removal changes the rows of the table; false when other files have them now.
+    /// True if the removal changes the rows of the table; false when other files have them now.
     #[serde(default)]
     pub data_change: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,7 @@ use crate::error::internal;
 use crate::location::Location;
 use crate::tablet::{CHECKSUMS_TAG, ENCRYPTED_STATS_TAG, EncodedFile, Tablet, tablet_name};
 
-/// Whether a commit changes the rows of the table, or only how they are stored.
+/// Effect of a commit on the rows of the table: it changes them, or only how they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowChange {
     Changed,

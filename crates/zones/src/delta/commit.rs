@@ -32,7 +32,7 @@ const CONFLICTS_MAX: u32 = 1_000;
 /// Application id of the number of rows that have left the table.
 pub(crate) const ROWS_REMOVED: &str = "rows/removed";
 
-/// How the application id of a partition's owner begins.
+/// Prefix of the application id of a partition's owner.
 const OWNER_PREFIX: &str = "owner/";
 
 /// Returns the application id of a partition's last committed offset.

@@ -23,7 +23,7 @@ pub struct VersionInfo {
     pub version: u64,
     /// Time of the commit, in whole milliseconds.
     pub committed: Timestamp,
-    /// What made the version, such as `WRITE`, `OPTIMIZE` or `DELETE`.
+    /// Operation that made the version, such as `WRITE`, `OPTIMIZE` or `DELETE`.
     pub operation: String,
     /// Number of files that the commit added.
     pub files_added: usize,

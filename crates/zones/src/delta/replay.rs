@@ -70,19 +70,20 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Returns the newest version; `None` if there is no table.
+    /// Returns the newest version, or `None` if the table does not exist.
     pub fn newest(&self) -> Option<u64> {
         self.entries.last().max(self.checkpoints.keys().last()).copied()
     }
 
-    /// Returns the oldest version from which on every version can be replayed; `None` if there is no table.
+    /// Returns the oldest version from which on every version can be replayed, or `None` if the table does
+    /// not exist.
     pub fn oldest(&self) -> Option<u64> {
         let newest = self.newest()?;
         let first = (0..=newest).rev().take_while(|version| self.entries.contains(version)).last();
         if first == Some(0) {
             return first;
         }
-        // an entry alone is no start: the state before it must be known
+        // a replay cannot start at an entry alone: the state before it must be known
         let before = first.map_or(newest, |first| first - 1);
         self.checkpoints.range(before..).next().map(|(version, _)| *version)
     }
@@ -94,7 +95,7 @@ struct LastCheckpoint {
     version: u64,
 }
 
-/// Replays the log of the table at `place`; `None` when there is no Delta table.
+/// Replays the log of the table at `place`; `None` if it is not a Delta table.
 ///
 /// Errors: `Corrupt` naming the version and file that is missing or damaged; `Unavailable` when the store
 /// does not answer.

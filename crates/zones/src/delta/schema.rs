@@ -51,8 +51,7 @@ pub struct StoredColumn {
     pub type_name: String,
     /// Type of the field stored in the column; `None` for a type that no field has.
     pub ty: Option<FieldType>,
-    /// Whether a live file may contain values of the column. If none does, it can be redeclared with any
-    /// type.
+    /// True if a live file may contain values of the column. Otherwise it can be redeclared with any type.
     pub in_files: bool,
 }
 

@@ -21,13 +21,13 @@ pub(super) struct SseEvent {
 pub(super) struct EventParser {
     /// The line that has not ended.
     line: Vec<u8>,
-    /// Whether the last byte was a carriage return, which a line feed may follow.
+    /// True if the last byte was a carriage return, which a line feed may follow.
     after_return: bool,
     is_first_line: bool,
     kind: String,
     data: String,
     id: String,
-    /// How long to wait before connecting again, if the server has said so.
+    /// Delay before connecting again, if the server has set one.
     retry: Option<Duration>,
     bytes_max: usize,
 }
@@ -108,7 +108,7 @@ impl EventParser {
     fn end_event(&mut self) -> Option<SseEvent> {
         let kind = std::mem::take(&mut self.kind);
         let mut data = std::mem::take(&mut self.data);
-        // an event without data is none
+        // an event without data is dropped
         data.pop()?;
         let kind = if kind.is_empty() { "message".to_owned() } else { kind };
         Some(SseEvent { kind, data, id: self.id.clone() })
@@ -155,7 +155,7 @@ mod tests {
             // an id alone is remembered, and one with a zero is not; unknown fields are ignored
             ("id: 7\n\ndata: a\nid: x\0y\nfoo: bar\n\n", &["message|a|7"]),
             ("event: lost\n\ndata: ü\n\n", &["message|ü|old"]),
-            // what does not end is no event
+            // an event that does not end is dropped
             ("data: a\n", &[]),
             ("", &[]),
         ] {

@@ -182,7 +182,7 @@ struct SentEvent {
     frame: Bytes,
 }
 
-/// What answers the clients.
+/// Endpoint that answers the clients.
 struct EventStream {
     fanout: Arc<Fanout<SentEvent>>,
     login: RequiredLogin,
@@ -205,7 +205,7 @@ impl Endpoint for EventStream {
         let reader = match request.headers().get("last-event-id").map(HeaderValue::to_str) {
             None => self.fanout.reader(),
             Some(id) => {
-                // an id of another server is unknown here, as one that is no longer kept
+                // an id of another server is treated as unknown, like one that has left the buffer
                 let id: Option<EventId> = id.ok().and_then(|text| text.parse().ok());
                 self.fanout.reader_behind(|event| event.id.is_some() && event.id == id)
             }

@@ -117,7 +117,7 @@ struct SseSource {
     headers: Vec<(HeaderName, HeaderValue)>,
     /// Split of the positions if ids are numbers.
     split: Option<Arc<str>>,
-    /// How long to wait when the stream has ended.
+    /// Delay before connecting again when the stream has ended.
     delay: Duration,
     /// Id of the last event that is durable; empty without one.
     last_id: String,
@@ -130,7 +130,7 @@ impl SourceConnector for SseSource {
             let response = self.connect(output).await?;
             output.report_connected();
             let end = self.read(response, output).await?;
-            // streams of many servers end now and then, which is no failure
+            // streams of many servers end now and then, which does not count as a failure
             let message = format!("the stream of {} {end}; the source connects again", shown_url(&self.url));
             tracing::debug!("{message}");
             output.report_problem(message);
@@ -259,7 +259,8 @@ impl SseSource {
     }
 }
 
-/// Returns the id of an event as a number. The greatest one is none, because no position is behind it.
+/// Returns the id of an event as a number. The greatest number does not count, because no position is behind
+/// it.
 fn number(event: &SseEvent) -> Option<u64> {
     event.id.parse().ok().filter(|number| *number < u64::MAX)
 }

@@ -129,7 +129,7 @@ impl Layout {
         values.map(|(column, value)| (self.column(column), self.text(column, value))).collect()
     }
 
-    /// Returns the row in a hash; `None` if there is none.
+    /// Returns the row in a hash, or `None` if the hash is empty.
     ///
     /// Errors: a field has no value of its column's type.
     pub(super) fn row(&self, key: &str, fields: &HashMap<String, Vec<u8>>) -> Result<Option<StoredRow>> {

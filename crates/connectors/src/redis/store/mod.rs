@@ -76,7 +76,7 @@ struct RedisStore {
 }
 
 impl RedisStore {
-    /// Returns the values of rows, of which batches may have more than the table, such as the event time.
+    /// Returns the values of rows. Further columns of the batch, such as the event time, are dropped.
     fn rows(&self, batch: &RecordBatch) -> Vec<StoredRow> {
         let mut rows = all_values(batch);
         rows.iter_mut().for_each(|row| row.truncate(self.session.layout.types.len()));

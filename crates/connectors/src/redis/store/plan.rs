@@ -6,7 +6,7 @@ use tidemill_types::{Error, Result};
 
 use super::layout::Layout;
 
-/// Where rows that may satisfy a condition are.
+/// Location of the rows that may satisfy a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Plan<'x> {
     /// Anywhere: the condition does not depend on the row.

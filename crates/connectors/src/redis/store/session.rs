@@ -18,13 +18,13 @@ const BATCH_ROWS: usize = 1000;
 /// Rows that one write may read.
 const WRITE_ROWS_MAX: usize = 1_000_000;
 
-/// How long rows live.
+/// Time to live of rows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimeToLive {
     pub seconds: i64,
-    /// Whether an update lets them live as long again.
+    /// True if an update renews it.
     pub on_update: bool,
-    /// Whether reading does.
+    /// True if reading renews it.
     pub on_read: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Session {
     pub connection: Option<MultiplexedConnection>,
 }
 
-/// What Redis knows of the last write of a partition.
+/// Last write of a partition, as stored in Redis.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StoredWrite {
     pub position: Option<EventId>,
@@ -47,7 +47,7 @@ pub(super) struct StoredWrite {
 }
 
 impl Session {
-    /// Returns the connection, a new one if there is none.
+    /// Returns the connection, opening one if needed.
     pub(super) async fn connection(&mut self) -> Result<MultiplexedConnection> {
         if let Some(connection) = &self.connection {
             return Ok(connection.clone());

@@ -8,15 +8,15 @@ use crate::stores::StoredRow;
 /// Row at a key.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// What Redis has.
+    /// Row in Redis.
     pub stored: Option<StoredRow>,
-    /// What it will have.
+    /// Row after the write.
     pub row: Option<StoredRow>,
     /// Why the key cannot have a row.
     pub blocked: Option<String>,
 }
 
-/// What a write has read, as it is changed by the write.
+/// Rows and sets that a write has read, with its changes.
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
     slots: HashMap<String, Slot>,

@@ -17,7 +17,7 @@ pub struct Case {
 pub struct Step {
     /// Comments and empty lines before the step.
     before: String,
-    /// What is done, such as `send kafka orders`.
+    /// Action of the step, such as `send kafka orders`.
     pub head: String,
     /// Lines of text, without their indentation.
     pub body: Vec<String>,

@@ -30,12 +30,12 @@ impl End for Database {
         vec![(self.variable, self.database.url.clone())]
     }
 
-    /// Executes a statement, which may go on in the lines below.
+    /// Executes a statement, which may continue in the lines below.
     fn send(&mut self, statement: &str, lines: &[String]) {
         self.database.run(&format!("{statement} {}", lines.join(" ")));
     }
 
-    /// Returns the rows of a query, or why there are none, such as a table that the app has not created yet.
+    /// Returns the rows of a query, or its error, such as for a table that the app has not created yet.
     fn read(&mut self, query: &str) -> Vec<String> {
         self.database.try_rows(query).unwrap_or_else(|e| vec![e.to_string()])
     }

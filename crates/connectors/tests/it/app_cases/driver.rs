@@ -12,11 +12,11 @@ use super::case::{Case, Step};
 use super::ends::Ends;
 use crate::helpers::{catalog, wait_until};
 
-/// How long a case waits for what is expected.
+/// Maximum time a case waits for its expected output.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long nothing may change before a case is updated.
+/// Time without changes before a case is updated.
 const QUIET: Duration = Duration::from_secs(3);
-/// How long no events come before a case ends.
+/// Time without events before a case ends.
 const IDLE: Duration = Duration::from_millis(300);
 
 /// Runs the case `tests/apps/NAME.case` with the app `tests/apps/NAME.siddhi`.

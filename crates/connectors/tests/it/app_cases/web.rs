@@ -51,7 +51,7 @@ pub fn post(variables: &[(&'static str, String)], path: &str, message: &str) -> 
     runtime().block_on(async {
         loop {
             let answer = client.post(&url).body(message.to_owned()).send().await;
-            // nobody listens yet, or the source has not begun
+            // no one listens yet, or the source has not begun
             let is_early = match &answer {
                 Ok(answer) => answer.status() == 404 || answer.status() == 503,
                 Err(e) => e.is_connect(),

@@ -8,7 +8,7 @@ use crate::positioned::PositionedSource;
 use crate::rdbms::database::{TestDatabase, databases};
 use crate::rdbms::servers::Servers;
 
-/// Returns the ids of all rows, of which none may be doubled.
+/// Returns the ids of all rows, and checks that none is doubled.
 fn ids(source: &PositionedSource) -> BTreeSet<usize> {
     let ids: Vec<usize> =
         source.rows.iter().map(|row| row.split('|').next().unwrap().parse().unwrap()).collect();
@@ -45,7 +45,7 @@ fn restarts_lose_and_double_nothing() {
     }
 }
 
-/// A transaction that is larger than what is handed over at once goes on where it was interrupted.
+/// A transaction that is larger than one delivery continues where it was interrupted.
 #[test]
 fn restarts_in_large_transactions_lose_and_double_nothing() {
     for db in databases() {
@@ -68,7 +68,8 @@ fn restarts_in_large_transactions_lose_and_double_nothing() {
     }
 }
 
-/// An interrupted snapshot goes on behind the last key, and changes that the second look has seen do not come again.
+/// An interrupted snapshot continues behind the last key, and changes that the second look has seen do not
+/// come again.
 #[test]
 fn an_interrupted_snapshot_goes_on() {
     for db in databases() {

@@ -114,7 +114,7 @@ fn a_record_that_is_applied_again_changes_nothing() {
 #[test]
 fn a_call_waits_for_the_database_until_it_is_stopped() {
     let Some(mut db) = databases().into_iter().next() else { return };
-    // nobody listens there
+    // no one listens there
     db.url = format!("jdbc:postgresql://127.0.0.1:{}/tidemill", free_port());
     let monitor = Arc::new(StoreMonitor::default());
     let mut store = open(&db, "app_down", &monitor);

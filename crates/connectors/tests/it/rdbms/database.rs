@@ -145,7 +145,7 @@ impl TestDatabase {
     /// Removes a table, and the positions of its sinks.
     pub fn drop_table(&self, table: &str) {
         match self.kind {
-            // its error says that there is none
+            // its error says that the table does not exist
             Kind::Oracle => runtime().block_on(async {
                 let mut db = self.connect().await;
                 let _ = db.run(&format!("DROP TABLE {table}")).await;

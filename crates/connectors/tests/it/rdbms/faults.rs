@@ -182,7 +182,7 @@ fn the_victim_of_a_deadlock_is_sent_again() {
                 "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
             );
             wait_until("the sink waits for a row", || {
-                // InnoDB renews that table only if nobody has read it for 0.1 s
+                // InnoDB renews that table only if it was not read for 0.1 s
                 std::thread::sleep(Duration::from_millis(150));
                 db.rows(waiting) != ["0"]
             });

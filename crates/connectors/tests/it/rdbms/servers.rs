@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 pub struct Servers {
     dir: PathBuf,
     port: u16,
-    /// Addresses; empty if there is no server, which is printed.
+    /// Addresses; empty without a server, which is printed.
     pub databases: Vec<Server>,
 }
 
@@ -95,7 +95,7 @@ impl Servers {
     }
 }
 
-/// Returns the first of 100 ports of which those of the servers are free.
+/// Returns the first of 100 ports, among which those of the servers are free.
 fn free_range() -> u16 {
     loop {
         let first = crate::helpers::free_port() / 100 * 100;

@@ -120,7 +120,7 @@ fn rows_are_found_by_conditions() {
         );
         let two = Expression::Constant(Value::Int(2), FieldType::Int);
         assert_eq!(find(&Expression::compare(hundreds, CompareOperator::Equal, two), &[]), "B");
-        // price % 1 == 0.5, and a division by zero is no error
+        // price % 1 == 0.5, and a division by zero is not an error
         let remainder = |divisor: f64| {
             let divisor = Expression::Constant(Value::Float(divisor), FieldType::Double);
             let half = Expression::Constant(Value::Float(0.5), FieldType::Double);
@@ -280,7 +280,7 @@ fn a_restarted_server_is_found_again() {
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
         servers.restart(server);
         table.insert(&[stock("B", 1.0, 1)], event(1, 0)).unwrap();
-        // the connection is lost while nobody uses it
+        // the connection is lost while it is idle
         servers.kill(server);
         servers.restart(server);
         table.insert(&[stock("C", 1.0, 1)], event(2, 0)).unwrap();

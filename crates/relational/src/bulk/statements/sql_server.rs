@@ -49,7 +49,7 @@ pub fn statements(write: &Write<'_>) -> Statements {
     }
 }
 
-/// Writes one row by its parameters, each of which may stand at several places.
+/// Writes one row by its parameters. A parameter may occur several times.
 fn upsert_row(write: &Write<'_>) -> (String, Vec<usize>) {
     let params: Vec<usize> = (0..write.targets.len()).collect();
     let parameter = |index: usize| write.dialect.parameter(index, write.targets[index].ty);
@@ -61,7 +61,8 @@ fn upsert_row(write: &Write<'_>) -> (String, Vec<usize>) {
     (merge(write, "(VALUES (1)) AS s (n)", &on, &set, &values), params)
 }
 
-/// Nobody can insert the key between the search for it and the insert.
+/// Returns a `MERGE` whose lock prevents others from inserting the key between the search for it and the
+/// insert.
 fn merge(write: &Write<'_>, source: &str, on: &str, set: &str, values: &str) -> String {
     let (table, columns) = (&write.table, join(write.targets, ", ", |t| t.quoted.clone()));
     let update = if set.is_empty() { String::new() } else { format!("WHEN MATCHED THEN UPDATE SET {set} ") };

@@ -36,11 +36,11 @@ pub(super) struct Events {
     announced: Option<u64>,
     ready: VecDeque<LogItem>,
     last_event: Instant,
-    /// Whether the server has said what the events look like.
+    /// Set once the server has described the format of the events.
     is_described: bool,
     /// Event with rows of the table, whose columns have to be read anew first.
     held: Option<Event>,
-    /// Whether the table may have been altered since its columns were read.
+    /// Set when the table may have been altered since its columns were read.
     is_altered: bool,
 }
 
@@ -272,7 +272,7 @@ fn unreadable(e: std::io::Error) -> DbError {
 fn stream_error(e: mysql_async::Error) -> DbError {
     let e = error(e);
     match e.code.as_str() {
-        // the file was deleted while it was read, or the place is none
+        // the file was deleted while it was read, or the position is not valid
         "1236" => DbError::invalid(format!(
             "the log cannot be read where the source was read up to ({}); give the source another name to begin anew",
             e.message

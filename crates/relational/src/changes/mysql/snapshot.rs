@@ -18,7 +18,7 @@ const DENIED: [&str; 5] = ["1044", "1045", "1142", "1227", "1370"];
 
 /// Begins a transaction that sees the table as it is at a position of the log, and returns file and place.
 ///
-/// MariaDB says the position by itself. MySQL is asked for it while nobody can write.
+/// MariaDB reports the position by itself. MySQL is asked for it under a lock that blocks writes.
 ///
 /// Errors: those of the server.
 pub(super) async fn begin<F: Future<Output = Result<Conn, DbError>>>(

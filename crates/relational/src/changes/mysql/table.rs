@@ -92,7 +92,7 @@ type ColumnRow = (String, String, String, String, Option<String>, String);
 impl MySqlTable {
     /// Finds the table.
     ///
-    /// Errors: those of the server; there is no such table.
+    /// Errors: those of the server; the table does not exist.
     pub(super) async fn find(connection: &mut Conn, settings: &ChangeSettings) -> Result<Self, DbError> {
         let wanted = &settings.table;
         let database = wanted.schema.as_deref().unwrap_or(&settings.url.database);

@@ -21,7 +21,7 @@ pub(super) fn write_logged(
             Ok(json) => out.json(&json.to_string()),
             Err(_) => out.null(),
         },
-        // the server logs them only where it is told to by `binlog_row_value_options`
+        // the server logs them only if `binlog_row_value_options` says so
         BinlogValue::JsonDiff(_) => out.null(),
     }
 }
@@ -76,7 +76,7 @@ pub(super) fn write(column: &MySqlColumn, value: Value, wanted: Option<FieldType
             let is_moment = matches!(column.form, Form::DateTime | Form::Timestamp);
             let wants_time = matches!(wanted, Some(FieldType::Int | FieldType::Long | FieldType::Time));
             if month == 0 || day == 0 {
-                // dates such as 0000-00-00, which are none
+                // dates such as 0000-00-00, which are not dates
                 out.null();
             } else if is_moment || wants_time {
                 let parts = [month, day, hour, minute, second];

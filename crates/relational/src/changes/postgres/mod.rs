@@ -23,10 +23,10 @@ pub struct PostgresLog {
     snapshot: Snapshot,
 }
 
-/// How far the copy of the table is.
+/// State of the copy of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Snapshot {
-    /// There is none.
+    /// No copy.
     None,
     /// The transaction that sees the table is open. A slot that was created only for it is dropped at the end.
     Open { has_slot: bool },

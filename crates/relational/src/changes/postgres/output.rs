@@ -34,7 +34,7 @@ pub(super) struct Column {
     pub(super) name: String,
     /// Number of its type.
     pub(super) type_oid: u32,
-    /// Whether it belongs to the replica identity.
+    /// True if it belongs to the replica identity.
     pub(super) is_key: bool,
 }
 
@@ -83,7 +83,7 @@ fn broken() -> DbError {
 
 /// Parses a message.
 ///
-/// Errors: it is none.
+/// Errors: the bytes are not a message.
 pub(super) fn parse(mut bytes: Bytes) -> Result<Message, DbError> {
     let bytes = &mut bytes;
     Ok(match u8_of(bytes)? {

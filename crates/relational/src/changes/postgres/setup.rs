@@ -106,7 +106,7 @@ pub(super) async fn prepare(wire: &mut Wire, settings: &ChangeSettings) -> Resul
 
 /// Finds a table or view, to read it by queries.
 ///
-/// Errors: those of the server; there is none.
+/// Errors: those of the server; the table does not exist.
 pub(super) async fn find(wire: &mut Wire, settings: &ChangeSettings) -> Result<SourceTable, DbError> {
     set_search_path(wire, settings).await?;
     find_table(wire, settings).await.map(|found| found.table)
@@ -124,9 +124,9 @@ async fn set_search_path(wire: &mut Wire, settings: &ChangeSettings) -> Result<(
 struct FoundTable {
     table: SourceTable,
     is_partitioned: bool,
-    /// Whether it is a table, and not a view.
+    /// True for a table, false for a view.
     is_logged: bool,
-    /// Whether old rows are logged completely.
+    /// True if old rows are logged completely.
     is_identity_full: bool,
     /// Columns of old rows that are logged.
     identity: Vec<String>,
@@ -329,7 +329,7 @@ pub(super) async fn create_slot(wire: &mut Wire, name: &str, is_temporary: bool)
         .ok_or_else(|| DbError::unavailable("the server did not say where the replication slot begins"))
 }
 
-/// Drops a slot that nobody uses.
+/// Drops a slot that is not in use.
 ///
 /// Errors: those of the server.
 pub(super) async fn drop_slot(wire: &mut Wire, name: &str) -> Result<(), DbError> {

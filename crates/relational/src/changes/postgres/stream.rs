@@ -13,7 +13,8 @@ use super::values;
 use super::wire::Wire;
 use crate::error::DbError;
 
-/// How often the server is told how far this side is. It gives up after `wal_sender_timeout`, 60 seconds by default.
+/// Interval at which the position is reported to the server, which gives up after `wal_sender_timeout`,
+/// 60 seconds by default.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 /// A server that has not answered for so long is lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);

@@ -20,7 +20,7 @@ use crate::url::{DatabaseUrl, TlsMode};
 
 /// Greatest message that is taken; a value in PostgreSQL has at most 1 GiB.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
-/// How long a connection may be silent before it is probed.
+/// Maximum silence of a connection before it is probed.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Settings that make values come in the same form from every server.
 const SESSION: [(&str, &str); 9] = [
