@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use tidemill_log::Durability;
 use tidemill_types::{Error, EventId, Result, StreamSchema};
 
-/// How events are to be sent.
+/// Options for sending events.
 #[derive(Debug, Clone, Default)]
 pub struct SendOptions {
-    /// How durable they must be before the reply; default: the engine's setting.
+    /// Durability that the events need before the reply; default: the engine's setting.
     pub durability: Option<Durability>,
     /// Reply only when the events are applied, with what rules emitted because of them.
     pub wait: bool,
-    /// Where they came from, for `system.rejected`: `http`, a source's name.
+    /// Origin of the events for `system.rejected`: `http`, a source's name.
     pub origin: String,
 }
 
@@ -31,14 +31,14 @@ pub enum BodyFormat {
     Csv,
 }
 
-/// What became of the events of one request.
+/// Outcome of the events of one request.
 #[derive(Debug, Clone, Serialize)]
 pub struct SendReply {
     /// Rows that were accepted into the log.
     pub accepted: u64,
     /// Rows that were not, each with its place in the request. They are in `system.rejected` as well.
     pub rejected: Vec<RowError>,
-    /// How durable the accepted rows are now: `memory`, `os` or `fsync`.
+    /// Durability of the accepted rows at the time of the reply: `memory`, `os` or `fsync`.
     pub durability: String,
     /// With `wait`: rows that repeated the id of an earlier event and were dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct SendReply {
 pub struct RowError {
     /// Its place in the request, from 0. For NDJSON and CSV this is the line, from 1, less one.
     pub row: u64,
-    /// What was expected and what was found.
+    /// Reason of the refusal: what was expected and what was found.
     pub reason: String,
 }
 
@@ -90,7 +90,7 @@ pub struct LedgerCounts {
 }
 
 impl LedgerCounts {
-    /// Whether nothing is unaccounted for.
+    /// Returns whether every received row was stored, a duplicate or rejected.
     pub fn balances(&self) -> bool {
         self.received == self.stored + self.duplicate + self.rejected
     }
@@ -120,13 +120,13 @@ pub struct StreamInfo {
     pub tail_rows: u64,
     /// Tablets (Parquet files).
     pub tablets: u64,
-    /// Whether the app declares it; otherwise an earlier one did.
+    /// True if the app declares it; otherwise an earlier one did.
     pub declared: bool,
 }
 
 impl StreamInfo {
-    /// Whether nothing is unaccounted for: every row that arrived was stored, found to be a duplicate or rejected, and
-    /// every stored one is in the table or was removed from it.
+    /// Returns whether all rows are accounted for: every row that arrived was stored, found to be a duplicate
+    /// or rejected, and every stored one is in the table or was removed from it.
     pub fn balances(&self) -> bool {
         self.ledger.balances() && self.ledger.stored == self.rows_in_table + self.removed
     }
@@ -146,7 +146,7 @@ pub struct CollectionInfo {
     pub documents: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Whether every partition has all of them.
+    /// True if every partition has all of them.
     pub replicated: bool,
     /// The field whose value is also the `_id`, where an entity declares it.
     pub key: Option<String>,
@@ -172,7 +172,7 @@ pub struct RuleInfo {
     pub last_error: Option<String>,
 }
 
-/// Which events `why` is asked about.
+/// Selection of the events that `why` explains.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventSelector {
     /// One event: `0-1042-7`.
@@ -214,16 +214,17 @@ impl fmt::Display for EventSelector {
     }
 }
 
-/// Whether the engine can do its work, and what keeps it from it.
+/// Readiness of the engine, and its problems.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Health {
     /// Recovered, taking events and applying them.
     pub ready: bool,
-    /// What is wrong, for people. May be non-empty while ready (a degraded table, a source that cannot be read).
+    /// Descriptions of problems, for people. May be non-empty while ready (a degraded table, a source that
+    /// cannot be read).
     pub problems: Vec<String>,
 }
 
-/// How a metric's value behaves.
+/// Kind of a metric, by the way in which its value changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only goes up; its name ends in `_total`.

@@ -1,4 +1,4 @@
-//! Appending to the log of a partition, whoever owns it.
+//! Appending to the log of a partition, regardless of its owner.
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;

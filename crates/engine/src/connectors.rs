@@ -12,9 +12,9 @@ use crate::queries::{Queries, QueryFile};
 pub struct AppSource<'q> {
     /// Stream that gets its events.
     pub stream: &'q Stream,
-    /// What the app says about it.
+    /// Configuration of the source in the app.
     pub config: &'q ConnectorConfig,
-    /// Its name. The position belongs to this place in the app: changed options do not begin anew.
+    /// Name of the source. Its position belongs to this place in the app: changed options do not reset it.
     pub name: String,
 }
 
@@ -36,9 +36,9 @@ pub struct AppSink<'q> {
     pub file: &'q QueryFile,
     /// Stream whose events it sends.
     pub stream: &'q Stream,
-    /// What the app says about it.
+    /// Configuration of the sink in the app.
     pub config: &'q ConnectorSinkConfig,
-    /// Its name; one for each destination if all of them get all events.
+    /// Name of the sink; one for each destination if all of them get all events.
     pub names: Vec<String>,
 }
 

@@ -93,7 +93,7 @@ pub struct Events {
     pub source: Option<SourcePosition>,
     /// For events emitted in another partition: that partition and the offset of the record that caused them.
     pub provenance: Option<(PartitionId, Offset)>,
-    /// Whether the events are already stored in that partition and arrive only for the queries of this one.
+    /// True if the events are already stored in that partition and arrive only for the queries of this one.
     pub forwarded: bool,
     /// Stream and rows of each part.
     pub parts: Vec<(Arc<StreamSchema>, RecordBatch)>,

@@ -85,8 +85,8 @@ pub struct Host {
 pub struct BackupLocks {
     /// Held by a backup, because one is taken at a time.
     pub one: Mutex<()>,
-    /// Held while files that nobody uses any more are deleted. A backup holds it while it copies: a later run of the job
-    /// deletes what it has copied.
+    /// Held while files that are no longer used are deleted. A backup holds it while it copies: a later run
+    /// of the job deletes what it has copied.
     pub removals: Mutex<()>,
     /// Read while events are appended to the log of another partition, written while a backup decides where the logs end.
     pub forwarding: RwLock<()>,
@@ -208,7 +208,7 @@ impl Host {
         self.appenders.iter().for_each(|appender| appender.backlog.stop_accepting());
     }
 
-    /// Returns the number of partitions of the log, whoever owns them.
+    /// Returns the number of partitions of the log, regardless of their owners.
     pub fn partitions(&self) -> usize {
         self.appenders.len()
     }

@@ -1,4 +1,4 @@
-//! Bugs that a simulation plants, to show that its auditors find them. Without the feature `sim` there are none.
+//! Bugs that a simulation plants, to show that its auditors find them. Without the feature `sim` none exist.
 
 /// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

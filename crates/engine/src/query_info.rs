@@ -18,11 +18,11 @@ pub struct QueryInfo {
     pub why: String,
     /// Its group.
     pub group: Option<String>,
-    /// What it keeps between events; empty for nothing.
+    /// State that it keeps between events; empty for none.
     pub keeps: String,
-    /// Events that it put out.
+    /// Events that it emitted.
     pub emitted: u64,
-    /// Calls that it could not work off.
+    /// Calls that it could not process.
     pub errors: u64,
     /// Of these calls those whose events no fault stream took.
     pub lost: u64,

@@ -40,7 +40,7 @@ enum Subscriber {
     Tap { batches: mpsc::Sender<RecordBatch>, skipped: Arc<AtomicU64> },
 }
 
-/// Who wants to see which stream.
+/// Subscribers by stream.
 #[derive(Default)]
 pub struct Subscribers(Mutex<HashMap<String, Vec<Subscriber>>>);
 
@@ -64,12 +64,12 @@ impl Subscribers {
         Tap { batches, skipped }
     }
 
-    /// Whether anybody wants `stream`.
+    /// Returns whether `stream` has subscribers.
     pub fn has_subscribers(&self, stream: &str) -> bool {
         self.0.lock().get(stream).is_some_and(|s| !s.is_empty())
     }
 
-    /// Hands `batch` to whoever wants it.
+    /// Hands `batch` to the subscribers of `stream`.
     pub fn publish(&self, stream: &str, batch: &RecordBatch) {
         let mut all = self.0.lock();
         let Some(subscribers) = all.get_mut(stream) else { return };

@@ -17,7 +17,7 @@ pub(crate) struct ErrorBody {
     pub error: ErrorDetail,
 }
 
-/// What went wrong and what can be done.
+/// Description of an error, and what can be done about it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ErrorDetail {
     /// `invalid`, `not_found`, `conflict`, `limit_reached`, `unavailable`, `corrupt`, `internal`, `unauthorized`.
@@ -25,7 +25,7 @@ pub(crate) struct ErrorDetail {
     pub kind: String,
     /// For people: the place, what was expected, what to do.
     pub message: String,
-    /// Whether the same request may succeed when it is sent again.
+    /// True if the same request may succeed when it is sent again.
     pub retryable: bool,
 }
 

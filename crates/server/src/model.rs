@@ -4,14 +4,14 @@ use serde::Serialize;
 use tidemill_engine as engine;
 use utoipa::ToSchema;
 
-/// What became of the events of one request.
+/// Outcome of the events of one request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SendReply {
     /// Rows that were accepted into the log.
     pub accepted: u64,
     /// Rows that were not. They are in the table `system.rejected` as well.
     pub rejected: Vec<RejectedRow>,
-    /// How durable the accepted rows are now: `memory`, `os` or `fsync`.
+    /// Durability of the accepted rows at the time of the reply: `memory`, `os` or `fsync`.
     #[schema(example = "fsync")]
     pub durability: String,
     /// With `wait=true`: rows that repeated the id of an earlier event and were dropped.
@@ -56,7 +56,7 @@ pub(crate) enum SendRefusal {
 pub(crate) struct RejectedRow {
     /// Its place in the request, from 0.
     pub row: u64,
-    /// What was expected and what was found.
+    /// Explanation: what was expected and what was found.
     pub reason: String,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct Ledger {
     pub rejected: u64,
     /// Stored events with a value that does not have the type of its field, and is in `_extra`.
     pub mismatched: u64,
-    /// Whether nothing is unaccounted for.
+    /// True if all rows are accounted for.
     pub balances: bool,
 }
 
@@ -172,7 +172,7 @@ pub(crate) struct Collection {
     pub documents: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Whether every partition has all of them.
+    /// True if every partition has all of them.
     pub replicated: bool,
     /// The field whose value is also the `_id`, where an entity declares it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,19 +213,19 @@ impl From<engine::RuleInfo> for Rule {
     }
 }
 
-/// What an aggregate run did.
+/// Outcome of an aggregate run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunReply {
     /// Documents that the run wrote.
     pub documents_written: u64,
 }
 
-/// Whether requests can be served, and what keeps them from it.
+/// Readiness of the server, and its problems.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Readiness {
     /// Recovered and taking events.
     pub ready: bool,
-    /// What is wrong, for people. May be non-empty while ready.
+    /// Descriptions of problems, for people. May be non-empty while ready.
     pub problems: Vec<String>,
 }
 

@@ -18,7 +18,7 @@ use crate::queries::QueryFile;
 use crate::queries::compile::{CompiledApp, schema};
 use crate::queries::files::file_path;
 
-/// How often an attempt looks whether the source is connected.
+/// Interval at which an attempt checks whether the source is connected.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Attempt to reach one system.
@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub struct ConnectionTrial {
     /// Name of the source, sink or table.
     pub name: String,
-    /// Whether it was reached, or why not.
+    /// Success, or the reason why the system was not reached.
     pub outcome: Result<()>,
 }
 

@@ -34,7 +34,7 @@ const EVENTS_PER_READ: usize = 32_768;
 /// Explains a stored event as `why` does: the one with that id, or the latest of each partition with those
 /// field values.
 ///
-/// Errors: `NotFound` when there is none; `LimitReached` when too many events precede it.
+/// Errors: `NotFound` when no event matches; `LimitReached` when too many events precede it.
 pub fn explain(node: &Node, rule: Option<&str>, event: &EventSelector) -> Result<Vec<Explanation>> {
     let found = find_events(node, rule, event)?;
     found.into_iter().map(|(stream, id)| Reevaluation { node, rule, stream, id }.explain()).collect()

@@ -93,7 +93,7 @@ pub fn render(wrong: &[Diagnostic], made: &Sources, app_toml: &str) -> String {
         .map(|diagnostic| {
             let line = made.get(diagnostic.span.file).map(|made| made.position(diagnostic.span.start).line);
             let span = line.map_or(Span::new(file, 0, 0), |line| span_of_line(app_toml, file, line));
-            // notes are about places in the same text, of which only this line is real
+            // notes refer to places in the same text, where only this line is real
             let notes = diagnostic.notes.iter().cloned().map(|mut note| {
                 note.span = None;
                 note

@@ -16,7 +16,7 @@ use crate::app::app_toml::{ConnectorTable, line_of, meant};
 /// Connector of `app.toml`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppConnector {
-    /// Whether events come in.
+    /// True for a source, false for a sink.
     is_source: bool,
     /// Line of the table in `app.toml`, from 1.
     line: usize,

@@ -43,7 +43,7 @@ pub struct App {
     pub settings: Settings,
     /// Documents loaded before the sources start.
     pub documents: Vec<DocumentsConfig>,
-    /// How the tables of streams are kept, by the name of the stream.
+    /// Settings of the tables of streams, by the name of the stream.
     pub tables: BTreeMap<String, TableConfig>,
     /// Sources of events other than the network.
     pub sources: Vec<SourceConfig>,
@@ -94,14 +94,14 @@ pub struct DocumentsConfig {
     pub path: PathBuf,
 }
 
-/// How the table of a stream is kept: `[tables.NAME]`.
+/// Settings of the table of a stream: `[tables.NAME]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TableConfig {
-    /// How long events are kept after their time; `None` keeps them for ever.
+    /// Time to live of events, counted from their time; `None` keeps them for ever.
     #[serde(deserialize_with = "time_to_live")]
     pub ttl: Option<Duration>,
-    /// What becomes of an event with a value that does not have the type of its field.
+    /// Treatment of an event with a value that does not have the type of its field.
     pub mismatch: Mismatch,
 }
 
@@ -224,7 +224,7 @@ impl App {
     /// An app of a single file takes only `[vars]`, `[refs]` and `[datasources]` from an `app.toml` in its directory,
     /// and the tests of the file `*.test` with the same stem.
     ///
-    /// Errors: `NotFound` if there is no such directory or file; `Invalid` with file and line.
+    /// Errors: `NotFound` if the directory or file does not exist; `Invalid` with file and line.
     pub fn read(path: &Path, set: &[(String, String)]) -> Result<Self> {
         // absolute, so that the deployed app finds its files from any working directory
         let absolute = std::path::absolute(path).map_err(|e| {

@@ -1,9 +1,9 @@
 //! The events of a record handed to a unit of queries together.
 //!
-//! What comes out is what comes out of one after the other, though a unit works off all events before the next unit gets
-//! them, and tells what comes to its streams stream by stream. So this is done only where nobody can see that: where
-//! nothing reads what comes out, each stream has one writer, and at most one stream travels to another partition.
-//! Everything of this follows from the record and the app, so that a replay does the same.
+//! The output is the same as for one event after the other, though a unit processes all events before the
+//! next unit gets them, and emits them stream by stream. So this is done only where the difference cannot be
+//! seen: where nothing reads what comes out, each stream has one writer, and at most one stream travels to
+//! another partition. Everything of this follows from the record and the app, so that a replay does the same.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub fn arrival_order(events: &Events, keep: &[Option<BooleanBuffer>]) -> Result<
 }
 
 impl Cascade<'_> {
-    /// Whether the events of a record may go to the units together.
+    /// Returns whether the events of a record may go to the units together.
     pub(super) fn can_batch(&self, parts: &[QueryInput]) -> bool {
         if self.queries.rules_and_queries_interact {
             return false;
@@ -64,7 +64,7 @@ impl Cascade<'_> {
         travelling <= 1
     }
 
-    /// Whether what a unit writes may belong to another partition.
+    /// Returns whether events that a unit writes to `stream` may belong to another partition.
     pub(super) fn may_repartition(&self, unit: &Unit, stream: usize) -> bool {
         let schema = &self.deployment.program.streams()[stream];
         let Some(key) = schema.key.filter(|_| self.deployment.partitions() > 1) else { return false };
@@ -146,7 +146,7 @@ impl Cascade<'_> {
         self.propagate(unit, out, 1)
     }
 
-    /// Whether events of a stream travel to another partition, where they are wanted.
+    /// Returns whether events of a stream travel to another partition, where they are wanted.
     pub(super) fn is_forwarded(&self, stream: usize) -> bool {
         self.record.here.0 != GLOBAL_PARTITION && self.queries.is_read_globally(stream)
     }

@@ -1,10 +1,10 @@
-//! What follows from a record: rules and queries, each reading what the other puts out.
+//! Consequences of a record: rules and queries, each reading what the other emits.
 //!
-//! The order, depth first: an event goes to the rules first, which run on what they emit here as well, breadth first as
-//! always; then what they emitted goes to the queries, event by event; then the event itself goes to each unit of
-//! queries in order. What a unit puts out is worked off in the same way, each event with all that follows from it,
-//! before the next unit gets the event. Where neither looks at what the other puts out, the rules run over the whole
-//! record at once; it makes no difference.
+//! The order, depth first: an event goes to the rules first, which run on what they emit here as well,
+//! breadth first as always; then what they emitted goes to the queries, event by event; then the event itself
+//! goes to each unit of queries in order. What a unit emits is processed in the same way, each event with all
+//! that follows from it, before the next unit gets the event. Where neither looks at what the other emits,
+//! the rules run over the whole record at once; it makes no difference.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::queries::runtime::UnitOutput;
 use crate::queries::{OutputMapping, Queries, convert};
 use crate::state::PartitionState;
 
-/// How deep events may lead to further ones, from queries to rules and back.
+/// Maximum depth at which events may lead to further ones, from queries to rules and back.
 pub const DEPTH_MAX: u32 = 16;
 /// Most events that may follow from one record.
 pub const EVENTS_MAX: u32 = 1_000_000;
@@ -38,7 +38,7 @@ const COLUMNAR_ROWS_MIN: u32 = 32;
 /// A trigger that has been due for longer was due while nothing ran: ticks come within milliseconds.
 const STANDSTILL_MS: i64 = 60_000;
 
-/// What follows from a record, besides the changes of state.
+/// Consequences of a record, besides the changes of state.
 #[derive(Default)]
 pub struct CascadeOutput {
     /// Events for this partition: stream, events, their rows.
@@ -55,7 +55,7 @@ pub struct CascadeOutput {
     pub late: Vec<(usize, String, String)>,
 }
 
-/// Where and when a record is applied.
+/// Place and time at which a record is applied.
 #[derive(Clone, Copy)]
 pub struct RecordContext {
     /// The partition.
@@ -76,7 +76,7 @@ pub struct Cascade<'t> {
     pub(super) now: i64,
     /// The row of the first event that is emitted.
     first_emitted_row: u32,
-    /// How many were.
+    /// Number of emitted events.
     emitted_count: u32,
     outputs: BTreeMap<usize, StreamOutput>,
     pub(super) forwarded: ForwardedEvents,
@@ -178,7 +178,8 @@ impl<'t> Cascade<'t> {
             while let Some(due) =
                 self.state.query_state.get_mut().next_due(number).filter(|due| *due <= self.now)
             {
-                // what is due at one instant is worked off at once; should it not be, the clock goes on all the same
+                // what is due at one instant is processed at once; should it not be, the clock advances all
+                // the same
                 let to = if due > last { due } else { self.now };
                 last = due;
                 let mut out = Vec::new();
@@ -345,7 +346,7 @@ impl<'t> Cascade<'t> {
         self.propagate(unit, out, depth + 1)
     }
 
-    /// What came out of a unit, event by event.
+    /// Propagates the output of a unit, event by event.
     pub(super) fn propagate(&mut self, unit: usize, out: Vec<UnitOutput>, depth: u32) -> Result<()> {
         let queries = self.queries;
         for out in &out {
@@ -432,7 +433,7 @@ impl<'t> Cascade<'t> {
         Ok(true)
     }
 
-    /// An event that a unit put out, or that came too late and goes to another stream.
+    /// Emits an event that came out of a unit, or that came too late and goes to another stream.
     pub(super) fn emit(
         &mut self,
         unit: Option<usize>,

@@ -34,7 +34,7 @@ impl Cascade<'_> {
         Ok(())
     }
 
-    /// Whether an event is too late for a unit; what its stream says about that is done.
+    /// Returns whether an event is too late for a unit, after applying the late rule of its stream to it.
     pub(super) fn handle_if_late(
         &mut self,
         unit: usize,

@@ -12,8 +12,8 @@ use crate::sinks::undelivered_event::{COLLECTION, UndeliveredEvent};
 use crate::state::PartitionState;
 
 impl RecordApplier<'_> {
-    /// Takes documents of undelivered events away and hands the events to their sinks. A document that is not there any
-    /// more, or whose event is none of the stream's any more, is passed over.
+    /// Takes documents of undelivered events away and hands the events to their sinks. A document that does
+    /// not exist any more, or whose event does not fit the stream any more, is passed over.
     pub(super) fn redeliver(&mut self, state: &mut PartitionState, ids: &[String]) -> Result<ApplyReply> {
         let mut rows: BTreeMap<(String, usize), BatchBuilder> = BTreeMap::new();
         let mut reply = ApplyReply::default();

@@ -7,7 +7,7 @@ use tidemill_types::{PartitionId, partition_of_key};
 
 use crate::dedupe::{Dedupe, values_key};
 
-/// Where an event with this key belongs; one without a key stays where it was made.
+/// Returns the route of an event with this key; one without a key stays where it was made.
 pub fn route(here: PartitionId, partitions: u32, key: Option<&str>) -> Route {
     match key.map(|key| partition_of_key(key.as_bytes(), partitions)) {
         Some(p) if p != here => Route::Remote(p),
@@ -15,7 +15,7 @@ pub fn route(here: PartitionId, partitions: u32, key: Option<&str>) -> Route {
     }
 }
 
-/// What rules may touch in a turn.
+/// State that rules may access in a turn.
 pub struct RuleContext<'s> {
     pub store: &'s mut Store,
     pub dedupe: &'s mut std::collections::BTreeMap<String, Dedupe>,

@@ -10,8 +10,9 @@ use crate::deployment::Deployment;
 use crate::state::PartitionState;
 
 impl RecordApplier<'_> {
-    /// Applies the writes of a transaction. One of several partitions has been decided on; one of this partition alone is
-    /// committed if nobody has changed its documents meanwhile. The inner result is for the caller.
+    /// Applies the writes of a transaction. One of several partitions has been decided on; one of this
+    /// partition alone is committed if its documents have not changed meanwhile. The inner result is for the
+    /// caller.
     ///
     /// Errors: the decision cannot be followed.
     pub(super) fn transaction(
@@ -52,7 +53,8 @@ impl RecordApplier<'_> {
         Ok(Ok(outcome()))
     }
 
-    /// Inserts the documents before the first that a partition refuses; the one that this partition refuses is told.
+    /// Inserts the documents before the first that a partition refuses. The outcome reports the one that this
+    /// partition refuses.
     fn ordered_insert(
         &self,
         state: &mut PartitionState,

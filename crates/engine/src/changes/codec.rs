@@ -15,7 +15,7 @@ const HEAD_BYTES: usize = 16;
 /// A change of a document as followers see it.
 #[derive(Debug, Clone)]
 pub struct ChangeEvent {
-    /// How it was changed.
+    /// Kind of the change.
     pub kind: ChangeKind,
     /// Name of the collection in the store.
     pub collection: String,
@@ -24,7 +24,7 @@ pub struct ChangeEvent {
     /// The new version of an inserted or replaced document, and of an updated one if the collection keeps images; the description of a
     /// change of the whole collection.
     pub document: Option<DocBytes>,
-    /// What an update changed, as [`UpdateDescription::to_document`] returns it.
+    /// Description of an update, as [`UpdateDescription::to_document`] returns it.
     pub update: Option<DocBytes>,
     /// The version before, if the collection keeps images.
     pub before: Option<DocBytes>,
@@ -38,7 +38,7 @@ pub struct ChangeEvent {
     pub place: u32,
 }
 
-/// What several partitions did together: a transaction, or an ordered insert.
+/// Records of several partitions that made changes together: a transaction, or an ordered insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeGroup {
     /// Offset of the record of each partition, by its number.
@@ -176,7 +176,7 @@ fn kind_name(kind: ChangeKind) -> &'static str {
 
 /// Returns offset and time of the record that made the changes of a payload.
 ///
-/// Errors: `Corrupt` for bytes that are none.
+/// Errors: `Corrupt` for bytes that are not a payload of changes.
 pub fn source(payload: &[u8]) -> Result<(Offset, Timestamp)> {
     let head = payload.first_chunk::<HEAD_BYTES>().ok_or_else(|| damaged("a record without a head"))?;
     let [offset, time] =
@@ -186,7 +186,7 @@ pub fn source(payload: &[u8]) -> Result<(Offset, Timestamp)> {
 
 /// Decodes the changes of a payload; documents share its memory.
 ///
-/// Errors: `Corrupt` for bytes that are none.
+/// Errors: `Corrupt` for bytes that are not a payload of changes.
 pub fn decode(payload: &Bytes) -> Result<Vec<ChangeEvent>> {
     let source = source(payload)?;
     let mut group = None;

@@ -41,7 +41,7 @@ pub struct ChangeLog {
     opening: Mutex<()>,
     /// Per partition 1 + the offset of the last record whose changes are in the change log.
     written: Vec<AtomicU64>,
-    /// Whether all partitions collect their changes.
+    /// Set when all partitions collect their changes.
     enabled: AtomicBool,
     published: watch::Sender<()>,
 }
@@ -53,9 +53,9 @@ pub struct RecordChanges {
     payloads: Vec<Bytes>,
 }
 
-/// What a record did together with those of other partitions.
+/// Group of the records of several partitions to which a record belongs.
 pub struct RecordGroup {
-    /// All of them.
+    /// The records.
     pub group: ChangeGroup,
     /// Of an ordered insert the places of its documents.
     pub places: Option<Vec<u32>>,
@@ -87,7 +87,7 @@ impl ChangeLog {
         }
     }
 
-    /// Opens the files, and makes them if there are none. Returns what opening them repaired.
+    /// Opens the files, and creates them if they do not exist. Returns what opening them repaired.
     ///
     /// Errors: those of [`LocalLog::open_on`].
     pub fn open(&self) -> Result<Vec<String>> {
@@ -138,9 +138,10 @@ impl ChangeLog {
         }
     }
 
-    /// Returns the changes that a record made in `store`, for [`Self::append`]; `None` if it made none or nobody wants them.
+    /// Returns the changes that a record made in `store`, for [`Self::append`]; `None` if it made none or
+    /// they are not collected.
     ///
-    /// Errors: a document that is none.
+    /// Errors: a document that is not valid BSON.
     pub fn encode(
         &self,
         partition: PartitionId,

@@ -9,7 +9,7 @@ use tidemill_types::{Error, Result};
 
 use super::{CheckpointMeta, RunInfo, read_exact, read_meta, read_section, read_u32};
 
-/// What a sound checkpoint has.
+/// Content of an intact checkpoint.
 pub struct CheckpointSummary {
     /// Number of documents.
     pub documents: u64,

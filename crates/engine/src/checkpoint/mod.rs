@@ -68,7 +68,7 @@ struct CheckpointMeta {
     /// Bytes of the section behind the times of writes: the last writes of client sessions.
     #[serde(default)]
     sessions: u64,
-    /// Whether changes of documents are kept.
+    /// True if changes of documents are kept.
     #[serde(default)]
     collects_changes: bool,
     /// Decisions on transactions of several partitions, by their ids.
@@ -245,7 +245,7 @@ impl StateImage {
     }
 }
 
-/// What `of` says of each stream with ids.
+/// Returns the result of `of` for each stream with ids.
 fn of_streams<T>(state: &PartitionState, of: impl Fn(&Dedupe) -> Vec<T>) -> BTreeMap<String, Vec<T>> {
     state.dedupe.iter().map(|(stream, ids)| (stream.clone(), of(ids))).collect()
 }
@@ -283,7 +283,7 @@ fn trace_path(checkpoint: &Path) -> PathBuf {
     checkpoint.with_extension("why")
 }
 
-/// Writes the copy of a checkpoint, if there is none; when this returns it is on the disk.
+/// Writes the copy of a checkpoint, unless it exists; when this returns it is on the disk.
 pub fn copy_checkpoint(disk: &dyn Disk, dir: &Path, next: Offset) -> Result<()> {
     let (checkpoint, copy) = (dir.join(file_name(next)), dir.join(copy_name(next)));
     if disk.open(&copy).is_ok() {
@@ -352,7 +352,7 @@ pub struct LoadedCheckpoint {
     pub dropped_files: Vec<String>,
     /// Emissions that were not known to be on the disk of the log that they belong to.
     pub outbox: Vec<Emission>,
-    /// Whether the checkpoint has its transfers; earlier versions did not count them.
+    /// True if the checkpoint has its transfers; earlier versions did not count them.
     pub counts_transfers: bool,
 }
 
@@ -541,7 +541,7 @@ fn read_u32(input: &mut impl Read) -> Result<u32> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Where the checkpoints of `partition` are.
+/// Returns the directory of the checkpoints of `partition`.
 pub fn checkpoint_dir(data: &Path, partition: PartitionId) -> PathBuf {
     data.join("checkpoints").join(format!("p{:05}", partition.0))
 }

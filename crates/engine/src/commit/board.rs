@@ -11,10 +11,10 @@ use tidemill_types::{Offset, PartitionId, Timestamp};
 use super::participant::decide;
 use super::{SharedCommit, TransactionId, Vote, Votes};
 
-/// Whether a transaction was committed.
+/// Decision on a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Whether all voted yes.
+    /// True if all voted yes.
     pub committed: bool,
     /// Offsets of its records, by partition; those that had no record are missing.
     pub offsets: BTreeMap<u32, Offset>,
@@ -44,10 +44,10 @@ struct Inner {
     open: HashMap<TransactionId, OpenCommit>,
     /// Decisions that checkpoints have, during recovery.
     known: HashMap<TransactionId, Decision>,
-    /// How far partitions have come, during recovery: a record of an earlier transaction that has not come by then does not
-    /// exist.
+    /// Progress of the partitions during recovery: a record of an earlier transaction that has not come by
+    /// then does not exist.
     replayed: Option<BTreeMap<PartitionId, i64>>,
-    /// Number of changes, so that nobody waits for one that has happened.
+    /// Number of changes, so that no one waits for one that has happened.
     changes: u64,
 }
 
@@ -61,7 +61,7 @@ pub type ShowView = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct OpenCommit {
     votes: BTreeMap<PartitionId, Vote>,
-    /// What shows the views of those that have applied it; they are shown together.
+    /// Functions that show the views of those that have applied it; they are called together.
     applied: Vec<ShowView>,
     shown: bool,
     /// Participants that have nothing more to ask.

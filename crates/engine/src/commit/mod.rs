@@ -28,7 +28,7 @@ use tidemill_types::{Offset, PartitionId};
 /// Id of a transaction.
 pub type TransactionId = ObjectId;
 
-/// What the log of one partition has of a transaction.
+/// Part of a transaction in the log of one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionPart {
     /// Id of the transaction.

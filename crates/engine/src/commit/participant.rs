@@ -8,7 +8,7 @@
 //!
 //! `p1` comes to `T` first: it votes, and holds `c` out. `p0` applies `a`, votes, and holds `b` out. When `p2` has voted, all of
 //! them know the decision. If it is a commit, each applies its part, and holds out what follows until all have applied theirs,
-//! as readers see `T` everywhere or nowhere. If not, each goes on at once.
+//! as readers see `T` everywhere or nowhere. If not, each continues at once.
 //!
 //! A vote follows from the records before `T` in one log, and the decision from the votes. So a partition that replays its log
 //! comes to the same decision, and so does another process that takes part.
@@ -102,7 +102,7 @@ pub enum Step {
 /// The state of a partition between the steps.
 #[derive(Debug, Default)]
 pub struct Participant {
-    /// Whether it has voted on the transaction of the first record.
+    /// Set once it has voted on the transaction of the first record.
     voted: bool,
     /// The committed transaction that it has applied and some other participant has not.
     applied: Option<SharedCommit>,

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::entry::RejectedRow;
 
-/// Most reasons that are told apart for a stream of a source.
+/// Maximum number of reasons that are distinguished for a stream of a source.
 const REASONS_MAX: usize = 256;
 /// Characters of a row that are shown.
 const RAW_CHARS_MAX: usize = 200;
@@ -18,13 +18,13 @@ pub struct RejectionSummary {
     pub source: String,
     /// The stream; empty where a row does not name one that there is.
     pub stream: String,
-    /// How many.
+    /// Number of refused rows.
     pub rows: u64,
-    /// How many for the commonest reason.
+    /// Number of rows that were refused for the commonest reason.
     pub commonest_rows: u64,
-    /// The commonest reason, as the first row that was refused for it was told.
+    /// The commonest reason, as reported for the first row that was refused for it.
     pub reason: String,
-    /// Where that row stands: the source and its number, `flights:17`.
+    /// Origin of that row: the source and the row's number, `flights:17`.
     pub origin: String,
     /// Its text, cut.
     pub raw: String,
@@ -105,7 +105,7 @@ mod tests {
         for n in 2..5 {
             refused.add("f", &row(n, format!("field `n`: expected int, found {n}")));
         }
-        // more reasons than are told apart
+        // more reasons than are distinguished
         for n in 5..1000 {
             refused.add("f", &row(n, format!("reason {n}")));
         }

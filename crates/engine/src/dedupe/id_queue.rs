@@ -23,7 +23,7 @@ impl IdQueue {
         self.len
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

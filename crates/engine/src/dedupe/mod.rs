@@ -1,4 +1,4 @@
-//! Which events of a stream have been seen: first writer wins, in log order.
+//! Deduplication of the events of a stream: first writer wins, in log order.
 //!
 //! The last ids are in memory; those before them are in sorted runs on the disk, so that an event is recognised however
 //! long ago it came first. An event that is not in memory is looked up in the runs whose times include its own. Events
@@ -23,7 +23,7 @@ pub use id_queue::IdQueue;
 pub use run::{IdRun, RunInfo, TimeRange};
 pub use runs::IdRuns;
 
-/// Parts of the ids in memory; the oldest becomes a run when there is no room for another id.
+/// Parts of the ids in memory; the oldest becomes a run when another id does not fit.
 const SEGMENTS: usize = 4;
 
 /// The ids of the events of one stream in one partition: 128-bit hashes.
@@ -33,7 +33,7 @@ const SEGMENTS: usize = 4;
 pub struct Dedupe {
     seen: HashSet<u128, BuildHasherDefault<IdentityHasher>>,
     order: IdQueue,
-    /// How many ids of `order` make a run, and their times; the newest is not full.
+    /// Segments of `order` that become runs, with number and times of their ids; the newest is not full.
     segments: VecDeque<Segment>,
     capacity: usize,
     /// Number of ids at which a run that could not be written is tried again; 0 otherwise.

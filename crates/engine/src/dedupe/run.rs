@@ -50,22 +50,22 @@ impl TimeRange {
     }
 }
 
-/// What a checkpoint says of a run.
+/// Description of a run in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunInfo {
     /// Name of its file.
     pub file: String,
-    /// How often its ids were merged.
+    /// Number of merges that its ids went through.
     pub level: u32,
     /// Number of ids.
     pub ids: u64,
-    /// Times of the events; `None` when the times are no part of the ids, so that they say nothing.
+    /// Times of the events; `None` when the times are not part of the ids, so that they say nothing.
     pub times: Option<TimeRange>,
 }
 
 /// An open run.
 pub struct IdRun {
-    /// What a checkpoint says of it.
+    /// Description of the run for checkpoints.
     pub info: RunInfo,
     file: Arc<dyn DiskFile>,
     /// First id and checksum of each block.
@@ -74,7 +74,8 @@ pub struct IdRun {
 }
 
 impl IdRun {
-    /// Returns whether an event of this time may have its id in the run; `None`: the time is no part of the id.
+    /// Returns whether an event of this time may have its id in the run; `None`: the time is not part of the
+    /// id.
     pub fn may_cover(&self, time: Option<i64>) -> bool {
         match (self.info.times, time) {
             (Some(range), Some(time)) => range.contains(time),

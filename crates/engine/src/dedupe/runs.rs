@@ -24,7 +24,7 @@ pub struct IdRuns {
     next: AtomicU64,
     /// Held by the merge, so that no run is merged twice.
     merging: Mutex<()>,
-    /// Held while a file is written that is no run yet.
+    /// Held while a file is written that is not a run yet.
     adding: Mutex<()>,
     /// Files that each of the last checkpoints names, oldest first.
     checkpointed: Mutex<VecDeque<BTreeSet<String>>>,
@@ -112,8 +112,8 @@ impl IdRuns {
         self.runs.read().iter().map(|run| run.info.clone()).collect()
     }
 
-    /// Notes that a checkpoint has been published that names these runs, of which the last `kept` remain. `copy`: it is
-    /// a copy of the last one and takes the place of the one before.
+    /// Notes that a checkpoint has been published that names these runs, and that the last `kept` checkpoints
+    /// remain. `copy`: it is a copy of the last one and takes the place of the one before.
     pub fn note_checkpoint(&self, named: &[RunInfo], kept: usize, copy: bool) {
         let mut noted = self.checkpointed.lock();
         let place = noted.len().saturating_sub(usize::from(copy));

@@ -18,9 +18,9 @@ use crate::sources::append_with_retry;
 
 /// Events of one delivery.
 const ROWS_MAX: usize = 8192;
-/// How often the progress of deliveries is stored.
+/// Interval at which the progress of deliveries is stored.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// How often [`wait_drained`] looks.
+/// Interval at which [`wait_drained`] checks for waiting events.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 /// Characters of events and of the words of other systems in logs and problems.
 const SHOWN_CHARS_MAX: usize = 500;
@@ -122,7 +122,7 @@ fn deliver_next(
     Ok(true)
 }
 
-/// Does with refused events what the sink wants. With `on.error='WAIT'` there are none.
+/// Handles refused events as the sink's `on.error` says. With `on.error='WAIT'` it gets none.
 ///
 /// Errors: the events cannot be stored; they are delivered again.
 fn keep_refused(

@@ -22,7 +22,7 @@ use crate::sinks::{DeliverySink, DueEvents};
 /// Events of a record that retries.
 const RETRIED_MAX: usize = 1000;
 
-/// Which undelivered events are meant.
+/// Selection of undelivered events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UndeliveredSelection {
     /// Those of this sink; without it, of all sinks.
@@ -31,7 +31,7 @@ pub struct UndeliveredSelection {
     pub ids: Vec<String>,
 }
 
-/// What became of a retry.
+/// Outcome of a retry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetryOutcome {
     /// Events that went to their sinks again.
@@ -72,7 +72,7 @@ pub fn store(node: &Arc<Node>, sink: &DeliverySink, due: &DueEvents, refused: &[
 
 /// Returns undelivered events, oldest first.
 ///
-/// Errors: a document that is none of an undelivered event.
+/// Errors: a document that is not an undelivered event.
 pub fn find(
     node: &Node,
     selection: &UndeliveredSelection,

@@ -29,13 +29,13 @@ use crate::node::Node;
 use crate::queries;
 use crate::queries::compile::compile_app_for;
 
-/// How long a deploy waits until the former app has applied the log.
+/// Maximum time that a deploy waits until the former app has applied the log.
 const DRAIN_WAIT: Duration = Duration::from_secs(30);
 
 /// Opens `data` with `app`, or with the deployed app. No record is applied yet.
 ///
-/// Errors: `NotFound` when there is no app; `Invalid` for an app that does not compile and `Conflict` for one
-/// that does not fit the stored data, both without any change; those of [`recover::open`].
+/// Errors: `NotFound` without an app; `Invalid` for an app that does not compile and `Conflict` for one that
+/// does not fit the stored data, both without any change; those of [`recover::open`].
 pub fn open(
     data: &DataDir,
     app: Option<App>,
@@ -115,7 +115,7 @@ fn replace_app(
     // the registry is not stored with the data: the one supplied for the new app also serves the old app's
     // queries
     old.app = old.app.with_registry(app.registry().into_owned());
-    // the current location: the tables have been moved, or there are none yet
+    // the current location: the tables have been moved, or do not exist yet
     old.app.settings.tables.clone_from(&app.settings.tables);
     old.app.settings.log.clone_from(&app.settings.log);
     let before = match compile_app_for(&old.app, data.partitions()) {

@@ -17,8 +17,8 @@ use crate::process::json_file::{read_json, write_json};
 use crate::process::{disk_space, private_files};
 
 const FORMAT: u32 = 1;
-/// Name of the manifest of a backup, which is written last: a directory without it is no backup, and one with it no data
-/// directory.
+/// Name of the manifest of a backup, which is written last: a directory without it is not a backup, and one
+/// with it is not a data directory.
 pub const BACKUP_MANIFEST: &str = "backup.json";
 
 /// Data directory locked by this process.
@@ -40,7 +40,7 @@ pub struct DataDirMeta {
     /// Distinguishes the directory from all others. Directories that were created without it stay without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Whether data was written encrypted, which the key ring is needed to read.
+    /// True if data was written encrypted; reading it needs the key ring.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub encrypted: bool,
     /// The backup that the directory was made from.
@@ -55,7 +55,7 @@ pub struct RestoredFrom {
     pub id: Option<String>,
     /// When the backup was taken.
     pub time: String,
-    /// Where the tables of the original are, if not in its directory. They are not those of the copy.
+    /// Location of the tables of the original, if not in its directory. They are not those of the copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables: Option<String>,
 }
@@ -189,8 +189,8 @@ pub struct StoppedDir {
 impl StoppedDir {
     /// Locks the directory and changes nothing in it.
     ///
-    /// Errors: `NotFound` when it is no data directory; `Conflict` while a program has it open; `Corrupt` and `Invalid` as in
-    /// [`DataDir::open`].
+    /// Errors: `NotFound` when it is not a data directory; `Conflict` while a program has it open; `Corrupt`
+    /// and `Invalid` as in [`DataDir::open`].
     pub fn lock(path: &Path) -> Result<Self> {
         if OsDisk.open(&path.join("meta.json")).is_err() {
             return Err(Error::not_found(format!(
@@ -210,7 +210,7 @@ impl StoppedDir {
 
 /// Reads `meta.json` of a data directory.
 ///
-/// Errors: `NotFound` when there is none; `Corrupt` when it is damaged; `Invalid` for another format.
+/// Errors: `NotFound` when it is missing; `Corrupt` when it is damaged; `Invalid` for another format.
 pub fn read_meta(disk: &dyn Disk, dir: &Path) -> Result<DataDirMeta> {
     let file = dir.join("meta.json");
     read_known_meta(disk, &file)?.ok_or_else(|| Error::not_found(format!("{}: is missing", file.display())))
@@ -263,7 +263,7 @@ pub struct StreamDeclaration {
     /// Event time field; `None` if the event time is the time of reception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// Partition of the events if there is no key.
+    /// Partition of the events if the stream has no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<PartitionId>,
 }

@@ -67,7 +67,7 @@ pub fn open(data: &DataDir, settings: &Settings) -> Result<Option<OpenKeyRing>> 
     Ok(Some(keys))
 }
 
-/// Opens the keys of a directory that nobody has open, a data directory or a backup, and changes nothing.
+/// Opens the keys of a data directory or a backup that no program has open, and changes nothing.
 ///
 /// Errors: as [`open`].
 pub fn read(dir: &Path, settings: &Settings) -> Result<Option<OpenKeyRing>> {
@@ -79,7 +79,7 @@ pub fn read(dir: &Path, settings: &Settings) -> Result<Option<OpenKeyRing>> {
     }
 }
 
-/// What wrapping the keys of a data directory again has done.
+/// Outcome of wrapping the keys of a data directory again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRotation {
     /// Names of the keys that wrapped the ring before.
@@ -124,7 +124,7 @@ pub fn encrypted_disk(disk: Arc<dyn Disk>, dir: &Path, settings: &Settings) -> A
     }
 }
 
-/// Adds the keys to the settings of the app of a directory that nobody has open.
+/// Adds the keys to the settings of the app of a directory that no program has open.
 ///
 /// Errors: as [`read`].
 pub fn with_keys(dir: &Path, app: Option<App>) -> Result<Option<App>> {
@@ -133,7 +133,7 @@ pub fn with_keys(dir: &Path, app: Option<App>) -> Result<Option<App>> {
     Ok(Some(app))
 }
 
-/// Returns the disk of a directory that nobody has open, with the keys of its app.
+/// Returns the disk of a directory that no program has open, with the keys of its app.
 pub fn stopped_disk(dir: &Path, app: Option<&App>) -> Arc<dyn Disk> {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     match app {

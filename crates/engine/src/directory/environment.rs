@@ -17,7 +17,7 @@ use crate::process::clock::{Clock, SystemClock};
 pub struct OpenedLog {
     /// The log.
     pub log: Arc<dyn Log>,
-    /// What opening it repaired.
+    /// Descriptions of what opening it repaired.
     pub warnings: Vec<String>,
 }
 
@@ -102,9 +102,10 @@ pub struct Environment {
     pub log: Arc<dyn LogProvider>,
     /// Store of the tables; by default the one that the setting `tables` names.
     pub table_store: Option<TableStore>,
-    /// What becomes of connections of the app to other systems.
+    /// Treatment of the app's connections to other systems.
     pub connectors: Connectors,
-    /// Whether the thread that waits for the object store does the work itself, so that a simulation repeats it exactly.
+    /// True if the thread that waits for the object store does the work itself, so that a simulation repeats
+    /// it exactly.
     pub single_threaded: bool,
 }
 

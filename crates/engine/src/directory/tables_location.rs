@@ -30,7 +30,7 @@ pub async fn open_zones(data: &DataDir, settings: &Settings, options: ZonesOptio
     Zones::open(&location, data.epoch(), options, &store).await
 }
 
-/// Opens the tables of a data directory that nobody has open, to read their files; `None` if there are none.
+/// Opens the tables of a data directory that no program has open, to read their files; `None` if it has none.
 ///
 /// Errors: as [`open_zones`].
 pub fn stopped_tables(data: &Path, meta: &DataDirMeta, app: Option<&App>) -> Result<Option<Zones>> {
@@ -49,7 +49,7 @@ pub fn shared_file(data: &DataDir, settings: &Settings) -> Result<Option<SharedF
     shared_file_at(data.tables_elsewhere(settings), settings)
 }
 
-/// Like [`shared_file`], for a data directory that nobody has open.
+/// Like [`shared_file`], for a data directory that no program has open.
 ///
 /// Errors: as [`open_zones`].
 pub fn stopped_shared_file(meta: &DataDirMeta, settings: &Settings) -> Result<Option<SharedFile>> {
@@ -69,7 +69,7 @@ fn options_at(location: &str, is_setting: bool, settings: &Settings) -> Result<V
     store_options(location, options, std::env::vars())
 }
 
-/// Creates the runtime that reads tables of a directory that nobody has open.
+/// Creates the runtime that reads tables of a directory that no program has open.
 ///
 /// Errors: `Unavailable`.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {

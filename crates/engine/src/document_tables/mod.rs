@@ -159,7 +159,7 @@ impl DocumentTables {
         Ok(())
     }
 
-    /// Returns whether there are none.
+    /// Returns whether no collection is a table.
     pub fn is_empty(&self) -> bool {
         self.collections.is_empty()
     }

@@ -16,7 +16,7 @@ pub struct DocumentSlot {
     is_used: bool,
 }
 
-/// What is in a [`DocumentSlot`].
+/// Content of a [`DocumentSlot`].
 pub struct SlotContent {
     store: Store,
     snapshot: Option<StoreSnapshot>,

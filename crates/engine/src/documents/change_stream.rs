@@ -11,7 +11,8 @@ use crate::node::Node;
 
 /// Bytes that are read from a partition at once.
 const READ_BYTES: usize = 1 << 20;
-/// Changes that one call looks at: a stream of a quiet collection next to busy ones returns in time and goes on with the next call.
+/// Maximum number of changes that one call looks at: a stream of a quiet collection next to busy ones returns
+/// in time and continues with the next call.
 const CHANGES_SCANNED_MAX: usize = 100_000;
 
 /// The collections whose changes are wanted.
@@ -37,7 +38,7 @@ impl ChangeScope {
     }
 }
 
-/// Where a change stream begins.
+/// Start of a change stream.
 #[derive(Debug, Clone)]
 pub enum ChangeStart {
     /// With the changes that come.
@@ -109,7 +110,7 @@ impl ChangeStream {
     /// Returns at most `most` next changes of about `bytes_max` bytes that readers can see by now, each with the position after it. It looks at 100,000 changes at
     /// most, so that there may be more although it returns none: [`Self::is_at_end`] tells.
     ///
-    /// Errors: `NotFound` if the changes are not kept any more, because nobody has asked for too long.
+    /// Errors: `NotFound` if the changes are not kept any more, because the stream was not read for too long.
     pub fn next(&mut self, most: usize, bytes_max: usize) -> Result<Vec<(ChangeEvent, ChangePosition)>> {
         let ends = ends(&self.node);
         let (mut changes, mut bytes) = (Vec::new(), 0);
@@ -162,7 +163,7 @@ impl ChangeStream {
         ends(&self.node).iter().zip(&self.position.partitions).all(|(end, (from, _))| from >= end)
     }
 
-    /// Reads changes of a partition before `end`, if there are none that were read.
+    /// Reads changes of a partition before `end`, unless some are read already.
     fn fill(&mut self, p: usize, end: Offset) -> Result<()> {
         while self.read[p].is_empty() {
             let (from, skip) = self.position.partitions[p];

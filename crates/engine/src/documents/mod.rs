@@ -157,8 +157,8 @@ impl Node {
         identity(&with_field("_id", RawBsonRef::ObjectId(bson::oid::ObjectId::new()), &doc)?)
     }
 
-    /// Returns the field whose value is the `_id` of the documents of a collection; `None` if it is no entity, or `_id` itself is the
-    /// key.
+    /// Returns the field whose value is the `_id` of the documents of a collection; `None` if it is not an
+    /// entity, or `_id` itself is the key.
     pub fn entity_key(&self, collection: &str) -> Option<&str> {
         self.app.deployment.program.entity_key(collection).filter(|key| *key != "_id")
     }

@@ -17,7 +17,7 @@ use crate::node::Node;
 pub struct RoutedCommand {
     /// The partition.
     pub partition: PartitionId,
-    /// What it is to do.
+    /// Command to execute there.
     pub command: Command,
     /// For inserts: the position of each document in the request.
     pub request_indexes: Vec<usize>,
@@ -33,7 +33,7 @@ pub fn route_to_all(node: &Node, command: &Command) -> Vec<RoutedCommand> {
 ///
 /// `documents` are those in which a command on one document looks for it.
 ///
-/// Errors: `NotFound` for an unknown collection, `Invalid` for documents and filters that are none.
+/// Errors: `NotFound` for an unknown collection, `Invalid` for malformed documents and filters.
 pub fn route(node: &Node, documents: &DocumentSnapshot, command: Command) -> Result<Vec<RoutedCommand>> {
     let collation = collation_of(documents, &command)?;
     route_by(node, documents, command, collation.as_ref())
@@ -41,7 +41,7 @@ pub fn route(node: &Node, documents: &DocumentSnapshot, command: Command) -> Res
 
 /// Returns the collation of a command: its own, or that of its collection.
 ///
-/// Errors: `Invalid` if it is none.
+/// Errors: `Invalid` if it is malformed.
 pub fn collation_of(documents: &DocumentSnapshot, command: &Command) -> Result<Option<Collation>> {
     match command {
         Command::Collated { collation, .. } => Ok(Collation::parse(collation.as_raw())?),
@@ -63,7 +63,7 @@ fn route_by(
         Command::Insert { collection, docs, ordered } => {
             route_insert(node, spec, &collection, &docs, ordered)
         }
-        // documents that match may be in all partitions; if there are none, one partition inserts
+        // documents that match may be in all partitions; without any, one partition inserts
         Command::Update { multi: true, upsert: true, .. } if !spec.replicated => {
             match first_match(documents, spec, &command, collation)? {
                 Some(_) => Ok(route_to_all(node, &without_upsert(command))),
@@ -198,7 +198,7 @@ fn route_single(
 /// Routes a command that finds no document to the partition of the one that it inserts.
 fn route_upsert(node: &Node, spec: &CollectionSpec, command: Command) -> Result<Vec<RoutedCommand>> {
     let command = with_id_of_filter(node, command)?;
-    // what is wrong with the document is told by the partition that would insert it
+    // the partition that would insert the document reports what is wrong with it
     let key = node.entity_key(command.collection());
     let document = command.upserted(node.host.clock.now(), key).ok().flatten();
     let home = document.and_then(|doc| node.partition_of_document(spec, RawDocument::from_bytes(&doc).ok()?));

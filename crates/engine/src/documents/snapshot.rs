@@ -12,8 +12,8 @@ use tidemill_types::{Error, Offset, Result, Value, budget, did_you_mean};
 
 use crate::node::Node;
 
-/// The documents of all partitions at one moment: with every write that was answered before, and with all or nothing of a
-/// transaction. Taking one takes constant time and copies nothing; writers go on meanwhile.
+/// The documents of all partitions at one moment: with every write that was answered before, and with all or
+/// nothing of a transaction. Taking one takes constant time and copies nothing; writers continue meanwhile.
 #[derive(Clone)]
 pub struct DocumentSnapshot {
     /// Documents by partition, and the offset after the last record that made them.

@@ -32,7 +32,7 @@ pub struct Transaction {
     changes: Vec<Vec<DocumentChange>>,
     /// Number of those.
     places: u32,
-    /// The collections that it has created, which nobody else sees.
+    /// The collections that it has created, which no one else sees.
     created: Vec<String>,
     locked: HashSet<(Arc<str>, Key)>,
     /// Memory of the own writes.

@@ -16,7 +16,8 @@ use crate::documents::{PendingReplies, bad_bson};
 use crate::entry::Entry;
 use crate::node::Node;
 
-/// How often a command on one document looks for another one when it comes too late for the one that it found.
+/// Maximum number of times that a command on one document looks for one, as it may come too late for the one
+/// that it found.
 const SEARCH_ATTEMPTS_MAX: usize = 100;
 
 impl Node {
@@ -212,7 +213,7 @@ impl AppendedCommands {
 #[must_use = "without waiting, nobody knows whether the command was durable and what it did"]
 pub struct DocumentWrite {
     progress: Progress,
-    /// What is to be done if the command comes too late for the document that it found.
+    /// Search to repeat if the command comes too late for the document that it found.
     search: Option<Search>,
 }
 
@@ -277,7 +278,8 @@ impl Search {
     }
 }
 
-/// Returns the filter of a command that first looks for the partition of a document, and whether it inserts one if there is none.
+/// Returns the filter of a command that first looks for the partition of a document, and whether it inserts a
+/// document if it finds none.
 fn searched(command: &Command) -> Option<(&DocBytes, bool)> {
     match command {
         Command::Update { filter, multi, upsert, .. } if *upsert || !multi => Some((filter, *upsert)),

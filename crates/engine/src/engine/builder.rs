@@ -79,8 +79,9 @@ impl EngineBuilder {
     ///
     /// An app that cannot be deployed changes nothing: the directory opens with the one before.
     ///
-    /// Errors: `Conflict` when another process holds the directory or stored data does not fit the app, `Invalid` when the
-    /// app does not compile, `Corrupt` with file and position when stored data is damaged, `NotFound` when there is no app.
+    /// Errors: `Conflict` when another process holds the directory or stored data does not fit the app,
+    /// `Invalid` when the app does not compile, `Corrupt` with file and position when stored data is damaged,
+    /// `NotFound` without an app.
     pub fn open(self) -> Result<Engine> {
         let Self { dir, app, environment } = self;
         if app.is_none() && !DataDir::has_app(&*environment.disk, &dir) {

@@ -10,8 +10,8 @@ use tidemill_types::{Result, Value};
 use super::Engine;
 use crate::node::Node;
 
-/// A collection of documents. Reads run on the caller's thread, copy nothing and wait for nobody; writes go through the log as all
-/// others do.
+/// A collection of documents. Reads run on the caller's thread, copy nothing and never wait for others;
+/// writes go through the log as all others do.
 pub struct DocumentCollection<'e> {
     engine: &'e Engine,
     node: &'e Arc<Node>,
@@ -114,7 +114,7 @@ impl<'e> DocumentCollection<'e> {
     }
 }
 
-/// Which partition has the document with an `_id`.
+/// Partition that has the document with an `_id`.
 enum PlaceOfId {
     /// The one that the `_id` determines.
     Home,

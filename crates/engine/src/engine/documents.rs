@@ -56,13 +56,14 @@ impl Engine {
         self.node.collection_spec(name)
     }
 
-    /// Returns the definition of the view of that name; `None` for a collection, or if there is none.
+    /// Returns the definition of the view of that name; `None` for a collection or an unknown name.
     pub fn view(&self, name: &str) -> Option<ViewSpec> {
         let view = self.node.owned.all().first()?.view();
         view.documents.collection(name)?.spec().options.view.clone()
     }
 
-    /// Returns the collation of a collection; `None` for the order of bytes, or if there is no such collection.
+    /// Returns the collation of a collection; `None` for the order of bytes, or if the collection does not
+    /// exist.
     pub fn collation(&self, name: &str) -> Option<Collation> {
         let owned = self.node.owned.all();
         owned.first()?.with_view(|view| view.documents.collection(name)?.collation().cloned())

@@ -12,12 +12,13 @@ use crate::documents::bad_bson;
 /// Documents that move in one transaction, and their bytes.
 const MOVED_MAX: usize = 500;
 const MOVED_BYTES_MAX: usize = 4 << 20;
-/// How often a move that meets other writers is tried again.
+/// Maximum number of attempts of a move that meets other writers.
 const ATTEMPTS_MAX: usize = 1000;
 
 impl Engine {
-    /// Puts all documents of a collection into one partition, so that an index can be unique over them and their order is that of
-    /// all inserts. Readers and writers go on meanwhile. A collection that one partition has already stays as it is.
+    /// Puts all documents of a collection into one partition, so that an index can be unique over them and
+    /// their order is that of all inserts. Readers and writers continue meanwhile. A collection that one
+    /// partition has already stays as it is.
     ///
     /// Errors: `NotFound` for an unknown collection; `Invalid` for an entity of the app, as its rules need it where it is;
     /// `Conflict` if other writers change the same documents all the time. What has moved by then stays.

@@ -50,7 +50,7 @@ pub use why_query::QueryWhy;
 
 /// Areas of problems with which writes are rejected or not applied.
 const WRITE_PROBLEM_AREAS: [&str; 3] = ["apply", "disk", "log"];
-/// How long a stop waits for records that are appended to be applied.
+/// Maximum time that a stop waits for appended records to be applied.
 const STOP_WAIT: Duration = Duration::from_secs(4);
 
 /// A running engine on one data directory.
@@ -58,7 +58,7 @@ pub struct Engine {
     node: Arc<Node>,
     threads: EngineThreads,
     data: Mutex<Option<DataDir>>,
-    /// What recovery found and did.
+    /// Report of the recovery.
     pub recovery: StartupReport,
 }
 
@@ -199,7 +199,8 @@ impl Engine {
         self.node.app.sinks.deliveries().iter().map(DeliverySink::info).collect()
     }
 
-    /// What the sinks `@sink(type='log')` print. Whoever asks prints it; it is dropped when nobody takes it.
+    /// Returns the lines of the sinks `@sink(type='log')`, for the caller to print; they are dropped when no
+    /// one takes them.
     pub fn log_lines(&self) -> Arc<crate::queries::LogLines> {
         self.node.app.deployment.queries.log_lines.clone()
     }
@@ -209,8 +210,8 @@ impl Engine {
         self.node.app.counts.applied.load(Ordering::Relaxed)
     }
 
-    /// Whether all is well. Room on the disk is judged now, as it is for a write: the thread that looks for room may be
-    /// busy with a slow store.
+    /// Returns the health of the engine. Room on the disk is judged now, as it is for a write: the thread
+    /// that looks for room may be busy with a slow store.
     pub fn health(&self) -> Health {
         match self.node.host.check_disk_space() {
             Ok(()) => self.node.host.health.clear_problem("disk"),

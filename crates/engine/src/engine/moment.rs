@@ -7,8 +7,8 @@ use tidemill_zones::TableSnapshot;
 use super::Engine;
 use crate::documents::snapshot::DocumentSnapshot;
 
-/// How often a moment is taken again because a flush of a table has passed it. One attempt takes microseconds and a flush
-/// milliseconds, so the second is hardly ever needed.
+/// Maximum number of attempts to take a moment that no flush of a table has passed. One attempt takes
+/// microseconds and a flush milliseconds, so the second is hardly ever needed.
 const ATTEMPTS_MAX: usize = 100;
 
 /// Tables and collections after one record of each partition's log: what a record has led to is in all of them or in none.

@@ -109,7 +109,7 @@ impl Engine {
 
     /// Runs an aggregate rule now and returns how many documents it wrote.
     ///
-    /// Errors: `NotFound` for an unknown rule, `Invalid` for one that is no aggregate.
+    /// Errors: `NotFound` for an unknown rule, `Invalid` for one that is not an aggregate.
     pub fn run_aggregate(&self, name: &str) -> Result<u64> {
         let node = &self.node;
         let aggregate = node.app.deployment.program.aggregates().iter().find(|a| a.name == name);

@@ -7,7 +7,8 @@ use super::Engine;
 use crate::jobs;
 
 impl Engine {
-    /// Flushes tails and merges small tablets of all tables until there are none, instead of in the background.
+    /// Flushes tails and merges small tablets of all tables until nothing is left to do, instead of in the
+    /// background.
     ///
     /// Errors: `Unavailable` when the object store does not answer; `Corrupt` naming a damaged tablet.
     pub fn consolidate(&self) -> Result<()> {

@@ -16,7 +16,7 @@ pub struct QueryWhy {
     pub file: String,
     /// The partition.
     pub partition: u32,
-    /// What came to it there since the engine started, what it holds, and what it waits for.
+    /// Report on what came to it there since the engine started, what it holds, and what it waits for.
     #[serde(flatten)]
     pub report: QueryReport,
 }
@@ -28,11 +28,12 @@ impl fmt::Display for QueryWhy {
 }
 
 impl Engine {
-    /// Why a query puts nothing out: for each partition where it runs, or with `key` for the one that has the key of
-    /// `partition with`. `file` names the file, needed where several have a query of that name.
+    /// Explains why a query emits nothing: for each partition where it runs, or with `key` for the one that
+    /// has the key of `partition with`. `file` names the file, needed where several have a query of that
+    /// name.
     ///
-    /// Errors: `NotFound` when there is no such query or key, `Invalid` when several files have one of that name, or a key
-    /// is named and the query stands in no partition.
+    /// Errors: `NotFound` for an unknown query or key, `Invalid` when several files have a query of that
+    /// name, or a key is named and the query stands in no partition.
     pub fn why_query(&self, file: Option<&str>, query: &str, key: Option<&str>) -> Result<Vec<QueryWhy>> {
         let node = &self.node;
         let (file, everywhere) = self.find_query(file, query)?;

@@ -10,8 +10,8 @@ use crate::node::Node;
 /// Bytes of documents in one record.
 const RECORD_BYTES: usize = 1 << 20;
 
-/// Runs an aggregate rule, by its position in the program, if there is SQL to run it with. The outcome is counted and
-/// shown in `system.rules`; the schedule goes on after a failure.
+/// Runs an aggregate rule, by its position in the program, if there is SQL to run it with. The outcome is
+/// counted and shown in `system.rules`; the schedule continues after a failure.
 pub fn run_scheduled(node: &Node, index: usize) {
     if node.app.analytics.get().is_some() {
         let _ = run(node, &node.app.deployment.program.aggregates()[index]);

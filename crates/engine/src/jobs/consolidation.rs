@@ -1,4 +1,4 @@
-//! Consolidation: small tablets become large ones, and files that nobody reads any more are deleted.
+//! Consolidation: small tablets become large ones, and files that are no longer read are deleted.
 
 use std::sync::atomic::Ordering;
 

@@ -30,19 +30,20 @@ use scheduler::{Job, JobClass, Schedule};
 
 /// Aggregate rules that run at the same time.
 const RULES_AT_ONCE: usize = 2;
-/// How often the free space of the disk is measured.
+/// Interval between measurements of the free space of the disk.
 const DISK_SPACE_INTERVAL: Duration = Duration::from_millis(50);
-/// How often files of tables are looked for that nobody reads any more.
+/// Interval of the search for files of tables that are no longer read.
 const OLD_FILES_INTERVAL: Duration = Duration::from_secs(60);
-/// How often files of tables are looked for that a crash left behind.
+/// Interval of the search for files of tables that a crash left behind.
 const ORPHANS_INTERVAL: Duration = Duration::from_secs(6 * 3600);
-/// How often events that have expired are looked for.
+/// Interval of the search for expired events.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(10);
-/// How often documents that have expired are looked for.
+/// Interval of the search for expired documents.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Sinks that are written at the same time.
 const SINKS_AT_ONCE: usize = 4;
-/// How often a sink is written for which nothing waits: its file is opened, and a failure is noticed to be over.
+/// Interval at which a sink is written for which nothing waits: its file is opened, and a failure is noticed
+/// to be over.
 const SINK_INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest interval of an aggregate rule.
 const RULE_INTERVAL_MIN: Duration = Duration::from_millis(10);

@@ -7,7 +7,7 @@ use tidemill_types::{Offset, Result};
 use crate::node::Node;
 use crate::partition::Partition;
 
-/// How often the watch looks.
+/// Interval between two checks of the watch.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Looks until the engine stops.

@@ -11,10 +11,10 @@ use tidemill_types::Result;
 use crate::node::Node;
 use crate::process::spawn::spawn;
 
-/// How often the dispatcher looks for jobs that may run before their interval has passed.
+/// Interval at which the dispatcher looks for jobs that may run before their interval has passed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a job needs: jobs of different classes run on different threads.
+/// Kind of work of a job: jobs of different classes run on different threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobClass {
     /// Writes a table to the object store.

@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use crate::node::Node;
 use crate::partition::Partition;
 
-/// How often the clock is read: how late a timer may fire that is due without an event.
+/// Interval at which the clock is read: maximum delay of a timer that is due without an event.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Polls the timers of all partitions until the engine stops.
@@ -65,8 +65,8 @@ pub fn poll(node: &Node, partition: &Partition) {
     }
 }
 
-/// Returns when the clock of the first file with `@app:playback(idle.time, increment)` jumps although no event arrives, in
-/// milliseconds; `None` when there is no such file, or no event has arrived yet.
+/// Returns when the clock of the first file with `@app:playback(idle.time, increment)` jumps although no
+/// event arrives, in milliseconds; `None` without such a file, or before the first event.
 pub fn next_playback_advance(node: &Node, partition: &Partition) -> Option<i64> {
     let last = partition.last_event_time.load(Ordering::Acquire);
     let started = |file: usize| file_clock(node, partition, file).is_some();

@@ -115,7 +115,8 @@ pub fn open(
     Ok((node, report))
 }
 
-/// A setting that cannot be followed any more is told. The default is what nobody has asked for.
+/// Returns a warning if the setting `partitions` cannot be followed any more. The default is taken for a
+/// setting that was not made.
 fn partitions_warning(data: &DataDir, settings: &Settings) -> Option<String> {
     let (has, asked) = (data.partitions(), settings.partitions);
     (asked != has && asked != Settings::default().partitions).then(|| {
@@ -281,7 +282,7 @@ fn load_state(
     Ok(LoadedCheckpoint { state, dropped_files: Vec::new(), outbox: Vec::new(), counts_transfers: true })
 }
 
-/// What is said of a file whose saved state is not that of its queries.
+/// Returns the warning about a file whose saved state is not that of its queries.
 fn dropped_state_warning(node: &Node, file: &str) -> String {
     if node.app.deployment.queries.files.iter().any(|f| f.name == file) {
         format!("{file}: its text has changed, so its queries begin anew")
@@ -314,7 +315,7 @@ fn replay_all(node: &Arc<Node>, ends: &[Offset], arrived: &Arc<ArrivedEmissions>
             let panicked = |_| Err(Error::internal("a replay thread panicked"));
             let replayed = replayed.unwrap_or_else(panicked);
             drop((node, partition, arrived));
-            // nobody waits any more when the start has failed
+            // no one waits any more when the start has failed
             let _ = sender.send(replayed);
         })?;
     }
@@ -422,7 +423,8 @@ fn check_tables(node: &Node, ends: &[Offset]) -> Result<()> {
     Ok(())
 }
 
-/// What the ledgers say is stored must be in the tables.
+/// Checks that the tables contain what the ledgers say is stored. Returns a warning for each stream where
+/// they do not.
 fn check_ledger(node: &Node) -> Vec<String> {
     let mut warnings = Vec::new();
     for (stream, table) in node.app.tables.streams().iter().chain(node.app.tables.former()) {

@@ -7,9 +7,9 @@ pub struct StartupReport {
     pub records: u64,
     /// Wall time, in milliseconds.
     pub millis: u64,
-    /// What was wrong but did not stop the start: a torn tail that was cut, a damaged checkpoint that was passed over, a
-    /// ledger that does not balance.
+    /// Problems that did not stop the start: a torn tail that was cut, a damaged checkpoint that was passed
+    /// over, a ledger that does not balance.
     pub warnings: Vec<String>,
-    /// Where the app replaces another: the differences, and what became of stored data.
+    /// Differences from the app that was replaced, if one was, and what became of stored data.
     pub changes: Vec<String>,
 }

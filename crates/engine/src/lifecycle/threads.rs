@@ -17,12 +17,13 @@ use crate::{delivery, jobs, sources};
 
 /// Areas of problems that keep records from being applied until there is room on a disk, or the disk works again.
 const DISK_PROBLEM_AREAS: [&str; 4] = ["log", "tables", "disk", "sinks"];
-/// How long a stop waits at least, and between two looks at the problems.
+/// Minimum time that a stop waits, and interval between two looks at the problems.
 const STOP_WAIT_STUCK: Duration = Duration::from_secs(1);
 
-/// How long a stop waits for owners that are asked to end: a record that does not end is left to the next start.
+/// Maximum time that a stop waits for owners that are asked to end: a record that does not end is left to the
+/// next start.
 const OWNERS_WAIT: Duration = Duration::from_secs(2);
-/// How often a stop looks whether they have.
+/// Interval at which a stop checks whether they have ended.
 const OWNERS_POLL: Duration = Duration::from_millis(5);
 
 /// Threads of an engine: owners and forwarders of its partitions, background jobs, timers, sources.
@@ -129,7 +130,7 @@ impl EngineThreads {
         }
         // owners add no more emissions; those that a failing disk held up are in the last checkpoint
         for (reply, _) in node.owned.all().iter().flat_map(|p| p.outbox.close()) {
-            // a caller that no longer waits is no error
+            // a caller that no longer waits is not an error
             let _ = reply.send(Err(Error::unavailable(
                 "the events are in the log and applied, but the engine stopped before what they emitted was sent on",
             )));

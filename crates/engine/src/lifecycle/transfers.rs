@@ -112,7 +112,7 @@ impl ArrivedEmissions {
             for (forwarded, applied) in [(false, &loaded.state.provenance), (true, &loaded.state.forwarded)] {
                 last.extend(applied.iter().map(|(from, offset)| ((*from, forwarded), *offset)));
             }
-            // a single partition has nobody to send to
+            // a single partition has no other to send to
             if node.host.log.partitions() > 1 {
                 scan_log(node, PartitionId(p as u32), loaded.state.next, &mut last)?;
             }
@@ -131,7 +131,7 @@ impl ArrivedEmissions {
         found.map(Self)
     }
 
-    /// Whether what `from` emitted is not in the log that it belongs to.
+    /// Returns whether an emission of `from` is missing in the log that it belongs to.
     pub fn is_missing(&self, from: PartitionId, emission: &Emission) -> bool {
         let arrived = self.0.get(emission.target.0 as usize);
         let last = arrived.and_then(|a| a.get(&(from.0, emission.events.forwarded)));

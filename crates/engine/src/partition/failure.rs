@@ -19,8 +19,8 @@ impl Partition {
         }
     }
 
-    /// Notes the record whose work failed with `error`, so that the next start sets it aside. Returns its offset; `None` if
-    /// there is no such record, or if it may succeed next time.
+    /// Notes the record whose work failed with `error`, so that the next start sets it aside. Returns its
+    /// offset; `None` without such a record, or if it may succeed next time.
     pub(super) fn note_failed(&self, error: &Error) -> Option<Result<Offset>> {
         let offset = self.current.offset()?;
         let stopped = self.current.end().is_some();

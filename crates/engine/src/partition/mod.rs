@@ -41,7 +41,7 @@ pub use owned::OwnedPartitions;
 
 /// Maximum number of records that the owner applies before it publishes their effects.
 const RECORDS_PER_BATCH: usize = 64;
-/// How long a thread waits before it retries what a failing disk rejected.
+/// Delay before a thread retries what a failing disk rejected.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A partition and everything it owns.
@@ -50,7 +50,7 @@ pub struct Partition {
     pub id: PartitionId,
     host: Arc<Host>,
     app: Arc<RunningApp>,
-    /// Where it consumes its log, once it is recovered.
+    /// Subscription to its log, once it is recovered.
     subscription: OnceLock<Box<dyn Subscription>>,
     /// Emissions for other partitions.
     pub outbox: Outbox,
@@ -81,7 +81,7 @@ pub struct Partition {
 /// A record that the owner is about to apply.
 struct PendingRecord {
     record: LogEntry,
-    /// How durable it must be before it is applied.
+    /// Durability that the record needs before it is applied.
     durability: Durability,
     /// Channel of the caller that waits for the outcome.
     reply: Option<Sender<Result<ApplyReply>>>,
@@ -214,7 +214,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Stops consuming the log. Records that were not applied stay there, and their callers learn that there is no answer.
+    /// Stops consuming the log. Records that were not applied stay there, and their callers learn that no
+    /// answer comes.
     pub fn stop_consuming(&self) {
         if let Some(subscription) = self.subscription.get() {
             subscription.close();
@@ -283,7 +284,7 @@ impl Partition {
             self.process(records);
             self.wait_for_votes();
         }
-        // nobody takes attachments any more
+        // attachments are not taken any more
         subscription.close();
         *self.waiting.lock() = Waiting::default();
     }
@@ -404,7 +405,7 @@ impl Partition {
         let _permits: Vec<_> = records.iter_mut().filter_map(|r| r.permit.take()).collect();
         let _applying = self.apply_lock.lock();
         if self.has_failed() {
-            // dropping the records drops their reply channels, so their callers learn that there is no answer
+            // dropping the records drops their reply channels, so their callers learn that no answer comes
             return;
         }
         let next = records.last().map_or(Offset(0), |r| r.record.offset.next());
@@ -596,7 +597,7 @@ fn retry_until_stopped(host: &Host, log: PartitionId, mut step: impl FnMut() -> 
 
 fn send_replies(replies: Replies) {
     for (reply, outcome) in replies {
-        // a caller that no longer waits is no error
+        // a caller that no longer waits is not an error
         let _ = reply.send(outcome);
     }
 }

@@ -5,9 +5,9 @@
 //! would be taken for a repetition; or the cause would be sent once more from one hop before, get another offset, and
 //! its effect would be there twice.
 //!
-//! The owner puts what a round emitted into the outbox and goes on; the partition's forwarder waits for the disk and
-//! appends to the other logs. An emission stays in the outbox, and with it in every checkpoint, until the log that it
-//! went to has it on the disk. So no checkpoint depends on another partition's log.
+//! The owner puts what a round emitted into the outbox and continues; the partition's forwarder waits for the
+//! disk and appends to the other logs. An emission stays in the outbox, and with it in every checkpoint,
+//! until the log that it went to has it on the disk. So no checkpoint depends on another partition's log.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tidemill_types::{Offset, PartitionId, Result};
 use crate::apply::ApplyReply;
 use crate::entry::Emission;
 
-/// How long a wait lasts before it looks whether the engine is stopping.
+/// Interval at which a wait checks whether the engine is stopping.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Answers that are given once their records' emissions are in the logs that they belong to.
@@ -42,7 +42,7 @@ struct Inner {
     closed: bool,
 }
 
-/// What one round emitted.
+/// Emissions of one round.
 struct EmissionBatch {
     emissions: Vec<Emission>,
     replies: Replies,
@@ -55,7 +55,7 @@ impl Outbox {
         Self { inner: Mutex::default(), changed: Condvar::new(), bytes_max }
     }
 
-    /// Waits until there is room or `stopping` says that nobody makes any.
+    /// Waits until there is room or `stopping` says that none will be made.
     pub fn wait_for_room(&self, stopping: impl Fn() -> bool) {
         let mut inner = self.inner.lock();
         while inner.bytes >= self.bytes_max && !inner.closed && !stopping() {

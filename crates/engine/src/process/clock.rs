@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidemill_types::Timestamp;
 
-/// How long a thread blocks at most before it reads a clock that a test advances.
+/// Maximum time that a thread blocks before it reads a clock that a test advances.
 const MANUAL_POLL: Duration = Duration::from_millis(1);
 
 /// Source of time.

@@ -6,7 +6,7 @@ use std::path::Path;
 use tidemill_log::disk::Disk;
 use tidemill_types::{Error, Result};
 
-/// Returns the names in a directory in order; none if there is no directory.
+/// Returns the names in a directory in order; none if the directory does not exist.
 ///
 /// Errors: `Unavailable`.
 pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>> {

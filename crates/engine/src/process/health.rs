@@ -29,8 +29,8 @@ impl HealthBoard {
         }
     }
 
-    /// Records that `area` waits for something that is being done. That is how senders who are faster than the disk are
-    /// slowed down, so it is no error in the log.
+    /// Records that `area` waits for something that is being done. That is how senders who are faster than
+    /// the disk are slowed down, so it is not logged as an error.
     pub fn report_wait(&self, area: &'static str, reason: String) {
         let key = (area, String::new());
         let mut problems = self.problems.lock();

@@ -15,7 +15,7 @@ const CHECKSUM: &str = ",\n  \"crc32c\": \"";
 /// Text after the checksum.
 const END: &str = "\"\n}";
 
-/// Reads a file written by [`write_json`], or returns `None` if there is none. A file without a checksum, as
+/// Reads a file written by [`write_json`]; returns `None` if it does not exist. A file without a checksum, as
 /// older releases wrote it, is accepted.
 ///
 /// Errors: `Corrupt` if the checksum does not match, or if the content is not a `T`; `Unavailable` if the

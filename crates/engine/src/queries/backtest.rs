@@ -10,7 +10,7 @@ use super::output::StreamOutput;
 use super::runtime::{QueryState, UnitOutput};
 use super::{GLOBAL_PARTITION, convert};
 
-/// How deep outputs of one file may lead to others.
+/// Maximum depth at which outputs of one file may lead to others.
 const DEPTH_MAX: u32 = 16;
 
 /// The queries of an app in one partition, with a clock that goes by the events. Rules do not run: what they emitted is
@@ -63,8 +63,8 @@ impl<'c> Backtest<'c> {
         self.send(stream, one, convert::time_ms(time), convert::time_ms(received), None, 0)
     }
 
-    /// Moves the clock on to `to` and works off what falls due up to then, `to` included. Queries on the clock of their
-    /// events (`@app:playback`) stay where their last event left them.
+    /// Advances the clock to `to` and processes what falls due up to then, `to` included. Queries on the
+    /// clock of their events (`@app:playback`) stay where their last event left them.
     pub fn advance(&mut self, to: Timestamp) -> Result<()> {
         let to = convert::time_ms(to);
         let queries = &self.compiled.queries;
@@ -134,7 +134,7 @@ impl<'c> Backtest<'c> {
         Ok(())
     }
 
-    /// What came out since it was asked last, in order.
+    /// Returns the events that came out since the last call, in order.
     pub fn take_events(&mut self) -> Vec<BacktestEvent> {
         std::mem::take(&mut self.out)
     }

@@ -36,7 +36,7 @@ struct ParsedFile {
     plan: AppPlan,
     /// The key of each stream that it defines.
     keys: BTreeMap<String, Option<String>>,
-    /// What happens to late events of each stream that says so.
+    /// Rule for late events of each stream that has one.
     late: BTreeMap<String, LateRule>,
 }
 
@@ -47,7 +47,7 @@ pub struct CompiledApp {
     pub program: Arc<Program>,
     /// The queries.
     pub queries: Arc<Queries>,
-    /// Where the streams stand that only queries define.
+    /// Declaration sites of the streams that only queries define.
     query_stream_sites: BTreeMap<String, DeclarationSite>,
 }
 
@@ -108,14 +108,14 @@ fn limits(settings: &Settings) -> Limits {
     }
 }
 
-/// Where an app says what a stream or an entity is.
+/// Place in an app that defines a stream or an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeclarationSite {
     /// The file.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
-    /// Whether it is declared there. The key of a stream that a query makes follows from the query.
+    /// True if it is declared there. The key of a stream that a query makes follows from the query.
     pub declared: bool,
 }
 
@@ -126,14 +126,14 @@ impl fmt::Display for DeclarationSite {
 }
 
 impl CompiledApp {
-    /// Where the stream `name` is declared, or the first query that makes it.
+    /// Returns the place where the stream `name` is declared, or the first query that makes it.
     pub fn stream_site(&self, name: &str) -> Option<DeclarationSite> {
         let catalog = self.program.catalog();
         let span = catalog.stream(name).and_then(|at| catalog.stream_spans.get(at).copied().flatten());
         span.and_then(|span| self.site(span)).or_else(|| self.query_stream_sites.get(name).cloned())
     }
 
-    /// Where the entity `name` is declared.
+    /// Returns the place where the entity `name` is declared.
     pub fn entity_site(&self, name: &str) -> Option<DeclarationSite> {
         let catalog = self.program.catalog();
         self.site(catalog.entities[catalog.entity(name)?].span)
@@ -467,7 +467,8 @@ fn store_names(app: &ast::App) -> Vec<String> {
     stores.map(|d| d.name().name.clone()).collect()
 }
 
-/// Hash of what a file means to its state. Which files its streams are read from and written to is no part of that.
+/// Hash of what a file means to its state. The files that its streams are read from and written to are not
+/// part of it.
 fn identity(app: &ast::App, registry: &Registry) -> u64 {
     let mut text = siddhi::structural_text(&without_files(app));
     // another model is another meaning; most apps have none, and keep the hash that they had before there were any
@@ -495,7 +496,7 @@ fn idle_option(app: &ast::App) -> Result<Option<(i64, i64)>, Diagnostic> {
     Ok(part("idle.time")?.zip(part("increment")?))
 }
 
-/// A time in an annotation, milliseconds. Errors: it is none, or not above 0.
+/// Returns a time of an annotation, in milliseconds. Errors: it is not a time, or not above 0.
 pub fn time_option(element: &ast::Element) -> Result<i64, Diagnostic> {
     let file = SourceFile::new(FileId(0), "time", element.value.value.as_str());
     let ms = match siddhi::parse_expression(&file).map(|e| e.kind) {

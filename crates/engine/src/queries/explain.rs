@@ -19,7 +19,7 @@ pub fn explain(queries: &Queries, partitions: u32) -> String {
     out
 }
 
-/// What happens to late events, where they correct what was put out.
+/// Writes how late events are treated, if they correct what was emitted.
 fn late(queries: &Queries, number: usize, file: &QueryFile, out: &mut String) {
     let Some(allowed) = file.plan.corrected else { return };
     let most = file.plan.limits().corrected_rows;

@@ -8,12 +8,12 @@ use tidemill_types::did_you_mean;
 
 use super::compile;
 
-/// What happens to late events of a stream.
+/// Rule for late events of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateRule {
-    /// How much older than the clock an event may be, milliseconds.
+    /// Time by which an event may be older than the clock, in milliseconds.
     pub allowed: i64,
-    /// What happens to older ones.
+    /// Policy for older events.
     pub policy: LatePolicy,
 }
 
@@ -24,7 +24,7 @@ pub enum LatePolicy {
     Drop,
     /// They go to this stream of the same file instead.
     Stream(String),
-    /// As with [`LatePolicy::Drop`]; the others correct what was put out.
+    /// As with [`LatePolicy::Drop`]; the others correct what was emitted.
     Correct,
 }
 

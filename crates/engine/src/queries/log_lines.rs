@@ -1,4 +1,4 @@
-//! What the sinks `@sink(type='log')` print: lines that wait for whoever prints them.
+//! Output of the sinks `@sink(type='log')`: lines that wait until someone prints them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidemill_flow::io::LogSink;
 /// Most bytes of lines that wait.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Lines on their way from the owners of partitions to whoever prints them.
+/// Lines on their way from the owners of partitions to the thread that prints them.
 ///
 /// Owners never wait: what does not fit into 8 MiB is dropped and counted. Until somebody has asked for the lines they
 /// go to `tracing` as well, where an application that embeds the engine finds them.
@@ -35,7 +35,7 @@ pub struct LogBatch {
 }
 
 impl LogBatch {
-    /// Whether there is nothing to print and nothing to tell.
+    /// Returns whether there is nothing to print and nothing to report.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty() && self.dropped == 0
     }

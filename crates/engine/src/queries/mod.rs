@@ -1,8 +1,8 @@
 //! SiddhiQL in the engine: which queries run where, and what a record does to them.
 //!
-//! A file `*.siddhi` is an app of SiddhiQL. Its streams are streams of the engine; its queries are [placed](placement) and
-//! run as one or two *units*: what runs in every partition and what runs in one. How events get from queries to rules
-//! and back is told in `docs/rfcs/0003-flow-in-the-engine.md`.
+//! A file `*.siddhi` is an app of SiddhiQL. Its streams are streams of the engine; its queries are
+//! [placed](placement) and run as one or two *units*: what runs in every partition and what runs in one.
+//! `docs/rfcs/0003-flow-in-the-engine.md` describes how events get from queries to rules and back.
 
 // a diagnostic is made once per mistake, where nothing is in a hurry
 #![allow(clippy::result_large_err)]
@@ -42,17 +42,17 @@ pub use placement::{ElementPlacement, GLOBAL_PARTITION};
 pub struct Queries {
     /// The files in order of their names.
     pub files: Vec<QueryFile>,
-    /// What runs, in order: the parts of the first file, then those of the second.
+    /// Units that run, in order: the parts of the first file, then those of the second.
     pub units: Vec<Unit>,
     /// By stream of the program, the units that read it.
     readers: Vec<Vec<usize>>,
     /// By stream of the program, whether a unit that runs in one partition reads it.
     read_globally: Vec<bool>,
-    /// Whether rules look at what queries put out, or queries at what rules emit.
+    /// True if rules look at what queries emit, or queries at what rules emit.
     pub rules_and_queries_interact: bool,
     /// Collections that are tables.
     pub document_tables: DocumentTables,
-    /// What the sinks `log` print.
+    /// Output of the sinks `log`.
     pub log_lines: Arc<LogLines>,
     /// Problems of tables in other systems, and the word to stop waiting for these.
     pub stores: Arc<StoreMonitor>,
@@ -68,7 +68,7 @@ pub struct QueryFile {
     pub warnings: String,
     /// Its tables, named windows and aggregations.
     pub stores: Vec<String>,
-    /// Where its elements run, in order.
+    /// Placements of its elements, in order.
     pub placements: Vec<ElementPlacement>,
     /// `@app:playback(idle.time, increment)`, milliseconds.
     pub idle: Option<(i64, i64)>,
@@ -80,7 +80,7 @@ pub struct QueryFile {
 pub struct Unit {
     /// The file, by position.
     pub file: usize,
-    /// Whether it runs in every partition or in [`GLOBAL_PARTITION`].
+    /// True if it runs in every partition, false if in [`GLOBAL_PARTITION`] only.
     pub partitioned: bool,
     /// The queries.
     pub plan: Arc<AppPlan>,
@@ -88,25 +88,25 @@ pub struct Unit {
     pub identity: u64,
     /// By stream of the program, how its events go in.
     pub inputs: HashMap<usize, InputMapping>,
-    /// By name of a stream of the plan, how what comes out of it goes on.
+    /// By name of a stream of the plan, the mapping of what comes out of it.
     pub outputs: HashMap<String, OutputMapping>,
-    /// The same for what is taken back of it, where late events correct what was put out.
+    /// The same for what is taken back of it, where late events correct what was emitted.
     pub retractions: HashMap<String, OutputMapping>,
     /// The streams of the program that it writes.
     pub writes: BTreeSet<usize>,
 }
 
-/// How events of a stream become events of a unit.
+/// Mapping from events of a stream to events of a unit.
 pub struct InputMapping {
     /// The stream of the plan.
     pub stream: usize,
     /// For each of its attributes the field of the stream, and the attribute's type.
     pub fields: Vec<(usize, FieldType)>,
-    /// What happens to events that come late; only with `@app:playback`.
+    /// Rule for events that come late; only with `@app:playback`.
     pub late: Option<LateRule>,
 }
 
-/// How what comes out of a unit becomes events of a stream.
+/// Mapping from the output of a unit to events of a stream.
 pub struct OutputMapping {
     /// The stream of the program.
     pub stream: usize,
@@ -115,7 +115,7 @@ pub struct OutputMapping {
 }
 
 impl Queries {
-    /// Whether there is nothing to run.
+    /// Returns whether nothing runs.
     pub fn is_empty(&self) -> bool {
         self.units.is_empty()
     }
@@ -138,19 +138,19 @@ impl Queries {
         self.readers.get(stream).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether events of a stream travel to [`GLOBAL_PARTITION`].
+    /// Returns whether events of a stream travel to [`GLOBAL_PARTITION`].
     pub fn is_read_globally(&self, stream: usize) -> bool {
         self.read_globally.get(stream).copied().unwrap_or(false)
     }
 
-    /// Whether a unit runs in a partition.
+    /// Returns whether a unit runs in a partition.
     pub fn runs_in(&self, unit: usize, partition: PartitionId) -> bool {
         self.units.get(unit).is_some_and(|u| u.partitioned || partition.0 == GLOBAL_PARTITION)
     }
 
     /// The unit of a file that runs in one partition.
     ///
-    /// Errors: `NotFound` when there is no such file, or it has none.
+    /// Errors: `NotFound` for an unknown file, or one without such a unit.
     pub fn global_unit(&self, file: &str) -> Result<usize> {
         let unit = self.units.iter().position(|u| !u.partitioned && self.files[u.file].name == file);
         unit.ok_or_else(|| {
@@ -164,7 +164,7 @@ impl Queries {
         &self.files[self.units[unit].file].name
     }
 
-    /// Whether a unit knows anything between events.
+    /// Returns whether a unit keeps state between events.
     pub fn is_stateful(&self, unit: &Unit) -> bool {
         let file = &self.files[unit.file];
         let catalog = &unit.plan.catalog;
@@ -193,7 +193,7 @@ impl Queries {
         self
     }
 
-    /// Where events of streams without a key live.
+    /// Returns the partitioner, which knows where events of streams without a key live.
     pub fn partitioner(&self, program: &Program, partitions: u32) -> Partitioner {
         let streams = program.streams().iter().enumerate();
         let first = streams
@@ -203,10 +203,10 @@ impl Queries {
     }
 }
 
-/// Which partition an event belongs to.
+/// Assignment of events to partitions.
 #[derive(Debug, Clone, Default)]
 pub struct Partitioner {
-    /// How many partitions there are.
+    /// Number of partitions.
     pub partitions: u32,
     /// Streams without a key whose events are wanted in [`GLOBAL_PARTITION`]: they live there from the start.
     global_streams: BTreeSet<String>,
@@ -241,13 +241,13 @@ impl Partitioner {
     }
 }
 
-/// A unit of `after` that goes on with the state of a unit of `before`.
+/// Returns the unit of `after` that continues with the state of a unit of `before`.
 pub fn successor<'q>(before: &Queries, unit: &Unit, after: &'q Queries) -> Option<&'q Unit> {
     let file = &before.files[unit.file].name;
     after.units.iter().find(|u| u.identity == unit.identity && after.files[u.file].name == *file)
 }
 
-/// Whether a changed app may take over: files that are gone or mean something else lose their state.
+/// Checks whether a changed app may take over: files that are gone or mean something else lose their state.
 ///
 /// Errors: `Conflict` naming the files, where the setting says so.
 pub fn check_changed(before: &Queries, after: &Queries, setting: ChangedQueries) -> Result<()> {

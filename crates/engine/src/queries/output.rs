@@ -112,7 +112,7 @@ impl ForwardedEvents {
     }
 }
 
-/// Whether two batches are one: they share their columns.
+/// Returns whether two batches are the same: they share their columns.
 fn is_same_batch(a: &RecordBatch, b: &RecordBatch) -> bool {
     a.num_rows() == b.num_rows()
         && a.columns().first().zip(b.columns().first()).is_some_and(|(a, b)| Arc::ptr_eq(a, b))

@@ -1,4 +1,4 @@
-//! Where the queries of a file run.
+//! Placement of the queries of a file.
 //!
 //! A query runs in every partition when what it needs to know of an event lies where the event lies: it looks at each
 //! event by itself, or keeps something for each key of a stream that is spread by that key. Everything else runs in one
@@ -17,7 +17,7 @@ use super::properties::{self, QueryProperties};
 /// The partition in which what is not spread runs.
 pub const GLOBAL_PARTITION: u32 = 0;
 
-/// Where an element of a file runs, and why.
+/// Placement of an element of a file, and the reason for it.
 #[derive(Debug, Clone)]
 pub struct ElementPlacement {
     /// In every partition, or in one.
@@ -32,19 +32,20 @@ pub struct ElementPlacement {
     pub parallel: Option<String>,
     /// The key of a `partition with` block, as text.
     pub partition_key: Option<String>,
-    /// What it writes by key: the attribute that holds the key of what it reads.
+    /// By stream that it writes, the attribute that holds the key of what it reads.
     output_keys: Vec<(String, Option<String>)>,
 }
 
 impl ElementPlacement {
-    /// Whether what it writes to a stream, if it does, has the key of what it reads in attribute `key`.
+    /// Returns whether what it writes to a stream, if it does, has the key of what it reads in attribute
+    /// `key`.
     pub(crate) fn preserves_key(&self, stream: &str, key: &str) -> bool {
         let mut written = self.output_keys.iter().filter(|(name, _)| name == stream);
         written.all(|(_, attribute)| attribute.as_deref() == Some(key))
     }
 }
 
-/// Where all elements of a file run, and the keys of the streams that its queries define.
+/// Placements of all elements of a file, and the keys of the streams that its queries define.
 #[derive(Debug, Clone, Default)]
 pub struct Placement {
     /// One for each element, in order.
@@ -53,7 +54,7 @@ pub struct Placement {
     pub keys: BTreeMap<String, Option<String>>,
 }
 
-/// What there is besides queries: nothing of it lies in every partition.
+/// Context of the placement: all but the queries. Nothing of it lies in every partition.
 struct Placer<'a> {
     app: &'a App,
     registry: &'a Registry,
@@ -62,13 +63,13 @@ struct Placer<'a> {
     /// Tables, named windows, aggregations, triggers.
     stores: BTreeMap<&'a str, &'static str>,
     partitions: u32,
-    /// Whether nothing runs in every partition.
+    /// True if nothing runs in every partition.
     global_only: bool,
 }
 
-/// Decides for each element of `app`. `keys`: the field by which each defined stream is spread. `corrected`: whether late
-/// events correct what was put out; then all elements run in the same place, because what is taken back does not travel
-/// from one to the other.
+/// Decides for each element of `app`. `keys`: the field by which each defined stream is spread. `corrected`:
+/// whether late events correct what was emitted; then all elements run in the same place, because what is
+/// taken back does not travel from one to the other.
 pub fn place(
     app: &App,
     registry: &Registry,

@@ -7,22 +7,22 @@ use tidemill_lang::siddhi::ast::{
     Query, RateKind, SelectItems, StateKind, Step, StreamInput, StreamStep,
 };
 
-/// What a query reads, does and keeps.
+/// Properties of a query: what it reads, does and keeps.
 #[derive(Debug, Default, Clone)]
 pub struct QueryProperties {
     /// Streams, tables and windows that it reads, with their marks, each once.
     pub reads: Vec<String>,
     /// The stream, table or window that it writes.
     pub writes: String,
-    /// Whether it inserts; everything else is done to tables.
+    /// True if it inserts; everything else is done to tables.
     pub inserts: bool,
-    /// What it consists of, in order.
+    /// Operators that it consists of, in order.
     pub operators: Vec<String>,
-    /// What it keeps between events; nothing for a query that looks at each event by itself.
+    /// State that it keeps between events; empty for a query that looks at each event by itself.
     pub retained_state: Vec<String>,
     /// Tables that its conditions ask.
     pub queried_tables: Vec<String>,
-    /// Whether all that it keeps are the totals of its groups.
+    /// True if all that it keeps are the totals of its groups.
     pub only_group_aggregates: bool,
     /// The attributes by which it makes groups.
     pub group_by: Vec<String>,

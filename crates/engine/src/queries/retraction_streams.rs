@@ -1,7 +1,7 @@
 //! The streams of what is taken back: `MeansRetracted` of `Means`, with the same fields.
 //!
-//! They are there wherever late events correct what was put out, as streams like any other: stored, asked with SQL,
-//! subscribed to, read by rules and by the queries of other files.
+//! They exist wherever late events correct what was emitted, as streams like any other: stored, asked with
+//! SQL, subscribed to, read by rules and by the queries of other files.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::compile::{engine_streams, written_streams};
 use super::runtime::UnitOutput;
 use super::{OutputMapping, Unit};
 
-/// What the stream of what is taken back of a stream is called.
+/// Returns the name of the stream of what is taken back of a stream.
 pub fn retraction_stream(stream: &str) -> String {
     format!("{stream}Retracted")
 }
@@ -66,7 +66,7 @@ pub fn declare(
 }
 
 impl Unit {
-    /// How what comes out of it goes on.
+    /// Returns the mapping of an output of the unit.
     pub fn output(&self, out: &UnitOutput) -> Option<&OutputMapping> {
         if out.retracted { self.retractions.get(&out.stream) } else { self.outputs.get(&out.stream) }
     }

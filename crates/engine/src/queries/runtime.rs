@@ -19,7 +19,7 @@ use crate::directory::log_id::LogId;
 use crate::document_tables;
 use crate::document_tables::DocumentSlot;
 
-/// What the queries of a partition know.
+/// Query state of one partition.
 ///
 /// Behind a lock of its own: windows can be sent from thread to thread, but not looked at by several at once. The owner
 /// of the partition changes it and needs no lock for that.
@@ -30,9 +30,9 @@ pub struct QueryState(Mutex<QueryRuntimes>);
 pub struct QueryRuntimes {
     /// By position of the unit; `None` for one that runs elsewhere.
     pub units: Vec<Option<UnitRuntime>>,
-    /// What each query did, by file and name.
+    /// Counts of each query, by file and name.
     pub counts: QueryCountsByFile,
-    /// Where tables find the documents of the partition.
+    /// Access of tables to the documents of the partition.
     pub documents: DocumentSlot,
     /// Why a record could not be processed to its end.
     interruption: Option<String>,
@@ -55,12 +55,12 @@ pub fn copy_counts(from: &QueryCountsByFile, to: &mut QueryCountsByFile) {
     }
 }
 
-/// What a query did since its file was deployed.
+/// Counts of a query since its file was deployed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct QueryCounts {
-    /// Events that it put out.
+    /// Events that it emitted.
     pub emitted: u64,
-    /// Calls that it could not work off.
+    /// Calls that it could not process.
     pub errors: u64,
     /// Why not, the last time.
     pub last_error: Option<String>,
@@ -75,14 +75,14 @@ pub struct UnitRuntime {
     started: bool,
 }
 
-/// Which saved state a file of a checkpoint has.
+/// Saved state of a unit, as a checkpoint lists it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SavedUnit {
     /// The file.
     pub file: String,
     /// Hash of what the unit means.
     pub identity: u64,
-    /// Whether it had started.
+    /// True if it had started.
     pub started: bool,
     /// Bytes of its state.
     pub bytes: u64,
@@ -94,7 +94,7 @@ pub struct UnitOutput {
     pub stream: String,
     /// The events.
     pub events: Batch,
-    /// Whether they came out before and are taken back.
+    /// True if they came out before and are taken back.
     pub retracted: bool,
 }
 
@@ -127,7 +127,7 @@ impl QueryState {
         self.0.get_mut()
     }
 
-    /// Whether a unit that runs here gains anything from getting events together.
+    /// Returns whether a unit that runs here gains anything from getting events together.
     pub fn supports_batches(&self, unit: usize) -> bool {
         self.with_runtimes(|flow| {
             let running = flow.units.get(unit).and_then(Option::as_ref);
@@ -170,8 +170,8 @@ impl QueryRuntimes {
         self.interruption.take().map_or(Ok(()), |message| Err(Error::unavailable(message)))
     }
 
-    /// Returns when the next timer of apps on the machine's clock is due, in milliseconds: `i64::MIN` for an app that has not
-    /// started, `i64::MAX` if there is no timer.
+    /// Returns when the next timer of apps on the machine's clock is due, in milliseconds: `i64::MIN` for an
+    /// app that has not started, `i64::MAX` without a timer.
     pub fn next_timer(&self, queries: &Queries) -> i64 {
         let units = queries.units.iter().enumerate().filter(|(_, unit)| !unit.plan.playback);
         let due = units.filter_map(|(number, _)| match self.is_not_started(number) {
@@ -181,7 +181,7 @@ impl QueryRuntimes {
         due.min().unwrap_or(i64::MAX)
     }
 
-    /// Whether a unit that runs here has not started.
+    /// Returns whether a unit that runs here has not started.
     pub fn is_not_started(&self, unit: usize) -> bool {
         matches!(self.units.get(unit), Some(Some(running)) if !running.started)
     }
@@ -246,8 +246,8 @@ impl QueryRuntimes {
         }
     }
 
-    /// Hands events to a unit, each by itself, with the results of one after the other. Which came too late for one that
-    /// corrects what it has put out. Errors: they do not fit, and none was taken.
+    /// Hands events to a unit, each by itself, with the results of one after the other. Returns those that
+    /// came too late for one that corrects what it has emitted. Errors: they do not fit, and none was taken.
     pub fn send_batch(
         &mut self,
         queries: &Queries,
@@ -262,7 +262,7 @@ impl QueryRuntimes {
         running.app.send_batch(parts, Some(order), &mut outlet)
     }
 
-    /// Works late events into a unit that corrects what it has put out.
+    /// Works late events into a unit that corrects what it has emitted.
     pub fn apply_corrections(&mut self, queries: &Queries, unit: usize, out: &mut Vec<UnitOutput>) {
         let Some(Some(running)) = self.units.get_mut(unit) else { return };
         let plan = &queries.units[unit];
@@ -322,7 +322,8 @@ impl QueryRuntimes {
         Ok((saved, bytes))
     }
 
-    /// Takes back the states of the units that are the same; others begin anew. Which files lost something is told.
+    /// Restores the states of the units that are the same; others restart without state. Returns the files
+    /// that lost something.
     ///
     /// Errors: `Corrupt` when a state is damaged.
     pub fn restore(

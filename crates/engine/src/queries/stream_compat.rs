@@ -8,7 +8,8 @@ use tidemill_lang::siddhi::ast::{App, Definition};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{FieldType, StreamSchema, did_you_mean};
 
-/// The streams that a file defines, each with its `@key`. Errors: a key that is no attribute, reserved names.
+/// The streams that a file defines, each with its `@key`. Errors: a key that is not an attribute, reserved
+/// names.
 pub fn stream_keys(app: &App) -> Result<BTreeMap<String, Option<String>>, Vec<Diagnostic>> {
     let mut keys = BTreeMap::new();
     let mut wrong = Vec::new();
@@ -48,8 +49,8 @@ pub fn stream_keys(app: &App) -> Result<BTreeMap<String, Option<String>>, Vec<Di
     if wrong.is_empty() { Ok(keys) } else { Err(wrong) }
 }
 
-/// Whether the streams of a file are what is declared elsewhere: each attribute is a field of the same type (`long` for
-/// a `time`), and a key is the same key.
+/// Checks that the streams of a file are what is declared elsewhere: each attribute is a field of the same
+/// type (`long` for a `time`), and a key is the same key.
 pub fn check_declared(
     app: &App,
     plan: &AppPlan,
@@ -98,7 +99,7 @@ fn is_compatible(declared: FieldType, attribute: FieldType) -> bool {
     declared == attribute || declared == FieldType::Time && attribute == FieldType::Long
 }
 
-/// Where a stream is defined.
+/// Definition of a stream in a file.
 struct StreamSite<'a> {
     span: Span,
     attributes: Vec<(&'a str, Span)>,

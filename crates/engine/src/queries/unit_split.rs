@@ -10,7 +10,7 @@ use tidemill_lang::siddhi::ast::{
 
 use super::placement::Placement;
 
-/// Which elements go together.
+/// Splits a file into the elements that run in every partition and those that run in one.
 pub fn split_file(app: &App, placement: &Placement, catalog: &Catalog) -> [Option<App>; 2] {
     let is_everywhere = |i: usize| placement.elements.get(i).is_some_and(|p| p.partitioned);
     let elements = |everywhere: bool| -> Vec<ExecutionElement> {
@@ -48,7 +48,8 @@ pub fn split_file(app: &App, placement: &Placement, catalog: &Catalog) -> [Optio
     [Some(everywhere), one]
 }
 
-/// Whether an annotation connects a stream with a topic or the log. Files are read and written outside of the units.
+/// Returns whether an annotation connects a stream with a topic or the log. Files are read and written
+/// outside of the units.
 fn is_connection(annotation: &Annotation) -> bool {
     (annotation.is("source") || annotation.is("sink")) && !is_file(annotation)
 }

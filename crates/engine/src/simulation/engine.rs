@@ -100,7 +100,7 @@ impl Clock for SimClock {
     }
 
     fn block_until(&self, deadline: Duration) -> Duration {
-        // nobody else runs who could end the wait
+        // no one else runs who could end the wait
         self.advance(deadline.saturating_sub(self.monotonic()));
         Duration::ZERO
     }

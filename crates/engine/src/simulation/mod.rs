@@ -17,7 +17,7 @@ mod world;
 
 pub use crate::planted_bugs::PlantedBug;
 
-/// What a run does.
+/// Options of a simulation run.
 #[derive(Debug, Clone)]
 pub struct SimulationOptions {
     /// Number of steps between the start and the final audit.
@@ -34,7 +34,7 @@ impl Default for SimulationOptions {
     }
 }
 
-/// What happened in a run.
+/// Report of a simulation run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SimulationReport {
     /// Events sent, repeated ones included.

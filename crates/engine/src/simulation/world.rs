@@ -325,7 +325,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes a backup, opens what is restored from it elsewhere, and audits that. The engine goes on.
+    /// Takes a backup, opens what is restored from it elsewhere, and audits that. The engine continues.
     fn backup(&mut self) -> Result<(), String> {
         let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
         // devices with faults may fail it, and a power failure takes it with the engine

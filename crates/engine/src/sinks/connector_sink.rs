@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use super::SinkInfo;
 use super::delivery_queue::{self, DeliveryQueue, SinkCounts};
 
-/// How often a sink logs that events were refused.
+/// Minimum interval at which a sink logs that events were refused.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long the thread that delivers waits for events before it looks whether the engine stops.
+/// Maximum time that the delivery thread waits for events before it checks whether the engine stops.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// Sink of a stream.

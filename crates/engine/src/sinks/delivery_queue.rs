@@ -31,7 +31,7 @@ const READ_BYTES: usize = 4 << 20;
 /// The partition of the files: a queue has one.
 const FILES: PartitionId = PartitionId(0);
 
-/// What became of the events of a sink. `emitted` is the sum of the others and of those that wait.
+/// Counts of the events of a sink. `emitted` is the sum of the others and of those that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SinkCounts {
     /// Events of the stream since the sink exists.
@@ -95,7 +95,7 @@ struct QueuedRows {
     rows: Vec<u32>,
     batch: RecordBatch,
     bytes: usize,
-    /// Whether they were read from the files.
+    /// True if they were read from the files.
     stored: bool,
 }
 
@@ -225,8 +225,8 @@ impl DeliveryQueue {
         self.applied.insert(partition.0, next);
     }
 
-    /// Returns up to about `rows_max` events to deliver, oldest first; `None` if there are none. They stay in the
-    /// queue until [`Self::mark_delivered`].
+    /// Returns up to about `rows_max` events to deliver, oldest first; `None` if the queue is empty. They
+    /// stay in the queue until [`Self::mark_delivered`].
     ///
     /// Errors: the files cannot be read.
     pub fn due(&mut self, rows_max: usize) -> Result<Option<DueEvents>> {
@@ -301,8 +301,8 @@ impl DeliveryQueue {
         }
     }
 
-    /// Notes that the first `delivered` events of [`Self::due`] are with the other side, of which it refused
-    /// `failed`.
+    /// Notes that the first `delivered` events of [`Self::due`] are with the other side, which refused
+    /// `failed` of them.
     pub fn mark_delivered(&mut self, mut delivered: usize, failed: usize) {
         self.changed |= delivered > 0;
         self.counts.failed += failed as u64;

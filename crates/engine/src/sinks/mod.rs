@@ -39,7 +39,8 @@ use stream_sink::{FileTarget, StreamColumns};
 /// Directory of the queues of connectors, in the data directory.
 pub const DELIVERIES_DIR: &str = "deliveries";
 
-/// What became of the events of a sink to another system: `emitted` is the sum of `delivered`, `failed` and `waiting`.
+/// Counts of the events of a sink to another system: `emitted` is the sum of `delivered`, `failed` and
+/// `waiting`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkInfo {
     /// Name: the app's file, the stream and the type.

@@ -32,7 +32,7 @@ pub struct FileTarget {
     pub path: PathBuf,
     /// Format of the file.
     pub format: Format,
-    /// Whether the first events are appended to existing content.
+    /// True if the first events are appended to existing content.
     pub append: bool,
 }
 

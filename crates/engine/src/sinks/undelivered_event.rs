@@ -28,7 +28,7 @@ pub struct UndeliveredEvent {
 impl UndeliveredEvent {
     /// Reads a document of [`COLLECTION`].
     ///
-    /// Errors: `Invalid` if it is none.
+    /// Errors: `Invalid` if it is not an undelivered event.
     pub fn read(document: &[u8]) -> Result<Self> {
         let document = RawDocument::from_bytes(document).map_err(bad_bson)?;
         let text = |field: &str| match get_path(document, field) {

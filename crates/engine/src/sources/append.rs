@@ -17,7 +17,7 @@ use crate::partition::Partition;
 
 /// Batches of one source whose records may wait to be durable.
 const ACKNOWLEDGEMENTS_MAX: usize = 256;
-/// How long a partition that gets no rows may lag behind the position of a source.
+/// Maximum time that a partition that gets no rows may lag behind the position of a source.
 const POSITION_LAG: Duration = Duration::from_secs(1);
 
 /// Position of a source in every partition. The source resumes at the minimum; each partition skips the rows
@@ -25,7 +25,7 @@ const POSITION_LAG: Duration = Duration::from_secs(1);
 pub(super) struct SourcePositions {
     pub name: String,
     pub by_partition: Vec<u64>,
-    /// Whether each partition has a position.
+    /// True if each partition has a position.
     known: bool,
 }
 
@@ -122,7 +122,7 @@ struct SourceAppender<'a> {
     acknowledgements: Sender<PendingAcknowledgement>,
 }
 
-/// How far a split has come.
+/// Progress of a split.
 struct SplitAppender {
     positions: SourcePositions,
     /// Position in the last record of each partition, and when that was appended.

@@ -8,7 +8,7 @@ use tidemill_types::{Error, Result};
 
 use crate::process::clock::Clock;
 
-/// How long a wait lasts before it looks whether the engine is stopping.
+/// Interval at which a wait checks whether the engine is stopping.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Records that this process appended to one partition and that are not applied.
@@ -111,7 +111,7 @@ impl Drop for BacklogPermit {
     }
 }
 
-/// Counts records that are appended but not applied, so that callers can wait until there are none.
+/// Counts records that are appended but not applied, so that callers can wait until all are applied.
 ///
 /// Clones share the counts.
 #[derive(Clone, Default)]

@@ -35,7 +35,7 @@ pub struct PartitionState {
     pub id_fields: BTreeMap<String, Vec<String>>,
     /// The one of them that is the time of the events.
     pub id_times: BTreeMap<String, String>,
-    /// How far each source has been applied.
+    /// Position up to which each source has been applied.
     pub sources: Arc<BTreeMap<String, u64>>,
     /// For each other partition the last of its records whose emitted events were applied here.
     pub provenance: BTreeMap<u32, Offset>,
@@ -43,13 +43,13 @@ pub struct PartitionState {
     pub forwarded: BTreeMap<u32, Offset>,
     /// Rows that went to other partitions and came from them.
     pub transfers: Arc<TransferCounts>,
-    /// What the queries know.
+    /// State of the queries.
     pub query_state: QueryState,
     /// Rows in and out, by stream.
     pub ledger: OrdMap<Arc<str>, LedgerCounts>,
     /// Rules: scratch and counters.
     pub executor: Executor,
-    /// What `why` can explain.
+    /// Trace from which `why` explains events.
     pub trace: Trace,
     /// Decisions on transactions of several partitions.
     pub decisions: Decisions,

@@ -40,13 +40,14 @@ pub struct SetAsideRecord {
     /// Content of the record, for people; empty until a start has replayed it.
     #[serde(default)]
     pub content: String,
-    /// Whether somebody has run it again or forgotten it. The note stays as long as a replay may come to the record.
+    /// True if the record was run again or forgotten. The note stays as long as a replay may come to the
+    /// record.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_done: bool,
     /// The entry that runs it again, in base64; nothing until a start has replayed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     entry: Option<String>,
-    /// Whether it was noted since the start, so that it is not set aside yet.
+    /// True if it was noted since the start, so that it is not set aside yet.
     #[serde(skip)]
     is_new: bool,
 }
@@ -121,7 +122,7 @@ pub fn noted(partition: PartitionId, offset: Offset) -> Error {
 /// The notes of a data directory.
 pub struct SetAsideRecords {
     disk: Arc<dyn Disk>,
-    /// Where the notes are; `None` for an engine in memory, which has none.
+    /// Directory of the notes; `None` for an engine in memory, which has none.
     dir: Option<PathBuf>,
     notes: Mutex<BTreeMap<(PartitionId, Offset), SetAsideRecord>>,
 }

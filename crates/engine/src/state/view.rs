@@ -14,8 +14,8 @@ use crate::commit::SessionWrites;
 use crate::queries::runtime::{QueryCountsByFile, copy_counts};
 use crate::state::{PartitionState, TransferCounts};
 
-/// A moment of a partition, after a whole record. The owner publishes one after each batch of records, before it answers
-/// the senders, so a write that was answered is visible. Readers share it and wait for nobody.
+/// A moment of a partition, after a whole record. The owner publishes one after each batch of records, before
+/// it answers the senders, so a write that was answered is visible. Readers share it and never wait.
 ///
 /// Making one takes constant time: everything in it is shared with the state, which copies what it changes afterwards.
 pub struct PartitionView {

@@ -62,7 +62,7 @@ pub struct Stored {
     pub name: String,
     /// Names and types of the columns.
     pub attributes: Vec<(String, FieldType)>,
-    /// Whether it is a table, into which tests can insert rows.
+    /// True for a table, into which tests can insert rows.
     pub table: bool,
 }
 
@@ -109,9 +109,9 @@ struct TestParser<'p> {
     file: &'p str,
     tests: Vec<TestCase>,
     problems: Vec<TestProblem>,
-    /// Whether the following objects belong to an invalid line; they are not reported as well.
+    /// Set while the following objects belong to an invalid line; they are not reported as well.
     skip: bool,
-    /// Whether the current line takes objects.
+    /// Set while the current line takes objects.
     open: bool,
 }
 

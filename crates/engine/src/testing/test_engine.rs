@@ -45,7 +45,7 @@ pub(super) const START_TIME: Timestamp = Timestamp(946_684_800_000_000);
 pub(super) struct TestEngine {
     node: Node,
     clock: Arc<ManualClock>,
-    /// Whether the clock has been set by the test.
+    /// Set once the test has set the clock.
     started: bool,
     stops_max: usize,
     rounds_max: usize,

@@ -15,7 +15,7 @@ use crate::error::{ApiError, ErrorBody};
 /// Longest time of a backup. Its caller waits for it, however large the data is.
 const TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Where the backup is to be.
+/// Target of a backup.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BackupRequest {
@@ -24,7 +24,7 @@ pub(crate) struct BackupRequest {
     to: String,
 }
 
-/// What the backup contains.
+/// Summary of a backup.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Backup {
     /// Its directory.
@@ -42,7 +42,7 @@ pub(crate) struct Backup {
     rows: u64,
     /// Records of the log.
     log_records: u64,
-    /// Where the tables were, if not in the data directory. The backup has a copy of them.
+    /// Location of the tables, if they were not in the data directory. The backup has a copy of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     tables_location: Option<String>,
 }

@@ -30,7 +30,7 @@ const INSERT_DOCUMENTS_MAX: usize = 100_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReadParams {
-    /// How the id in the path is to be read. Default: the first of string, int and objectid that finds a document.
+    /// Type of the id in the path. Default: the first of string, int and objectid that finds a document.
     #[serde(default, rename = "type")]
     #[param(inline)]
     id_type: Option<IdType>,
@@ -40,11 +40,11 @@ pub(crate) struct ReadParams {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WriteByIdParams {
-    /// How the id in the path is to be read. Default: the first of string, int and objectid that finds a document.
+    /// Type of the id in the path. Default: the first of string, int and objectid that finds a document.
     #[serde(default, rename = "type")]
     #[param(inline)]
     id_type: Option<IdType>,
-    /// How durable the write must be before the reply. Default: the engine's setting.
+    /// Durability that the write needs before the reply. Default: the engine's setting.
     #[serde(default, deserialize_with = "durability")]
     #[param(value_type = Option<DurabilityName>)]
     durability: Option<Durability>,
@@ -54,7 +54,7 @@ pub(crate) struct WriteByIdParams {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WriteParams {
-    /// How durable the write must be before the reply. Default: the engine's setting.
+    /// Durability that the write needs before the reply. Default: the engine's setting.
     #[serde(default, deserialize_with = "durability")]
     #[param(value_type = Option<DurabilityName>)]
     pub durability: Option<Durability>,

@@ -32,13 +32,13 @@ pub(crate) struct SendParams {
     #[serde(default)]
     #[param(default = false)]
     wait: bool,
-    /// How durable the events must be before the reply: `memory`, `os` or `fsync`. Default: the engine's setting.
+    /// Durability that the events need before the reply: `memory`, `os` or `fsync`. Default: the engine's setting.
     #[serde(default, deserialize_with = "durability")]
     #[param(value_type = Option<DurabilityName>)]
     durability: Option<Durability>,
 }
 
-/// How safe what was written is: in the process, with the operating system, on the disk.
+/// Durability of a write: in the process, with the operating system, on the disk.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "names the values for the API description")]

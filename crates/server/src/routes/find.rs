@@ -25,7 +25,7 @@ const FIND_LIMIT: u64 = 1000;
 /// Maximum limit of documents in a reply.
 const FIND_LIMIT_MAX: u64 = 100_000;
 
-/// Which documents, in which order, which of their fields.
+/// Selection of documents, their order and their fields.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FindRequest {
@@ -55,7 +55,7 @@ pub(crate) struct FindReply<'a> {
     /// In relaxed Extended JSON.
     #[schema(value_type = Vec<Object>)]
     documents: Vec<RelaxedDocument<'a>>,
-    /// Whether there are more than the limit, or than fit into one reply.
+    /// True if there are more than the limit, or than fit into one reply.
     more: bool,
 }
 
@@ -131,7 +131,7 @@ fn write_found(found: &[DocBytes], limit: usize, bytes_max: usize) -> Result<Vec
         .map_err(|e: serde_json::Error| damaged(Box::<dyn std::error::Error + Send + Sync>::from(e)))
 }
 
-/// Which documents to update, and how.
+/// Documents to update, and the update.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateRequest {
@@ -182,7 +182,7 @@ pub(crate) async fn update(
     Ok((status, Json(reply)).into_response())
 }
 
-/// Which documents to delete.
+/// Documents to delete.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteRequest {

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::Engine;
 use crate::error::ApiError;
 
-/// How the id in a path is to be read.
+/// Type of an id in a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum IdType {

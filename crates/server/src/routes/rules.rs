@@ -31,7 +31,7 @@ pub(crate) async fn list(call: RequestContext) -> Result<Json<Vec<Rule>>, ApiErr
     Ok(Json(rules.into_iter().map(Rule::from).collect()))
 }
 
-/// Why a rule fired for an event, or why not.
+/// Explain why a rule fired for an event, or why not.
 ///
 /// As JSON, or with `Accept: text/plain` as text for people.
 #[utoipa::path(
@@ -54,7 +54,7 @@ pub(crate) async fn why_rule(
     explain(call, Some(rule), params, &headers).await
 }
 
-/// What every rule did with an event, and why.
+/// Explain what every rule did with an event, and why.
 ///
 /// As JSON, or with `Accept: text/plain` as text for people.
 #[utoipa::path(

@@ -15,7 +15,7 @@ pub(crate) struct SetAside {
     /// Its partition and its offset there.
     #[schema(example = "3/17")]
     id: String,
-    /// What it is; empty until the server has been started again, which sets it aside.
+    /// Content of the record; empty until the server has been started again, which sets it aside.
     content: String,
     /// Why it could not be applied.
     reason: String,
@@ -40,7 +40,7 @@ pub(crate) struct RecordSelection {
     id: String,
 }
 
-/// What became of a record that was run again.
+/// Outcome of a record that was run again.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RerunReply {
     /// Why rules failed, if some did.

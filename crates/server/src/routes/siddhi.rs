@@ -24,7 +24,7 @@ pub(crate) struct OnDemandRequest {
     query: String,
 }
 
-/// What it found.
+/// Result of the query.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct OnDemandReply {
     /// The values of each row in order; none for a query that changes a table.
@@ -60,12 +60,12 @@ pub(crate) struct WhyQueryParams {
     /// The file that has the query; needed where several have one of that name.
     #[serde(default)]
     app: Option<String>,
-    /// The key that is meant, of a query inside `partition with`; without one all keys are told about together.
+    /// Key of a query inside `partition with`; without it, all keys are reported together.
     #[serde(default)]
     key: Option<String>,
 }
 
-/// Why a query puts nothing out.
+/// Explain why a query emits nothing.
 ///
 /// What came to it since the server started, what its window, pattern or join holds, the condition that failed, and what it
 /// waits for. As JSON, or with `Accept: text/plain` as text for people.

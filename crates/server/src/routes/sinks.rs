@@ -13,7 +13,7 @@ use crate::extract::QueryParams;
 /// Undelivered events of a reply without `limit`.
 const LIMIT: u64 = 1000;
 
-/// What became of the events of a sink: `emitted` is the sum of `delivered`, `failed` and `waiting`.
+/// Counts of the events of a sink: `emitted` is the sum of `delivered`, `failed` and `waiting`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Sink {
     /// Name: the app's file, the stream and the type.
@@ -70,7 +70,7 @@ impl From<UndeliveredEvent> for Undelivered {
     }
 }
 
-/// Which undelivered events are meant.
+/// Selection of undelivered events.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Selection {
@@ -99,7 +99,7 @@ impl Selection {
     }
 }
 
-/// What became of a retry.
+/// Outcome of a retry.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RetryReply {
     /// Events that went to their sinks again. Those that are refused again come back with new ids.
@@ -108,7 +108,7 @@ pub(crate) struct RetryReply {
     errors: Vec<String>,
 }
 
-/// What became of a discard.
+/// Outcome of a discard.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DiscardReply {
     /// Events that were forgotten.
@@ -122,7 +122,7 @@ pub(crate) struct UndeliveredParams {
     /// Only those of this sink.
     #[serde(default)]
     sink: Option<String>,
-    /// How many at most; 1000 without it.
+    /// Maximum number of events; default: 1000.
     #[serde(default)]
     limit: Option<u64>,
 }
@@ -155,7 +155,7 @@ pub(crate) async fn undelivered(
 
 /// Hand undelivered events to their sinks again.
 ///
-/// Each goes once, also if the server crashes meanwhile. What is refused again comes back to the store.
+/// Each is sent once, even if the server crashes meanwhile. What is refused again comes back to the store.
 #[utoipa::path(
     post, path = "/api/v1/undelivered/retry", tag = "sinks", operation_id = "retryUndelivered",
     request_body = Selection,

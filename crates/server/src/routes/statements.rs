@@ -18,7 +18,7 @@ pub(crate) struct Statement {
     /// Its text, cut to 1,000 characters.
     #[schema(example = "SELECT origin, count(*) FROM events.TakeOffEvent GROUP BY origin")]
     statement: String,
-    /// Who sent it: `http`, `program` or `rules`.
+    /// Sender of the statement: `http`, `program` or `rules`.
     origin: String,
     /// `waiting`, `planning`, `running`; `done`, `failed` or `cancelled` after its end.
     phase: String,
@@ -61,7 +61,7 @@ pub(crate) async fn list(call: RequestContext) -> Json<Vec<Statement>> {
 
 /// Cancel a SQL statement that runs.
 ///
-/// It ends at once, and its reply with an error that names this request. A change of events that it has begun goes on.
+/// It ends at once, and its reply with an error that names this request. A change of events that has begun continues.
 #[utoipa::path(
     delete, path = "/api/v1/statements/{id}", tag = "sql", operation_id = "cancelStatement",
     params(("id" = u64, Path, description = "Number of the statement")),

@@ -21,7 +21,7 @@ pub(crate) struct Liveness {
     alive: bool,
 }
 
-/// Whether the process answers.
+/// Check that the process answers.
 #[utoipa::path(
     get, path = "/livez", tag = "system", operation_id = "livez", security(()),
     responses((status = 200, description = "It does", body = Liveness)),
@@ -30,7 +30,7 @@ pub(crate) async fn livez() -> Json<Liveness> {
     Json(Liveness { alive: true })
 }
 
-/// Whether requests can be served.
+/// Check whether requests can be served.
 #[utoipa::path(
     get, path = "/readyz", tag = "system", operation_id = "readyz", security(()),
     responses(

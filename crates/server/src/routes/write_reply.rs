@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::error::{ApiError, ErrorBody, ErrorDetail};
 use crate::extjson::RelaxedValue;
 
-/// What a write did.
+/// Outcome of a write.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct WriteReply {
     /// Documents inserted.
@@ -56,7 +56,7 @@ pub(crate) struct RefusedDocument {
     pub code: i32,
     /// The error's kind.
     pub kind: String,
-    /// What was expected and what was found.
+    /// Explanation: what was expected and what was found.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a backup contains: files that are open or that nobody changes, in the order in which they were looked at.
+//! Content of a backup: files that are open or no longer change, in the order in which they were looked at.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ use crate::process::disk_files::{list, unreadable};
 pub struct BackupContent {
     /// The files.
     pub files: Vec<BackupFile>,
-    /// What the files have of the log.
+    /// Ranges of the log that the files contain.
     pub partitions: Vec<PartitionRange>,
     /// The versions of the tables.
     pub tables: Vec<TableCopy>,
@@ -29,11 +29,11 @@ pub struct BackupContent {
 pub struct BackupFile {
     /// Path below the data directory, with `/`.
     pub name: String,
-    /// Where its content comes from.
+    /// Source of the content.
     pub content: FileContent,
 }
 
-/// Where the content of a file comes from.
+/// Source of the content of a file.
 pub enum FileContent {
     /// It is here.
     Written(Vec<u8>),

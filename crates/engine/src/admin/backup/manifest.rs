@@ -1,4 +1,4 @@
-//! The manifest of a backup: which files it has, and of which moment they are.
+//! Manifest of a backup: its files, and the moment at which it was taken.
 
 use std::path::Path;
 
@@ -25,11 +25,11 @@ pub struct Manifest {
     pub data_directory: Option<String>,
     /// Name of the deployed app; `None` when none is deployed.
     pub app: Option<String>,
-    /// Where the log of each partition begins and ends.
+    /// Start and end of the log of each partition.
     pub partitions: Vec<PartitionRange>,
     /// Tables, each at one version.
     pub tables: Vec<TableCopy>,
-    /// Where the tables were, if not in the data directory.
+    /// Location of the tables, if they were not in the data directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables_location: Option<String>,
     /// All files but the manifest.
@@ -39,7 +39,7 @@ pub struct Manifest {
     crc32c: Option<String>,
 }
 
-/// What a backup has of the log of a partition.
+/// Range of the log of one partition that a backup contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionRange {
     /// Id of the partition.
@@ -91,8 +91,8 @@ impl Manifest {
 
     /// Reads the manifest of the backup in `dir`.
     ///
-    /// Errors: `NotFound` when there is no finished backup; `Corrupt` when the manifest is damaged; `Invalid` for a backup of
-    /// another format.
+    /// Errors: `NotFound` when the directory has no finished backup; `Corrupt` when the manifest is damaged;
+    /// `Invalid` for a backup of another format.
     pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Self> {
         let path = dir.join(MANIFEST);
         let Some(manifest) = read_json::<Self>(disk, &path)? else {

@@ -1,5 +1,5 @@
-//! Backups: a copy of a data directory as it was at one moment, taken while the engine serves or while nobody has it open,
-//! and the data directories that are made from it.
+//! Backups: a copy of a data directory as it was at one moment, taken while the engine serves or while no
+//! program has the directory open, and the data directories that are made from it.
 //!
 //! `docs/backup.md` is the page for users; `docs/rfcs/0017-backup.md` says in which order files are looked at, and why the
 //! copy is consistent.
@@ -31,7 +31,7 @@ pub use manifest::{MANIFEST, Manifest, checksum_text};
 pub use restore::{RestoreReport, restore};
 use write::NewDirectory;
 
-/// What a backup contains.
+/// Summary of a backup.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BackupReport {
     /// Its directory.
@@ -48,7 +48,7 @@ pub struct BackupReport {
     pub rows: u64,
     /// Records of the log, over all partitions; the first start of a restored copy applies those that no checkpoint has.
     pub log_records: u64,
-    /// Where the tables were, if not in the data directory.
+    /// Location of the tables, if they were not in the data directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables_location: Option<String>,
 }
@@ -169,7 +169,7 @@ fn lies_inside(outer: &Path, to: &Path) -> Result<bool> {
     Ok(absolute(&to).starts_with(absolute(outer)))
 }
 
-/// Opens the tables in the directory `tables`; `None` if there are none.
+/// Opens the tables in the directory `tables`; `None` if the directory has none.
 ///
 /// Errors: those of [`Zones::open_read_only`].
 pub fn tables_in(tables: &Path, app: Option<&App>) -> Result<Option<Zones>> {

@@ -18,7 +18,7 @@ use crate::sinks;
 /// Damaged files that an error names; the others are counted.
 const NAMED_MAX: usize = 20;
 
-/// What was restored.
+/// Summary of a restore.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RestoreReport {
     /// The new data directory.
@@ -33,7 +33,7 @@ pub struct RestoreReport {
     pub bytes: u64,
     /// Sinks that write to files and other systems. What the original has written since the backup is there already.
     pub sinks: Vec<String>,
-    /// Where the tables of the original are; those of the copy are in its own directory.
+    /// Location of the tables of the original; those of the copy are in its own directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables_location: Option<String>,
 }
@@ -43,8 +43,8 @@ pub struct RestoreReport {
 /// The new directory gets an id of its own, so that other systems tell its events from those that the original has sent
 /// them since.
 ///
-/// Errors: `NotFound` when `from` is no finished backup; `Corrupt` naming all damaged and missing files; `Invalid` when `to`
-/// has content; `Unavailable`. Nothing is left at `to` then.
+/// Errors: `NotFound` when `from` is not a finished backup; `Corrupt` naming all damaged and missing files;
+/// `Invalid` when `to` has content; `Unavailable`. Nothing is left at `to` then.
 pub fn restore(from: &Path, to: &Path) -> Result<RestoreReport> {
     let manifest = Manifest::read(&OsDisk, from)?;
     if lies_inside(from, to)? {

@@ -77,12 +77,12 @@ fn add_deliveries(node: &Node, content: &mut BackupContent) -> Result<()> {
     let open: Vec<String> = node.app.sinks.deliveries().iter().map(DeliverySink::queue_name).collect();
     for (name, sink) in open.iter().zip(node.app.sinks.deliveries()) {
         let dir = format!("{DELIVERIES_DIR}/{name}");
-        // the thread that delivers waits; the files are open when it goes on
+        // the delivery thread waits; the files are open when it continues
         let queue = sink.queue();
         content.add_small(&*node.host.disk, &node.host.dir, &format!("{dir}/progress.json"))?;
         content.add_log(&format!("{dir}/events"), queue.files()?);
     }
-    // those of sinks that only earlier apps had; nobody writes them
+    // those of sinks that only earlier apps had; they are no longer written
     for name in list(&*node.host.disk, &node.host.dir.join(DELIVERIES_DIR))?
         .iter()
         .filter(|name| !open.contains(name))

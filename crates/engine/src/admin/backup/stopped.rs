@@ -1,4 +1,4 @@
-//! What a backup of a data directory contains that no program has open.
+//! Content of a backup of a data directory that no program has open.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use crate::process::disk_files::list;
 use crate::sinks::DELIVERIES_DIR;
 use crate::state::set_aside::SET_ASIDE_DIR;
 
-/// Looks at everything in the data directory `dir`, which the caller has locked. `decrypted` is the disk with the
-/// keys of the directory; `zones`: its tables, unless there are none.
+/// Looks at everything in the data directory `dir`, which the caller has locked. `decrypted` is the disk with
+/// the keys of the directory; `zones`: its tables, if it has any.
 ///
 /// Errors: `Invalid` when the log is not in files; `Corrupt` naming a damaged file; `Unavailable`.
 pub fn collect(
@@ -49,7 +49,7 @@ pub fn collect(
     Ok(content)
 }
 
-/// Adds the queue of a sink, which nobody has open.
+/// Adds the queue of a sink in a directory that no program has open.
 ///
 /// Errors: `Unavailable`.
 pub fn add_queue(disk: &dyn Disk, data: &Path, content: &mut BackupContent, name: &str) -> Result<()> {

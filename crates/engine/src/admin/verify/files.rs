@@ -84,7 +84,7 @@ impl SmallFiles {
     }
 }
 
-/// Returns the message of an error without the path, which is told beside it.
+/// Returns the message of an error without the path, which is reported beside it.
 pub fn problem(error: &Error, path: &Path) -> String {
     let path = format!("{}: ", path.display());
     let message = error.message().trim_start_matches(path.as_str());

@@ -25,8 +25,8 @@ pub use report::{Damage, KindSummary, Verification};
 /// Verifies the data directory `dir`. `log_elsewhere`: its log is not in files of the directory, whatever the app's setting
 /// `log` says.
 ///
-/// Errors: `NotFound` when it is no data directory; `Conflict` while a program has it open; `Unavailable` when files cannot be
-/// read. Damage is in the result.
+/// Errors: `NotFound` when it is not a data directory; `Conflict` while a program has it open; `Unavailable`
+/// when files cannot be read. Damage is in the result.
 pub fn verify_data(dir: &Path, log_elsewhere: bool) -> Result<Verification> {
     let stopped = match StoppedDir::lock(dir) {
         // a damaged meta.json is what the verification is to find
@@ -50,8 +50,8 @@ pub fn verify_data(dir: &Path, log_elsewhere: bool) -> Result<Verification> {
 
 /// Verifies the backup in `dir`: its files against its manifest, and what they contain.
 ///
-/// Errors: `NotFound` when it is no finished backup; `Corrupt` when its manifest is damaged; `Unavailable` when files cannot be
-/// read. Damage of other files is in the result.
+/// Errors: `NotFound` when it is not a finished backup; `Corrupt` when its manifest is damaged; `Unavailable`
+/// when files cannot be read. Damage of other files is in the result.
 pub fn verify_backup(dir: &Path) -> Result<Verification> {
     let manifest = Manifest::read(&OsDisk, dir)?;
     let mut found = Verification::new(dir);

@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// What was read, and what is damaged.
+/// Outcome of a verification: a summary of the files that were read, and the damage.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verification {
     /// The directory.
     pub path: PathBuf,
-    /// What was read, by kind of file.
+    /// Summary of the files that were read, by kind.
     pub kinds: Vec<KindSummary>,
     /// Damaged and missing files.
     pub damaged: Vec<Damage>,
-    /// What is worth knowing and no damage.
+    /// Remarks worth knowing that are not damage.
     pub notes: Vec<String>,
 }
 
-/// What was read of one kind of files.
+/// Summary of the files of one kind.
 #[derive(Debug, Clone, Serialize)]
 pub struct KindSummary {
     /// The kind, such as `log`.
@@ -27,7 +27,7 @@ pub struct KindSummary {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What is in them, such as `120 records`.
+    /// Content of the files, such as `120 records`.
     pub content: String,
     /// Damaged and missing files among them.
     pub damaged: u64,
@@ -40,20 +40,20 @@ pub struct Damage {
     pub kind: String,
     /// Its path, or its URL in an object store.
     pub path: String,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub problem: String,
-    /// What that means.
+    /// Consequence of the damage.
     pub meaning: String,
-    /// What to do.
+    /// Recommended action.
     pub remedy: String,
 }
 
-/// What damage of a kind of files means, and what to do.
+/// Consequence of damage to files of one kind, and the recommended action.
 #[derive(Clone, Copy)]
 pub struct Consequence {
-    /// What it means.
+    /// Consequence of the damage.
     pub meaning: &'static str,
-    /// What to do.
+    /// Recommended action.
     pub remedy: &'static str,
 }
 

@@ -8,7 +8,7 @@ use tidemill_log::LogEncryption;
 use tidemill_types::{Error, Result};
 use tidemill_zones::TabletKeys;
 
-/// Where the wrapping keys come from; `docs/encryption.md` describes what is encrypted with them.
+/// Source of the wrapping keys; `docs/encryption.md` describes what is encrypted with them.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EncryptionSettings {
