@@ -35,7 +35,7 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
         tree::bound(&mut statement, text)?;
         check_read_only(&statement)?;
         Ok(statement)
-    })
+    })?
 }
 
 fn one_statement(state: &SessionState, text: &str) -> Result<Statement> {
