@@ -12,7 +12,7 @@ fn bounded(text: &str) -> Result<Statement> {
     crate::stack::parsing(text, || {
         let mut statement = parsed(text);
         bound(&mut statement, text).map(|()| statement)
-    })
+    })?
 }
 
 fn chain(term: impl Fn(usize) -> String, between: &str, terms: usize) -> String {
