@@ -50,6 +50,8 @@ pub struct ConnectorContext {
     pub schema: Arc<StreamSchema>,
     /// Directory at which relative paths start.
     pub dir: PathBuf,
+    /// Type of the mapper that makes the messages of a sink, for sinks to which that makes a difference.
+    pub mapper: Option<String>,
 }
 
 /// Type of source.
@@ -99,17 +101,6 @@ pub trait SinkType: Send + Sync {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError>;
-    /// Creates a sink whose messages a mapper of this type makes, for sinks to which that makes a difference.
-    ///
-    /// Errors: those of [`Self::create`].
-    fn create_with_mapper(
-        &self,
-        options: &Options,
-        context: &ConnectorContext,
-        _mapper: Option<&str>,
-    ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        self.create(options, context)
-    }
 }
 
 /// Connector and mapper of a source.
@@ -314,7 +305,8 @@ impl Catalog {
         let options =
             Options::check(kind.options(), &config.options, &format!("the sink `{}`", kind.name()))?;
         let mapper = config.mapper.as_ref().map(|mapper| mapper.kind.as_str());
-        let connector = kind.create_with_mapper(&options, context, mapper)?;
+        let connector = kind
+            .create(&options, &ConnectorContext { mapper: mapper.map(str::to_owned), ..context.clone() })?;
         let mapper = match (&config.mapper, kind.takes_messages()) {
             (Some(mapper), false) if kind.ignores_mapper(&mapper.kind) && mapper.payload.is_empty() => None,
             (Some(_), false) => {

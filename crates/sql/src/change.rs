@@ -50,13 +50,12 @@ impl Change {
             return None;
         }
         // The tree of a long chain of operators is deep, and it is printed and dropped here.
-        let parsed = stack::parsing(text, || {
-            match Parser::parse_sql(&TidemillDialect, text).ok()?.as_slice() {
+        let parsed =
+            stack::parsing(text, || match Parser::parse_sql(&TidemillDialect, text).ok()?.as_slice() {
                 [Ast::Delete(delete)] => Some(Self::of_delete(delete)),
                 [Ast::Update(update)] => Some(Self::of_update(update)),
                 _ => None,
-            }
-        });
+            });
         parsed.unwrap_or_else(|no_stack| Some(Err(no_stack)))
     }
 

@@ -107,16 +107,7 @@ impl SinkType for IbmMqSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        self.create_with_mapper(options, context, None)
-    }
-
-    fn create_with_mapper(
-        &self,
-        options: &Options,
-        context: &ConnectorContext,
-        mapper: Option<&str>,
-    ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let sink = AmqpSink::new("destination.name", settings(options, context)?, options, context, mapper)?;
+        let sink = AmqpSink::new("destination.name", settings(options, context)?, options, context)?;
         Ok(Box::new(sink))
     }
 }

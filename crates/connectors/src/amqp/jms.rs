@@ -136,16 +136,7 @@ impl SinkType for JmsSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        self.create_with_mapper(options, context, None)
-    }
-
-    fn create_with_mapper(
-        &self,
-        options: &Options,
-        context: &ConnectorContext,
-        mapper: Option<&str>,
-    ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let sink = AmqpSink::new("destination", settings(options, context)?, options, context, mapper)?;
+        let sink = AmqpSink::new("destination", settings(options, context)?, options, context)?;
         Ok(Box::new(sink))
     }
 }

@@ -106,7 +106,6 @@ impl AmqpSink {
         (settings, destinations): (AmqpSettings, Destinations),
         options: &Options,
         context: &ConnectorContext,
-        mapper: Option<&str>,
     ) -> Result<Self, OptionError> {
         let wrong = |e| OptionError::option(destination, e);
         let template = Template::parse(options.text(destination), &context.schema).map_err(wrong)?;
@@ -117,7 +116,7 @@ impl AmqpSink {
             settings,
             destinations,
             destination: template,
-            body: BodyKind::new(options.get("message.type"), mapper),
+            body: BodyKind::new(options.get("message.type"), context.mapper.as_deref()),
             is_persistent: options.flag("persistent"),
             writer: context.writer.clone(),
             session: None,

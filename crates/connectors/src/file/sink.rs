@@ -79,17 +79,9 @@ impl SinkType for FileSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        self.create_with_mapper(options, context, None)
-    }
-
-    fn create_with_mapper(
-        &self,
-        options: &Options,
-        context: &ConnectorContext,
-        mapper: Option<&str>,
-    ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let is_among =
-            |all: &[&str]| mapper.is_some_and(|mapper| all.iter().any(|m| m.eq_ignore_ascii_case(mapper)));
+        let is_among = |all: &[&str]| {
+            context.mapper.as_deref().is_some_and(|mapper| all.iter().any(|m| m.eq_ignore_ascii_case(mapper)))
+        };
         let adds_line_end = match options.get("add.line.separator").map(str::to_ascii_lowercase).as_deref() {
             None => !is_among(&BINARY_MAPPERS) && !is_among(&LINE_MAPPERS),
             Some("true") => true,

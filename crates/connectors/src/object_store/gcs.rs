@@ -93,20 +93,12 @@ impl SinkType for GcsSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        self.create_with_mapper(options, context, None)
-    }
-
-    fn create_with_mapper(
-        &self,
-        options: &Options,
-        context: &ConnectorContext,
-        mapper: Option<&str>,
-    ) -> Result<Box<dyn SinkConnector>, OptionError> {
         let bucket = bucket_name(options)?;
         let endpoint = options.get("endpoint").map(parse_endpoint).transpose()?;
         let credentials = options.get("credential.path").map(|path| context.dir.join(path));
         let element = options.text("xml.enclosing.element");
-        let (joining, extension) = joining(options, mapper, element, options.get("text.delimiter"))?;
+        let (joining, extension) =
+            joining(options, context.mapper.as_deref(), element, options.get("text.delimiter"))?;
         let content_type = options.get("content.type").unwrap_or(match extension {
             "json" => "application/json",
             "xml" => "application/xml",

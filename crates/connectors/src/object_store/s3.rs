@@ -103,15 +103,6 @@ impl SinkType for S3SinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        self.create_with_mapper(options, context, None)
-    }
-
-    fn create_with_mapper(
-        &self,
-        options: &Options,
-        context: &ConnectorContext,
-        mapper: Option<&str>,
-    ) -> Result<Box<dyn SinkConnector>, OptionError> {
         let bucket = bucket_name(options)?;
         let keys = keys(options)?;
         let endpoint = options.get("endpoint").map(parse_endpoint).transpose()?;
@@ -120,7 +111,8 @@ impl SinkType for S3SinkType {
         };
         let mark = mark(&context.writer, options.text("object.path"));
         let node = options.get("node.id").map_or(String::new(), |id| format!("{id}-"));
-        let (joining, extension) = joining(options, mapper, options.text("xml.enclosing.element"), None)?;
+        let (joining, extension) =
+            joining(options, context.mapper.as_deref(), options.text("xml.enclosing.element"), None)?;
         let objects = Objects {
             place: template("object.path")?,
             separator: "/",

@@ -41,16 +41,7 @@ impl SinkType for SnmpSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        self.create_with_mapper(options, context, None)
-    }
-
-    fn create_with_mapper(
-        &self,
-        options: &Options,
-        _context: &ConnectorContext,
-        mapper: Option<&str>,
-    ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        if mapper.is_some_and(|mapper| !mapper.eq_ignore_ascii_case("keyvalue")) {
+        if context.mapper.as_deref().is_some_and(|mapper| !mapper.eq_ignore_ascii_case("keyvalue")) {
             return Err(OptionError::connector(
                 "the sink `snmp` needs the mapper `keyvalue`, whose keys are object identifiers",
             )

@@ -39,6 +39,7 @@ pub fn problem(text: &str, dir: &Path) -> String {
             app: "app".into(),
             schema: schema(&connected),
             dir: dir.into(),
+            mapper: None,
         };
         let found = match &connector.direction {
             Direction::In(config) => source_problem(config, &context),

@@ -50,6 +50,7 @@ pub fn context(app: &str, stream: &str) -> ConnectorContext {
         app: app.into(),
         schema: schema(stream),
         dir: PathBuf::from("."),
+        mapper: None,
     }
 }
 

@@ -71,6 +71,7 @@ fn context(
         app: app.name.clone(),
         schema: schema(stream, None),
         dir: file_path(app, file, ""),
+        mapper: None,
     }
 }
 

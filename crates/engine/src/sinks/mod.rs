@@ -255,6 +255,7 @@ fn open_deliveries(
                 app: deployment.app.name.clone(),
                 schema: columns.schema().clone(),
                 dir: file_path(&deployment.app, file, ""),
+                mapper: None,
             };
             let opened = catalog.open_sink(destination, &context);
             opened.map_err(|e| Error::invalid(format!("sink {name}: {e}")))

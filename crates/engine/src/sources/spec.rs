@@ -175,6 +175,7 @@ impl ConnectorSpec {
             app: node.app.deployment.app.name.clone(),
             schema: message_schema,
             dir: self.dir.clone(),
+            mapper: None,
         };
         let starts = split_positions(node, &self.name);
         let opened = self.catalog.open_source(&self.config, &context, starts);

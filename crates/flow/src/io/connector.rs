@@ -99,6 +99,7 @@ pub(crate) fn compile(
             app: String::new(),
             schema: schema(stream),
             dir: PathBuf::new(),
+            mapper: None,
         };
         let direction = match annotation.is("source") {
             true => {

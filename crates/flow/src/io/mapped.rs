@@ -162,6 +162,7 @@ fn context(stream: &ConnectedStream<'_>) -> ConnectorContext {
         app: String::new(),
         schema: connector::schema(stream),
         dir: std::path::PathBuf::new(),
+        mapper: None,
     }
 }
 

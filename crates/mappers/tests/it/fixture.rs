@@ -56,7 +56,14 @@ pub fn schema(text: &str) -> Arc<StreamSchema> {
 
 fn context(schema: &Arc<StreamSchema>) -> ConnectorContext {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    ConnectorContext { name: "S".into(), writer: "S".into(), app: "A".into(), schema: schema.clone(), dir }
+    ConnectorContext {
+        mapper: None,
+        name: "S".into(),
+        writer: "S".into(),
+        app: "A".into(),
+        schema: schema.clone(),
+        dir,
+    }
 }
 
 fn catalog() -> Catalog {

@@ -190,6 +190,7 @@ impl TestDatabase {
             app: "test".into(),
             schema: schema.clone(),
             dir: PathBuf::from("."),
+            mapper: None,
         };
         crate::helpers::catalog().open_sink(&config, &context).map_err(|e| e.to_string())
     }

@@ -30,6 +30,7 @@ fn sink(dir: &Path, table: &str, schema: &Arc<StreamSchema>, options: &[(&str, &
         app: "test".into(),
         schema: schema.clone(),
         dir: dir.into(),
+        mapper: None,
     };
     crate::helpers::catalog().open_sink(&config, &context).unwrap_or_else(|e| panic!("{e}"))
 }
