@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::clus_tree::ClusTree;
 use super::float_bits;
-use super::k_means_processors::{cluster_attributes, push_nearest};
+use super::k_means_processors::{check_work, cluster_attributes, push_nearest};
 use super::parameters::{Parameters, features_of};
 use crate::batch::EventKind;
 use crate::eval_error::EvalError;
@@ -63,6 +63,8 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     }
     settings.first = read.place();
     settings.features = read.features(read.attributes()?)?;
+    let micro_clusters = 3_usize.pow(settings.height as u32);
+    check_work(&read, [clusters, settings.iterations, micro_clusters, settings.features], "micro clusters")?;
     let added = cluster_attributes(settings.features);
     let tree = move || ClusTree::new(settings.height, settings.horizon);
     let made = move || Clusters { settings, now: State { tree: tree(), events: 0, centroids: vec![] } };

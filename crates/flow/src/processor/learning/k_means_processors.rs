@@ -42,6 +42,19 @@ pub(super) fn push_nearest(centroids: &[Vec<f64>], point: &[f64], to: &mut Vec<V
     }
 }
 
+/// Refuses a run of k-means over so many points, `points` by name, that would hold up other events.
+pub(super) fn check_work(read: &Parameters<'_>, factors: [usize; 4], points: &str) -> Result<(), String> {
+    let work = factors.iter().map(|n| *n as u128).product::<u128>();
+    let [clusters, iterations, count, features] = factors;
+    match work > WORK_MAX {
+        true => Err(read.wrong(&format!(
+            "{clusters} clusters, {iterations} iterations, {count} {points} and {features} features multiply to {work}; \
+             the limit is {WORK_MAX}"
+        ))),
+        false => Ok(()),
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Settings {
     clusters: usize,
@@ -82,13 +95,7 @@ pub(super) fn mini_batch(args: &[ArgumentType]) -> Result<BoundStreamProcessor, 
         }
     }
     let features = read.features(read.attributes()?)?;
-    let work = [clusters, iterations, events, features].iter().map(|n| *n as u128).product::<u128>();
-    if work > WORK_MAX {
-        return Err(read.wrong(&format!(
-            "{clusters} clusters, {iterations} iterations, {events} events and {features} features multiply to {work}; \
-             the limit is {WORK_MAX}"
-        )));
-    }
+    check_work(&read, [clusters, iterations, events, features], "events")?;
     build(&read, Settings { clusters, decay, batch: Some((iterations, events)), first: read.place() })
 }
 
