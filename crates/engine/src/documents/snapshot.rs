@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bson::raw::RawDocument;
 use tidemill_docs::{
@@ -11,6 +12,7 @@ use tidemill_docs::{
 use tidemill_types::{Error, Offset, Result, Value, budget, did_you_mean};
 
 use crate::node::Node;
+use crate::partition::Partition;
 
 /// The documents of all partitions at one moment: with every write that was answered before, and with all or
 /// nothing of a transaction. Taking one takes constant time and copies nothing; writers continue meanwhile.
@@ -24,10 +26,10 @@ impl DocumentSnapshot {
     /// Returns the present moment.
     pub(crate) fn now(node: &Node) -> Self {
         // one partition shows whole records anyway
-        let owned = node.owned.all();
         let _one_moment = (node.host.partitions() > 1).then(|| node.host.commits.lock_views());
-        let views = owned.iter().map(|partition| partition.view());
-        Self { partitions: views.map(|view| (view.documents.clone(), view.next)).collect() }
+        let part =
+            |partition: &Arc<Partition>| partition.with_view(|view| (view.documents.clone(), view.next));
+        Self { partitions: node.owned.with(|owned| owned.values().map(part).collect()) }
     }
 
     pub(crate) fn store(&self, partition: usize) -> &StoreSnapshot {

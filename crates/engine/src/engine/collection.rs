@@ -1,14 +1,17 @@
 //! One collection of documents, for callers in the same process.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
 use tidemill_docs::{Collection, Command, CommandOutcome, DocBytes, Filter, FindOptions, Key};
 use tidemill_log::Durability;
-use tidemill_types::{Result, Value};
+use tidemill_types::{PartitionId, Result, Value};
 
 use super::Engine;
 use crate::node::Node;
+use crate::partition::Partition;
+use crate::queries::GLOBAL_PARTITION;
 
 /// A collection of documents. Reads run on the caller's thread, copy nothing and never wait for others;
 /// writes go through the log as all others do.
@@ -30,12 +33,15 @@ impl<'e> DocumentCollection<'e> {
 
     /// Returns the document with that `_id`.
     pub fn find_one(&self, id: &Value<'_>) -> Option<DocBytes> {
-        let partitions = self.node.owned.all();
+        self.node.owned.with(|owned| self.find_in(owned, id))
+    }
+
+    fn find_in(&self, owned: &BTreeMap<PartitionId, Arc<Partition>>, id: &Value<'_>) -> Option<DocBytes> {
         let key = Key::of(id);
         // a string may equal others, in any partition
         let may_have_strings = matches!(id, Value::Str(_) | Value::Bson(_));
-        let in_partition = |at: usize| {
-            partitions.get(at)?.with_view(|view| {
+        let in_partition = |at: PartitionId| {
+            owned.get(&at)?.with_view(|view| {
                 let part = view.documents.collection(&self.name)?;
                 if may_have_strings && part.collation().is_some() {
                     return Some((None, PlaceOfId::Any));
@@ -43,9 +49,9 @@ impl<'e> DocumentCollection<'e> {
                 Some((part.get_key(&key).cloned(), PlaceOfId::of(part)))
             })
         };
-        let home = match partitions.len() {
-            1 => 0,
-            _ => self.node.partition_of_value(id).0 as usize,
+        let home = match owned.len() {
+            1 => PartitionId(GLOBAL_PARTITION),
+            _ => self.node.partition_of_value(id),
         };
         match in_partition(home)? {
             (Some(found), _) => Some(found),
@@ -58,7 +64,7 @@ impl<'e> DocumentCollection<'e> {
                 snapshot.find_parsed(&self.name, &filter, &first).ok()?.into_iter().next()
             }
             (None, PlaceOfId::Unknown) => {
-                (0..partitions.len()).filter(|at| *at != home).find_map(|at| in_partition(at)?.0)
+                owned.keys().filter(|at| **at != home).find_map(|at| in_partition(*at)?.0)
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Document reads and writes of callers: ids, routing to partitions, and merging of replies.
 
+use std::sync::Arc;
+
 use bson::Bson;
 use bson::raw::RawDocument;
 use tidemill_docs::{
@@ -16,6 +18,7 @@ use crate::documents::change_stream::{ChangeScope, ChangeStart, ChangeStream};
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::documents::transaction::Transaction;
 use crate::documents::writes::DocumentWrite;
+use crate::partition::Partition;
 
 impl Engine {
     /// Returns the collections over all partitions, by name.
@@ -58,15 +61,19 @@ impl Engine {
 
     /// Returns the definition of the view of that name; `None` for a collection or an unknown name.
     pub fn view(&self, name: &str) -> Option<ViewSpec> {
-        let view = self.node.owned.all().first()?.view();
-        view.documents.collection(name)?.spec().options.view.clone()
+        self.node.owned.with(|owned| {
+            let (_, first) = owned.first_key_value()?;
+            first.with_view(|view| view.documents.collection(name)?.spec().options.view.clone())
+        })
     }
 
     /// Returns the collation of a collection; `None` for the order of bytes, or if the collection does not
     /// exist.
     pub fn collation(&self, name: &str) -> Option<Collation> {
-        let owned = self.node.owned.all();
-        owned.first()?.with_view(|view| view.documents.collection(name)?.collation().cloned())
+        self.node.owned.with(|owned| {
+            let (_, first) = owned.first_key_value()?;
+            first.with_view(|view| view.documents.collection(name)?.collation().cloned())
+        })
     }
 
     /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is
@@ -82,10 +89,10 @@ impl Engine {
         self.node.collection_spec(collection)?;
         let wrapped = bson::rawdoc! { "_id": bson::RawBson::try_from(id.clone()).map_err(bad_bson)? };
         let id = get_path(&wrapped, "_id");
-        let found = self.node.owned.all().iter().find_map(|partition| {
-            partition.view().documents.collection(collection).and_then(|c| c.get(&id).cloned())
-        });
-        Ok(found)
+        let find = |partition: &Arc<Partition>| {
+            partition.with_view(|view| view.documents.collection(collection)?.get(&id).cloned())
+        };
+        Ok(self.node.owned.with(|owned| owned.values().find_map(find)))
     }
 
     /// Returns the present time of the engine's clock, which records of the log get.

@@ -18,6 +18,12 @@ impl OwnedPartitions {
         self.0.load().values().cloned().collect()
     }
 
+    /// Calls `read` with the partitions of this moment, by id. Cheaper than [`Self::all`] for a short read, as many threads do not count
+    /// the same references.
+    pub fn with<T>(&self, read: impl FnOnce(&BTreeMap<PartitionId, Arc<Partition>>) -> T) -> T {
+        read(&self.0.load())
+    }
+
     /// Returns a partition.
     ///
     /// Errors: `Unavailable` if this process does not own it.
