@@ -184,8 +184,9 @@ pub fn truncate_idle_logs(node: &Node) -> Result<()> {
     if !node.host.checkpoints_allowed() {
         return Ok(());
     }
+    // each, before the first error is returned
     let truncated = node.owned.all().into_iter().map(|partition| truncate_idle_log(node, &partition));
-    truncated.fold(Ok(()), |first, next| first.and(next))
+    truncated.collect::<Vec<_>>().into_iter().collect()
 }
 
 fn truncate_idle_log(node: &Node, partition: &Partition) -> Result<()> {
