@@ -1,15 +1,17 @@
 //! Commits of transactions on documents of several partitions.
 //!
-//! A transaction reads a [`crate::documents::snapshot::DocumentSnapshot`] and collects its writes in [`crate::documents::transaction::Transaction`]. Its commit is one record in the
-//! log of each partition that it writes to, all with the same id. The owner of each partition votes when it reaches its
-//! record: yes, if none of the documents has been changed since the snapshot. The transaction is committed if all of
-//! them vote yes. What an owner does when is decided by its [`Participant`], a pure state machine.
+//! A transaction reads a [`crate::documents::snapshot::DocumentSnapshot`] and collects its writes in
+//! [`crate::documents::transaction::Transaction`]. Its commit is one record in the log of each partition that it writes to, all with the
+//! same id. The owner of each partition votes when it reaches its record: yes, if none of the documents has been changed since the
+//! snapshot. The transaction is committed if all of them vote yes. Which step an owner takes when is decided by its [`Participant`], a pure
+//! state machine.
 //!
 //! An ordered insert whose documents belong to several partitions is decided in the same way: each owner votes which document, by
 //! its place in the request, is the first that it refuses. All insert those before the least of them.
 //!
-//! The logs have the records of two transactions in the same order ([`CommitBoard::order`]), so owners never wait for each other in a
-//! circle, and an owner that has come to a later transaction has no record of an earlier one any more. What happens when some of the records are missing after a crash is in `docs/rfcs/0009-transactions.md`.
+//! The logs have the records of two transactions in the same order ([`CommitBoard::order`]), so owners never wait for each other in
+//! a circle, and an owner that has come to a later transaction has no record of an earlier one any more. The RFC
+//! `docs/rfcs/0009-transactions.md` says what happens when some of the records are missing after a crash.
 
 mod board;
 mod locks;
