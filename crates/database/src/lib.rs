@@ -70,13 +70,8 @@ pub struct BatchReply {
     pub batches: BoxStream<'static, Result<RecordBatch>>,
 }
 
-/// Rows of a statement as text. Dropping the stream cancels the statement.
-pub struct TextReply {
-    /// Format of the text.
-    pub format: Format,
-    /// Pieces of the text. The first error ends it.
-    pub pieces: BoxStream<'static, Result<Bytes>>,
-}
+/// Rows of a statement as pieces of text. The first error ends it. Dropping the stream cancels the statement.
+pub type TextStream = BoxStream<'static, Result<Bytes>>;
 
 /// The database that front ends serve. Every result includes everything that was acknowledged before the request.
 ///
@@ -88,7 +83,7 @@ pub trait Database: Send + Sync + 'static {
     /// Starts a statement whose rows become text on the threads that compute them.
     ///
     /// Errors: as [`Self::query`].
-    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextReply>>;
+    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextStream>>;
 
     /// Returns the columns of a statement without running it.
     ///

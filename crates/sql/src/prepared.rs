@@ -84,7 +84,7 @@ impl Prepared {
 
     /// Executes the query with these values of `$1`, `$2`, … and collects its rows.
     ///
-    /// Errors: those of [`crate::Sql::query_with_parameters`] and [`crate::QueryResult::collect`].
+    /// Errors: those of [`crate::Sql::run`] and [`crate::QueryResult::collect`].
     pub async fn query_with(&self, parameters: &[Value<'static>]) -> Result<QueryRows> {
         let request = self.request.clone().with_parameters(parameters);
         if let Some(template) = &self.parts.template

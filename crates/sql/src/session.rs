@@ -9,7 +9,7 @@ use bytes::Bytes;
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::future::{Abortable, Either};
-use tidemill_types::{Error, Result, Value};
+use tidemill_types::{Error, Result};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
@@ -122,32 +122,13 @@ impl Sql {
     /// Errors: `Invalid` for wrong SQL, with its location; `NotFound` for unknown tables; `LimitReached` past
     /// a limit of [`SqlOptions`]. Errors during execution arrive in the stream.
     pub async fn query(&self, sql: &str) -> Result<QueryResult> {
-        self.query_with(sql, MissingFields::Refused).await
-    }
-
-    /// Plans and starts a query as [`Self::query`] does; `missing` is the treatment of fields and collections
-    /// that do not exist.
-    pub async fn query_with(&self, sql: &str, missing: MissingFields) -> Result<QueryResult> {
-        self.shared.query(QueryRequest::new(sql, missing), PROGRAM).await
-    }
-
-    /// Plans and starts a query whose parameters `$1`, `$2`, … have the values `parameters`.
-    ///
-    /// Errors: those of [`Self::query`]; `Invalid` for another number of values, and for a value that is not of its
-    /// parameter's type.
-    pub async fn query_with_parameters(
-        &self,
-        origin: &'static str,
-        sql: &str,
-        parameters: &[Value<'static>],
-    ) -> Result<QueryResult> {
-        let request = QueryRequest::new(sql, MissingFields::Refused).with_parameters(parameters);
-        self.shared.query(request, origin).await
+        self.run(tidemill_database::QueryRequest::new(sql, PROGRAM)).await
     }
 
     /// Plans and starts the statement of a request.
     ///
-    /// Errors: those of [`Self::query_with_parameters`].
+    /// Errors: those of [`Self::query`]; `Invalid` for another number of values than it has parameters, and for a value that is not
+    /// of its parameter's type.
     pub async fn run(&self, request: tidemill_database::QueryRequest) -> Result<QueryResult> {
         let origin = request.origin;
         self.shared.query(request.into(), origin).await
@@ -156,7 +137,7 @@ impl Sql {
     /// Plans and starts the statement of a request, and returns its result as text in this format. The text is made by the
     /// query's thread, in pieces.
     ///
-    /// Errors: those of [`Self::query_with_parameters`].
+    /// Errors: those of [`Self::run`].
     pub async fn run_text(
         &self,
         request: tidemill_database::QueryRequest,
@@ -241,13 +222,7 @@ impl Sql {
     ///
     /// Errors: those of [`Self::query`] and [`QueryResult::collect`].
     pub fn query_blocking(&self, sql: &str) -> Result<QueryRows> {
-        self.query_blocking_with(sql, MissingFields::Refused)
-    }
-
-    /// Runs a query as [`Self::query_blocking`] does; `missing` is the treatment of fields and collections
-    /// that do not exist.
-    pub fn query_blocking_with(&self, sql: &str, missing: MissingFields) -> Result<QueryRows> {
-        futures::executor::block_on(async { self.query_with(sql, missing).await?.collect().await })
+        futures::executor::block_on(async { self.query(sql).await?.collect().await })
     }
 
     /// Returns the limits of the session.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use tidemill_database::{BatchReply, Database, Format, QueryRequest, StatementInfo, TextReply};
+use tidemill_database::{BatchReply, Database, Format, QueryRequest, StatementInfo, TextStream};
 use tidemill_engine::Engine;
 use tidemill_sql::{QueryResult, QueryRows, SchemaRef, Sql};
 use tidemill_types::{Error, Result};
@@ -47,13 +47,13 @@ impl Database for EngineDatabase {
         .boxed()
     }
 
-    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextReply>> {
+    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextStream>> {
         let database = self.clone();
         async move {
             database.caught_up().await?;
             let text = database.sql.run_text(request, format).await?;
             // a result without rows may have no bytes at all, and callers may poll again after the end
-            Ok(TextReply { format, pieces: text.fuse().boxed() })
+            Ok(text.fuse().boxed())
         }
         .boxed()
     }

@@ -22,7 +22,7 @@ use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody, ErrorDetail};
 use crate::extract::QueryParams;
 use crate::negotiate;
-use tidemill_database::{Format, QueryRequest, TextReply};
+use tidemill_database::{Format, QueryRequest};
 
 /// Chunks buffered for the client.
 const CHUNKS_BUFFERED_MAX: usize = 4;
@@ -77,13 +77,11 @@ pub(crate) async fn query(
 ) -> Result<Response, ApiError> {
     let format = negotiate::format(params.format.as_deref(), &headers)?;
     let (sql, parameters) = read_request(&call, content).await?;
-    let request = QueryRequest::new(sql, crate::routes::ORIGIN).with_parameters(parameters);
+    let request = QueryRequest::new(sql, super::ORIGIN).with_parameters(parameters);
     let deadline = Instant::now() + call.app.options.query_timeout;
     let timed_out = |_| Error::unavailable(too_long(&call));
-    let reply =
+    let mut body =
         timeout_at(deadline, call.app.database.query_text(request, format)).await.map_err(timed_out)??;
-    let TextReply { format, pieces: mut body } = reply;
-    let content_type = format.content_type();
     let first = match timeout_at(deadline, body.next()).await.map_err(timed_out)? {
         Some(first) => first?,
         None => Bytes::new(),
@@ -91,7 +89,7 @@ pub(crate) async fn query(
     let (sender, receiver) = mpsc::channel(CHUNKS_BUFFERED_MAX);
     tokio::spawn(forward_chunks(call, first, body, sender, deadline));
     let mut response = Response::new(Body::from_stream(reply_chunks(receiver, format)));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
     Ok(response)
 }
 

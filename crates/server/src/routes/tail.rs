@@ -137,10 +137,10 @@ impl Tail {
     /// Sends the stored events behind the caller's positions.
     async fn send_stored(&mut self) -> Result<()> {
         let statement = self.positions.select(self.events.stream());
-        let request = QueryRequest::new(statement, crate::routes::ORIGIN);
+        let request = QueryRequest::new(statement, super::ORIGIN);
         let mut reply = self.app.database.query_text(request, Format::Ndjson).await?;
         let mut rest: Vec<u8> = vec![];
-        while let Some(chunk) = reply.pieces.next().await {
+        while let Some(chunk) = reply.next().await {
             rest.extend_from_slice(&chunk?);
             let complete = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             let lines: Vec<u8> = rest.drain(..complete).collect();

@@ -13,7 +13,7 @@ use futures::stream::{self, StreamExt};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 use tidemill_database::{
-    BatchReply, Database, Format, QueryRequest, StatementInfo, StatementPhase, TextReply,
+    BatchReply, Database, Format, QueryRequest, StatementInfo, StatementPhase, TextStream,
 };
 use tidemill_engine::{Analytics, App, Engine};
 use tidemill_server::{Server, ServerOptions, Token, serve};
@@ -303,7 +303,7 @@ impl Database for ScriptedSql {
         Box::pin(async { Err(Error::invalid("HTTP asks for text")) })
     }
 
-    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextReply>> {
+    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextStream>> {
         let QueryRequest { text: sql, parameters, .. } = request;
         Box::pin(async move {
             if !parameters.is_empty() {
@@ -313,7 +313,7 @@ impl Database for ScriptedSql {
             let (word, n) = sql.split_once(' ').unwrap_or((&sql, "0"));
             let n: u64 = n.parse().unwrap_or(0);
             let rows = stream::iter(0..n).map(move |i| Ok(row(i, format)));
-            let pieces = match word {
+            Ok(match word {
                 "rows" => rows.boxed(),
                 "fail" => {
                     rows.chain(stream::iter([Err(Error::limit("the query needs more memory"))])).boxed()
@@ -322,8 +322,7 @@ impl Database for ScriptedSql {
                 "stuck" => rows.chain(stream::pending()).boxed(),
                 "panic" => panic!("as the test asked"),
                 _ => return Err(Error::invalid(format!("expected a query, found `{sql}`"))),
-            };
-            Ok(TextReply { format, pieces })
+            })
         })
     }
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use tidemill_database::QueryRequest;
 use tidemill_sql::{MissingFields, QueryRows, Sql};
 
 use crate::fixture::{Fixture, bytes, options};
@@ -45,6 +46,10 @@ fn document(rng: &mut StdRng, n: i64) -> Document {
     }
     fields.shuffle(rng);
     fields.into_iter().collect()
+}
+
+fn null_for_missing(query: &str) -> QueryRequest {
+    QueryRequest::new(query, "test").with_missing(MissingFields::Null)
 }
 
 #[tokio::test]
@@ -154,7 +159,7 @@ async fn fields_and_collections_to_come_are_null_for_programs() {
         WHERE CAST("f"."seats" AS DOUBLE) > 50 AND "f"."model"['name'] IS NOT NULL AND "f"."other"['x'] IS NULL"#;
     let refused = sql.query(query).await.unwrap_err();
     assert!(refused.to_string().contains("there is no collection `Later`"), "{refused}");
-    let rows = sql.query_with(query, MissingFields::Null).await.unwrap().collect().await.unwrap();
+    let rows = sql.run(null_for_missing(query)).await.unwrap().collect().await.unwrap();
     let batch = &rows.batches[0];
     assert_eq!(batch.column(0).as_primitive::<Int64Type>().value(0), 1);
     assert_eq!(batch.column(1).as_string::<i32>().value(0), "A320");
@@ -163,7 +168,7 @@ async fn fields_and_collections_to_come_are_null_for_programs() {
     let query = r#"SELECT sum(CASE WHEN coalesce("$c"."late", FALSE) THEN 1 ELSE 0 END) AS c0, avg(CAST("$c"."delay" AS DOUBLE)) AS c1,
         max(CAST("$c"."other"['x'] AS DOUBLE)) AS c2, min(arrow_cast("$c"."at", 'Timestamp(Microsecond, Some("UTC"))')) AS c3
         FROM docs."c" AS "$c" WHERE coalesce("$c"."factor", 1.5) > 1 AND "$c"."gone" IS NULL"#;
-    let rows = sql.query_with(query, MissingFields::Null).await.unwrap().collect().await.unwrap();
+    let rows = sql.run(null_for_missing(query)).await.unwrap().collect().await.unwrap();
     let batch = &rows.batches[0];
     assert_eq!(batch.column(0).as_primitive::<Int64Type>().value(0), 0);
     assert!(
@@ -171,6 +176,6 @@ async fn fields_and_collections_to_come_are_null_for_programs() {
         "{batch:?}"
     );
     // tables other than collections still reject missing fields
-    let wrong = sql.query_with("select nothing from system.ledger", MissingFields::Null).await.unwrap_err();
+    let wrong = sql.run(null_for_missing("select nothing from system.ledger")).await.unwrap_err();
     assert!(wrong.to_string().contains("there is no column `nothing`"), "{wrong}");
 }

@@ -1,5 +1,6 @@
 //! Queries with parameters, prepared and not.
 
+use tidemill_database::QueryRequest;
 use tidemill_sql::{Prepared, QueryRows, Sql};
 use tidemill_types::{Timestamp, Value};
 
@@ -50,7 +51,12 @@ const CASES: [(&str, &[Value<'static>], &str); 8] = [
 ];
 
 async fn with_parameters(sql: &Sql, query: &str, values: &[Value<'static>]) -> QueryRows {
-    sql.query_with_parameters("test", query, values).await.unwrap().collect().await.unwrap()
+    sql.run(QueryRequest::new(query, "test").with_parameters(values.to_vec()))
+        .await
+        .unwrap()
+        .collect()
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,7 +131,8 @@ async fn wrong_values_are_refused() {
         ),
         ("delete from TakeOffEvent where flight = $1", vec![Value::Int(1)], "take no parameters"),
     ] {
-        let error = sql.query_with_parameters("test", query, &values).await.unwrap_err();
+        let error =
+            sql.run(QueryRequest::new(query, "test").with_parameters(values.clone())).await.unwrap_err();
         assert!(error.to_string().contains(message), "{query}: {error}");
         if let Ok(prepared) = sql.prepare(query).await {
             let error = prepared.query_with(&values).await.unwrap_err();
