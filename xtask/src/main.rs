@@ -1,6 +1,7 @@
 //! Developer tasks: `cargo xtask layers` checks the structure of the crates and their prose, `cargo xtask structure` and
 //! `cargo xtask prose` print them.
 
+mod files;
 mod prose;
 mod structure;
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::files::files;
+
 /// Maximum number of doc comments that open with a question word instead of a noun or a verb.
 const OPENINGS_MAX: usize = 11;
 /// Maximum number of the other forms.
@@ -97,20 +99,6 @@ pub fn table(found: &BTreeMap<String, Vec<Finding>>) -> String {
 pub fn list(findings: &[Finding]) -> String {
     let line = |f: &Finding| format!("{}:{}: {}: {}\n", f.path.display(), f.line, f.form.trim(), f.text);
     findings.iter().map(line).collect()
-}
-
-fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        match path.is_dir() {
-            true => found.extend(files(&path, extension)?),
-            false if path.extension().is_some_and(|e| e == extension) => found.push(path),
-            false => {}
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 fn in_source(path: &Path, text: &str) -> Vec<Finding> {

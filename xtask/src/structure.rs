@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use syn::visit::Visit;
 
+use crate::files::files;
+
 /// Maximum number of modules in an import cycle of a crate. Two modules may depend on each other;
 /// three that do are one module in three files.
 const CIRCLE_MAX: usize = 2;
@@ -82,9 +84,7 @@ pub fn table(crates: &[Crate]) -> String {
 
 fn read_crate(dir: &Path) -> Result<Crate> {
     let src = dir.join("src");
-    let mut files = Vec::new();
-    rust_files(&src, &mut files)?;
-    files.sort();
+    let files = files(&src, "rs")?;
     let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
     let mut counted = Crate { name, ..Crate::default() };
     let mut parsed = Vec::new();
@@ -133,18 +133,6 @@ fn read_crate(dir: &Path) -> Result<Crate> {
     }
     counted.circles = circles(&modules, &edges);
     Ok(counted)
-}
-
-fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        if path.is_dir() {
-            rust_files(&path, files)?;
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            files.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// Returns the module path of `file`: `src/a/b.rs` and `src/a/b/mod.rs` are `[a, b]`; `lib.rs` and `main.rs`
