@@ -1,5 +1,7 @@
 //! Appending to the log of a partition, regardless of its owner.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -26,6 +28,9 @@ pub struct AttachedEntry {
 /// Encodes entries and appends them to the log of one partition.
 pub struct LogAppender {
     partition: PartitionId,
+    log: Arc<dyn Log>,
+    in_flight: InFlight,
+    disk_space: Arc<DiskSpace>,
     encoder: Mutex<Encoder>,
     /// Records appended by this process but not applied.
     pub backlog: Backlog,
@@ -33,8 +38,15 @@ pub struct LogAppender {
 
 impl LogAppender {
     /// Creates an appender. Senders wait while `backlog_bytes` wait to be applied.
-    pub fn new(partition: PartitionId, backlog_bytes: usize) -> Self {
-        Self { partition, encoder: Mutex::default(), backlog: Backlog::new(backlog_bytes) }
+    pub fn new(
+        partition: PartitionId,
+        log: Arc<dyn Log>,
+        in_flight: InFlight,
+        disk_space: Arc<DiskSpace>,
+        backlog_bytes: usize,
+    ) -> Self {
+        let (encoder, backlog) = (Mutex::default(), Backlog::new(backlog_bytes));
+        Self { partition, log, in_flight, disk_space, encoder, backlog }
     }
 
     /// Appends an entry, from which the owner gets it.
@@ -42,18 +54,17 @@ impl LogAppender {
     /// Errors: those of [`Log::append`]; the entry is then not in the log.
     pub fn append(
         &self,
-        (log, in_flight, disk_space): (&dyn Log, &InFlight, &DiskSpace),
         entry: Entry,
         durability: Durability,
         reply: Option<Sender<Result<ApplyReply>>>,
     ) -> Result<Ticket> {
         let payload = Bytes::from(self.encoder.lock().encode(&entry)?);
         let bytes = payload.len();
-        let permit = self.backlog.add(bytes, in_flight);
+        let permit = self.backlog.add(bytes, &self.in_flight);
         let attachment = Box::new(AttachedEntry { entry, durability, reply, permit });
         let record = NewRecord { payload, attachment: Some(attachment) };
-        let ticket = log.append(self.partition, record, durability)?;
-        disk_space.count_written(bytes);
+        let ticket = self.log.append(self.partition, record, durability)?;
+        self.disk_space.count_written(bytes);
         Ok(ticket)
     }
 }

@@ -63,7 +63,7 @@ pub struct Host {
     /// Records written but not applied.
     pub in_flight: InFlight,
     /// Free space on the disk of the data directory.
-    pub disk_space: DiskSpace,
+    pub disk_space: Arc<DiskSpace>,
     /// Present problems.
     pub health: HealthBoard,
     /// Records that rules and queries do not see.
@@ -130,20 +130,24 @@ impl Host {
         zones: Zones,
         runtime: StoreRuntime,
     ) -> Self {
-        let backlog_bytes = settings.inbox_bytes() as usize;
-        let partitions = (0..log.partitions()).map(PartitionId);
-        let appenders = partitions.map(|partition| LogAppender::new(partition, backlog_bytes));
+        let in_flight = InFlight::default();
+        let disk_space = Arc::new(DiskSpace::new(&dir, settings.reserve_bytes));
+        let appender = |partition| {
+            let backlog_bytes = settings.inbox_bytes() as usize;
+            LogAppender::new(partition, log.clone(), in_flight.clone(), disk_space.clone(), backlog_bytes)
+        };
+        let appenders = (0..log.partitions()).map(PartitionId).map(appender).collect();
         Self {
             transaction_memory: BytePool::new(
                 "open transactions (setting transactions_bytes)",
                 settings.transactions_bytes(),
             ),
-            disk_space: DiskSpace::new(&dir, settings.reserve_bytes),
+            disk_space,
             changes: ChangeLog::new(disk.clone(), &dir, log.partitions(), settings),
             disk: encrypted_disk(disk.clone(), &dir, settings),
             set_aside: SetAsideRecords::in_memory(disk.clone()),
             stored_disk: disk,
-            appenders: appenders.collect(),
+            appenders,
             dir,
             clock,
             log,
@@ -151,7 +155,7 @@ impl Host {
             runtime,
             commits: CommitBoard::default(),
             write_locks: WriteLocks::default(),
-            in_flight: InFlight::default(),
+            in_flight,
             health: HealthBoard::default(),
             notifier: Notifier::default(),
             checkpointing: Mutex::default(),
@@ -180,8 +184,7 @@ impl Host {
         durability: Durability,
         reply: Option<Sender<Result<ApplyReply>>>,
     ) -> Result<Ticket> {
-        let devices = (&*self.log, &self.in_flight, &self.disk_space);
-        self.appender(partition)?.append(devices, entry, durability, reply)
+        self.appender(partition)?.append(entry, durability, reply)
     }
 
     /// Waits until a partition has room for more records that wait to be applied. `reason` says why records are not applied, if
@@ -211,6 +214,11 @@ impl Host {
     /// Returns the number of partitions of the log, regardless of their owners.
     pub fn partitions(&self) -> usize {
         self.appenders.len()
+    }
+
+    /// Returns the ids of these partitions, in order.
+    pub fn partition_ids(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        (0..self.log.partitions()).map(PartitionId)
     }
 
     fn appender(&self, partition: PartitionId) -> Result<&LogAppender> {

@@ -72,7 +72,7 @@ impl ChangeStream {
                 ChangePosition { partitions: ends(&node).into_iter().map(|end| (end, 0)).collect() }
             }
             ChangeStart::At(time) => {
-                let starts = (0..partitions).map(|p| first_at(&node, PartitionId(p as u32), time));
+                let starts = node.host.partition_ids().map(|p| first_at(&node, p, time));
                 ChangePosition { partitions: starts.map(|start| Ok((start?, 0))).collect::<Result<_>>()? }
             }
             ChangeStart::After(position) => {
@@ -202,7 +202,7 @@ fn not_kept() -> Error {
 /// Returns the ends of the changes that readers see, of one moment of all partitions.
 fn ends(node: &Node) -> Vec<Offset> {
     let _one_moment = node.host.commits.lock_views();
-    node.owned.all().iter().map(|partition| partition.view().changes_end).collect()
+    node.owned.with(|owned| owned.values().map(|p| p.with_view(|view| view.changes_end)).collect())
 }
 
 /// Returns the first record of the change log whose changes were made at `time` or later.

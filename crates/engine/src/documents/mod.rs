@@ -56,7 +56,7 @@ impl Node {
         for warning in self.host.changes.open()? {
             tracing::warn!("{warning}");
         }
-        let entries = self.owned.all().iter().map(|p| (p.id, Entry::CollectChanges)).collect();
+        let entries = self.host.partition_ids().map(|p| (p, Entry::CollectChanges)).collect();
         self.write_and_wait(entries, Some(Durability::Fsync))?;
         self.host.changes.set_enabled();
         Ok(())

@@ -26,7 +26,7 @@ pub struct RoutedCommand {
 /// Routes a command to all partitions.
 pub fn route_to_all(node: &Node, command: &Command) -> Vec<RoutedCommand> {
     let to = |partition| RoutedCommand { partition, command: command.clone(), request_indexes: Vec::new() };
-    node.owned.all().iter().map(|p| to(p.id)).collect()
+    node.host.partition_ids().map(to).collect()
 }
 
 /// Routes a command to its partitions.

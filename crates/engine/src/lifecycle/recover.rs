@@ -83,7 +83,7 @@ pub fn open(
         node.owned.add(Arc::new(partition));
     }
     report.warnings.extend(node.host.changes.open_existing()?);
-    node.owned.all().iter().for_each(|p| node.host.changes.cut(p.id, node.host.log.end(p.id)));
+    node.host.partition_ids().for_each(|p| node.host.changes.cut(p, node.host.log.end(p)));
     let decisions: Vec<_> = node.owned.all().iter().map(|p| p.state.read().decisions.clone()).collect();
     node.host.commits.begin_recovery(&decisions);
     report.records = replay_all(&node, &log_ends(&node), &arrived)?;
@@ -393,7 +393,7 @@ fn replay(node: &Node, partition: &Partition, end: Offset, arrived: &ArrivedEmis
 }
 
 fn log_ends(node: &Node) -> Vec<Offset> {
-    (0..node.host.log.partitions()).map(|p| node.host.log.end(PartitionId(p))).collect()
+    node.host.partition_ids().map(|p| node.host.log.end(p)).collect()
 }
 
 /// Returns the last file of a partition's log for messages, because that is the one that was cut; nothing if the log has no

@@ -122,14 +122,15 @@ impl EngineThreads {
         // what rules emit for other partitions is applied as well; what a failing disk holds up stays in the log
         wait_applied(node, wait);
         node.set_stopping();
-        node.owned.all().iter().for_each(|p| p.stop_consuming());
-        node.owned.all().iter().for_each(|p| p.current.stop());
+        let owned = node.owned.all();
+        owned.iter().for_each(|p| p.stop_consuming());
+        owned.iter().for_each(|p| p.current.stop());
         let ended = join_within(node, &self.owners, OWNERS_WAIT);
         if !ended {
             self.left_behind.store(true, Ordering::Release);
         }
         // owners add no more emissions; those that a failing disk held up are in the last checkpoint
-        for (reply, _) in node.owned.all().iter().flat_map(|p| p.outbox.close()) {
+        for (reply, _) in owned.iter().flat_map(|p| p.outbox.close()) {
             // a caller that no longer waits is not an error
             let _ = reply.send(Err(Error::unavailable(
                 "the events are in the log and applied, but the engine stopped before what they emitted was sent on",

@@ -142,7 +142,7 @@ impl ArrivedEmissions {
     /// a repetition. The engine sends nothing on before its cause is on the disk, so this finds something only where a
     /// log lost its end afterwards, or where an earlier version wrote it.
     pub fn keep_offsets_unique(&self, node: &Node, report: &mut StartupReport) -> Result<()> {
-        for p in (0..node.host.log.partitions()).map(PartitionId) {
+        for p in node.host.partition_ids() {
             let remembered =
                 self.0.iter().flatten().filter(|((from, _), _)| *from == p.0).map(|(_, last)| last.next());
             let Some(remembered) = remembered.max() else { continue };

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use tidemill_engine::{App, BodyFormat, Engine, SendOptions};
 use tidemill_flow::registry::{Function, FunctionContext};
 use tidemill_flow::{EvalError, FieldType, Registry, Value};
+use tidemill_types::Result;
 
 use crate::{quiet, rows, send};
 
@@ -33,7 +34,7 @@ impl Gate {
 }
 
 impl Function for Gate {
-    fn call(&self, args: &[Value], _: &FunctionContext<'_>) -> Result<Value, EvalError> {
+    fn call(&self, args: &[Value], _: &FunctionContext<'_>) -> std::result::Result<Value, EvalError> {
         let n = args[0].as_f64().unwrap_or_default();
         assert!(n >= 0.0, "a negative number");
         if n == 0.0 {
@@ -79,15 +80,31 @@ fn checkpoints(dir: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Opens an engine, one of whose partitions waits at a record since its checkpoint.
+fn with_waiting_partition(dir: &Path, gate: &Arc<Gate>) -> Engine {
+    let engine = Engine::open(dir, Some(app(gate))).unwrap();
+    send(&engine, "In", &events(1.0));
+    engine.checkpoint().unwrap();
+    append(&engine, "{\"k\":\"k0\",\"n\":0}");
+    while !gate.is_reached.load(Ordering::Acquire) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    engine
+}
+
 /// Sends events beside a partition that does not apply them, and takes checkpoints. Returns how many of the four partitions have
 /// got a new one, with the error.
-fn checkpoint_others(engine: &Engine, dir: &Path) -> (usize, String) {
+fn checkpoint_others(
+    engine: &Engine,
+    dir: &Path,
+    take: impl FnOnce(&Engine) -> Result<()>,
+) -> (usize, String) {
     let (before, rows_before) = (checkpoints(dir), rows(engine, "Out"));
     append(engine, &events(2.0));
     while rows(engine, "Out") == rows_before {
         thread::sleep(Duration::from_millis(1));
     }
-    let error = engine.checkpoint().unwrap_err().to_string();
+    let error = take(engine).unwrap_err().to_string();
     let after = checkpoints(dir);
     (before.iter().filter(|(partition, last)| after[*partition] != **last).count(), error)
 }
@@ -96,15 +113,9 @@ fn checkpoint_others(engine: &Engine, dir: &Path) -> (usize, String) {
 fn a_record_that_waits_holds_up_the_checkpoints_of_its_partition_only() {
     let dir = tempfile::tempdir().unwrap();
     let gate = Arc::new(Gate::default());
-    let engine = Engine::open(dir.path(), Some(app(&gate))).unwrap();
-    send(&engine, "In", &events(1.0));
-    engine.checkpoint().unwrap();
-    append(&engine, "{\"k\":\"k0\",\"n\":0}");
-    while !gate.is_reached.load(Ordering::Acquire) {
-        thread::sleep(Duration::from_millis(1));
-    }
+    let engine = with_waiting_partition(dir.path(), &gate);
 
-    let (moved, error) = checkpoint_others(&engine, dir.path());
+    let (moved, error) = checkpoint_others(&engine, dir.path(), Engine::checkpoint);
     assert!((1..4).contains(&moved), "{moved} checkpoints");
     assert!(error.contains("it has no checkpoint until the record is applied"), "{error}");
 
@@ -122,24 +133,11 @@ fn a_record_that_waits_holds_up_the_checkpoints_of_its_partition_only() {
 fn a_stop_beside_a_record_that_waits_takes_the_other_checkpoints() {
     let dir = tempfile::tempdir().unwrap();
     let gate = Arc::new(Gate::default());
-    let engine = Engine::open(dir.path(), Some(app(&gate))).unwrap();
-    send(&engine, "In", &events(1.0));
-    engine.checkpoint().unwrap();
-    append(&engine, "{\"k\":\"k0\",\"n\":0}");
-    while !gate.is_reached.load(Ordering::Acquire) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    let (before, rows_before) = (checkpoints(dir.path()), rows(&engine, "Out"));
-    append(&engine, &events(2.0));
-    while rows(&engine, "Out") == rows_before {
-        thread::sleep(Duration::from_millis(1));
-    }
+    let engine = with_waiting_partition(dir.path(), &gate);
 
-    let error = engine.stop().unwrap_err().to_string();
-    assert!(error.contains("it has no checkpoint until the record is applied"), "{error}");
-    let after = checkpoints(dir.path());
-    let moved = before.iter().filter(|(partition, last)| after[*partition] != **last).count();
+    let (moved, error) = checkpoint_others(&engine, dir.path(), Engine::stop);
     assert!((1..4).contains(&moved), "{moved} checkpoints");
+    assert!(error.contains("it has no checkpoint until the record is applied"), "{error}");
     gate.set_open();
     drop(engine);
 
@@ -160,7 +158,7 @@ fn a_partition_that_has_stopped_keeps_its_checkpoint_and_the_others_go_on() {
         thread::sleep(Duration::from_millis(1));
     }
 
-    let (moved, error) = checkpoint_others(&engine, dir.path());
+    let (moved, error) = checkpoint_others(&engine, dir.path(), Engine::checkpoint);
     assert!((1..4).contains(&moved), "{moved} checkpoints");
     assert!(error.contains("stopped applying its log, and has no checkpoint until"), "{error}");
     // the last checkpoints, too

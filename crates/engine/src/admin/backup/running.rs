@@ -30,8 +30,8 @@ pub fn collect(node: &Node) -> Result<BackupContent> {
     // no new checkpoint, and nothing of the log is dropped
     let _no_checkpoint = node.host.checkpointing.lock();
     add_tables(node, &mut content)?;
-    for partition in node.owned.all() {
-        content.add_checkpoints(&*node.host.disk, disk, dir, partition.id)?;
+    for partition in node.host.partition_ids() {
+        content.add_checkpoints(&*node.host.disk, disk, dir, partition)?;
     }
     content.add_small_files(disk, dir, "sinks")?;
     content.add_small_files(disk, dir, SET_ASIDE_DIR)?;
@@ -42,17 +42,12 @@ pub fn collect(node: &Node) -> Result<BackupContent> {
     }
     let ends = cut(node);
     content.add_log("log", node.host.log.files(&ends)?);
-    content.partitions = node
-        .owned
-        .all()
-        .iter()
-        .zip(ends)
-        .map(|(partition, log_end)| PartitionRange {
-            partition: partition.id.0,
-            log_start: node.host.log.start(partition.id),
-            log_end,
-        })
-        .collect();
+    let ranges = node.host.partition_ids().zip(ends).map(|(partition, log_end)| PartitionRange {
+        partition: partition.0,
+        log_start: node.host.log.start(partition),
+        log_end,
+    });
+    content.partitions = ranges.collect();
     Ok(content)
 }
 
@@ -60,7 +55,7 @@ pub fn collect(node: &Node) -> Result<BackupContent> {
 /// partition has emitted is before the cut only if its cause is.
 fn cut(node: &Node) -> Vec<Offset> {
     let _none_on_its_way = node.host.backups.forwarding.write();
-    node.owned.all().iter().map(|partition| node.host.log.end(partition.id)).collect()
+    node.host.partition_ids().map(|partition| node.host.log.end(partition)).collect()
 }
 
 fn add_tables(node: &Node, content: &mut BackupContent) -> Result<()> {
