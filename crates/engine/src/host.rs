@@ -21,6 +21,7 @@ use crate::apply::ApplyReply;
 use crate::changes::ChangeLog;
 use crate::commit::{CommitBoard, WriteLocks};
 use crate::directory::encryption::encrypted_disk;
+use crate::directory::log_id::LogId;
 use crate::entry::Entry;
 use crate::process::clock::Clock;
 use crate::process::disk_space::DiskSpace;
@@ -48,6 +49,8 @@ pub struct Host {
     pub clock: Arc<dyn Clock>,
     /// Log of all partitions.
     pub log: Arc<dyn Log>,
+    /// Identity of the log.
+    pub log_id: LogId,
     /// Tables of the data directory in their object store.
     pub zones: Zones,
     /// Runs requests to the object store.
@@ -151,6 +154,7 @@ impl Host {
             dir,
             clock,
             log,
+            log_id: LogId::default(),
             zones,
             runtime,
             commits: CommitBoard::default(),
@@ -163,6 +167,11 @@ impl Host {
             stopping: AtomicBool::new(false),
             checkpoints_disabled: AtomicBool::new(false),
         }
+    }
+
+    /// Adds the identity of the log.
+    pub fn with_log_id(self, log_id: LogId) -> Self {
+        Self { log_id, ..self }
     }
 
     /// Adds the notes on records that are set aside.

@@ -1,4 +1,4 @@
-//! Bugs that a simulation plants, to show that its auditors find them. Without the feature `sim` none exist.
+//! Bugs and failures that a simulation plants, to show that its auditors find them. Without the feature `sim` none exist.
 
 /// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,10 @@ pub enum PlantedBug {
     CheckpointWithoutIds,
     /// Senders get their acknowledgement before the log is durable.
     AcknowledgeBeforeSync,
+    /// A partition that is opened again stores the rows of records once more that were applied before.
+    RepeatEffects,
+    /// A partition that is opened again keeps the rows of the record at which it stopped.
+    KeepUnappliedRows,
 }
 
 #[cfg(feature = "sim")]
@@ -37,4 +41,42 @@ pub fn is_planted(bug: PlantedBug) -> bool {
 #[inline]
 pub fn is_planted(_: PlantedBug) -> bool {
     false
+}
+
+/// Message of a planted failure.
+#[cfg(feature = "sim")]
+pub const PLANTED_FAILURE: &str = "a planted failure";
+
+#[cfg(feature = "sim")]
+thread_local! {
+    static RECORDS_LEFT: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+}
+
+/// Lets the application of a record fail on this thread after `records` others; `None` for no failure.
+#[cfg(feature = "sim")]
+pub fn plant_failure(records: Option<u32>) {
+    RECORDS_LEFT.set(records);
+}
+
+/// Counts a record, and fails if it is the one that was planted.
+#[cfg(feature = "sim")]
+pub fn check_planted_failure() -> tidemill_types::Result<()> {
+    match RECORDS_LEFT.get() {
+        None => Ok(()),
+        Some(0) => {
+            RECORDS_LEFT.set(None);
+            Err(tidemill_types::Error::unavailable(PLANTED_FAILURE))
+        }
+        Some(left) => {
+            RECORDS_LEFT.set(Some(left - 1));
+            Ok(())
+        }
+    }
+}
+
+/// Does nothing.
+#[cfg(not(feature = "sim"))]
+#[inline]
+pub fn check_planted_failure() -> tidemill_types::Result<()> {
+    Ok(())
 }

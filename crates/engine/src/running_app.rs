@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidemill_types::{Offset, PartitionId};
 
 use crate::api::Analytics;
 use crate::counters::source_rejections::SourceRejections;
@@ -23,6 +24,8 @@ const TAIL_POLL: Duration = Duration::from_millis(5);
 pub struct RunningApp {
     /// Deployed app.
     pub deployment: Arc<Deployment>,
+    /// By partition, the first record that belongs to the app.
+    first_offsets: Vec<Offset>,
     /// Tables of its streams.
     pub tables: TableSet,
     /// Sinks; none for an engine in memory.
@@ -47,6 +50,7 @@ impl RunningApp {
     pub fn new(deployment: Arc<Deployment>, tables: TableSet, sinks: SinkSet) -> Self {
         Self {
             deployment,
+            first_offsets: Vec::new(),
             tables,
             sinks,
             subscribers: Subscribers::default(),
@@ -57,6 +61,16 @@ impl RunningApp {
             failing_rules: Mutex::default(),
             sources_stopping: AtomicBool::new(false),
         }
+    }
+
+    /// Sets the first record of each partition that belongs to the app; those before it belong to the app before it.
+    pub fn with_first_offsets(self, first_offsets: Vec<Offset>) -> Self {
+        Self { first_offsets, ..self }
+    }
+
+    /// Returns the first record of a partition that belongs to the app.
+    pub fn first_offset(&self, partition: PartitionId) -> Offset {
+        self.first_offsets.get(partition.0 as usize).copied().unwrap_or_default()
     }
 
     /// Asks sources to end after their current chunk.

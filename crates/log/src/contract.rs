@@ -192,8 +192,14 @@ fn partition_has_one_consumer(log: &dyn Log) {
     append(log, Q, "q");
     assert_eq!(consume(&*subscription, Offset(0), 1).pop().map(text), Some("p".to_owned()));
     assert_eq!(consume(&*other, Offset(0), 1).pop().map(text), Some("q".to_owned()));
+    subscription.close();
+    let again = log.subscribe(P, Offset(0)).expect("a subscription after the first one was closed");
+    assert_eq!(consume(&*again, Offset(0), 1).pop().map(text), Some("p".to_owned()));
+    // the first one has no part in it any more
     drop(subscription);
-    let again = log.subscribe(P, Offset(0)).expect("a subscription after the first one has ended");
+    assert_eq!(log.subscribe(P, Offset(0)).err().map(|e| e.kind()), Some(ErrorKind::Conflict));
+    drop(again);
+    let again = log.subscribe(P, Offset(0)).expect("a subscription after the second one has ended");
     assert_eq!(consume(&*again, Offset(0), 1).pop().map(text), Some("p".to_owned()));
 }
 

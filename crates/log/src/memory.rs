@@ -156,7 +156,7 @@ impl Log for MemoryLog {
         if from.0 > part.end() {
             return Err(behind_end(from, part.end()));
         }
-        if part.hand_over.strong_count() > 0 {
+        if HandOver::is_open(&part.hand_over) {
             return Err(already_subscribed(partition));
         }
         let hand_over = Arc::new(HandOver::new(part.end()));

@@ -145,7 +145,7 @@ impl Partition {
         if from > state.next {
             return Err(behind_end(Offset(from), state.next));
         }
-        if state.hand_over.strong_count() > 0 {
+        if HandOver::is_open(&state.hand_over) {
             return Err(already_subscribed(id));
         }
         let hand_over = Arc::new(HandOver::new(state.next));

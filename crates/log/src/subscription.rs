@@ -1,7 +1,7 @@
 //! Consuming a partition.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
@@ -27,7 +27,7 @@ pub trait Subscription: Send + Sync {
     fn poll(&self, records_max: usize) -> Result<Vec<ConsumedRecord>>;
 
     /// Ends the subscription: wakes the thread in [`Subscription::next`] and drops attachments that were not consumed.
-    /// The records stay in the log.
+    /// The records stay in the log, and the partition may be consumed again.
     fn close(&self);
 }
 
@@ -70,6 +70,11 @@ impl HandOver {
     pub(crate) fn new(end: u64) -> Self {
         let state = HandOverState { end, ..HandOverState::default() };
         Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Returns whether `hand_over` is that of a subscription which has not ended.
+    pub(crate) fn is_open(hand_over: &Weak<Self>) -> bool {
+        hand_over.upgrade().is_some_and(|hand_over| !hand_over.state.lock().closed)
     }
 
     /// Announces records up to `end`; the attachment belongs to the last of them. The caller holds the lock under which

@@ -91,7 +91,7 @@ impl Table {
             .await
             .map_err(|e| internal("the task that writes tablets ended early", e))??;
         let mut commit = CommitBuilder::new("WRITE", self.now_ms());
-        commit.advance(advances, self.epoch)?;
+        commit.advance(advances, &self.epochs)?;
         let mut rows = 0;
         for tablet in encoded {
             rows += tablet.rows;

@@ -31,6 +31,7 @@ mod merge;
 mod old_files;
 mod open;
 mod options;
+mod owner_epochs;
 mod removal;
 mod retry;
 mod row_order;

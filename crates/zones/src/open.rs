@@ -20,6 +20,7 @@ use crate::encode::Encoder;
 use crate::error::store_error;
 use crate::location::Location;
 use crate::old_files::{is_old_tablet, ms_before};
+use crate::owner_epochs::OwnerEpochs;
 use crate::retry::Retry;
 use crate::table::{CommittedState, MissingFile, Table};
 use crate::tablet::Tablet;
@@ -34,7 +35,7 @@ const LISTED_FILES_MAX: usize = 5;
 #[derive(Clone)]
 pub(crate) struct StoreContext {
     pub location: Location,
-    pub epoch: u64,
+    pub epochs: Arc<OwnerEpochs>,
     pub options: Arc<ZonesOptions>,
     pub clock: Clock,
 }
@@ -54,7 +55,7 @@ pub(crate) async fn open(
     check_protocol(&stream.name, &replay.protocol, &replay.metadata)?;
     let held = LiveFileColumns::of(&replay, &place, &stream.name)?;
     let evolution = evolve(stream, &replay.metadata.schema_string, &|column| held.has_column(column))?;
-    check_txns(&stream.name, &replay.txns, partitions, around.epoch)?;
+    check_txns(&stream.name, &replay.txns, partitions, &around.epochs)?;
 
     let schema = stream.table_schema();
     let mut stored_schema = schema.fields().iter().cloned().collect::<Vec<_>>();
@@ -73,7 +74,7 @@ pub(crate) async fn open(
         table: stream.name.clone(),
         location: place,
         schema: stored_schema,
-        epoch: around.epoch,
+        epochs: around.epochs.clone(),
         retry,
         version: replay.version,
         txns: replay.txns,
@@ -115,7 +116,7 @@ impl Table {
             schema,
             stored_schema: writer.schema.clone(),
             options: around.options.clone(),
-            epoch: around.epoch,
+            epochs: around.epochs.clone(),
             clock: around.clock.clone(),
             pending_rows: AtomicU64::new(0),
             pending_bytes: AtomicU64::new(0),
@@ -227,8 +228,8 @@ async fn replay_or_create(
     }
 }
 
-/// Rejects a table that has more partitions than this node or a later owner epoch.
-fn check_txns(table: &str, txns: &HashMap<String, i64>, partitions: u32, epoch: u64) -> Result<()> {
+/// Rejects a table that has more partitions than this node, or a later owner of one of its own.
+fn check_txns(table: &str, txns: &HashMap<String, i64>, partitions: u32, epochs: &OwnerEpochs) -> Result<()> {
     for (id, version) in txns {
         let partition = |kind: &str| id.strip_prefix(kind).and_then(|p| p.parse::<u32>().ok());
         if let Some(p) = partition("log/")
@@ -239,6 +240,7 @@ fn check_txns(table: &str, txns: &HashMap<String, i64>, partitions: u32, epoch: 
             )));
         }
         if let Some(p) = partition("owner/")
+            && let Some(epoch) = epochs.of(PartitionId(p))
             && i128::from(*version) > i128::from(epoch)
         {
             return Err(Error::conflict(format!(

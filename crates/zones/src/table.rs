@@ -13,10 +13,11 @@ use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
 
-use crate::delta::commit::DeltaWriter;
+use crate::delta::commit::{DeltaWriter, later_owner};
 use crate::delta::maintenance;
 use crate::encode::Encoder;
 use crate::location::Location;
+use crate::owner_epochs::OwnerEpochs;
 use crate::tablet::Tablet;
 use crate::tail::Tail;
 use crate::{Clock, ZonesOptions};
@@ -37,7 +38,7 @@ pub struct Table {
     pub(crate) stored_schema: SchemaRef,
     pub(crate) location: Location,
     pub(crate) options: Arc<ZonesOptions>,
-    pub(crate) epoch: u64,
+    pub(crate) epochs: Arc<OwnerEpochs>,
     pub(crate) clock: Clock,
     pub(crate) encoder: Arc<Encoder>,
     pub(crate) tails: Box<[Mutex<Tail>]>,
@@ -158,6 +159,19 @@ impl Table {
         // Merged chunks may be smaller than before: the wrapping sum is still correct.
         self.pending_bytes.fetch_add(tail.bytes().wrapping_sub(before), Ordering::Relaxed);
         Ok(rows)
+    }
+
+    /// Drops the rows of partition `p` from record `from` on that are not in a file: the record was not applied to its end, and
+    /// pushes its rows again.
+    ///
+    /// Errors: `Invalid` for a partition that the table does not have.
+    pub fn forget_from(&self, p: PartitionId, from: Offset) -> Result<()> {
+        let mut tail = self.tail(p)?.lock();
+        let (rows, bytes) = (tail.rows(), tail.bytes());
+        tail.forget_from(from)?;
+        self.pending_rows.fetch_sub(rows - tail.rows(), Ordering::Relaxed);
+        self.pending_bytes.fetch_sub(bytes.wrapping_sub(tail.bytes()), Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn tail(&self, p: PartitionId) -> Result<&Mutex<Tail>> {
@@ -309,6 +323,13 @@ impl Table {
         shared.removed_rows = writer.removed_rows();
         shared.version = writer.version;
         Ok(())
+    }
+
+    /// Returns the partitions of this process that another one owns by now, as the commits tell that are known here.
+    pub async fn lost_partitions(&self) -> Vec<PartitionId> {
+        let writer = self.writer.lock().await;
+        let partitions = (0..self.tails.len() as u32).map(PartitionId);
+        partitions.filter(|p| later_owner(&writer.txns, &self.epochs, *p).is_some()).collect()
     }
 
     /// Applies the commits of other writers since the table was opened or flushed.

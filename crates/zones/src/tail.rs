@@ -118,6 +118,28 @@ impl Tail {
         last.map(|last| (last, batches))
     }
 
+    /// Drops the rows at or above `from`, which their record is going to make again.
+    pub fn forget_from(&mut self, from: Offset) -> Result<()> {
+        let Some(before) = from.0.checked_sub(1).map(Offset) else {
+            *self = Self::after(self.committed);
+            return Ok(());
+        };
+        while let Some(chunk) = self.chunks.back_mut().filter(|c| c.last >= from) {
+            self.rows -= chunk.batch.num_rows() as u64;
+            self.bytes -= chunk.bytes;
+            if chunk.first >= from {
+                self.chunks.pop_back();
+                continue;
+            }
+            let rest = chunk.batch.slice(0, chunk.rows_upto(before));
+            let bytes = batch_bytes(&rest)?;
+            self.rows += rest.num_rows() as u64;
+            self.bytes += bytes;
+            *chunk = Chunk { last: offset_at(&rest, rest.num_rows() - 1), bytes, batch: rest, ..*chunk };
+        }
+        Ok(())
+    }
+
     /// Drops the rows at or below `upto`, which are now in the table's files.
     pub fn commit(&mut self, upto: Offset) -> Result<()> {
         self.committed = self.committed.max(Some(upto));
@@ -212,6 +234,21 @@ mod tests {
         assert_eq!((tail.rows(), tail.bytes()), (13_334, 13_334 * 12));
         assert!(seen(&tail).is_sorted());
         assert!(tail.push(Offset(5), batch(5, 1)).is_err());
+    }
+
+    #[test]
+    fn rows_are_forgotten_from_any_offset_on() {
+        for cut in 0..41_u64 {
+            let mut tail = Tail::default();
+            for offset in 0..40 {
+                tail.push(Offset(offset), batch(offset, 2)).unwrap();
+            }
+            tail.forget_from(Offset(cut)).unwrap();
+            assert_eq!(seen(&tail), (0..cut.min(40)).flat_map(|o| [o, o]).collect::<Vec<_>>());
+            assert_eq!((tail.rows(), tail.bytes()), (2 * cut.min(40), 24 * cut.min(40)));
+            tail.push(Offset(cut), batch(cut, 1)).unwrap();
+            assert_eq!(seen(&tail).last(), Some(&cut));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use object_store::ObjectStore;
-use tidemill_types::{Error, Result, StreamSchema, Timestamp};
+use tidemill_types::{Error, PartitionId, Result, StreamSchema, Timestamp};
 use tokio::sync::Mutex;
 use url::Url;
 
@@ -16,6 +16,7 @@ use crate::encryption::TabletKeys;
 use crate::location::Location;
 use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::options::Clock;
+use crate::owner_epochs::OwnerEpochs;
 use crate::retry::Retry;
 use crate::table::Table;
 use crate::table_files::{self, TableInspection, TableVersion};
@@ -124,7 +125,8 @@ impl Zones {
         if i64::try_from(epoch).is_err() {
             return Err(Error::invalid(format!("the owner epoch is {epoch}: expected at most {}", i64::MAX)));
         }
-        let around = StoreContext { location: place, epoch, options: Arc::new(options), clock };
+        let epochs = Arc::new(OwnerEpochs::of_all(epoch));
+        let around = StoreContext { location: place, epochs, options: Arc::new(options), clock };
         Ok(Self { context: around, tables: Mutex::default() })
     }
 
@@ -216,9 +218,19 @@ impl Zones {
         self.context.location.display(path)
     }
 
-    /// Returns this owner's epoch.
-    pub fn epoch(&self) -> u64 {
-        self.context.epoch
+    /// Says that this process owns no partition but those that [`Self::own`] gives it.
+    pub fn disown_all(&self) {
+        self.context.epochs.give_up_all();
+    }
+
+    /// Says that this process owns a partition in `epoch`, which is greater than those of all owners before it.
+    pub fn own(&self, partition: PartitionId, epoch: u64) {
+        self.context.epochs.set(partition, Some(epoch));
+    }
+
+    /// Says that this process does not own a partition any more: tables take no rows of it from here.
+    pub fn disown(&self, partition: PartitionId) {
+        self.context.epochs.set(partition, None);
     }
 }
 

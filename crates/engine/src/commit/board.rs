@@ -1,6 +1,6 @@
 //! Votes of the owners of partitions on the transactions that they take part in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -42,7 +42,8 @@ pub struct CommitBoard {
 #[derive(Default)]
 struct Inner {
     open: HashMap<TransactionId, OpenCommit>,
-    /// Decisions that checkpoints have, during recovery.
+    /// Decisions of transactions that a partition may apply again: during recovery those of the checkpoints, later those that the
+    /// others know for a partition that is opened again.
     known: HashMap<TransactionId, Decision>,
     /// Progress of the partitions during recovery: a record of an earlier transaction that has not come by
     /// then does not exist.
@@ -61,11 +62,19 @@ pub type ShowView = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct OpenCommit {
     votes: BTreeMap<PartitionId, Vote>,
-    /// Functions that show the views of those that have applied it; they are called together.
-    applied: Vec<ShowView>,
+    /// Functions that show the views of those that have applied it; they are called together. One that was opened again may have
+    /// applied it twice.
+    applied: BTreeMap<PartitionId, ShowView>,
     shown: bool,
     /// Participants that have nothing more to ask.
-    left: usize,
+    left: BTreeSet<PartitionId>,
+}
+
+impl OpenCommit {
+    fn show(&mut self) {
+        std::mem::take(&mut self.applied).into_values().for_each(|show| show());
+        self.shown = true;
+    }
 }
 
 impl CommitBoard {
@@ -96,6 +105,23 @@ impl CommitBoard {
             replayed.insert(partition, order);
         }
         self.notify(inner);
+    }
+
+    /// Says that a partition is opened again while the others run: it has to ask for decisions once more. Then the decisions of the
+    /// others are read for [`Self::add_known`]. A transaction is on the board until then, or all others have its decision.
+    pub fn reopen(&self, partition: PartitionId) {
+        self.inner.lock().open.values_mut().for_each(|open| _ = open.left.remove(&partition));
+    }
+
+    /// Adds decisions for partitions that are opened again.
+    pub fn add_known<'d>(&self, known: impl IntoIterator<Item = (&'d TransactionId, &'d Decision)>) {
+        let known = known.into_iter().map(|(id, decision)| (*id, decision.clone()));
+        self.inner.lock().known.extend(known);
+    }
+
+    /// Says that no partition is being opened again any more.
+    pub fn end_reopening(&self) {
+        self.inner.lock().known.clear();
     }
 
     /// Ends the recovery.
@@ -137,7 +163,11 @@ impl CommitBoard {
     pub fn vote(&self, id: TransactionId, partition: PartitionId, offset: Offset, yes: Option<FirstRefused>) {
         let vote = yes.map_or(Vote::No(offset), |refused| Vote::Yes(offset, refused));
         let mut inner = self.inner.lock();
-        inner.open.entry(id).or_default().votes.insert(partition, vote);
+        match inner.known.contains_key(&id) {
+            // the others may have left it behind
+            true => _ = inner.open.get_mut(&id).map(|open| open.votes.insert(partition, vote)),
+            false => _ = inner.open.entry(id).or_default().votes.insert(partition, vote),
+        }
         self.notify(inner);
     }
 
@@ -146,30 +176,34 @@ impl CommitBoard {
         let mut inner = self.inner.lock();
         let commit = inner.open.entry(id).or_default();
         commit.votes.insert(partition, Vote::Absent);
-        commit.left += 1;
+        commit.left.insert(partition);
         self.notify(inner);
     }
 
     /// Takes what shows the view of a partition that has applied a committed transaction, and shows the views of all participants once
     /// all have applied it.
-    pub fn applied(&self, commit: &SharedCommit, show: ShowView) {
+    pub fn applied(&self, commit: &SharedCommit, partition: PartitionId, show: ShowView) {
         let mut inner = self.inner.lock();
-        let open = inner.open.entry(commit.id).or_default();
-        open.applied.push(show);
-        if open.applied.len() == commit.participants.len() {
+        if inner.known.contains_key(&commit.id) && !inner.open.contains_key(&commit.id) {
+            // all others have shown it and left it behind
             let _shown_together = self.published.lock();
-            open.applied.drain(..).for_each(|show| show());
-            open.shown = true;
+            return show();
+        }
+        let open = inner.open.entry(commit.id).or_default();
+        open.applied.insert(partition, show);
+        if open.shown || open.applied.len() == commit.participants.len() {
+            let _shown_together = self.published.lock();
+            open.show();
         }
         self.notify(inner);
     }
 
     /// Says that a participant has nothing more to ask.
-    pub fn leave(&self, commit: &SharedCommit) {
+    pub fn leave(&self, commit: &SharedCommit, partition: PartitionId) {
         let mut inner = self.inner.lock();
         if let Some(open) = inner.open.get_mut(&commit.id) {
-            open.left += 1;
-            if open.left >= commit.participants.len() {
+            open.left.insert(partition);
+            if open.left.len() >= commit.participants.len() {
                 inner.open.remove(&commit.id);
             }
         }

@@ -22,8 +22,8 @@ pub struct IdRuns {
     runs: RwLock<Vec<Arc<IdRun>>>,
     /// Number in the name of the next file.
     next: AtomicU64,
-    /// Held by the merge, so that no run is merged twice.
-    merging: Mutex<()>,
+    /// Held by the merge, so that no run is merged twice. False once others have the files.
+    may_merge: Mutex<bool>,
     /// Held while a file is written that is not a run yet.
     adding: Mutex<()>,
     /// Files that each of the last checkpoints names, oldest first.
@@ -46,7 +46,7 @@ impl IdRuns {
             dir,
             runs: RwLock::new(runs),
             next: AtomicU64::new(next),
-            merging: Mutex::default(),
+            may_merge: Mutex::new(true),
             adding: Mutex::default(),
             checkpointed: Mutex::default(),
         })
@@ -83,8 +83,8 @@ impl IdRuns {
     ///
     /// Errors: those of reading and writing runs; the runs stay as they are.
     pub fn merge(&self) -> Result<bool> {
-        let _alone = self.merging.lock();
-        let Some(inputs) = self.mergeable() else { return Ok(false) };
+        let alone = self.may_merge.lock();
+        let Some(inputs) = self.mergeable().filter(|_| *alone) else { return Ok(false) };
         let level = inputs.iter().map(|run| run.info.level).max().unwrap_or_default() + 1;
         let times = inputs.iter().map(|run| run.info.times).reduce(|a, b| Some(a?.union(b?))).flatten();
         // An id is in one run only: it is added once.
@@ -95,6 +95,11 @@ impl IdRuns {
         runs.retain(|run| !inputs.iter().any(|input| Arc::ptr_eq(run, input)));
         runs.insert(0, Arc::new(merged));
         Ok(true)
+    }
+
+    /// Waits for a merge and ends merges: the partition is opened again with the same files.
+    pub fn retire(&self) {
+        *self.may_merge.lock() = false;
     }
 
     fn mergeable(&self) -> Option<Vec<Arc<IdRun>>> {
@@ -139,7 +144,7 @@ impl IdRuns {
     ///
     /// Errors: `Unavailable`.
     pub fn remove_unused(&self, named: &BTreeSet<String>) -> Result<()> {
-        let _alone = (self.merging.lock(), self.adding.lock());
+        let _alone = (self.may_merge.lock(), self.adding.lock());
         let used: BTreeSet<String> = self.infos().into_iter().map(|info| info.file).collect();
         for name in self.disk.list(&self.dir).unwrap_or_default() {
             if name.ends_with(SUFFIX) && !named.contains(&name) && !used.contains(&name) {

@@ -5,8 +5,8 @@ use crate::directory::datadir::DataDir;
 use crate::directory::environment::LogProvider;
 
 /// Identity of a log. Other systems remember which events of it they have, by offset: an event of another log with the
-/// same offset is another event.
-#[derive(Debug, Clone)]
+/// same offset is another event. That of a log in memory is empty.
+#[derive(Debug, Clone, Default)]
 pub struct LogId(Option<String>);
 
 impl LogId {

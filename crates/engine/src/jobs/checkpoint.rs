@@ -121,7 +121,7 @@ fn between_records(partition: &Partition) -> Result<MutexGuard<'_, ()>> {
     // the state may be half changed
     match partition.has_failed() {
         true => Err(Error::unavailable(format!(
-            "partition {id}: stopped applying its log, and has no checkpoint until the server is restarted"
+            "partition {id}: stopped applying its log, and has no checkpoint until it is opened again"
         ))),
         false => Ok(guard),
     }

@@ -1,6 +1,7 @@
 //! Start and stop: recovery from checkpoints and logs, threads, and the order in which they end.
 
 pub mod recover;
+pub mod reopen;
 pub mod report;
 pub mod threads;
 pub mod transfers;

@@ -46,7 +46,7 @@ pub fn open(
 ) -> Result<(Arc<Node>, StartupReport)> {
     let start = environment.clock.monotonic();
     let mut report = StartupReport::default();
-    let DeploymentRecord { app, first_offsets: since, former, pinned_streams } = record;
+    let DeploymentRecord { app, first_offsets, former, pinned_streams } = record;
     report.warnings.extend(partitions_warning(data, &app.settings));
     let compiled = compile_app_for(&app, data.partitions())?;
     let partitioner =
@@ -61,22 +61,20 @@ pub fn open(
     let log_id = LogId::of(&*environment.log, &deployment.settings, data);
     let sinks = SinkSet::open(disk.clone(), data.path(), &log_id, &deployment, &*opened.log)?;
     let (clock, path, log) = (environment.clock.clone(), data.path().to_owned(), opened.log);
-    let host = Host::new(path, disk, &deployment.settings, clock, log, zones, runtime).with_set_aside()?;
+    let host = Host::new(path, disk, &deployment.settings, clock, log, zones, runtime);
+    let host = host.with_set_aside()?.with_log_id(log_id);
     host.set_aside.remove_old(|partition| host.log.start(partition))?;
-    let node = Arc::new(Node::new(host, RunningApp::new(deployment, tables, sinks)));
+    let app = RunningApp::new(deployment, tables, sinks).with_first_offsets(first_offsets);
+    let node = Arc::new(Node::new(host, app));
     check_tables(&node, &log_ends(&node))?;
     let mut loaded = Vec::new();
-    for p in 0..data.partitions() {
-        let since = since.get(p as usize).copied().unwrap_or_default();
-        let state = load_state(&node, PartitionId(p), since, &mut report)?;
-        check_log_continuity(&node, PartitionId(p), state.state.next)?;
-        loaded.push(state);
+    for id in node.host.partition_ids() {
+        loaded.push(load_partition(&node, id, &mut report.warnings)?);
     }
     let arrived = Arc::new(ArrivedEmissions::find(&node, &loaded)?);
     arrived.keep_offsets_unique(&node, &mut report)?;
     let counts_transfers = loaded.iter().all(|l| l.counts_transfers);
     for mut loaded in loaded {
-        loaded.state.query_state.get_mut().open_stores(&node.app.deployment.queries, &log_id)?;
         let partition = Partition::new(loaded.state, node.host.clone(), node.app.clone());
         loaded.outbox.retain(|emission| arrived.is_missing(partition.id, emission));
         partition.enqueue_emissions(loaded.outbox, Vec::new());
@@ -219,13 +217,24 @@ fn former_schema(name: &str, stored: StoredTable, declared: Option<&StreamDeclar
     StreamSchema { name: name.to_owned(), fields, key, id, time }
 }
 
+/// Loads a partition from its checkpoint, which its log has to continue, and connects its queries with their stores.
+///
+/// Errors: `Corrupt` without such a checkpoint; those of the stores.
+pub fn load_partition(node: &Node, id: PartitionId, warnings: &mut Vec<String>) -> Result<LoadedCheckpoint> {
+    let mut loaded = load_state(node, id, node.app.first_offset(id), warnings)?;
+    check_log_continuity(node, id, loaded.state.next)?;
+    let queries = &node.app.deployment.queries;
+    loaded.state.query_state.get_mut().open_stores(queries, &node.host.log_id)?;
+    Ok(loaded)
+}
+
 /// The newest readable checkpoint; a damaged one is passed over only when its copy can be read, or when the log still
 /// reaches back to the one before and this app may replay it: records before `since` belong to the app before it.
 fn load_state(
     node: &Node,
     id: PartitionId,
     since: Offset,
-    report: &mut StartupReport,
+    warnings: &mut Vec<String>,
 ) -> Result<LoadedCheckpoint> {
     let dir = checkpoint::checkpoint_dir(&node.host.dir, id);
     let files = checkpoint::list(&*node.host.disk, &dir)?;
@@ -242,18 +251,17 @@ fn load_state(
             Ok(mut loaded) => {
                 // what the app before it knew is in the checkpoint of the deploy, which has told what becomes of it
                 if id.0 == 0 && (loaded.state.next > since || since == Offset(0)) {
-                    report
-                        .warnings
+                    warnings
                         .extend(loaded.dropped_files.iter().map(|file| dropped_state_warning(node, file)));
                 }
-                report.warnings.extend(checkpoint::load_trace(
+                warnings.extend(checkpoint::load_trace(
                     &*node.host.disk,
                     path,
                     &mut loaded.state,
                     &node.app.deployment.program,
                 ));
                 if let Some(damage) = damage {
-                    report.warnings.push(format!("{damage}; went back to {}", path.display()));
+                    warnings.push(format!("{damage}; went back to {}", path.display()));
                 }
                 return Ok(loaded);
             }
@@ -275,7 +283,7 @@ fn load_state(
         )));
     }
     if let Some(damage) = damage {
-        report.warnings.push(format!("{damage}; started over from the whole log"));
+        warnings.push(format!("{damage}; started over from the whole log"));
     }
     let mut state = PartitionState::new(&node.app.deployment, id)?;
     state.open_id_runs(&node.host.disk, &node.host.dir)?;

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tidemill_types::{Error, Result};
 
 use crate::jobs::{record_watch, timers};
+use crate::lifecycle::reopen;
 use crate::node::Node;
-use crate::partition::Partition;
 use crate::process::spawn::spawn;
 use crate::sinks::{DeliverySink, StreamSink};
 use crate::{delivery, jobs, sources};
@@ -23,27 +23,30 @@ const STOP_WAIT_STUCK: Duration = Duration::from_secs(1);
 /// Maximum time that a stop waits for owners that are asked to end: a record that does not end is left to the
 /// next start.
 const OWNERS_WAIT: Duration = Duration::from_secs(2);
-/// Interval at which a stop checks whether they have ended.
-const OWNERS_POLL: Duration = Duration::from_millis(5);
+/// Interval at which a stop checks whether background threads have ended.
+const THREADS_POLL: Duration = Duration::from_millis(5);
 
-/// Threads of an engine: owners and forwarders of its partitions, background jobs, timers, sources.
-#[derive(Default)]
+/// Answer to those whose record is applied, when what it emitted cannot be sent on.
+const STOPPED_BEFORE_SENT: &str =
+    "the events are in the log and applied, but the engine stopped before what they emitted was sent on";
+
+/// Threads of an engine beside those of its partitions: background jobs, timers, sources.
 pub struct EngineThreads {
-    owners: Mutex<Vec<JoinHandle<()>>>,
-    forwarders: Mutex<Vec<JoinHandle<()>>>,
+    /// Opens partitions again that have stopped.
+    opener: Mutex<Vec<JoinHandle<()>>>,
     background: Mutex<Vec<JoinHandle<()>>>,
     sources: Mutex<Vec<JoinHandle<()>>>,
+    stopped: AtomicBool,
     /// Set when a stop left an owner behind that did not end.
     left_behind: AtomicBool,
 }
 
 impl EngineThreads {
-    /// Starts all threads but those of sources.
+    /// Starts all threads but those of sources; those of partitions too.
     ///
     /// Errors: `Unavailable` when a thread cannot be started.
     pub fn start(node: &Arc<Node>) -> Result<Self> {
-        let owners = spawn_per_partition(node, "partition", Partition::run_owner)?;
-        let forwarders = spawn_per_partition(node, "forward", Partition::run_forwarder)?;
+        node.owned.all().iter().try_for_each(|partition| partition.start_threads())?;
         let mut background = jobs::start(node)?;
         let shared = node.clone();
         background.push(spawn("timers".into(), move || timers::run(&shared))?);
@@ -57,11 +60,13 @@ impl EngineThreads {
                 }
             })?);
         }
+        let shared = node.clone();
+        let opener = spawn("opener".into(), move || reopen::run(&shared))?;
         Ok(Self {
-            owners: Mutex::new(owners),
-            forwarders: Mutex::new(forwarders),
+            opener: Mutex::new(vec![opener]),
             background: Mutex::new(background),
             sources: Mutex::default(),
+            stopped: AtomicBool::new(false),
             left_behind: AtomicBool::new(false),
         })
     }
@@ -113,7 +118,7 @@ impl EngineThreads {
     /// Stops in order: sources, senders, owners, forwarders, background threads. Waits up to `wait` until all records are
     /// applied. Returns false if the threads were stopped before.
     pub fn stop(&self, node: &Node, wait: Duration) -> bool {
-        if self.owners.lock().is_empty() {
+        if self.stopped.swap(true, Ordering::AcqRel) {
             return false;
         }
         node.app.set_sources_stopping();
@@ -122,21 +127,17 @@ impl EngineThreads {
         // what rules emit for other partitions is applied as well; what a failing disk holds up stays in the log
         wait_applied(node, wait);
         node.set_stopping();
-        let owned = node.owned.all();
-        owned.iter().for_each(|p| p.stop_consuming());
-        owned.iter().for_each(|p| p.current.stop());
-        let ended = join_within(node, &self.owners, OWNERS_WAIT);
+        // no partition is opened from now on
+        join(&self.opener);
+        let owned = [node.owned.all(), node.owned.opening()].concat();
+        owned.iter().for_each(|p| p.request_stop());
+        let deadline = node.host.clock.monotonic() + OWNERS_WAIT;
+        // each is asked, also after one that does not end
+        let ended = owned.iter().filter(|p| !p.stop_owner(&*node.host.clock, deadline)).count() == 0;
         if !ended {
             self.left_behind.store(true, Ordering::Release);
         }
-        // owners add no more emissions; those that a failing disk held up are in the last checkpoint
-        for (reply, _) in owned.iter().flat_map(|p| p.outbox.close()) {
-            // a caller that no longer waits is not an error
-            let _ = reply.send(Err(Error::unavailable(
-                "the events are in the log and applied, but the engine stopped before what they emitted was sent on",
-            )));
-        }
-        join(&self.forwarders);
+        owned.iter().for_each(|p| p.stop_forwarder(STOPPED_BEFORE_SENT));
         node.app.sinks.deliveries().iter().for_each(DeliverySink::stop);
         match ended {
             true => join(&self.background),
@@ -167,16 +168,11 @@ fn join_within(node: &Node, threads: &Mutex<Vec<JoinHandle<()>>>, wait: Duration
     let deadline = node.host.clock.monotonic() + wait;
     let mut threads = threads.lock();
     while threads.iter().any(|thread| !thread.is_finished()) && node.host.clock.monotonic() < deadline {
-        node.host.clock.sleep(OWNERS_POLL);
+        node.host.clock.sleep(THREADS_POLL);
     }
     let (ended, left): (Vec<_>, Vec<_>) = threads.drain(..).partition(JoinHandle::is_finished);
     for thread in ended {
         let _ = thread.join();
     }
     left.is_empty()
-}
-
-fn spawn_per_partition(node: &Node, name: &str, body: fn(&Partition)) -> Result<Vec<JoinHandle<()>>> {
-    let owned = node.owned.all().into_iter();
-    owned.map(|partition| spawn(format!("{name}-{}", partition.id.0), move || body(&partition))).collect()
 }

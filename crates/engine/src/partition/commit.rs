@@ -53,9 +53,10 @@ impl Partition {
     pub(super) fn publish_together(&self, commit: &SharedCommit) {
         let state = self.state.read();
         let view = Arc::new(PartitionView::new(&state, self.host.changes.end(self.id)));
-        let place = self.view.clone();
-        let show = Box::new(move || place.store(view));
-        self.host.commits.applied(commit, show);
+        // those before were shown by the one whose place this one takes
+        let place = (state.next >= self.effects_from).then(|| self.view.clone());
+        let show = Box::new(move || place.into_iter().for_each(|place| place.store(view.clone())));
+        self.host.commits.applied(commit, self.id, show);
         self.host.changes.notify();
         self.counters.publish(&state);
     }
@@ -84,7 +85,7 @@ impl Partition {
 
     /// Applies the records behind a transaction of several partitions, once its votes are there. Returns early when the engine stops.
     pub(super) fn wait_for_votes(&self) {
-        while self.waiting.lock().is_some() && !self.host.is_stopping() {
+        while self.waiting.lock().is_some() && !self.is_stopping() {
             let seen = self.host.commits.changes();
             if !self.apply_waiting() {
                 self.host.commits.wait_after(seen, RETRY_INTERVAL);
@@ -104,7 +105,7 @@ impl Partition {
         match waiting.participant.step(first.as_ref(), &self.host.commits) {
             Step::Free | Step::Wait => false,
             Step::Release(commit) => {
-                self.host.commits.leave(&commit);
+                self.host.commits.leave(&commit, self.id);
                 true
             }
             Step::Vote => {
@@ -118,12 +119,13 @@ impl Partition {
                     return false;
                 };
                 drop(waiting);
-                if !decision.committed {
-                    self.host.commits.leave(&commit);
-                }
-                let committed = decision.committed.then_some(&commit);
+                let committed = decision.committed;
                 record.record.decision = Some(decision);
-                self.apply_batch(vec![record], committed);
+                self.apply_batch(vec![record], committed.then_some(&commit));
+                if !committed {
+                    // not before the decision is in the state, where one that is opened again looks for it
+                    self.host.commits.leave(&commit, self.id);
+                }
                 true
             }
         }

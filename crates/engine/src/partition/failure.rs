@@ -19,7 +19,7 @@ impl Partition {
         }
     }
 
-    /// Notes the record whose work failed with `error`, so that the next start sets it aside. Returns its
+    /// Notes the record whose work failed with `error`, so that it is set aside when the partition is opened again. Returns its
     /// offset; `None` without such a record, or if it may succeed next time.
     pub(super) fn note_failed(&self, error: &Error) -> Option<Result<Offset>> {
         let offset = self.current.offset()?;
@@ -31,12 +31,12 @@ impl Partition {
         Some(noted.map(|_| offset))
     }
 
-    /// Stops applying at the record `offset`, which is noted: the next start sets it aside.
+    /// Stops applying at the record `offset`, which is noted: it is set aside when the partition is opened again.
     pub fn stop_applying(&self, offset: Offset, reason: &str) {
         self.failed.store(true, Ordering::Release);
         let problem = format!(
-            "partition {} stopped applying its log at record {offset}, because {reason}. Nothing is lost: restart the server, \
-             which then stores its events without rules and queries seeing them",
+            "partition {} stopped applying its log at record {offset}, because {reason}. Nothing is lost: the partition is opened again, \
+             or after a restart of the server, and then stores the events of the record without rules and queries seeing them",
             self.id
         );
         self.host.health.report_problem_of("apply", &self.id.to_string(), problem);
@@ -46,10 +46,11 @@ impl Partition {
     pub(super) fn fail(&self, next: Offset, error: &Error) {
         self.failed.store(true, Ordering::Release);
         let problem = format!(
-            "partition {} stopped applying its log before offset {next}: {error}; nothing is lost, a restart replays it",
+            "partition {} stopped applying its log before offset {next}: {error}; nothing is lost, it is replayed when the partition is \
+             opened again",
             self.id
         );
-        self.host.health.report_problem("apply", problem);
+        self.host.health.report_problem_of("apply", &self.id.to_string(), problem);
     }
 }
 

@@ -4,6 +4,7 @@ mod commit;
 mod failure;
 pub mod outbox;
 mod owned;
+mod threads;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -27,7 +28,7 @@ use crate::entry;
 use crate::entry::{Emission, Entry};
 use crate::host::Host;
 use crate::partition::outbox::{Outbox, Replies};
-use crate::planted_bugs::{PlantedBug, is_planted};
+use crate::planted_bugs::{PlantedBug, check_planted_failure, is_planted};
 use crate::running_app::RunningApp;
 use crate::state::PartitionState;
 use crate::state::backlog::BacklogPermit;
@@ -36,6 +37,7 @@ use crate::state::set_aside;
 use crate::state::view::{PartitionView, PublishedCounters};
 use commit::Waiting;
 use failure::panic_error;
+use threads::PartitionThreads;
 
 pub use owned::OwnedPartitions;
 
@@ -72,6 +74,11 @@ pub struct Partition {
     failed: AtomicBool,
     /// The record that is being applied.
     pub current: CurrentRecord,
+    /// Records below it were applied before in this process: when they are applied again, they rebuild the state and store nothing.
+    effects_from: Offset,
+    threads: Mutex<PartitionThreads>,
+    /// Asks its loops and retries to end.
+    stopping: AtomicBool,
     /// When the next timer of queries on the machine's clock is due, in milliseconds; `i64::MAX` for never.
     pub next_timer: AtomicI64,
     /// Log time of the last events that were consumed, in microseconds.
@@ -119,9 +126,23 @@ impl Partition {
             applied_changed: (Mutex::new(()), Condvar::new()),
             failed: AtomicBool::new(false),
             current: CurrentRecord::default(),
+            effects_from: Offset(0),
+            threads: Mutex::default(),
+            stopping: AtomicBool::new(false),
             next_timer: AtomicI64::new(i64::MAX),
             last_event_time: AtomicI64::new(i64::MIN),
         }
+    }
+
+    /// Returns the partition as one that takes the place of `former` in this process. It shows nothing to readers before it has come as
+    /// far as that one, and then all at once: also to those who still hold `former`.
+    pub fn after(self, former: &Self) -> Self {
+        Self { effects_from: former.applied(), view: former.view.clone(), ..self }
+    }
+
+    /// Returns whether it has come as far as the one whose place it takes.
+    pub fn has_caught_up(&self) -> bool {
+        self.applied() >= self.effects_from
     }
 
     /// Returns the offset after the last applied record.
@@ -147,6 +168,9 @@ impl Partition {
     /// Shows the present state to readers of [`Self::view`]. It must be one after a whole record.
     pub fn publish(&self) {
         let state = self.state.read();
+        if state.next < self.effects_from {
+            return;
+        }
         let view = Arc::new(PartitionView::new(&state, self.host.changes.end(self.id)));
         {
             let _one_moment = self.host.commits.lock_views();
@@ -165,7 +189,11 @@ impl Partition {
         }
     }
 
-    fn set_applied(&self, next: Offset) {
+    /// Shows the records below `next` as applied, to sinks and to those who wait.
+    fn show_applied(&self, next: Offset) {
+        if next >= self.effects_from {
+            self.app.sinks.set_applied(self.id, next);
+        }
         let _guard = self.applied_changed.0.lock();
         self.applied.store(next.0, Ordering::Release);
         self.applied_changed.1.notify_all();
@@ -180,7 +208,7 @@ impl Partition {
         let mut blocked_since = None;
         let mut guard = self.applied_changed.0.lock();
         while self.applied() < end {
-            if self.has_failed() || self.host.is_stopping() {
+            if self.has_failed() || self.is_stopping() {
                 return Err(Error::unavailable(format!(
                     "partition {} has applied its log up to offset {} only, not to {end}",
                     self.id,
@@ -247,8 +275,7 @@ impl Partition {
         for changes in &effects.changes {
             self.host.changes.append(self.id, changes)?;
         }
-        self.app.sinks.set_applied(self.id, next);
-        self.set_applied(next);
+        self.show_applied(next);
         effects.emissions.retain(is_missing);
         self.enqueue_emissions(effects.emissions, Replies::new());
         Ok(())
@@ -270,7 +297,7 @@ impl Partition {
         let Some(subscription) = self.subscription.get() else { return };
         let mut consumed = None;
         // a log that cannot be reached is asked again; the engine's stop ends that
-        while retry_until_stopped(&self.host, self.id, || {
+        while self.retry_until_stopped(self.id, || {
             consumed = match subscription.next(RECORDS_PER_BATCH) {
                 Err(e) if !e.kind().is_retryable() => {
                     self.fail(self.applied(), &e);
@@ -330,7 +357,7 @@ impl Partition {
         if self.wait_durable(&records) {
             self.app.wait_for_tails(&self.host);
             self.app.wait_for_sinks(&self.host);
-            self.outbox.wait_for_room(|| self.host.is_stopping());
+            self.outbox.wait_for_room(|| self.is_stopping());
             self.waiting.lock().records.extend(records);
             self.apply_waiting();
         }
@@ -389,7 +416,7 @@ impl Partition {
         let of_most = records.iter().filter(|r| r.durability == most);
         let upto = of_most.map(|r| r.record.offset).max().unwrap_or_default();
         let sync = || self.host.log.sync(self.id, upto, most);
-        let durable = retry_until_stopped(&self.host, self.id, sync);
+        let durable = self.retry_until_stopped(self.id, sync);
         if !durable {
             tracing::error!(
                 partition = self.id.0,
@@ -419,8 +446,7 @@ impl Partition {
                     Some(commit) => self.publish_together(commit),
                 }
                 self.refresh_next_timer();
-                self.app.sinks.set_applied(self.id, next);
-                self.set_applied(next);
+                self.show_applied(next);
                 for (stream, batch) in effects.published {
                     self.app.subscribers.publish(&stream, &batch);
                 }
@@ -433,7 +459,7 @@ impl Partition {
     /// Appends changes to the change log. What a stopping engine cannot append its restart does.
     fn append_changes(&self, changes: Vec<RecordChanges>) {
         for changes in changes {
-            retry_until_stopped(&self.host, self.id, || self.host.changes.append(self.id, &changes));
+            self.retry_until_stopped(self.id, || self.host.changes.append(self.id, &changes));
         }
     }
 
@@ -468,7 +494,7 @@ impl Partition {
         let uses_external_tables = self.app.deployment.queries.has_external_tables(self.id);
         if uses_external_tables && self.host.log.durable(self.id) <= offset {
             let sync = || self.host.log.sync(self.id, offset, Durability::Fsync);
-            if !retry_until_stopped(&self.host, self.id, sync) {
+            if !self.retry_until_stopped(self.id, sync) {
                 return Err(Error::unavailable("the engine stops"));
             }
         }
@@ -493,15 +519,18 @@ impl Partition {
         if let Some(entry) = set_aside {
             self.host.set_aside.keep_entry((self.id, offset), &entry)?;
         }
-        for (table, batch) in rows {
-            self.store_rows(offset, table, batch, effects)?;
+        if offset >= self.effects_from || is_planted(PlantedBug::RepeatEffects) {
+            for (table, batch) in rows {
+                self.store_rows(offset, table, batch, effects)?;
+            }
+            for (sink, batch) in redelivered {
+                self.app.sinks.push_again(&sink, self.id, offset, &batch)?;
+            }
+            self.app.counts.records.fetch_add(1, Ordering::Relaxed);
+            self.app.counts.applied.fetch_add(events, Ordering::Relaxed);
         }
-        for (sink, batch) in redelivered {
-            self.app.sinks.push_again(&sink, self.id, offset, &batch)?;
-        }
+        check_planted_failure()?;
         effects.emissions.extend(emissions);
-        self.app.counts.records.fetch_add(1, Ordering::Relaxed);
-        self.app.counts.applied.fetch_add(events, Ordering::Relaxed);
         if let Some((collection, error)) = document_error {
             self.host.health.report_source_problem(&collection, &error);
         }
@@ -549,13 +578,13 @@ impl Partition {
         let cause = emissions.iter().map(Emission::cause).max().unwrap_or_default();
         let sync = || self.host.log.sync(self.id, cause, Durability::Fsync);
         let early = is_planted(PlantedBug::ForwardBeforeDurable);
-        if !early && !retry_until_stopped(&self.host, self.id, sync) {
+        if !early && !self.retry_until_stopped(self.id, sync) {
             return false;
         }
         let mut offsets = Vec::with_capacity(emissions.len());
         for Emission { target, events } in emissions {
             let entry = Entry::Events(events);
-            let sent = retry_until_stopped(&self.host, target, || {
+            let sent = self.retry_until_stopped(target, || {
                 // the target drops repetitions by their cause, so that an emission must not overtake an earlier one: the next is
                 // sent when this one has its place
                 let _before_or_after_a_cut = self.host.backups.forwarding.read();
@@ -571,27 +600,32 @@ impl Partition {
         self.host.in_flight.done(1, 0);
         true
     }
-}
 
-/// Repeats a step that a failing disk rejects, until it succeeds or the engine stops; returns false for the latter. `log` names
-/// the partition in the problem that it reports.
-fn retry_until_stopped(host: &Host, log: PartitionId, mut step: impl FnMut() -> Result<()>) -> bool {
-    let mut failed = false;
-    loop {
-        match step() {
-            Ok(()) => {
-                if failed {
-                    host.health.clear_problem("log");
+    /// Repeats a step that a failing disk rejects, until it succeeds or the partition stops; returns false for the latter. `log` names
+    /// the partition in the problem that it reports.
+    fn retry_until_stopped(&self, log: PartitionId, mut step: impl FnMut() -> Result<()>) -> bool {
+        let mut failed = false;
+        loop {
+            match step() {
+                Ok(()) => {
+                    if failed {
+                        self.host.health.clear_problem("log");
+                    }
+                    return true;
                 }
-                return true;
-            }
-            Err(_) if host.is_stopping() => return false,
-            Err(e) => {
-                failed = true;
-                host.health.report_problem("log", format!("partition {log}: {e}"));
-                host.clock.sleep(RETRY_INTERVAL);
+                Err(_) if self.is_stopping() => return false,
+                Err(e) => {
+                    failed = true;
+                    self.host.health.report_problem("log", format!("partition {log}: {e}"));
+                    self.host.clock.sleep(RETRY_INTERVAL);
+                }
             }
         }
+    }
+
+    /// Returns whether its loops and retries have to end, as it is closed or the engine stops.
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire) || self.host.is_stopping()
     }
 }
 

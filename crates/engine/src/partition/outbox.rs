@@ -125,6 +125,11 @@ impl Outbox {
         self.changed.notify_all();
         inner.waiting.iter_mut().flat_map(|parcel| std::mem::take(&mut parcel.replies)).collect()
     }
+
+    /// Returns the number of rounds whose emissions wait.
+    pub fn waiting_rounds(&self) -> usize {
+        self.inner.lock().waiting.len()
+    }
 }
 
 impl Inner {

@@ -4,41 +4,63 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tidemill_types::{Error, PartitionId, Result};
 
 use super::Partition;
 
 /// The partitions that a process owns. Partitions come and go while others use it: a caller works with those of one moment.
+///
+/// One that is opened does not answer before it has come as far as its log has been applied before.
 #[derive(Default)]
-pub struct OwnedPartitions(ArcSwap<BTreeMap<PartitionId, Arc<Partition>>>);
+pub struct OwnedPartitions {
+    serving: ArcSwap<BTreeMap<PartitionId, Arc<Partition>>>,
+    opening: Mutex<BTreeMap<PartitionId, Arc<Partition>>>,
+}
 
 impl OwnedPartitions {
     /// Returns the partitions owned at this moment, by id.
     pub fn all(&self) -> Vec<Arc<Partition>> {
-        self.0.load().values().cloned().collect()
+        self.serving.load().values().cloned().collect()
     }
 
     /// Calls `read` with the partitions of this moment, by id. Cheaper than [`Self::all`] for a short read, as many threads do not count
     /// the same references.
     pub fn with<T>(&self, read: impl FnOnce(&BTreeMap<PartitionId, Arc<Partition>>) -> T) -> T {
-        read(&self.0.load())
+        read(&self.serving.load())
     }
 
     /// Returns a partition.
     ///
     /// Errors: `Unavailable` if this process does not own it.
     pub fn get(&self, id: PartitionId) -> Result<Arc<Partition>> {
-        let owned = self.0.load();
+        let owned = self.serving.load();
         let partition = owned.get(&id).cloned();
         partition.ok_or_else(|| Error::unavailable(format!("partition {id} is not owned by this process")))
     }
 
-    /// Adds a recovered partition.
+    /// Returns the partitions that are being opened, by id.
+    pub fn opening(&self) -> Vec<Arc<Partition>> {
+        self.opening.lock().values().cloned().collect()
+    }
+
+    /// Adds a partition that is being opened: [`Self::add`] or [`Self::abandon`] follows.
+    pub fn open(&self, partition: Arc<Partition>) {
+        self.opening.lock().insert(partition.id, partition);
+    }
+
+    /// Drops a partition that could not be opened.
+    pub fn abandon(&self, id: PartitionId) {
+        self.opening.lock().remove(&id);
+    }
+
+    /// Adds a recovered partition, which answers from now on in place of a former one with its id.
     pub fn add(&self, partition: Arc<Partition>) {
-        self.0.rcu(|owned| {
+        self.serving.rcu(|owned| {
             let mut owned = BTreeMap::clone(owned);
             owned.insert(partition.id, partition.clone());
             owned
         });
+        self.opening.lock().remove(&partition.id);
     }
 }

@@ -25,8 +25,11 @@ use crate::deploy;
 use crate::directory::datadir;
 use crate::directory::datadir::{DataDir, RestoredFrom};
 use crate::directory::environment::{Environment, LogProvider, OpenedLog, TableStore, open_local_log};
+use crate::lifecycle::reopen;
 use crate::lifecycle::report::StartupReport;
 use crate::node::Node;
+use crate::partition::Partition;
+use crate::planted_bugs::PLANTED_FAILURE;
 use crate::process::clock::Clock;
 
 /// Start of the simulated time: 2020-01-01T00:00:00Z.
@@ -234,12 +237,11 @@ pub struct SimEngine {
 }
 
 impl SimEngine {
-    /// Applies records and forwards emissions until nothing waits.
+    /// Opens partitions that have stopped, applies records and forwards emissions until nothing waits.
     pub fn drain(&self) {
-        let partitions = self.node.owned.all();
         while !self.node.host.is_stopping() {
-            let mut worked = false;
-            for partition in &partitions {
+            let mut worked = self.reopen();
+            for partition in self.partitions() {
                 worked |= partition.apply_queued();
                 worked |= partition.forward_next();
             }
@@ -247,5 +249,30 @@ impl SimEngine {
                 return;
             }
         }
+    }
+
+    /// Returns the partitions that work: those that answer, and those that are being opened.
+    pub fn partitions(&self) -> Vec<Arc<Partition>> {
+        let mut working = self.node.owned.all();
+        working.retain(|partition| !partition.has_failed());
+        [working, self.node.owned.opening()].concat()
+    }
+
+    /// Returns why a partition has stopped applying its log, if that was not planted.
+    pub fn failure(&self) -> Option<String> {
+        let problem = self.node.host.health.problem_of_any_subject("apply");
+        problem.filter(|problem| !problem.contains(PLANTED_FAILURE))
+    }
+
+    /// Takes the next step in opening partitions that have stopped. Returns whether there was one.
+    pub fn reopen(&self) -> bool {
+        if self.failure().is_some() {
+            return false;
+        }
+        let served = reopen::serve_caught_up(&self.node);
+        // devices that fail may fail it
+        let stopped = reopen::stopped(&self.node);
+        let begun = stopped.iter().filter_map(|former| reopen::begin(&self.node, former).ok()).count();
+        begun > 0 || !served.is_empty()
     }
 }

@@ -3,7 +3,7 @@
 //! A [`run`] drives the real engine on one thread: its log and checkpoints are on a simulated disk that loses unsynced
 //! sectors, its tables in an object store that fails at random, its clock advances only when the run says so. The seed
 //! decides every step: which events are sent with which durability, when owners apply, forwarders forward, jobs run, when
-//! syncs fail, when the process is killed, when the power fails, also in the middle of a start. Nothing in a run depends on
+//! syncs fail, when a partition stops and is opened again, when the process is killed, when the power fails, also in the middle of a start. Nothing in a run depends on
 //! the machine, so a seed repeats it exactly.
 //!
 //! Two auditors look at the result: the ledger, and an independent model of the app in [`model`], which knows what was
@@ -49,6 +49,8 @@ pub struct SimulationReport {
     pub power_failures: u64,
     /// Starts that a power failure interrupted.
     pub interrupted_starts: u64,
+    /// Steps in which partitions that had stopped were opened again.
+    pub reopened: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
     /// Times at which the disk became full.
@@ -74,6 +76,7 @@ impl SimulationReport {
         self.kills += other.kills;
         self.power_failures += other.power_failures;
         self.interrupted_starts += other.interrupted_starts;
+        self.reopened += other.reopened;
         self.failed_syncs += other.failed_syncs;
         self.full_disks += other.full_disks;
         self.store_faults += other.store_faults;

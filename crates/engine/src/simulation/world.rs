@@ -22,6 +22,7 @@ use crate::ingest::sending;
 use crate::jobs;
 use crate::jobs::timers;
 use crate::lifecycle::transfers;
+use crate::planted_bugs::plant_failure;
 
 /// Attempts to start while the object store fails; after these the store is repaired.
 const STARTS_WITH_FAULTS_MAX: usize = 5;
@@ -38,6 +39,8 @@ enum Step {
     Checkpoint,
     Timers,
     Advance,
+    FailRecord,
+    Reopen,
     FailSyncs,
     StoreFaults,
     FullDisk,
@@ -49,7 +52,7 @@ enum Step {
     Backup,
 }
 
-const STEPS: [(Step, u32); 18] = [
+const STEPS: [(Step, u32); 20] = [
     (Step::Send, 30),
     (Step::Apply, 25),
     (Step::Forward, 20),
@@ -59,6 +62,8 @@ const STEPS: [(Step, u32); 18] = [
     (Step::Checkpoint, 3),
     (Step::Timers, 2),
     (Step::Advance, 4),
+    (Step::FailRecord, 4),
+    (Step::Reopen, 6),
     (Step::FailSyncs, 2),
     (Step::StoreFaults, 2),
     (Step::FullDisk, 1),
@@ -66,7 +71,7 @@ const STEPS: [(Step, u32); 18] = [
     (Step::Kill, 2),
     (Step::PowerFailure, 2),
     (Step::Restart, 1),
-    (Step::Backup, 1),
+    (Step::Backup, 2),
     (Step::Audit, 2),
 ];
 
@@ -148,17 +153,20 @@ impl World {
         }
         let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
         let node = engine.node.clone();
-        let partitions = node.owned.all();
-        let p = self.rng.random_range(0..partitions.len());
+        let partitions = engine.partitions();
+        let p = self.rng.random_range(0..partitions.len().max(1));
+        let partition = partitions.get(p);
         match step {
             Step::Send => self.send(),
-            Step::Apply => drop(partitions[p].apply_queued()),
-            Step::Forward => drop(partitions[p].forward_next()),
+            Step::Apply => _ = partition.map(|partition| partition.apply_queued()),
+            Step::Forward => _ = partition.map(|partition| partition.forward_next()),
+            Step::FailRecord => plant_failure(Some(self.rng.random_range(0..6))),
+            Step::Reopen => self.report.reopened += u64::from(engine.reopen()),
             Step::Flush => jobs::flush::run(&node, self.rng.random_range(0..6)),
             Step::Consolidate => jobs::consolidation::run(&node, self.rng.random_range(0..6)),
             Step::RemoveOldFiles => jobs::consolidation::remove_old_files(&node),
             Step::Checkpoint => jobs::checkpoint::run(&node),
-            Step::Timers => timers::poll(&node, &partitions[p]),
+            Step::Timers => partition.into_iter().for_each(|partition| timers::poll(&node, partition)),
             Step::Advance => {
                 let ms = [1, 50, 1000, 60_000][self.rng.random_range(0..4)];
                 self.machine.clock.advance(Duration::from_millis(ms));
@@ -185,10 +193,10 @@ impl World {
             }
             Step::Kill | Step::PowerFailure | Step::Restart | Step::Audit | Step::Backup => {}
         }
-        if node.host.health.has_problem("apply") {
-            return Err(node.host.health.problems().join("; "));
+        if let Some(failure) = self.engine.as_ref().and_then(SimEngine::failure) {
+            return Err(failure);
         }
-        drop(node);
+        drop((partitions, node));
         if self.machine.disk.is_stopped() { self.crash(Crash::Power) } else { Ok(()) }
     }
 
@@ -236,6 +244,7 @@ impl World {
 
     /// Ends the engine without a word, and starts the next one with what the disk has.
     fn crash(&mut self, crash: Crash) -> Result<(), String> {
+        plant_failure(None);
         self.close_books();
         match crash {
             Crash::Kill => self.report.kills += 1,
@@ -252,6 +261,7 @@ impl World {
 
     /// Stops the engine as its user would, and starts it again.
     fn restart(&mut self) -> Result<(), String> {
+        plant_failure(None);
         if let Some(engine) = &self.engine {
             engine.drain();
             let node = &engine.node;
@@ -315,6 +325,7 @@ impl World {
 
     /// Lets the engine finish its work on working devices, and compares the outcome with ledger and model.
     fn audit(&mut self) -> Result<(), String> {
+        plant_failure(None);
         self.machine.store.fail_randomly(StdRng::seed_from_u64(0), 0.0);
         self.machine.disk.fail_syncs(0);
         self.machine.disk.set_room(None);
@@ -327,6 +338,7 @@ impl World {
 
     /// Takes a backup, opens what is restored from it elsewhere, and audits that. The engine continues.
     fn backup(&mut self) -> Result<(), String> {
+        plant_failure(None);
         let Some(engine) = &self.engine else { return Err("there is no engine".into()) };
         // devices with faults may fail it, and a power failure takes it with the engine
         if let Ok(machine) = self.machine.restored(&engine.node) {

@@ -105,6 +105,11 @@ impl DeliverySink {
         }
     }
 
+    /// Drops rows, see [`DeliveryQueue::forget_unapplied`].
+    pub fn forget_unapplied(&self, partition: PartitionId) {
+        self.queue.lock().forget_unapplied(partition);
+    }
+
     /// Returns whether rows in memory should go to the disk.
     pub fn is_memory_full(&self) -> bool {
         self.queue.lock().is_memory_full()

@@ -225,6 +225,20 @@ impl DeliveryQueue {
         self.applied.insert(partition.0, next);
     }
 
+    /// Drops the rows of a partition that no record has been applied for: the records push them again.
+    pub fn forget_unapplied(&mut self, partition: PartitionId) {
+        let applied = self.applied.get(&partition.0).copied().unwrap_or_default();
+        let Self { memory, memory_bytes, counts, .. } = self;
+        memory.retain(|queued| {
+            let keep = queued.partition != partition || queued.offset < applied;
+            if !keep {
+                counts.emitted -= queued.rows.len() as u64;
+                *memory_bytes -= queued.bytes;
+            }
+            keep
+        });
+    }
+
     /// Returns up to about `rows_max` events to deliver, oldest first; `None` if the queue is empty. They
     /// stay in the queue until [`Self::mark_delivered`].
     ///

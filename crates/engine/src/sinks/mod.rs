@@ -186,6 +186,12 @@ impl SinkSet {
         self.deliveries.iter().for_each(|sink| sink.set_applied(partition, next));
     }
 
+    /// Drops the rows of records of a partition that are not applied to their end.
+    pub fn forget_unapplied(&self, partition: PartitionId) {
+        self.sinks.iter().for_each(|sink| sink.forget_unapplied(partition));
+        self.deliveries.iter().for_each(|sink| sink.forget_unapplied(partition));
+    }
+
     /// Returns whether as many rows wait for a sink as memory, or the disk for those of connectors, allows.
     pub fn is_full(&self) -> bool {
         self.sinks.iter().any(|sink| sink.waiting_bytes() >= self.bytes_max)

@@ -171,6 +171,18 @@ impl StreamSink {
         self.queue.lock().applied.insert(partition.0, next);
     }
 
+    /// Drops the rows of a partition that no record has been applied for: the records push them again.
+    pub fn forget_unapplied(&self, partition: PartitionId) {
+        let mut queue = self.queue.lock();
+        let RowQueue { rows, bytes, applied } = &mut *queue;
+        let applied = applied.get(&partition.0).copied().unwrap_or_default();
+        rows.retain(|queued| {
+            let keep = queued.partition != partition || queued.offset < applied;
+            *bytes -= if keep { 0 } else { queued.bytes };
+            keep
+        });
+    }
+
     /// Returns the size of the rows that wait to be written, in bytes.
     pub fn waiting_bytes(&self) -> usize {
         self.queue.lock().bytes + self.buffered.load(Ordering::Relaxed)

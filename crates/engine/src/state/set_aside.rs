@@ -1,4 +1,4 @@
-//! Records that stopped their partition: from the next start on, rules and queries do not see them.
+//! Records that stopped their partition: when it is opened again, rules and queries do not see them.
 //!
 //! A record that panics while it is applied, or that is not applied within the setting `record_timeout`, is noted in a file of
 //! the directory `set_aside`, on the disk before anything else happens. As the note is there from then on, each replay decides
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -47,7 +48,7 @@ pub struct SetAsideRecord {
     /// The entry that runs it again, in base64; nothing until a start has replayed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     entry: Option<String>,
-    /// True if it was noted since the start, so that it is not set aside yet.
+    /// True if its partition was not opened since it was noted, so that it is not set aside yet.
     #[serde(skip)]
     is_new: bool,
 }
@@ -63,7 +64,9 @@ impl SetAsideRecord {
         let Self { partition, offset, reason, .. } = self;
         let state = match self.entry.is_some() {
             true => "is set aside: rules and queries do not see it",
-            false => "will be set aside at the next start: rules and queries will not see it",
+            false => {
+                "will be set aside when its partition is opened again: rules and queries will not see it"
+            }
         };
         format!(
             "record {offset} of partition {partition} {state}, because {reason}. `tidemill errors rerun --id {}` runs it again, \
@@ -74,8 +77,10 @@ impl SetAsideRecord {
     }
 
     fn not_replayed(&self) -> Error {
-        let message =
-            format!("record {} is set aside at the next start: restart the server first", self.id());
+        let message = format!(
+            "record {} is not set aside before its partition is opened again: try again in a moment",
+            self.id()
+        );
         Error::conflict(message)
     }
 
@@ -105,7 +110,7 @@ pub struct RecordNoted;
 
 impl fmt::Display for RecordNoted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the record is set aside at the next start")
+        f.write_str("the next attempt to start sets the record aside")
     }
 }
 
@@ -125,12 +130,13 @@ pub struct SetAsideRecords {
     /// Directory of the notes; `None` for an engine in memory, which has none.
     dir: Option<PathBuf>,
     notes: Mutex<BTreeMap<(PartitionId, Offset), SetAsideRecord>>,
+    followed: AtomicUsize,
 }
 
 impl SetAsideRecords {
     /// Creates the notes of an engine in memory.
     pub fn in_memory(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, dir: None, notes: Mutex::default() }
+        Self { disk, dir: None, notes: Mutex::default(), followed: AtomicUsize::new(0) }
     }
 
     /// Reads the notes of the data directory `data`.
@@ -144,10 +150,10 @@ impl SetAsideRecords {
                 notes.insert(note.key(), note);
             }
         }
-        Ok(Self { disk, dir: Some(dir), notes: Mutex::new(notes) })
+        Ok(Self { disk, dir: Some(dir), notes: Mutex::new(notes), followed: AtomicUsize::new(0) })
     }
 
-    /// Returns all records that are set aside, or will be at the next start.
+    /// Returns all records that are set aside, or will be when their partition is opened again.
     pub fn all(&self) -> Vec<SetAsideRecord> {
         self.notes.lock().values().filter(|note| !note.is_done).cloned().collect()
     }
@@ -164,19 +170,33 @@ impl SetAsideRecords {
         })
     }
 
-    /// Returns whether a record was noted before this start.
+    /// Says that a partition is opened again: what was noted of its records is followed from now on.
+    pub fn follow_notes(&self, partition: PartitionId) {
+        let mut notes = self.notes.lock();
+        for note in notes.values_mut().filter(|note| note.is_new && note.partition == partition.0) {
+            note.is_new = false;
+            self.followed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of notes that [`Self::follow_notes`] has put into force.
+    pub fn followed(&self) -> usize {
+        self.followed.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a record was noted before its partition was opened.
     pub fn contains(&self, partition: PartitionId, offset: Offset) -> bool {
         self.notes.lock().get(&(partition, offset)).is_some_and(|note| !note.is_new)
     }
 
-    /// Returns whether a record was noted during this start, so that it is not set aside yet.
+    /// Returns whether a record was noted since its partition was opened, so that it is not set aside yet.
     pub fn is_new(&self, partition: PartitionId, offset: Offset) -> bool {
         self.notes.lock().get(&(partition, offset)).is_some_and(|note| note.is_new)
     }
 
     /// Notes that a record cannot be applied. It is on the disk when this returns.
     ///
-    /// Errors: `Unavailable`; an engine in memory has no next start.
+    /// Errors: `Unavailable`; an engine in memory sets none aside.
     pub fn note(&self, at: (PartitionId, Offset), reason: &str, now: Timestamp) -> Result<SetAsideRecord> {
         let note = SetAsideRecord {
             partition: at.0.0,

@@ -3,18 +3,28 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use tidemill_engine::{App, BodyFormat, Engine, SendOptions};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tidemill_engine::{App, BodyFormat, Clock, Engine, ManualClock, SendOptions};
 use tidemill_flow::registry::{Function, FunctionContext};
 use tidemill_flow::{EvalError, FieldType, Registry, Value};
-use tidemill_types::Result;
+use tidemill_types::{Result, Timestamp};
 
+use crate::transactions::{ACCOUNTS, BALANCE, open_accounts, total, transfer};
 use crate::{quiet, rows, send};
 
+const RULES: &str = "
+    entity Account key id;
+    entity Transfer key id;
+    event In { k: string, n: double } key k;
+    event Moved { k: string, to: string } key to;
+    rule Move { when { i: In(); } then { emit Moved { k: i.k, to: \"all\" }; } }
+";
 const QUERIES: &str = "@key('k') define stream In (k string, n double);
     @key('k') partition with (k of In) begin from In select k, own:pass(n) as n insert into Out; end;";
 
@@ -52,7 +62,7 @@ fn app(gate: &Arc<Gate>) -> App {
         let function: Arc<dyn Function> = gate.clone();
         Ok((function, FieldType::Double))
     });
-    let mut app = quiet(App::from_texts("own", None, &[("own.siddhi", QUERIES)]));
+    let mut app = quiet(App::from_texts("own", Some(RULES), &[("own.siddhi", QUERIES)]));
     app.settings.partitions = 4;
     app.with_registry(registry)
 }
@@ -146,17 +156,35 @@ fn a_stop_beside_a_record_that_waits_takes_the_other_checkpoints() {
     assert_eq!([rows(&engine, "In"), rows(&engine, "Out")], [81, 81]);
 }
 
-#[test]
-fn a_partition_that_has_stopped_keeps_its_checkpoint_and_the_others_go_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let gate = Arc::new(Gate::default());
-    let engine = Engine::open(dir.path(), Some(app(&gate))).unwrap();
-    send(&engine, "In", &events(1.0));
-    engine.checkpoint().unwrap();
-    append(&engine, "{\"k\":\"k0\",\"n\":-1}");
+/// Opens an engine on a clock that only the test advances: partitions that have stopped are not opened again before.
+fn open_on_clock(dir: &Path, gate: &Arc<Gate>, clock: &Arc<ManualClock>) -> Engine {
+    Engine::builder(dir).app(app(gate)).clock(clock.clone()).open().unwrap()
+}
+
+/// Lets a partition stop at an event that its queries panic at.
+fn stop_partition(engine: &Engine, key: &str) {
+    append(engine, &format!("{{\"k\":\"{key}\",\"n\":-1}}"));
     while engine.health().ready {
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Advances the clock until all partitions apply their logs.
+fn wait_until_opened(engine: &Engine, clock: &ManualClock) {
+    while !engine.health().ready {
+        clock.set(Timestamp(clock.now().0 + 1_000_000));
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_partition_that_has_stopped_keeps_its_checkpoint_and_the_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gate, clock) = (Arc::new(Gate::default()), Arc::new(ManualClock::default()));
+    let engine = open_on_clock(dir.path(), &gate, &clock);
+    send(&engine, "In", &events(1.0));
+    engine.checkpoint().unwrap();
+    stop_partition(&engine, "k0");
 
     let (moved, error) = checkpoint_others(&engine, dir.path(), Engine::checkpoint);
     assert!((1..4).contains(&moved), "{moved} checkpoints");
@@ -165,8 +193,113 @@ fn a_partition_that_has_stopped_keeps_its_checkpoint_and_the_others_go_on() {
     engine.stop().unwrap_err();
     drop(engine);
 
-    let engine = Engine::open(dir.path(), Some(app(&gate))).unwrap();
+    let engine = open_on_clock(dir.path(), &gate, &clock);
     engine.wait_idle();
     assert_eq!([rows(&engine, "In"), rows(&engine, "Out")], [81, 80], "one record is set aside");
     engine.checkpoint().unwrap();
+}
+
+#[test]
+fn a_partition_that_has_stopped_is_opened_again_beside_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gate, clock) = (Arc::new(Gate::default()), Arc::new(ManualClock::default()));
+    let engine = open_on_clock(dir.path(), &gate, &clock);
+    send(&engine, "In", &events(1.0));
+    engine.checkpoint().unwrap();
+    // these are applied again from the log, and are neither stored nor sent on twice
+    send(&engine, "In", &events(2.0));
+    let stored = engine.subscribe("Out").unwrap();
+    stop_partition(&engine, "k0");
+    append(&engine, &events(3.0));
+    wait_until_opened(&engine, &clock);
+    engine.wait_idle();
+    let [record] = &engine.set_aside_records()[..] else { panic!("{:?}", engine.set_aside_records()) };
+    assert_eq!(record.content, "1 event of In");
+    assert_eq!([rows(&engine, "In"), rows(&engine, "Out"), rows(&engine, "Moved")], [121, 120, 120]);
+    assert_eq!(
+        stored.try_iter().map(|batch| batch.num_rows()).sum::<usize>(),
+        40,
+        "those of the third round"
+    );
+    engine.forget_record(&record.id()).unwrap();
+    assert_eq!(engine.health().problems, Vec::<String>::new(), "the ledger balances as well");
+
+    // a second time, and with a checkpoint of the new one
+    engine.checkpoint().unwrap();
+    send(&engine, "In", &events(4.0));
+    stop_partition(&engine, "k0");
+    wait_until_opened(&engine, &clock);
+    engine.checkpoint().unwrap();
+    engine.wait_idle();
+    let counts = [rows(&engine, "In"), rows(&engine, "Out"), rows(&engine, "Moved")];
+    assert_eq!(counts, [162, 160, 160]);
+    engine.abandon();
+    drop(engine);
+    let engine = open_on_clock(dir.path(), &gate, &clock);
+    engine.wait_idle();
+    assert_eq!([rows(&engine, "In"), rows(&engine, "Out"), rows(&engine, "Moved")], counts);
+    assert_eq!(engine.recovery.warnings, Vec::<String>::new());
+}
+
+/// Accounts of several partitions change together while partitions stop and are opened again.
+#[test]
+fn transactions_stay_whole_while_partitions_are_opened_again() {
+    let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().unwrap());
+    println!("SEED={seed}");
+    let dir = tempfile::tempdir().unwrap();
+    let (gate, clock) = (Arc::new(Gate::default()), Arc::new(ManualClock::default()));
+    let engine = open_on_clock(dir.path(), &gate, &clock);
+    open_accounts(&engine);
+    let (done, unknown) = (AtomicU64::new(0), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for client in 0..3 {
+            let (engine, stop, done, unknown) = (&engine, &stop, &done, &unknown);
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(seed * 1000 + client);
+                for n in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let (from, to) = (rng.random_range(0..ACCOUNTS), rng.random_range(0..ACCOUNTS));
+                    match transfer(engine, &format!("{client}-{n}"), from, to, rng.random_range(1..20)) {
+                        Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                        Err(e) if e.document_code() == Some(112) => {}
+                        Err(_) => drop(unknown.fetch_add(1, Ordering::Relaxed)),
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(total(&engine.document_snapshot()), ACCOUNTS * BALANCE, "all or nothing is seen");
+            }
+        });
+        for round in 0..6 {
+            if round == 3 {
+                // those that are opened again have their last checkpoint at different places
+                _ = engine.checkpoint();
+            }
+            let before = done.load(Ordering::Relaxed);
+            while done.load(Ordering::Relaxed) < before + 20 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            stop_partition(&engine, &format!("k{round}"));
+            wait_until_opened(&engine, &clock);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let check = |engine: &Engine| {
+        let documents = engine.document_snapshot();
+        assert_eq!(total(&documents), ACCOUNTS * BALANCE);
+        let transfers = documents.len("Transfer").unwrap();
+        let (done, unknown) = (done.load(Ordering::Relaxed), unknown.load(Ordering::Relaxed));
+        println!("{done} transfers, {unknown} with unknown outcome, {transfers} stored");
+        assert!((done..=done + unknown).contains(&transfers));
+        transfers
+    };
+    let transfers = check(&engine);
+    engine.abandon();
+    drop(engine);
+    assert_eq!(check(&open_on_clock(dir.path(), &gate, &clock)), transfers);
 }

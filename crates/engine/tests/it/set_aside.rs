@@ -1,4 +1,4 @@
-//! Records that stop their partition, by a panic or as they do not end: the next start sets them aside.
+//! Records that stop their partition, by a panic or as they do not end: they are set aside when it is opened again.
 
 use std::path::Path;
 use std::sync::Arc;

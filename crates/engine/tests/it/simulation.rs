@@ -14,8 +14,9 @@ fn simulations_lose_and_double_nothing() {
         total.add(&run(seed, &options).unwrap_or_else(|violation| panic!("{violation}")));
     }
     println!("{total:?}");
+    assert!(total.reopened > 3, "partitions are opened again");
     assert!(total.merges > 20, "tablets are merged");
-    assert!(total.backups > 10, "backups are restored");
+    assert!(total.backups > 3, "backups are restored");
 }
 
 #[test]
@@ -42,6 +43,8 @@ fn planted_bugs_are_found() {
         PlantedBug::FlushBeforeDurable,
         PlantedBug::CheckpointWithoutIds,
         PlantedBug::AcknowledgeBeforeSync,
+        PlantedBug::RepeatEffects,
+        PlantedBug::KeepUnappliedRows,
     ];
     for bug in bugs {
         let options = SimulationOptions { bug: Some(bug), ..SimulationOptions::default() };

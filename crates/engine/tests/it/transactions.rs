@@ -14,8 +14,8 @@ use tidemill_types::{Result, Value};
 
 use crate::quiet;
 
-const ACCOUNTS: i32 = 12;
-const BALANCE: i32 = 100;
+pub const ACCOUNTS: i32 = 12;
+pub const BALANCE: i32 = 100;
 
 fn open(dir: &Path, partitions: u32) -> Engine {
     let mut app = quiet(App::from_rules("bank", "entity Account key id; entity Transfer key id;"));
@@ -47,7 +47,7 @@ fn delete(id: i32) -> Command {
     Command::Delete { collection: "Account".into(), filter: bytes(&doc! { "_id": id }), multi: false }
 }
 
-fn open_accounts(engine: &Engine) {
+pub fn open_accounts(engine: &Engine) {
     let accounts: Vec<_> = (0..ACCOUNTS).map(|id| doc! { "_id": id, "balance": BALANCE }).collect();
     engine.write_documents(insert("Account", &accounts), None).unwrap();
 }
@@ -57,12 +57,12 @@ fn balance(documents: &DocumentSnapshot, id: i32) -> Option<i32> {
     Some(RawDocument::from_bytes(found).unwrap().get_i32("balance").unwrap())
 }
 
-fn total(documents: &DocumentSnapshot) -> i32 {
+pub fn total(documents: &DocumentSnapshot) -> i32 {
     (0..ACCOUNTS).filter_map(|id| balance(documents, id)).sum()
 }
 
 /// Moves an amount between two accounts, and writes down that it did.
-fn transfer(engine: &Engine, id: &str, from: i32, to: i32, amount: i32) -> Result<()> {
+pub fn transfer(engine: &Engine, id: &str, from: i32, to: i32, amount: i32) -> Result<()> {
     let mut transaction = engine.begin_transaction();
     transaction.write(add(from, -amount))?;
     transaction.write(add(to, amount))?;

@@ -73,7 +73,7 @@ pub(crate) async fn list(call: RequestContext) -> Result<Json<Vec<SetAside>>, Ap
     responses(
         (status = 200, description = "It was run", body = RerunReply),
         (status = 404, description = "It is not set aside", body = ErrorBody),
-        (status = 409, description = "It is set aside at the next start", body = ErrorBody),
+        (status = 409, description = "It is set aside when its partition is opened again", body = ErrorBody),
     ),
 )]
 pub(crate) async fn rerun(call: RequestContext, content: RequestBody) -> Result<Json<RerunReply>, ApiError> {
@@ -89,7 +89,7 @@ pub(crate) async fn rerun(call: RequestContext, content: RequestBody) -> Result<
     responses(
         (status = 200, description = "It is forgotten", body = ForgetReply),
         (status = 404, description = "It is not set aside", body = ErrorBody),
-        (status = 409, description = "It is set aside at the next start", body = ErrorBody),
+        (status = 409, description = "It is set aside when its partition is opened again", body = ErrorBody),
     ),
 )]
 pub(crate) async fn forget(

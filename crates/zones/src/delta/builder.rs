@@ -8,11 +8,12 @@ use tidemill_types::{Error, Result};
 use uuid::Uuid;
 
 use super::action::{ActionLine, Add, Metadata, Remove, Txn, to_lines};
-use super::commit::{NewFile, OffsetAdvance, PreparedCommit, log_id, owner_id};
+use super::commit::{NewFile, OffsetAdvance, PreparedCommit, log_id, not_owned, owner_id};
 use super::commit_info::{commit_info, new_id};
 use crate::checksum::Checksums;
 use crate::error::internal;
 use crate::location::Location;
+use crate::owner_epochs::OwnerEpochs;
 use crate::tablet::{CHECKSUMS_TAG, ENCRYPTED_STATS_TAG, EncodedFile, Tablet, tablet_name};
 
 /// Effect of a commit on the rows of the table: it changes them, or only how they are stored.
@@ -52,9 +53,13 @@ impl CommitBuilder {
         Ok(())
     }
 
-    /// Moves partitions to new offsets, as the owner of `epoch`.
-    pub fn advance(&mut self, advances: Vec<OffsetAdvance>, epoch: u64) -> Result<()> {
+    /// Moves partitions to new offsets, as their owner.
+    ///
+    /// Errors: `Conflict` for a partition that this process does not own.
+    pub fn advance(&mut self, advances: Vec<OffsetAdvance>, epochs: &OwnerEpochs) -> Result<()> {
         for advance in &advances {
+            let epoch = epochs.of(advance.partition);
+            let epoch = epoch.ok_or_else(|| not_owned(advance.partition))?;
             self.txn(log_id(advance.partition), advance.upto.0)?;
             self.txn(owner_id(advance.partition), epoch)?;
         }

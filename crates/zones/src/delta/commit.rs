@@ -23,6 +23,7 @@ use super::entry_path;
 use super::replay::{data_path, read_entry};
 use crate::error::{is_transient, store_error};
 use crate::location::Location;
+use crate::owner_epochs::OwnerEpochs;
 use crate::retry::Retry;
 use crate::tablet::Tablet;
 
@@ -85,7 +86,7 @@ pub(crate) struct DeltaWriter {
     pub table: String,
     pub location: Location,
     pub schema: SchemaRef,
-    pub epoch: u64,
+    pub epochs: Arc<OwnerEpochs>,
     pub retry: Retry,
     /// Delta version of this state.
     pub version: u64,
@@ -107,24 +108,38 @@ enum NextEntry {
     Theirs,
 }
 
-/// Checks whether a commit with `marks` by the owner of `epoch` may follow the state `txns`.
+/// Returns the epoch of a later owner of a partition that this process owns, if the table has one.
+pub(crate) fn later_owner(
+    txns: &HashMap<String, i64>,
+    epochs: &OwnerEpochs,
+    partition: PartitionId,
+) -> Option<i64> {
+    let own = epochs.of(partition)?;
+    txns.get(&owner_id(partition)).copied().filter(|owner| i128::from(*owner) > i128::from(own))
+}
+
+/// Returns the error for rows of a partition that this process does not own.
+pub(crate) fn not_owned(partition: PartitionId) -> Error {
+    Error::conflict(format!("partition {partition} does not belong to this node: its rows are not written"))
+}
+
+/// Checks whether a commit with `marks` by an owner may follow the state `txns`.
 ///
 /// Errors: `Conflict` when a later owner took over or another writer committed rows of the partition;
 /// `Internal` when the commit would decrease the partition's offset.
 pub(crate) fn check_conflicts(
     table: &str,
-    epoch: u64,
+    epochs: &OwnerEpochs,
     txns: &HashMap<String, i64>,
     marks: &[OffsetAdvance],
 ) -> Result<()> {
     for mark in marks {
         let p = mark.partition;
-        let owner = txns.get(&owner_id(p)).copied();
-        if owner.is_some_and(|o| i128::from(o) > i128::from(epoch)) {
+        let epoch = epochs.of(p).ok_or_else(|| not_owned(p))?;
+        if let Some(owner) = later_owner(txns, epochs, p) {
             return Err(Error::conflict(format!(
-                "table `{table}`: owner epoch {} took over partition {p}; this node's epoch is {epoch}: it must stop \
-                 the partition",
-                owner.unwrap_or_default()
+                "table `{table}`: owner epoch {owner} took over partition {p}; this node's epoch is {epoch}: it must stop \
+                 the partition"
             )));
         }
         let stored = committed(txns, p);
@@ -253,7 +268,7 @@ impl DeltaWriter {
         if let Some(reason) = &self.stale {
             return Err(Error::conflict(reason.clone()));
         }
-        check_conflicts(&self.table, self.epoch, &self.txns, &prepared.advances)?;
+        check_conflicts(&self.table, &self.epochs, &self.txns, &prepared.advances)?;
         self.check_removes(prepared)
     }
 
@@ -262,13 +277,14 @@ impl DeltaWriter {
         if prepared.removes.is_empty() {
             return Ok(());
         }
-        let owners = self.txns.iter().filter(|(id, _)| id.starts_with(OWNER_PREFIX));
-        if let Some((id, owner)) = owners.max_by_key(|(_, epoch)| **epoch)
-            && i128::from(*owner) > i128::from(self.epoch)
-        {
+        let owned =
+            self.txns.keys().filter_map(|id| id.strip_prefix(OWNER_PREFIX)?.parse().ok()).map(PartitionId);
+        let lost = owned.filter_map(|p| Some((p, later_owner(&self.txns, &self.epochs, p)?)));
+        if let Some((p, owner)) = lost.max_by_key(|(_, owner)| *owner) {
             return Err(Error::conflict(format!(
-                "table `{}`: {id} has the epoch {owner}; this node's epoch is {}: it must not replace files any more",
-                self.table, self.epoch
+                "table `{}`: owner/{p} has the epoch {owner}; this node's epoch is {}: it must not replace files any more",
+                self.table,
+                self.epochs.of(p).unwrap_or_default()
             )));
         }
         match prepared.removes.iter().find(|name| !self.files.contains_key(*name)) {
@@ -362,7 +378,7 @@ mod tests {
             log.into_iter().chain(owner.map(|v| (owner_id(p), v))).collect()
         };
         let verdict = |t: &HashMap<String, i64>, m: [OffsetAdvance; 1]| {
-            check_conflicts("T", 5, t, &m).map_err(|e| e.kind())
+            check_conflicts("T", &OwnerEpochs::of_all(5), t, &m).map_err(|e| e.kind())
         };
         assert_eq!(verdict(&txns(None, None), mark(None, 0)), Ok(()));
         assert_eq!(verdict(&txns(Some(7), Some(5)), mark(Some(Offset(7)), 8)), Ok(()));
@@ -370,7 +386,8 @@ mod tests {
         assert_eq!(verdict(&txns(Some(8), Some(5)), mark(Some(Offset(7)), 9)), Err(ErrorKind::Conflict));
         assert_eq!(verdict(&txns(Some(7), None), mark(None, 9)), Err(ErrorKind::Conflict));
         assert_eq!(verdict(&txns(Some(7), Some(5)), mark(Some(Offset(7)), 7)), Err(ErrorKind::Internal));
-        let error = check_conflicts("T", 5, &txns(None, Some(6)), &mark(None, 0)).unwrap_err();
+        let error =
+            check_conflicts("T", &OwnerEpochs::of_all(5), &txns(None, Some(6)), &mark(None, 0)).unwrap_err();
         assert!(error.to_string().contains("owner epoch 6 took over partition 3"), "{error}");
     }
 }

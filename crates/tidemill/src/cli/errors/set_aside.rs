@@ -45,7 +45,7 @@ pub fn records(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
             true => println!("{record}"),
             false => {
                 let content = match text("content") {
-                    "" => "set aside at the next start",
+                    "" => "set aside when its partition is opened again",
                     content => content,
                 };
                 println!("{}  {content}\n  {}: {}", text("id"), text("time"), text("reason"));

@@ -1,0 +1,206 @@
+//! Opening a partition again that has stopped applying its log, while the others run.
+//!
+//! Partition 1 stops at record 7, as a function in a query panics:
+//!
+//! ```text
+//! log of partition 1   … 4 5 6 | 7 8 9 …
+//! state                half changed by 7, so it is dropped
+//! checkpoint           after 4
+//! views, rows, sinks   after 6: they stay as they are
+//! ```
+//!
+//! The note on record 7 is on the disk, so it is set aside from now on. A new [`Partition`] takes the checkpoint, applies 5 and 6 without
+//! storing their rows again ([`Partition::after`]), and takes the place of the former one, which has answered reads until then. It
+//! continues with 7, whose events are stored without rules and queries seeing them.
+//!
+//! The steps of a start are not needed here: the other partitions drop emissions that they have by their cause, and the decisions on
+//! transactions are on the board or in the states of the others. A record that does not end keeps its thread, so its partition
+//! stays as it is until the engine is restarted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemill_types::{Error, PartitionId, Result};
+
+use crate::dedupe::Dedupe;
+use crate::lifecycle::recover;
+use crate::node::Node;
+use crate::partition::Partition;
+use crate::partition::outbox::Replies;
+use crate::planted_bugs::{PlantedBug, is_planted};
+
+/// Interval between two looks at the partitions.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Delays before a partition is opened again: the first, and the longest, as each is twice the one before.
+const DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Time for which a partition has to serve before the delays begin anew.
+const SERVED: Duration = Duration::from_secs(60);
+/// Maximum time that the owner of a partition that has stopped may take to end.
+const OWNER_WAIT: Duration = Duration::from_secs(2);
+/// Time that another partition has to end its record, so that its decisions can be read.
+const RECORD_WAIT: Duration = Duration::from_secs(1);
+/// Records that are set aside before partitions stay stopped: more of them are the fault of the app rather than of the records.
+const RECORDS_SET_ASIDE_MAX: usize = 16;
+/// Answer to those who wait for the emissions of the former partition.
+const SENT_LATER: &str =
+    "the events are in the log and applied; what they emitted is sent when their partition is opened again";
+
+/// Opens partitions again until the engine stops.
+pub fn run(node: &Arc<Node>) {
+    let mut opener = Opener::default();
+    let mut signals = 0;
+    while !node.host.is_stopping() {
+        let next = node.host.clock.monotonic() + POLL_INTERVAL;
+        node.host.notifier.wait_until(&mut signals, &*node.host.clock, next);
+        opener.poll(node);
+    }
+}
+
+/// The partitions that have stopped, with the attempts to open them.
+#[derive(Default)]
+struct Opener {
+    attempts: BTreeMap<PartitionId, Attempts>,
+}
+
+/// Attempts to open a partition.
+struct Attempts {
+    delay: Duration,
+    not_before: Duration,
+    /// When it answered again; `None` while it does not.
+    served: Option<Duration>,
+}
+
+impl Opener {
+    /// Opens partitions whose time has come, and lets those serve that have caught up.
+    fn poll(&mut self, node: &Node) {
+        for id in serve_caught_up(node) {
+            self.attempts.entry(id).and_modify(|a| a.served = Some(node.host.clock.monotonic()));
+        }
+        for partition in stopped(node) {
+            if !self.is_due(node, partition.id) {
+                continue;
+            }
+            let begun = begin(node, &partition).and_then(|opening| opening.start_threads());
+            if let Err(error) = begun {
+                let id = partition.id;
+                let problem =
+                    format!("partition {id} could not be opened again, and is tried once more: {error}");
+                node.host.health.report_problem_of("opening", &id.to_string(), problem);
+            }
+        }
+    }
+
+    /// Returns whether a partition that has stopped is to be opened now. Begins to wait if it has just stopped.
+    fn is_due(&mut self, node: &Node, id: PartitionId) -> bool {
+        if node.host.set_aside.followed() > RECORDS_SET_ASIDE_MAX {
+            return false;
+        }
+        let now = node.host.clock.monotonic();
+        let first = || Attempts { delay: DELAYS.0, not_before: now + DELAYS.0, served: None };
+        let attempts = self.attempts.entry(id).or_insert_with(first);
+        match attempts.served.take() {
+            Some(since) if now.saturating_sub(since) >= SERVED => *attempts = first(),
+            Some(_) => attempts.not_before = now + attempts.delay,
+            None => {}
+        }
+        if now < attempts.not_before {
+            return false;
+        }
+        attempts.delay = (attempts.delay * 2).min(DELAYS.1);
+        attempts.not_before = now + attempts.delay;
+        true
+    }
+}
+
+/// Returns the partitions that have stopped and are not being opened again.
+pub fn stopped(node: &Node) -> Vec<Arc<Partition>> {
+    let opening = node.owned.opening();
+    let mut owned = node.owned.all();
+    owned.retain(|partition| partition.has_failed() && opening.iter().all(|other| other.id != partition.id));
+    owned
+}
+
+/// Begins to open a partition again that has stopped. It consumes its log from then on; [`serve_caught_up`] follows.
+///
+/// Errors: its owner has not ended; those of a start.
+pub fn begin(node: &Node, former: &Partition) -> Result<Arc<Partition>> {
+    let id = former.id;
+    if !close(node, former) {
+        return Err(Error::unavailable(format!(
+            "partition {id}: record {} is still being applied: restart the server to set it aside",
+            former.applied()
+        )));
+    }
+    let applied = former.applied();
+    // a checkpoint of the former one that is being written comes first
+    let _no_checkpoint = node.host.checkpointing.lock();
+    former.state.read().dedupe.values().filter_map(Dedupe::runs).for_each(|runs| runs.retire());
+    node.host.set_aside.follow_notes(id);
+    if !is_planted(PlantedBug::KeepUnappliedRows) {
+        node.app.tables.writable().try_for_each(|(_, table)| table.forget_from(id, applied))?;
+    }
+    node.app.sinks.forget_unapplied(id);
+    let mut warnings = Vec::new();
+    let loaded = recover::load_partition(node, id, &mut warnings)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    node.host.commits.reopen(id);
+    know_decisions(node, id)?;
+    let partition = Partition::new(loaded.state, node.host.clone(), node.app.clone()).after(former);
+    partition.enqueue_emissions(loaded.outbox, Replies::new());
+    partition.publish();
+    partition.refresh_next_timer();
+    partition.start_consuming()?;
+    let partition = Arc::new(partition);
+    node.owned.open(partition.clone());
+    Ok(partition)
+}
+
+/// Lets partitions answer that have come as far as those whose place they take. One that has stopped on the way is given up, to be
+/// begun again. Returns those that answer.
+pub fn serve_caught_up(node: &Node) -> Vec<PartitionId> {
+    let mut serving = Vec::new();
+    for partition in node.owned.opening() {
+        if partition.has_failed() {
+            close(node, &partition);
+            node.owned.abandon(partition.id);
+        } else if partition.has_caught_up() {
+            tracing::info!(partition = partition.id.0, applied = partition.applied().0, "opened again");
+            let id = partition.id.to_string();
+            node.host.health.clear_problem_of("apply", &id);
+            node.host.health.clear_problem_of("opening", &id);
+            serving.push(partition.id);
+            node.owned.add(partition);
+        }
+    }
+    if node.owned.opening().is_empty() {
+        node.host.commits.end_reopening();
+    }
+    serving
+}
+
+/// Tells the board the decisions of the other partitions on transactions whose records the log of `id` has.
+///
+/// Errors: `Unavailable` while one of them is at a record for longer.
+fn know_decisions(node: &Node, id: PartitionId) -> Result<()> {
+    for other in node.owned.all().iter().filter(|other| other.id != id) {
+        let state = other.state.try_read_for(RECORD_WAIT).ok_or_else(|| {
+            Error::unavailable(format!(
+                "partition {id}: its transactions cannot be decided, as partition {} is at the record {}",
+                other.id,
+                other.applied()
+            ))
+        })?;
+        node.host.commits.add_known(state.decisions.iter().filter(|(_, d)| d.offsets.contains_key(&id.0)));
+    }
+    Ok(())
+}
+
+/// Ends the threads of a partition. Returns whether they have ended.
+fn close(node: &Node, partition: &Partition) -> bool {
+    let ended = partition.stop_owner(&*node.host.clock, node.host.clock.monotonic() + OWNER_WAIT);
+    if ended {
+        partition.stop_forwarder(SENT_LATER);
+    }
+    ended
+}
