@@ -21,6 +21,7 @@ use crate::apply::ApplyReply;
 use crate::changes::ChangeLog;
 use crate::commit::{CommitBoard, WriteLocks};
 use crate::directory::encryption::encrypted_disk;
+use crate::directory::environment::SharedPartitions;
 use crate::directory::log_id::LogId;
 use crate::entry::Entry;
 use crate::process::clock::Clock;
@@ -39,6 +40,8 @@ const STOP_POLL: Duration = Duration::from_millis(100);
 pub struct Host {
     /// Data directory; empty for an engine in memory.
     pub dir: PathBuf,
+    /// Directory with the checkpoints and ids of partitions: the data directory, or one that several processes share.
+    pub state_dir: PathBuf,
     /// Disk of the data directory.
     ///
     /// It decrypts and encrypts files, if there are keys.
@@ -55,8 +58,8 @@ pub struct Host {
     pub zones: Zones,
     /// Runs requests to the object store.
     pub runtime: StoreRuntime,
-    /// Commits of transactions of several partitions.
-    pub commits: CommitBoard,
+    /// Commits of transactions of several partitions; processes that share partitions share them.
+    pub commits: Arc<CommitBoard>,
     /// Changes of documents for those who follow them.
     pub changes: ChangeLog,
     /// Documents that open transactions have written.
@@ -151,13 +154,14 @@ impl Host {
             set_aside: SetAsideRecords::in_memory(disk.clone()),
             stored_disk: disk,
             appenders,
+            state_dir: dir.clone(),
             dir,
             clock,
             log,
             log_id: LogId::default(),
             zones,
             runtime,
-            commits: CommitBoard::default(),
+            commits: Arc::default(),
             write_locks: WriteLocks::default(),
             in_flight,
             health: HealthBoard::default(),
@@ -167,6 +171,11 @@ impl Host {
             stopping: AtomicBool::new(false),
             checkpoints_disabled: AtomicBool::new(false),
         }
+    }
+
+    /// Shares partitions with other processes: where their state is, and the commits of their transactions.
+    pub fn with_shared(self, shared: &SharedPartitions) -> Self {
+        Self { state_dir: shared.dir.clone(), commits: shared.commits.clone(), ..self }
     }
 
     /// Adds the identity of the log.

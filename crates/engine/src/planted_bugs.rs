@@ -15,6 +15,10 @@ pub enum PlantedBug {
     AcknowledgeBeforeSync,
     /// A partition that is opened again stores the rows of records once more that were applied before.
     RepeatEffects,
+    /// A process that takes a partition over keeps the rows that it had in its tail when it owned the partition before.
+    KeepFormerTail,
+    /// A partition that is opened begins at the end of its log instead of its checkpoint.
+    SkipLog,
     /// A partition that is opened again keeps the rows of the record at which it stopped.
     KeepUnappliedRows,
 }

@@ -1,4 +1,4 @@
-//! Epochs by which the owners of partitions are told apart.
+//! Epochs of the owners of partitions.
 
 use std::collections::BTreeMap;
 

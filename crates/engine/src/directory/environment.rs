@@ -1,6 +1,6 @@
 //! What an engine takes from outside instead of reaching for it, so that tests and other deployments replace it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -11,6 +11,7 @@ use tidemill_types::{Error, Result};
 use url::Url;
 
 use crate::app::settings::Settings;
+use crate::commit::CommitBoard;
 use crate::process::clock::{Clock, SystemClock};
 
 /// A log that was opened.
@@ -91,6 +92,15 @@ pub struct TableStore {
     pub url: Url,
 }
 
+/// State and services of processes that own partitions of one log in turn.
+#[derive(Clone)]
+pub struct SharedPartitions {
+    /// Directory with the checkpoints and ids of all partitions, on the disk of the data directories.
+    pub dir: PathBuf,
+    /// Commits of transactions of several partitions.
+    pub commits: Arc<CommitBoard>,
+}
+
 /// Environment of an engine; by default that of the machine.
 #[derive(Clone)]
 pub struct Environment {
@@ -104,6 +114,8 @@ pub struct Environment {
     pub table_store: Option<TableStore>,
     /// Treatment of the app's connections to other systems.
     pub connectors: Connectors,
+    /// Partitions that the engine is given while it runs; by default it owns all of them as long as it runs.
+    pub shared: Option<SharedPartitions>,
     /// True if the thread that waits for the object store does the work itself, so that a simulation repeats
     /// it exactly.
     pub single_threaded: bool,
@@ -119,6 +131,7 @@ impl Default for Environment {
             log: Arc::new(log),
             table_store: None,
             connectors: Connectors::default(),
+            shared: None,
             single_threaded: false,
         }
     }

@@ -8,7 +8,7 @@ use parking_lot::MutexGuard;
 use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
-use super::flush::flush;
+use super::flush::{flush, flush_partition};
 use super::sinks;
 use crate::checkpoint;
 use crate::checkpoint::StateImage;
@@ -65,6 +65,17 @@ pub fn checkpoint(node: &Node) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
+/// Flushes the rows of one partition and takes its checkpoint, for its next owner.
+///
+/// Errors: as [`checkpoint`].
+pub fn checkpoint_partition(node: &Node, partition: &Arc<Partition>) -> Result<()> {
+    let _alone = node.host.checkpointing.lock();
+    check_allowed(node)?;
+    let Some(image) = image_of(node, partition)? else { return Ok(()) };
+    flush_partition(node, partition).and(sinks::commit_all(node))?;
+    publish_checkpoint(node, &image)
+}
+
 /// State of a partition between two records.
 struct PartitionImage {
     id: PartitionId,
@@ -86,7 +97,7 @@ fn check_allowed(node: &Node) -> Result<()> {
 ///
 /// Errors: it has stopped applying its log, or is still at a record.
 fn image_of(node: &Node, partition: &Partition) -> Result<Option<PartitionImage>> {
-    let dir = checkpoint::checkpoint_dir(&node.host.dir, partition.id);
+    let dir = checkpoint::checkpoint_dir(&node.host.state_dir, partition.id);
     let last = checkpoint::list(&*node.host.disk, &dir)?.last().map(|(offset, _)| *offset);
     let _round = between_records(partition)?;
     forget_decisions(node, partition);
@@ -161,7 +172,7 @@ fn publish_checkpoint(node: &Node, image: &PartitionImage) -> Result<()> {
         }
     }
     node.app.sinks.check_committed(id, state.next())?;
-    let dir = checkpoint::checkpoint_dir(&node.host.dir, id);
+    let dir = checkpoint::checkpoint_dir(&node.host.state_dir, id);
     state.save(&*node.host.disk, &dir, false)?;
     remove_unused_ids(node, image, false)?;
     // explanations are a help, not a need: on a disk that runs low their room is for the log
@@ -191,7 +202,7 @@ pub fn truncate_idle_logs(node: &Node) -> Result<()> {
 
 fn truncate_idle_log(node: &Node, partition: &Partition) -> Result<()> {
     let (host, id) = (&node.host, partition.id);
-    let dir = checkpoint::checkpoint_dir(&host.dir, id);
+    let dir = checkpoint::checkpoint_dir(&host.state_dir, id);
     let files = checkpoint::list(&*host.disk, &dir)?;
     let Some((last, path)) = files.last() else { return Ok(()) };
     let has_copy = files.iter().filter(|(offset, _)| offset == last).count() > 1;

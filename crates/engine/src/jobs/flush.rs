@@ -1,6 +1,7 @@
 //! Flushes: rows of tails become tablets.
 
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::StreamExt;
@@ -44,6 +45,15 @@ pub fn flush(node: &Node) -> Result<()> {
     flush_tables(node, shown)
 }
 
+/// Commits the rows of one partition up to the last record that is applied.
+pub fn flush_partition(node: &Node, partition: &Arc<Partition>) -> Result<()> {
+    let (durable, failed) = sync_logs(node, std::slice::from_ref(partition), Partition::applied);
+    for (_, table) in node.app.tables.writable() {
+        node.host.runtime.block_on(flush_table(node, table, &durable))?;
+    }
+    failed.map_or(Ok(()), Err)
+}
+
 fn flush_tables(node: &Node, next: fn(&Partition) -> Offset) -> Result<()> {
     let (durable, failed) = sync_log(node, next);
     // A simulation has one thread and must repeat exactly, so its tables are flushed one after the other.
@@ -82,9 +92,19 @@ async fn flush_table(node: &Node, table: &Table, durable: &[(PartitionId, Offset
 /// Makes the log durable up to the offset `next` of each partition and returns the last record before it: rows up to it may
 /// be flushed. For a partition whose log cannot be synced it returns the last durable record, and the error.
 fn sync_log(node: &Node, next: fn(&Partition) -> Offset) -> (Vec<(PartitionId, Offset)>, Option<Error>) {
+    // those that are opened fill tails as well
+    let partitions = [node.owned.all(), node.owned.opening()].concat();
+    sync_logs(node, &partitions, next)
+}
+
+fn sync_logs(
+    node: &Node,
+    partitions: &[Arc<Partition>],
+    next: fn(&Partition) -> Offset,
+) -> (Vec<(PartitionId, Offset)>, Option<Error>) {
     let (mut durable, mut failed) = (Vec::new(), None);
-    for partition in node.owned.all() {
-        let mut next = next(&partition);
+    for partition in partitions {
+        let mut next = next(partition);
         let last = next.0.checked_sub(1).map(Offset);
         let last = last.filter(|_| !is_planted(PlantedBug::FlushBeforeDurable));
         if let Some(e) = last.and_then(|last| node.host.log.sync(partition.id, last, Durability::Fsync).err())

@@ -56,6 +56,9 @@ pub fn open(
         environment.log.open(data.path(), &deployment.settings, data.partitions(), &environment.clock)?;
     report.warnings.extend(opened.warnings);
     let (zones, runtime) = open_store(data, &deployment.settings, environment)?;
+    if environment.shared.is_some() {
+        zones.disown_all();
+    }
     let tables = TableSet::open(&deployment, &zones, &runtime)?;
     let disk = data.disk().clone();
     let log_id = LogId::of(&*environment.log, &deployment.settings, data);
@@ -63,12 +66,18 @@ pub fn open(
     let (clock, path, log) = (environment.clock.clone(), data.path().to_owned(), opened.log);
     let host = Host::new(path, disk, &deployment.settings, clock, log, zones, runtime);
     let host = host.with_set_aside()?.with_log_id(log_id);
+    let host = match &environment.shared {
+        Some(shared) => host.with_shared(shared),
+        None => host,
+    };
     host.set_aside.remove_old(|partition| host.log.start(partition))?;
     let app = RunningApp::new(deployment, tables, sinks).with_first_offsets(first_offsets);
     let node = Arc::new(Node::new(host, app));
     check_tables(&node, &log_ends(&node))?;
     let mut loaded = Vec::new();
-    for id in node.host.partition_ids() {
+    // those of a process that shares them are opened when it gets them
+    let owns_all = environment.shared.is_none();
+    for id in node.host.partition_ids().filter(|_| owns_all) {
         loaded.push(load_partition(&node, id, &mut report.warnings)?);
     }
     let arrived = Arc::new(ArrivedEmissions::find(&node, &loaded)?);
@@ -83,14 +92,16 @@ pub fn open(
     report.warnings.extend(node.host.changes.open_existing()?);
     node.host.partition_ids().for_each(|p| node.host.changes.cut(p, node.host.log.end(p)));
     let decisions: Vec<_> = node.owned.all().iter().map(|p| p.state.read().decisions.clone()).collect();
-    node.host.commits.begin_recovery(&decisions);
-    report.records = replay_all(&node, &log_ends(&node), &arrived)?;
-    node.host.commits.end_recovery();
+    if owns_all {
+        node.host.commits.begin_recovery(&decisions);
+        report.records = replay_all(&node, &log_ends(&node), &arrived)?;
+        node.host.commits.end_recovery();
+    }
     for partition in node.owned.all() {
         let documents = partition.state.read().store.snapshot();
         documents.collections().for_each(|part| node.host.commits.note_applied(part.newest().time()));
     }
-    if node.owned.all().iter().all(|p| p.state.read().store.collects_changes()) {
+    if owns_all && node.owned.all().iter().all(|p| p.state.read().store.collects_changes()) {
         node.host.changes.set_enabled();
     }
     if counts_transfers {
@@ -103,8 +114,10 @@ pub fn open(
     node.owned.all().iter().for_each(|p| p.refresh_next_timer());
     node.owned.all().iter().try_for_each(|p| p.start_consuming())?;
     open_former(&node, &former, data.partitions(), &mut report);
-    report.warnings.extend(check_ledger(&node));
-    node.contradicting_documents().iter().for_each(|problem| tracing::warn!("{problem}"));
+    if owns_all {
+        report.warnings.extend(check_ledger(&node));
+        node.contradicting_documents().iter().for_each(|problem| tracing::warn!("{problem}"));
+    }
     report.millis = (environment.clock.monotonic() - start).as_millis() as u64;
     for warning in &report.warnings {
         tracing::warn!("{warning}");
@@ -236,7 +249,7 @@ fn load_state(
     since: Offset,
     warnings: &mut Vec<String>,
 ) -> Result<LoadedCheckpoint> {
-    let dir = checkpoint::checkpoint_dir(&node.host.dir, id);
+    let dir = checkpoint::checkpoint_dir(&node.host.state_dir, id);
     let files = checkpoint::list(&*node.host.disk, &dir)?;
     let log_start = node.host.log.start(id);
     let mut damage = None;
@@ -244,7 +257,7 @@ fn load_state(
     for (_, path) in own {
         let loaded = checkpoint::load(&*node.host.disk, path, &node.app.deployment, id, since);
         let loaded = loaded.and_then(|mut loaded| {
-            loaded.state.open_id_runs(&node.host.disk, &node.host.dir)?;
+            loaded.state.open_id_runs(&node.host.disk, &node.host.state_dir)?;
             Ok(loaded)
         });
         match loaded {
@@ -286,7 +299,7 @@ fn load_state(
         warnings.push(format!("{damage}; started over from the whole log"));
     }
     let mut state = PartitionState::new(&node.app.deployment, id)?;
-    state.open_id_runs(&node.host.disk, &node.host.dir)?;
+    state.open_id_runs(&node.host.disk, &node.host.state_dir)?;
     Ok(LoadedCheckpoint { state, dropped_files: Vec::new(), outbox: Vec::new(), counts_transfers: true })
 }
 

@@ -24,28 +24,20 @@ use std::time::Duration;
 use tidemill_types::{Error, PartitionId, Result};
 
 use crate::dedupe::Dedupe;
-use crate::lifecycle::recover;
+use crate::lifecycle::opening;
+use crate::lifecycle::opening::{OWNER_WAIT, SENT_LATER};
 use crate::node::Node;
 use crate::partition::Partition;
-use crate::partition::outbox::Replies;
 use crate::planted_bugs::{PlantedBug, is_planted};
 
 /// Interval between two looks at the partitions.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Delays before a partition is opened again: the first, and the longest, as each is twice the one before.
 const DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Time for which a partition has to serve before the delays begin anew.
+/// Time for which a partition has to serve before its next delay is the first again.
 const SERVED: Duration = Duration::from_secs(60);
-/// Maximum time that the owner of a partition that has stopped may take to end.
-const OWNER_WAIT: Duration = Duration::from_secs(2);
-/// Time that another partition has to end its record, so that its decisions can be read.
-const RECORD_WAIT: Duration = Duration::from_secs(1);
 /// Records that are set aside before partitions stay stopped: more of them are the fault of the app rather than of the records.
 const RECORDS_SET_ASIDE_MAX: usize = 16;
-/// Answer to those who wait for the emissions of the former partition.
-const SENT_LATER: &str =
-    "the events are in the log and applied; what they emitted is sent when their partition is opened again";
-
 /// Opens partitions again until the engine stops.
 pub fn run(node: &Arc<Node>) {
     let mut opener = Opener::default();
@@ -74,7 +66,7 @@ struct Attempts {
 impl Opener {
     /// Opens partitions whose time has come, and lets those serve that have caught up.
     fn poll(&mut self, node: &Node) {
-        for id in serve_caught_up(node) {
+        for id in opening::serve_caught_up(node) {
             self.attempts.entry(id).and_modify(|a| a.served = Some(node.host.clock.monotonic()));
         }
         for partition in stopped(node) {
@@ -121,7 +113,7 @@ pub fn stopped(node: &Node) -> Vec<Arc<Partition>> {
     owned
 }
 
-/// Begins to open a partition again that has stopped. It consumes its log from then on; [`serve_caught_up`] follows.
+/// Begins to open a partition again that has stopped. It consumes its log from then on; [`opening::serve_caught_up`] follows.
 ///
 /// Errors: its owner has not ended; those of a start.
 pub fn begin(node: &Node, former: &Partition) -> Result<Arc<Partition>> {
@@ -133,67 +125,14 @@ pub fn begin(node: &Node, former: &Partition) -> Result<Arc<Partition>> {
         )));
     }
     let applied = former.applied();
-    // a checkpoint of the former one that is being written comes first
-    let _no_checkpoint = node.host.checkpointing.lock();
+    // one that writes a checkpoint or merges ends before its files are opened
+    drop(node.host.checkpointing.lock());
     former.state.read().dedupe.values().filter_map(Dedupe::runs).for_each(|runs| runs.retire());
-    node.host.set_aside.follow_notes(id);
     if !is_planted(PlantedBug::KeepUnappliedRows) {
         node.app.tables.writable().try_for_each(|(_, table)| table.forget_from(id, applied))?;
     }
     node.app.sinks.forget_unapplied(id);
-    let mut warnings = Vec::new();
-    let loaded = recover::load_partition(node, id, &mut warnings)?;
-    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    node.host.commits.reopen(id);
-    know_decisions(node, id)?;
-    let partition = Partition::new(loaded.state, node.host.clone(), node.app.clone()).after(former);
-    partition.enqueue_emissions(loaded.outbox, Replies::new());
-    partition.publish();
-    partition.refresh_next_timer();
-    partition.start_consuming()?;
-    let partition = Arc::new(partition);
-    node.owned.open(partition.clone());
-    Ok(partition)
-}
-
-/// Lets partitions answer that have come as far as those whose place they take. One that has stopped on the way is given up, to be
-/// begun again. Returns those that answer.
-pub fn serve_caught_up(node: &Node) -> Vec<PartitionId> {
-    let mut serving = Vec::new();
-    for partition in node.owned.opening() {
-        if partition.has_failed() {
-            close(node, &partition);
-            node.owned.abandon(partition.id);
-        } else if partition.has_caught_up() {
-            tracing::info!(partition = partition.id.0, applied = partition.applied().0, "opened again");
-            let id = partition.id.to_string();
-            node.host.health.clear_problem_of("apply", &id);
-            node.host.health.clear_problem_of("opening", &id);
-            serving.push(partition.id);
-            node.owned.add(partition);
-        }
-    }
-    if node.owned.opening().is_empty() {
-        node.host.commits.end_reopening();
-    }
-    serving
-}
-
-/// Tells the board the decisions of the other partitions on transactions whose records the log of `id` has.
-///
-/// Errors: `Unavailable` while one of them is at a record for longer.
-fn know_decisions(node: &Node, id: PartitionId) -> Result<()> {
-    for other in node.owned.all().iter().filter(|other| other.id != id) {
-        let state = other.state.try_read_for(RECORD_WAIT).ok_or_else(|| {
-            Error::unavailable(format!(
-                "partition {id}: its transactions cannot be decided, as partition {} is at the record {}",
-                other.id,
-                other.applied()
-            ))
-        })?;
-        node.host.commits.add_known(state.decisions.iter().filter(|(_, d)| d.offsets.contains_key(&id.0)));
-    }
-    Ok(())
+    opening::open_partition(node, id, |partition| partition.after(former))
 }
 
 /// Ends the threads of a partition. Returns whether they have ended.

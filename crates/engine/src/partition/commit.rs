@@ -102,7 +102,7 @@ impl Partition {
             waiting.records.clear();
             return false;
         }
-        match waiting.participant.step(first.as_ref(), &self.host.commits) {
+        match waiting.participant.step(first.as_ref(), &*self.host.commits) {
             Step::Free | Step::Wait => false,
             Step::Release(commit) => {
                 self.host.commits.leave(&commit, self.id);

@@ -54,6 +54,17 @@ impl OwnedPartitions {
         self.opening.lock().remove(&id);
     }
 
+    /// Takes a partition out that this process does not own any more, also one that is being opened.
+    pub fn remove(&self, id: PartitionId) -> Option<Arc<Partition>> {
+        let former = self.serving.rcu(|owned| {
+            let mut owned = BTreeMap::clone(owned);
+            owned.remove(&id);
+            owned
+        });
+        let opening = self.opening.lock().remove(&id);
+        opening.or_else(|| former.get(&id).cloned())
+    }
+
     /// Adds a recovered partition, which answers from now on in place of a former one with its id.
     pub fn add(&self, partition: Arc<Partition>) {
         self.serving.rcu(|owned| {

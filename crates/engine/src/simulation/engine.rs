@@ -25,8 +25,8 @@ use crate::deploy;
 use crate::directory::datadir;
 use crate::directory::datadir::{DataDir, RestoredFrom};
 use crate::directory::environment::{Environment, LogProvider, OpenedLog, TableStore, open_local_log};
-use crate::lifecycle::reopen;
 use crate::lifecycle::report::StartupReport;
+use crate::lifecycle::{opening, reopen};
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::planted_bugs::PLANTED_FAILURE;
@@ -34,7 +34,7 @@ use crate::process::clock::Clock;
 
 /// Start of the simulated time: 2020-01-01T00:00:00Z.
 const START_TIME: i64 = 1_577_836_800_000_000;
-const PARTITIONS: u32 = 3;
+pub(super) const PARTITIONS: u32 = 3;
 const DIR: &str = "/data";
 
 /// Rules and queries of the simulated app; [`super::model`] knows what they must do. An order passes through up to three
@@ -83,7 +83,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    fn new() -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         Arc::new(Self { now: AtomicI64::new(START_TIME), sleeps: AtomicU32::new(0), power: Mutex::new(None) })
     }
 
@@ -172,6 +172,7 @@ impl Machine {
             disk: disk.clone(),
             log: Arc::new(SimLogProvider(self.disk.clone())),
             table_store: Some(TableStore { store: self.store.clone(), url }),
+            shared: None,
             single_threaded: true,
             connectors: Connectors::Refused,
         };
@@ -210,7 +211,7 @@ impl Machine {
     }
 }
 
-fn app() -> App {
+pub(super) fn app() -> App {
     let mut app = App::from_texts("sim", Some(RULES), &[("sim.siddhi", QUERIES)]);
     app.settings.partitions = PARTITIONS;
     app.settings.segment_bytes = 4 << 10;
@@ -233,7 +234,7 @@ fn app() -> App {
 pub struct SimEngine {
     pub node: Arc<Node>,
     pub recovery: StartupReport,
-    _data: DataDir,
+    pub(super) _data: DataDir,
 }
 
 impl SimEngine {
@@ -269,7 +270,7 @@ impl SimEngine {
         if self.failure().is_some() {
             return false;
         }
-        let served = reopen::serve_caught_up(&self.node);
+        let served = opening::serve_caught_up(&self.node);
         // devices that fail may fail it
         let stopped = reopen::stopped(&self.node);
         let begun = stopped.iter().filter_map(|former| reopen::begin(&self.node, former).ok()).count();

@@ -13,9 +13,13 @@
 
 mod engine;
 mod model;
+mod outcome;
+mod shared_log;
+mod two_engines;
 mod world;
 
 pub use crate::planted_bugs::PlantedBug;
+pub use two_engines::MovesReport;
 
 /// Options of a simulation run.
 #[derive(Debug, Clone)]
@@ -93,6 +97,16 @@ impl SimulationReport {
 pub fn run(seed: u64, options: &SimulationOptions) -> Result<SimulationReport, String> {
     crate::planted_bugs::plant(options.bug);
     let result = world::World::new(seed, options.encrypted).and_then(|world| world.run(options.steps));
+    crate::planted_bugs::plant(None);
+    result.map_err(|violation| format!("seed {seed}: {violation}"))
+}
+
+/// Simulates two engines that own the partitions of one log in turn.
+///
+/// Errors: what the auditors found, with the step at which they looked.
+pub fn run_two_engines(seed: u64, steps: usize, bug: Option<PlantedBug>) -> Result<MovesReport, String> {
+    crate::planted_bugs::plant(bug);
+    let result = two_engines::TwoEngines::new(seed).run(steps);
     crate::planted_bugs::plant(None);
     result.map_err(|violation| format!("seed {seed}: {violation}"))
 }

@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rand::Rng;
+use rand::rngs::StdRng;
+
 /// An order as it was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
@@ -9,6 +12,33 @@ pub struct Order {
     pub customer: String,
     pub region: String,
     pub amount: i64,
+}
+
+/// Makes a few orders, some of them again. Returns their ids, and them as lines of JSON.
+pub fn random_orders(rng: &mut StdRng, sent: &mut BTreeMap<String, Order>) -> (Vec<String>, String) {
+    let (mut ids, mut body) = (Vec::new(), String::new());
+    for _ in 0..rng.random_range(1..6) {
+        let again = rng.random_bool(0.15) && !sent.is_empty();
+        let order = if again {
+            let at = rng.random_range(0..sent.len());
+            sent.values().nth(at).cloned()
+        } else {
+            Some(Order {
+                id: format!("o{}", sent.len()),
+                customer: format!("c{}", rng.random_range(0..7)),
+                region: format!("r{}", rng.random_range(0..4)),
+                amount: rng.random_range(0..100),
+            })
+        };
+        let Some(order) = order else { continue };
+        let Order { id, customer, region, amount } = &order;
+        let object =
+            serde_json::json!({ "id": id, "customer": customer, "region": region, "amount": amount });
+        body += &format!("{object}\n");
+        ids.push(id.clone());
+        sent.insert(id.clone(), order);
+    }
+    (ids, body)
 }
 
 /// Amount from which an order is a big one.

@@ -4,24 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use object_store::ObjectStoreExt;
-use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_docs::get_path;
 use tidemill_encryption::{OpenKeyRing, Purpose};
 use tidemill_log::Durability;
 use tidemill_log::sim_disk::Crash;
-use tidemill_types::{Value, column, event_json};
 
 use super::SimulationReport;
 use super::engine::{Machine, SimEngine};
-use super::model::{self, Order, Outcome, StoredRow};
+use super::model::{self, Order};
+use super::outcome;
 use crate::api::{BodyFormat, SendOptions};
 use crate::ingest::sending;
 use crate::jobs;
 use crate::jobs::timers;
-use crate::lifecycle::transfers;
 use crate::planted_bugs::plant_failure;
 
 /// Attempts to start while the object store fails; after these the store is repaired.
@@ -203,29 +199,7 @@ impl World {
     /// Sends a few orders, some of them again.
     fn send(&mut self) {
         let Some(engine) = &self.engine else { return };
-        let mut ids = Vec::new();
-        let mut body = String::new();
-        for _ in 0..self.rng.random_range(1..6) {
-            let again = self.rng.random_bool(0.15) && !self.sent.is_empty();
-            let order = if again {
-                let at = self.rng.random_range(0..self.sent.len());
-                self.sent.values().nth(at).cloned()
-            } else {
-                Some(Order {
-                    id: format!("o{}", self.sent.len()),
-                    customer: format!("c{}", self.rng.random_range(0..7)),
-                    region: format!("r{}", self.rng.random_range(0..4)),
-                    amount: self.rng.random_range(0..100),
-                })
-            };
-            let Some(order) = order else { continue };
-            let Order { id, customer, region, amount } = &order;
-            let object =
-                serde_json::json!({ "id": id, "customer": customer, "region": region, "amount": amount });
-            body += &format!("{object}\n");
-            ids.push(id.clone());
-            self.sent.insert(id.clone(), order);
-        }
+        let (ids, body) = model::random_orders(&mut self.rng, &mut self.sent);
         let durability = [Durability::Fsync, Durability::Os, Durability::Memory][self.rng.random_range(0..3)];
         let options = SendOptions {
             durability: Some(durability),
@@ -359,93 +333,11 @@ impl World {
         if node.host.health.has_problem("apply") {
             return Err(node.host.health.problems().join("; "));
         }
-        let outcome = outcome(engine, machine)?;
+        let outcome = outcome::of(&[node], &machine.store)?;
         let must: BTreeSet<String> = self.durable.union(&self.handed_over).cloned().collect();
         model::check(&outcome, &self.sent, &must)?;
-        let mut stored = 0;
-        for (stream, table) in node.app.tables.streams() {
-            let ledger = node.ledger(&stream.name);
-            let rows = table.tablet_rows() + table.pending_rows() + table.removed_rows();
-            if !ledger.balances() || ledger.stored != rows {
-                return Err(format!(
-                    "the ledger of {} is {ledger:?}, its table has {rows} rows",
-                    stream.name
-                ));
-            }
-            stored += rows;
-        }
-        if let Some(t) = transfers::list(node).into_iter().find(|t| t.sent != t.received) {
-            return Err(format!("rows were lost or doubled between partitions: {t:?}"));
-        }
-        Ok(stored)
+        outcome::check_ledgers(&[node])
     }
-}
-
-fn outcome(engine: &SimEngine, machine: &Machine) -> Result<Outcome, String> {
-    let rows = |stream: &str| rows(engine, machine, stream);
-    let documents = |collection: &str, id: &str, value: &str| {
-        let mut all = Vec::new();
-        for partition in engine.node.owned.all() {
-            let state = partition.state.read();
-            let Some(collection) = state.store.collection(collection) else { continue };
-            for doc in collection.documents() {
-                let raw = bson::raw::RawDocument::from_bytes(&doc).map_err(|e| e.to_string())?;
-                let (Value::Str(id), Value::Int(value)) = (get_path(raw, id), get_path(raw, value)) else {
-                    return Err(format!("a document of another shape: {raw:?}"));
-                };
-                all.push((id.to_string(), value));
-            }
-        }
-        Ok(all)
-    };
-    Ok(Outcome {
-        orders: rows("Order")?,
-        bigs: rows("Big")?,
-        sales: rows("Sale")?,
-        totals: rows("Totals")?,
-        counted: rows("Counted")?,
-        seen: documents("Seen", "_id", "n")?,
-        regions: documents("Region", "_id", "total")?,
-    })
-}
-
-/// Reads all rows of a table, from its tablets and its tail.
-fn rows(engine: &SimEngine, machine: &Machine, stream: &str) -> Result<Vec<StoredRow>, String> {
-    let tables = &engine.node.app.tables;
-    let table = tables.by_name(stream).ok_or_else(|| format!("no table {stream}"))?;
-    let schema = engine.node.app.deployment.stream(stream).map_err(|e| e.to_string())?;
-    let snapshot = table.snapshot();
-    let mut batches = snapshot.tail;
-    for tablet in snapshot.tablets.iter() {
-        let store = &machine.store;
-        let bytes = engine.node.host.runtime.block_on(async { store.get(&tablet.path).await?.bytes().await });
-        let bytes = bytes.map_err(|e| e.to_string())?;
-        let mut options = ArrowReaderOptions::new();
-        if let Some(keys) = engine.node.host.zones.tablet_keys() {
-            options = options.with_file_decryption_properties(keys.for_reading().map_err(|e| e.to_string())?);
-        }
-        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes, options);
-        let reader = reader.and_then(|b| b.build());
-        for batch in reader.map_err(|e| e.to_string())? {
-            batches.push(batch.map_err(|e| e.to_string())?);
-        }
-    }
-    let mut rows = Vec::new();
-    for batch in &batches {
-        let number = |name: &str, row: usize| {
-            let at = batch.schema_ref().index_of(name).ok()?;
-            match tidemill_types::row_value(batch, at, row) {
-                Value::Int(n) => Some(n),
-                _ => None,
-            }
-        };
-        for row in 0..batch.num_rows() {
-            let id = |name| number(name, row).ok_or_else(|| format!("{stream}: a row without {name}"));
-            let position = (id(column::PARTITION)?, id(column::OFFSET)?, id(column::ROW)?);
-            rows.push(StoredRow { position, fields: event_json(schema, batch, row) });
-        }
-    }
-    Ok(rows)
 }
 
 /// A power failure leaves the last bytes of a log torn, or as zeros; everything else that a start warns of is a bug.

@@ -1,7 +1,9 @@
 //! Simulations with fixed seeds. The same for a time: `cargo run --release -p tidemill-engine --features sim --example
 //! simulate`.
 
-use tidemill_engine::simulation::{PlantedBug, SimulationOptions, SimulationReport, run};
+use tidemill_engine::simulation::{
+    MovesReport, PlantedBug, SimulationOptions, SimulationReport, run, run_two_engines,
+};
 
 /// Seeds within which a planted bug must be found.
 const SEEDS_MAX: u64 = 40;
@@ -49,6 +51,35 @@ fn planted_bugs_are_found() {
     for bug in bugs {
         let options = SimulationOptions { bug: Some(bug), ..SimulationOptions::default() };
         let found = (1..=SEEDS_MAX).find_map(|seed| run(seed, &options).err());
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} is not found with seeds up to {SEEDS_MAX}");
+    }
+}
+
+/// Steps of a simulation of two engines.
+const STEPS: usize = 200;
+
+#[test]
+fn partitions_move_between_two_engines_and_nothing_is_lost_or_doubled() {
+    let mut total = MovesReport::default();
+    for seed in 1..=12 {
+        total.add(&run_two_engines(seed, STEPS, None).unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    println!("{total:?}");
+    assert!(total.graceful > 50 && total.forced > 20, "partitions move");
+    assert!(total.fenced > 0, "owners learn that they are none any more");
+}
+
+#[test]
+fn bugs_of_moves_are_found() {
+    let bugs = [
+        PlantedBug::KeepFormerTail,
+        PlantedBug::SkipLog,
+        PlantedBug::CheckpointWithoutOutbox,
+        PlantedBug::CheckpointWithoutIds,
+    ];
+    for bug in bugs {
+        let found = (1..=SEEDS_MAX).find_map(|seed| run_two_engines(seed, STEPS, Some(bug)).err());
         println!("{bug:?}: {found:?}");
         assert!(found.is_some(), "{bug:?} is not found with seeds up to {SEEDS_MAX}");
     }

@@ -1,0 +1,366 @@
+//! Two engines that share a log, tables and checkpoints, between which partitions move.
+//!
+//! A move is graceful, or by force while the former owner continues for a while, as one does that is cut off. Engines are killed, and
+//! the store fails at random. The log is outside of the engines, so what it has acknowledged stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tidemill_flow::Connectors;
+use tidemill_log::disk::Disk;
+use tidemill_log::sim_disk::SimDisk;
+use tidemill_log::{Durability, Log, LogClock, MemoryLog};
+use tidemill_types::{PartitionId, Result};
+use tidemill_zones::sim_store::FaultyStore;
+use url::Url;
+
+use super::engine::{PARTITIONS, SimClock, SimEngine, app};
+use super::model::{self, Order};
+use super::outcome;
+use super::shared_log::SharedLog;
+use crate::api::{BodyFormat, SendOptions};
+use crate::app::settings::Settings;
+use crate::deploy;
+use crate::directory::datadir::DataDir;
+use crate::directory::environment::{Environment, LogProvider, OpenedLog, SharedPartitions, TableStore};
+use crate::ingest::sending;
+use crate::jobs;
+use crate::jobs::timers;
+use crate::lifecycle::{opening, ownership};
+use crate::node::Node;
+use crate::process::clock::Clock;
+
+/// Directory of the state that the engines share.
+const SHARED_DIR: &str = "/shared";
+/// Rounds after which engines that still have work are taken for ones that never end.
+const ROUNDS_MAX: usize = 10_000;
+
+/// Report of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MovesReport {
+    /// Different events acknowledged.
+    pub acknowledged: u64,
+    /// Events stored at the end, over all streams.
+    pub stored: u64,
+    /// Partitions that their owner gave up for the next one.
+    pub graceful: u64,
+    /// Partitions that were taken from an owner which continued.
+    pub forced: u64,
+    /// Owners that learned from a table that they had lost a partition.
+    pub fenced: u64,
+    /// Engines killed.
+    pub kills: u64,
+    /// Checkpoints published.
+    pub checkpoints: u64,
+    /// Audits passed.
+    pub audits: u64,
+}
+
+impl MovesReport {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.acknowledged += other.acknowledged;
+        self.stored += other.stored;
+        self.graceful += other.graceful;
+        self.forced += other.forced;
+        self.fenced += other.fenced;
+        self.kills += other.kills;
+        self.checkpoints += other.checkpoints;
+        self.audits += other.audits;
+    }
+}
+
+/// One kind of step.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Send,
+    Apply,
+    Forward,
+    Flush,
+    Consolidate,
+    Checkpoint,
+    Timers,
+    Advance,
+    StoreFaults,
+    Release,
+    Force,
+    Learn,
+    Kill,
+    Audit,
+}
+
+const STEPS: [(Step, u32); 14] = [
+    (Step::Send, 30),
+    (Step::Apply, 40),
+    (Step::Forward, 25),
+    (Step::Flush, 8),
+    (Step::Consolidate, 4),
+    (Step::Checkpoint, 4),
+    (Step::Timers, 2),
+    (Step::Advance, 4),
+    (Step::StoreFaults, 2),
+    (Step::Release, 6),
+    (Step::Force, 5),
+    (Step::Learn, 4),
+    (Step::Kill, 1),
+    (Step::Audit, 1),
+];
+
+struct LogOutside(Arc<MemoryLog>);
+
+impl LogProvider for LogOutside {
+    fn open(&self, _: &Path, _: &Settings, _: u32, _: &Arc<dyn Clock>) -> Result<OpenedLog> {
+        Ok(OpenedLog { log: Arc::new(SharedLog(self.0.clone())), warnings: Vec::new() })
+    }
+}
+
+/// The devices, the engines, who owns what, and what users know.
+pub struct TwoEngines {
+    rng: StdRng,
+    disk: SimDisk,
+    store: Arc<FaultyStore>,
+    clock: Arc<SimClock>,
+    log: Arc<MemoryLog>,
+    shared: SharedPartitions,
+    engines: [Option<SimEngine>; 2],
+    /// The owner of each partition, as the placement has it: an engine, or none while no one could take it.
+    owners: BTreeMap<PartitionId, Option<usize>>,
+    epoch: u64,
+    sent: BTreeMap<String, Order>,
+    acknowledged: BTreeSet<String>,
+    report: MovesReport,
+}
+
+impl TwoEngines {
+    pub fn new(seed: u64) -> Self {
+        let clock = SimClock::new();
+        let time = clock.clone();
+        let log = MemoryLog::new(PARTITIONS).with_clock(LogClock::new(move || time.now()));
+        Self {
+            rng: StdRng::seed_from_u64(seed),
+            disk: SimDisk::default(),
+            store: FaultyStore::over(Arc::new(object_store::memory::InMemory::new())),
+            clock,
+            log: Arc::new(log),
+            shared: SharedPartitions { dir: PathBuf::from(SHARED_DIR), commits: Arc::default() },
+            engines: [None, None],
+            owners: (0..PARTITIONS).map(|p| (PartitionId(p), None)).collect(),
+            epoch: 1_000,
+            sent: BTreeMap::new(),
+            acknowledged: BTreeSet::new(),
+            report: MovesReport::default(),
+        }
+    }
+
+    /// Runs `steps` steps, then a last audit.
+    pub fn run(mut self, steps: usize) -> Result<MovesReport, String> {
+        for engine in 0..2 {
+            self.start(engine)?;
+        }
+        for number in 0..steps {
+            let step = self.choose();
+            self.step(step).map_err(|e| format!("step {number} ({step:?}): {e}"))?;
+        }
+        self.audit().map_err(|e| format!("last audit: {e}"))?;
+        self.report.acknowledged = self.acknowledged.len() as u64;
+        for engine in 0..2 {
+            self.close_books(engine);
+        }
+        Ok(self.report)
+    }
+
+    fn choose(&mut self) -> Step {
+        let total: u32 = STEPS.iter().map(|(_, weight)| weight).sum();
+        let mut left = self.rng.random_range(0..total);
+        for (step, weight) in STEPS {
+            if left < weight {
+                return step;
+            }
+            left -= weight;
+        }
+        Step::Apply
+    }
+
+    /// Starts an engine, which owns nothing yet.
+    fn start(&mut self, engine: usize) -> Result<(), String> {
+        self.repair_devices();
+        let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
+        let url = Url::parse("memory:///tables").map_err(|e| e.to_string())?;
+        let environment = Environment {
+            clock: self.clock.clone(),
+            disk: disk.clone(),
+            log: Arc::new(LogOutside(self.log.clone())),
+            table_store: Some(TableStore { store: self.store.clone(), url }),
+            shared: Some(self.shared.clone()),
+            single_threaded: true,
+            connectors: Connectors::Refused,
+        };
+        let data = DataDir::open(&PathBuf::from(format!("/node{engine}")), disk, PARTITIONS);
+        let data = data.map_err(|e| format!("engine {engine}: {e}"))?;
+        let (node, recovery) =
+            deploy::open(&data, Some(app()), &environment).map_err(|e| format!("engine {engine}: {e}"))?;
+        if let Some(warning) = recovery.warnings.first() {
+            return Err(format!("the start of engine {engine} warns: {warning}"));
+        }
+        self.engines[engine] = Some(SimEngine { node, recovery, _data: data });
+        Ok(())
+    }
+
+    fn repair_devices(&mut self) {
+        self.store.fail_randomly(StdRng::seed_from_u64(0), 0.0);
+    }
+
+    fn node(&self, engine: usize) -> Option<Arc<Node>> {
+        self.engines[engine].as_ref().map(|engine| engine.node.clone())
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), String> {
+        let engine = self.rng.random_range(0..2);
+        let id = PartitionId(self.rng.random_range(0..PARTITIONS));
+        let Some(node) = self.node(engine) else { return self.start(engine) };
+        let partitions = self.engines[engine].as_ref().map_or_else(Vec::new, SimEngine::partitions);
+        let partition = partitions.get(self.rng.random_range(0..partitions.len().max(1)));
+        match step {
+            Step::Send => self.send(&node),
+            Step::Apply => {
+                partition.into_iter().for_each(|partition| _ = partition.apply_queued());
+                opening::serve_caught_up(&node);
+            }
+            Step::Forward => partition.into_iter().for_each(|partition| _ = partition.forward_next()),
+            Step::Flush => jobs::flush::run(&node, self.rng.random_range(0..6)),
+            Step::Consolidate => jobs::consolidation::run(&node, self.rng.random_range(0..6)),
+            Step::Checkpoint => jobs::checkpoint::run(&node),
+            Step::Timers => partition.into_iter().for_each(|partition| timers::poll(&node, partition)),
+            Step::Advance => {
+                let ms = [1, 50, 1000, 60_000][self.rng.random_range(0..4)];
+                self.clock.advance(Duration::from_millis(ms));
+            }
+            Step::StoreFaults => {
+                let share = [0.0, 0.02, 0.1, 0.5][self.rng.random_range(0..4)];
+                let rng = StdRng::seed_from_u64(self.rng.random());
+                self.store.fail_randomly(rng, share);
+            }
+            Step::Release => {
+                if let Some(owner) = self.owners[&id].and_then(|owner| self.node(owner)) {
+                    ownership::release(&owner, id);
+                    self.report.graceful += 1;
+                }
+                self.give(id, engine);
+            }
+            Step::Force => {
+                self.report.forced += u64::from(self.owners[&id].is_some_and(|owner| owner != engine));
+                self.give(id, engine);
+            }
+            Step::Learn => self.report.fenced += ownership::lose_taken_over(&node).len() as u64,
+            Step::Kill => self.kill(engine),
+            Step::Audit => self.audit()?,
+        }
+        self.check_health(&node)
+    }
+
+    /// A partition may fail only on an engine that does not own it any more.
+    fn check_health(&self, node: &Node) -> Result<(), String> {
+        match node.host.health.problem_of_any_subject("apply") {
+            None => Ok(()),
+            Some(problem) => Err(problem),
+        }
+    }
+
+    /// Gives a partition to an engine, in a new epoch. The former owner is not asked.
+    fn give(&mut self, id: PartitionId, engine: usize) {
+        let Some(node) = self.node(engine) else { return };
+        // an engine that has the partition already gives up what it has, as one does that was cut off
+        ownership::lose(&node, id);
+        self.epoch += 1;
+        let opened = ownership::acquire(&node, id, self.epoch);
+        // a store that fails may fail it
+        self.owners.insert(id, opened.ok().map(|_| engine));
+    }
+
+    fn send(&mut self, node: &Node) {
+        let (ids, body) = model::random_orders(&mut self.rng, &mut self.sent);
+        let options = SendOptions {
+            durability: Some(Durability::Fsync),
+            origin: "simulation".into(),
+            ..SendOptions::default()
+        };
+        if sending::send_json(node, "Order", body.as_bytes(), BodyFormat::Ndjson, &options).is_ok() {
+            self.acknowledged.extend(ids);
+        }
+    }
+
+    fn kill(&mut self, engine: usize) {
+        self.close_books(engine);
+        self.report.kills += 1;
+        self.engines[engine] = None;
+        self.owners.values_mut().filter(|owner| **owner == Some(engine)).for_each(|owner| *owner = None);
+    }
+
+    fn close_books(&mut self, engine: usize) {
+        if let Some(node) = self.node(engine) {
+            self.report.checkpoints += node.app.counts.checkpoints.load(std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Tells former owners that they have lost their partitions, lets the present ones finish their work, and compares the outcome with
+    /// ledgers and model.
+    fn audit(&mut self) -> Result<(), String> {
+        self.repair_devices();
+        for engine in 0..2 {
+            if self.engines[engine].is_none() {
+                self.start(engine)?;
+            }
+        }
+        for id in (0..PARTITIONS).map(PartitionId) {
+            if self.owners[&id].is_none() {
+                let engine = self.rng.random_range(0..2);
+                self.give(id, engine);
+            }
+            for engine in (0..2).filter(|engine| self.owners[&id] != Some(*engine)) {
+                self.node(engine).iter().for_each(|node| ownership::lose(node, id));
+            }
+        }
+        self.drain()?;
+        let nodes: Vec<_> = (0..2).filter_map(|engine| self.node(engine)).collect();
+        for node in &nodes {
+            self.check_health(node)?;
+            for (_, table) in node.app.tables.writable() {
+                node.host.runtime.block_on(table.refresh()).map_err(|e| e.to_string())?;
+            }
+        }
+        for id in (0..PARTITIONS).map(PartitionId) {
+            let owner = self.owners[&id].and_then(|owner| self.node(owner));
+            let applied = owner.and_then(|node| node.owned.get(id).ok()).map(|partition| partition.applied());
+            if applied != Some(self.log.end(id)) {
+                return Err(format!("partition {id} is applied up to {applied:?} of {}", self.log.end(id)));
+            }
+        }
+        let nodes: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
+        model::check(&outcome::of(&nodes, &self.store)?, &self.sent, &self.acknowledged)?;
+        self.report.stored = outcome::check_ledgers(&nodes)?;
+        self.report.audits += 1;
+        Ok(())
+    }
+
+    /// Applies and forwards until nothing waits at any engine.
+    fn drain(&self) -> Result<(), String> {
+        for _ in 0..ROUNDS_MAX {
+            let mut worked = false;
+            for engine in self.engines.iter().flatten() {
+                worked |= !opening::serve_caught_up(&engine.node).is_empty();
+                for partition in engine.partitions() {
+                    worked |= partition.apply_queued();
+                    worked |= partition.forward_next();
+                }
+            }
+            if !worked {
+                return Ok(());
+            }
+        }
+        Err("the engines do not come to an end".into())
+    }
+}
