@@ -31,7 +31,9 @@ impl Pattern {
     pub fn matches(&self, resource: &Resource<'_>) -> bool {
         match self.0.split_once(':') {
             None => self.is_everything() || self.0 == resource.kind(),
-            Some((kind, name)) => kind == resource.kind() && glob(name.as_bytes(), resource.name().as_bytes()),
+            Some((kind, name)) => {
+                kind == resource.kind() && glob(name.as_bytes(), resource.name().as_bytes())
+            }
         }
     }
 
@@ -87,7 +89,8 @@ impl FromStr for Pattern {
     ///
     /// Errors: `Invalid` for an unknown kind, an empty name, a collection without a database, and control characters.
     fn from_str(text: &str) -> Result<Self> {
-        let expected = "expected `*`, `server`, or a kind and a name such as stream:Orders* or collection:docs.orders";
+        let expected =
+            "expected `*`, `server`, or a kind and a name such as stream:Orders* or collection:docs.orders";
         if text.is_empty() || text.chars().any(char::is_control) || text.trim() != text {
             return Err(Error::invalid(format!("{text:?} is not a pattern: {expected}")));
         }
@@ -98,10 +101,15 @@ impl FromStr for Pattern {
             };
         };
         if !KINDS.contains(&kind) {
-            return Err(Error::invalid(format!("`{text}`: there is no kind `{kind}`{}", did_you_mean(kind, KINDS))));
+            return Err(Error::invalid(format!(
+                "`{text}`: there is no kind `{kind}`{}",
+                did_you_mean(kind, KINDS)
+            )));
         }
         if name.is_empty() {
-            return Err(Error::invalid(format!("`{text}`: the name is missing: `{kind}:*` matches all of them")));
+            return Err(Error::invalid(format!(
+                "`{text}`: the name is missing: `{kind}:*` matches all of them"
+            )));
         }
         if kind == "collection" && !name.contains(['.', '*']) {
             return Err(Error::invalid(format!(
@@ -182,7 +190,9 @@ mod tests {
         match glob.split_first() {
             None => text.is_empty(),
             Some((b'*', rest)) => (0..=text.len()).any(|taken| slow(rest, &text[taken..])),
-            Some((byte, rest)) => text.split_first().is_some_and(|(first, left)| first == byte && slow(rest, left)),
+            Some((byte, rest)) => {
+                text.split_first().is_some_and(|(first, left)| first == byte && slow(rest, left))
+            }
         }
     }
 

@@ -23,9 +23,8 @@ struct Inner {
     limits: Option<Vec<Grant>>,
 }
 
-static OWN: LazyLock<[Principal; 3]> = LazyLock::new(|| {
-    [SYSTEM, LOCAL, ADMIN].map(|name| Principal::user(name, vec![Grant::everything()]))
-});
+static OWN: LazyLock<[Principal; 3]> =
+    LazyLock::new(|| [SYSTEM, LOCAL, ADMIN].map(|name| Principal::user(name, vec![Grant::everything()])));
 
 impl Principal {
     /// Code of the process itself: rules, jobs and callers of the library. It has all rights.
@@ -81,8 +80,9 @@ impl Principal {
 
     /// Returns whether the caller may take the action on every object, those to come included.
     pub fn can_everywhere(&self, action: Action) -> bool {
-        let allow =
-            |grants: &[Grant]| grants.iter().any(|grant| grant.pattern.is_everything() && grant.role.allows(action));
+        let allow = |grants: &[Grant]| {
+            grants.iter().any(|grant| grant.pattern.is_everything() && grant.role.allows(action))
+        };
         allow(&self.0.grants) && self.0.limits.as_deref().is_none_or(allow)
     }
 
@@ -188,7 +188,10 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Forbidden);
         assert!(error.to_string().contains(r"users grant ana read 'stream:it'\''s *' --data"), "{error}");
         let error = ana.may(Action::Administer, &Resource::SERVER).unwrap_err().to_string();
-        assert!(error.contains("may not administer server") && error.contains("grant ana admin server"), "{error}");
+        assert!(
+            error.contains("may not administer server") && error.contains("grant ana admin server"),
+            "{error}"
+        );
     }
 
     #[test]

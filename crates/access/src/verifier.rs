@@ -63,7 +63,8 @@ impl Verifier {
     fn with_salt(password: &str, salt: [u8; SALT_BYTES]) -> Self {
         // clients do the same; what the profile does not allow is used as it is
         let prepared = stringprep::saslprep(password).unwrap_or(Cow::Borrowed(password));
-        let salted: [u8; 32] = pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(prepared.as_bytes(), &salt, ITERATIONS);
+        let salted: [u8; 32] =
+            pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(prepared.as_bytes(), &salt, ITERATIONS);
         let stored_key = Sha256::digest(hmac(&salted, b"Client Key")).into();
         Self { salt, iterations: ITERATIONS, stored_key, server_key: hmac(&salted, b"Server Key") }
     }
@@ -138,8 +139,11 @@ mod tests {
 
     /// Returns the proof of a client that has this password.
     fn proof(verifier: &Verifier, password: &str, signed: &[u8]) -> [u8; 32] {
-        let salted: [u8; 32] =
-            pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(password.as_bytes(), verifier.salt(), verifier.iterations());
+        let salted: [u8; 32] = pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(
+            password.as_bytes(),
+            verifier.salt(),
+            verifier.iterations(),
+        );
         let client_key = hmac(&salted, b"Client Key");
         let stored: [u8; 32] = Sha256::digest(client_key).into();
         let signature = hmac(&stored, signed);
@@ -160,8 +164,12 @@ mod tests {
         let (salt, iterations) = (BASE64.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap(), 4096);
         let salted: [u8; 32] = pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(b"pencil", &salt, iterations);
         let stored_key = Sha256::digest(hmac(&salted, b"Client Key")).into();
-        let verifier =
-            Verifier { salt: [0; SALT_BYTES], iterations, stored_key, server_key: hmac(&salted, b"Server Key") };
+        let verifier = Verifier {
+            salt: [0; SALT_BYTES],
+            iterations,
+            stored_key,
+            server_key: hmac(&salted, b"Server Key"),
+        };
         let signed = "n=user,r=rOprNGfwEbeRWgbNEkqO,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                       s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
         let proof = BASE64.decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=").unwrap();
@@ -181,7 +189,8 @@ mod tests {
 
     #[test]
     fn an_unknown_user_has_one_salt_as_a_known_one_has() {
-        let (ana, again) = (Verifier::of_unknown_user("ana", &[7; 32]), Verifier::of_unknown_user("ana", &[7; 32]));
+        let (ana, again) =
+            (Verifier::of_unknown_user("ana", &[7; 32]), Verifier::of_unknown_user("ana", &[7; 32]));
         assert_eq!(ana, again);
         assert_ne!(ana.salt(), Verifier::of_unknown_user("eva", &[7; 32]).salt());
         assert_ne!(ana.salt(), Verifier::of_unknown_user("ana", &[8; 32]).salt());
@@ -193,7 +202,11 @@ mod tests {
         let text = serde_json::to_string(&verifier).unwrap();
         assert_eq!(serde_json::from_str::<Verifier>(&text).unwrap(), verifier);
         assert_eq!(format!("{verifier:?}"), "Verifier(15000 iterations)");
-        for wrong in [text.replace("15000", "0"), text.replace("\"salt\":\"", "\"salt\":\"AA"), text.replace("salt", "salz")] {
+        for wrong in [
+            text.replace("15000", "0"),
+            text.replace("\"salt\":\"", "\"salt\":\"AA"),
+            text.replace("salt", "salz"),
+        ] {
             assert!(serde_json::from_str::<Verifier>(&wrong).is_err(), "{wrong}");
         }
     }
