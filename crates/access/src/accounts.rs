@@ -212,7 +212,7 @@ impl Accounts {
         if user != ADMIN {
             self.user_mut(user)?;
         }
-        let new = Token::new(user, limits, now, expires);
+        let new = Token::create(user, limits, now, expires);
         self.tokens.insert(new.token.id.clone(), new.token.clone());
         Ok(new)
     }

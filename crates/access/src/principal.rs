@@ -116,15 +116,19 @@ impl Principal {
     pub fn refusal(&self, action: Action, resource: &Resource<'_>) -> String {
         let Inner { name, token, grants, .. } = &*self.0;
         let (verb, role) = (action.verb(), action.role());
+        let object = match resource == &Resource::SERVER {
+            true => "the server".to_owned(),
+            false => resource.to_string(),
+        };
         let user_may = grants.iter().any(|grant| grant.allows(action, resource));
         match token {
             // the user may, so it is the token that does not let it
             Some(token) if user_may => format!(
-                "token `{token}` of user `{name}` may not {verb} {resource}: its limits do not include it. \
+                "token `{token}` of user `{name}` may not {verb} {object}: its limits do not include it. \
                  `tidemill tokens new {name} --data DATA` makes a token without limits"
             ),
             _ => format!(
-                "user `{name}` may not {verb} {resource}: the role `{role}` on it is not granted. An administrator grants it \
+                "user `{name}` may not {verb} {object}: the role `{role}` on it is not granted. An administrator grants it \
                  with `tidemill users grant {name} {role} {} --data DATA`",
                 quoted(&resource.to_string())
             ),
@@ -189,7 +193,7 @@ mod tests {
         assert!(error.to_string().contains(r"users grant ana read 'stream:it'\''s *' --data"), "{error}");
         let error = ana.may(Action::Administer, &Resource::SERVER).unwrap_err().to_string();
         assert!(
-            error.contains("may not administer server") && error.contains("grant ana admin server"),
+            error.contains("may not administer the server") && error.contains("grant ana admin server"),
             "{error}"
         );
     }

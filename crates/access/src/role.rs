@@ -79,12 +79,12 @@ impl Action {
         }
     }
 
-    /// Returns the verb, as messages use it: `may not write …`.
+    /// Returns the words for the action, as messages use them: `may not write …`.
     pub fn verb(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
-            Self::Author => "author",
+            Self::Author => "act as an author of",
             Self::Administer => "administer",
         }
     }

@@ -49,7 +49,7 @@ pub(crate) struct SecretHash([u8; 32]);
 
 impl Token {
     /// Makes a token of a user with a new secret.
-    pub(crate) fn new(
+    pub(crate) fn create(
         user: &str,
         limits: Option<Vec<Grant>>,
         created: Timestamp,
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn the_secret_lets_in_until_it_is_rotated_or_expires() {
         let expires = Timestamp(NOW.0 + 10);
-        let NewToken { token, text } = Token::new("ana", None, NOW, Some(expires));
+        let NewToken { token, text } = Token::create("ana", None, NOW, Some(expires));
         let (id, secret) = Token::parse(text.as_bytes()).unwrap();
         assert_eq!(id, token.id);
         assert!(token.lets_in(secret, NOW) && token.lets_in(secret, Timestamp(expires.0 - 1)));
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn tokens_are_read_as_they_are_written_and_have_no_secret() {
         let limits = Some(vec!["read stream:*".parse().unwrap()]);
-        let NewToken { token, text } = Token::new("ana", limits, NOW, Some(NOW));
+        let NewToken { token, text } = Token::create("ana", limits, NOW, Some(NOW));
         let json = serde_json::to_string(&token).unwrap();
         assert_eq!(serde_json::from_str::<Token>(&json).unwrap(), token);
         let (_, secret) = Token::parse(text.as_bytes()).unwrap();

@@ -103,8 +103,9 @@ pub(crate) async fn check(
         let principal = parts.extensions.get::<Principal>().cloned();
         let principal = principal.ok_or_else(|| ApiError::unauthorized("no token"))?;
         let params = RawPathParams::from_request_parts(&mut parts, &()).await;
-        let params =
-            params.map_err(|e| ApiError::invalid(format!("path {}: {}", parts.uri.path(), e.body_text())))?;
+        let params = params.map_err(|e| {
+            ApiError::invalid(format!("path {}: Invalid URL: {}", parts.uri.path(), e.body_text()))
+        })?;
         principal.may(action, &resource(object, &params))?;
     }
     Ok(next.run(Request::from_parts(parts, body)).await)

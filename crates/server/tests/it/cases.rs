@@ -77,12 +77,11 @@ fn tokens(mill: &Mill, intro: &str) -> BTreeMap<String, String> {
     };
     let mut tokens = BTreeMap::new();
     for line in intro.lines() {
-        let Some((head, grants_text)) = line.split_once(':') else { continue };
-        let grants = grants(grants_text.trim());
+        let Some((head, text)) = line.split_once(':') else { continue };
         let words: Vec<&str> = head.split(' ').collect();
         let (name, token) = match words.as_slice() {
-            ["user", name] => (name, mill.new_token(name, grants, None)),
-            ["limited", name, "of", user] => (name, mill.new_token(user, vec![], Some(grants))),
+            ["user", name] => (name, mill.new_token(name, grants(text.trim()), None)),
+            ["limited", name, "of", user] => (name, mill.new_token(user, vec![], Some(grants(text.trim())))),
             _ => continue,
         };
         tokens.insert((*name).to_owned(), token);
