@@ -270,7 +270,7 @@ mod tests {
         update.unwrap();
         world.advance(SECOND);
         assert_eq!(world.access.verifier("ana"), verifier);
-        for name in ["eva", "nobody"] {
+        for name in ["eva", "unknown"] {
             assert_eq!(world.access.verifier(name), world.access.verifier(name), "{name}");
         }
     }

@@ -22,7 +22,7 @@ pub struct User {
     pub name: String,
     /// Rights, in order and without repetition.
     pub grants: Vec<Grant>,
-    /// What checks the password; `None` for a user that has tokens only.
+    /// Verifier of the password; `None` for a user that has tokens only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scram_sha_256: Option<Verifier>,
 }
@@ -217,7 +217,7 @@ impl Accounts {
         Ok(new)
     }
 
-    /// Gives a token another secret; the former one lets nobody in any more.
+    /// Gives a token another secret; the former one is not accepted any more.
     ///
     /// Errors: `NotFound`.
     pub fn rotate_token(&mut self, id: &str, now: Timestamp) -> Result<NewToken> {

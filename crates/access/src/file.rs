@@ -25,7 +25,7 @@ pub struct AccessFile {
     directory: PathBuf,
 }
 
-/// What distinguishes one content of the file from another: device, inode, seconds and nanoseconds of the last change, and length.
+/// Identity of one content of the file: device, inode, seconds and nanoseconds of the last change, and length.
 pub(crate) type Stamp = Option<(u64, u64, i64, i64, u64)>;
 
 impl AccessFile {

@@ -169,7 +169,7 @@ mod tests {
         assert!(ana.can(Action::Write, &orders) && ana.can(Action::Read, &other));
         assert!(!ana.can(Action::Write, &other) && !ana.can(Action::Author, &orders));
         assert!(ana.can_everywhere(Action::Read) && !ana.can_everywhere(Action::Write));
-        assert!(!Principal::user("nobody", vec![]).can(Action::Read, &orders));
+        assert!(!Principal::user("new", vec![]).can(Action::Read, &orders));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct Resource<'a> {
 }
 
 impl<'a> Resource<'a> {
-    /// What concerns all objects: metrics, statements of others, backups, users.
+    /// The server as a whole: metrics, statements of others, backups, users.
     pub const SERVER: Resource<'static> = Resource { kind: SERVER, name: Cow::Borrowed("") };
 
     /// The stream `name`: its events, its table `events.name` in SQL, and its sinks.

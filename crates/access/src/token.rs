@@ -1,4 +1,4 @@
-//! Tokens: secrets of programs, of which the file has hashes.
+//! Tokens: secrets of programs; the file has their hashes.
 
 use std::fmt::{self, Write as _};
 
@@ -9,12 +9,12 @@ use tidemill_types::{Error, Timestamp};
 
 use crate::grant::Grant;
 
-/// What the text of a token begins with, so that searches for leaked secrets find it.
+/// Beginning of the text of a token, so that searches for leaked secrets find it.
 const PREFIX: &str = "tidemill_";
 const ID_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;
 
-/// A token of a user. Its secret is known to whoever made it, and to nobody else.
+/// A token of a user. Its secret is known to the user who made it only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
@@ -39,7 +39,7 @@ pub struct Token {
 pub struct NewToken {
     /// The token.
     pub token: Token,
-    /// What its holder sends: `tidemill_ID_SECRET`.
+    /// Text that its holder sends: `tidemill_ID_SECRET`.
     pub text: String,
 }
 

@@ -14,9 +14,9 @@ const NONCE_BYTES: usize = 24;
 /// Maximum bytes of a message of a client.
 const PAYLOAD_BYTES_MAX: usize = 1024;
 
-/// Who can log in: the first administrator, and the users of the data directory.
+/// Users who can log in: the first administrator, and the users of the data directory.
 pub(crate) struct Credentials {
-    /// What checks the password of the first administrator.
+    /// Verifier of the password of the first administrator.
     admin: Option<Verifier>,
     access: Option<Arc<Access>>,
     /// Secret from which salts of unknown users are derived where there are no others.
@@ -27,7 +27,7 @@ pub(crate) struct Credentials {
 pub(crate) struct Login {
     nonce: String,
     user: String,
-    /// What checks the password. That of an unknown user fits no password, so that user names cannot be probed.
+    /// Verifier of the password. That of an unknown user fits no password, so that user names cannot be probed.
     verifier: Verifier,
     /// The messages so far, which both sides sign.
     signed: String,
@@ -192,7 +192,7 @@ mod tests {
             ("admin", "secret", true),
             ("admin", "of ana", false),
             ("eva", "", false),
-            ("nobody", "of ana", false),
+            ("unknown", "of ana", false),
         ] {
             let bare = format!("n={user},r=abc");
             let (login, reply) = credentials.start(format!("n,,{bare}").as_bytes()).unwrap();

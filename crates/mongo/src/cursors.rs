@@ -228,7 +228,7 @@ impl Cursors {
         }
     }
 
-    /// Returns whether the caller may read and close a cursor: it has opened it, or there is none.
+    /// Returns whether the caller may read and close a cursor: it has opened it, or the cursor is not open.
     pub fn is_owned_by(&self, id: i64, caller: &str) -> bool {
         let open = self.open.lock();
         open.get(&id).and_then(|cursor| cursor.owner.as_deref()).is_none_or(|owner| owner == caller)

@@ -2,10 +2,9 @@
 
 use std::net::SocketAddr;
 
-use tidemill_access::{Action, Principal, Resource};
+use tidemill_access::{Access, Action, Principal, Resource};
 
 use crate::auth::Login;
-use crate::shared::ServerState;
 
 /// State of a connection.
 pub(crate) struct Session {
@@ -61,10 +60,8 @@ impl Session {
 
     /// Gives the client its present rights, which may have changed since its last command. One whose user was removed is logged
     /// out.
-    pub fn renew(&mut self, server: &ServerState) {
-        let Some((access, principal)) = server.options.access.as_ref().zip(self.principal.as_ref()) else {
-            return;
-        };
+    pub fn renew(&mut self, access: Option<&Access>) {
+        let Some((access, principal)) = access.zip(self.principal.as_ref()) else { return };
         let generation = access.generation();
         if generation != self.generation {
             self.generation = generation;

@@ -14,7 +14,7 @@ use crate::query_info::QueryInfo;
 /// The rows that an on-demand query found: the values of each in order.
 pub type OnDemandRows = Vec<Vec<serde_json::Value>>;
 
-/// What an on-demand query reads or changes, for callers that check rights before they run it.
+/// Store that an on-demand query reads or changes, for callers that check rights before they run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnDemandTarget {
     /// Table, named window or aggregation.

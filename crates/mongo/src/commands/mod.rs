@@ -79,7 +79,7 @@ enum Access {
     /// Those that may look at the server.
     ReadServer,
     Administer,
-    /// What [`rights`] says for the command.
+    /// Those that have the rights that [`rights`] finds for the command.
     Special,
 }
 
@@ -219,7 +219,7 @@ fn check_allowed(server: &ServerState, session: &mut Session, call: &Call<'_>) -
         return Err(CommandError { code: 40571, message: message.to_owned() });
     }
     api_version::check(call)?;
-    session.renew(server);
+    session.renew(server.options.access.as_deref());
     if command_of(call)?.access == Access::Anyone {
         return Ok(());
     }

@@ -196,7 +196,7 @@ fn target(value: RawBsonRef<'_>, database: &str) -> Resource<'static> {
             let database = text(place, "db").unwrap_or_else(|| database.to_owned());
             text(place, "coll").map_or_else(|| Resource::database(&database), |name| named(&database, &name))
         }
-        // the command refuses it; only who may see all of them is told so
+        // the command refuses it, which clients see that may read all of them
         _ => Resource::database(database),
     }
 }

@@ -13,7 +13,7 @@ use tidemill_access::{Action, Principal, Resource};
 use crate::app::AppState;
 use crate::error::ApiError;
 
-/// What a caller needs for a route.
+/// Right that a caller needs for a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing: the route has no data.
@@ -29,7 +29,7 @@ pub(crate) enum Need {
 pub(crate) enum Object {
     Server,
     AllRules,
-    /// Objects of which the path has the name.
+    /// Objects whose name is in the path.
     Stream,
     Collection,
     Rule,

@@ -125,7 +125,7 @@ pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     run_until_stopped(tidemill, callers, RunMode::Serve)
 }
 
-/// Where callers reach the process, and who they can be.
+/// Addresses at which callers reach the process, and the callers that it knows.
 struct Callers<'a> {
     data: &'a Path,
     listeners: &'a ListenerArgs,

@@ -33,7 +33,7 @@ enum TokensCommand {
         /// repeated.
         #[arg(long = "limit", value_name = "ROLE PATTERN")]
         limits: Vec<Grant>,
-        /// Time after which the token lets nobody in, such as 30d or 12h.
+        /// Time after which the token is not accepted any more, such as 30d or 12h.
         #[arg(long, value_name = "DURATION", value_parser = Duration::parse)]
         expires: Option<Duration>,
         #[command(flatten)]
@@ -44,7 +44,7 @@ enum TokensCommand {
         #[command(flatten)]
         directory: DirectoryArgs,
     },
-    /// Gives a token another secret and prints it. The former one lets nobody in any more.
+    /// Gives a token another secret and prints it. The former one is not accepted any more.
     Rotate {
         /// Id of the token, as `tidemill tokens list` shows it.
         id: String,
