@@ -17,6 +17,7 @@ use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use tidemill_access::Principal;
 use tidemill_types::{Result, Value};
 
 pub use format::Format;
@@ -31,14 +32,16 @@ pub struct QueryRequest {
     pub parameters: Vec<Value<'static>>,
     /// Sender, as `system.statements` names it: `http`, `program`, `rules`.
     pub origin: &'static str,
+    /// Caller. The statement reads tables that the caller may read; others do not exist for it.
+    pub principal: Principal,
     /// Treatment of fields and collections that do not exist.
     pub missing: MissingFields,
 }
 
 impl QueryRequest {
     /// Creates a request without parameters, in which everything that it names has to exist.
-    pub fn new(text: impl Into<String>, origin: &'static str) -> Self {
-        Self { text: text.into(), parameters: Vec::new(), origin, missing: MissingFields::Refused }
+    pub fn new(text: impl Into<String>, origin: &'static str, principal: Principal) -> Self {
+        Self { text: text.into(), parameters: Vec::new(), origin, principal, missing: MissingFields::Refused }
     }
 
     /// Returns the request with values for its parameters.
@@ -90,11 +93,13 @@ pub trait Database: Send + Sync + 'static {
     /// Errors: those in its text.
     fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<SchemaRef>>;
 
-    /// Returns the statements that run and the last that have ended, by number. Does not wait.
-    fn statements(&self) -> Vec<StatementInfo>;
+    /// Returns the statements that run and the last that have ended, by number: an administrator sees those of all callers,
+    /// others their own. Does not wait.
+    fn statements(&self, principal: &Principal) -> Vec<StatementInfo>;
 
-    /// Cancels a statement that runs; `by` completes "was cancelled by" in its error. Does not wait.
+    /// Cancels a statement that runs, of the caller or as an administrator; `by` completes "was cancelled by" in its error. Does
+    /// not wait.
     ///
-    /// Errors: `NotFound` if no statement with this number runs.
-    fn cancel(&self, id: u64, by: &str) -> Result<()>;
+    /// Errors: `NotFound` if no statement with this number runs that the caller sees.
+    fn cancel(&self, id: u64, principal: &Principal, by: &str) -> Result<()>;
 }

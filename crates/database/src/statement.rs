@@ -46,6 +46,8 @@ pub struct StatementInfo {
     pub text: String,
     /// Sender: `http`, `program` or `rules`.
     pub origin: &'static str,
+    /// Name of the caller.
+    pub caller: String,
     /// State.
     pub phase: StatementPhase,
     /// Time of arrival.

@@ -66,7 +66,9 @@ pub use documents::change_stream::{ChangeScope, ChangeStart, ChangeStream};
 pub use documents::snapshot::DocumentSnapshot;
 pub use documents::transaction::Transaction;
 pub use documents::writes::DocumentWrite;
-pub use engine::{DocumentCollection, Engine, EngineBuilder, Moment, OnDemandRows, QueryWhy, SYSTEM_TABLES};
+pub use engine::{
+    DocumentCollection, Engine, EngineBuilder, Moment, OnDemandRows, OnDemandTarget, QueryWhy, SYSTEM_TABLES,
+};
 pub use lifecycle::report::StartupReport;
 pub use process::clock::{Clock, ManualClock, SystemClock};
 pub use queries::compile::{CompiledApp, compile_app as compile, compile_app_for as compile_for};

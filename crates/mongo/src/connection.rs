@@ -37,8 +37,7 @@ pub(crate) async fn serve(
     shared: &Arc<ServerState>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let open = shared.credentials.is_none();
-    let mut session = Session::new(connection_id, local, peer, open);
+    let mut session = Session::new(connection_id, local, peer, shared.open_principal());
     let mut stream = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
     loop {
         let next = tokio::select! {
@@ -96,7 +95,7 @@ async fn answer(
         let _ = error_labels::append(request, &mut reply);
         // the batches of a cursor, one after the other without a request for each
         more |= request.exhaust_allowed && reply::has_more_batches(&reply);
-        if session.authenticated {
+        if session.is_authenticated() {
             append_times(&mut reply, shared.cluster_time());
         }
         if !request.wants_reply {
@@ -233,7 +232,7 @@ async fn read(
     let slow = |_| CommandError::new(Code::ProtocolError, "the message did not arrive in time");
     let mut head = [0; HEADER_BYTES];
     let first = stream.read(&mut head[..1]);
-    let first = match session.authenticated {
+    let first = match session.is_authenticated() {
         true => first.await,
         false => tokio::time::timeout(shared.options.login_timeout, first).await.map_err(slow)?,
     };
@@ -282,7 +281,7 @@ async fn read(
 /// Reads the header of a message. Errors: its length is impossible, or too large for a client that has not logged in.
 pub(crate) fn header(head: &[u8; HEADER_BYTES], session: &Session) -> Result<Header> {
     let header = Header::read(head)?;
-    if !session.authenticated && header.length > LOGIN_MESSAGE_BYTES_MAX {
+    if !session.is_authenticated() && header.length > LOGIN_MESSAGE_BYTES_MAX {
         let message = format!(
             "a message of {} bytes before the login: limit of {LOGIN_MESSAGE_BYTES_MAX} bytes",
             header.length
@@ -300,7 +299,7 @@ pub(crate) fn request(
     session: &Session,
 ) -> Result<Request> {
     // a small message may not become a large one before the login either
-    let length_max = if session.authenticated { usize::MAX } else { LOGIN_MESSAGE_BYTES_MAX };
+    let length_max = if session.is_authenticated() { usize::MAX } else { LOGIN_MESSAGE_BYTES_MAX };
     Request::parse(header, head, content.into(), length_max)
 }
 

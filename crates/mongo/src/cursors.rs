@@ -28,6 +28,8 @@ pub(crate) struct Cursors {
 /// A cursor.
 pub(crate) struct OpenCursor {
     namespace: String,
+    /// Name of the user who has opened it; `None` until its command ends, before anybody knows its number.
+    owner: Option<String>,
     pub source: CursorSource,
     /// True if a batch as large as the client asked for leaves the cursor open although nothing may follow.
     /// Clients count on it.
@@ -201,7 +203,10 @@ impl Cursors {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let _held = HeldBytes(bytes, self.bytes.clone());
         let used = Instant::now();
-        open.insert(id, OpenCursor { namespace, source, end_unknown, used, time_left: None, _held });
+        open.insert(
+            id,
+            OpenCursor { namespace, owner: None, source, end_unknown, used, time_left: None, _held },
+        );
         Ok(id)
     }
 
@@ -212,6 +217,21 @@ impl Cursors {
             CursorSource::Tail(documents, tail) if tail.waits => Some(documents.len() == 0),
             CursorSource::Tail(..) | CursorSource::Documents(_) => None,
         }
+    }
+
+    /// Says who has opened a cursor.
+    pub fn set_owner(&self, id: i64, owner: &str) {
+        if let Some(cursor) = self.open.lock().get_mut(&id)
+            && cursor.owner.is_none()
+        {
+            cursor.owner = Some(owner.to_owned());
+        }
+    }
+
+    /// Returns whether the caller may read and close a cursor: it has opened it, or the cursor is not open.
+    pub fn is_owned_by(&self, id: i64, caller: &str) -> bool {
+        let open = self.open.lock();
+        open.get(&id).and_then(|cursor| cursor.owner.as_deref()).is_none_or(|owner| owner == caller)
     }
 
     /// Returns the time that is left for the commands that read a cursor; `None` if it is not limited.

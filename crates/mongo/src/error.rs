@@ -122,6 +122,7 @@ impl From<Error> for CommandError {
             ErrorKind::Conflict => Code::WriteConflict as i32,
             ErrorKind::LimitReached => Code::ExceededMemoryLimit as i32,
             ErrorKind::Unavailable => Code::HostUnreachable as i32,
+            ErrorKind::Forbidden => Code::Unauthorized as i32,
             ErrorKind::Corrupt | ErrorKind::Internal => Code::InternalError as i32,
         });
         Self { code, message: error.to_string() }

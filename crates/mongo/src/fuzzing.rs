@@ -22,7 +22,7 @@ impl Connection {
     /// Creates a connection, which is logged in if the options have no password.
     pub fn new(engine: Arc<Engine>, options: MongoOptions) -> Self {
         let shared = Arc::new(ServerState::new(engine, options));
-        let open = shared.credentials.is_none();
+        let open = shared.open_principal();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let session = Session::new(1, address, address, open);
         Self { shared, session }

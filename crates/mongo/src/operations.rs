@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{DateTime, cstr, rawdoc};
 use parking_lot::Mutex;
+use tidemill_access::Principal;
 use tidemill_types::budget::{Budget, BytePool, Stop};
 
 use crate::error::{Code, CommandError, Result};
@@ -39,6 +40,8 @@ pub(crate) struct Operation {
     connection: i32,
     client: SocketAddr,
     application: Option<String>,
+    /// Name of the user.
+    pub caller: String,
     request: Arc<Request>,
     started: Instant,
     pub budget: Budget,
@@ -95,6 +98,7 @@ impl Operations {
             connection: session.connection_id,
             client: session.peer,
             application: session.application.clone(),
+            caller: session.principal.as_ref().map(|p| p.name().to_owned()).unwrap_or_default(),
             request: request.clone(),
             started: Instant::now(),
             budget,
@@ -113,9 +117,10 @@ impl Operations {
         self.running.lock().values().cloned().collect()
     }
 
-    /// Ends a command at its next step. Returns whether there is one of that number.
-    pub fn kill(&self, id: i32) -> bool {
+    /// Ends a command of a client that `principal` manages, at its next step. Returns whether there is one of that number.
+    pub fn kill(&self, id: i32, principal: &Principal) -> bool {
         let operation = self.running.lock().get(&id).cloned();
+        let operation = operation.filter(|operation| principal.manages(&operation.caller));
         if let Some(operation) = &operation {
             operation.budget.stop(Stop::Cancelled("killOp".to_owned()));
         }

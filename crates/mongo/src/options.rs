@@ -1,14 +1,19 @@
 //! Settings of the listener.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tidemill_access::Access;
 
 /// Settings of a listener. [`MongoOptions::default`] has every limit at its default and no password.
 #[derive(Debug, Clone)]
 pub struct MongoOptions {
-    /// Password of the user `admin`. Without one, clients need not authenticate, which is refused on an
-    /// address that other machines can reach.
+    /// Password of the user `admin`. Without it and [`Self::access`], clients need not authenticate and have all rights, which is
+    /// refused on an address that other machines can reach.
     pub password: Option<String>,
+    /// Users beside `admin`.
+    pub access: Option<Arc<Access>>,
     /// PEM file with the certificate of the server, those that signed it, and its private key. With one, connections are
     /// encrypted, and clients without TLS are refused.
     pub tls_file: Option<PathBuf>,
@@ -41,6 +46,7 @@ impl Default for MongoOptions {
     fn default() -> Self {
         Self {
             password: None,
+            access: None,
             tls_file: None,
             connections_max: 10_000,
             cursors_max: 10_000,

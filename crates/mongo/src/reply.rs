@@ -183,3 +183,8 @@ pub(crate) fn has_more_batches(reply: &RawDocument) -> bool {
     let Ok(cursor) = reply.get_document("cursor") else { return false };
     cursor.get("nextBatch").is_ok_and(|batch| batch.is_some()) && cursor.get_i64("id").is_ok_and(|id| id != 0)
 }
+
+/// Returns the number of the cursor that a reply leaves open; 0 for none.
+pub(crate) fn cursor_of(reply: &RawDocument) -> i64 {
+    reply.get_document("cursor").and_then(|cursor| cursor.get_i64("id")).unwrap_or(0)
+}

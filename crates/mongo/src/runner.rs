@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::RawDocumentBuf;
-use bson::raw::RawDocument;
 use tidemill_types::budget::Stop;
 
 use crate::commands;
@@ -13,6 +12,7 @@ use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::Request;
 use crate::operations::Operation;
+use crate::reply::cursor_of;
 use crate::session::Session;
 use crate::shared::ServerState;
 use crate::socket::Socket;
@@ -119,11 +119,6 @@ fn execute(
         shared.cursors.limit_time(cursor_of(&reply), left.max(Duration::from_millis(1)));
     }
     Ok(reply)
-}
-
-/// Returns the number of the cursor that a reply leaves open; 0 for none.
-fn cursor_of(reply: &RawDocument) -> i64 {
-    reply.get_document("cursor").and_then(|cursor| cursor.get_i64("id")).unwrap_or(0)
 }
 
 /// Returns what `command` returns, or the error that it panicked.

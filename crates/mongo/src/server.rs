@@ -35,7 +35,7 @@ pub struct MongoServer {
 /// Errors: `Invalid` for an address that other machines can reach without a password, and for a bad certificate; `Conflict` when the port is taken;
 /// `Unavailable` when the address cannot be bound for another reason.
 pub async fn serve(address: SocketAddr, engine: Arc<Engine>, options: MongoOptions) -> Result<MongoServer> {
-    if options.password.is_none() && !address.ip().to_canonical().is_loopback() {
+    if options.password.is_none() && options.access.is_none() && !address.ip().to_canonical().is_loopback() {
         return Err(Error::invalid(format!(
             "address {address} can be reached from other machines, but there is no password"
         )));

@@ -9,6 +9,7 @@ use bson::Timestamp;
 use bson::oid::ObjectId;
 use bson::raw::RawDocumentBuf;
 use parking_lot::Mutex;
+use tidemill_access::Principal;
 use tidemill_engine::Engine;
 
 use crate::auth::Credentials;
@@ -83,7 +84,7 @@ impl Deref for Shared {
 impl ServerState {
     pub fn new(engine: Arc<Engine>, options: MongoOptions) -> Self {
         Self {
-            credentials: options.password.as_deref().map(Credentials::new),
+            credentials: Credentials::new(options.password.as_deref(), options.access.clone()),
             cursors: Cursors::new(&options),
             sessions: ClientSessions::default(),
             moments: Moments::default(),
@@ -99,6 +100,11 @@ impl ServerState {
             connections: AtomicUsize::new(0),
             next_connection: AtomicI32::new(1),
         }
+    }
+
+    /// Returns the client where no login is required.
+    pub fn open_principal(&self) -> Option<Principal> {
+        self.credentials.is_none().then(Principal::local)
     }
 
     /// Returns the present time of the log: every change that was answered has an earlier one or the same.

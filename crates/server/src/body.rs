@@ -66,8 +66,8 @@ impl FromRequest<Arc<AppState>> for RequestBody {
         if encoding == Encoding::Identity {
             return Ok(Self { bytes, media, budget: room });
         }
-        let call = RequestContext { permit: parts.extensions.remove(), app: app.clone() };
-        let decoded = app.blocking(call.permit, app.options.request_timeout, move |_| {
+        let permit: Option<RequestPermit> = parts.extensions.remove();
+        let decoded = app.blocking(permit, app.options.request_timeout, move |_| {
             decode(&bytes, encoding, limit, &mut room).map(|bytes| (bytes, room))
         });
         let (bytes, room) = decoded.await?;

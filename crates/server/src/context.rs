@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use tidemill_access::Principal;
 use tidemill_types::Result;
 
 use crate::Engine;
@@ -12,9 +13,11 @@ use crate::app::AppState;
 use crate::error::ApiError;
 use crate::guard::concurrency::RequestPermit;
 
-/// Context of a request: the shared state and the request's permit.
+/// Context of a request: the shared state, the caller, and the request's permit.
 pub(crate) struct RequestContext {
     pub app: Arc<AppState>,
+    /// The caller; one without rights on a path that needs no token.
+    pub principal: Principal,
     pub permit: Option<RequestPermit>,
 }
 
@@ -41,6 +44,11 @@ impl FromRequestParts<Arc<AppState>> for RequestContext {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<Self, Self::Rejection> {
-        Ok(Self { app: app.clone(), permit: parts.extensions.get::<RequestPermit>().cloned() })
+        let principal = parts.extensions.get::<Principal>().cloned();
+        Ok(Self {
+            app: app.clone(),
+            principal: principal.unwrap_or_else(|| Principal::user("anonymous", vec![])),
+            permit: parts.extensions.get::<RequestPermit>().cloned(),
+        })
     }
 }

@@ -20,7 +20,8 @@ pub(crate) struct ErrorBody {
 /// Description of an error, and what can be done about it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ErrorDetail {
-    /// `invalid`, `not_found`, `conflict`, `limit_reached`, `unavailable`, `corrupt`, `internal`, `unauthorized`.
+    /// `invalid`, `not_found`, `conflict`, `limit_reached`, `unavailable`, `corrupt`, `forbidden`, `internal`,
+    /// `unauthorized`.
     #[schema(example = "invalid")]
     pub kind: String,
     /// For people: the place, what was expected, what to do.

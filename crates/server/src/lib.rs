@@ -2,7 +2,7 @@
 //!
 //! [`serve`] starts a [`Server`] on an engine. Every route is declared once, with its description
 //! (`/api/v1/openapi.json`); `docs/http.md` is the contract with callers. A request passes, from the outside
-//! in: counting, the host check, the token check, the concurrency limit, and then its handler, which calls
+//! in: counting, the host check, the token, the right that its route needs, the concurrency limit, and then its handler, which calls
 //! the engine on a blocking thread.
 
 mod app;

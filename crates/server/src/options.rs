@@ -2,16 +2,21 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use subtle::ConstantTimeEq;
+use tidemill_access::Access;
 use tidemill_types::{Error, Result};
 
 /// Settings of a server. [`ServerOptions::default`] has every limit at its default and no token.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Token that callers must send. Without one, the server may only listen on a loopback address.
+    /// Token of the first administrator. Without it and [`Self::access`], callers need no token and have all rights, and the server
+    /// may only listen on a loopback address.
     pub token: Option<Token>,
+    /// Users and tokens beside the first administrator.
+    pub access: Option<Arc<Access>>,
     /// Names besides `localhost` and the loopback addresses that a request to a loopback address may have in
     /// its `Host` header, without port: those of a reverse proxy.
     pub hosts: Vec<String>,
@@ -37,6 +42,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             token: None,
+            access: None,
             hosts: Vec::new(),
             body_bytes_max: 64 << 20,
             bodies_bytes_max: 512 << 20,
@@ -55,7 +61,7 @@ impl ServerOptions {
     ///
     /// Errors: `Invalid` with the setting and its bounds.
     pub fn check(&self, address: SocketAddr) -> Result<()> {
-        if self.token.is_none() && !address.ip().is_loopback() {
+        if self.is_open() && !address.ip().is_loopback() {
             return Err(Error::invalid(format!(
                 "address {address} can be reached from other machines, but there is no token: \
                  set one, or listen on 127.0.0.1"
@@ -87,6 +93,11 @@ impl ServerOptions {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether callers need no token.
+    pub(crate) fn is_open(&self) -> bool {
+        self.token.is_none() && self.access.is_none()
     }
 
     /// Returns a warning about serving at `address`, if there is one.

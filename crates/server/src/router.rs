@@ -19,7 +19,7 @@ use utoipa_axum::routes;
 use crate::app::AppState;
 use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
-use crate::guard::{auth, concurrency, host, observe};
+use crate::guard::{auth, concurrency, host, observe, permissions};
 use crate::routes::{
     backup, documents, events, find, rules, set_aside, siddhi, sinks, sql, statements, system, tail,
 };
@@ -59,7 +59,10 @@ impl Modify for TokenScheme {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
-            .description(Some("The token in the file `token` of the data directory"))
+            .description(Some(
+                "A token that `tidemill tokens new` made, or that of the first administrator, in the file `token` of the data \
+                 directory",
+            ))
             .build();
         api.components.get_or_insert_default().add_security_scheme("token", SecurityScheme::Http(scheme));
     }
@@ -120,6 +123,7 @@ pub(crate) fn router(app: Arc<AppState>) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(app.clone(), concurrency::limit))
+        .layer(from_fn_with_state(app.clone(), permissions::check))
         .layer(from_fn_with_state(app.clone(), auth::check))
         .layer(from_fn_with_state(app.clone(), host::check))
         .layer(CatchPanicLayer::custom(move |payload: Box<dyn std::any::Any + Send>| {

@@ -19,9 +19,10 @@ enum AppliesTo {
 }
 
 /// Status, operations to which it applies, and description.
-const SHARED: [(&str, AppliesTo, &str); 9] = [
+const SHARED: [(&str, AppliesTo, &str); 10] = [
     ("400", AppliesTo::WithBody, "The request is wrong"),
     ("401", AppliesTo::Guarded, "No token, or a wrong one"),
+    ("403", AppliesTo::Guarded, "The caller lacks the right; the message has the command that grants it"),
     ("408", AppliesTo::WithBody, "The body did not arrive in time: send it again"),
     ("413", AppliesTo::WithBody, "The body is too large: send it in parts"),
     ("415", AppliesTo::WithBody, "Not a content type, charset or content encoding that is read"),

@@ -60,6 +60,7 @@ mod time_cast;
 mod times;
 mod tree;
 mod unique_names;
+mod visible_tables;
 mod width;
 mod work;
 

@@ -10,6 +10,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::SQLOptions;
 use futures::StreamExt;
+use tidemill_access::{Action, Principal, Resource};
 use tidemill_types::{Error, Result};
 use tidemill_zones::RowRewriter;
 
@@ -31,6 +32,7 @@ use crate::schema_name::SchemaName;
 use crate::session::Shared;
 use crate::template::{PreparedParts, Template};
 use crate::times::MicrosecondTimes;
+use crate::visible_tables::with_hint;
 use crate::work::Work;
 use crate::{MissingFields, batch_size, deadline, functions, names, parse, tree, width};
 
@@ -160,7 +162,8 @@ impl Shared {
         hot: Option<HotAccess>,
     ) -> Result<PlannedQuery> {
         let (text, missing) = (request.text.as_ref(), request.missing);
-        let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(text, missing, hot).await?;
+        let LogicalQuery { mut state, plan, files, snapshots } =
+            self.plan_alone(text, missing, &request.principal, hot).await?;
         let plan = ParameterTypes::of(&plan)?.bind(plan, &request.parameters)?;
         let failed = |e| from_datafusion(&e, Some(text));
         if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
@@ -237,29 +240,33 @@ impl Shared {
         Ok(is_plain.then_some((physical, files)))
     }
 
-    /// Plans `text` against new snapshots.
+    /// Plans `text` against new snapshots of the tables that the caller may read.
     pub async fn plan_alone(
         &self,
         text: &str,
         missing: MissingFields,
+        principal: &Principal,
         hot: Option<HotAccess>,
     ) -> Result<LogicalQuery> {
-        let files = Arc::new(OpenFiles::new(self.tables.tablet_keys()));
-        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), missing, hot);
+        let tables = self.tables_of(principal);
+        let files = Arc::new(OpenFiles::new(tables.tablet_keys()));
+        let snapshots = QuerySnapshots::new(tables.clone(), files.clone(), missing, hot);
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
-        state.register_udtf(AGGREGATION, Arc::new(AggregationFunction(self.tables.clone())));
+        state.register_udtf(AGGREGATION, Arc::new(AggregationFunction(tables)));
         state.register_udtf(names::LATEST, Arc::new(LatestFunction(snapshots.clone())));
         state.register_udtf(AS_OF, Arc::new(AsOfFunction(snapshots.clone())));
         state.register_udtf(VERSIONS, Arc::new(VersionsFunction(snapshots.clone())));
         state.mark_start_execution();
-        let plan = self.plan(&state, &snapshots, text).await?;
+        let plan = self.plan(&state, &snapshots, text).await.map_err(|e| with_hint(e, principal))?;
         Ok(LogicalQuery { state, plan, files, snapshots })
     }
 
     /// Plans a change of stored events. Returns the name of their stream and what rewrites its rows.
-    pub async fn plan_change(&self, change: &Change) -> Result<(String, RowRewriter)> {
-        let planned = self.plan_alone(&change.query, MissingFields::Refused, None).await;
+    ///
+    /// Errors: those of the query of its condition; `Forbidden` if the caller may not write the stream.
+    pub async fn plan_change(&self, change: &Change, principal: &Principal) -> Result<(String, RowRewriter)> {
+        let planned = self.plan_alone(&change.query, MissingFields::Refused, principal, None).await;
         let mut query = planned.map_err(|e| e.context(format!("as the query `{}`", change.query)))?;
         // its expressions are evaluated by themselves, without the other rules
         query.plan = MicrosecondTimes
@@ -271,6 +278,7 @@ impl Shared {
         if schema != SchemaName::Events {
             return Err(change::not_events(schema.name(), &name));
         }
+        principal.may(Action::Write, &Resource::stream(&name))?;
         let snapshot = self.tables.stream(&name);
         let snapshot =
             snapshot.ok_or_else(|| Error::not_found(format!("stream `{name}` was removed just now")))?;

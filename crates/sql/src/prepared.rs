@@ -123,7 +123,8 @@ impl Prepared {
     /// Executes a plan on this thread; `None` if it cannot be.
     async fn query_here(&self, plan: KeptPlan<'_>) -> Result<Option<QueryRows>> {
         let limit = self.shared.options.query_timeout;
-        let (statement, ended) = self.shared.statements.begin(self.kept_text.clone(), PREPARED, limit);
+        let (statement, ended) =
+            self.shared.statements.begin(self.kept_text.clone(), PREPARED, &self.request.principal, limit);
         let _reader = statement.reader();
         let work = Work::new(statement.clone(), self.shared.places.clone());
         let within = {

@@ -9,6 +9,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
+use tidemill_access::Principal;
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -22,6 +23,8 @@ use crate::{MissingFields, SqlOptions};
 #[derive(Debug, Clone)]
 pub(crate) struct QueryRequest {
     pub text: Arc<str>,
+    /// Caller, who sees the tables that it may read.
+    pub principal: Principal,
     pub missing: MissingFields,
     /// Values of `$1`, `$2`, ….
     pub parameters: Arc<[Value<'static>]>,
@@ -30,8 +33,15 @@ pub(crate) struct QueryRequest {
 }
 
 impl QueryRequest {
+    /// Returns a query of the process itself.
     pub fn new(text: &str, missing: MissingFields) -> Self {
-        Self { text: text.into(), missing, parameters: Arc::from([]), format: None }
+        Self {
+            text: text.into(),
+            principal: Principal::system(),
+            missing,
+            parameters: Arc::from([]),
+            format: None,
+        }
     }
 
     /// Returns the query with values for its parameters.
@@ -42,8 +52,8 @@ impl QueryRequest {
 
 impl From<tidemill_database::QueryRequest> for QueryRequest {
     fn from(request: tidemill_database::QueryRequest) -> Self {
-        let tidemill_database::QueryRequest { text, parameters, missing, .. } = request;
-        Self { text: text.into(), missing, parameters: parameters.into(), format: None }
+        let tidemill_database::QueryRequest { text, parameters, missing, principal, .. } = request;
+        Self { text: text.into(), principal, missing, parameters: parameters.into(), format: None }
     }
 }
 

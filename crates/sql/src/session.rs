@@ -9,6 +9,7 @@ use bytes::Bytes;
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::future::{Abortable, Either};
+use tidemill_access::{Action, Principal};
 use tidemill_types::{Error, Result};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
@@ -30,6 +31,7 @@ use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
 use crate::statements::{RunningStatement, Statements, kept_text};
 use crate::threads::{self, StatementThreads};
+use crate::visible_tables::VisibleTables;
 use crate::work::{Places, Work};
 use crate::{MissingFields, SqlOptions, StatementInfo, StatementPhase, Tables, stack};
 
@@ -122,7 +124,7 @@ impl Sql {
     /// Errors: `Invalid` for wrong SQL, with its location; `NotFound` for unknown tables; `LimitReached` past
     /// a limit of [`SqlOptions`]. Errors during execution arrive in the stream.
     pub async fn query(&self, sql: &str) -> Result<QueryResult> {
-        self.run(tidemill_database::QueryRequest::new(sql, PROGRAM)).await
+        self.run(tidemill_database::QueryRequest::new(sql, PROGRAM, Principal::system())).await
     }
 
     /// Plans and starts the statement of a request.
@@ -148,16 +150,17 @@ impl Sql {
         self.shared.query(request, origin).await.map(QueryText)
     }
 
-    /// Returns the statements that run and the last that have ended, by number.
-    pub fn statements(&self) -> Vec<StatementInfo> {
-        self.shared.statements.list()
+    /// Returns the statements that run and the last that have ended, by number, of those that the caller manages: its own, or
+    /// all as an administrator.
+    pub fn statements(&self, principal: &Principal) -> Vec<StatementInfo> {
+        self.shared.statements.list_of(principal)
     }
 
-    /// Cancels a statement that runs. Its reader gets an error of kind `Conflict`: "was cancelled by" and `by`.
+    /// Cancels a statement that runs and that the caller manages. Its reader gets an error of kind `Conflict`: "was cancelled by" and `by`.
     ///
-    /// Errors: `NotFound` if no statement with this number runs.
-    pub fn cancel(&self, id: u64, by: &str) -> Result<()> {
-        self.shared.statements.cancel(id, by)
+    /// Errors: `NotFound` if no such statement runs.
+    pub fn cancel(&self, id: u64, principal: &Principal, by: &str) -> Result<()> {
+        self.shared.statements.cancel(id, principal, by)
     }
 
     /// Checks and plans a query that is to be executed many times, and may have parameters: `$1`, `$2`, ….
@@ -187,8 +190,17 @@ impl Sql {
     /// Returns the schema of a query as [`Self::describe`] does; `missing` is the treatment of fields and
     /// collections that do not exist.
     pub async fn describe_with(&self, sql: &str, missing: MissingFields) -> Result<SchemaRef> {
+        self.described(QueryRequest::new(sql, missing)).await
+    }
+
+    /// Returns the schema of the statement of a request as [`Self::describe`] does.
+    pub async fn describe_request(&self, request: tidemill_database::QueryRequest) -> Result<SchemaRef> {
+        self.described(request.into()).await
+    }
+
+    async fn described(&self, request: QueryRequest) -> Result<SchemaRef> {
         let schema = |_: &Shared, planned: LogicalQuery| Ok(planned.plan.schema().inner().clone());
-        self.planned(&QueryRequest::new(sql, missing), schema).await
+        self.planned(&request, schema).await
     }
 
     /// Plans a query without hot data and values for its parameters, and returns what `then` makes of it.
@@ -204,7 +216,8 @@ impl Sql {
         shared.start_thread(Work::new(statement, shared.places.clone()), {
             let (shared, request) = (shared.clone(), request.clone());
             move |_| async move {
-                let planned = shared.plan_alone(&request.text, request.missing, None).await;
+                let planned =
+                    shared.plan_alone(&request.text, request.missing, &request.principal, None).await;
                 // its caller has gone if this fails
                 let _ = planned_in.send(planned.and_then(|planned| then(&shared, planned)));
             }
@@ -250,16 +263,26 @@ impl Drop for Sql {
 }
 
 impl Shared {
+    /// Returns the tables that the caller may read.
+    pub fn tables_of(&self, principal: &Principal) -> Arc<dyn Tables> {
+        if principal.can_everywhere(Action::Administer) {
+            return self.tables.clone();
+        }
+        let (tables, statements) = (self.tables.clone(), self.statements.clone());
+        Arc::new(VisibleTables { tables, statements, principal: principal.clone() })
+    }
+
     /// Plans and starts a query; `origin` is who sent it.
     pub async fn query(self: &Arc<Self>, request: QueryRequest, origin: &'static str) -> Result<QueryResult> {
         let limit = self.options.query_timeout;
         let (head_in, head) = oneshot::channel();
         let (messages_in, messages) = mpsc::channel(BATCHES_READY);
-        let (statement, expired) = self.statements.begin(kept_text(&request.text), origin, limit);
+        let (statement, expired) =
+            self.statements.begin(kept_text(&request.text), origin, &request.principal, limit);
         let reader = statement.reader();
         let mut watchdog = self.watchdog(&statement, expired);
         match cancel::parse(&request.text) {
-            Some(id) => self.cancel((&statement, id), request.format, head_in, &messages_in),
+            Some(id) => self.cancel((&statement, id), &request, head_in, &messages_in),
             None => self.start_query(statement, request, head_in, messages_in)?,
         }
         let schema = match futures::future::select(head, &mut watchdog.expired).await {
@@ -275,19 +298,20 @@ impl Shared {
     fn cancel(
         &self,
         (statement, id): (&RunningStatement, Result<u64>),
-        format: Option<Format>,
+        request: &QueryRequest,
         head: oneshot::Sender<Result<SchemaRef>>,
         messages: &mpsc::Sender<QueryMessage>,
     ) {
         let by = |id: u64| format!("KILL QUERY {id} ({})", statement.statement().origin());
-        let done = id.and_then(|id| self.statements.cancel(id, &by(id)).and_then(|()| cancel::result(id)));
+        let cancelled = |id| self.statements.cancel(id, &request.principal, &by(id));
+        let done = id.and_then(|id| cancelled(id).and_then(|()| cancel::result(id)));
         statement.set_outcome(done.as_ref().err());
         // the receivers are the caller's, and the channel has room for both messages
         let _ = match done {
             Ok(row) => {
                 statement.add_rows(row.num_rows());
                 let schema = row.schema();
-                let result = match format {
+                let result = match request.format {
                     None => QueryMessage::Batch(row),
                     Some(format) => match text_of(&row, format) {
                         Ok(text) => QueryMessage::Text(text),
@@ -419,10 +443,11 @@ impl Shared {
             if !request.parameters.is_empty() {
                 return Err(Error::invalid("DELETE and UPDATE take no parameters: write the values"));
             }
-            return Ok(running(self.change(work, change?).await?, Arc::default()));
+            return Ok(running(self.change(work, change?, &request.principal).await?, Arc::default()));
         }
-        // plans are kept by text, with the values in it
-        let kept = self.plans.get(text, missing).filter(|_| request.parameters.is_empty());
+        // plans are kept by text, with the values in it, for callers that see the same tables: all of them
+        let shares_plans = request.principal.can_everywhere(Action::Read);
+        let kept = self.plans.get(text, missing).filter(|_| shares_plans && request.parameters.is_empty());
         if let Some(plan) = kept {
             if let Some((stream, files)) = self.start_again(&plan, work).await? {
                 return Ok(running(stream, files));
@@ -437,7 +462,7 @@ impl Shared {
             let planned = self.plan_physical(request, hot).await?;
             let files = planned.files.clone();
             if let Some(stream) = self.start_planned(&planned, work).await? {
-                if let Some(plan) = planned.reusable {
+                if let Some(plan) = planned.reusable.filter(|_| shares_plans) {
                     self.plans.put(text, missing, Arc::new(plan));
                 }
                 return Ok(running(stream, files));
@@ -448,12 +473,17 @@ impl Shared {
 
     /// Deletes or changes stored events and returns how many, as a result of one row. What has begun when the statement has to
     /// end is finished.
-    async fn change(self: &Arc<Self>, work: &Arc<Work>, change: Change) -> Result<SendableRecordBatchStream> {
-        let (stream, rewriter) = self.plan_change(&change).await?;
+    async fn change(
+        self: &Arc<Self>,
+        work: &Arc<Work>,
+        change: Change,
+        principal: &Principal,
+    ) -> Result<SendableRecordBatchStream> {
+        let (stream, rewriter) = self.plan_change(&change, principal).await?;
         work.become_long().await.map_err(|stop| ended(&stop))?;
         work.statement().set_phase(StatementPhase::Running);
         work.statement().begin_change();
-        let (tables, held) = (self.tables.clone(), work.clone());
+        let (tables, held) = (self.tables_of(principal), work.clone());
         let rewrite = tokio::task::spawn_blocking(move || {
             // it keeps its place, and is listed, until it has ended
             let _held = held;

@@ -16,7 +16,7 @@ use crate::statements::Statements;
 use crate::tables::{Moment, SystemTable, Tables};
 
 /// Name of the system table of statements.
-const STATEMENTS: &str = "statements";
+pub(crate) const STATEMENTS: &str = "statements";
 
 /// The tables that a session was opened with, and its own.
 pub(crate) struct SessionTables {
@@ -83,7 +83,8 @@ impl Tables for SessionTables {
     }
 }
 
-fn rows(statements: &[StatementInfo]) -> RecordBatch {
+/// Returns the rows of the system table of statements.
+pub(crate) fn rows(statements: &[StatementInfo]) -> RecordBatch {
     let ids = statements.iter().map(|s| i64::try_from(s.id).unwrap_or(i64::MAX));
     let rows = statements.iter().map(|s| i64::try_from(s.rows).unwrap_or(i64::MAX));
     let text = |of: fn(&StatementInfo) -> Option<&str>| -> ArrayRef {
@@ -97,6 +98,7 @@ fn rows(statements: &[StatementInfo]) -> RecordBatch {
         ("id", Arc::new(Int64Array::from_iter_values(ids))),
         ("statement", text(|s| Some(&s.text))),
         ("origin", text(|s| Some(s.origin))),
+        ("caller", text(|s| Some(&s.caller))),
         ("phase", text(|s| Some(s.phase.name()))),
         ("started", times(|s| Some(s.started))),
         ("ended", times(|s| s.ended)),

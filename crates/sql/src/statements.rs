@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::{AbortHandle, AbortRegistration};
 use parking_lot::Mutex;
+use tidemill_access::Principal;
 use tidemill_database::{StatementInfo, StatementPhase};
 use tidemill_types::budget::{Budget, Stop};
 use tidemill_types::{Error, Result, Timestamp};
@@ -34,6 +35,7 @@ pub(crate) struct Statement {
     id: u64,
     text: Arc<str>,
     origin: &'static str,
+    principal: Principal,
     started: Timestamp,
     phase: AtomicU8,
     rows: AtomicU64,
@@ -99,12 +101,13 @@ impl Statements {
         self: &Arc<Self>,
         text: Arc<str>,
         origin: &'static str,
+        principal: &Principal,
         limit: Duration,
     ) -> (Arc<RunningStatement>, oneshot::Receiver<Error>) {
         let (report, ended) = oneshot::channel();
         let mut inner = self.0.lock();
         inner.last_id += 1;
-        let statement = Statement::new(inner.last_id, text, origin, limit, Some(report));
+        let statement = Statement::new((inner.last_id, text), (origin, principal), limit, Some(report));
         inner.running.insert(statement.id, statement.clone());
         drop(inner);
         (Arc::new(RunningStatement { statements: self.clone(), statement }), ended)
@@ -112,15 +115,16 @@ impl Statements {
 
     /// Returns a statement that is in no list: planning whose plan is not run.
     pub fn unlisted(self: &Arc<Self>, text: Arc<str>, limit: Duration) -> Arc<RunningStatement> {
-        let statement = Statement::new(0, text, "", limit, None);
+        let statement = Statement::new((0, text), ("", &Principal::system()), limit, None);
         Arc::new(RunningStatement { statements: self.clone(), statement })
     }
 
-    /// Cancels a statement that runs; `by` completes "was cancelled by".
+    /// Cancels a statement that runs and that the caller manages; `by` completes "was cancelled by".
     ///
-    /// Errors: `NotFound` if none has this number, or if it has ended.
-    pub fn cancel(&self, id: u64, by: &str) -> Result<()> {
+    /// Errors: `NotFound` if the caller manages none of this number, or if it has ended.
+    pub fn cancel(&self, id: u64, principal: &Principal, by: &str) -> Result<()> {
         let statement = self.0.lock().running.get(&id).cloned();
+        let statement = statement.filter(|statement| principal.manages(statement.principal.name()));
         let statement = statement.ok_or_else(|| {
             Error::not_found(format!(
                 "no statement {id} runs: SELECT id, statement FROM system.statements WHERE ended IS NULL lists those that do"
@@ -144,13 +148,19 @@ impl Statements {
         all.sort_unstable_by_key(|info| info.id);
         all
     }
+
+    /// Returns those that the caller manages.
+    pub fn list_of(&self, principal: &Principal) -> Vec<StatementInfo> {
+        let mut all = self.list();
+        all.retain(|info| principal.manages(&info.caller));
+        all
+    }
 }
 
 impl Statement {
     fn new(
-        id: u64,
-        text: Arc<str>,
-        origin: &'static str,
+        (id, text): (u64, Arc<str>),
+        (origin, principal): (&'static str, &Principal),
         limit: Duration,
         report: Option<oneshot::Sender<Error>>,
     ) -> Arc<Self> {
@@ -158,6 +168,7 @@ impl Statement {
             id,
             text,
             origin,
+            principal: principal.clone(),
             started: now(),
             phase: AtomicU8::new(StatementPhase::Waiting as u8),
             rows: AtomicU64::new(0),
@@ -237,6 +248,7 @@ impl Statement {
             id: self.id,
             text: self.text.to_string(),
             origin: self.origin,
+            caller: self.principal.name().to_owned(),
             phase,
             started: self.started,
             ended: None,

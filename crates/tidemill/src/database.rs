@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use tidemill_access::Principal;
 use tidemill_database::{BatchReply, Database, Format, QueryRequest, StatementInfo, TextStream};
 use tidemill_engine::Engine;
 use tidemill_sql::{QueryResult, QueryRows, SchemaRef, Sql};
@@ -60,14 +61,14 @@ impl Database for EngineDatabase {
 
     fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<SchemaRef>> {
         let database = self.clone();
-        async move { database.sql.describe_with(&request.text, request.missing).await }.boxed()
+        async move { database.sql.describe_request(request).await }.boxed()
     }
 
-    fn statements(&self) -> Vec<StatementInfo> {
-        self.sql.statements()
+    fn statements(&self, principal: &Principal) -> Vec<StatementInfo> {
+        self.sql.statements(principal)
     }
 
-    fn cancel(&self, id: u64, by: &str) -> Result<()> {
-        self.sql.cancel(id, by)
+    fn cancel(&self, id: u64, principal: &Principal, by: &str) -> Result<()> {
+        self.sql.cancel(id, principal, by)
     }
 }

@@ -24,6 +24,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
+use tidemill_access::Principal;
 use tidemill_database::{Database, MissingFields, QueryRequest};
 use tidemill_engine::Analytics;
 use tidemill_sql::Sql;
@@ -32,6 +33,7 @@ pub use collection::Collection;
 pub use connectors::{catalog, connectors};
 pub use database::EngineDatabase;
 pub use log_url::LogAtUrl;
+pub use tidemill_access as access;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
     self as engine, App, BackupReport, BodyFormat, Clock, CollectionInfo, Damage, Durability, EmittedEvent,
@@ -140,7 +142,7 @@ impl Tidemill {
     /// Errors: `Invalid` with the location in the text; `LimitReached` for a result too large to collect,
     /// which [`Self::query`] can stream.
     pub fn sql(&self, query: &str) -> Result<QueryRows> {
-        self.database.run_blocking(QueryRequest::new(query, PROGRAM))
+        self.database.run_blocking(QueryRequest::new(query, PROGRAM, Principal::system()))
     }
 
     /// Prepares a query that is executed many times, and may have parameters: `$1`, `$2`, …. Its results include what was
@@ -156,7 +158,8 @@ impl Tidemill {
     ///
     /// Errors: those of [`Self::sql`].
     pub fn summary(&self, query: &str) -> Result<QueryRows> {
-        let request = QueryRequest::new(query, PROGRAM).with_missing(MissingFields::Null);
+        let request =
+            QueryRequest::new(query, PROGRAM, Principal::system()).with_missing(MissingFields::Null);
         self.database.run_blocking(request)
     }
 
@@ -164,13 +167,14 @@ impl Tidemill {
     ///
     /// Errors: those of [`Self::sql`].
     pub fn check_summary(&self, query: &str) -> Result<()> {
-        let request = QueryRequest::new(query, PROGRAM).with_missing(MissingFields::Null);
+        let request =
+            QueryRequest::new(query, PROGRAM, Principal::system()).with_missing(MissingFields::Null);
         futures::executor::block_on(self.database.describe(request)).map(|_| ())
     }
 
     /// Starts a query and returns its rows as a stream.
     pub async fn query(&self, query: &str) -> Result<QueryResult> {
-        self.database.start(QueryRequest::new(query, PROGRAM)).await
+        self.database.start(QueryRequest::new(query, PROGRAM, Principal::system())).await
     }
 
     /// Subscribes to a stream: returns the batches applied from now on, with the columns of its table.
@@ -213,7 +217,8 @@ impl Analytics for RuleAnalytics {
     fn query(&self, query: &str) -> Result<Vec<RecordBatch>> {
         let database = self.0.upgrade().ok_or_else(|| Error::unavailable("the engine is stopping"))?;
         // a rule may read fields and collections that have not been written yet
-        let request = QueryRequest::new(query, "rules").with_missing(MissingFields::Null);
+        let request =
+            QueryRequest::new(query, "rules", Principal::system()).with_missing(MissingFields::Null);
         Ok(database.run_blocking(request)?.batches)
     }
 }

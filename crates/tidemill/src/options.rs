@@ -34,6 +34,7 @@ pub(crate) fn server(settings: &ServerSettings) -> ServerOptions {
     let body_bytes_max = size(settings.body_bytes_max, usual.body_bytes_max);
     ServerOptions {
         token: None,
+        access: None,
         hosts: settings.hosts.clone(),
         body_bytes_max,
         // if only `body_bytes_max` is set, the total adapts: one body of the allowed size has to fit

@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Unavailable,
     /// Stored bytes are damaged: the message names file and position.
     Corrupt,
+    /// The caller is known and lacks a right: an administrator can grant it with the command in the message.
+    Forbidden,
     /// A defect in Tidemill.
     Internal,
 }
@@ -39,6 +41,7 @@ impl ErrorKind {
             Self::Conflict => 409,
             Self::LimitReached => 429,
             Self::Unavailable => 503,
+            Self::Forbidden => 403,
             Self::Corrupt | Self::Internal => 500,
         }
     }
@@ -52,6 +55,7 @@ impl ErrorKind {
             Self::LimitReached => "limit_reached",
             Self::Unavailable => "unavailable",
             Self::Corrupt => "corrupt",
+            Self::Forbidden => "forbidden",
             Self::Internal => "internal",
         }
     }

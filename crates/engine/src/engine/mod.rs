@@ -44,7 +44,7 @@ use crate::{jobs, query_info};
 pub use builder::EngineBuilder;
 pub use collection::DocumentCollection;
 pub use moment::Moment;
-pub use on_demand::OnDemandRows;
+pub use on_demand::{OnDemandRows, OnDemandTarget};
 pub use system_tables::SYSTEM_TABLES;
 pub use why_query::QueryWhy;
 

@@ -14,6 +14,32 @@ use crate::query_info::QueryInfo;
 /// The rows that an on-demand query found: the values of each in order.
 pub type OnDemandRows = Vec<Vec<serde_json::Value>>;
 
+/// Store that an on-demand query reads or changes, for callers that check rights before they run it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnDemandTarget {
+    /// Table, named window or aggregation.
+    pub store: String,
+    /// True if the query changes it.
+    pub changes: bool,
+    /// True if the query may look into other tables, too, by a condition with `in`.
+    pub looks_elsewhere: bool,
+}
+
+impl OnDemandTarget {
+    /// Returns what a query reads or changes, be it there or not.
+    ///
+    /// Errors: `Invalid` when the query cannot be read.
+    pub fn parse(text: &str) -> Result<Self> {
+        let query = parse_on_demand(text)?;
+        let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        Ok(Self {
+            store: store_of(&query)?.to_owned(),
+            changes: matches!(query, OnDemandQuery::Change(_)),
+            looks_elsewhere: words.any(|word| word.eq_ignore_ascii_case("in")),
+        })
+    }
+}
+
 impl Engine {
     /// Returns all queries in order of files and text.
     pub fn queries(&self) -> Vec<QueryInfo> {
@@ -58,7 +84,12 @@ fn find_unit(queries: &Queries, file: Option<&str>, query: &OnDemandQuery) -> Re
     if let Some(file) = file {
         return queries.global_unit(file);
     }
-    let store = match query {
+    find_store_unit(queries, store_of(query)?)
+}
+
+/// The table, named window or aggregation that a query reads or changes.
+fn store_of(query: &OnDemandQuery) -> Result<&str> {
+    Ok(match query {
         OnDemandQuery::Find(find) => &find.store.name,
         OnDemandQuery::Change(change) => match &change.output.action {
             OutputAction::Insert { target } => &target.name.name,
@@ -67,8 +98,7 @@ fn find_unit(queries: &Queries, file: Option<&str>, query: &OnDemandQuery) -> Re
             | OutputAction::UpdateOrInsert { table, .. } => &table.name,
             OutputAction::Return => return Err(Error::invalid("`return` changes nothing")),
         },
-    };
-    find_store_unit(queries, store)
+    })
 }
 
 /// The unit that has a table, named window or aggregation.
@@ -93,5 +123,24 @@ pub(super) fn find_store_unit(queries: &Queries, store: &str) -> Result<usize> {
                 files.collect::<Vec<_>>().join(", ")
             )))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_what_it_reads_or_changes() {
+        for (text, store, changes, looks_elsewhere) in [
+            ("from Last on price > 10.0 select symbol", "Last", false, false),
+            ("from Last on symbol in Others select symbol", "Last", false, true),
+            ("select 'a' as symbol, 1.0 as price insert into Last", "Last", true, false),
+            ("delete Last on Last.symbol == 'a'", "Last", true, false),
+        ] {
+            let expected = OnDemandTarget { store: store.to_owned(), changes, looks_elsewhere };
+            assert_eq!(OnDemandTarget::parse(text).unwrap(), expected, "{text}");
+        }
+        assert!(OnDemandTarget::parse("from").is_err());
     }
 }

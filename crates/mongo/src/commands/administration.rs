@@ -1,12 +1,13 @@
-//! Commands for administrators of a server that has one user and needs no tuning.
+//! Commands for administrators of a server that needs no tuning.
 
 use bson::raw::{CString, RawArrayBuf, RawBsonRef, RawDocumentBuf};
 use bson::{cstr, rawdoc};
+use tidemill_access::{Grant, Principal, Role};
 use tidemill_docs::{Command, Filter};
 use tidemill_log::Durability;
 
 use super::collections::no_collection;
-use crate::auth::{MECHANISM, USER};
+use crate::auth::{Credentials, MECHANISM};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
 use crate::namespace::namespace_of;
@@ -26,8 +27,8 @@ const FIELDS_OF_CURRENT_OP: [&str; 8] = [
     "txnNumber",
 ];
 
-/// Lists the operations in progress, this one with them.
-pub(super) fn current_op(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+/// Lists the operations in progress, this one with them: those of all clients for an administrator, their own for others.
+pub(super) fn current_op(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     admin_only(call)?;
     // the fields beside those of every command are conditions
     let mut filter = RawDocumentBuf::new();
@@ -39,7 +40,7 @@ pub(super) fn current_op(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
     }
     let filter = Filter::parse(&filter)?;
     let mut operations = RawArrayBuf::new();
-    for operation in shared.operations.running() {
+    for operation in shared.operations.running().iter().filter(|one| session.manages(&one.caller)) {
         let described = operation.describe();
         if filter.matches(&described) {
             operations.push(described);
@@ -52,7 +53,7 @@ pub(super) fn current_op(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
 }
 
 /// Ends the operation of a number that `currentOp` tells. One that is over is not missed.
-pub(super) fn kill_op(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+pub(super) fn kill_op(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     admin_only(call)?;
     let Some(value) = call.get("op") else {
         return Err(CommandError::new(
@@ -63,7 +64,9 @@ pub(super) fn kill_op(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resu
     let Some(id) = whole_number(value).and_then(|id| i32::try_from(id).ok()) else {
         return Err(call.wrong_type("op", value, "the `opid` of an operation"));
     };
-    shared.operations.kill(id);
+    if let Some(principal) = &session.principal {
+        shared.operations.kill(id, principal);
+    }
     Ok(ok(rawdoc! { "info": "attempting to kill op" }))
 }
 
@@ -139,10 +142,24 @@ pub(super) fn re_index(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     Ok(ok(reply))
 }
 
-/// Describes the one user, if there is a login and the command asks for it.
-pub(super) fn users_info(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
-    let is_user = |name: &str, database: &str| name == USER && database == "admin";
-    let asked = match call.get(call.name) {
+/// Describes the users for which the command asks, of those that the client manages: all for an administrator, itself for others.
+pub(super) fn users_info(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+    let mut users = RawArrayBuf::new();
+    let known = shared.credentials.as_ref().map(Credentials::users).unwrap_or_default();
+    for name in known.iter().filter(|name| session.manages(name)) {
+        if asks_for(call, name)?
+            && let Some(user) = user(shared, name)
+        {
+            users.push(user);
+        }
+    }
+    Ok(ok(rawdoc! { "users": users }))
+}
+
+/// Returns whether `usersInfo` asks for a user. All users are in the database `admin`.
+fn asks_for(call: &Call<'_>, user: &str) -> Result<bool> {
+    let is_user = |name: &str, database: &str| name == user && database == "admin";
+    Ok(match call.get(call.name) {
         Some(RawBsonRef::String(name)) => is_user(name, call.database),
         Some(RawBsonRef::Document(one)) if one.get("user")?.is_some() => {
             let text =
@@ -155,7 +172,7 @@ pub(super) fn users_info(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
                 found |= match one? {
                     RawBsonRef::String(name) => is_user(name, call.database),
                     RawBsonRef::Document(one) => {
-                        one.get("user")?.and_then(|user| user.as_str()) == Some(USER)
+                        one.get("user")?.and_then(|name| name.as_str()) == Some(user)
                             && one.get("db")?.and_then(|db| db.as_str()) == Some("admin")
                     }
                     _ => false,
@@ -166,28 +183,56 @@ pub(super) fn users_info(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
         // all of the database, or of every database
         Some(RawBsonRef::Document(_)) => true,
         _ => call.database == "admin",
-    };
-    let mut users = RawArrayBuf::new();
-    if let Some(user) = user(shared).filter(|_| asked) {
-        users.push(user);
-    }
-    Ok(ok(rawdoc! { "users": users }))
-}
-
-/// Describes the one user, if there is a login.
-pub(super) fn user(shared: &Shared) -> Option<RawDocumentBuf> {
-    shared.credentials.as_ref().map(|_| {
-        rawdoc! {
-            "_id": format!("admin.{USER}"),
-            "user": USER,
-            "db": "admin",
-            "roles": [{ "role": "root", "db": "admin" }],
-            "mechanisms": [MECHANISM],
-        }
     })
 }
 
-/// Describes the one role.
+/// Describes a user, if there is a login.
+pub(super) fn user(shared: &Shared, name: &str) -> Option<RawDocumentBuf> {
+    let principal = shared.credentials.as_ref()?.principal(name)?;
+    let mut described = rawdoc! { "_id": format!("admin.{name}"), "user": name, "db": "admin" };
+    described.append(cstr!("roles"), roles_of(&principal));
+    described.append(cstr!("mechanisms"), rawdoc_array(MECHANISM));
+    Some(described)
+}
+
+fn rawdoc_array(text: &str) -> RawArrayBuf {
+    let mut array = RawArrayBuf::new();
+    array.push(text);
+    array
+}
+
+/// Returns the rights of a client on collections as MongoDB names them: `read` and `readWrite` on a database,
+/// `readAnyDatabase` and `readWriteAnyDatabase`, and `root` for an administrator. A role is shown for a grant on some
+/// collections of the database, too.
+pub(super) fn roles_of(principal: &Principal) -> RawArrayBuf {
+    let mut roles: Vec<(&str, &str)> = principal.grants().iter().filter_map(role_of).collect();
+    roles.sort_unstable();
+    roles.dedup();
+    let mut array = RawArrayBuf::new();
+    for (role, database) in roles {
+        array.push(rawdoc! { "role": role, "db": database });
+    }
+    array
+}
+
+fn role_of(grant: &Grant) -> Option<(&'static str, &str)> {
+    let of_all = |role: Role| match role {
+        Role::Read => ("readAnyDatabase", "admin"),
+        _ => ("readWriteAnyDatabase", "admin"),
+    };
+    if grant.pattern.is_everything() {
+        return Some(if grant.role == Role::Admin { ("root", "admin") } else { of_all(grant.role) });
+    }
+    let (_, name) = grant.pattern.kind_and_name().filter(|(kind, _)| *kind == "collection")?;
+    let database = name.split('.').next().unwrap_or(name);
+    Some(match (database.contains('*'), grant.role) {
+        (true, role) => of_all(role),
+        (false, Role::Read) => ("read", database),
+        (false, _) => ("readWrite", database),
+    })
+}
+
+/// Describes the role of administrators.
 pub(super) fn roles_info(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     let asked = match call.get(call.name) {
         Some(RawBsonRef::String(name)) => name == "root" && call.database == "admin",
@@ -203,10 +248,10 @@ pub(super) fn roles_info(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result
     Ok(ok(rawdoc! { "roles": roles }))
 }
 
-/// Refuses to change users and roles: there is one user, whose password is the token of the data directory.
+/// Refuses to change users and roles: the command line does so.
 pub(super) fn change_users(_: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     let message = format!(
-        "`{}`: there is one user, `{USER}`, with all rights; its password is the token of the data directory",
+        "`{}`: users and their rights are changed by `tidemill users` on the machine of the server",
         call.name
     );
     Err(CommandError::new(Code::NotImplemented, message))

@@ -113,12 +113,19 @@ pub(super) fn of_database(shared: &Shared, database: &str) -> Result<Vec<Collect
     Ok(collections)
 }
 
-pub(super) fn list_collections(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+pub(super) fn list_collections(
+    shared: &Shared,
+    session: &mut Session,
+    call: &Call<'_>,
+) -> Result<RawDocumentBuf> {
     call.allow(&["filter", "nameOnly", "authorizedCollections", "cursor"])?;
     let names_only = call.flag("nameOnly", false)?;
     let filter = call.document("filter")?.map(Filter::parse).transpose()?;
     let mut listed: Vec<DocBytes> = Vec::new();
     for info in of_database(shared, call.database)? {
+        if !session.can_read(&info.name) {
+            continue;
+        }
         // dropped since the names were read
         let Ok(spec) = shared.engine.collection_spec(&info.name) else { continue };
         let is_view = spec.options.view.is_some();
@@ -146,15 +153,19 @@ pub(super) fn batch_size(call: &Call<'_>) -> Result<Option<u64>> {
     Ok(cursor.get("batchSize")?.and_then(whole_number).and_then(|n| u64::try_from(n).ok()))
 }
 
-pub(super) fn list_databases(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+pub(super) fn list_databases(
+    shared: &Shared,
+    session: &mut Session,
+    call: &Call<'_>,
+) -> Result<RawDocumentBuf> {
     call.allow(&["filter", "nameOnly", "authorizedDatabases"])?;
     let names_only = call.flag("nameOnly", false)?;
     let filter = call.document("filter")?.map(Filter::parse).transpose()?;
     let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
-    for database in SYSTEM_DATABASES.into_iter().chain([DEFAULT_DATABASE]) {
-        sizes.insert(database.to_owned(), 0);
-    }
-    for info in shared.engine.collections() {
+    // databases that are there although nothing is in them
+    let always = SYSTEM_DATABASES.into_iter().chain([DEFAULT_DATABASE]);
+    sizes.extend(always.filter(|name| session.can_read_database(name)).map(|name| (name.to_owned(), 0)));
+    for info in shared.engine.collections().into_iter().filter(|info| session.can_read(&info.name)) {
         *sizes.entry(split_stored_name(&info.name).0.to_owned()).or_default() += info.bytes;
     }
     let mut databases = bson::raw::RawArrayBuf::new();

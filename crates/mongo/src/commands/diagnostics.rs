@@ -4,7 +4,7 @@ use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 
-use crate::auth::USER;
+use super::administration;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::reply::ok;
@@ -53,15 +53,17 @@ pub(super) fn connection_status(
     _: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
     let mut users = RawArrayBuf::new();
-    if shared.credentials.is_some() && session.authenticated {
+    let mut roles = RawArrayBuf::new();
+    if let (Some(_), Some(principal)) = (&shared.credentials, &session.principal) {
+        roles = administration::roles_of(principal);
         let mut user = RawDocumentBuf::new();
-        user.append(cstr!("user"), USER);
+        user.append(cstr!("user"), principal.name());
         user.append(cstr!("db"), "admin");
         users.push(user);
     }
     let mut info = RawDocumentBuf::new();
     info.append(cstr!("authenticatedUsers"), users);
-    info.append(cstr!("authenticatedUserRoles"), RawArrayBuf::new());
+    info.append(cstr!("authenticatedUserRoles"), roles);
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("authInfo"), info);
     Ok(ok(reply))

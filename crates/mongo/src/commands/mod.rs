@@ -27,6 +27,7 @@ mod pipeline;
 mod rename_collection;
 mod resume_token;
 mod return_key;
+mod rights;
 mod sasl;
 mod search_indexes;
 mod sessions;
@@ -47,6 +48,7 @@ use crate::api_version;
 use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
+use crate::reply::cursor_of;
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
 use crate::transactions;
@@ -66,7 +68,19 @@ struct Command {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Anyone,
+    /// Clients that have logged in. The command shows what they may read, and changes what is theirs.
     Authenticated,
+    /// Those that may read or write the collection that the command names first.
+    Read,
+    Write,
+    /// Those that may read or write all collections of the database.
+    ReadDatabase,
+    WriteDatabase,
+    /// Those that may look at the server.
+    ReadServer,
+    Administer,
+    /// Those that have the rights that [`rights`] finds for the command.
+    Special,
 }
 
 macro_rules! commands {
@@ -91,78 +105,78 @@ commands! {
     Anyone "endSessions" => sessions::end, "ends sessions";
     Authenticated "startSession" => sessions::start, "begins a session";
     Authenticated "refreshSessions" => sessions::refresh, "keeps sessions open";
-    Authenticated "killSessions" => sessions::end, "ends sessions";
+    Special "killSessions" => sessions::end, "ends sessions";
     Authenticated "commitTransaction" => sessions::without_transaction, "commits a transaction";
     Authenticated "abortTransaction" => sessions::without_transaction, "takes a transaction back";
-    Authenticated "insert" => insert::insert, "inserts documents";
-    Authenticated "find" => find::find, "finds documents";
-    Authenticated "getMore" => find::get_more, "reads on from a cursor";
+    Write "insert" => insert::insert, "inserts documents";
+    Read "find" => find::find, "finds documents";
+    Special "getMore" => find::get_more, "reads on from a cursor";
     Authenticated "killCursors" => find::kill_cursors, "closes cursors";
-    Authenticated "update" => update::update, "updates or replaces documents";
-    Authenticated "delete" => delete::delete, "deletes documents";
-    Authenticated "findAndModify" => find_and_modify::find_and_modify, "changes one document and returns it";
-    Authenticated "findandmodify" => find_and_modify::find_and_modify, "changes one document and returns it";
-    Authenticated "count" => count::count, "counts documents";
-    Authenticated "distinct" => distinct::distinct, "distinct values of a field";
-    Authenticated "aggregate" => aggregate::aggregate, "runs a pipeline";
-    Authenticated "bulkWrite" => bulk_write::bulk_write, "writes to several collections";
-    Authenticated "explain" => explain::explain, "how a command is answered";
-    Authenticated "create" => collections::create, "creates a collection";
-    Authenticated "drop" => collections::drop, "drops a collection";
-    Authenticated "dropDatabase" => collections::drop_database, "drops the collections of a database";
+    Write "update" => update::update, "updates or replaces documents";
+    Write "delete" => delete::delete, "deletes documents";
+    Write "findAndModify" => find_and_modify::find_and_modify, "changes one document and returns it";
+    Write "findandmodify" => find_and_modify::find_and_modify, "changes one document and returns it";
+    Read "count" => count::count, "counts documents";
+    Read "distinct" => distinct::distinct, "distinct values of a field";
+    Special "aggregate" => aggregate::aggregate, "runs a pipeline";
+    Special "bulkWrite" => bulk_write::bulk_write, "writes to several collections";
+    Special "explain" => explain::explain, "how a command is answered";
+    Write "create" => collections::create, "creates a collection";
+    Write "drop" => collections::drop, "drops a collection";
+    WriteDatabase "dropDatabase" => collections::drop_database, "drops the collections of a database";
     Authenticated "listCollections" => collections::list_collections, "collections of a database";
     Authenticated "listDatabases" => collections::list_databases, "databases";
-    Authenticated "renameCollection" => rename_collection::rename_collection, "gives a collection another name";
-    Authenticated "collMod" => coll_mod::coll_mod, "changes options of a collection or an index";
-    Authenticated "convertToCapped" => coll_mod::convert_to_capped, "gives a collection a maximum size";
-    Authenticated "collStats" => collections::coll_stats, "size of a collection";
-    Authenticated "dbStats" => collections::db_stats, "size of a database";
-    Authenticated "createIndexes" => indexes::create, "creates indexes";
-    Authenticated "listIndexes" => indexes::list, "indexes of a collection";
-    Authenticated "dropIndexes" => indexes::drop, "drops indexes";
-    Authenticated "reIndex" => administration::re_index, "indexes of a collection";
-    Authenticated "validate" => validate::validate, "checks documents and indexes of a collection";
-    Authenticated "dbHash" => validate::db_hash, "hashes of the collections of a database";
-    Authenticated "dbhash" => validate::db_hash, "hashes of the collections of a database";
+    Special "renameCollection" => rename_collection::rename_collection, "gives a collection another name";
+    Write "collMod" => coll_mod::coll_mod, "changes options of a collection or an index";
+    Write "convertToCapped" => coll_mod::convert_to_capped, "gives a collection a maximum size";
+    Read "collStats" => collections::coll_stats, "size of a collection";
+    ReadDatabase "dbStats" => collections::db_stats, "size of a database";
+    Write "createIndexes" => indexes::create, "creates indexes";
+    Read "listIndexes" => indexes::list, "indexes of a collection";
+    Write "dropIndexes" => indexes::drop, "drops indexes";
+    Write "reIndex" => administration::re_index, "indexes of a collection";
+    Read "validate" => validate::validate, "checks documents and indexes of a collection";
+    ReadDatabase "dbHash" => validate::db_hash, "hashes of the collections of a database";
+    ReadDatabase "dbhash" => validate::db_hash, "hashes of the collections of a database";
     Authenticated "currentOp" => administration::current_op, "operations in progress";
     Authenticated "killOp" => administration::kill_op, "ends an operation";
-    Authenticated "killAllSessions" => sessions::end, "ends sessions";
-    Authenticated "top" => administration::top, "use of the collections";
-    Authenticated "fsync" => administration::fsync, "writes to the disk";
-    Authenticated "profile" => administration::profile, "level of the profiler";
+    Administer "killAllSessions" => sessions::end, "ends sessions";
+    ReadServer "top" => administration::top, "use of the collections";
+    Administer "fsync" => administration::fsync, "writes to the disk";
+    Administer "profile" => administration::profile, "level of the profiler";
     Authenticated "getDefaultRWConcern" => administration::get_default_rw_concern, "default concerns";
-    Authenticated "setParameter" => administration::set_parameter, "changes a parameter";
-    Authenticated "replSetGetStatus" => compatibility::repl_set_get_status, "members of the replica set";
-    Authenticated "replSetGetConfig" => compatibility::repl_set_get_config, "definition of the replica set";
-    Authenticated "compact" => compatibility::compact, "frees space, which needs no command here";
-    Authenticated "dataSize" => compatibility::data_size, "size of a collection";
-    Authenticated "datasize" => compatibility::data_size, "size of a collection";
-    Authenticated "planCacheClear" => compatibility::plan_cache_clear, "forgets plans; none is kept";
-    Authenticated "planCacheListFilters" => compatibility::plan_cache_list_filters, "filters of plans; there are none";
-    Authenticated "setFeatureCompatibilityVersion" => compatibility::set_feature_compatibility_version, "the version of the features";
-    Authenticated "setDefaultRWConcern" => compatibility::set_default_rw_concern, "not available: the defaults stay";
-    Authenticated "fsyncUnlock" => compatibility::fsync_unlock, "unlocks the server, which is never locked";
-    Authenticated "connPoolStats" => compatibility::conn_pool_stats, "connections to other servers";
-    Authenticated "createSearchIndexes" => search_indexes::refuse, "not available: Atlas Search";
-    Authenticated "updateSearchIndex" => search_indexes::refuse, "not available: Atlas Search";
-    Authenticated "dropSearchIndex" => search_indexes::refuse, "not available: Atlas Search";
-    Authenticated "listSearchIndexes" => search_indexes::refuse, "not available: Atlas Search";
-    Authenticated "usersInfo" => administration::users_info, "the user";
-    Authenticated "rolesInfo" => administration::roles_info, "its role";
-    Authenticated "createUser" => administration::change_users, "not available: there is one user";
-    Authenticated "updateUser" => administration::change_users, "not available: there is one user";
-    Authenticated "dropUser" => administration::change_users, "not available: there is one user";
-    Authenticated "createRole" => administration::change_users, "not available: there is one role";
-    Authenticated "dropRole" => administration::change_users, "not available: there is one role";
-    Authenticated "grantRolesToUser" => administration::change_users, "not available: there is one user";
-    Authenticated "revokeRolesFromUser" => administration::change_users, "not available: there is one user";
+    Administer "setParameter" => administration::set_parameter, "changes a parameter";
+    ReadServer "replSetGetStatus" => compatibility::repl_set_get_status, "members of the replica set";
+    ReadServer "replSetGetConfig" => compatibility::repl_set_get_config, "definition of the replica set";
+    Write "compact" => compatibility::compact, "frees space, which needs no command here";
+    Special "dataSize" => compatibility::data_size, "size of a collection";
+    Special "datasize" => compatibility::data_size, "size of a collection";
+    Write "planCacheClear" => compatibility::plan_cache_clear, "forgets plans; none is kept";
+    Read "planCacheListFilters" => compatibility::plan_cache_list_filters, "filters of plans; there are none";
+    Administer "setFeatureCompatibilityVersion" => compatibility::set_feature_compatibility_version, "the version of the features";
+    Administer "setDefaultRWConcern" => compatibility::set_default_rw_concern, "not available: the defaults stay";
+    Administer "fsyncUnlock" => compatibility::fsync_unlock, "unlocks the server, which is never locked";
+    ReadServer "connPoolStats" => compatibility::conn_pool_stats, "connections to other servers";
+    Write "createSearchIndexes" => search_indexes::refuse, "not available: Atlas Search";
+    Write "updateSearchIndex" => search_indexes::refuse, "not available: Atlas Search";
+    Write "dropSearchIndex" => search_indexes::refuse, "not available: Atlas Search";
+    Read "listSearchIndexes" => search_indexes::refuse, "not available: Atlas Search";
+    Authenticated "usersInfo" => administration::users_info, "the users";
+    Authenticated "rolesInfo" => administration::roles_info, "roles of users";
+    Authenticated "createUser" => administration::change_users, "not available: `tidemill users` changes users";
+    Authenticated "updateUser" => administration::change_users, "not available: `tidemill users` changes users";
+    Authenticated "dropUser" => administration::change_users, "not available: `tidemill users` changes users";
+    Authenticated "createRole" => administration::change_users, "not available: `tidemill users` grants roles";
+    Authenticated "dropRole" => administration::change_users, "not available: `tidemill users` grants roles";
+    Authenticated "grantRolesToUser" => administration::change_users, "not available: `tidemill users` changes users";
+    Authenticated "revokeRolesFromUser" => administration::change_users, "not available: `tidemill users` changes users";
     Authenticated "listCommands" => list_commands, "the commands of this server";
-    Authenticated "hostInfo" => diagnostics::host_info, "the machine";
-    Authenticated "serverStatus" => diagnostics::server_status, "connections and cursors";
+    ReadServer "hostInfo" => diagnostics::host_info, "the machine";
+    ReadServer "serverStatus" => diagnostics::server_status, "connections and cursors";
     Authenticated "getParameter" => diagnostics::get_parameter, "parameters of the server";
-    Authenticated "getCmdLineOpts" => diagnostics::get_cmd_line_opts, "how the server was started";
-    Authenticated "configureFailPoint" => diagnostics::configure_fail_point, "errors for tests of drivers";
-    Authenticated "getLog" => diagnostics::get_log, "warnings of the start";
+    ReadServer "getCmdLineOpts" => diagnostics::get_cmd_line_opts, "how the server was started";
+    Administer "configureFailPoint" => diagnostics::configure_fail_point, "errors for tests of drivers";
+    ReadServer "getLog" => diagnostics::get_log, "warnings of the start";
 }
 
 /// Names of commands that MongoDB has and this server does not support yet, to distinguish them from misspelt
@@ -175,13 +189,16 @@ pub(crate) fn run(
     session: &mut Session,
     call: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
-    check_allowed(session, call)?;
+    check_allowed(server, session, call)?;
     let answer = &mut |shared: &Shared| match (answer(shared, session, call), shared.take_error_details()) {
         (Err(error), Some(details)) => WriteError { error, details }.reply(),
         (reply, _) => reply,
     };
     let started = server.profiler.begin();
     let reply = transactions::run(server, call, answer);
+    if let (Ok(reply), Some(principal)) = (&reply, &session.principal) {
+        server.cursors.set_owner(cursor_of(reply), principal.name());
+    }
     server.profiler.note(call, session, started, &reply);
     let unmet = match &reply {
         Ok(_) => write_concern::unmet(call)?,
@@ -195,18 +212,22 @@ pub(crate) fn run(
 }
 
 /// Refuses a command of a client that may not call it, or that says wrongly how it is to be called.
-fn check_allowed(session: &Session, call: &Call<'_>) -> Result<()> {
+fn check_allowed(server: &ServerState, session: &mut Session, call: &Call<'_>) -> Result<()> {
     // the first command of a connection may come in a form that has no database
     if !call.has_database() && !matches!(call.name, "hello" | "isMaster" | "ismaster") {
         let message = "OP_MSG requests require a $db argument";
         return Err(CommandError { code: 40571, message: message.to_owned() });
     }
     api_version::check(call)?;
-    if command_of(call)?.access == Access::Authenticated && !session.authenticated {
+    session.renew(server.options.access.as_deref());
+    if command_of(call)?.access == Access::Anyone {
+        return Ok(());
+    }
+    let Some(principal) = &session.principal else {
         let message = format!("Command {} requires authentication", call.name);
         return Err(CommandError::new(Code::Unauthorized, message));
-    }
-    Ok(())
+    };
+    rights::check(server, principal, call)
 }
 
 /// Runs a command that was found and allowed, on a collection or a view.
@@ -297,7 +318,7 @@ pub(crate) fn run_quick(
         "hello" | "ping" | "isMaster" | "ismaster" => run(server, session, call).map(Some),
         // a collection of the system has no name that a command could use elsewhere
         "find" if call.collection().is_ok() && find::is_quick(call) => {
-            check_allowed(session, call)?;
+            check_allowed(server, session, call)?;
             let documents = Documents::present(server.whole_engine.clone(), None);
             if let Some(reply) = find::find_by_id(&Shared::new(server.clone(), documents), call)? {
                 return Ok(Some(reply));
@@ -318,7 +339,7 @@ fn list_commands(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumen
     for command in COMMANDS {
         let mut one = RawDocumentBuf::new();
         one.append(cstr!("help"), command.help);
-        one.append(cstr!("requiresAuth"), command.access == Access::Authenticated);
+        one.append(cstr!("requiresAuth"), command.access != Access::Anyone);
         let name = bson::raw::CString::try_from(command.name.to_owned())?;
         commands.append(name, one);
     }

@@ -59,14 +59,14 @@ pub(super) fn proceed(shared: &Shared, session: &mut Session, call: &Call<'_>) -
     let Some(((login, skip_empty), credentials)) = login else {
         return Err(CommandError::new(Code::ProtocolError, "No SASL session state found"));
     };
-    let proof = credentials.finish(&login, answer)?;
-    session.authenticated = true;
+    let (principal, proof) = credentials.finish(&login, answer)?;
+    session.principal = Some(principal);
     session.awaits_empty_message = !skip_empty;
     Ok(ok(step(&proof, skip_empty)))
 }
 
 pub(super) fn logout(_: &Shared, session: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
-    session.authenticated = session.open;
+    session.log_out();
     Ok(ok(RawDocumentBuf::new()))
 }
 

@@ -5,6 +5,7 @@ use bson::{cstr, rawdoc};
 
 use super::diagnostics::RELEASE;
 use super::{administration, collections, views};
+use crate::auth::Credentials;
 use crate::error::Result;
 use crate::fields::Call;
 use crate::namespace::split_stored_name;
@@ -36,7 +37,10 @@ fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, name: &str) -> 
 
 fn documents_of(shared: &Shared, database: &str, name: &str) -> Result<Vec<RawDocumentBuf>> {
     match (database, name) {
-        ("admin", "system.users") => Ok(administration::user(shared).into_iter().collect()),
+        ("admin", "system.users") => {
+            let names = shared.credentials.as_ref().map(Credentials::users).unwrap_or_default();
+            Ok(names.iter().filter_map(|name| administration::user(shared, name)).collect())
+        }
         ("admin", "system.version") => Ok(vec![
             rawdoc! { "_id": "featureCompatibilityVersion", "version": RELEASE },
             rawdoc! { "_id": "authSchema", "currentVersion": 5 },

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidemill_access::Principal;
 use tidemill_docs::DocBytes;
 use tidemill_engine::Engine;
 
@@ -83,7 +84,7 @@ impl Core {
         request.sequences = sequences;
         // without a connection, no login is required
         let nowhere = ([127, 0, 0, 1], 0).into();
-        let mut connection = Session::new(0, nowhere, nowhere, true);
+        let mut connection = Session::new(0, nowhere, nowhere, Some(Principal::system()));
         let reply = runner::run_here(&self.server, &mut connection, &Arc::new(request))?;
         match Error::of_reply(&reply) {
             Some(error) => Err(error),

@@ -43,7 +43,7 @@ fn there_is_one_user_with_one_role() {
     assert_eq!(role.get_array("roles").unwrap().len(), 1);
     let created = run("admin", doc! { "createUser": "x", "pwd": "y", "roles": [] }).unwrap_err();
     assert_eq!(code(&created), 238);
-    assert!(created.to_string().contains("one user"), "{created}");
+    assert!(created.to_string().contains("tidemill users"), "{created}");
 }
 
 #[test]

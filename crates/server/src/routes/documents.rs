@@ -7,6 +7,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use bytes::Bytes;
 use serde::Deserialize;
+use tidemill_access::{Action, Resource};
 use tidemill_docs::{Command, DocBytes};
 use tidemill_engine::Durability;
 use tidemill_types::{Error, Result};
@@ -63,11 +64,14 @@ pub(crate) struct WriteParams {
 /// List the collections.
 #[utoipa::path(
     get, path = "/api/v1/collections", tag = "documents", operation_id = "listCollections",
-    responses((status = 200, description = "All collections", body = Vec<Collection>)),
+    responses((status = 200, description = "The collections that the caller may read", body = Vec<Collection>)),
 )]
 pub(crate) async fn collections(call: RequestContext) -> Result<Json<Vec<Collection>>, ApiError> {
     let collections = call.engine(|engine| Ok(engine.collections())).await?;
-    Ok(Json(collections.into_iter().map(Collection::from).collect()))
+    let collections = collections
+        .into_iter()
+        .filter(|one| call.principal.can(Action::Read, &Resource::collection(&one.name)));
+    Ok(Json(collections.map(Collection::from).collect()))
 }
 
 /// Insert documents.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use axum::Json;
 use axum::http::StatusCode;
 use serde::{Deserialize, Deserializer, de};
+use tidemill_access::{Action, Resource};
 use tidemill_engine::{BodyFormat, Durability, SendOptions};
 use utoipa::{IntoParams, ToSchema};
 
@@ -115,11 +116,14 @@ fn with_status(mut reply: SendReply) -> (StatusCode, Json<SendReply>) {
 /// List the streams.
 #[utoipa::path(
     get, path = "/api/v1/streams", tag = "events", operation_id = "listStreams",
-    responses((status = 200, description = "All streams of the app", body = Vec<Stream>)),
+    responses((status = 200, description = "The streams that the caller may read", body = Vec<Stream>)),
 )]
 pub(crate) async fn list(call: RequestContext) -> Result<Json<Vec<Stream>>, ApiError> {
     let streams = call.engine(|engine| Ok(engine.streams())).await?;
-    Ok(Json(streams.into_iter().map(Stream::from).collect()))
+    let streams = streams.into_iter().map(Stream::from);
+    Ok(Json(
+        streams.filter(|stream| call.principal.can(Action::Read, &Resource::stream(&stream.name))).collect(),
+    ))
 }
 
 /// One stream.

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use tidemill_access::{Action, Resource};
 use tidemill_engine::EventSelector;
 use utoipa::IntoParams;
 
@@ -24,11 +25,13 @@ pub(crate) struct WhyParams {
 /// List the rules.
 #[utoipa::path(
     get, path = "/api/v1/rules", tag = "rules", operation_id = "listRules",
-    responses((status = 200, description = "All rules of the app", body = Vec<Rule>)),
+    responses((status = 200, description = "The rules that the caller may read", body = Vec<Rule>)),
 )]
 pub(crate) async fn list(call: RequestContext) -> Result<Json<Vec<Rule>>, ApiError> {
     let rules = call.engine(|engine| Ok(engine.rules())).await?;
-    Ok(Json(rules.into_iter().map(Rule::from).collect()))
+    let rules =
+        rules.into_iter().filter(|rule| call.principal.can(Action::Read, &Resource::rule(&rule.name)));
+    Ok(Json(rules.map(Rule::from).collect()))
 }
 
 /// Explain why a rule fired for an event, or why not.

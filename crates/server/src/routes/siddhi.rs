@@ -4,6 +4,8 @@ use axum::Json;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use tidemill_access::{Action, Resource};
+use tidemill_engine::OnDemandTarget;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::body::RequestBody;
@@ -48,6 +50,15 @@ pub(crate) async fn query(
 ) -> Result<Json<OnDemandReply>, ApiError> {
     let request: OnDemandRequest = content.json(&call).await?;
     let timeout = call.app.options.query_timeout;
+    let target = OnDemandTarget::parse(&request.query)?;
+    let action = match target.changes {
+        true => Action::Write,
+        false => Action::Read,
+    };
+    call.principal.may(action, &Resource::table(&target.store))?;
+    if target.looks_elsewhere {
+        call.principal.may(Action::Read, &Resource::all_tables())?;
+    }
     let ask = call
         .engine_within(timeout, move |engine| engine.query_on_demand(request.app.as_deref(), &request.query));
     Ok(Json(OnDemandReply { records: ask.await? }))

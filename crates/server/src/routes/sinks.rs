@@ -2,6 +2,7 @@
 
 use axum::Json;
 use serde::{Deserialize, Serialize};
+use tidemill_access::{Action, Resource};
 use tidemill_engine::{SinkInfo, UndeliveredEvent, UndeliveredSelection};
 use utoipa::{IntoParams, ToSchema};
 
@@ -130,18 +131,20 @@ pub(crate) struct UndeliveredParams {
 /// List the sinks to other systems.
 #[utoipa::path(
     get, path = "/api/v1/sinks", tag = "sinks", operation_id = "listSinks",
-    responses((status = 200, description = "All sinks of the app", body = Vec<Sink>)),
+    responses((status = 200, description = "The sinks of streams that the caller may read", body = Vec<Sink>)),
 )]
 pub(crate) async fn list(call: RequestContext) -> Result<Json<Vec<Sink>>, ApiError> {
     let sinks = call.engine(|engine| Ok(engine.sinks())).await?;
-    Ok(Json(sinks.into_iter().map(Sink::from).collect()))
+    let sinks =
+        sinks.into_iter().filter(|sink| call.principal.can(Action::Read, &Resource::stream(&sink.stream)));
+    Ok(Json(sinks.map(Sink::from).collect()))
 }
 
 /// List the events that sinks with `on.error='STORE'` could not deliver.
 #[utoipa::path(
     get, path = "/api/v1/undelivered", tag = "sinks", operation_id = "listUndelivered",
     params(UndeliveredParams),
-    responses((status = 200, description = "The events, oldest first", body = Vec<Undelivered>)),
+    responses((status = 200, description = "The events of streams that the caller may read, oldest first", body = Vec<Undelivered>)),
 )]
 pub(crate) async fn undelivered(
     call: RequestContext,
@@ -149,7 +152,16 @@ pub(crate) async fn undelivered(
 ) -> Result<Json<Vec<Undelivered>>, ApiError> {
     let selection = UndeliveredSelection { sink: params.sink, ids: vec![] };
     let limit = params.limit.unwrap_or(LIMIT);
-    let events = call.engine(move |engine| engine.undelivered(&selection, limit)).await?;
+    let principal = call.principal.clone();
+    let sees = move |event: &UndeliveredEvent| principal.can(Action::Read, &Resource::stream(&event.stream));
+    let events = call
+        .engine(move |engine| {
+            let mut events = engine.undelivered(&selection, u64::MAX)?;
+            events.retain(sees);
+            events.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+            Ok(events)
+        })
+        .await?;
     Ok(Json(events.into_iter().map(Undelivered::from).collect()))
 }
 

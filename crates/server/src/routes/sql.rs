@@ -77,7 +77,7 @@ pub(crate) async fn query(
 ) -> Result<Response, ApiError> {
     let format = negotiate::format(params.format.as_deref(), &headers)?;
     let (sql, parameters) = read_request(&call, content).await?;
-    let request = QueryRequest::new(sql, super::ORIGIN).with_parameters(parameters);
+    let request = QueryRequest::new(sql, super::ORIGIN, call.principal.clone()).with_parameters(parameters);
     let deadline = Instant::now() + call.app.options.query_timeout;
     let timed_out = |_| Error::unavailable(too_long(&call));
     let mut body =

@@ -20,6 +20,8 @@ pub(crate) struct Statement {
     statement: String,
     /// Sender of the statement: `http`, `program` or `rules`.
     origin: String,
+    /// Name of the caller.
+    caller: String,
     /// `waiting`, `planning`, `running`; `done`, `failed` or `cancelled` after its end.
     phase: String,
     /// When it arrived.
@@ -36,10 +38,10 @@ pub(crate) struct Statement {
 
 impl From<StatementInfo> for Statement {
     fn from(info: StatementInfo) -> Self {
-        let StatementInfo { id, text: statement, origin, phase, started, ended, rows, error } = info;
+        let StatementInfo { id, text: statement, origin, caller, phase, started, ended, rows, error } = info;
         let (origin, phase) = (origin.to_owned(), phase.name().to_owned());
         let (started, ended) = (started.to_string(), ended.map(|time| time.to_string()));
-        Self { id, statement, origin, phase, started, ended, rows, error }
+        Self { id, statement, origin, caller, phase, started, ended, rows, error }
     }
 }
 
@@ -51,12 +53,14 @@ pub(crate) struct CancelReply {
 }
 
 /// List the SQL statements that run, and the last 64 that have ended.
+///
+/// An administrator sees those of all callers, others their own.
 #[utoipa::path(
     get, path = "/api/v1/statements", tag = "sql", operation_id = "listStatements",
     responses((status = 200, description = "The statements, by number", body = Vec<Statement>)),
 )]
 pub(crate) async fn list(call: RequestContext) -> Json<Vec<Statement>> {
-    Json(call.app.database.statements().into_iter().map(Statement::from).collect())
+    Json(call.app.database.statements(&call.principal).into_iter().map(Statement::from).collect())
 }
 
 /// Cancel a SQL statement that runs.
@@ -75,6 +79,6 @@ pub(crate) async fn cancel(
     call: RequestContext,
     PathParams(id): PathParams<u64>,
 ) -> Result<Json<CancelReply>, ApiError> {
-    call.app.database.cancel(id, &format!("DELETE {STATEMENTS}/{id}"))?;
+    call.app.database.cancel(id, &call.principal, &format!("DELETE {STATEMENTS}/{id}"))?;
     Ok(Json(CancelReply { cancelled: id }))
 }

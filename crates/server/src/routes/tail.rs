@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
+use tidemill_access::{Action, Principal, Resource};
 use tidemill_engine::Tap;
 use tidemill_types::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -49,7 +50,7 @@ pub(crate) struct TailParams {
     get, path = "/api/v1/streams/{stream}/tail", tag = "events", operation_id = "tailStream",
     params(("stream" = String, Path, description = "Name of the stream"), TailParams),
     responses(
-        (status = 200, description = "Events until the caller ends the connection", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "Events until the caller ends the connection, or may not read the stream any more", body = String, content_type = "text/event-stream"),
         (status = 400, description = "Not an id of an event", body = ErrorBody),
         (status = 404, description = "No such stream", body = ErrorBody),
         (status = 429, description = "Too many callers follow streams", body = ErrorBody),
@@ -75,8 +76,14 @@ pub(crate) async fn tail(
         .engine(move |engine| Ok((engine.tap(&stream)?, StoredEvents::of(engine.stream(&stream)?.schema))))
         .await?;
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    let tail =
-        Tail { app, events, positions: positions.clone().unwrap_or_default(), sender, _permit: permit };
+    let tail = Tail {
+        app,
+        events,
+        positions: positions.clone().unwrap_or_default(),
+        sender,
+        principal: call.principal,
+        _permit: permit,
+    };
     tokio::spawn(tail.run(tap, positions.is_some()));
     Ok(Sse::new(messages(receiver)).keep_alive(KeepAlive::default()).into_response())
 }
@@ -92,6 +99,8 @@ struct Tail {
     /// Positions of the events that the caller has got.
     positions: Positions,
     sender: mpsc::Sender<Event>,
+    /// The caller.
+    principal: Principal,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -109,18 +118,28 @@ impl Tail {
         let _: Result<(), Ended> = self.send_live(tap).await;
     }
 
+    /// Returns whether the caller may still read the stream: a token is revoked and expires, and grants are revoked.
+    fn may_read(&self) -> bool {
+        let access = self.app.options.access.as_ref();
+        let now = access.map_or_else(|| Some(self.principal.clone()), |access| access.renew(&self.principal));
+        now.is_some_and(|principal| principal.can(Action::Read, &Resource::stream(self.events.stream())))
+    }
+
     async fn send_live(&mut self, mut tap: Tap) -> Result<(), Ended> {
         loop {
             let batch = tokio::select! {
                 batch = tap.next() => batch.ok_or(Ended)?,
                 () = self.sender.closed() => return Err(Ended),
                 () = tokio::time::sleep(STOP_POLL) => {
-                    if self.app.is_stopping() {
+                    if self.app.is_stopping() || !self.may_read() {
                         return Err(Ended);
                     }
                     continue;
                 }
             };
+            if !self.may_read() {
+                return Err(Ended);
+            }
             for row in 0..batch.num_rows() {
                 let Some((id, event)) = self.events.of_batch(&batch, row) else { continue };
                 self.send(id, event).await?;
@@ -137,7 +156,7 @@ impl Tail {
     /// Sends the stored events behind the caller's positions.
     async fn send_stored(&mut self) -> Result<()> {
         let statement = self.positions.select(self.events.stream());
-        let request = QueryRequest::new(statement, super::ORIGIN);
+        let request = QueryRequest::new(statement, super::ORIGIN, self.principal.clone());
         let mut reply = self.app.database.query_text(request, Format::Ndjson).await?;
         let mut rest: Vec<u8> = vec![];
         while let Some(chunk) = reply.next().await {

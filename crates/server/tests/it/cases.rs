@@ -5,9 +5,15 @@
 //! and `Connection: close` are added to a request unless it sets them; a header with the value `none` is
 //! omitted. `\xHH` represents a byte. Values that differ between runs are replaced by `<oid>` and `<port>`.
 //! The cases of a file run in order on one server.
+//!
+//! Lines `user NAME: GRANT, …` in front of the first case add a user with a token, and `limited NAME of USER: GRANT, …` adds a
+//! token of that user with these limits. A request with the header `As: NAME` has that token.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+
+use tidemill_access::Grant;
 
 use crate::harness::{Mill, Reply, TOKEN};
 
@@ -31,10 +37,11 @@ fn replies_are_as_in_the_case_files() {
         let text = std::fs::read_to_string(&file).unwrap();
         let (intro, cases) = parse(&text);
         let mill = Mill::start();
+        let tokens = tokens(&mill, &intro);
         let mut filled = intro;
         for case in cases {
             count += 1;
-            let reply = render(&mill, &run(&mill, &case.request));
+            let reply = render(&mill, &run(&mill, &case.request, &tokens));
             if reply.trim_end() != case.reply.trim_end() {
                 let name = file.file_name().unwrap().to_string_lossy();
                 write!(wrong, "\n{name}: {}\nexpected:\n{}\nfound:\n{reply}\n", case.name, case.reply)
@@ -63,7 +70,26 @@ fn parse(text: &str) -> (String, Vec<Case>) {
     (intro, cases.collect())
 }
 
-fn run(mill: &Mill, request: &str) -> Reply {
+/// Adds the users and tokens of the text in front of the cases. Returns the tokens by their names.
+fn tokens(mill: &Mill, intro: &str) -> BTreeMap<String, String> {
+    let grants = |text: &str| -> Vec<Grant> {
+        text.split(", ").filter(|text| !text.is_empty()).map(|text| text.parse().unwrap()).collect()
+    };
+    let mut tokens = BTreeMap::new();
+    for line in intro.lines() {
+        let Some((head, text)) = line.split_once(':') else { continue };
+        let words: Vec<&str> = head.split(' ').collect();
+        let (name, token) = match words.as_slice() {
+            ["user", name] => (name, mill.new_token(name, grants(text.trim()), None)),
+            ["limited", name, "of", user] => (name, mill.new_token(user, vec![], Some(grants(text.trim())))),
+            _ => continue,
+        };
+        tokens.insert((*name).to_owned(), token);
+    }
+    tokens
+}
+
+fn run(mill: &Mill, request: &str, tokens: &BTreeMap<String, String>) -> Reply {
     let (head, body) = request.split_once("\n\n").unwrap_or((request, ""));
     let body = unescape(body);
     let mut lines = head.lines();
@@ -71,6 +97,12 @@ fn run(mill: &Mill, request: &str) -> Reply {
     let mut given = Vec::new();
     for line in lines {
         let (name, value) = line.split_once(':').unwrap();
+        if name == "As" {
+            let token = tokens.get(value.trim()).unwrap_or_else(|| panic!("there is no token of {value}"));
+            given.push("authorization".to_owned());
+            text += &format!("authorization: Bearer {token}\r\n");
+            continue;
+        }
         given.push(name.to_lowercase());
         if value.trim() != "none" {
             text += &format!("{name}: {}\r\n", value.trim());
@@ -117,7 +149,17 @@ fn render(mill: &Mill, reply: &Reply) -> String {
         }
     }
     let body = reply.text().replace(&mill.address.port().to_string(), "<port>");
-    text + "\n" + &without_object_ids(&body)
+    text + "\n" + &without_object_ids(&without_token_ids(&body))
+}
+
+/// Replaces the 12 hexadecimal digits in "token `…`", which differ between runs.
+fn without_token_ids(text: &str) -> String {
+    match text.split_once("token `") {
+        Some((before, after)) if after.find('`') == Some(12) => {
+            format!("{before}token `<id>{}", &after[12..])
+        }
+        _ => text.to_owned(),
+    }
 }
 
 /// Replaces the 24 hexadecimal digits after `"$oid":"`, which differ between runs.

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -12,6 +13,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use serde_json::Value as Json;
 use tempfile::TempDir;
+use tidemill_access::{Access, AccessFile, Grant, Principal};
 use tidemill_database::{
     BatchReply, Database, Format, QueryRequest, StatementInfo, StatementPhase, TextStream,
 };
@@ -51,7 +53,7 @@ pub struct Mill {
     pub address: SocketAddr,
     server: Option<Server>,
     runtime: Runtime,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// Returns the base settings of tests: a token, and limits that are easy to reach.
@@ -64,6 +66,13 @@ pub fn options() -> ServerOptions {
     }
 }
 
+/// Returns the users of a server, which looks at their file whenever it is asked.
+fn access(dir: &TempDir) -> Arc<Access> {
+    let clock = AtomicI64::new(0);
+    let now = move || Timestamp(clock.fetch_add(1_000_000, Ordering::Relaxed));
+    Arc::new(Access::with_clock(AccessFile::in_directory(dir.path()), Box::new(now)).unwrap())
+}
+
 impl Mill {
     pub fn start() -> Self {
         Self::with(options())
@@ -71,13 +80,27 @@ impl Mill {
 
     pub fn with(options: ServerOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        // without a token, an open server is tested
+        let access = options.token.as_ref().map(|_| access(&dir));
+        let options = ServerOptions { access, ..options };
         let engine = Arc::new(Engine::open(dir.path(), Some(App::from_rules("test", RULES))).unwrap());
         engine.set_analytics(Arc::new(NoRows));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = runtime.block_on(serve(local, engine.clone(), Arc::new(ScriptedSql), options)).unwrap();
-        Self { engine, address: server.addr(), server: Some(server), runtime, _dir: dir }
+        Self { engine, address: server.addr(), server: Some(server), runtime, dir }
+    }
+
+    /// Makes a token of a user, who is added with these grants if there is none of that name.
+    pub fn new_token(&self, user: &str, grants: Vec<Grant>, limits: Option<Vec<Grant>>) -> String {
+        let update = AccessFile::in_directory(self.dir.path()).update(|accounts| {
+            if accounts.user(user).is_none() {
+                accounts.add_user(user, grants, None)?;
+            }
+            accounts.new_token(user, limits, Timestamp(0), None)
+        });
+        update.unwrap().text
     }
 
     /// Sends a request with the token and returns the whole reply.
@@ -326,11 +349,12 @@ impl Database for ScriptedSql {
         })
     }
 
-    fn statements(&self) -> Vec<StatementInfo> {
+    fn statements(&self, _: &Principal) -> Vec<StatementInfo> {
         vec![StatementInfo {
             id: 7,
             text: "SELECT 1".to_owned(),
             origin: "http",
+            caller: "admin".to_owned(),
             phase: StatementPhase::Running,
             started: Timestamp(1_000_000),
             ended: None,
@@ -339,7 +363,7 @@ impl Database for ScriptedSql {
         }]
     }
 
-    fn cancel(&self, id: u64, by: &str) -> Result<()> {
+    fn cancel(&self, id: u64, _: &Principal, by: &str) -> Result<()> {
         match id {
             7 => Ok(()),
             _ => Err(Error::not_found(format!("no statement {id} runs ({by})"))),

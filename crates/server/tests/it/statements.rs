@@ -8,7 +8,7 @@ fn statements_are_listed_and_cancelled() {
     let listed = mill.get("/api/v1/statements").json();
     assert_eq!(
         listed.to_string(),
-        r#"[{"id":7,"origin":"http","phase":"running","rows":3,"started":"1970-01-01T00:00:01Z","statement":"SELECT 1"}]"#
+        r#"[{"caller":"admin","id":7,"origin":"http","phase":"running","rows":3,"started":"1970-01-01T00:00:01Z","statement":"SELECT 1"}]"#
     );
     let reply = mill.send("DELETE", "/api/v1/statements/7", &[], b"");
     assert_eq!((reply.status, reply.text().as_str()), (200, r#"{"cancelled":7}"#));

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use tidemill_access::Principal;
 use tidemill_database::QueryRequest;
 use tidemill_sql::{MissingFields, QueryRows, Sql};
 
@@ -49,7 +50,7 @@ fn document(rng: &mut StdRng, n: i64) -> Document {
 }
 
 fn null_for_missing(query: &str) -> QueryRequest {
-    QueryRequest::new(query, "test").with_missing(MissingFields::Null)
+    QueryRequest::new(query, "test", Principal::system()).with_missing(MissingFields::Null)
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod moment;
 mod output;
 mod parameters;
 mod pruning;
+mod rights;
 mod statements;
 mod wide;
 mod years;

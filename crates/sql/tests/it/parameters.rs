@@ -1,5 +1,6 @@
 //! Queries with parameters, prepared and not.
 
+use tidemill_access::Principal;
 use tidemill_database::QueryRequest;
 use tidemill_sql::{Prepared, QueryRows, Sql};
 use tidemill_types::{Timestamp, Value};
@@ -51,7 +52,7 @@ const CASES: [(&str, &[Value<'static>], &str); 8] = [
 ];
 
 async fn with_parameters(sql: &Sql, query: &str, values: &[Value<'static>]) -> QueryRows {
-    sql.run(QueryRequest::new(query, "test").with_parameters(values.to_vec()))
+    sql.run(QueryRequest::new(query, "test", Principal::system()).with_parameters(values.to_vec()))
         .await
         .unwrap()
         .collect()
@@ -131,8 +132,10 @@ async fn wrong_values_are_refused() {
         ),
         ("delete from TakeOffEvent where flight = $1", vec![Value::Int(1)], "take no parameters"),
     ] {
-        let error =
-            sql.run(QueryRequest::new(query, "test").with_parameters(values.clone())).await.unwrap_err();
+        let error = sql
+            .run(QueryRequest::new(query, "test", Principal::system()).with_parameters(values.clone()))
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains(message), "{query}: {error}");
         if let Ok(prepared) = sql.prepare(query).await {
             let error = prepared.query_with(&values).await.unwrap_err();

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use tidemill_access::Principal;
 use tidemill_database::QueryRequest;
 use tidemill_sql::{QueryResult, Sql, SqlOptions, StatementInfo, StatementPhase};
 use tidemill_types::{Error, ErrorKind, Result};
@@ -50,11 +51,11 @@ const LIMIT: Duration = Duration::from_secs(30);
 async fn when(sql: &Sql, text: &str, is_wanted: impl Fn(&StatementInfo) -> bool) -> StatementInfo {
     let begun = Instant::now();
     loop {
-        let found = sql.statements().into_iter().find(|s| s.text == text && is_wanted(s));
+        let found = sql.statements(&Principal::system()).into_iter().find(|s| s.text == text && is_wanted(s));
         if let Some(found) = found {
             return found;
         }
-        assert!(begun.elapsed() < LIMIT, "{text}: {:?}", sql.statements());
+        assert!(begun.elapsed() < LIMIT, "{text}: {:?}", sql.statements(&Principal::system()));
         tokio::task::yield_now().await;
     }
 }
@@ -85,7 +86,7 @@ async fn a_statement_is_listed_and_cancelled_by_another() {
         (running.id, Instant::now())
     };
     let started = async {
-        let result = outcome(sql.run(QueryRequest::new(ENDLESS, "http")).await).await;
+        let result = outcome(sql.run(QueryRequest::new(ENDLESS, "http", Principal::system())).await).await;
         (result, Instant::now())
     };
     let ((result, ended), (id, cancelled)) = tokio::join!(started, cancel);
@@ -97,7 +98,7 @@ async fn a_statement_is_listed_and_cancelled_by_another() {
     assert_eq!((ended.id, ended.phase), (id, StatementPhase::Cancelled));
     assert_eq!(ended.error.as_deref(), Some(error.message()));
 
-    let twice = sql.cancel(id, "me").unwrap_err();
+    let twice = sql.cancel(id, &Principal::system(), "me").unwrap_err();
     assert_eq!(twice.kind(), ErrorKind::NotFound, "{twice}");
     assert!(twice.message().contains("system.statements"), "{twice}");
 }
@@ -116,7 +117,7 @@ async fn statements_that_wait_are_cancelled_although_no_place_is_free() {
         assert_eq!(outcome(sql.query("select 1").await).await.unwrap(), 1, "short statements need no place");
         assert_eq!(outcome(sql.query(&format!("KILL QUERY {}", waits.id)).await).await.unwrap(), 1);
         let runs = when(&sql, ENDLESS, |s| s.phase == StatementPhase::Running).await;
-        sql.cancel(runs.id, "an administrator").unwrap();
+        sql.cancel(runs.id, &Principal::system(), "an administrator").unwrap();
     };
     let (first, second, ()) = tokio::join!(first, second, cancel);
     let says = |result: Result<usize>, by: &str| {
@@ -137,7 +138,7 @@ async fn every_operator_ends_with_its_statement() {
             // long enough that it is in its loop; a shorter time would only test less
             tokio::time::sleep(Duration::from_millis(300)).await;
             match number % 2 {
-                0 => sql.cancel(id, "a test").unwrap(),
+                0 => sql.cancel(id, &Principal::system(), "a test").unwrap(),
                 _ => assert_eq!(outcome(sql.query(&format!("kill query {id}")).await).await.unwrap(), 1),
             }
         };
@@ -158,7 +159,7 @@ async fn short_statements_are_answered_beside_long_ones_that_have_all_places() {
         futures::future::join_all(STUCK.iter().map(|query| async { outcome(sql.query(query).await).await }));
     let others = async {
         let long = |s: &StatementInfo| STUCK.contains(&s.text.as_str());
-        while sql.statements().iter().filter(|s| long(s)).count() < STUCK.len() {
+        while sql.statements(&Principal::system()).iter().filter(|s| long(s)).count() < STUCK.len() {
             tokio::task::yield_now().await;
         }
         for _ in 0..20 {
@@ -167,7 +168,7 @@ async fn short_statements_are_answered_beside_long_ones_that_have_all_places() {
                 text(&sql, "select count(*) > 3 as many from system.statements where ended is null").await;
             assert!(listed.contains("| true"), "{listed}");
         }
-        for statement in sql.statements().iter().filter(|s| long(s)) {
+        for statement in sql.statements(&Principal::system()).iter().filter(|s| long(s)) {
             assert_eq!(outcome(sql.query(&format!("kill query {}", statement.id)).await).await.unwrap(), 1);
         }
         for query in STUCK {
@@ -185,7 +186,7 @@ async fn rows_are_counted_and_a_stream_ends_with_the_error() {
     let mut result = sql.query(query).await.unwrap();
     let first = result.next().await.unwrap().unwrap().num_rows() as u64;
     let running = when(&sql, query, |s| s.rows >= first).await;
-    sql.cancel(running.id, "DELETE /api/v1/statements/1").unwrap();
+    sql.cancel(running.id, &Principal::system(), "DELETE /api/v1/statements/1").unwrap();
     let mut batches = 0;
     let error = loop {
         match result.next().await.expect("an error comes before the end") {
@@ -222,11 +223,11 @@ async fn the_list_says_how_statements_ended() {
 
     let long = format!("select '{}'", "ä".repeat(2_000));
     outcome(sql.query(&long).await).await.unwrap();
-    assert_eq!(sql.statements().last().unwrap().text.chars().count(), 1_001);
+    assert_eq!(sql.statements(&Principal::system()).last().unwrap().text.chars().count(), 1_001);
     for _ in 0..100 {
         outcome(sql.query("select 1").await).await.unwrap();
     }
-    assert_eq!(sql.statements().iter().filter(|s| s.ended.is_some()).count(), 64);
+    assert_eq!(sql.statements(&Principal::system()).iter().filter(|s| s.ended.is_some()).count(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,8 +237,10 @@ async fn prepared_queries_are_listed_once() {
     let prepared = sql.prepare(query).await.unwrap();
     for times in 1..5 {
         prepared.query().await.unwrap();
-        let listed =
-            sql.statements().into_iter().filter(|s| s.text == query && s.phase == StatementPhase::Done);
+        let listed = sql
+            .statements(&Principal::system())
+            .into_iter()
+            .filter(|s| s.text == query && s.phase == StatementPhase::Done);
         assert_eq!(listed.count(), times);
     }
 }

@@ -6,6 +6,7 @@ use arrow::array::{
     ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
 use futures::StreamExt;
+use tidemill_access::Principal;
 use tidemill_database::QueryRequest;
 use tidemill_sql::output::Format;
 use tidemill_sql::{Sql, SqlOptions};
@@ -83,7 +84,10 @@ async fn batches_have_few_bytes_and_text_comes_in_pieces() {
         }
         for format in [Format::Json, Format::Ndjson, Format::Csv, Format::Table] {
             let mut text = sql
-                .run_text(QueryRequest::new("select n, s from Points order by n", "http"), format)
+                .run_text(
+                    QueryRequest::new("select n, s from Points order by n", "http", Principal::system()),
+                    format,
+                )
                 .await
                 .unwrap();
             let (mut whole, mut pieces) = (Vec::new(), vec![]);

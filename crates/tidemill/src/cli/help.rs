@@ -6,11 +6,12 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands in the order in which they are shown.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Write an app", &["new", "check", "test", "fmt", "explain", "replay", "backtest", "connectors"]),
     ("Run it", &["run", "serve", "load"]),
     ("Look at what it does", &["sql", "query", "tap", "why", "errors"]),
     ("Keep its data", &["backup", "restore", "verify", "keys"]),
+    ("Let others in", &["users", "tokens"]),
     ("Help", &["completions", "help"]),
 ];
 

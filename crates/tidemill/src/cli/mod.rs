@@ -20,6 +20,7 @@ mod backtest;
 mod backup;
 mod check;
 mod client;
+mod columns;
 mod completions;
 mod connectors;
 mod errors;
@@ -44,6 +45,8 @@ pub mod stdio;
 mod stop_deadline;
 mod tap;
 mod test;
+mod tokens;
+mod users;
 mod vars;
 mod why;
 
@@ -61,7 +64,8 @@ use tidemill_types::nearest;
 use tracing_subscriber::EnvFilter;
 
 /// Environment variables that are read, in addition to settings and `RUST_LOG`.
-const VARIABLES: [&str; 4] = ["TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_LOG", "TIDEMILL_MONGO"];
+const VARIABLES: [&str; 5] =
+    ["TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_LOG", "TIDEMILL_MONGO", users::PASSWORD_VARIABLE];
 
 /// Acts on events within milliseconds and keeps every one of them queryable.
 #[derive(Parser)]
@@ -99,6 +103,8 @@ enum Command {
     Restore(backup::RestoreArgs),
     Verify(backup::VerifyArgs),
     Keys(keys::KeysArgs),
+    Users(users::UsersArgs),
+    Tokens(tokens::TokensArgs),
     Connectors(connectors::ConnectorsArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -200,6 +206,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Restore(args) => backup::restore(args),
         Command::Verify(args) => backup::verify(args),
         Command::Keys(args) => keys::keys(args),
+        Command::Users(args) => users::users(args),
+        Command::Tokens(args) => tokens::tokens(args),
     }
 }
 

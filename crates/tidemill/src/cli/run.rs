@@ -6,9 +6,11 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tidemill::access::{Access, AccessFile};
 use tidemill::mongo::{MongoOptions, MongoServer};
 use tidemill::server::{ServerOptions, Token};
 use tidemill::{ErrorKind, Tidemill};
@@ -100,6 +102,7 @@ fn default_address() -> SocketAddr {
 
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let app = args.vars.read_app(&args.app)?;
+    let access = open_access(&args.data.data)?;
     let new_data = NewData::look(&args.data.data);
     let tidemill = match Tidemill::start(args.data.builder()?.app(app)) {
         Ok(tidemill) => tidemill,
@@ -111,17 +114,29 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             return Err(e.into());
         }
     };
-    run_until_stopped(
-        tidemill,
-        &args.data.data,
-        &args.listeners,
-        RunMode::Run { until_idle: args.until_idle },
-    )
+    let callers = Callers { data: &args.data.data, listeners: &args.listeners, access };
+    run_until_stopped(tidemill, callers, RunMode::Run { until_idle: args.until_idle })
 }
 
 pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let access = open_access(&args.data.data)?;
     let tidemill = Tidemill::start(args.data.builder()?.connectors(args.connections.connectors()))?;
-    run_until_stopped(tidemill, &args.data.data, &args.listeners, RunMode::Serve)
+    let callers = Callers { data: &args.data.data, listeners: &args.listeners, access };
+    run_until_stopped(tidemill, callers, RunMode::Serve)
+}
+
+/// Addresses at which callers reach the process, and the callers that it knows.
+struct Callers<'a> {
+    data: &'a Path,
+    listeners: &'a ListenerArgs,
+    /// Users and tokens beside the first administrator.
+    access: Arc<Access>,
+}
+
+/// Reads the users and tokens of a data directory, before anything else is started.
+fn open_access(data: &Path) -> anyhow::Result<Arc<Access>> {
+    let access = Access::open(AccessFile::in_directory(data)).context("users and tokens")?;
+    Ok(Arc::new(access))
 }
 
 /// Mode of the process, in addition to reading sources and serving requests.
@@ -133,19 +148,14 @@ enum RunMode {
     Serve,
 }
 
-fn run_until_stopped(
-    tidemill: Tidemill,
-    data: &Path,
-    listeners: &ListenerArgs,
-    mode: RunMode,
-) -> anyhow::Result<ExitCode> {
+fn run_until_stopped(tidemill: Tidemill, callers: Callers<'_>, mode: RunMode) -> anyhow::Result<ExitCode> {
     stdio::continue_when_closed();
     if tidemill.engine().app().settings.memory.is_some() {
         allocator::return_memory_at_once();
     }
     let sinks = LogSinks::start(tidemill.engine()).context("the thread that prints lines of sinks")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = runtime.block_on(run_until_stopped_async(&tidemill, data, listeners, mode))?;
+    let code = runtime.block_on(run_until_stopped_async(&tidemill, &callers, mode))?;
     let closed = tidemill.close();
     sinks.finish();
     closed?;
@@ -154,10 +164,10 @@ fn run_until_stopped(
 
 async fn run_until_stopped_async(
     tidemill: &Tidemill,
-    data: &Path,
-    listeners: &ListenerArgs,
+    callers: &Callers<'_>,
     mode: RunMode,
 ) -> anyhow::Result<ExitCode> {
+    let Callers { data, listeners, .. } = *callers;
     stop_deadline::watch()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -166,10 +176,10 @@ async fn run_until_stopped_async(
         eprintln!("deployed: {change}");
     }
     let server = match listeners.listen.or_else(|| (!until_idle).then(default_address)) {
-        Some(address) => Some(start_server(tidemill, data, address).await?),
+        Some(address) => Some(start_server(tidemill, callers, address).await?),
         None => None,
     };
-    let mongo = start_mongo(tidemill, data, listeners, until_idle).await?;
+    let mongo = start_mongo(tidemill, callers, until_idle).await?;
     let mut progress = Progress::new(tidemill);
     tidemill.engine().start_sources()?;
     if let Some(server) = server.as_ref().filter(|_| !until_idle) {
@@ -259,10 +269,15 @@ async fn run_until_stopped_async(
 
 async fn start_server(
     tidemill: &Tidemill,
-    data: &Path,
+    callers: &Callers<'_>,
     address: SocketAddr,
 ) -> anyhow::Result<tidemill::server::Server> {
-    let options = ServerOptions { token: Some(Token::new(token(data)?)?), ..tidemill.server_options() };
+    let data = callers.data;
+    let options = ServerOptions {
+        token: Some(Token::new(token(data)?)?),
+        access: Some(callers.access.clone()),
+        ..tidemill.server_options()
+    };
     let database = tidemill.database();
     let server = tidemill::server::serve(address, tidemill.engine().clone(), database, options)
         .await
@@ -279,10 +294,10 @@ async fn start_server(
 /// Lets MongoDB drivers connect. A default address that is taken is said and not fatal; one that the user gives is.
 async fn start_mongo(
     tidemill: &Tidemill,
-    data: &Path,
-    listeners: &ListenerArgs,
+    callers: &Callers<'_>,
     until_idle: bool,
 ) -> anyhow::Result<Option<MongoServer>> {
+    let Callers { data, listeners, .. } = *callers;
     let asked = listeners.mongo;
     let address = match asked {
         Some(MongoAddress::Off) => return Ok(None),
@@ -293,8 +308,10 @@ async fn start_mongo(
     let password = if listeners.mongo_without_login { None } else { Some(token(data)?) };
     let has_password = password.is_some();
     let encrypted = if listeners.mongo_tls.is_some() { "/?tls=true" } else { "" };
+    let access = has_password.then(|| callers.access.clone());
     let options = MongoOptions {
         password,
+        access,
         tls_file: listeners.mongo_tls.clone(),
         test_commands: listeners.mongo_test_commands,
         ..tidemill.mongo_options()

@@ -1,5 +1,6 @@
 //! Tests of the command line on real data, including crashes.
 
+mod access;
 mod aggregations;
 mod apps;
 mod backup;

@@ -29,10 +29,11 @@ use crate::{Serving, root, run, served, sql, tidemill};
 use page::Page;
 
 /// Pages with blocks that run. Every page is checked for blocks without a kind.
-const PAGES: [&str; 22] = [
+const PAGES: [&str; 23] = [
     "README.md",
     "examples/flights/README.md",
     "docs/ARCHITECTURE.md",
+    "docs/access.md",
     "docs/app.md",
     "docs/backup.md",
     "docs/coming-from/flink.md",

@@ -91,7 +91,7 @@ pub(super) fn local_sessions(context: &Context<'_>) -> Result<Vec<DocBytes>> {
         ids.push((id.bytes.to_vec().into(), std::time::Duration::ZERO));
     }
     let user = match &context.shared.credentials {
-        Some(_) => format!("{}@admin", crate::auth::USER),
+        Some(_) => format!("{}@admin", tidemill_access::ADMIN),
         None => String::new(),
     };
     let uid = sha2::Sha256::digest(user.as_bytes()).to_vec();

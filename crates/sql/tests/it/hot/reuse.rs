@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use tidemill_access::Principal;
 use tidemill_database::QueryRequest;
 use tidemill_sql::{MissingFields, QueryRows, Sql, SqlOptions};
 use tidemill_types::{ErrorKind, Field, FieldType, StreamSchema};
@@ -88,8 +89,8 @@ async fn changed_documents_and_names_are_seen() {
     sessions.collections(|all| _ = all.remove("places"));
     let error = sessions.hot.query("select count(*) from docs.Places2").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    let request =
-        QueryRequest::new("select count(*) from docs.gone", "test").with_missing(MissingFields::Null);
+    let request = QueryRequest::new("select count(*) from docs.gone", "test", Principal::system())
+        .with_missing(MissingFields::Null);
     let absent = sessions.hot.run(request).await.unwrap();
     assert_eq!(count(absent.collect().await.unwrap()), "0");
 }

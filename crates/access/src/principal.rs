@@ -1,0 +1,211 @@
+//! Callers, and the check of what they may do.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use tidemill_types::{Error, ErrorKind, Result};
+
+use crate::grant::Grant;
+use crate::name::{ADMIN, LOCAL, SYSTEM};
+use crate::resource::Resource;
+use crate::role::Action;
+
+/// Caller whose identity is proven, with its rights at that moment. Clones share them.
+#[derive(Clone)]
+pub struct Principal(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    /// Id of the token with which the caller was let in.
+    token: Option<String>,
+    grants: Vec<Grant>,
+    /// Limits of the token: what none of them allows is refused.
+    limits: Option<Vec<Grant>>,
+}
+
+static OWN: LazyLock<[Principal; 3]> =
+    LazyLock::new(|| [SYSTEM, LOCAL, ADMIN].map(|name| Principal::user(name, vec![Grant::everything()])));
+
+impl Principal {
+    /// Code of the process itself: rules, jobs and callers of the library. It has all rights.
+    pub fn system() -> Self {
+        OWN[0].clone()
+    }
+
+    /// The caller of a server that needs no login, which listens on a loopback address. It has all rights.
+    pub fn local() -> Self {
+        OWN[1].clone()
+    }
+
+    /// The first administrator, who has the token of the data directory. It has all rights.
+    pub fn admin() -> Self {
+        OWN[2].clone()
+    }
+
+    /// A user with these grants.
+    pub fn user(name: impl Into<String>, grants: Vec<Grant>) -> Self {
+        Self(Arc::new(Inner { name: name.into(), token: None, grants, limits: None }))
+    }
+
+    /// A user who was let in by a token, which may narrow the user's rights to `limits`.
+    pub(crate) fn with_token(
+        name: impl Into<String>,
+        token: impl Into<String>,
+        grants: Vec<Grant>,
+        limits: Option<Vec<Grant>>,
+    ) -> Self {
+        Self(Arc::new(Inner { name: name.into(), token: Some(token.into()), grants, limits }))
+    }
+
+    /// Returns the name of the user.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Returns the id of the token with which the caller was let in.
+    pub fn token(&self) -> Option<&str> {
+        self.0.token.as_deref()
+    }
+
+    /// Returns the grants of the user, without the limits of a token.
+    pub fn grants(&self) -> &[Grant] {
+        &self.0.grants
+    }
+
+    /// Returns whether the caller may take the action on the object.
+    pub fn can(&self, action: Action, resource: &Resource<'_>) -> bool {
+        let allow = |grants: &[Grant]| grants.iter().any(|grant| grant.allows(action, resource));
+        allow(&self.0.grants) && self.0.limits.as_deref().is_none_or(allow)
+    }
+
+    /// Returns whether the caller may take the action on every object, those to come included.
+    pub fn can_everywhere(&self, action: Action) -> bool {
+        let allow = |grants: &[Grant]| {
+            grants.iter().any(|grant| grant.pattern.is_everything() && grant.role.allows(action))
+        };
+        allow(&self.0.grants) && self.0.limits.as_deref().is_none_or(allow)
+    }
+
+    /// Checks that the caller may take the action on the object. It is for callers to make the check before they look whether the
+    /// object exists, so that the answer does not say so.
+    ///
+    /// Errors: `Forbidden` with the caller, the right that is missing, the object, and the command that grants it.
+    pub fn may(&self, action: Action, resource: &Resource<'_>) -> Result<()> {
+        match self.can(action, resource) {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Forbidden, self.refusal(action, resource))),
+        }
+    }
+
+    /// Checks that the caller may see or end what `owner` does: its own, or that of others as an administrator.
+    ///
+    /// Errors: those of [`Self::may`].
+    pub fn may_manage(&self, owner: &str) -> Result<()> {
+        match self.manages(owner) {
+            true => Ok(()),
+            false => self.may(Action::Administer, &Resource::SERVER),
+        }
+    }
+
+    /// Returns whether the caller may see or end what `owner` does.
+    pub fn manages(&self, owner: &str) -> bool {
+        self.name() == owner || self.can(Action::Administer, &Resource::SERVER)
+    }
+
+    /// Returns the message for a right that is missing.
+    pub fn refusal(&self, action: Action, resource: &Resource<'_>) -> String {
+        let Inner { name, token, grants, .. } = &*self.0;
+        let (verb, role) = (action.verb(), action.role());
+        let object = match resource == &Resource::SERVER {
+            true => "the server".to_owned(),
+            false => resource.to_string(),
+        };
+        let user_may = grants.iter().any(|grant| grant.allows(action, resource));
+        match token {
+            // the user may, so it is the token that does not let it
+            Some(token) if user_may => format!(
+                "token `{token}` of user `{name}` may not {verb} {object}: its limits do not include it. \
+                 `tidemill tokens new {name} --data DATA` makes a token without limits"
+            ),
+            _ => format!(
+                "user `{name}` may not {verb} {object}: the role `{role}` on it is not granted. An administrator grants it \
+                 with `tidemill users grant {name} {role} {} --data DATA`",
+                quoted(&resource.to_string())
+            ),
+        }
+    }
+}
+
+/// Returns a text as a word of a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ":._-/".contains(c);
+    match text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.token {
+            Some(token) => write!(f, "Principal({}, token {token})", self.0.name),
+            None => write!(f, "Principal({})", self.0.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants(texts: &[&str]) -> Vec<Grant> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn one_grant_has_to_allow_the_whole_action() {
+        let ana = Principal::user("ana", grants(&["read *", "write stream:Orders"]));
+        let (orders, other) = (Resource::stream("Orders"), Resource::stream("Other"));
+        assert!(ana.can(Action::Write, &orders) && ana.can(Action::Read, &other));
+        assert!(!ana.can(Action::Write, &other) && !ana.can(Action::Author, &orders));
+        assert!(ana.can_everywhere(Action::Read) && !ana.can_everywhere(Action::Write));
+        assert!(!Principal::user("new", vec![]).can(Action::Read, &orders));
+    }
+
+    #[test]
+    fn a_token_can_only_narrow_the_rights_of_its_user() {
+        let limits = grants(&["admin stream:Orders", "read stream:Other"]);
+        let token = Principal::with_token("ana", "t1", grants(&["write stream:*"]), Some(limits));
+        assert!(token.can(Action::Write, &Resource::stream("Orders")));
+        assert!(!token.can(Action::Author, &Resource::stream("Orders")), "the user may not");
+        assert!(!token.can(Action::Write, &Resource::stream("Other")), "the token may not");
+        let message = token.may(Action::Write, &Resource::stream("Other")).unwrap_err().to_string();
+        assert!(message.contains("token `t1`") && message.contains("tidemill tokens new ana"), "{message}");
+        let message = token.may(Action::Author, &Resource::stream("Orders")).unwrap_err().to_string();
+        assert!(message.contains("tidemill users grant ana author stream:Orders"), "{message}");
+    }
+
+    #[test]
+    fn a_refusal_can_be_pasted_into_a_shell() {
+        let ana = Principal::user("ana", vec![]);
+        let error = ana.may(Action::Read, &Resource::stream("it's *")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Forbidden);
+        assert!(error.to_string().contains(r"users grant ana read 'stream:it'\''s *' --data"), "{error}");
+        let error = ana.may(Action::Administer, &Resource::SERVER).unwrap_err().to_string();
+        assert!(
+            error.contains("may not administer the server") && error.contains("grant ana admin server"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_system_and_the_first_administrator_may_do_everything() {
+        for principal in [Principal::system(), Principal::local(), Principal::admin()] {
+            assert!(principal.can_everywhere(Action::Administer));
+            principal.may_manage("another").unwrap();
+        }
+        let ana = Principal::user("ana", grants(&["author *"]));
+        ana.may_manage("ana").unwrap();
+        assert!(ana.may_manage("eva").is_err());
+    }
+}

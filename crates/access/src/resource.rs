@@ -1,0 +1,117 @@
+//! Objects on which rights are granted.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Database whose collections the store knows by their own names.
+const DEFAULT_DATABASE: &str = "docs";
+
+/// Kinds of objects that have names, as patterns write them.
+pub(crate) const KINDS: [&str; 6] = ["stream", "collection", "table", "system", "rule", "query"];
+/// The server itself, as patterns write it.
+pub(crate) const SERVER: &str = "server";
+
+/// Object on which an action is taken: a kind and a name, such as `stream:Orders`, or the server itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Resource<'a> {
+    /// One of [`KINDS`], or [`SERVER`], which has no name.
+    kind: &'static str,
+    name: Cow<'a, str>,
+}
+
+impl<'a> Resource<'a> {
+    /// The server as a whole: metrics, statements of others, backups, users.
+    pub const SERVER: Resource<'static> = Resource { kind: SERVER, name: Cow::Borrowed("") };
+
+    /// The stream `name`: its events, its table `events.name` in SQL, and its sinks.
+    pub fn stream(name: &'a str) -> Self {
+        Self { kind: "stream", name: name.into() }
+    }
+
+    /// The collection that the store knows by this name: `orders` is `docs.orders`, and `sales/orders` is `sales.orders`.
+    pub fn collection(stored: &'a str) -> Self {
+        let name = match stored.split_once('/') {
+            Some((database, collection)) => format!("{database}.{collection}"),
+            None => format!("{DEFAULT_DATABASE}.{stored}"),
+        };
+        Self { kind: "collection", name: name.into() }
+    }
+
+    /// The collection `database.collection`, as MongoDB clients name it.
+    pub fn namespace(namespace: impl Into<Cow<'a, str>>) -> Self {
+        Self { kind: "collection", name: namespace.into() }
+    }
+
+    /// All collections of a database, also those that do not exist yet: only patterns that cover all of them match.
+    pub fn database(name: &str) -> Self {
+        // a pattern matches the text `*` only by a `*` of its own, which then matches every name
+        Self { kind: "collection", name: format!("{name}.*").into() }
+    }
+
+    /// The table, named window or aggregation `name` of an app.
+    pub fn table(name: &'a str) -> Self {
+        Self { kind: "table", name: name.into() }
+    }
+
+    /// The table `system.name` of SQL.
+    pub fn system(name: &'a str) -> Self {
+        Self { kind: "system", name: name.into() }
+    }
+
+    /// The rule `name`.
+    pub fn rule(name: &'a str) -> Self {
+        Self { kind: "rule", name: name.into() }
+    }
+
+    /// The SiddhiQL query `name`.
+    pub fn query(name: &'a str) -> Self {
+        Self { kind: "query", name: name.into() }
+    }
+
+    /// All tables, named windows and aggregations, also those that do not exist yet: only patterns that cover all of them match.
+    pub fn all_tables() -> Resource<'static> {
+        Resource { kind: "table", name: Cow::Borrowed("*") }
+    }
+
+    /// All rules, also those that do not exist yet: only patterns that cover all of them match.
+    pub fn all_rules() -> Resource<'static> {
+        Resource { kind: "rule", name: Cow::Borrowed("*") }
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for Resource<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            SERVER => f.write_str(SERVER),
+            kind => write!(f, "{kind}:{}", self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_kinds_and_names() {
+        for (resource, text) in [
+            (Resource::stream("Orders"), "stream:Orders"),
+            (Resource::collection("orders"), "collection:docs.orders"),
+            (Resource::collection("sales/a/b"), "collection:sales.a/b"),
+            (Resource::namespace("sales.orders"), "collection:sales.orders"),
+            (Resource::database("sales"), "collection:sales.*"),
+            (Resource::system("ledger"), "system:ledger"),
+            (Resource::SERVER, "server"),
+        ] {
+            assert_eq!(resource.to_string(), text);
+        }
+    }
+}

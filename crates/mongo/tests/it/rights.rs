@@ -1,0 +1,162 @@
+//! Who may do what: a user, a command, and its reply, as text. `UPDATE_CASES=1` rewrites the replies.
+//!
+//! The file begins with the users and their grants: `user NAME: GRANT, …`. A case is `=== name`, lines `USER DATABASE COMMAND` in
+//! Extended JSON, a line `---`, and a line for each reply: the reply as relaxed Extended JSON without the times of the log, or
+//! `CODE: MESSAGE`. `admin` is the first administrator. The cases run in order on one server.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use mongodb::bson::{Bson, Document, doc};
+use mongodb::options::{Credential, ServerAddress};
+use mongodb::sync::Client;
+use tempfile::TempDir;
+use tidemill_access::{Access, AccessFile, Grant, Verifier};
+use tidemill_mongo::MongoOptions;
+use tidemill_types::Timestamp;
+
+use crate::{PASSWORD, TestServer};
+
+/// A server with users, which looks at their file whenever it is asked.
+struct World {
+    server: TestServer,
+    users: TempDir,
+    clients: BTreeMap<String, Client>,
+}
+
+impl World {
+    fn new() -> Self {
+        let users = tempfile::tempdir().unwrap();
+        let clock = AtomicI64::new(0);
+        let now = move || Timestamp(clock.fetch_add(1_000_000, Ordering::Relaxed));
+        let file = AccessFile::in_directory(users.path());
+        let access = Arc::new(Access::with_clock(file, Box::new(now)).unwrap());
+        let options =
+            MongoOptions { password: Some(PASSWORD.into()), access: Some(access), ..MongoOptions::default() };
+        let server = TestServer::start_with(options);
+        let clients = BTreeMap::from([("admin".to_owned(), server.client())]);
+        Self { server, users, clients }
+    }
+
+    fn file(&self) -> AccessFile {
+        AccessFile::in_directory(self.users.path())
+    }
+
+    fn add_user(&mut self, name: &str, grants: &str) {
+        let password = format!("password of {name}");
+        let grants = grants.split(", ").filter(|text| !text.is_empty());
+        let grants: Vec<Grant> = grants.map(|text| text.parse().unwrap()).collect();
+        let update =
+            self.file().update(|accounts| accounts.add_user(name, grants, Some(Verifier::new(&password))));
+        update.unwrap();
+        let credential = Credential::builder().username(name.to_owned()).password(password).build();
+        let port = self.server.port();
+        let client = self.server.client_with(|options| {
+            options.hosts = vec![ServerAddress::Tcp { host: "127.0.0.1".into(), port: Some(port) }];
+            options.credential = Some(credential);
+            options.server_selection_timeout = Some(Duration::from_secs(120));
+        });
+        self.clients.insert(name.to_owned(), client);
+    }
+
+    fn run(&self, user: &str, database: &str, command: Document) -> mongodb::error::Result<Document> {
+        self.clients[user].database(database).run_command(command).run()
+    }
+
+    /// Runs a line of a case.
+    fn answer(&self, line: &str) -> String {
+        let mut words = line.splitn(3, ' ');
+        let mut word = || words.next().unwrap_or_else(|| panic!("expected USER DATABASE COMMAND: {line}"));
+        let (user, database, command) = (word(), word(), word());
+        // the first field is the command, so the fields keep their order
+        let command: Document = serde_json::from_str(command).unwrap_or_else(|e| panic!("{line}: {e}"));
+        match self.run(user, database, command) {
+            Ok(mut reply) => {
+                for time in ["$clusterTime", "operationTime"] {
+                    reply.remove(time);
+                }
+                Bson::Document(reply).into_relaxed_extjson().to_string()
+            }
+            Err(error) => match error.kind.as_ref() {
+                mongodb::error::ErrorKind::Command(error) => format!("{}: {}", error.code, error.message),
+                other => panic!("{line}: {other:?}"),
+            },
+        }
+    }
+}
+
+#[test]
+fn replies_are_as_in_the_case_file() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/rights.txt");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut world = World::new();
+    let mut parts = text.split("=== ");
+    let intro = parts.next().unwrap();
+    for line in intro.lines() {
+        if let Some((name, grants)) = line.strip_prefix("user ").and_then(|line| line.split_once(':')) {
+            world.add_user(name, grants.trim());
+        }
+    }
+    let (mut filled, mut wrong, mut count) = (intro.to_owned(), String::new(), 0);
+    for case in parts {
+        let (asked, expected) = case.split_once("\n---\n").unwrap_or((case, ""));
+        let (name, lines) = asked.trim_end().split_once('\n').unwrap();
+        let found: Vec<String> = lines.lines().map(|line| world.answer(line)).collect();
+        let found = found.join("\n");
+        if found != expected.trim_end() {
+            write!(wrong, "\n{name}\nexpected:\n{}\nfound:\n{found}\n", expected.trim_end()).unwrap();
+        }
+        write!(filled, "=== {name}\n{lines}\n---\n{found}\n\n").unwrap();
+        count += 1;
+    }
+    assert!(count >= 25, "only {count} cases were found");
+    match std::env::var_os("UPDATE_CASES") {
+        Some(_) => std::fs::write(&path, filled.trim_end().to_owned() + "\n").unwrap(),
+        None => assert!(wrong.is_empty(), "{wrong}"),
+    }
+    world.server.stop();
+}
+
+#[test]
+fn rights_of_an_open_connection_follow_the_file() {
+    let mut world = World::new();
+    world.add_user("ana", "read collection:docs.orders");
+    let find = || doc! { "find": "orders" };
+    let insert = || doc! { "insert": "orders", "documents": [{ "_id": 1 }] };
+    world.run("ana", "docs", find()).unwrap();
+    let refused = world.run("ana", "docs", insert()).unwrap_err();
+    assert_eq!(crate::code(&refused), 13);
+    world.file().update(|accounts| accounts.grant("ana", "write collection:docs.*".parse()?)).unwrap();
+    world.run("ana", "docs", insert()).unwrap();
+    world.file().update(|accounts| accounts.remove_user("ana")).unwrap();
+    let gone = world.run("ana", "docs", find()).unwrap_err();
+    assert!(gone.to_string().contains("requires authentication"), "{gone}");
+    world.server.stop();
+}
+
+#[test]
+fn a_cursor_is_of_the_user_who_opened_it() {
+    let mut world = World::new();
+    world.add_user("ana", "read *");
+    world.add_user("eva", "admin *");
+    let documents: Vec<Document> = (0..10).map(|id| doc! { "_id": id }).collect();
+    world.run("admin", "docs", doc! { "insert": "orders", "documents": documents }).unwrap();
+    let opened = world.run("ana", "docs", doc! { "find": "orders", "batchSize": 2 }).unwrap();
+    let id = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let more = || doc! { "getMore": id, "collection": "orders", "batchSize": 2 };
+    let close = || doc! { "killCursors": "orders", "cursors": [id] };
+    for command in [more(), close()] {
+        let refused = world.run("eva", "docs", command).unwrap_err();
+        assert!(
+            crate::code(&refused) == 13 && refused.to_string().contains("was not created by"),
+            "{refused}"
+        );
+    }
+    world.run("ana", "docs", more()).unwrap();
+    world.run("ana", "docs", close()).unwrap();
+    world.server.stop();
+}
