@@ -1,7 +1,7 @@
 //! Simulates engines for a time, each from a seed of its own, and reports the first seed that fails.
 //!
 //! `cargo run --release -p tidemill-engine --features sim --example simulate -- [--seconds N] [--seed FIRST] [--runs N]
-//! [--steps N] [--bug NAME]`
+//! [--steps N] [--engines 1|2] [--bug NAME]`
 
 #![expect(clippy::disallowed_methods, reason = "the time of the machine bounds the command")]
 
@@ -10,9 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tidemill_engine::simulation::{PlantedBug, SimulationOptions, SimulationReport, run};
+use tidemill_engine::simulation::{
+    MovesReport, PlantedBug, SimulationOptions, SimulationReport, run, run_two_engines,
+};
 
-const USAGE: &str = "usage: simulate [--seconds N] [--seed FIRST] [--runs N] [--steps N] [--bug forward|outbox|flush|ids|ack]";
+const USAGE: &str = "usage: simulate [--seconds N] [--seed FIRST] [--runs N] [--steps N] [--engines 1|2] \
+    [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log]";
 
 fn main() -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)) {
@@ -28,6 +31,8 @@ struct Arguments {
     time: Duration,
     first: u64,
     runs: u64,
+    /// True for two engines between which partitions move.
+    two_engines: bool,
     options: SimulationOptions,
 }
 
@@ -37,6 +42,7 @@ impl Arguments {
             time: Duration::from_secs(60),
             first: 1,
             runs: u64::MAX,
+            two_engines: false,
             options: SimulationOptions::default(),
         };
         while let Some(name) = words.next() {
@@ -47,6 +53,7 @@ impl Arguments {
                 "--seed" => parsed.first = number()?,
                 "--runs" => parsed.runs = number()?,
                 "--steps" => parsed.options.steps = number()? as usize,
+                "--engines" => parsed.two_engines = number()? == 2,
                 "--bug" => parsed.options.bug = Some(bug(&value)?),
                 _ => return Err(format!("unknown option {name}")),
             }
@@ -62,7 +69,14 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
         "flush" => PlantedBug::FlushBeforeDurable,
         "ids" => PlantedBug::CheckpointWithoutIds,
         "ack" => PlantedBug::AcknowledgeBeforeSync,
-        _ => return Err(format!("--bug {name}: expected forward, outbox, flush, ids or ack")),
+        "repeat" => PlantedBug::RepeatEffects,
+        "unapplied" => PlantedBug::KeepUnappliedRows,
+        "tail" => PlantedBug::KeepFormerTail,
+        "log" => PlantedBug::SkipLog,
+        _ => {
+            let expected = "forward, outbox, flush, ids, ack, repeat, unapplied, tail or log";
+            return Err(format!("--bug {name}: expected {expected}"));
+        }
     })
 }
 
@@ -70,18 +84,25 @@ fn simulate(arguments: &Arguments) -> ExitCode {
     let start = Instant::now();
     let next = AtomicU64::new(0);
     let failed = AtomicBool::new(false);
-    let total = Mutex::new((0_u64, SimulationReport::default()));
+    let total = Mutex::new((0_u64, SimulationReport::default(), MovesReport::default()));
     let work = || {
         while !failed.load(Ordering::Relaxed) && start.elapsed() < arguments.time {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= arguments.runs {
                 return;
             }
-            match run(arguments.first + number, &arguments.options) {
-                Ok(report) => {
+            let (seed, options) = (arguments.first + number, &arguments.options);
+            let done = match arguments.two_engines {
+                false => run(seed, options).map(|report| (report, MovesReport::default())),
+                true => run_two_engines(seed, options.steps, options.bug)
+                    .map(|report| (SimulationReport::default(), report)),
+            };
+            match done {
+                Ok((report, moves)) => {
                     let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
                     total.0 += 1;
                     total.1.add(&report);
+                    total.2.add(&moves);
                 }
                 Err(violation) => {
                     failed.store(true, Ordering::Relaxed);
@@ -92,7 +113,11 @@ fn simulate(arguments: &Arguments) -> ExitCode {
     };
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    let (runs, report) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("{runs} runs in {:.1} s: {report:#?}", start.elapsed().as_secs_f64());
+    let (runs, report, moves) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let seconds = start.elapsed().as_secs_f64();
+    match arguments.two_engines {
+        false => println!("{runs} runs in {seconds:.1} s: {report:#?}"),
+        true => println!("{runs} runs in {seconds:.1} s: {moves:#?}"),
+    }
     if failed.into_inner() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

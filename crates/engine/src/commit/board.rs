@@ -37,6 +37,8 @@ pub struct CommitBoard {
     /// Time of the latest record that was applied, or statement that began, in microseconds.
     latest: AtomicI64,
     published: Mutex<()>,
+    /// True if transactions stay on the board when all have left them: another process may apply one again.
+    keeps: bool,
 }
 
 #[derive(Default)]
@@ -62,9 +64,9 @@ pub type ShowView = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct OpenCommit {
     votes: BTreeMap<PartitionId, Vote>,
-    /// Functions that show the views of those that have applied it; they are called together. One that was opened again may have
-    /// applied it twice.
-    applied: BTreeMap<PartitionId, ShowView>,
+    /// Functions that show the views of those that have applied it; they are called together. One that was opened again, or has a
+    /// former owner that continues, may have applied it twice.
+    applied: BTreeMap<PartitionId, Vec<ShowView>>,
     shown: bool,
     /// Participants that have nothing more to ask.
     left: BTreeSet<PartitionId>,
@@ -72,12 +74,18 @@ struct OpenCommit {
 
 impl OpenCommit {
     fn show(&mut self) {
-        std::mem::take(&mut self.applied).into_values().for_each(|show| show());
+        std::mem::take(&mut self.applied).into_values().flatten().for_each(|show| show());
         self.shown = true;
     }
 }
 
 impl CommitBoard {
+    /// Creates a board for processes that own partitions in turn. It keeps all transactions.
+    #[cfg(feature = "sim")]
+    pub fn keeping() -> Self {
+        Self { keeps: true, ..Self::default() }
+    }
+
     /// Begins a recovery: `known` are the decisions in the checkpoints.
     pub fn begin_recovery<'d>(&self, known: impl IntoIterator<Item = &'d Decisions>) {
         let mut inner = self.inner.lock();
@@ -190,7 +198,7 @@ impl CommitBoard {
             return show();
         }
         let open = inner.open.entry(commit.id).or_default();
-        open.applied.insert(partition, show);
+        open.applied.entry(partition).or_default().push(show);
         if open.shown || open.applied.len() == commit.participants.len() {
             let _shown_together = self.published.lock();
             open.show();
@@ -200,6 +208,9 @@ impl CommitBoard {
 
     /// Says that a participant has nothing more to ask.
     pub fn leave(&self, commit: &SharedCommit, partition: PartitionId) {
+        if self.keeps {
+            return;
+        }
         let mut inner = self.inner.lock();
         if let Some(open) = inner.open.get_mut(&commit.id) {
             open.left.insert(partition);

@@ -29,6 +29,7 @@ use crate::lifecycle::opening::{OWNER_WAIT, SENT_LATER};
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::planted_bugs::{PlantedBug, is_planted};
+use crate::process::retry_delay::RetryDelay;
 
 /// Interval between two looks at the partitions.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -57,8 +58,7 @@ struct Opener {
 
 /// Attempts to open a partition.
 struct Attempts {
-    delay: Duration,
-    not_before: Duration,
+    delay: RetryDelay,
     /// When it answered again; `None` while it does not.
     served: Option<Duration>,
 }
@@ -89,19 +89,27 @@ impl Opener {
             return false;
         }
         let now = node.host.clock.monotonic();
-        let first = || Attempts { delay: DELAYS.0, not_before: now + DELAYS.0, served: None };
-        let attempts = self.attempts.entry(id).or_insert_with(first);
+        let attempts = self.attempts.entry(id).or_insert_with(|| Attempts::after_stop(now));
         match attempts.served.take() {
-            Some(since) if now.saturating_sub(since) >= SERVED => *attempts = first(),
-            Some(_) => attempts.not_before = now + attempts.delay,
+            Some(since) if now.saturating_sub(since) >= SERVED => *attempts = Attempts::after_stop(now),
+            Some(_) => attempts.delay.note_failure(now),
             None => {}
         }
-        if now < attempts.not_before {
-            return false;
+        let is_due = attempts.delay.may_try(now);
+        if is_due {
+            // until it answers, it counts as one that could not be opened
+            attempts.delay.note_failure(now);
         }
-        attempts.delay = (attempts.delay * 2).min(DELAYS.1);
-        attempts.not_before = now + attempts.delay;
-        true
+        is_due
+    }
+}
+
+impl Attempts {
+    /// Returns those of a partition that stopped at `now`.
+    fn after_stop(now: Duration) -> Self {
+        let mut delay = RetryDelay::new(DELAYS.0, DELAYS.1);
+        delay.note_failure(now);
+        Self { delay, served: None }
     }
 }
 

@@ -7,4 +7,5 @@ pub mod health;
 pub mod json_file;
 pub mod notifier;
 pub mod private_files;
+pub mod retry_delay;
 pub mod spawn;

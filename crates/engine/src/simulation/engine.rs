@@ -44,6 +44,7 @@ const RULES: &str = "
     event Big { id: string, region: string, amount: long } key id;
     event Sale { id: string, region: string, amount: long } key region;
     entity Seen key id;
+    entity Account key id;
     entity Region key name;
     relation Big.seen(): Seen by id;
     relation Sale.of(): Region by region;

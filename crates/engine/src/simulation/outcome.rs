@@ -20,15 +20,15 @@ use crate::node::Node;
 /// Errors: what cannot be read.
 pub fn of(nodes: &[&Node], store: &FaultyStore) -> Result<Outcome, String> {
     let rows = |stream: &str| rows(nodes, store, stream);
-    let documents = |collection: &str, id: &str, value: &str| documents(nodes, collection, id, value);
+    let documents = |collection: &str, value: &str| documents(nodes, collection, value);
     Ok(Outcome {
         orders: rows("Order")?,
         bigs: rows("Big")?,
         sales: rows("Sale")?,
         totals: rows("Totals")?,
         counted: rows("Counted")?,
-        seen: documents("Seen", "_id", "n")?,
-        regions: documents("Region", "_id", "total")?,
+        seen: documents("Seen", "n")?,
+        regions: documents("Region", "total")?,
     })
 }
 
@@ -63,17 +63,21 @@ pub fn check_ledgers(nodes: &[&Node]) -> Result<u64, String> {
     }
 }
 
-fn documents(nodes: &[&Node], collection: &str, id: &str, value: &str) -> Result<Vec<(String, i64)>, String> {
+/// Returns the ids of all documents of a collection, with a whole number that is a field of theirs.
+///
+/// Errors: a document without it.
+pub fn documents(nodes: &[&Node], collection: &str, value: &str) -> Result<Vec<(String, i64)>, String> {
     let mut all = Vec::new();
     for partition in nodes.iter().flat_map(|node| node.owned.all()) {
         let state = partition.state.read();
         let Some(collection) = state.store.collection(collection) else { continue };
         for doc in collection.documents() {
             let raw = bson::raw::RawDocument::from_bytes(&doc).map_err(|e| e.to_string())?;
-            let (Value::Str(id), Value::Int(value)) = (get_path(raw, id), get_path(raw, value)) else {
-                return Err(format!("a document of another shape: {raw:?}"));
-            };
-            all.push((id.to_string(), value));
+            match (get_path(raw, "_id"), get_path(raw, value)) {
+                (Value::Str(id), Value::Int(value)) => all.push((id.to_string(), value)),
+                (Value::Int(id), Value::Int(value)) => all.push((id.to_string(), value)),
+                _ => return Err(format!("a document of another shape: {raw:?}")),
+            }
         }
     }
     Ok(all)

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use tidemill_docs::{Command, Store, TransactionWrites};
 use tidemill_flow::Connectors;
 use tidemill_log::disk::Disk;
 use tidemill_log::sim_disk::SimDisk;
 use tidemill_log::{Durability, Log, LogClock, MemoryLog};
-use tidemill_types::{PartitionId, Result};
+use tidemill_types::{Offset, PartitionId, Result, Value};
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
@@ -24,9 +25,11 @@ use super::outcome;
 use super::shared_log::SharedLog;
 use crate::api::{BodyFormat, SendOptions};
 use crate::app::settings::Settings;
+use crate::commit::{CommitBoard, TransactionId, TransactionPart};
 use crate::deploy;
 use crate::directory::datadir::DataDir;
 use crate::directory::environment::{Environment, LogProvider, OpenedLog, SharedPartitions, TableStore};
+use crate::entry::Entry;
 use crate::ingest::sending;
 use crate::jobs;
 use crate::jobs::timers;
@@ -36,6 +39,10 @@ use crate::process::clock::Clock;
 
 /// Directory of the state that the engines share.
 const SHARED_DIR: &str = "/shared";
+/// Number of accounts between which amounts move.
+const ACCOUNTS: i64 = 6;
+/// First balance of an account.
+const BALANCE: i64 = 100;
 /// Rounds after which engines that still have work are taken for ones that never end.
 const ROUNDS_MAX: usize = 10_000;
 
@@ -52,6 +59,8 @@ pub struct MovesReport {
     pub forced: u64,
     /// Owners that learned from a table that they had lost a partition.
     pub fenced: u64,
+    /// Transactions of several partitions.
+    pub transactions: u64,
     /// Engines killed.
     pub kills: u64,
     /// Checkpoints published.
@@ -68,6 +77,7 @@ impl MovesReport {
         self.graceful += other.graceful;
         self.forced += other.forced;
         self.fenced += other.fenced;
+        self.transactions += other.transactions;
         self.kills += other.kills;
         self.checkpoints += other.checkpoints;
         self.audits += other.audits;
@@ -78,6 +88,7 @@ impl MovesReport {
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Send,
+    Transfer,
     Apply,
     Forward,
     Flush,
@@ -93,8 +104,9 @@ enum Step {
     Audit,
 }
 
-const STEPS: [(Step, u32); 14] = [
+const STEPS: [(Step, u32); 15] = [
     (Step::Send, 30),
+    (Step::Transfer, 25),
     (Step::Apply, 40),
     (Step::Forward, 25),
     (Step::Flush, 8),
@@ -105,7 +117,7 @@ const STEPS: [(Step, u32); 14] = [
     (Step::StoreFaults, 2),
     (Step::Release, 6),
     (Step::Force, 5),
-    (Step::Learn, 4),
+    (Step::Learn, 8),
     (Step::Kill, 1),
     (Step::Audit, 1),
 ];
@@ -146,7 +158,10 @@ impl TwoEngines {
             store: FaultyStore::over(Arc::new(object_store::memory::InMemory::new())),
             clock,
             log: Arc::new(log),
-            shared: SharedPartitions { dir: PathBuf::from(SHARED_DIR), commits: Arc::default() },
+            shared: SharedPartitions {
+                dir: PathBuf::from(SHARED_DIR),
+                commits: Arc::new(CommitBoard::keeping()),
+            },
             engines: [None, None],
             owners: (0..PARTITIONS).map(|p| (PartitionId(p), None)).collect(),
             epoch: 1_000,
@@ -226,6 +241,7 @@ impl TwoEngines {
         let partition = partitions.get(self.rng.random_range(0..partitions.len().max(1)));
         match step {
             Step::Send => self.send(&node),
+            Step::Transfer => self.transfer(&node).map_err(|e| e.to_string())?,
             Step::Apply => {
                 partition.into_iter().for_each(|partition| _ = partition.apply_queued());
                 opening::serve_caught_up(&node);
@@ -293,6 +309,65 @@ impl TwoEngines {
         }
     }
 
+    /// Appends a transaction that moves an amount between two accounts, as their present owners see them. An account that does not exist
+    /// is inserted first.
+    fn transfer(&mut self, node: &Node) -> Result<()> {
+        let (from, to) = (self.rng.random_range(0..ACCOUNTS), self.rng.random_range(0..ACCOUNTS));
+        let mut writes: BTreeMap<PartitionId, (Store, Offset)> = BTreeMap::new();
+        for (account, amount) in [(from, -7), (to, 7)] {
+            let home = node.partition_of_value(&Value::Int(account));
+            let owner = self.owners[&home].and_then(|owner| self.node(owner));
+            // one that is being opened answers nothing
+            let Some(partition) = owner.and_then(|owner| owner.owned.get(home).ok()) else { return Ok(()) };
+            let view = partition.view();
+            let exists =
+                view.documents.collection("Account").is_some_and(|c| c.get(&Value::Int(account)).is_some());
+            if !exists {
+                let document = bson::rawdoc! { "_id": account, "balance": BALANCE };
+                let docs = vec![document.into_bytes().into()];
+                let insert = Command::Insert { collection: "Account".into(), docs, ordered: true };
+                let entry = Entry::Command(insert.to_bytes()?);
+                return node.host.append(home, entry, Durability::Fsync, None)?.wait().map(drop);
+            }
+            let (store, _) = writes.entry(home).or_insert_with(|| (Store::fork(&view.documents), view.next));
+            let update = Command::Update {
+                collection: "Account".into(),
+                filter: bson::rawdoc! { "_id": account }.into_bytes().into(),
+                update: bson::rawdoc! { "$inc": { "balance": amount } }.into_bytes().into(),
+                multi: false,
+                upsert: false,
+                upsert_id: None,
+            };
+            store.apply(&update, self.clock.now())?;
+        }
+        let (id, participants) = (TransactionId::new(), writes.keys().copied().collect::<Vec<_>>());
+        let order = *node.host.commits.order(self.clock.now());
+        for (home, (mut store, since)) in writes {
+            let part = TransactionPart {
+                id,
+                order,
+                participants: participants.clone(),
+                since,
+                writes: TransactionWrites::of_changes(store.take_changes()).to_bytes()?,
+                session: None,
+                places: None,
+            };
+            node.host.append(home, Entry::Transaction(part), Durability::Fsync, None)?.wait()?;
+        }
+        self.report.transactions += u64::from(participants.len() > 1);
+        Ok(())
+    }
+
+    /// Checks that transactions moved all or nothing.
+    fn check_accounts(&self, nodes: &[&Node]) -> Result<(), String> {
+        let accounts = outcome::documents(nodes, "Account", "balance")?;
+        let total: i64 = accounts.iter().map(|(_, balance)| balance).sum();
+        match total == BALANCE * accounts.len() as i64 {
+            true => Ok(()),
+            false => Err(format!("{} accounts have {total} together: {accounts:?}", accounts.len())),
+        }
+    }
+
     fn kill(&mut self, engine: usize) {
         self.close_books(engine);
         self.report.kills += 1;
@@ -341,6 +416,7 @@ impl TwoEngines {
         }
         let nodes: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
         model::check(&outcome::of(&nodes, &self.store)?, &self.sent, &self.acknowledged)?;
+        self.check_accounts(&nodes)?;
         self.report.stored = outcome::check_ledgers(&nodes)?;
         self.report.audits += 1;
         Ok(())

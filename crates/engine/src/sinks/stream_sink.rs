@@ -15,6 +15,7 @@ use tidemill_log::{Durability, Log};
 use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, StreamSchema};
 
 use super::progress::SinkProgress;
+use crate::process::retry_delay::RetryDelay;
 
 /// Delay before the first retry of a sink that failed, and the longest one.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -48,7 +49,7 @@ pub struct StreamSink {
     /// Size of the rows that were taken from the queue and are not written.
     buffered: AtomicUsize,
     committed: Mutex<BTreeMap<u32, Offset>>,
-    retry: Mutex<Retry>,
+    retry: Mutex<RetryDelay>,
 }
 
 /// Rows that wait to be written.
@@ -74,13 +75,6 @@ struct SinkWriter {
     /// By partition, the offset below which all rows are in `pending` or in the sink.
     accepted: BTreeMap<u32, Offset>,
     progress: SinkProgress,
-}
-
-/// When a sink that failed is tried again.
-#[derive(Default)]
-struct Retry {
-    not_before: Duration,
-    delay: Duration,
 }
 
 impl StreamColumns {
@@ -136,7 +130,7 @@ impl StreamSink {
                 progress,
             }),
             buffered: AtomicUsize::new(0),
-            retry: Mutex::default(),
+            retry: Mutex::new(RetryDelay::new(RETRY_DELAYS.0, RETRY_DELAYS.1)),
         }
     }
 
@@ -201,19 +195,17 @@ impl StreamSink {
     /// Returns whether the sink may be tried at the monotonic time `now`: it works, or the delay after its last failure
     /// is over.
     pub fn may_try(&self, now: Duration) -> bool {
-        now >= self.retry.lock().not_before
+        self.retry.lock().may_try(now)
     }
 
     /// Notes a failure at the monotonic time `now`: the next attempt waits, each time twice as long.
     pub fn delay_retry(&self, now: Duration) {
-        let mut retry = self.retry.lock();
-        retry.delay = (retry.delay * 2).clamp(RETRY_DELAYS.0, RETRY_DELAYS.1);
-        retry.not_before = now + retry.delay;
+        self.retry.lock().note_failure(now);
     }
 
     /// Notes that the sink works.
     pub fn reset_retry(&self) {
-        *self.retry.lock() = Retry::default();
+        self.retry.lock().reset();
     }
 
     /// Writes the rows of all applied records.
