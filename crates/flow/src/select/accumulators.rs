@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
+use bumpalo::Bump;
 use serde_json::Value as Json;
+use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use super::OutputEvents;
@@ -14,9 +16,11 @@ use super::sums::{
 use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
+use crate::expr::keep;
 use crate::registry::{AggregateCall, Aggregator, AggregatorConstructor, BuiltinAggregate};
 use crate::u64_map::prefetch_all;
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 use crate::window::EvictionCounts;
 
 /// State of one aggregate for each group, indexed by group id.
@@ -98,6 +102,68 @@ impl GroupAccumulators {
             Self::Boxed { states, .. } => states[group].add(args)?,
         }
         Ok(())
+    }
+
+    /// Adds or retracts as [`Self::update`] does; `arg` returns each of the `count` arguments.
+    #[inline]
+    pub(super) fn update_refs<'a>(
+        &mut self,
+        group: usize,
+        kind: EventKind,
+        count: usize,
+        arg: impl Fn(usize) -> ValueRef<'a>,
+    ) -> Result<(), EvalError> {
+        let leaves = kind == EventKind::Expired;
+        match self {
+            Self::IntegerSum(sums) => {
+                if let Some(n) = arg(0).as_i64() {
+                    sums[group] = update_integer_sum(sums[group], n, leaves);
+                }
+            }
+            Self::FloatSum { sums, .. } => {
+                if let Some(n) = arg(0).as_f64() {
+                    sums[group] = update_float_sum(sums[group], n, leaves);
+                }
+            }
+            Self::Count(counts) => counts[group] = update_count(counts[group], leaves),
+            Self::MinMax(_) if leaves => {}
+            Self::MinMax(extremes) => extremes.add_ref(group, arg(0)),
+            Self::Boxed { states, .. } => {
+                let args: SmallVec<[Value; 2]> = (0..count).map(|i| arg(i).to_value()).collect();
+                match leaves {
+                    true => states[group].remove(&args)?,
+                    false => states[group].add(&args)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the value of a group as [`Self::value_after`] does; a string is copied into `arena`.
+    #[inline]
+    pub(super) fn value_ref_after<'a>(
+        &self,
+        group: usize,
+        kind: EventKind,
+        arg: ValueRef<'_>,
+        arena: &'a Bump,
+    ) -> ValueRef<'a> {
+        let is_added = kind == EventKind::Current && !arg.is_null();
+        match self {
+            Self::IntegerSum(sums) => match sums[group] {
+                (_, 0) if !is_added => ValueRef::Null,
+                (sum, _) => ValueRef::Long(sum),
+            },
+            Self::FloatSum { sums, mean } => match (sums[group], mean) {
+                ((_, 0), true) => ValueRef::Null,
+                ((_, 0), false) if !is_added => ValueRef::Null,
+                ((sum, count), true) => ValueRef::Double(sum / count as f64),
+                ((sum, _), false) => ValueRef::Double(sum),
+            },
+            Self::Count(counts) => ValueRef::Long(counts[group]),
+            Self::MinMax(extremes) => keep(extremes.value_ref(group), arena),
+            Self::Boxed { states, .. } => keep(states[group].value().borrowed(), arena),
+        }
     }
 
     /// Returns the value of a group.
