@@ -43,7 +43,7 @@ impl JoinRowPlan {
         let windows =
             plan.sides.iter().all(|s| s.window.is_some() && matches!(s.source, SideSource::Stream(_)));
         if !windows {
-            return Err("a side of its join is no stream with a window");
+            return Err("a side of its join is not a stream with a window");
         }
         let in_order = |make: &crate::window::WindowConstructor| make().rows_in_order().is_some();
         if plan.keys.equal_columns.is_empty() || !plan.sides.iter().flat_map(|s| &s.window).all(in_order) {

@@ -117,7 +117,7 @@ fn call_stream_function(
     Ok(out)
 }
 
-/// Compiles filters. Errors: a handler is no filter, or its condition calls functions.
+/// Compiles filters. Errors: a handler is not a filter, or its condition calls functions.
 pub(crate) fn row_filters(handlers: &[Handler]) -> Result<Vec<RowExpr>, &'static str> {
     let filter = |handler: &Handler| match handler {
         Handler::Filter(condition) => {

@@ -82,7 +82,7 @@ impl AppRuntime {
             self.now = last;
             return Ok(());
         }
-        // components in batches first: nobody observes which component is ahead of another
+        // components in batches first: no output depends on the order between components
         let before = self.now();
         let rest: Vec<StreamBatch> = parts
             .iter()

@@ -27,7 +27,7 @@ pub(super) struct RowPath {
     arena: Bump,
 }
 
-/// What happens to the rows of a stream.
+/// A stream as the target of rows.
 struct RowStream {
     types: Vec<FieldType>,
     /// True if callers may send events to it.

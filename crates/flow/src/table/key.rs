@@ -103,7 +103,7 @@ impl PrimaryKey {
         self.order.is_none() || !null
     }
 
-    /// Encodes a key for a lookup as [`Self::probe`] does; for keys of one column, which is no object.
+    /// Encodes a key for a lookup as [`Self::probe`] does; for keys of one column of another type than object.
     #[inline]
     pub(super) fn probe_value(&self, value: ValueRef<'_>) -> KeyProbe {
         match value {
@@ -115,7 +115,7 @@ impl PrimaryKey {
         }
     }
 
-    /// Returns the row with a key, as [`Self::find`] does; for keys of one column, which is no object.
+    /// Returns the row with a key, as [`Self::find`] does; for keys of one column of another type than object.
     #[inline]
     pub(super) fn find_value(
         &self,

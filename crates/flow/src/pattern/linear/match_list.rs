@@ -108,7 +108,7 @@ impl<T: KeyBound> OrderedKeys<T> {
         self.bounds.clear();
     }
 
-    /// Keeps the first `len` keys, of which any may have changed.
+    /// Keeps the first `len` keys, which the caller may have replaced.
     fn truncate(&mut self, op: Comparison, len: usize) {
         self.keys.truncate(len);
         let bound = |block: &[T]| block.iter().copied().reduce(|a, b| Self::looser(op, a, b));
@@ -170,7 +170,7 @@ impl EqualKeys {
         }
     }
 
-    /// Keeps the first `len` keys, of which any may have changed.
+    /// Keeps the first `len` keys, which the caller may have replaced.
     fn truncate(&mut self, len: usize) {
         self.keys.truncate(len);
         self.by_key = None;

@@ -52,7 +52,7 @@ impl ValueArena {
                 self.texts.push_ref(value);
                 self.texts.len() as u64 - 1
             }
-            // a value of another type is no object
+            // only values of type object are objects
             ValueRef::Object(_) => return None,
         })
     }
