@@ -118,14 +118,22 @@ impl Column {
 
     #[inline]
     fn values_mut(&mut self) -> &mut Values {
-        if let Repr::Shared(values) = &mut self.0 {
-            let values =
-                std::mem::replace(values, Arc::new(Values { data: Data::Bool(vec![]), nulls: vec![] }));
-            self.0 = Repr::Owned(Arc::unwrap_or_clone(values));
+        if let Repr::Shared(_) = &self.0 {
+            self.unshare();
         }
         match &mut self.0 {
             Repr::Owned(values) => values,
             Repr::Shared(_) => unreachable!("made its own above"),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unshare(&mut self) {
+        if let Repr::Shared(values) = &mut self.0 {
+            let values =
+                std::mem::replace(values, Arc::new(Values { data: Data::Bool(vec![]), nulls: vec![] }));
+            self.0 = Repr::Owned(Arc::unwrap_or_clone(values));
         }
     }
 

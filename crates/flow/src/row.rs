@@ -27,7 +27,7 @@ pub(crate) enum RowOutput<'a> {
     /// Current events of one emission. `is_chunk`: whether they are one chunk, not one each.
     Rows { rows: &'a [Row<'a>], is_chunk: bool },
     /// An emission of many events, or with expired ones.
-    Batch(Batch),
+    Batch(Box<Batch>),
 }
 
 impl<'a> RowOutput<'a> {

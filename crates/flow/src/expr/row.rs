@@ -83,19 +83,20 @@ impl RowExpr {
     }
 
     /// Evaluates the expression.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn value<'a, S: RowSource<'a>>(&'a self, frame: &RowFrame<'_, 'a, S>) -> ValueRef<'a> {
         match self {
             Self::Const(value) => value.borrowed(),
             Self::Input(column) => frame.input.get(*column),
             Self::Aggregate(column) => frame.aggregates[*column],
             Self::Output(column) => frame.output[*column],
-            Self::Arithmetic(_, ty, _) => self.number(*ty, frame),
-            _ => ValueRef::Bool(self.is_true(frame)),
+            _ => self.compute(frame),
         }
     }
 
-    fn number<'a, S: RowSource<'a>>(&'a self, ty: FieldType, frame: &RowFrame<'_, 'a, S>) -> ValueRef<'a> {
+    #[inline(never)]
+    fn compute<'a, S: RowSource<'a>>(&'a self, frame: &RowFrame<'_, 'a, S>) -> ValueRef<'a> {
+        let Self::Arithmetic(_, ty, _) = self else { return ValueRef::Bool(self.is_true(frame)) };
         match ty {
             FieldType::Int => self.int(frame).map_or(ValueRef::Null, ValueRef::Int),
             FieldType::Long => self.long(frame).map_or(ValueRef::Null, ValueRef::Long),
@@ -123,6 +124,7 @@ impl RowExpr {
                 let [a, b] = &**of;
                 ops::long(*op, a.long(frame)?, b.long(frame)?)
             }
+            Self::Input(column) => frame.input.get(*column).as_i64(),
             _ => self.value(frame).as_i64(),
         }
     }
@@ -133,6 +135,7 @@ impl RowExpr {
                 let [a, b] = &**of;
                 ops::float(*op, a.float(frame)?, b.float(frame)?)
             }
+            Self::Input(column) => frame.input.get(*column).as_f32(),
             _ => self.value(frame).as_f32(),
         }
     }
@@ -143,6 +146,7 @@ impl RowExpr {
                 let [a, b] = &**of;
                 ops::double(*op, a.double(frame)?, b.double(frame)?)
             }
+            Self::Input(column) => frame.input.get(*column).as_f64(),
             _ => self.value(frame).as_f64(),
         }
     }

@@ -95,7 +95,7 @@ pub(crate) enum JoinRowOutput<'a> {
     /// The selected rows of the matches, which are one chunk.
     Rows(&'a [Row<'a>]),
     /// Matches of a window that emits more than the arriving event.
-    Matches(JoinMatches),
+    Matches(Box<JoinMatches>),
 }
 
 impl Join {
@@ -149,7 +149,7 @@ impl Join {
                     let mut found = self.plan.empty_matches();
                     self.match_changes(side, &changes, None, clock, host, &mut found)?;
                     self.materialize(&mut found, [None; 2]);
-                    Ok(JoinRowOutput::Matches(found))
+                    Ok(JoinRowOutput::Matches(Box::new(found)))
                 }
             }
         });

@@ -62,7 +62,9 @@ impl Query {
                 self.stats.record_side_row(&self.plan, port, row, clock);
                 return match join.process_row(plan, &program.select, event, host, arena)? {
                     JoinRowOutput::Rows(rows) => Ok(RowOutput::Rows { rows, is_chunk: true }),
-                    JoinRowOutput::Matches(found) => self.select_joined(found, host).map(RowOutput::Batch),
+                    JoinRowOutput::Matches(found) => {
+                        self.select_joined(*found, host).map(|out| RowOutput::Batch(Box::new(out)))
+                    }
                 };
             }
         }
@@ -113,7 +115,7 @@ impl Query {
             alone &= change.kind != EventKind::Current || change.seq == seq;
         }
         if !alone || emitted > usize::from(wanted.current) || changes.items.len() >= COLUMNAR_ROWS_MIN {
-            return self.select_window_output(clock, host).map(RowOutput::Batch);
+            return self.select_window_output(clock, host).map(|out| RowOutput::Batch(Box::new(out)));
         }
         let mut output = Ok(RowOutput::NOTHING);
         for change in &changes.items {

@@ -53,9 +53,8 @@ impl RowProgram {
         }
         let stores = !matches!(input, RowInput::Stream) || plan.window.is_some();
         let select = RowSelect::of(&plan.select, stores)?;
-        if !matches!(input, RowInput::Stream)
-            && !(select.is_projection() && plan.select.output_events.current)
-        {
+        let projects = select.is_projection() && plan.select.output_events.current;
+        if !(matches!(input, RowInput::Stream) || projects) {
             return Err("its selection of matches aggregates, groups or filters");
         }
         Ok(Self {

@@ -15,6 +15,10 @@ use crate::row::{ArrivingRow, Row, RowOutput};
 use crate::table::Table;
 use crate::value_ref::ValueRef;
 
+/// Number of levels of queries that rows pass before each level checks that there is enough stack. They need less of it
+/// than one level of batches.
+const GUARD_DEPTH: usize = 4;
+
 /// Row programs of an app.
 pub(super) struct RowPath {
     plan: Arc<AppPlan>,
@@ -29,11 +33,14 @@ pub(super) struct RowPath {
 
 /// A stream as the target of rows.
 struct RowStream {
+    name: String,
     types: Vec<FieldType>,
     /// True if callers may send events to it.
     is_input: bool,
     /// True if its events are aggregated or published, which needs batches.
     needs_batch: bool,
+    /// True if only the output handler gets its events.
+    is_leaf: bool,
 }
 
 impl RowPath {
@@ -44,9 +51,11 @@ impl RowPath {
         let aggregated = |stream: usize| catalog.aggregations().iter().any(|a| a.stream == stream);
         let published = |stream: usize| plan.sinks.iter().any(|sink| sink.stream == stream);
         let streams = catalog.streams().iter().enumerate().map(|(number, stream)| RowStream {
+            name: stream.name.clone(),
             types: stream.attributes.iter().map(|(_, ty)| *ty).collect(),
             is_input: catalog.window(number).is_none() && !catalog.is_inner(number),
             needs_batch: aggregated(number) || published(number),
+            is_leaf: !aggregated(number) && !published(number) && app.subscribers[number].is_empty(),
         });
         let streams = streams.collect();
         let is_clocked = !app.triggers.is_empty()
@@ -184,7 +193,12 @@ impl AppRuntime {
                 app.deliver(stream, batch, depth, sink);
             });
         }
-        with_stack_guard(|| self.deliver_row_to_subscribers(path, stream, row, batch, depth, sink));
+        match depth < GUARD_DEPTH {
+            true => self.deliver_row_to_subscribers(path, stream, row, batch, depth, sink),
+            false => {
+                with_stack_guard(|| self.deliver_row_to_subscribers(path, stream, row, batch, depth, sink));
+            }
+        }
     }
 
     fn deliver_row_to_subscribers<'a>(
@@ -223,7 +237,7 @@ impl AppRuntime {
                 });
             }
         }
-        let name = &path.plan.catalog.streams()[stream].name;
+        let name = &path.streams[stream].name;
         match batch {
             Some(batch) if depth == 0 => sink.sent(name, batch),
             Some(batch) => sink.events(name, batch),
@@ -248,49 +262,30 @@ impl AppRuntime {
         let from = Emitter::Query(query);
         let (rows, is_chunk) = match out {
             Ok(RowOutput::Rows { rows, is_chunk }) => (rows, is_chunk),
-            Ok(RowOutput::Batch(batch)) => return self.emit(from, Ok(batch), depth, sink),
+            Ok(RowOutput::Batch(batch)) => return self.emit(from, Ok(*batch), depth, sink),
             Err(failure) => return self.emit(from, Err(failure), depth, sink),
         };
         let plan = &path.plan.queries[query];
-        let clock = self.now;
-        let leaf = match &plan.target {
-            Target::Stream(_) if rows.len() == 1 => true,
-            Target::Stream(to) => self.subscribers[*to].is_empty() && !path.streams[*to].needs_batch,
+        let takes_rows = match &plan.target {
+            Target::Stream(to) => rows.len() == 1 || path.streams[*to].is_leaf,
             Target::Table(table, _) => {
                 path.programs[query].as_ref().is_ok_and(|program| program.keyed_write.is_some())
                     && matches!(self.stores.tables[*table], Table::Memory(_))
             }
             Target::Inner(_) | Target::Window(_) => false,
         };
-        if !leaf || !sink.wants_rows() {
-            let mut batch = self.queries[query].selector.empty();
-            for row in rows {
-                push_row(&mut batch, *row);
-                if !is_chunk {
-                    batch.end_chunk(clock);
-                }
-            }
-            batch.end_chunk(clock);
-            return match (&plan.target, rows) {
-                (Target::Stream(to), [row]) => {
-                    sink.emission(&plan.name, &batch);
-                    self.queries[query].stats.record_output(&batch);
-                    self.deliver_row(path, *to, *row, Some(&batch), depth + 1, sink);
-                    self.queries[query].reuse(batch);
-                    None
-                }
-                _ => self.emit(from, Ok(batch), depth, sink),
-            };
+        if !takes_rows || !sink.wants_rows() {
+            return self.emit_as_batch(path, query, rows, is_chunk, depth, sink);
         }
         sink.emission_rows(&plan.name, rows);
-        self.queries[query].stats.record_rows(rows.len(), clock);
+        self.queries[query].stats.record_rows(rows.len(), self.now);
         match (&plan.target, rows) {
-            (Target::Stream(to), [row]) => {
-                self.deliver_row(path, *to, *row, None, depth + 1, sink);
+            (Target::Stream(to), rows) if path.streams[*to].is_leaf => {
+                sink.event_rows(&path.streams[*to].name, rows);
                 None
             }
-            (Target::Stream(to), rows) => {
-                sink.event_rows(&path.plan.catalog.streams()[*to].name, rows);
+            (Target::Stream(to), [row]) => {
+                self.deliver_row(path, *to, *row, None, depth + 1, sink);
                 None
             }
             (Target::Table(table, _), rows) => {
@@ -304,11 +299,45 @@ impl AppRuntime {
                 sink.failure(&plan.name, &failure);
                 Some(failure)
             }
-            (Target::Inner(_) | Target::Window(_), _) => None,
+            (Target::Stream(_) | Target::Inner(_) | Target::Window(_), _) => None,
+        }
+    }
+
+    /// Passes rows to the target of a query as [`Self::emit_rows`] does, where it or the handler needs a batch.
+    #[inline(never)]
+    fn emit_as_batch<'a>(
+        &mut self,
+        path: &'a RowPath,
+        query: usize,
+        rows: &'a [Row<'a>],
+        is_chunk: bool,
+        depth: usize,
+        sink: &mut dyn OutputHandler,
+    ) -> Option<EvalError> {
+        let plan = &path.plan.queries[query];
+        let clock = self.now;
+        let mut batch = self.queries[query].selector.empty();
+        for row in rows {
+            push_row(&mut batch, *row);
+            if !is_chunk {
+                batch.end_chunk(clock);
+            }
+        }
+        batch.end_chunk(clock);
+        match (&plan.target, rows) {
+            (Target::Stream(to), [row]) => {
+                sink.emission(&plan.name, &batch);
+                self.queries[query].stats.record_output(&batch);
+                self.deliver_row(path, *to, *row, Some(&batch), depth + 1, sink);
+                self.queries[query].reuse(batch);
+                None
+            }
+            _ => self.emit(Emitter::Query(query), Ok(batch), depth, sink),
         }
     }
 
     /// Calls `with` with a row as a batch: `batch` if there is one, otherwise a new one.
+    #[inline(never)]
     fn with_batch<R>(
         &mut self,
         path: &RowPath,

@@ -104,32 +104,33 @@ impl GroupAccumulators {
         Ok(())
     }
 
-    /// Adds or retracts as [`Self::update`] does; `arg` returns each of the `count` arguments.
+    /// Adds or retracts as [`Self::update`] does. `first` is the first argument, and null if there is none; `args`
+    /// returns all.
     #[inline]
-    pub(super) fn update_refs<'a>(
+    pub(super) fn update_refs<'a, A: Iterator<Item = ValueRef<'a>>>(
         &mut self,
         group: usize,
         kind: EventKind,
-        count: usize,
-        arg: impl Fn(usize) -> ValueRef<'a>,
+        first: ValueRef<'_>,
+        args: impl FnOnce() -> A,
     ) -> Result<(), EvalError> {
         let leaves = kind == EventKind::Expired;
         match self {
             Self::IntegerSum(sums) => {
-                if let Some(n) = arg(0).as_i64() {
+                if let Some(n) = first.as_i64() {
                     sums[group] = update_integer_sum(sums[group], n, leaves);
                 }
             }
             Self::FloatSum { sums, .. } => {
-                if let Some(n) = arg(0).as_f64() {
+                if let Some(n) = first.as_f64() {
                     sums[group] = update_float_sum(sums[group], n, leaves);
                 }
             }
             Self::Count(counts) => counts[group] = update_count(counts[group], leaves),
             Self::MinMax(_) if leaves => {}
-            Self::MinMax(extremes) => extremes.add_ref(group, arg(0)),
+            Self::MinMax(extremes) => extremes.add_ref(group, first),
             Self::Boxed { states, .. } => {
-                let args: SmallVec<[Value; 2]> = (0..count).map(|i| arg(i).to_value()).collect();
+                let args: SmallVec<[Value; 2]> = args().map(ValueRef::to_value).collect();
                 match leaves {
                     true => states[group].remove(&args)?,
                     false => states[group].add(&args)?,

@@ -137,7 +137,8 @@ impl Selector {
     ) -> Result<(), EvalError> {
         let frame = RowFrame::of_input(input);
         for (total, args) in self.accumulators.iter_mut().zip(&select.args) {
-            total.update_refs(group as usize, kind, args.len(), |i| args[i].value(&frame))?;
+            let first = args.first().map_or(ValueRef::Null, |arg| arg.value(&frame));
+            total.update_refs(group as usize, kind, first, || args.iter().map(|arg| arg.value(&frame)))?;
         }
         Ok(())
     }
@@ -154,12 +155,15 @@ impl Selector {
         input: &impl RowSource<'a>,
         arena: &'a Bump,
     ) -> Result<Option<&'a [ValueRef<'a>]>, EvalError> {
+        if select.args.is_empty() && select.having.is_none() && self.plan.output_events.current {
+            return Ok(Some(select.project(input, arena)));
+        }
         let frame = RowFrame::of_input(input);
         let mut aggregates = AggregateValues::new();
         let kind = EventKind::Current;
         for (total, args) in self.accumulators.iter_mut().zip(&select.args) {
-            total.update_refs(group as usize, kind, args.len(), |i| args[i].value(&frame))?;
             let first = args.first().map_or(ValueRef::Null, |arg| arg.value(&frame));
+            total.update_refs(group as usize, kind, first, || args.iter().map(|arg| arg.value(&frame)))?;
             aggregates.push(total.value_ref_after(group as usize, kind, first, arena));
         }
         if !self.plan.output_events.current {
