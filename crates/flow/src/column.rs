@@ -215,9 +215,9 @@ impl Column {
 
     /// Appends a value as [`Self::push`] does.
     #[inline]
-    pub fn push_ref(&mut self, value: ValueRef<'_>) {
+    pub fn push_ref(&mut self, value: &ValueRef<'_>) {
         let Values { data, nulls } = self.values_mut();
-        match (data, value) {
+        match (data, *value) {
             (Data::Bool(v), ValueRef::Bool(x)) => v.push(x),
             (Data::Int(v), ValueRef::Int(x)) => v.push(x),
             (Data::Long(v), ValueRef::Long(x)) => v.push(x),
@@ -235,9 +235,9 @@ impl Column {
 
     /// Replaces value `i` as [`Self::set`] does.
     #[inline]
-    pub(crate) fn set_ref(&mut self, i: usize, value: ValueRef<'_>) {
+    pub(crate) fn set_ref(&mut self, i: usize, value: &ValueRef<'_>) {
         let Values { data, nulls } = self.values_mut();
-        match (data, value) {
+        match (data, *value) {
             (Data::Bool(v), ValueRef::Bool(x)) => v[i] = x,
             (Data::Int(v), ValueRef::Int(x)) => v[i] = x,
             (Data::Long(v), ValueRef::Long(x)) => v[i] = x,

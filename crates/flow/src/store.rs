@@ -165,7 +165,7 @@ impl RowStore {
         }
         if let Some(segment) = self.segments.back_mut() {
             for (column, value) in segment.columns.iter_mut().zip(row.values) {
-                column.push_ref(*value);
+                column.push_ref(value);
             }
             if let (Some(id), Some(column)) = (id, segment.columns.last_mut()) {
                 column.extend_ints(std::iter::once(id.cast_signed()));

@@ -92,7 +92,7 @@ impl SampledEvent {
         for column in &self.used_columns {
             if let (Some(to), Some(from)) = (self.columns.get_mut(*column), row.values.get(*column)) {
                 to.truncate(0);
-                to.push_ref(*from);
+                to.push_ref(from);
             }
         }
         (self.time, self.clock, self.key) = (row.time, clock, key);

@@ -118,7 +118,7 @@ impl RowExpr {
         }
     }
 
-    fn long<'a, S: RowSource<'a>>(&'a self, frame: &RowFrame<'_, 'a, S>) -> Option<i64> {
+    pub(crate) fn long<'a, S: RowSource<'a>>(&'a self, frame: &RowFrame<'_, 'a, S>) -> Option<i64> {
         match self {
             Self::Arithmetic(op, FieldType::Long, of) => {
                 let [a, b] = &**of;
@@ -140,7 +140,7 @@ impl RowExpr {
         }
     }
 
-    fn double<'a, S: RowSource<'a>>(&'a self, frame: &RowFrame<'_, 'a, S>) -> Option<f64> {
+    pub(crate) fn double<'a, S: RowSource<'a>>(&'a self, frame: &RowFrame<'_, 'a, S>) -> Option<f64> {
         match self {
             Self::Arithmetic(op, FieldType::Double, of) => {
                 let [a, b] = &**of;
@@ -196,8 +196,8 @@ impl CompareAs {
 
 /// Copies the string of a value into the arena of the event, so that it outlives the state that it was read from.
 #[inline]
-pub(crate) fn keep<'a>(value: ValueRef<'_>, arena: &'a Bump) -> ValueRef<'a> {
-    match value {
+pub(crate) fn keep<'a>(value: &ValueRef<'_>, arena: &'a Bump) -> ValueRef<'a> {
+    match *value {
         ValueRef::Null | ValueRef::Object(_) => ValueRef::Null,
         ValueRef::Bool(x) => ValueRef::Bool(x),
         ValueRef::Int(x) => ValueRef::Int(x),

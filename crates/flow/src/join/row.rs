@@ -80,7 +80,7 @@ impl<'a> RowSource<'a> for JoinedRow<'_, 'a> {
     fn get(&self, column: usize) -> ValueRef<'a> {
         match self.plan.columns[column] {
             JoinColumn::Attribute(side, column) => match self.sides[side] {
-                Some((columns, row, _)) => keep(columns[column].value_ref(row), self.arena),
+                Some((columns, row, _)) => keep(&columns[column].value_ref(row), self.arena),
                 None => ValueRef::Null,
             },
             JoinColumn::Time(side) => {

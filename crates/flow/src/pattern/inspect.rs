@@ -84,7 +84,7 @@ impl LastEvent {
         for column in columns {
             if let (Some(to), Some(from)) = (self.columns.get_mut(*column), row.values.get(*column)) {
                 to.truncate(0);
-                to.push_ref(*from);
+                to.push_ref(from);
             }
         }
         (self.time, self.now) = (row.time, now);

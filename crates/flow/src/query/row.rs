@@ -36,7 +36,7 @@ struct StoredRow<'s, 'a> {
 impl<'a> RowSource<'a> for StoredRow<'_, 'a> {
     #[inline]
     fn get(&self, column: usize) -> ValueRef<'a> {
-        keep(self.columns[column].value_ref(self.row), self.arena)
+        keep(&self.columns[column].value_ref(self.row), self.arena)
     }
 }
 

@@ -85,7 +85,7 @@ impl AppRuntime {
             if values.len() == columns.len()
                 && columns.iter().zip(values).all(|(c, value)| value.fits(c.ty()))
             {
-                columns.iter_mut().zip(values).for_each(|(column, value)| column.push_ref(*value));
+                columns.iter_mut().zip(values).for_each(|(column, value)| column.push_ref(value));
             }
             return self.send(stream, columns, vec![time], sink);
         };
@@ -364,7 +364,7 @@ impl AppRuntime {
 }
 
 fn push_row(batch: &mut Batch, row: Row<'_>) {
-    batch.columns.iter_mut().zip(row.values).for_each(|(column, value)| column.push_ref(*value));
+    batch.columns.iter_mut().zip(row.values).for_each(|(column, value)| column.push_ref(value));
     batch.times.push(row.time);
     batch.kinds.push(EventKind::Current);
 }

@@ -16,7 +16,7 @@ use super::sums::{
 use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
-use crate::expr::keep;
+use crate::expr::{RowExpr, RowFrame, RowSource, keep};
 use crate::registry::{AggregateCall, Aggregator, AggregatorConstructor, BuiltinAggregate};
 use crate::u64_map::prefetch_all;
 use crate::value::Value;
@@ -104,33 +104,32 @@ impl GroupAccumulators {
         Ok(())
     }
 
-    /// Adds or retracts as [`Self::update`] does. `first` is the first argument, and null if there is none; `args`
-    /// returns all.
+    /// Adds or retracts as [`Self::update`] does; the arguments are those of a single row.
     #[inline]
-    pub(super) fn update_refs<'a, A: Iterator<Item = ValueRef<'a>>>(
+    pub(super) fn update_by_row<'a, S: RowSource<'a>>(
         &mut self,
         group: usize,
         kind: EventKind,
-        first: ValueRef<'_>,
-        args: impl FnOnce() -> A,
+        args: &'a [RowExpr],
+        frame: &RowFrame<'_, 'a, S>,
     ) -> Result<(), EvalError> {
         let leaves = kind == EventKind::Expired;
         match self {
             Self::IntegerSum(sums) => {
-                if let Some(n) = first.as_i64() {
+                if let Some(n) = args[0].long(frame) {
                     sums[group] = update_integer_sum(sums[group], n, leaves);
                 }
             }
             Self::FloatSum { sums, .. } => {
-                if let Some(n) = first.as_f64() {
+                if let Some(n) = args[0].double(frame) {
                     sums[group] = update_float_sum(sums[group], n, leaves);
                 }
             }
             Self::Count(counts) => counts[group] = update_count(counts[group], leaves),
             Self::MinMax(_) if leaves => {}
-            Self::MinMax(extremes) => extremes.add_ref(group, first),
+            Self::MinMax(extremes) => extremes.add_ref(group, &args[0].value(frame)),
             Self::Boxed { states, .. } => {
-                let args: SmallVec<[Value; 2]> = args().map(ValueRef::to_value).collect();
+                let args: SmallVec<[Value; 2]> = args.iter().map(|arg| arg.value(frame).to_value()).collect();
                 match leaves {
                     true => states[group].remove(&args)?,
                     false => states[group].add(&args)?,
@@ -140,30 +139,31 @@ impl GroupAccumulators {
         Ok(())
     }
 
-    /// Returns the value of a group as [`Self::value_after`] does; a string is copied into `arena`.
+    /// Returns the value of a group after a current event as [`Self::value_after`] does; a string is copied into
+    /// `arena`. `is_null` returns whether the argument was null.
     #[inline]
-    pub(super) fn value_ref_after<'a>(
+    pub(super) fn value_after_row<'a>(
         &self,
         group: usize,
-        kind: EventKind,
-        arg: ValueRef<'_>,
+        is_null: impl FnOnce() -> bool,
         arena: &'a Bump,
     ) -> ValueRef<'a> {
-        let is_added = kind == EventKind::Current && !arg.is_null();
         match self {
             Self::IntegerSum(sums) => match sums[group] {
-                (_, 0) if !is_added => ValueRef::Null,
+                (_, 0) if is_null() => ValueRef::Null,
                 (sum, _) => ValueRef::Long(sum),
             },
-            Self::FloatSum { sums, mean } => match (sums[group], mean) {
-                ((_, 0), true) => ValueRef::Null,
-                ((_, 0), false) if !is_added => ValueRef::Null,
-                ((sum, count), true) => ValueRef::Double(sum / count as f64),
-                ((sum, _), false) => ValueRef::Double(sum),
+            Self::FloatSum { sums, mean: false } => match sums[group] {
+                (_, 0) if is_null() => ValueRef::Null,
+                (sum, _) => ValueRef::Double(sum),
+            },
+            Self::FloatSum { sums, mean: true } => match sums[group] {
+                (_, 0) => ValueRef::Null,
+                (sum, count) => ValueRef::Double(sum / count as f64),
             },
             Self::Count(counts) => ValueRef::Long(counts[group]),
-            Self::MinMax(extremes) => keep(extremes.value_ref(group), arena),
-            Self::Boxed { states, .. } => keep(states[group].value().borrowed(), arena),
+            Self::MinMax(extremes) => keep(&extremes.value_ref(group), arena),
+            Self::Boxed { states, .. } => keep(&states[group].value().borrowed(), arena),
         }
     }
 

@@ -92,12 +92,12 @@ impl MinMaxAccumulator {
 
     /// Adds a value.
     pub(super) fn add(&mut self, group: usize, value: &Value) {
-        self.add_ref(group, value.borrowed());
+        self.add_ref(group, &value.borrowed());
     }
 
     /// Adds a value as [`Self::add`] does.
     #[inline]
-    pub(super) fn add_ref(&mut self, group: usize, value: ValueRef<'_>) {
+    pub(super) fn add_ref(&mut self, group: usize, value: &ValueRef<'_>) {
         let greatest = self.greatest;
         match (&mut self.best, value) {
             (_, ValueRef::Null) => {}

@@ -12,9 +12,6 @@ use crate::eval_error::EvalError;
 use crate::expr::{Expr, INPUT, Node, RowExpr, RowFrame, RowSource};
 use crate::value_ref::ValueRef;
 
-/// Values of the aggregates after an event.
-pub(crate) type AggregateValues<'a> = SmallVec<[ValueRef<'a>; 8]>;
-
 /// A select clause compiled for single rows.
 pub(crate) struct RowSelect {
     items: Vec<RowExpr>,
@@ -68,7 +65,7 @@ impl RowSelect {
     #[inline]
     pub(crate) fn project<'a>(&'a self, input: &impl RowSource<'a>, arena: &'a Bump) -> &'a [ValueRef<'a>] {
         let frame = RowFrame::of_input(input);
-        arena.alloc_slice_fill_iter(self.items.iter().map(|item| item.value(&frame)))
+        arena.alloc_slice_fill_with(self.items.len(), |i| self.items[i].value(&frame))
     }
 }
 
@@ -137,8 +134,7 @@ impl Selector {
     ) -> Result<(), EvalError> {
         let frame = RowFrame::of_input(input);
         for (total, args) in self.accumulators.iter_mut().zip(&select.args) {
-            let first = args.first().map_or(ValueRef::Null, |arg| arg.value(&frame));
-            total.update_refs(group as usize, kind, first, || args.iter().map(|arg| arg.value(&frame)))?;
+            total.update_by_row(group as usize, kind, args, &frame)?;
         }
         Ok(())
     }
@@ -158,20 +154,18 @@ impl Selector {
         if select.args.is_empty() && select.having.is_none() && self.plan.output_events.current {
             return Ok(Some(select.project(input, arena)));
         }
-        let frame = RowFrame::of_input(input);
-        let mut aggregates = AggregateValues::new();
-        let kind = EventKind::Current;
-        for (total, args) in self.accumulators.iter_mut().zip(&select.args) {
-            let first = args.first().map_or(ValueRef::Null, |arg| arg.value(&frame));
-            total.update_refs(group as usize, kind, first, || args.iter().map(|arg| arg.value(&frame)))?;
-            aggregates.push(total.value_ref_after(group as usize, kind, first, arena));
-        }
+        self.accumulate_row(select, group, EventKind::Current, input)?;
         if !self.plan.output_events.current {
             return Ok(None);
         }
-        let frame = RowFrame { aggregates: &aggregates, ..frame };
-        let output: &'a [ValueRef<'a>] =
-            arena.alloc_slice_fill_iter(select.items.iter().map(|item| item.value(&frame)));
+        let frame = RowFrame::of_input(input);
+        let totals = &self.accumulators;
+        let aggregates = &*arena.alloc_slice_fill_with(totals.len(), |i| {
+            let is_null = || select.args[i].first().is_none_or(|arg| arg.value(&frame).is_null());
+            totals[i].value_after_row(group as usize, is_null, arena)
+        });
+        let frame = RowFrame { aggregates, ..frame };
+        let output = &*arena.alloc_slice_fill_with(select.items.len(), |i| select.items[i].value(&frame));
         let passes = |having: &'a RowExpr| having.is_true(&RowFrame { output, ..frame });
         Ok(select.having.as_ref().is_none_or(passes).then_some(output))
     }

@@ -242,7 +242,7 @@ impl MemoryTable {
             Some(place) => {
                 for (to, from) in &keyed.set {
                     let (column, row) = self.rows.cell_mut(place, *to);
-                    column.set_ref(row, event.values[*from]);
+                    column.set_ref(row, &event.values[*from]);
                 }
                 Ok(())
             }
@@ -263,7 +263,7 @@ impl MemoryTable {
         }
         self.check_capacity()?;
         let place = self.rows.push(|columns| {
-            columns.iter_mut().zip(values).for_each(|(column, value)| column.push_ref(*value));
+            columns.iter_mut().zip(values).for_each(|(column, value)| column.push_ref(value));
         });
         if let Some(key) = &mut self.key {
             key.insert(code, &self.rows, place);

@@ -102,7 +102,7 @@ impl<'a> RowSource<'a> for CompletedMatch<'_, 'a> {
             ValueSource::Null => ValueRef::Null,
             ValueSource::Capture(at) if self.words[MARKS] >> at & 1 == 1 => ValueRef::Null,
             ValueSource::Capture(at) => {
-                keep(self.values.value_ref(self.words[HEADER_WORDS + at], ty), self.arena)
+                keep(&self.values.value_ref(self.words[HEADER_WORDS + at], ty), self.arena)
             }
         }
     }

@@ -40,7 +40,7 @@ impl ValueArena {
         Some(match value {
             ValueRef::Null => return None,
             _ if ty == FieldType::Object => {
-                self.objects.push_ref(value);
+                self.objects.push_ref(&value);
                 self.objects.len() as u64 - 1
             }
             ValueRef::Bool(x) => u64::from(x),
@@ -49,7 +49,7 @@ impl ValueArena {
             ValueRef::Float(n) => u64::from(n.to_bits()),
             ValueRef::Double(n) => n.to_bits(),
             ValueRef::Str(_) => {
-                self.texts.push_ref(value);
+                self.texts.push_ref(&value);
                 self.texts.len() as u64 - 1
             }
             // only values of type object are objects
