@@ -300,14 +300,8 @@ impl Query {
             let (port, batch) = inputs[input];
             let until = (next[input] + chunks).min(batch.chunk_ends.len());
             for (rows, clock) in batch.chunks().skip(next[input]).take(until - next[input]) {
-                let mut one = Batch::new(batch.columns.iter().map(crate::Column::ty));
-                rows.for_each(|row| one.push_row(batch, row, batch.kinds[row], batch.times[row]));
-                one.end_chunk(clock);
-                let out = self.push(port, &one, host)?;
-                for (rows, clock) in out.chunks() {
-                    rows.for_each(|row| all.push_row(&out, row, out.kinds[row], out.times[row]));
-                    all.end_chunk(clock);
-                }
+                let out = self.push(port, &batch.chunk(rows, clock), host)?;
+                all.append(&out);
             }
             next[input] = until;
         }
@@ -329,10 +323,7 @@ impl Query {
             let mut all = Batch::new(self.plan.select.types());
             for found in found {
                 let out = found.select(&mut self.selector, host)?;
-                for (rows, clock) in out.chunks() {
-                    rows.for_each(|row| all.push_row(&out, row, out.kinds[row], out.times[row]));
-                    all.end_chunk(clock);
-                }
+                all.append(&out);
             }
             return self.limit_output(all);
         }

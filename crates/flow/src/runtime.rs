@@ -570,10 +570,13 @@ impl AppRuntime {
                 _ => 0,
             };
             for (topic, rows) in to.distribute(events, turn) {
+                let places: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
                 let mut sent = Batch::new(events.columns.iter().map(Column::ty));
-                for row in rows {
-                    sent.push_row(events, row, EventKind::Current, events.times[row]);
+                for (column, from) in sent.columns.iter_mut().zip(&events.columns) {
+                    column.gather(from, &places);
                 }
+                sent.times.extend(rows.iter().map(|row| events.times[*row]));
+                sent.kinds.resize(rows.len(), EventKind::Current);
                 sent.end_chunk(self.now);
                 let messages = to.mapper.as_ref().map(|mapper| mapper.messages(&sent));
                 for reason in messages.iter().flat_map(|(_, refused)| refused) {
@@ -724,11 +727,11 @@ impl AppRuntime {
         match out {
             Err(failure) => sink.failure(&self.plan.catalog.streams()[stream].name, &failure),
             Ok(out) => {
+                if out.chunk_ends.len() == 1 {
+                    return self.deliver(stream, &out, depth, sink);
+                }
                 for (rows, clock) in out.chunks() {
-                    let mut chunk = Batch::new(out.columns.iter().map(Column::ty));
-                    rows.for_each(|row| chunk.push_row(&out, row, out.kinds[row], out.times[row]));
-                    chunk.end_chunk(clock);
-                    self.deliver(stream, &chunk, depth, sink);
+                    self.deliver(stream, &out.chunk(rows, clock), depth, sink);
                 }
             }
         }

@@ -19,6 +19,8 @@ pub(crate) struct RowProgram {
     pub(crate) select: RowSelect,
     /// Write into the target table by its key; `None` for other targets and writes.
     pub(crate) keyed_write: Option<KeyedUpdate>,
+    /// The target table and the input column with its key, if it is written by an unchanged column of the input.
+    pub(crate) written_key: Option<(usize, usize)>,
 }
 
 /// The part between filters and select clause.
@@ -57,12 +59,14 @@ impl RowProgram {
         if !(matches!(input, RowInput::Stream) || projects) {
             return Err("its selection of matches aggregates, groups or filters");
         }
-        Ok(Self {
-            filters: row_filters(&plan.before)?,
-            input,
-            select,
-            keyed_write: keyed_write(plan, catalog),
-        })
+        let keyed_write = keyed_write(plan, catalog);
+        let written_key = match (&plan.target, &keyed_write, &input) {
+            (Target::Table(table, _), Some(keyed), RowInput::Stream) => {
+                select.input_of(keyed.key_column()).map(|column| (*table, column))
+            }
+            _ => None,
+        };
+        Ok(Self { filters: row_filters(&plan.before)?, input, select, keyed_write, written_key })
     }
 }
 

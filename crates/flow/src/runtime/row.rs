@@ -214,6 +214,12 @@ impl AppRuntime {
             let subscriber = self.subscribers[stream][i];
             let failure = match subscriber {
                 Subscriber::Query(query, port) if let Ok(program) = &path.programs[query] => {
+                    if let Some((table, column)) = program.written_key
+                        && let Some(table) = self.stores.tables[table].memory()
+                    {
+                        // in a large table the key is not in the cache
+                        table.prefetch_key(&row.values[column]);
+                    }
                     let event = ArrivingRow { port, row, clock: self.now };
                     let out = self.queries[query].push_row(program, event, &self.stores, &path.arena);
                     match out {

@@ -61,6 +61,14 @@ impl RowSelect {
         self.args.is_empty() && self.group_by.is_empty() && self.having.is_none()
     }
 
+    /// Returns the input column that an output column is a copy of; `None` if it is computed.
+    pub(crate) fn input_of(&self, output: usize) -> Option<usize> {
+        match self.items.get(output) {
+            Some(RowExpr::Input(column)) => Some(*column),
+            _ => None,
+        }
+    }
+
     /// Returns the output row of an input row; only for a [projection](Self::is_projection).
     #[inline]
     pub(crate) fn project<'a>(&'a self, input: &impl RowSource<'a>, arena: &'a Bump) -> &'a [ValueRef<'a>] {

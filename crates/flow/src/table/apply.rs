@@ -30,6 +30,11 @@ pub(crate) struct KeyedUpdate {
 }
 
 impl KeyedUpdate {
+    /// Returns the column of the event with the key.
+    pub(crate) fn key_column(&self) -> usize {
+        self.key
+    }
+
     /// Returns the keyed form of an update that searches by a key column of the event and assigns columns of the event
     /// unchanged; `None` if the update needs the general path. `types` are those of the event's columns.
     pub(crate) fn of(
@@ -226,6 +231,14 @@ impl MemoryTable {
                 || key.find(key.probe(cell), &self.rows, cell).is_none_or(|other| changed.contains(&other));
             key.may_hold(cell) && free() && (all.len() == 1 || taken.insert(key.text(&cell)))
         })
+    }
+
+    /// Prefetches the memory in which [`Self::write_row`] will look for a key.
+    #[inline]
+    pub(crate) fn prefetch_key(&self, key: &ValueRef<'_>) {
+        if let Some(by) = &self.key {
+            by.prefetch_value(key);
+        }
     }
 
     /// Applies a keyed update for one event.

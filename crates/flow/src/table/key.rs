@@ -115,6 +115,16 @@ impl PrimaryKey {
         }
     }
 
+    /// Prefetches the memory of a lookup that follows; for keys of one column.
+    #[inline]
+    pub(super) fn prefetch_value(&self, value: &ValueRef<'_>) {
+        let number = match value {
+            ValueRef::Str(text) => tiny_key_of(text),
+            value => number_bits(*value),
+        };
+        self.exact.prefetch_keys(number.into_iter());
+    }
+
     /// Returns the row with a key, as [`Self::find`] does; for keys of one column of another type than object.
     #[inline]
     pub(super) fn find_value(
