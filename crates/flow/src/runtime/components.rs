@@ -7,6 +7,7 @@
 use crate::expr::{Expr, Node};
 use crate::join::SideSource;
 use crate::plan::AppPlan;
+use crate::processor::Handler;
 use crate::query::{QueryPlan, Target};
 use crate::runtime::batch;
 
@@ -139,12 +140,32 @@ fn neighbours(plan: &AppPlan, query: &QueryPlan, first_table: usize) -> Vec<usiz
             SideSource::Aggregation(number) => plan.catalog.aggregations()[number].stream,
         });
     }
-    batch::visit_expressions(query, &mut |expr: &Expr| {
+    let tables = plan.catalog.tables().len();
+    let mut searched: Vec<usize> = Vec::new();
+    let mut look = |expr: &Expr| {
         expr.walk(&mut |x| {
             if let Node::In { table, .. } = x.node {
-                nodes.push(first_table + table);
+                searched.push(first_table + table);
             }
         });
-    });
+    };
+    batch::visit_expressions(query, &mut look);
+    query.select.group_by.iter().for_each(&mut look);
+    query.state.iter().flat_map(|state| &state.steps).flat_map(|step| &step.filters).for_each(&mut look);
+    query.join.iter().filter_map(|join| join.on.as_ref()).for_each(&mut look);
+    let sides = query.join.iter().flat_map(|join| &join.sides).flat_map(|side| &side.handlers);
+    let mut has_hidden_reads = query.join.as_ref().is_some_and(|join| join.search.is_some());
+    for handler in query.before.iter().chain(&query.after).chain(sides) {
+        match handler {
+            Handler::Filter(condition) => look(condition),
+            Handler::Function(_, args, _) => args.iter().for_each(&mut look),
+            Handler::Stateful(_) => has_hidden_reads = true,
+        }
+    }
+    nodes.append(&mut searched);
+    if has_hidden_reads {
+        // its expressions are not visible here: it may read any table
+        nodes.extend(first_table..first_table + tables);
+    }
     nodes
 }
