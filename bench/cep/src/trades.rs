@@ -1,8 +1,8 @@
 //! The ten queries a to j: their texts, what goes in, what must come out.
 
-use tidemill_flow::Column;
 use tidemill_flow::column::{Data, StringColumn};
 use tidemill_flow::runtime::StreamBatch;
+use tidemill_flow::{Column, Row, ValueRef};
 
 use crate::random::{at, fnv1a, mix};
 
@@ -168,6 +168,39 @@ pub const BENCHES: [Bench; 10] = [
     },
 ];
 
+/// A trade, as an event that is sent by itself.
+#[derive(Debug)]
+pub struct Trade {
+    symbol: String,
+    price: f64,
+    volume: i64,
+    time: i64,
+}
+
+impl Trade {
+    /// Trade number `i` with one of `symbols` symbols.
+    pub fn of(i: u64, symbols: u64) -> Self {
+        let (symbol, price, volume, time) = trade(i, symbols);
+        Self { symbol, price, volume, time }
+    }
+
+    /// Time of the event in milliseconds since 1970.
+    pub fn time(&self) -> i64 {
+        self.time
+    }
+
+    /// The attributes of the streams.
+    #[inline]
+    pub fn values(&self) -> [ValueRef<'_>; 4] {
+        [
+            ValueRef::Str(&self.symbol),
+            ValueRef::Double(self.price),
+            ValueRef::Long(self.volume),
+            ValueRef::Long(self.time),
+        ]
+    }
+}
+
 /// Trade number `i` with one of `symbols` symbols: symbol, price, volume, time in milliseconds since 1970.
 pub fn trade(i: u64, symbols: u64) -> (String, f64, i64, i64) {
     let (one, two) = (at(SEED, 2 * i), at(SEED, 2 * i + 1));
@@ -218,19 +251,26 @@ impl Checksum {
     /// Takes rows in.
     pub fn add(&mut self, columns: &[Column]) {
         for row in 0..columns.first().map_or(0, Column::len) {
-            let hash = columns.iter().fold(ROW, |hash, column| mix(hash ^ bits(column, row)));
+            let hash = columns.iter().fold(ROW, |hash, column| mix(hash ^ bits(column.value_ref(row))));
             self.sum = self.sum.wrapping_add(hash);
             self.rows += 1;
         }
     }
+
+    /// Takes a row in.
+    pub fn add_row(&mut self, row: Row<'_>) {
+        let hash = row.values.iter().fold(ROW, |hash, value| mix(hash ^ bits(*value)));
+        self.sum = self.sum.wrapping_add(hash);
+        self.rows += 1;
+    }
 }
 
-fn bits(column: &Column, row: usize) -> u64 {
-    match column.data() {
-        Data::Long(v) => v[row] as u64,
+fn bits(value: ValueRef<'_>) -> u64 {
+    match value {
+        ValueRef::Long(n) => n as u64,
         // both zeros are one
-        Data::Double(v) => (v[row] + 0.0).to_bits(),
-        Data::Str(v) => fnv1a(v.get(row).as_bytes()),
+        ValueRef::Double(n) => (n + 0.0).to_bits(),
+        ValueRef::Str(text) => fnv1a(text.as_bytes()),
         _ => 0,
     }
 }

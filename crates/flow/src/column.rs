@@ -7,6 +7,7 @@ use tidemill_types::FieldType;
 
 pub use crate::string_column::StringColumn;
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 
 /// A column of nullable values of one type.
 ///
@@ -117,14 +118,22 @@ impl Column {
 
     #[inline]
     fn values_mut(&mut self) -> &mut Values {
-        if let Repr::Shared(values) = &mut self.0 {
-            let values =
-                std::mem::replace(values, Arc::new(Values { data: Data::Bool(vec![]), nulls: vec![] }));
-            self.0 = Repr::Owned(Arc::unwrap_or_clone(values));
+        if let Repr::Shared(_) = &self.0 {
+            self.unshare();
         }
         match &mut self.0 {
             Repr::Owned(values) => values,
             Repr::Shared(_) => unreachable!("made its own above"),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unshare(&mut self) {
+        if let Repr::Shared(values) = &mut self.0 {
+            let values =
+                std::mem::replace(values, Arc::new(Values { data: Data::Bool(vec![]), nulls: vec![] }));
+            self.0 = Repr::Owned(Arc::unwrap_or_clone(values));
         }
     }
 
@@ -183,6 +192,63 @@ impl Column {
             Data::Double(v) => Value::Double(v[i]),
             Data::Str(v) => Value::Str(Arc::from(v.get(i))),
             Data::Object(v) => v[i].clone(),
+        }
+    }
+
+    /// Returns value `i` without a copy.
+    #[inline]
+    pub fn value_ref(&self, i: usize) -> ValueRef<'_> {
+        let Values { data, nulls } = self.values();
+        if !nulls.is_empty() && nulls[i] {
+            return ValueRef::Null;
+        }
+        match data {
+            Data::Bool(v) => ValueRef::Bool(v[i]),
+            Data::Int(v) => ValueRef::Int(v[i]),
+            Data::Long(v) => ValueRef::Long(v[i]),
+            Data::Float(v) => ValueRef::Float(v[i]),
+            Data::Double(v) => ValueRef::Double(v[i]),
+            Data::Str(v) => ValueRef::Str(v.get(i)),
+            Data::Object(v) => v[i].borrowed(),
+        }
+    }
+
+    /// Appends a value as [`Self::push`] does.
+    #[inline]
+    pub fn push_ref(&mut self, value: &ValueRef<'_>) {
+        let Values { data, nulls } = self.values_mut();
+        match (data, *value) {
+            (Data::Bool(v), ValueRef::Bool(x)) => v.push(x),
+            (Data::Int(v), ValueRef::Int(x)) => v.push(x),
+            (Data::Long(v), ValueRef::Long(x)) => v.push(x),
+            (Data::Long(v), ValueRef::Int(x)) => v.push(x.into()),
+            (Data::Float(v), ValueRef::Float(x)) => v.push(x),
+            (Data::Double(v), ValueRef::Double(x)) => v.push(x),
+            (Data::Str(v), ValueRef::Str(x)) => v.push(x),
+            (Data::Object(v), x) if !x.is_null() => v.push(x.to_value()),
+            _ => return self.push_null(),
+        }
+        if !nulls.is_empty() {
+            nulls.push(false);
+        }
+    }
+
+    /// Replaces value `i` as [`Self::set`] does.
+    #[inline]
+    pub(crate) fn set_ref(&mut self, i: usize, value: &ValueRef<'_>) {
+        let Values { data, nulls } = self.values_mut();
+        match (data, *value) {
+            (Data::Bool(v), ValueRef::Bool(x)) => v[i] = x,
+            (Data::Int(v), ValueRef::Int(x)) => v[i] = x,
+            (Data::Long(v), ValueRef::Long(x)) => v[i] = x,
+            (Data::Float(v), ValueRef::Float(x)) => v[i] = x,
+            (Data::Double(v), ValueRef::Double(x)) => v[i] = x,
+            (Data::Str(v), ValueRef::Str(x)) => v.set(i, x),
+            (Data::Object(v), x) if !x.is_null() => v[i] = x.to_value(),
+            _ => return self.set_null(i),
+        }
+        if let Some(null) = nulls.get_mut(i) {
+            *null = false;
         }
     }
 

@@ -1,6 +1,8 @@
 //! Queries: filters, windows or a join, and the selection.
 
 mod batch;
+mod row;
+mod row_program;
 mod schedulers;
 mod stats;
 mod why;
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 pub(crate) use batch::BatchOutput;
+pub(crate) use row_program::RowProgram;
 
 use crate::batch::{Batch, split_by_key};
 use crate::eval_error::EvalError;
@@ -139,11 +142,11 @@ impl QueryPlan {
 pub struct Query {
     pub(crate) plan: Arc<QueryPlan>,
     // most queries have few of these: boxes keep the copies for many keys small
-    machine: Option<Box<PatternMatcher>>,
+    pub(crate) machine: Option<Box<PatternMatcher>>,
     before: HandlerChain,
     pub(crate) window: Option<Box<WindowOperator>>,
     after: HandlerChain,
-    join: Option<Box<Join>>,
+    pub(crate) join: Option<Box<Join>>,
     pub(crate) selector: Selector,
     pub(crate) rate: Option<Box<OutputRateLimiter>>,
     pub(crate) stats: InputStats,
@@ -256,7 +259,7 @@ impl Query {
     }
 
     /// Returns the query's output for the window's last in-place output.
-    pub(super) fn select_window_output(
+    pub(crate) fn select_window_output(
         &mut self,
         clock: i64,
         host: &dyn EvalContext,
@@ -297,14 +300,8 @@ impl Query {
             let (port, batch) = inputs[input];
             let until = (next[input] + chunks).min(batch.chunk_ends.len());
             for (rows, clock) in batch.chunks().skip(next[input]).take(until - next[input]) {
-                let mut one = Batch::new(batch.columns.iter().map(crate::Column::ty));
-                rows.for_each(|row| one.push_row(batch, row, batch.kinds[row], batch.times[row]));
-                one.end_chunk(clock);
-                let out = self.push(port, &one, host)?;
-                for (rows, clock) in out.chunks() {
-                    rows.for_each(|row| all.push_row(&out, row, out.kinds[row], out.times[row]));
-                    all.end_chunk(clock);
-                }
+                let out = self.push(port, &batch.chunk(rows, clock), host)?;
+                all.append(&out);
             }
             next[input] = until;
         }
@@ -326,10 +323,7 @@ impl Query {
             let mut all = Batch::new(self.plan.select.types());
             for found in found {
                 let out = found.select(&mut self.selector, host)?;
-                for (rows, clock) in out.chunks() {
-                    rows.for_each(|row| all.push_row(&out, row, out.kinds[row], out.times[row]));
-                    all.end_chunk(clock);
-                }
+                all.append(&out);
             }
             return self.limit_output(all);
         }
@@ -348,7 +342,11 @@ impl Query {
         Scheduler::ALL.into_iter().find_map(|scheduler| self.fire_timer_of(scheduler, now, host))
     }
 
-    fn select_joined(&mut self, found: JoinMatches, host: &dyn EvalContext) -> Result<Batch, EvalError> {
+    pub(crate) fn select_joined(
+        &mut self,
+        found: JoinMatches,
+        host: &dyn EvalContext,
+    ) -> Result<Batch, EvalError> {
         let out = found.select(&mut self.selector, host)?;
         self.limit_output(out)
     }

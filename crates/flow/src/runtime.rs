@@ -2,7 +2,9 @@
 
 mod aggregations;
 mod batch;
+mod components;
 mod partitions;
+mod row;
 mod snapshot;
 mod triggers;
 mod why;
@@ -31,9 +33,12 @@ use crate::on_demand;
 use crate::partition::{KeyId, Partition};
 use crate::plan::{self, AppPlan, PlanElement, Trigger};
 use crate::query::{Query, QueryPlan, Target};
+use crate::row::Row;
 use crate::statement_calls::StatementCalls;
 use crate::table::{Table, create_store};
 use crate::value::Value;
+use components::Components;
+use row::RowPath;
 
 /// Maximum length of the way of an event from query to query. A query may feed itself, but not endlessly.
 const DEPTH_MAX: usize = 500;
@@ -66,6 +71,20 @@ pub trait OutputHandler {
     /// `stream` if `kept`; otherwise the query and those after it have lost them. A failed timer has no
     /// events.
     fn failed_events(&mut self, _stream: &str, _events: &Batch, _kept: bool) {}
+    /// Returns whether single events come as rows, by [`Self::event_rows`], [`Self::sent_row`] and
+    /// [`Self::emission_rows`], where the app has no batch of them. A handler that returns true must implement these,
+    /// and still gets batches by the other functions.
+    fn wants_rows(&self) -> bool {
+        false
+    }
+    /// Receives events of a stream as [`Self::events`] does.
+    fn event_rows(&mut self, _stream: &str, _rows: &[Row<'_>]) {}
+    /// Receives an event as [`Self::sent`] does.
+    fn sent_row(&mut self, stream: &str, row: Row<'_>) {
+        self.event_rows(stream, &[row]);
+    }
+    /// Receives current events that a query emits, as [`Self::emission`] does.
+    fn emission_rows(&mut self, _query: &str, _rows: &[Row<'_>]) {}
     /// Receives events of a stream that has a log sink.
     fn logged(&mut self, log: &LogSink, events: &Batch) {
         log.trace(events);
@@ -84,8 +103,8 @@ pub struct AppRuntime {
     pub(crate) partitions: Vec<Partition>,
     /// Subscribers of each stream, in order.
     pub(crate) subscribers: Vec<Vec<Subscriber>>,
-    /// Why batches are processed row at a time; `None` if they are not.
-    pub(crate) row_at_a_time_reason: Option<String>,
+    /// The parts of the query graph that are processed in batches or row at a time, each for itself.
+    components: Components,
     /// For each trigger, the time at which it fires next.
     triggers: Vec<Option<i64>>,
     /// Number of batches published by each round-robin sink.
@@ -99,6 +118,10 @@ pub struct AppRuntime {
     pub(crate) time_driven: Vec<PlanElement>,
     /// An empty batch, kept to reuse its memory.
     envelope: Batch,
+    /// The row programs; `None` while they process an event, and if they are not used.
+    row_path: Option<Box<RowPath>>,
+    /// By stream, an empty batch for a row, kept to reuse its memory.
+    row_batches: Vec<Option<Batch>>,
 }
 
 /// A reader of a stream.
@@ -219,20 +242,20 @@ impl AppRuntime {
             rng: DeterministicRng::seeded(plan.name.as_deref().unwrap_or_default()),
         };
         let triggers = vec![None; plan.triggers.len()];
-        let one_by_one = batch::row_at_a_time_reason(&plan);
+        let components = Components::of(&plan);
         let (turns, asked) = (BTreeMap::new(), on_demand::Cache::default());
         let is_clocked = |element: &PlanElement| match *element {
             PlanElement::Query(i) => !plan.queries[i].schedulers().is_empty(),
             PlanElement::Partition(i) => !plan.partitions[i].schedulers().is_empty(),
         };
         let clocked = plan.elements.iter().copied().filter(is_clocked).collect();
-        Self {
+        let mut app = Self {
             plan,
             queries,
             partitions,
             stores: shared,
             subscribers: readers,
-            row_at_a_time_reason: one_by_one,
+            components,
             triggers,
             sink_turns: turns,
             now: 0,
@@ -240,7 +263,11 @@ impl AppRuntime {
             time_driven: clocked,
             envelope: Batch::default(),
             restored_at: None,
-        }
+            row_path: None,
+            row_batches: vec![],
+        };
+        app.use_row_programs(true);
+        app
     }
 
     /// Returns the compiled app.
@@ -392,12 +419,15 @@ impl AppRuntime {
     ) -> Result<(), EvalError> {
         self.check(stream, &columns, times.len())?;
         let Some(last) = times.last().copied() else { return Ok(()) };
-        self.stores.rng.next_input();
-        self.advance(last, sink);
         let mut batch = Batch { columns, times, ..std::mem::take(&mut self.envelope) };
         batch.kinds.resize(batch.times.len(), EventKind::Current);
-        batch.end_chunk(self.now);
-        self.deliver(stream, &batch, 0, sink);
+        let single = if batch.len() == 1 { self.send_single(stream, &mut batch, sink) } else { None };
+        if single.is_none() {
+            self.stores.rng.next_input();
+            self.advance(last, sink);
+            batch.end_chunk(self.now);
+            self.deliver(stream, &batch, 0, sink);
+        }
         (batch.columns, batch.times) = (vec![], vec![]);
         batch.clear();
         self.envelope = batch;
@@ -540,10 +570,13 @@ impl AppRuntime {
                 _ => 0,
             };
             for (topic, rows) in to.distribute(events, turn) {
+                let places: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
                 let mut sent = Batch::new(events.columns.iter().map(Column::ty));
-                for row in rows {
-                    sent.push_row(events, row, EventKind::Current, events.times[row]);
+                for (column, from) in sent.columns.iter_mut().zip(&events.columns) {
+                    column.gather(from, &places);
                 }
+                sent.times.extend(rows.iter().map(|row| events.times[*row]));
+                sent.kinds.resize(rows.len(), EventKind::Current);
                 sent.end_chunk(self.now);
                 let messages = to.mapper.as_ref().map(|mapper| mapper.messages(&sent));
                 for reason in messages.iter().flat_map(|(_, refused)| refused) {
@@ -694,11 +727,11 @@ impl AppRuntime {
         match out {
             Err(failure) => sink.failure(&self.plan.catalog.streams()[stream].name, &failure),
             Ok(out) => {
+                if out.chunk_ends.len() == 1 {
+                    return self.deliver(stream, &out, depth, sink);
+                }
                 for (rows, clock) in out.chunks() {
-                    let mut chunk = Batch::new(out.columns.iter().map(Column::ty));
-                    rows.for_each(|row| chunk.push_row(&out, row, out.kinds[row], out.times[row]));
-                    chunk.end_chunk(clock);
-                    self.deliver(stream, &chunk, depth, sink);
+                    self.deliver(stream, &out.chunk(rows, clock), depth, sink);
                 }
             }
         }

@@ -13,6 +13,7 @@ pub(crate) use cursor::I64Cursor;
 
 use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data, StringColumn};
+use crate::row::Row;
 use crate::value::Value;
 
 /// Id of a row. It never changes, and later rows have greater ids.
@@ -152,6 +153,27 @@ impl RowStore {
             rows.start = here.end;
         }
         first
+    }
+
+    /// Appends a row; `id` is the value of the last column if the row lacks it. Returns the row's id.
+    #[inline]
+    pub(crate) fn append_row(&mut self, row: Row<'_>, id: Option<u32>) -> RowId {
+        self.appended = 1;
+        if (self.next - self.base).is_multiple_of(SEGMENT_ROWS) {
+            let segment = self.spare.take().unwrap_or_else(|| Segment::new(&self.types));
+            self.segments.push_back(segment);
+        }
+        if let Some(segment) = self.segments.back_mut() {
+            for (column, value) in segment.columns.iter_mut().zip(row.values) {
+                column.push_ref(value);
+            }
+            if let (Some(id), Some(column)) = (id, segment.columns.last_mut()) {
+                column.extend_ints(std::iter::once(id.cast_signed()));
+            }
+            segment.times.push(row.time);
+        }
+        self.next += 1;
+        self.next - 1
     }
 
     /// Returns the values of a column at these rows; the value for `None` is null, or arbitrary if the column

@@ -79,6 +79,40 @@ impl StringView {
     }
 }
 
+/// Returns a string as [`StringColumn::tiny_key`] does.
+#[inline]
+pub(crate) fn tiny_key_of(text: &str) -> Option<u64> {
+    let bytes = text.as_bytes();
+    let word = |at: usize| Some(u64::from(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?)));
+    let (len, byte) = (bytes.len(), |at: usize| u64::from(bytes[at]) << (8 * at));
+    let low = match len {
+        0 => 0,
+        // the middle byte may also be the first or the last one
+        1..=3 => byte(0) | byte(len / 2) | byte(len - 1),
+        // the words overlap
+        4..=7 => word(0)? | word(len - 4)? << (8 * (len - 4)),
+        _ => return None,
+    };
+    Some(low | (len as u64) << 56)
+}
+
+/// Returns a string as [`StringColumn::inline_key`] does.
+#[inline]
+pub(crate) fn inline_key_of(text: &str) -> Option<u128> {
+    (text.len() <= INLINE_BYTES).then(|| StringView::inline(text.as_bytes()).inline_key())
+}
+
+/// Returns the hash of a string as [`StringColumn::hash`] does.
+#[inline]
+pub(crate) fn hash_of(text: &str, hasher: &impl BuildHasher) -> u64 {
+    let mut state = hasher.build_hasher();
+    match inline_key_of(text) {
+        Some(key) => state.write_u128(key),
+        None => text.hash(&mut state),
+    }
+    state.finish()
+}
+
 impl StringColumn {
     /// Creates an empty column with capacity for this many strings and bytes of long strings.
     pub fn with_capacity(texts: usize, bytes: usize) -> Self {
@@ -368,6 +402,18 @@ mod tests {
         more.extend_range(&strings, 3..5);
         assert_eq!(all(&more), [LONG, "", "twelve bytes", "thirteen byte", LONG]);
         assert!(more.is_equal(0, &more, 4) && !more.is_equal(0, &more, 3));
+    }
+
+    #[test]
+    fn keys_of_strings_are_those_of_columns() {
+        let hasher = hashbrown::DefaultHashBuilder::default();
+        for text in ["", "a", "ab", "äb", "abcd", "abcde", "S000001", "eightlen", "twelve bytes", LONG] {
+            let mut strings = StringColumn::default();
+            strings.push(text);
+            assert_eq!(tiny_key_of(text), strings.tiny_key(0), "{text}");
+            assert_eq!(inline_key_of(text), strings.inline_key(0), "{text}");
+            assert_eq!(hash_of(text, &hasher), strings.hash(0, &hasher), "{text}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::batch::{Batch, EventKind, EventRow};
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::limits::Limits;
+use crate::row::Row;
 use crate::snapshot::{Error, Reader, Writer};
 use crate::store::{RowId, RowStore};
 use crate::window::{
@@ -153,6 +154,28 @@ impl WindowOperator {
         let done = self.process_into(first..first + input.len() as RowId, clock, &mut signals);
         self.signals = signals;
         done
+    }
+
+    /// Processes a row as a chunk of its own and stores the changes for [`Self::changes`] and [`Self::output`]. The
+    /// caller then calls [`Self::evict_unneeded`]. `group` is the last column if the row lacks it. Returns the row's id.
+    #[inline]
+    pub(crate) fn process_row(
+        &mut self,
+        row: Row<'_>,
+        group: Option<u32>,
+        clock: i64,
+    ) -> Result<RowId, EvalError> {
+        self.check_capacity(1)?;
+        let seq = self.rows.append_row(row, group);
+        let mut signals = self.take_changes();
+        let done = self.process_into(seq..seq + 1, clock, &mut signals);
+        self.signals = signals;
+        done.map(|()| seq)
+    }
+
+    /// Returns the changes of the last in-place call.
+    pub(crate) fn changes(&self) -> &RowChanges {
+        &self.signals
     }
 
     /// Fires the next timer if it is due at `now` and stores the changes for [`Self::output`]; `None` if none

@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{anyhow, ensure};
 use clap::Parser;
 use tidemill_bench_cep::measure::{Rates, shown, timed};
-use tidemill_bench_cep::trades::{BENCHES, Bench, Checksum};
+use tidemill_bench_cep::trades::{BENCHES, Bench, Checksum, Trade};
 use tidemill_flow::EvalError;
 use tidemill_flow::batch::Batch;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler, StreamBatch};
-use tidemill_flow::{Registry, replay};
+use tidemill_flow::{Registry, Row, replay};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -28,9 +28,15 @@ struct Args {
     /// Events that go in.
     #[arg(long, default_value_t = 200_000)]
     events: u64,
-    /// Events that are handed in together; with 1 each is sent by itself.
+    /// Events that are handed in together; with 1 each is sent by itself, as a row.
     #[arg(long, default_value_t = 1000)]
     together: u64,
+    /// Hand in columns even if there is one event in them.
+    #[arg(long)]
+    columns: bool,
+    /// Without row programs: every query gets every event in a batch.
+    #[arg(long)]
+    batches: bool,
     /// Runs of each.
     #[arg(long, default_value_t = 5)]
     runs: usize,
@@ -80,10 +86,26 @@ fn run(
     let find = |name| plan.catalog.find(name).ok_or_else(|| anyhow!("there is no stream `{name}`"));
     let streams = if bench.two_streams { vec![find("S")?, find("T")?] } else { vec![find("S")?] };
     let mut app = AppRuntime::new(plan.clone());
+    if args.batches {
+        app.use_row_programs(false);
+    }
     app.start(0, &mut watch);
     let mut time = Duration::ZERO;
     for from in (0..args.events).step_by(PREPARED as usize) {
         let to = args.events.min(from + PREPARED);
+        if args.together == 1 && !args.columns {
+            let trades: Vec<Trade> = (from..to).map(|i| Trade::of(i, bench.symbols)).collect();
+            // each event goes to the next stream
+            let mut streams = streams.iter().cycle().skip(from as usize % streams.len());
+            let mut send = |trade: &Trade| {
+                let stream = streams.next().copied().unwrap_or_default();
+                app.send_row(stream, &trade.values(), trade.time(), &mut watch)
+            };
+            let (sent, took) = timed(|| trades.iter().try_for_each(&mut send));
+            sent.map_err(|failure| anyhow!(failure))?;
+            time += took;
+            continue;
+        }
         let sends: Vec<_> = (from..to)
             .step_by(args.together as usize)
             .map(|i| Send::of(bench, &streams, i..to, args))
@@ -151,7 +173,23 @@ impl OutputHandler for Watch {
         }
     }
 
+    fn sent(&mut self, _: &str, _: &Batch) {}
+
     fn emission(&mut self, _: &str, _: &Batch) {}
+
+    fn wants_rows(&self) -> bool {
+        true
+    }
+
+    fn event_rows(&mut self, stream: &str, rows: &[Row<'_>]) {
+        match stream {
+            "Out" if self.hashes => rows.iter().for_each(|row| self.out.add_row(*row)),
+            "Out" => self.out.rows += rows.len() as u64,
+            _ => {}
+        }
+    }
+
+    fn sent_row(&mut self, _: &str, _: Row<'_>) {}
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
         self.failure.get_or_insert_with(|| format!("{query}: {}", failure));

@@ -5,6 +5,8 @@ use crate::batch::Batch;
 use crate::column::Column;
 use crate::expr::{EvalContext, Expr, Frame, Node, conjuncts};
 use crate::processor::Handler;
+use crate::row::Row;
+use tidemill_types::FieldType;
 
 /// Statistics of the input and output of a query.
 #[derive(Default)]
@@ -69,6 +71,31 @@ impl SampledEvent {
         let chunk = input.chunk_ends.partition_point(|end| *end as usize <= row);
         self.clock = input.chunk_clocks.get(chunk).copied().unwrap_or(self.time);
         self.key = key;
+    }
+}
+
+impl SampledEvent {
+    /// Stores a single event as [`Self::store`] does; `types` are those of its columns.
+    #[inline]
+    pub(crate) fn store_row(
+        &mut self,
+        row: Row<'_>,
+        clock: i64,
+        types: &[FieldType],
+        key: (u32, u64),
+        looks_at: impl FnOnce() -> Vec<usize>,
+    ) {
+        if self.columns.len() != row.values.len() {
+            self.columns = types.iter().map(|ty| Column::new(*ty)).collect();
+            self.used_columns = looks_at();
+        }
+        for column in &self.used_columns {
+            if let (Some(to), Some(from)) = (self.columns.get_mut(*column), row.values.get(*column)) {
+                to.truncate(0);
+                to.push_ref(from);
+            }
+        }
+        (self.time, self.clock, self.key) = (row.time, clock, key);
     }
 }
 

@@ -4,6 +4,7 @@ mod access;
 mod function;
 mod ops;
 mod push_down;
+mod row;
 pub mod vector;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub use access::{BucketQuery, TableSearch};
 pub use function::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext};
 pub(crate) use ops::{arithmetic, compare};
 pub(crate) use push_down::{PushedSearch, push_update};
+pub(crate) use row::{RowExpr, RowFrame, RowSource, keep};
 
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;

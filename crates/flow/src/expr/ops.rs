@@ -6,6 +6,7 @@ use tidemill_types::FieldType;
 
 use super::{Arithmetic, Comparison};
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 
 /// Computes `a op b`, both widened to `ty`. Null if either operand is null or the divisor is zero.
 pub(crate) fn arithmetic(op: Arithmetic, ty: FieldType, a: &Value, b: &Value) -> Value {
@@ -18,7 +19,7 @@ pub(crate) fn arithmetic(op: Arithmetic, ty: FieldType, a: &Value, b: &Value) ->
             (Some(a), Some(b)) => long(op, a, b).map(Value::Long),
             _ => None,
         },
-        FieldType::Float => match (single(a), single(b)) {
+        FieldType::Float => match (a.borrowed().as_f32(), b.borrowed().as_f32()) {
             (Some(a), Some(b)) => float(op, a, b).map(Value::Float),
             _ => None,
         },
@@ -30,16 +31,8 @@ pub(crate) fn arithmetic(op: Arithmetic, ty: FieldType, a: &Value, b: &Value) ->
     value.unwrap_or(Value::Null)
 }
 
-fn single(value: &Value) -> Option<f32> {
-    match value {
-        Value::Int(n) => Some(*n as f32),
-        Value::Long(n) => Some(*n as f32),
-        Value::Float(n) => Some(*n),
-        _ => None,
-    }
-}
-
-fn int(op: Arithmetic, a: i32, b: i32) -> Option<i32> {
+#[inline]
+pub(crate) fn int(op: Arithmetic, a: i32, b: i32) -> Option<i32> {
     Some(match op {
         Arithmetic::Add => a.wrapping_add(b),
         Arithmetic::Sub => a.wrapping_sub(b),
@@ -50,7 +43,8 @@ fn int(op: Arithmetic, a: i32, b: i32) -> Option<i32> {
     })
 }
 
-fn long(op: Arithmetic, a: i64, b: i64) -> Option<i64> {
+#[inline]
+pub(crate) fn long(op: Arithmetic, a: i64, b: i64) -> Option<i64> {
     Some(match op {
         Arithmetic::Add => a.wrapping_add(b),
         Arithmetic::Sub => a.wrapping_sub(b),
@@ -61,7 +55,8 @@ fn long(op: Arithmetic, a: i64, b: i64) -> Option<i64> {
     })
 }
 
-fn float(op: Arithmetic, a: f32, b: f32) -> Option<f32> {
+#[inline]
+pub(crate) fn float(op: Arithmetic, a: f32, b: f32) -> Option<f32> {
     Some(match op {
         Arithmetic::Add => a + b,
         Arithmetic::Sub => a - b,
@@ -72,7 +67,8 @@ fn float(op: Arithmetic, a: f32, b: f32) -> Option<f32> {
     })
 }
 
-fn double(op: Arithmetic, a: f64, b: f64) -> Option<f64> {
+#[inline]
+pub(crate) fn double(op: Arithmetic, a: f64, b: f64) -> Option<f64> {
     Some(match op {
         Arithmetic::Add => a + b,
         Arithmetic::Sub => a - b,
@@ -85,12 +81,17 @@ fn double(op: Arithmetic, a: f64, b: f64) -> Option<f64> {
 
 /// Computes `a op b`. If either operand is null, only `!=` is true.
 pub(crate) fn compare(op: Comparison, a: &Value, b: &Value) -> bool {
+    compare_refs(op, a.borrowed(), b.borrowed())
+}
+
+/// Computes `a op b` as [`compare`] does.
+pub(crate) fn compare_refs(op: Comparison, a: ValueRef<'_>, b: ValueRef<'_>) -> bool {
     if a.is_null() || b.is_null() {
         return op == Comparison::Ne;
     }
     let order = match (a, b) {
-        (Value::Str(a), Value::Str(b)) => Some(a.as_ref().cmp(b.as_ref())),
-        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+        (ValueRef::Str(a), ValueRef::Str(b)) => Some(a.cmp(b)),
+        (ValueRef::Bool(a), ValueRef::Bool(b)) => Some(a.cmp(&b)),
         _ => match (a.as_i64(), b.as_i64()) {
             (Some(a), Some(b)) => Some(a.cmp(&b)),
             _ => as_floats(op, a, b).or_else(|| {
@@ -118,12 +119,12 @@ impl Comparison {
 
 /// Orders a float and a whole number with the precision of floats. `None` for other operands and for
 /// equality, which does not round.
-fn as_floats(op: Comparison, a: &Value, b: &Value) -> Option<Ordering> {
+fn as_floats(op: Comparison, a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
     let ordering = !matches!(op, Comparison::Eq | Comparison::Ne);
-    let mixed = matches!((a, b), (Value::Float(_), Value::Int(_) | Value::Long(_)))
-        || matches!((a, b), (Value::Int(_) | Value::Long(_), Value::Float(_)));
+    let mixed = matches!((a, b), (ValueRef::Float(_), ValueRef::Int(_) | ValueRef::Long(_)))
+        || matches!((a, b), (ValueRef::Int(_) | ValueRef::Long(_), ValueRef::Float(_)));
     if !(ordering && mixed) {
         return None;
     }
-    single(a).zip(single(b)).and_then(|(a, b)| a.partial_cmp(&b))
+    a.as_f32().zip(b.as_f32()).and_then(|(a, b)| a.partial_cmp(&b))
 }

@@ -4,6 +4,7 @@ mod compile;
 mod index;
 mod keys;
 mod matches;
+mod row;
 mod search;
 mod sliding;
 mod why;
@@ -28,6 +29,7 @@ use keys::JoinKeys;
 pub(crate) use compile::{compile, no_window_on_window};
 pub(crate) use matches::JoinMatches;
 use matches::SideColumn;
+pub(crate) use row::{JoinRowOutput, JoinRowPlan};
 
 /// A row: columns, and its index in them.
 type RowView<'a> = (&'a [Column], usize);

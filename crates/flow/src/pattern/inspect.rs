@@ -1,6 +1,8 @@
 //! Reports why a pattern does not match: the partial matches at its steps, and the condition that the last
 //! event did not satisfy.
 
+use tidemill_types::FieldType;
+
 use super::conditions::{EVENT, MATCH};
 use super::nfa::NfaMatcher;
 use super::partial_match::PartialMatch;
@@ -8,6 +10,7 @@ use super::plan::{EventSelector, MatchReference, PatternPlan, ReferenceKind};
 use crate::batch::Batch;
 use crate::column::Column;
 use crate::expr::{EvalContext, Expr, Frame, Node, conjuncts};
+use crate::row::Row;
 use crate::value::Value;
 
 /// Status of a step.
@@ -70,6 +73,21 @@ impl LastEvent {
             }
         }
         (self.time, self.now) = (batch.times[row], now);
+    }
+
+    /// Copies the given columns of a single event as [`Self::record`] does; `types` are those of all columns.
+    #[inline]
+    pub fn record_row(&mut self, row: Row<'_>, now: i64, types: &[FieldType], columns: &[usize]) {
+        if self.columns.len() != row.values.len() {
+            self.columns = types.iter().map(|ty| Column::new(*ty)).collect();
+        }
+        for column in columns {
+            if let (Some(to), Some(from)) = (self.columns.get_mut(*column), row.values.get(*column)) {
+                to.truncate(0);
+                to.push_ref(from);
+            }
+        }
+        (self.time, self.now) = (row.time, now);
     }
 
     /// Returns the first condition of step `i` that this event does not satisfy. `of_match` holds the step's

@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+use bumpalo::Bump;
+
 use super::inspect::StepStatus;
-use super::linear::LinearMatcher;
+use super::linear::{LinearMatcher, PatternRowPlan};
 use super::matches::PatternMatches;
 use super::nfa::NfaMatcher;
 use super::plan::PatternPlan;
 use crate::batch::Batch;
 use crate::eval_error::EvalError;
 use crate::expr::EvalContext;
+use crate::row::{ArrivingRow, RowOutput};
+use crate::select::RowSelect;
 use crate::snapshot::{Error, Reader, Writer};
 
 /// Runtime of a pattern or a sequence.
@@ -62,6 +66,20 @@ impl PatternMatcher {
         match &mut self.kind {
             MatcherKind::Linear(chain) => chain.process_batch(port, batch, host),
             MatcherKind::Nfa(automaton) => automaton.process_batch(port, batch, host),
+        }
+    }
+
+    /// Processes a single event as a batch of one row, and returns the output of the matches that it completes.
+    pub(crate) fn process_row<'a>(
+        &mut self,
+        plan: &'a PatternRowPlan,
+        select: &'a RowSelect,
+        event: ArrivingRow<'a>,
+        arena: &'a Bump,
+    ) -> Result<RowOutput<'a>, EvalError> {
+        match &mut self.kind {
+            MatcherKind::Linear(chain) => chain.process_row(plan, select, event, arena),
+            MatcherKind::Nfa(_) => Err(EvalError::internal("the automaton does not process single events")),
         }
     }
 

@@ -22,6 +22,7 @@ mod why;
 
 pub use compile::compile;
 pub use inspect::{FailedCondition, PartialMatchStatus, StepStatus};
+pub(crate) use linear::PatternRowPlan;
 pub use matcher::PatternMatcher;
 pub use matches::PatternMatches;
 pub use plan::{

@@ -8,7 +8,7 @@ use tidemill_types::FieldType;
 
 use crate::batch::{Batch, EventKind};
 use crate::eval_error::EvalError;
-use crate::expr::{EvalContext, Expr, Frame};
+use crate::expr::{EvalContext, Expr, Frame, RowExpr};
 use crate::processor::StatefulHandler;
 use crate::registry::{EventRef, StreamFunction};
 
@@ -115,4 +115,15 @@ fn call_stream_function(
         out.end_chunk(clock);
     }
     Ok(out)
+}
+
+/// Compiles filters. Errors: a handler is not a filter, or its condition calls functions.
+pub(crate) fn row_filters(handlers: &[Handler]) -> Result<Vec<RowExpr>, &'static str> {
+    let filter = |handler: &Handler| match handler {
+        Handler::Filter(condition) => {
+            RowExpr::of(condition).ok_or("a filter calls functions or reads tables")
+        }
+        Handler::Function(..) | Handler::Stateful(_) => Err("it has a stream function"),
+    };
+    handlers.iter().map(filter).collect()
 }

@@ -28,7 +28,7 @@ use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Frame};
 use crate::registry::{ProcessorEvent, Registry, StreamProcessor, StreamProcessorConstructor};
 pub use handler::Handler;
-pub(crate) use handler::apply_handlers;
+pub(crate) use handler::{apply_handlers, row_filters};
 
 /// Registers the built-in stream processors.
 pub(crate) fn register(registry: &mut Registry) {

@@ -4,6 +4,8 @@ use super::QueryPlan;
 use crate::batch::{Batch, EventKind};
 use crate::explain::{InputStats, ReadOnlyContext, leading_filters, referenced_columns};
 use crate::expr::{EvalContext, Expr, Frame};
+use crate::join::JoinPlan;
+use crate::row::Row;
 
 /// Number of events of a batch that are searched for one that did not pass. A longer search is expensive if
 /// nearly all pass.
@@ -19,18 +21,33 @@ impl InputStats {
         }
     }
 
+    /// Records a single event that arrives at a side of a join.
+    pub(crate) fn record_side_row(&mut self, plan: &QueryPlan, side: usize, row: Row<'_>, clock: i64) {
+        let Some(join) = &plan.join else { return };
+        let notes = self.samples.get_or_insert_default();
+        let key = notes.key;
+        let Some((arrived, kept)) = notes.sides.get_mut(side) else { return };
+        *arrived += 1;
+        kept.store_row(row, clock, &join.sides[side].input_types, key, || side_columns(join, side));
+    }
+
+    /// Records a single event that did not pass.
+    #[inline]
+    pub(crate) fn sample_row(&mut self, plan: &QueryPlan, row: Row<'_>, clock: i64) {
+        let notes = self.samples.get_or_insert_default();
+        let key = notes.key;
+        notes
+            .rejected
+            .store_row(row, clock, &plan.read, key, || referenced_columns(leading_filters(&plan.before), 0));
+    }
+
     fn record_side_input(&mut self, plan: &QueryPlan, side: usize, input: &Batch) {
         let Some(join) = &plan.join else { return };
         let notes = self.samples.get_or_insert_default();
         let key = notes.key;
         let Some((arrived, kept)) = notes.sides.get_mut(side) else { return };
         *arrived += input.len() as u64;
-        let looks_at = || {
-            let mut columns = referenced_columns(leading_filters(&join.sides[side].handlers), 0);
-            columns.extend(referenced_columns(join.on.iter(), side));
-            columns
-        };
-        kept.store(input, input.len() - 1, key, looks_at);
+        kept.store(input, input.len() - 1, key, || side_columns(join, side));
     }
 
     /// Records that `left` of the events in `input` passed the handlers before the window.
@@ -85,10 +102,24 @@ impl InputStats {
         }
     }
 
+    /// Records rows of output.
+    #[inline]
+    pub(crate) fn record_rows(&mut self, rows: usize, clock: i64) {
+        self.emitted += rows as u64;
+        self.emitted_at = clock;
+    }
+
     /// Records output.
     #[inline]
     pub fn record_output(&mut self, out: &Batch) {
         self.emitted += out.len() as u64;
         self.emitted_at = out.chunk_clocks.last().copied().unwrap_or(self.emitted_at);
     }
+}
+
+/// Returns the columns that the conditions of a join read of a side.
+fn side_columns(join: &JoinPlan, side: usize) -> Vec<usize> {
+    let mut columns = referenced_columns(leading_filters(&join.sides[side].handlers), 0);
+    columns.extend(referenced_columns(join.on.iter(), side));
+    columns
 }

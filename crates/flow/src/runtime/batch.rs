@@ -1,14 +1,19 @@
 //! Many events in one call, each as a chunk of its own: batched processing with the results of one call per
 //! event.
 //!
-//! If the output of an app's queries does not depend on the order in which one event passes all of them, all
-//! events pass one query after the other. The order matters, and events are processed row at a time, if
+//! If the output of the queries of a [component](super::components) does not depend on the order in which one event
+//! passes all of them, all events pass one query after the other. The order matters, and the events of the component
+//! are processed row at a time, if
 //!
 //! - queries feed each other in a cycle, or several of them write one stream,
 //! - a table is both read and written, or written by several queries,
 //! - a time-driven query reads the output of another, directly or through other queries,
-//! - events are late and some query is time-driven,
 //! - a query does not support batches: see [`AppRuntime::row_at_a_time_reason`].
+//!
+//! All events of a call are processed row at a time if some are late and some query is time-driven, or if a trigger or
+//! purge comes due.
+
+use smallvec::SmallVec;
 
 use crate::batch::{Batch, EventKind};
 use crate::column::Column;
@@ -18,8 +23,10 @@ use crate::partition::{ChunkRun, PartitionPlan};
 use crate::plan::{AppPlan, PlanElement};
 use crate::processor::Handler;
 use crate::query::{BatchOutput, QueryPlan, Target};
+use crate::runtime::components::Components;
 use crate::runtime::{AppRuntime, OutputHandler, Subscriber};
 use crate::select::FailedChunks;
+use crate::value_ref::ValueRef;
 
 /// Events of one stream.
 #[derive(Debug, Clone)]
@@ -52,45 +59,117 @@ impl AppRuntime {
         let clocks = clock_per_event(&parts, &order, self.now());
         let Some(last) = clocks.last().copied() else { return Ok(()) };
         self.skip_purges(last);
-        let meeting = match &self.row_at_a_time_reason {
-            None if order.len() > 1 => self.joins_over(&parts),
-            _ => None,
-        };
         let stops = self.next_stop().is_some_and(|stop| stop <= last);
         // an event behind the clock can make something due at the next event, to whichever stream that goes
         let late = !self.time_driven.is_empty() && !is_in_clock_order(&parts, &order, &clocks);
         // a key that a batch creates must not be purged within it
         let span = last.saturating_sub(clocks[0]);
         let purges = |partition: &PartitionPlan| partition.purge.is_some_and(|purge| purge.idle < span);
-        let stops = stops || partitions_of(self.plan()).any(purges);
-        let derived = parts.iter().any(|part| self.is_written(part.stream));
-        let Some(meeting) = meeting.filter(|_| !stops && !late && !derived) else {
+        let stops = stops || partitions_of(self.plan()).any(|(_, partition)| purges(partition));
+        if stops || late || order.len() < 2 {
             return self.send_row_at_a_time(&parts, &order, sink);
-        };
-        self.stores.rng.next_inputs(order.len() as u64);
-        let mut ran = vec![false; self.plan().queries.len()];
-        let batches = into_batches(parts, &order, &clocks);
-        for query in meeting {
-            self.run_join(query, &batches, &order, &clocks, &mut ran, sink);
+        }
+        let meeting: Vec<Option<Vec<usize>>> =
+            (0..self.components.len()).map(|component| self.joins_in(component, &parts)).collect();
+        let is_batched = |part: &StreamBatch| meeting[self.components.of_stream(part.stream)].is_some();
+        let batched: Vec<bool> = parts.iter().map(is_batched).collect();
+        if !batched.contains(&true) {
+            return self.send_row_at_a_time(&parts, &order, sink);
+        }
+        if meeting.iter().all(Option::is_some) {
+            self.stores.rng.next_inputs(order.len() as u64);
+            self.send_columns(parts, &meeting, &order, &clocks, &clocks, sink);
+            self.now = last;
+            return Ok(());
+        }
+        // components in batches first: no output depends on the order between components
+        let before = self.now();
+        let rest: Vec<StreamBatch> = parts
+            .iter()
+            .zip(&batched)
+            .map(|(part, batched)| StreamBatch {
+                stream: part.stream,
+                columns: if *batched { vec![] } else { part.columns.clone() },
+                times: part.times.clone(),
+            })
+            .collect();
+        let mut places = vec![0; parts.len()];
+        let mut taken = Vec::new();
+        for (place, part) in parts.into_iter().enumerate().filter(|(place, _)| batched[*place]) {
+            places[place] = taken.len() as u16;
+            taken.push(part);
+        }
+        let of_batches = order.iter().zip(&clocks).filter(|(part, _)| batched[usize::from(**part)]);
+        let (taken_order, taken_clocks): (Vec<u16>, Vec<i64>) =
+            of_batches.map(|(part, clock)| (places[usize::from(*part)], *clock)).unzip();
+        self.send_columns(taken, &meeting, &taken_order, &taken_clocks, &clocks, sink);
+        self.now = before;
+        self.send_rest(&rest, &batched, &order, sink)
+    }
+
+    /// Processes the parts of components that are batched: those for which `meeting` has the joins over several of the
+    /// parts. `clocks` are those of the events, `ticks` those of all events of the call.
+    fn send_columns(
+        &mut self,
+        parts: Vec<StreamBatch>,
+        meeting: &[Option<Vec<usize>>],
+        order: &[u16],
+        clocks: &[i64],
+        ticks: &[i64],
+        sink: &mut dyn OutputHandler,
+    ) {
+        let is_batched = |query| meeting[self.components.of_query(query)].is_some();
+        let mut ran: Vec<bool> = (0..self.plan().queries.len()).map(|query| !is_batched(query)).collect();
+        let batches = into_batches(parts, order, clocks);
+        for query in meeting.iter().flatten().flatten() {
+            self.run_join(*query, &batches, order, ticks, &mut ran, sink);
         }
         for (stream, batch) in &batches {
-            self.dispatch(*stream, batch, &clocks, true, &mut ran, sink);
+            self.dispatch(*stream, batch, ticks, true, &mut ran, sink);
         }
         // queries without input still have timers
         for query in 0..ran.len() {
             if !ran[query] && self.plan().queries[query].has_timers() {
                 let nothing = Batch::new(self.plan().queries[query].columns.iter().copied());
-                let done = self.queries[query].run(0, &nothing, &clocks, &self.stores);
-                self.emit_output(query, done, &clocks, &mut ran, sink);
+                let done = self.queries[query].run(0, &nothing, ticks, &self.stores);
+                self.emit_output(query, done, ticks, &mut ran, sink);
             }
         }
-        self.now = last;
+    }
+
+    /// Sends the events of the parts that are not batched one after the other, and advances the clock to the others.
+    fn send_rest(
+        &mut self,
+        parts: &[StreamBatch],
+        batched: &[bool],
+        order: &[u16],
+        sink: &mut dyn OutputHandler,
+    ) -> Result<(), EvalError> {
+        let mut next = vec![0; parts.len()];
+        for number in order {
+            let number = usize::from(*number);
+            let (part, row) = (&parts[number], next[number]);
+            next[number] += 1;
+            match batched[number] {
+                false => self.send_event(part, row, sink)?,
+                true => {
+                    self.stores.rng.next_input();
+                    self.advance(part.times[row], sink);
+                }
+            }
+        }
         Ok(())
     }
 
-    /// Returns why batches are processed row at a time; `None` if they are not.
+    /// Returns why batches are processed row at a time in some component of the app; `None` if they are in none.
     pub fn row_at_a_time_reason(&self) -> Option<&str> {
-        self.row_at_a_time_reason.as_deref()
+        self.components.reasons().next()
+    }
+
+    /// Returns why batches of events of a stream, and of the streams, tables and queries connected with it, are processed
+    /// row at a time; `None` if they are not.
+    pub fn row_at_a_time_reason_of(&self, stream: usize) -> Option<&str> {
+        self.components.reason(self.components.of_stream(stream))
     }
 
     fn send_row_at_a_time(
@@ -99,19 +178,17 @@ impl AppRuntime {
         order: &[u16],
         sink: &mut dyn OutputHandler,
     ) -> Result<(), EvalError> {
-        let mut next = vec![0; parts.len()];
-        for part in order {
-            let row = next[*part as usize];
-            next[*part as usize] += 1;
-            let part = &parts[*part as usize];
-            let one = |column: &Column| {
-                let mut one = Column::new(column.ty());
-                one.push_from(column, row);
-                one
-            };
-            self.send(part.stream, part.columns.iter().map(one).collect(), vec![part.times[row]], sink)?;
-        }
-        Ok(())
+        self.send_rest(parts, &vec![false; parts.len()], order, sink)
+    }
+
+    fn send_event(
+        &mut self,
+        part: &StreamBatch,
+        row: usize,
+        sink: &mut dyn OutputHandler,
+    ) -> Result<(), EvalError> {
+        let values: SmallVec<[ValueRef<'_>; 16]> = part.columns.iter().map(|c| c.value_ref(row)).collect();
+        self.send_row(part.stream, &values, part.times[row], sink)
     }
 
     /// Sends the events of a stream to each of its subscribers.
@@ -212,21 +289,29 @@ impl AppRuntime {
         all_failed
     }
 
-    /// Returns the joins that read several of the streams; `None` if the streams cannot be batched, for
-    /// example because another kind of query reads several of them.
-    fn joins_over(&self, parts: &[StreamBatch]) -> Option<Vec<usize>> {
+    /// Returns the joins of a component that read several of the streams; `None` if the component cannot be batched,
+    /// for example because another kind of query reads several of them.
+    fn joins_in(&self, component: usize, parts: &[StreamBatch]) -> Option<Vec<usize>> {
+        if self.components.reason(component).is_some() {
+            return None;
+        }
+        let inside = |stream: usize| self.components.of_stream(stream) == component;
+        let parts: SmallVec<[usize; 4]> =
+            parts.iter().map(|part| part.stream).filter(|s| inside(*s)).collect();
+        if parts.iter().any(|stream| self.is_written(*stream)) {
+            return None;
+        }
         let mut meeting = Vec::new();
         for (number, query) in self.plan().queries.iter().enumerate() {
-            let read = query.reads().iter().filter(|(s, _)| parts.iter().any(|p| p.stream == *s)).count();
+            let read = query.reads().iter().filter(|(stream, _)| parts.contains(stream)).count();
             if read > 1 {
                 query.join.as_ref()?;
                 meeting.push(number);
             }
         }
-        let twice = (1..parts.len()).any(|i| parts[..i].iter().any(|p| p.stream == parts[i].stream));
+        let twice = (1..parts.len()).any(|i| parts[..i].contains(&parts[i]));
         // an event that an aggregation rejects must not reach a join
-        let aggregated =
-            self.stores.aggregations.iter().any(|a| parts.iter().any(|p| p.stream == a.plan().stream));
+        let aggregated = self.stores.aggregations.iter().any(|a| parts.contains(&a.plan().stream));
         (!twice && (meeting.is_empty() || parts.len() == 2 && !aggregated)).then_some(meeting)
     }
 
@@ -244,12 +329,14 @@ impl AppRuntime {
         let port =
             |part: usize| reads.iter().find(|(stream, _)| *stream == batches[part].0).map_or(0, |(_, p)| *p);
         // the sides in order
-        let mut sides: Vec<usize> = (0..batches.len()).collect();
+        let is_read = |part: &usize| reads.iter().any(|(stream, _)| *stream == batches[*part].0);
+        let mut sides: Vec<usize> = (0..batches.len()).filter(is_read).collect();
         sides.sort_by_key(|part| port(*part));
         let inputs: Vec<(usize, &Batch)> =
             sides.iter().map(|part| (port(*part), &batches[*part].1)).collect();
-        let side = |part: u16| sides.iter().position(|p| *p == usize::from(part)).unwrap_or(0);
-        let turns = order.chunk_by(|a, b| a == b).map(|run| (side(run[0]), run.len()));
+        let side = |part: &u16| sides.iter().position(|p| *p == usize::from(*part));
+        let arrivals: Vec<usize> = order.iter().filter_map(side).collect();
+        let turns = arrivals.chunk_by(|a, b| a == b).map(|run| (run[0], run.len()));
         let out = self.queries[query].interleave(&inputs, turns, &self.stores);
         self.emit_output(query, BatchOutput::default().with_result(out), ticks, ran, sink);
     }
@@ -314,7 +401,8 @@ impl AppRuntime {
     }
 
     fn is_written(&self, stream: usize) -> bool {
-        batched_queries(self.plan()).any(|q| matches!(q.target, Target::Stream(to) if to == stream))
+        let mut queries = batched_queries(self.plan(), &self.components);
+        queries.any(|(_, q)| matches!(q.target, Target::Stream(to) if to == stream))
     }
 }
 
@@ -400,73 +488,97 @@ fn clock_per_event(parts: &[StreamBatch], order: &[u16], now: i64) -> Vec<i64> {
     order.iter().map(at).collect()
 }
 
-/// Returns why the queries of an app must be processed row at a time; `None` if they need not.
-pub(crate) fn row_at_a_time_reason(plan: &AppPlan) -> Option<String> {
+/// Finds the components whose events must be processed row at a time.
+pub(super) fn find_row_at_a_time_reasons(plan: &AppPlan, components: &mut Components) {
     let name = |stream: usize| &plan.catalog.streams()[stream].name;
-    if !plan.sources.is_empty() || !plan.sinks.is_empty() {
-        return Some("it has sources or sinks of its own".into());
+    for stream in plan.sources.iter().map(|s| s.stream).chain(plan.sinks.iter().map(|s| s.stream)) {
+        let component = components.of_stream(stream);
+        components.add_reason(component, || "it has sources or sinks of its own".into());
     }
-    if !plan.windows.is_empty() {
-        return Some("it has named windows".into());
+    for window in &plan.windows {
+        let component = components.of_stream(window.stream);
+        components.add_reason(component, || "it has named windows".into());
     }
-    for partition in partitions_of(plan) {
+    for (number, partition) in partitions_of(plan) {
+        let component = components.of_partition(number);
         if let Some(why) = partition.row_at_a_time_reason() {
-            return Some(why.into());
+            components.add_reason(component, || why.into());
         }
-        if partition.purge.is_some() && batched_queries(plan).any(QueryPlan::has_timers) {
-            return Some("timers stop where idle keys are purged".into());
+        if partition.purge.is_some() && batched_queries(plan, components).any(|(_, q)| q.has_timers()) {
+            let clocked: Vec<usize> = batched_queries(plan, components)
+                .filter(|(_, query)| query.has_timers())
+                .map(|(component, _)| component)
+                .collect();
+            for component in clocked.into_iter().chain([component]) {
+                components.add_reason(component, || "timers stop where idle keys are purged".into());
+            }
         }
     }
-    if let Some(fault) = plan.catalog.streams().iter().find(|s| s.name.starts_with('!')) {
-        return Some(format!("it has the fault stream `{}`", fault.name));
+    for (number, fault) in plan.catalog.streams().iter().enumerate().filter(|(_, s)| s.name.starts_with('!'))
+    {
+        let component = components.of_stream(number);
+        components.add_reason(component, || format!("it has the fault stream `{}`", fault.name));
     }
-    let queries: Vec<&QueryPlan> = batched_queries(plan).collect();
-    for query in &queries {
+    let queries: Vec<(usize, &QueryPlan)> = batched_queries(plan, components).collect();
+    for (component, query) in &queries {
         if let Err(why) = query.check_batchable() {
-            return Some(format!("{}: {why}", query.name));
+            components.add_reason(*component, || format!("{}: {why}", query.name));
         }
         if depends_on_order(query) {
-            return Some(format!("{}: it calls a function that depends on the order of calls", query.name));
+            components.add_reason(*component, || {
+                format!("{}: it calls a function that depends on the order of calls", query.name)
+            });
         }
     }
     let written =
-        |stream: usize| queries.iter().any(|q| matches!(q.target, Target::Stream(to) if to == stream));
-    for query in &queries {
+        |stream: usize| queries.iter().any(|(_, q)| matches!(q.target, Target::Stream(to) if to == stream));
+    for (component, query) in &queries {
         let reads = query.reads();
         let several = reads.iter().any(|(stream, _)| *stream != reads[0].0);
         if several && reads.iter().any(|(stream, _)| written(*stream)) {
-            return Some(format!("{}: a query writes one of the several streams that it reads", query.name));
+            components.add_reason(*component, || {
+                format!("{}: a query writes one of the several streams that it reads", query.name)
+            });
         }
     }
     for stream in 0..plan.catalog.streams().len() {
-        let writers = queries.iter().filter(|q| matches!(q.target, Target::Stream(to) if to == stream));
+        let writers = queries.iter().filter(|(_, q)| matches!(q.target, Target::Stream(to) if to == stream));
         if writers.count() > 1 {
-            return Some(format!("several queries write `{}`", name(stream)));
+            let component = components.of_stream(stream);
+            components.add_reason(component, || format!("several queries write `{}`", name(stream)));
         }
     }
     for table in 0..plan.catalog.tables().len() {
+        let component = components.of_table(table);
+        let inside = || queries.iter().filter(|(of, _)| *of == component);
         let writers =
-            queries.iter().filter(|q| matches!(q.target, Target::Table(to, _) if to == table)).count();
-        let readers = queries.iter().filter(|q| reads_tables(q)).count();
+            inside().filter(|(_, q)| matches!(q.target, Target::Table(to, _) if to == table)).count();
+        let readers = inside().filter(|(_, q)| reads_tables(q)).count();
         if writers > 1 || writers > 0 && readers > 0 {
-            return Some(format!(
-                "the table `{}` is both read and written, or written by several queries",
-                plan.catalog.tables()[table].name
-            ));
+            components.add_reason(component, || {
+                format!(
+                    "the table `{}` is both read and written, or written by several queries",
+                    plan.catalog.tables()[table].name
+                )
+            });
         }
     }
-    (0..queries.len()).find_map(|i| find_conflict_downstream(&queries, i, &mut vec![], false))
+    for i in 0..queries.len() {
+        if let Some(conflict) = find_conflict_downstream(&queries, i, &mut vec![], false) {
+            components.add_reason(queries[i].0, || conflict);
+        }
+    }
 }
 
 /// Follows the output of a query. Returns a conflict if there is a cycle, or a time-driven query after
 /// another one.
 fn find_conflict_downstream(
-    queries: &[&QueryPlan],
+    queries: &[(usize, &QueryPlan)],
     query: usize,
     way: &mut Vec<usize>,
     clocked: bool,
 ) -> Option<String> {
-    let of = queries[query];
+    let (_, of) = queries[query];
     if way.contains(&query) {
         return Some(format!("{}: its output flows back into its input", of.name));
     }
@@ -477,29 +589,35 @@ fn find_conflict_downstream(
     way.push(query);
     let clocked = clocked || of.has_timers();
     let reads = |query: &QueryPlan| query.reads().iter().any(|(stream, _)| *stream == to);
-    let mut readers = (0..queries.len()).filter(|i| reads(queries[*i]));
+    let mut readers = (0..queries.len()).filter(|i| reads(queries[*i].1));
     let found = readers.find_map(|i| find_conflict_downstream(queries, i, way, clocked));
     way.pop();
     found
 }
 
-/// Returns the partitions that were not rewritten as queries.
-fn partitions_of(plan: &AppPlan) -> impl Iterator<Item = &PartitionPlan> {
+/// Returns the partitions that were not rewritten as queries, with their indexes.
+fn partitions_of(plan: &AppPlan) -> impl Iterator<Item = (usize, &PartitionPlan)> {
     plan.elements.iter().filter_map(|element| match element {
-        PlanElement::Partition(number) => Some(&*plan.partitions[*number]),
+        PlanElement::Partition(number) => Some((*number, &*plan.partitions[*number])),
         PlanElement::Query(_) => None,
     })
 }
 
-/// Returns all queries, those of partitions last.
-fn batched_queries(plan: &AppPlan) -> impl Iterator<Item = &QueryPlan> {
-    let partitioned =
-        partitions_of(plan).flat_map(|partition| partition.queries.iter().map(|query| &**query));
-    plan.queries.iter().chain(partitioned)
+/// Returns all queries with their components, those of partitions last.
+fn batched_queries<'p>(
+    plan: &'p AppPlan,
+    components: &Components,
+) -> impl Iterator<Item = (usize, &'p QueryPlan)> {
+    let alone = plan.queries.iter().enumerate().map(|(number, query)| (components.of_query(number), query));
+    let partitioned = partitions_of(plan).flat_map(|(number, partition)| {
+        let component = components.of_partition(number);
+        partition.queries.iter().map(move |query| (component, &**query))
+    });
+    alone.chain(partitioned)
 }
 
 /// Visits all expressions of a query that is neither a join nor a pattern.
-fn visit_expressions<'q>(query: &'q QueryPlan, look: &mut dyn FnMut(&'q Expr)) {
+pub(super) fn visit_expressions<'q>(query: &'q QueryPlan, look: &mut dyn FnMut(&'q Expr)) {
     for handler in query.before.iter().chain(&query.after) {
         if let Handler::Filter(condition) = handler {
             look(condition);

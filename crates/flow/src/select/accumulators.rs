@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
+use bumpalo::Bump;
 use serde_json::Value as Json;
+use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use super::OutputEvents;
@@ -14,9 +16,11 @@ use super::sums::{
 use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
+use crate::expr::{RowExpr, RowFrame, RowSource, keep};
 use crate::registry::{AggregateCall, Aggregator, AggregatorConstructor, BuiltinAggregate};
 use crate::u64_map::prefetch_all;
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 use crate::window::EvictionCounts;
 
 /// State of one aggregate for each group, indexed by group id.
@@ -98,6 +102,69 @@ impl GroupAccumulators {
             Self::Boxed { states, .. } => states[group].add(args)?,
         }
         Ok(())
+    }
+
+    /// Adds or retracts as [`Self::update`] does; the arguments are those of a single row.
+    #[inline]
+    pub(super) fn update_by_row<'a, S: RowSource<'a>>(
+        &mut self,
+        group: usize,
+        kind: EventKind,
+        args: &'a [RowExpr],
+        frame: &RowFrame<'_, 'a, S>,
+    ) -> Result<(), EvalError> {
+        let leaves = kind == EventKind::Expired;
+        match self {
+            Self::IntegerSum(sums) => {
+                if let Some(n) = args[0].long(frame) {
+                    sums[group] = update_integer_sum(sums[group], n, leaves);
+                }
+            }
+            Self::FloatSum { sums, .. } => {
+                if let Some(n) = args[0].double(frame) {
+                    sums[group] = update_float_sum(sums[group], n, leaves);
+                }
+            }
+            Self::Count(counts) => counts[group] = update_count(counts[group], leaves),
+            Self::MinMax(_) if leaves => {}
+            Self::MinMax(extremes) => extremes.add_ref(group, &args[0].value(frame)),
+            Self::Boxed { states, .. } => {
+                let args: SmallVec<[Value; 2]> = args.iter().map(|arg| arg.value(frame).to_value()).collect();
+                match leaves {
+                    true => states[group].remove(&args)?,
+                    false => states[group].add(&args)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the value of a group after a current event as [`Self::value_after`] does; a string is copied into
+    /// `arena`. `is_null` returns whether the argument was null.
+    #[inline]
+    pub(super) fn value_after_row<'a>(
+        &self,
+        group: usize,
+        is_null: impl FnOnce() -> bool,
+        arena: &'a Bump,
+    ) -> ValueRef<'a> {
+        match self {
+            Self::IntegerSum(sums) => match sums[group] {
+                (_, 0) if is_null() => ValueRef::Null,
+                (sum, _) => ValueRef::Long(sum),
+            },
+            Self::FloatSum { sums, mean: false } => match sums[group] {
+                (_, 0) if is_null() => ValueRef::Null,
+                (sum, _) => ValueRef::Double(sum),
+            },
+            Self::FloatSum { sums, mean: true } => match sums[group] {
+                (_, 0) => ValueRef::Null,
+                (sum, count) => ValueRef::Double(sum / count as f64),
+            },
+            Self::Count(counts) => ValueRef::Long(counts[group]),
+            Self::MinMax(extremes) => keep(&extremes.value_ref(group), arena),
+            Self::Boxed { states, .. } => keep(&states[group].value().borrowed(), arena),
+        }
     }
 
     /// Returns the value of a group.

@@ -103,7 +103,7 @@ impl Selector {
     }
 
     /// Returns an empty batch for the output.
-    pub(super) fn empty(&mut self) -> Batch {
+    pub(crate) fn empty(&mut self) -> Batch {
         self.spare.take().unwrap_or_else(|| Batch::new(self.plan.types()))
     }
 

@@ -12,8 +12,10 @@ use tidemill_types::FieldType;
 use crate::batch::EventKind;
 use crate::column::{Column, Data, StringColumn};
 use crate::eval_error::EvalError;
+use crate::string_column::{inline_key_of, tiny_key_of};
 use crate::u64_map::U64IndexMap;
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 
 /// Map from keys to group ids, which are assigned in order of first occurrence.
 ///
@@ -79,7 +81,17 @@ impl GroupValues {
     pub(super) fn id_of_values(&mut self, values: impl Iterator<Item = Value>, alone: bool) -> u32 {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        values.for_each(|value| encode(&value, alone, &mut scratch));
+        values.for_each(|value| encode(value.borrowed(), alone, &mut scratch));
+        let id = self.find(&scratch);
+        self.scratch = scratch;
+        id
+    }
+
+    /// Returns the id as [`Self::id_of_values`] does.
+    pub(super) fn id_of_refs<'a>(&mut self, values: impl Iterator<Item = ValueRef<'a>>, alone: bool) -> u32 {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        values.for_each(|value| encode(value, alone, &mut scratch));
         let id = self.find(&scratch);
         self.scratch = scratch;
         id
@@ -91,25 +103,36 @@ impl GroupValues {
         if column.is_null(row) {
             return self.find(NULL);
         }
-        if let Some(number) = texts.tiny_key(row) {
+        self.id_of_keys(texts.tiny_key(row), texts.inline_key(row), || texts.get(row))
+    }
+
+    /// Returns the id of the group of a string.
+    #[inline]
+    pub(super) fn id_of_text(&mut self, text: &str) -> u32 {
+        self.id_of_keys(tiny_key_of(text), inline_key_of(text), || text)
+    }
+
+    #[inline]
+    fn id_of_keys<'t>(&mut self, tiny: Option<u64>, inline: Option<u128>, text: impl Fn() -> &'t str) -> u32 {
+        if let Some(number) = tiny {
             return match self.tiny_keys.get(number) {
                 Some(id) => id,
                 None => {
-                    let id = self.find(texts.get(row).as_bytes());
+                    let id = self.find(text().as_bytes());
                     self.tiny_keys.insert(number, id)
                 }
             };
         }
-        if let Some(number) = texts.inline_key(row) {
+        if let Some(number) = inline {
             return match self.inline_keys.get(number, &self.hasher) {
                 Some(id) => id,
                 None => {
-                    let id = self.find(texts.get(row).as_bytes());
+                    let id = self.find(text().as_bytes());
                     self.inline_keys.put(number, id, &self.hasher)
                 }
             };
         }
-        self.find(texts.get(row).as_bytes())
+        self.find(text().as_bytes())
     }
 
     /// Returns the group id of each row; 0 for a reset, which belongs to all groups.
@@ -171,7 +194,7 @@ fn key<'b>(bytes: &'b [u8], ends: &[usize], id: u32) -> &'b [u8] {
 
 /// Appends a value as bytes that are equal if the string forms are. The value is prefixed with its length
 /// unless it is `alone` in its key.
-fn encode(value: &Value, alone: bool, out: &mut Vec<u8>) {
+fn encode(value: ValueRef<'_>, alone: bool, out: &mut Vec<u8>) {
     let mut text = |bytes: &[u8]| {
         if !alone {
             out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
@@ -179,14 +202,14 @@ fn encode(value: &Value, alone: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(bytes);
     };
     match value {
-        Value::Null => text(NULL),
-        Value::Str(s) => text(s.as_bytes()),
-        Value::Object(object) => text(object.to_string().as_bytes()),
-        Value::Bool(b) => text(&[u8::from(*b)]),
-        Value::Int(n) => text(&i64::from(*n).to_le_bytes()),
-        Value::Long(n) => text(&n.to_le_bytes()),
-        Value::Float(n) => text(&bits(f64::from(*n))),
-        Value::Double(n) => text(&bits(*n)),
+        ValueRef::Null => text(NULL),
+        ValueRef::Str(s) => text(s.as_bytes()),
+        ValueRef::Object(object) => text(object.to_string().as_bytes()),
+        ValueRef::Bool(b) => text(&[u8::from(b)]),
+        ValueRef::Int(n) => text(&i64::from(n).to_le_bytes()),
+        ValueRef::Long(n) => text(&n.to_le_bytes()),
+        ValueRef::Float(n) => text(&bits(f64::from(n))),
+        ValueRef::Double(n) => text(&bits(n)),
     }
 }
 

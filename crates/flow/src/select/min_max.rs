@@ -9,6 +9,7 @@ use crate::batch::EventKind;
 use crate::column::{Column, Data};
 use crate::u64_map::prefetch_all;
 use crate::value::{Key, Value, order};
+use crate::value_ref::ValueRef;
 
 /// The minimum or maximum of each group.
 pub(super) struct MinMaxAccumulator {
@@ -79,11 +80,27 @@ impl MinMaxAccumulator {
         each!(&self.best, best => prefetch_all(best, ids));
     }
 
+    /// Returns the value of a group without a copy.
+    #[inline]
+    pub(super) fn value_ref(&self, group: usize) -> ValueRef<'_> {
+        match &self.best {
+            MinMaxValues::Long(best) => best[group].map_or(ValueRef::Null, ValueRef::Long),
+            MinMaxValues::Double(best) => best[group].map_or(ValueRef::Null, ValueRef::Double),
+            MinMaxValues::Any(best) => best[group].borrowed(),
+        }
+    }
+
     /// Adds a value.
     pub(super) fn add(&mut self, group: usize, value: &Value) {
+        self.add_ref(group, &value.borrowed());
+    }
+
+    /// Adds a value as [`Self::add`] does.
+    #[inline]
+    pub(super) fn add_ref(&mut self, group: usize, value: &ValueRef<'_>) {
         let greatest = self.greatest;
         match (&mut self.best, value) {
-            (_, Value::Null) => {}
+            (_, ValueRef::Null) => {}
             (MinMaxValues::Long(best), value) => {
                 let Some(n) = value.as_i64() else { return };
                 update_best(&mut best[group], n, greatest, i64::cmp);
@@ -93,10 +110,10 @@ impl MinMaxAccumulator {
                 update_best(&mut best[group], n, greatest, |a, b| order(*a, *b));
             }
             (MinMaxValues::Any(best), value) => {
-                let best = &mut best[group];
+                let (best, value) = (&mut best[group], value.to_value());
                 let order = || Key(value.clone()).cmp(&Key(best.clone()));
                 if best.is_null() || is_better(order(), greatest) {
-                    *best = value.clone();
+                    *best = value;
                 }
             }
         }

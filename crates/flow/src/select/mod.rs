@@ -13,6 +13,7 @@ mod columns;
 mod groups;
 mod input;
 mod min_max;
+mod row;
 mod sliding;
 mod sums;
 mod why;
@@ -30,6 +31,7 @@ use columns::ReferencedColumns;
 pub(crate) use columns::{COLUMNAR_ROWS_MIN, FailedChunks};
 use groups::GroupValues;
 pub(crate) use input::{InputRows, SelectorInput};
+pub(crate) use row::RowSelect;
 
 use crate::batch::{Batch, EventKind, EventRow};
 use crate::column::{Column, Data};

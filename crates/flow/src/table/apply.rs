@@ -2,25 +2,69 @@
 
 use hashbrown::HashSet;
 use smallvec::SmallVec;
+use tidemill_types::FieldType;
 
 use super::key::{CellRef, KeyProbe};
 use super::rows::RowIndex;
 use super::{EVENT, MemoryTable, ROW, TableAction, cast};
 use crate::batch::Batch;
+use crate::catalog;
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Frame, NoContext, Node, TableSearch};
+use crate::row::Row;
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 
 /// Assigned columns of a row with their new values.
 type Assignments = SmallVec<[(usize, Value); 4]>;
 
 /// Update by a single-column primary key that assigns plain columns of the event.
-struct KeyedUpdate {
+pub(crate) struct KeyedUpdate {
     /// Column of the event with the key.
     key: usize,
     /// Pairs of a column of the table and the assigned column of the event.
     set: SmallVec<[(usize, usize); 8]>,
+    /// True if the event is inserted if no row has the key.
+    insert: bool,
+}
+
+impl KeyedUpdate {
+    /// Returns the column of the event with the key.
+    pub(crate) fn key_column(&self) -> usize {
+        self.key
+    }
+
+    /// Returns the keyed form of an update that searches by a key column of the event and assigns columns of the event
+    /// unchanged; `None` if the update needs the general path. `types` are those of the event's columns.
+    pub(crate) fn of(
+        table: &catalog::Table,
+        on: &TableSearch,
+        set: &[(usize, Expr)],
+        insert: bool,
+        types: &[FieldType],
+    ) -> Option<Self> {
+        let [column] = table.primary_key[..] else { return None };
+        let [value] = on.exact_key()? else { return None };
+        let from = |expr: &Expr, column: usize| match expr.node {
+            Node::Column { slot: EVENT, column: from } => {
+                (*types.get(from)? == table.attributes[column].1).then_some(from)
+            }
+            _ => None,
+        };
+        let mut keyed = Self { key: from(value, column)?, set: SmallVec::new(), insert };
+        for (to, expr) in set {
+            let from = from(expr, *to)?;
+            if *to == column && from == keyed.key {
+                continue;
+            }
+            if *to == column || table.indexes.contains(to) {
+                return None;
+            }
+            keyed.set.push((*to, from));
+        }
+        Some(keyed)
+    }
 }
 
 impl MemoryTable {
@@ -35,9 +79,10 @@ impl MemoryTable {
         now: i64,
     ) -> Result<(), (usize, EvalError)> {
         if let TableAction::Update { on, set, insert } = action
-            && let Some(keyed) = self.as_keyed_update(on, set, events)
+            && let types = events.columns.iter().map(Column::ty).collect::<SmallVec<[FieldType; 16]>>()
+            && let Some(keyed) = KeyedUpdate::of(&self.plan, on, set, *insert, &types)
         {
-            return self.update_by_key(&keyed, *insert, events);
+            return self.update_by_key(&keyed, events);
         }
         let chained = matches!(action, TableAction::Update { set, .. } if reads_assigned_columns(set));
         let mut chunk = 0;
@@ -188,43 +233,60 @@ impl MemoryTable {
         })
     }
 
-    /// Returns the update in its keyed form if it searches by a key column of the event and assigns columns
-    /// of the event unchanged. `None` if it needs the general path.
-    fn as_keyed_update(
-        &self,
-        on: &TableSearch,
-        set: &[(usize, Expr)],
-        events: &Batch,
-    ) -> Option<KeyedUpdate> {
-        let [column] = self.key.as_ref()?.columns() else { return None };
-        let [value] = on.exact_key()? else { return None };
-        let from = |expr: &Expr, column: usize| match expr.node {
-            Node::Column { slot: EVENT, column: from } => {
-                (events.columns.get(from)?.ty() == self.rows.types()[column]).then_some(from)
-            }
+    /// Prefetches the memory in which [`Self::write_row`] will look for a key.
+    #[inline]
+    pub(crate) fn prefetch_key(&self, key: &ValueRef<'_>) {
+        if let Some(by) = &self.key {
+            by.prefetch_value(key);
+        }
+    }
+
+    /// Applies a keyed update for one event.
+    ///
+    /// Errors: the event would be inserted, and the table is full or refuses its key.
+    #[inline]
+    pub(crate) fn write_row(&mut self, keyed: &KeyedUpdate, event: Row<'_>) -> Result<(), EvalError> {
+        let value = event.values[keyed.key];
+        let place = match &self.key {
+            Some(key) if !value.is_null() => key.find_value(key.probe_value(value), &self.rows, value),
             _ => None,
         };
-        let mut keyed = KeyedUpdate { key: from(value, *column)?, set: SmallVec::new() };
-        for (to, expr) in set {
-            let from = from(expr, *to)?;
-            if to == column && from == keyed.key {
-                continue;
+        match place {
+            Some(place) => {
+                for (to, from) in &keyed.set {
+                    let (column, row) = self.rows.cell_mut(place, *to);
+                    column.set_ref(row, &event.values[*from]);
+                }
+                Ok(())
             }
-            if to == column || self.indexes.iter().any(|index| index.column == *to) {
-                return None;
-            }
-            keyed.set.push((*to, from));
+            None if keyed.insert => self.insert_row(event.values),
+            None => Ok(()),
         }
-        Some(keyed)
+    }
+
+    /// Inserts a row, which has the columns of the table and whose key does not exist, into a table with a key of one
+    /// column.
+    fn insert_row(&mut self, values: &[ValueRef<'_>]) -> Result<(), EvalError> {
+        let Some(key) = &self.key else { return Ok(()) };
+        let value = values[key.columns()[0]];
+        self.check_key(key.may_be(value.is_null()))?;
+        let code = key.probe_value(value);
+        if key.find_value(code, &self.rows, value).is_some() {
+            return Ok(());
+        }
+        self.check_capacity()?;
+        let place = self.rows.push(|columns| {
+            columns.iter_mut().zip(values).for_each(|(column, value)| column.push_ref(value));
+        });
+        if let Some(key) = &mut self.key {
+            key.insert(code, &self.rows, place);
+        }
+        self.indexes.iter_mut().for_each(|index| index.insert(&self.rows, place));
+        Ok(())
     }
 
     /// Applies a keyed update: looks up the rows of all events, then writes column by column.
-    fn update_by_key(
-        &mut self,
-        keyed: &KeyedUpdate,
-        insert: bool,
-        events: &Batch,
-    ) -> Result<(), (usize, EvalError)> {
+    fn update_by_key(&mut self, keyed: &KeyedUpdate, events: &Batch) -> Result<(), (usize, EvalError)> {
         let column = &events.columns[keyed.key];
         let Some(key) = &self.key else { return Ok(()) };
         let codes: SmallVec<[KeyProbe; 16]> = (0..events.len()).map(|i| key.probe(|_| (column, i))).collect();
@@ -243,7 +305,7 @@ impl MemoryTable {
                     .or_else(|| key.find(code, &self.rows, |_| cell)),
                 _ => None,
             };
-            match (place, insert) {
+            match (place, keyed.insert) {
                 (Some(place), _) => found.push((i as u32, place)),
                 (None, true) => {
                     done = self.insert_event(events, i).map_err(|failure| (i, failure));

@@ -11,7 +11,9 @@ use super::index::{self, is_number};
 use super::rows::{RowIndex, TableRows};
 use crate::catalog;
 use crate::column::{Column, Data};
+use crate::string_column::{hash_of, tiny_key_of};
 use crate::u64_map::U64IndexMap;
+use crate::value_ref::ValueRef;
 
 /// Reference to a value in place: column and row.
 pub(super) type CellRef<'a> = (&'a Column, usize);
@@ -93,7 +95,53 @@ impl PrimaryKey {
     /// table column, in its type.
     pub(super) fn may_hold<'a>(&self, cell: impl Fn(usize) -> CellRef<'a>) -> bool {
         let (column, row) = cell(self.columns[0]);
-        self.order.is_none() || !column.is_null(row)
+        self.may_be(column.is_null(row))
+    }
+
+    /// Returns whether a row may have a key whose first value is null if `null`.
+    pub(super) fn may_be(&self, null: bool) -> bool {
+        self.order.is_none() || !null
+    }
+
+    /// Encodes a key for a lookup as [`Self::probe`] does; for keys of one column of another type than object.
+    #[inline]
+    pub(super) fn probe_value(&self, value: ValueRef<'_>) -> KeyProbe {
+        match value {
+            ValueRef::Str(text) => match tiny_key_of(text) {
+                Some(number) => KeyProbe::Exact(number),
+                None => KeyProbe::Hash(hash_of(text, &self.state) as u32),
+            },
+            _ => number_bits(value).map_or(KeyProbe::Hash(0), KeyProbe::Exact),
+        }
+    }
+
+    /// Prefetches the memory of a lookup that follows; for keys of one column.
+    #[inline]
+    pub(super) fn prefetch_value(&self, value: &ValueRef<'_>) {
+        let number = match value {
+            ValueRef::Str(text) => tiny_key_of(text),
+            value => number_bits(*value),
+        };
+        self.exact.prefetch_keys(number.into_iter());
+    }
+
+    /// Returns the row with a key, as [`Self::find`] does; for keys of one column of another type than object.
+    #[inline]
+    pub(super) fn find_value(
+        &self,
+        code: KeyProbe,
+        rows: &TableRows,
+        value: ValueRef<'_>,
+    ) -> Option<RowIndex> {
+        let hash = match code {
+            KeyProbe::Exact(number) => return self.exact.get(number),
+            KeyProbe::Hash(hash) => hash,
+        };
+        let same = |e: &HashedRow| {
+            let (column, row) = rows.cell(e.place, self.columns[0]);
+            e.hash == hash && column.value_ref(row).as_str() == value.as_str()
+        };
+        self.rows.find(HashedRow::spread_bits(hash), same).map(|e| e.place)
     }
 
     /// Encodes a key for a lookup.
@@ -264,19 +312,26 @@ impl PrimaryKey {
 /// Returns the comparable form of a value; numbers of one column are equal exactly if their strings are.
 #[inline]
 fn component((column, row): CellRef<'_>) -> KeyComponent<'_> {
-    if column.is_null(row) {
-        return KeyComponent::Null;
+    match (column.data(), column.value_ref(row)) {
+        (_, ValueRef::Null) => KeyComponent::Null,
+        (Data::Object(v), _) => KeyComponent::Text(Cow::Owned(v[row].to_string())),
+        (_, ValueRef::Str(text)) => KeyComponent::Text(Cow::Borrowed(text)),
+        (_, value) => number_bits(value).map_or(KeyComponent::Null, KeyComponent::Bits),
     }
-    let decimal = |n: f64| KeyComponent::Bits(if n.is_nan() { f64::NAN.to_bits() } else { n.to_bits() });
-    match column.data() {
-        Data::Str(v) => KeyComponent::Text(Cow::Borrowed(v.get(row))),
-        Data::Int(v) => KeyComponent::Bits(i64::from(v[row]) as u64),
-        Data::Long(v) => KeyComponent::Bits(v[row] as u64),
-        Data::Bool(v) => KeyComponent::Bits(u64::from(v[row])),
-        Data::Float(v) => decimal(f64::from(v[row])),
-        Data::Double(v) => decimal(v[row]),
-        Data::Object(v) => KeyComponent::Text(Cow::Owned(v[row].to_string())),
-    }
+}
+
+/// Returns a number or bool as bits; `None` for other values.
+#[inline]
+fn number_bits(value: ValueRef<'_>) -> Option<u64> {
+    let decimal = |n: f64| if n.is_nan() { f64::NAN.to_bits() } else { n.to_bits() };
+    Some(match value {
+        ValueRef::Int(n) => i64::from(n) as u64,
+        ValueRef::Long(n) => n as u64,
+        ValueRef::Bool(x) => u64::from(x),
+        ValueRef::Float(n) => decimal(f64::from(n)),
+        ValueRef::Double(n) => decimal(n),
+        ValueRef::Null | ValueRef::Str(_) | ValueRef::Object(_) => return None,
+    })
 }
 
 /// Replaces null by the string `null`, as multi-column keys require.

@@ -32,6 +32,7 @@ use index::SecondaryIndex;
 use key::{CellRef, PrimaryKey};
 use rows::{RowIndex, TableRows};
 
+pub(crate) use apply::KeyedUpdate;
 pub use external::ExternalTable;
 pub(crate) use location::{StoredElement, compile as compile_location};
 pub use location::{context as store_context, create as create_store};
@@ -251,21 +252,14 @@ impl MemoryTable {
     fn insert_cells<'a>(&mut self, cell: impl Fn(usize) -> CellRef<'a>) -> Result<bool, EvalError> {
         let mut code = None;
         if let Some(key) = &self.key {
-            if !key.may_hold(&cell) {
-                return Err(EvalError::argument(format!(
-                    "the primary key of `{}` cannot be null",
-                    self.plan.name
-                )));
-            }
+            self.check_key(key.may_hold(&cell))?;
             let of_key = key.probe(&cell);
             if key.find(of_key, &self.rows, &cell).is_some() {
                 return Ok(false);
             }
             code = Some(of_key);
         }
-        if self.len() >= self.rows_max {
-            return Err(EvalError::limit(format!("table `{}`", self.plan.name), self.rows_max, "rows"));
-        }
+        self.check_capacity()?;
         let place = self.rows.push(|columns| {
             for (i, column) in columns.iter_mut().enumerate() {
                 let (from, row) = cell(i);
@@ -277,6 +271,24 @@ impl MemoryTable {
         }
         self.indexes.iter_mut().for_each(|index| index.insert(&self.rows, place));
         Ok(true)
+    }
+
+    /// Errors: a row may not have its key.
+    fn check_key(&self, may_hold: bool) -> Result<(), EvalError> {
+        match may_hold {
+            true => Ok(()),
+            false => {
+                Err(EvalError::argument(format!("the primary key of `{}` cannot be null", self.plan.name)))
+            }
+        }
+    }
+
+    /// Errors: the table is full.
+    fn check_capacity(&self) -> Result<(), EvalError> {
+        match self.len() >= self.rows_max {
+            false => Ok(()),
+            true => Err(EvalError::limit(format!("table `{}`", self.plan.name), self.rows_max, "rows")),
+        }
     }
 
     fn remove(&mut self, place: RowIndex) {

@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Frame, RowRef};
+use crate::row::Row;
 use crate::store::{RowId, RowStore};
 use crate::window::{self, RetainedRows, RowChanges, RowQueue, Window, WindowContext};
 
@@ -50,6 +51,13 @@ impl WindowOperator {
     pub(crate) fn try_append(&mut self, input: &Batch) -> Result<RowId, EvalError> {
         self.check_capacity(input.len())?;
         Ok(self.rows.append(input, 0..input.len()))
+    }
+
+    /// Appends a row as [`Self::try_append`] does.
+    #[inline]
+    pub(crate) fn append_row(&mut self, row: Row<'_>) -> Result<RowId, EvalError> {
+        self.check_capacity(1)?;
+        Ok(self.rows.append_row(row, None))
     }
 
     /// Processes appended rows as one chunk.

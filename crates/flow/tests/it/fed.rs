@@ -8,7 +8,7 @@ use std::{env, fs};
 use tidemill_flow::EvalError;
 use tidemill_flow::replay::{Case, Input, compile, value_of};
 use tidemill_flow::runtime::{AppRuntime, OutputHandler, StreamBatch};
-use tidemill_flow::{Batch, Column, Registry};
+use tidemill_flow::{Batch, Column, Registry, Row};
 
 /// Events per stream and output per query, in order.
 #[derive(Default)]
@@ -35,6 +35,46 @@ impl OutputHandler for Told {
 
     fn failure(&mut self, query: &str, failure: &EvalError) {
         self.0.entry(format!("failure of {query}")).or_default().push(failure.to_string());
+    }
+}
+
+/// Receives single events as rows, and tells them as [`Told`] does.
+#[derive(Default)]
+pub struct RowTold(pub Told);
+
+impl RowTold {
+    fn add(&mut self, list: String, rows: &[Row<'_>]) {
+        let told = self.0.0.entry(list).or_default();
+        for row in rows {
+            let values: Vec<String> = row.values.iter().map(|v| format!("{:?}", v.to_value())).collect();
+            told.push(format!("{} Current {}", row.time, values.join(", ")));
+        }
+    }
+}
+
+impl OutputHandler for RowTold {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        self.0.events(stream, events);
+    }
+
+    fn emission(&mut self, query: &str, emission: &Batch) {
+        self.0.emission(query, emission);
+    }
+
+    fn wants_rows(&self) -> bool {
+        true
+    }
+
+    fn event_rows(&mut self, stream: &str, rows: &[Row<'_>]) {
+        self.add(stream.to_owned(), rows);
+    }
+
+    fn emission_rows(&mut self, query: &str, rows: &[Row<'_>]) {
+        self.add(format!("query {query}"), rows);
+    }
+
+    fn failure(&mut self, query: &str, failure: &EvalError) {
+        self.0.failure(query, failure);
     }
 }
 
@@ -101,7 +141,7 @@ fn run(case: &Case, registry: &Registry, together: usize) -> Option<(Told, bool)
     Some((told, at_once))
 }
 
-fn files() -> Vec<PathBuf> {
+pub fn files() -> Vec<PathBuf> {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let list = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
     let folders = ["recorded", "recorded-own"].map(|name| cases.join(name)).into_iter().flat_map(list);
@@ -237,5 +277,63 @@ fn a_late_event_leaves_with_the_next_one() {
     let [one_by_one, together] =
         both(app, &[("R", 5000, &values[0]), ("S", 3000, &values[1]), ("S", 6000, &values[2])]);
     assert_eq!(one_by_one.0["Out"], ["6000 Current Int(2)"]);
+    assert_eq!(one_by_one.0, together.0);
+}
+
+/// Counts the calls by which a stream gets its events.
+#[derive(Default)]
+struct Calls(BTreeMap<String, usize>);
+
+impl OutputHandler for Calls {
+    fn events(&mut self, stream: &str, _: &Batch) {
+        *self.0.entry(stream.to_owned()).or_default() += 1;
+    }
+
+    fn emission(&mut self, _: &str, _: &Batch) {}
+
+    fn failure(&mut self, query: &str, failure: &EvalError) {
+        panic!("{query}: {failure}");
+    }
+}
+
+/// One component that filters and counts, and one whose table is read and written while a window waits for the clock.
+const TWO_COMPONENTS: &str = "define stream A (v int); define stream R (v int);
+    define table K (v int);
+    from A[v > 1] select v insert into M;
+    from M#window.time(2 sec) select v, count() as c insert all events into Big;
+    from R[not ((K.v == v) in K)] select v insert into K;
+    from R[(K.v == v) in K] select v insert into Known;
+    from R#window.time(1 sec) select v, UUID() != '' as u insert expired events into Gone;";
+
+#[test]
+fn components_are_batched_each_for_itself() {
+    let plan = Arc::new(compile("app.siddhi", TWO_COMPONENTS, &Registry::standard(), &|_| None).unwrap());
+    let mut app = AppRuntime::new(plan.clone());
+    let stream = |name: &str| plan.catalog.find(name).unwrap();
+    assert_eq!(app.row_at_a_time_reason_of(stream("A")), None);
+    assert_eq!(app.row_at_a_time_reason_of(stream("Big")), None);
+    for row_at_a_time in ["R", "Known", "Gone"] {
+        let why = app.row_at_a_time_reason_of(stream(row_at_a_time)).unwrap();
+        assert!(why.contains("depends on the order of calls") || why.contains("read and written"), "{why}");
+    }
+    let values: Vec<[serde_json::Value; 1]> = (0..50).map(|i| [serde_json::json!(i % 7)]).collect();
+    let sent: Vec<(&str, i64, &[serde_json::Value])> = (0..50)
+        .map(|i| (if i % 3 == 0 { "R" } else { "A" }, 1_000 + 90 * i as i64, values[i].as_slice()))
+        .collect();
+    let mut calls = Calls::default();
+    app.start(0, &mut calls);
+    let (parts, order) = parts(&app, &sent).unwrap();
+    app.send_batch(parts, Some(&order), &mut calls).unwrap();
+    assert_eq!((calls.0["M"], calls.0["Big"]), (1, 1), "{:?}", calls.0);
+    assert!(calls.0["Known"] > 5 && calls.0["Gone"] > 5, "{:?}", calls.0);
+    let [one_by_one, together] = both(TWO_COMPONENTS, &sent);
+    assert!(one_by_one.0["Gone"].len() > 5);
+    assert_eq!(one_by_one.0, together.0);
+    // a batch of one component only still moves the clock of the other
+    let first = [("R", 1_000, values[1].as_slice())];
+    let then: Vec<_> = (0..40).map(|i| ("A", 1_100 + 100 * i, values[3].as_slice())).collect();
+    let all: Vec<_> = first.into_iter().chain(then).collect();
+    let [one_by_one, together] = both(TWO_COMPONENTS, &all);
+    assert_eq!(one_by_one.0["Gone"].len(), 1);
     assert_eq!(one_by_one.0, together.0);
 }

@@ -19,6 +19,7 @@ mod pattern_paths;
 mod patterns;
 mod pmml;
 mod random;
+mod rows;
 mod snapshot;
 mod stores;
 mod tables;

@@ -11,7 +11,7 @@ use super::match_list::{BEGIN, HEADER_WORDS, MARKS, MatchList, TIME};
 use super::plan::{Capture, CaptureComparison, ComparisonOperand, IndexedComparison, LinearPlan};
 use super::run::{CurrentEvent, EventRun, all_nulls_mask, push_captures, push_waiting};
 use super::{LinearState, NewMatches};
-use crate::batch::EventKind;
+use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
 use crate::expr::Comparison;
@@ -88,7 +88,7 @@ impl LinearPlan {
     }
 }
 
-impl EventRun<'_> {
+impl EventRun<'_, &Batch> {
     /// Processes a prefix of the batch column-wise. Returns its length; the caller processes the other rows
     /// one at a time.
     pub(super) fn process_columnar(&mut self) -> Result<usize, EvalError> {
@@ -219,7 +219,14 @@ impl EventRun<'_> {
                 MatchStart::AtRow(row) => {
                     let time = batch.times[row] as u64;
                     let mut found = vec![time, time, 0];
-                    found[MARKS] = push_captures(layout, 0, batch, row, &mut self.state.values, &mut found);
+                    found[MARKS] = push_captures(
+                        layout,
+                        0,
+                        (batch, row),
+                        batch.times[row],
+                        &mut self.state.values,
+                        &mut found,
+                    );
                     (found, row + 1 == batch.len())
                 }
             };
@@ -313,7 +320,7 @@ impl EventRun<'_> {
     #[inline]
     fn append_captures(&mut self, head: usize, i: usize, row: usize) {
         let LinearState { completed: done, values, .. } = &mut *self.state;
-        let marks = push_captures(self.layout, i, self.batch, row, values, done);
+        let marks = push_captures(self.layout, i, (self.batch, row), self.batch.times[row], values, done);
         done[head + MARKS] |= marks;
     }
 }

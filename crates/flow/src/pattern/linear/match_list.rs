@@ -108,6 +108,14 @@ impl<T: KeyBound> OrderedKeys<T> {
         self.bounds.clear();
     }
 
+    /// Keeps the first `len` keys, which the caller may have replaced.
+    fn truncate(&mut self, op: Comparison, len: usize) {
+        self.keys.truncate(len);
+        let bound = |block: &[T]| block.iter().copied().reduce(|a, b| Self::looser(op, a, b));
+        self.bounds.clear();
+        self.bounds.extend(self.keys.chunks(BLOCK_MATCHES).filter_map(bound));
+    }
+
     /// Returns the key that more events satisfy. A NaN, which nothing satisfies, is never preferred.
     fn looser(op: Comparison, a: T, b: T) -> T {
         let upwards = matches!(op, Comparison::Gt | Comparison::Ge);
@@ -158,15 +166,27 @@ impl EqualKeys {
         self.keys.push(key);
         match &mut self.by_key {
             Some(places) => places.entry(key).or_default().push(place),
-            None if self.keys.len() < INDEX_MATCHES_MIN => {}
-            None => {
-                let mut places: HashMap<u64, MatchIndexes> = HashMap::new();
-                for (place, key) in self.keys.iter().enumerate() {
-                    places.entry(*key).or_default().push(place as u32);
-                }
-                self.by_key = Some(places);
-            }
+            None => self.build_index(),
         }
+    }
+
+    /// Keeps the first `len` keys, which the caller may have replaced.
+    fn truncate(&mut self, len: usize) {
+        self.keys.truncate(len);
+        self.by_key = None;
+        self.build_index();
+    }
+
+    /// Builds the map from keys to matches if there are enough of them.
+    fn build_index(&mut self) {
+        if self.keys.len() < INDEX_MATCHES_MIN {
+            return;
+        }
+        let mut places: HashMap<u64, MatchIndexes> = HashMap::new();
+        for (place, key) in self.keys.iter().enumerate() {
+            places.entry(*key).or_default().push(place as u32);
+        }
+        self.by_key = Some(places);
     }
 
     fn pop(&mut self) {
@@ -377,30 +397,30 @@ impl MatchList {
         }
     }
 
+    /// Moves the matches that are not removed to the front.
     fn compact(&mut self) {
-        let (stride, head, places) = (self.stride, self.head, self.slot_count);
-        let gone: Vec<bool> = (0..places).map(|place| place < head || self.is_removed(place)).collect();
-        let mut to = 0;
-        for place in (0..places).filter(|place| !gone[*place]) {
-            self.words.copy_within(place * stride..(place + 1) * stride, to * stride);
-            to += 1;
+        let stride = self.stride;
+        let mut kept = 0;
+        for place in self.head..self.slot_count {
+            if self.is_removed(place) {
+                continue;
+            }
+            self.words.copy_within(place * stride..(place + 1) * stride, kept * stride);
+            match &mut self.keys {
+                KeyIndex::None => {}
+                KeyIndex::Double(_, ordered) => ordered.keys[kept] = ordered.keys[place],
+                KeyIndex::Long(_, ordered) => ordered.keys[kept] = ordered.keys[place],
+                KeyIndex::Equal(equal) => equal.keys[kept] = equal.keys[place],
+            }
+            kept += 1;
         }
-        self.words.truncate(to * stride);
-        (self.slot_count, self.head, self.removed) = (to, 0, 0);
+        self.words.truncate(kept * stride);
+        (self.slot_count, self.head, self.removed) = (kept, 0, 0);
         match &mut self.keys {
             KeyIndex::None => {}
-            KeyIndex::Double(op, ordered) => rebuild(*op, ordered, &gone),
-            KeyIndex::Long(op, ordered) => rebuild(*op, ordered, &gone),
-            KeyIndex::Equal(equal) => {
-                let old = std::mem::take(equal);
-                old.keys.iter().zip(&gone).filter(|(_, gone)| !**gone).for_each(|(key, _)| equal.push(*key));
-            }
+            KeyIndex::Double(op, ordered) => ordered.truncate(*op, kept),
+            KeyIndex::Long(op, ordered) => ordered.truncate(*op, kept),
+            KeyIndex::Equal(equal) => equal.truncate(kept),
         }
     }
-}
-
-fn rebuild<T: KeyBound>(op: Comparison, ordered: &mut OrderedKeys<T>, gone: &[bool]) {
-    let keys = std::mem::take(&mut ordered.keys);
-    ordered.bounds.clear();
-    keys.into_iter().zip(gone).filter(|(_, gone)| !**gone).for_each(|(key, _)| ordered.push(op, key));
 }

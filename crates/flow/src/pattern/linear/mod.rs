@@ -11,6 +11,7 @@ mod inspect;
 mod match_list;
 mod new_matches;
 mod plan;
+mod row;
 mod run;
 mod save;
 mod value_arena;
@@ -29,6 +30,7 @@ use crate::expr::EvalContext;
 use match_list::MatchList;
 use new_matches::NewMatches;
 pub(super) use plan::LinearPlan;
+pub(crate) use row::PatternRowPlan;
 use run::EventRun;
 use value_arena::ValueArena;
 

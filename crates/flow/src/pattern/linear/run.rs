@@ -7,10 +7,10 @@ use super::new_matches::NewMatches;
 use super::plan::{
     Capture, CaptureComparison, ComparisonOperand, IndexedComparison, LinearPlan, ValueSource,
 };
-use super::value_arena::{ValueArena, double, float, long, text, word_double, word_float};
+use super::value_arena::{ValueArena, word_double, word_float};
 use super::{LinearState, NEVER};
 use crate::batch::{Batch, EventKind};
-use crate::column::{Column, Data};
+use crate::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{Comparison, EvalContext, Expr, Frame, NoContext, RowRef};
 use crate::pattern::conditions::{ComparisonDomain, holds};
@@ -18,14 +18,68 @@ use crate::pattern::matches::group_ends;
 use crate::pattern::plan::{PatternPlan, ReferenceKind};
 use crate::pattern::{mask, too_many};
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 
-/// Processing of one batch of events.
-pub(super) struct EventRun<'a> {
+/// Events that a run processes: a batch, or a single one.
+pub(super) trait Events: Copy {
+    /// Returns a value of an event; null for a column that its stream does not have.
+    fn value(&self, column: usize, row: usize) -> ValueRef<'_>;
+
+    /// Returns the columns of the events, for conditions that are evaluated on columns.
+    fn columns(&self) -> &[Column];
+
+    /// Returns whether an event satisfies the conditions of step `i` on the event alone; `mask` are those that were
+    /// evaluated for the whole batch.
+    fn satisfies(
+        &self,
+        layout: &LinearPlan,
+        i: usize,
+        mask: &[bool],
+        event: CurrentEvent,
+        host: &dyn EvalContext,
+    ) -> Result<bool, EvalError>;
+}
+
+impl Events for &Batch {
+    #[inline]
+    fn value(&self, column: usize, row: usize) -> ValueRef<'_> {
+        self.columns.get(column).map_or(ValueRef::Null, |column| column.value_ref(row))
+    }
+
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn satisfies(
+        &self,
+        layout: &LinearPlan,
+        i: usize,
+        mask: &[bool],
+        event: CurrentEvent,
+        host: &dyn EvalContext,
+    ) -> Result<bool, EvalError> {
+        let step = &layout.steps[i];
+        if !step.vectorized.is_empty() && !mask[event.row] {
+            return Ok(false);
+        }
+        let rows = [Some((self.columns.as_slice(), event.row))];
+        let frame = Frame { rows: &rows, time: event.time, now: event.now, host };
+        for condition in &step.event_only {
+            if !condition.is_true(&frame)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Processing of one batch of events, or of a single one.
+pub(super) struct EventRun<'a, E = &'a Batch> {
     pub plan: &'a PatternPlan,
     pub layout: &'a LinearPlan,
     pub state: &'a mut LinearState,
     pub port: usize,
-    pub batch: &'a Batch,
+    pub batch: E,
     pub host: &'a dyn EvalContext,
 }
 
@@ -37,7 +91,7 @@ pub(super) struct CurrentEvent {
     pub now: i64,
 }
 
-impl EventRun<'_> {
+impl EventRun<'_, &Batch> {
     pub fn process_batch(&mut self) -> Result<(), EvalError> {
         self.compute_masks();
         self.state.scratch.rejected.iter_mut().for_each(|refusal| refusal.broken_match.clear());
@@ -51,32 +105,6 @@ impl EventRun<'_> {
         }
         self.record_last_event();
         Ok(())
-    }
-
-    /// Processes one event and closes its group of completed matches.
-    pub(super) fn process_row(&mut self, event: CurrentEvent) -> Result<(), EvalError> {
-        let before = self.state.completed_count;
-        let done = self.process_event(event);
-        self.end_event(before, event.now);
-        done?;
-        self.sweep_if_full();
-        Ok(())
-    }
-
-    /// Assigns the matches completed since there were `before` to one event.
-    pub(super) fn end_event(&mut self, before: u32, clock: i64) {
-        if self.state.completed_count == before {
-            return;
-        }
-        let together = self.plan.emits_matches_together(self.port);
-        let ends = group_ends(before, self.state.completed_count, together);
-        self.state.ends.extend(ends.map(|end| (end, clock)));
-    }
-
-    pub(super) fn sweep_if_full(&mut self) {
-        if self.state.values.is_full() {
-            self.state.sweep(self.layout);
-        }
     }
 
     /// Records the last event of the batch, or the one that broke a sequence, for reports on why nothing
@@ -101,6 +129,34 @@ impl EventRun<'_> {
                 mask.resize(self.batch.len(), true);
                 step.vectorized.iter().for_each(|condition| mask::narrow(condition, self.batch, mask));
             }
+        }
+    }
+}
+
+impl<E: Events> EventRun<'_, E> {
+    /// Processes one event and closes its group of completed matches.
+    pub(super) fn process_row(&mut self, event: CurrentEvent) -> Result<(), EvalError> {
+        let before = self.state.completed_count;
+        let done = self.process_event(event);
+        self.end_event(before, event.now);
+        done?;
+        self.sweep_if_full();
+        Ok(())
+    }
+
+    /// Assigns the matches completed since there were `before` to one event.
+    pub(super) fn end_event(&mut self, before: u32, clock: i64) {
+        if self.state.completed_count == before {
+            return;
+        }
+        let together = self.plan.emits_matches_together(self.port);
+        let ends = group_ends(before, self.state.completed_count, together);
+        self.state.ends.extend(ends.map(|end| (end, clock)));
+    }
+
+    pub(super) fn sweep_if_full(&mut self) {
+        if self.state.values.is_full() {
+            self.state.sweep(self.layout);
         }
     }
 
@@ -243,18 +299,7 @@ impl EventRun<'_> {
 
     /// Returns whether the event satisfies the conditions on the event alone.
     fn satisfies_event_conditions(&self, i: usize, event: CurrentEvent) -> Result<bool, EvalError> {
-        let step = &self.layout.steps[i];
-        if !step.vectorized.is_empty() && !self.state.scratch.masks[i][event.row] {
-            return Ok(false);
-        }
-        let rows = [Some((self.batch.columns.as_slice(), event.row))];
-        let frame = Frame { rows: &rows, time: event.time, now: event.now, host: self.host };
-        for condition in &step.event_only {
-            if !condition.is_true(&frame)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        self.batch.satisfies(self.layout, i, &self.state.scratch.masks[i], event, self.host)
     }
 
     /// Returns whether event and match satisfy the conditions on both, except that of the index.
@@ -269,9 +314,9 @@ impl EventRun<'_> {
         let LinearState { waiting, values, scratch: work, .. } = &mut *self.state;
         let found = waiting[i].get(place);
         for pair in &step.capture_comparisons {
-            let column = &self.batch.columns[pair.column];
-            let value = |word| values.text(word);
-            if !pair_holds(pair, column, event.row, found, &self.layout.captures[pair.capture], value) {
+            let value = self.batch.value(pair.column, event.row);
+            let text = |word| values.text(word);
+            if !pair_holds(pair, value, found, &self.layout.captures[pair.capture], text) {
                 return Ok(false);
             }
         }
@@ -282,7 +327,7 @@ impl EventRun<'_> {
             read_word(self.layout, values, found, read, ty)
         });
         let of_match = Some((work.condition_inputs[i].as_slice(), 0));
-        let rows = [Some((self.batch.columns.as_slice(), event.row)), of_match];
+        let rows = [Some((self.batch.columns(), event.row)), of_match];
         let frame = Frame { rows: &rows, time: event.time, now: event.now, host: self.host };
         for condition in &step.rest {
             if !condition.is_true(&frame)? {
@@ -295,19 +340,18 @@ impl EventRun<'_> {
     fn event_key(&self, index: &IndexedComparison, event: CurrentEvent) -> MatchKey {
         match &index.event {
             ComparisonOperand::Stored(column) => {
-                let column = &self.batch.columns[*column];
-                let there = !column.is_null(event.row);
+                let value = self.batch.value(*column, event.row);
                 match index.domain {
-                    ComparisonDomain::Long => MatchKey::Long(there.then(|| long(column, event.row))),
-                    ComparisonDomain::Double => MatchKey::Double(there.then(|| double(column, event.row))),
-                    ComparisonDomain::Float => MatchKey::Double(there.then(|| float(column, event.row))),
+                    ComparisonDomain::Long => MatchKey::Long(value.as_i64()),
+                    ComparisonDomain::Double => MatchKey::Double(value.as_f64()),
+                    ComparisonDomain::Float => MatchKey::Double(value.as_f32().map(f64::from)),
                     ComparisonDomain::String => {
-                        MatchKey::Long(there.then(|| self.state.values.hash(text(column, event.row))))
+                        MatchKey::Long(value.as_str().map(|text| self.state.values.hash(text)))
                     }
                 }
             }
             ComparisonOperand::Computed(expr) => {
-                let rows = [Some((self.batch.columns.as_slice(), event.row))];
+                let rows = [Some((self.batch.columns(), event.row))];
                 key(index.domain, &evaluate(expr, &rows, event.time, event.now))
             }
         }
@@ -318,7 +362,7 @@ impl EventRun<'_> {
         let LinearState { scratch: work, values, .. } = &mut *self.state;
         work.captured.clear();
         work.captured_nulls =
-            push_captures(self.layout, i, self.batch, event.row, values, &mut work.captured);
+            push_captures(self.layout, i, (self.batch, event.row), event.time, values, &mut work.captured);
     }
 }
 
@@ -327,8 +371,8 @@ impl EventRun<'_> {
 pub(super) fn push_captures(
     layout: &LinearPlan,
     i: usize,
-    batch: &Batch,
-    row: usize,
+    (events, row): (impl Events, usize),
+    time: i64,
     values: &mut ValueArena,
     out: &mut Vec<u64>,
 ) -> u64 {
@@ -336,10 +380,10 @@ pub(super) fn push_captures(
     let mut marks = 0;
     for at in step.width..step.width + step.own_captures {
         let word = match layout.captures[at].kind {
-            ReferenceKind::Time => Some(batch.times[row] as u64),
+            ReferenceKind::Time => Some(time as u64),
             ReferenceKind::Presence => Some(1),
             ReferenceKind::Attribute(column) => {
-                batch.columns.get(column).and_then(|column| values.keep(column, row))
+                values.keep(events.value(column, row), layout.captures[at].ty)
             }
         };
         if word.is_none() {
@@ -421,24 +465,24 @@ pub(super) fn all_nulls_mask(width: usize) -> u64 {
 
 fn pair_holds<'t>(
     pair: &CaptureComparison,
-    column: &Column,
-    row: usize,
+    value: ValueRef<'_>,
     found: &[u64],
     capture: &Capture,
-    value: impl Fn(u64) -> &'t str,
+    captured_text: impl Fn(u64) -> &'t str,
 ) -> bool {
     let (op, word) = (pair.op, found[HEADER_WORDS + pair.capture]);
-    if found[MARKS] >> pair.capture & 1 == 1 || column.is_null(row) {
+    if found[MARKS] >> pair.capture & 1 == 1 || value.is_null() {
         return op == Comparison::Ne;
     }
-    match (pair.domain, column.data()) {
-        (ComparisonDomain::Double, Data::Double(values)) => {
-            holds(op, values[row], word_double(word, capture.ty))
+    match pair.domain {
+        ComparisonDomain::Double => {
+            holds(op, value.as_f64().unwrap_or(f64::NAN), word_double(word, capture.ty))
         }
-        (ComparisonDomain::Double, _) => holds(op, double(column, row), word_double(word, capture.ty)),
-        (ComparisonDomain::Long, _) => holds(op, long(column, row), word as i64),
-        (ComparisonDomain::Float, _) => holds(op, float(column, row), word_float(word, capture.ty)),
-        (ComparisonDomain::String, _) => holds(op, text(column, row), value(word)),
+        ComparisonDomain::Long => holds(op, value.as_i64().unwrap_or_default(), word as i64),
+        ComparisonDomain::Float => {
+            holds(op, f64::from(value.as_f32().unwrap_or(f32::NAN)), word_float(word, capture.ty))
+        }
+        ComparisonDomain::String => holds(op, value.as_str().unwrap_or_default(), captured_text(word)),
     }
 }
 

@@ -67,7 +67,7 @@ impl LinearMatcher {
             let null = value.is_null();
             let mut column = Column::new(capture.ty);
             column.push(value);
-            let word = self.state.values.keep(&column, 0);
+            let word = self.state.values.keep(column.value_ref(0), capture.ty);
             if word.is_none() != null {
                 return Err(from.damaged("the state does not match this pattern: a value has another type"));
             }

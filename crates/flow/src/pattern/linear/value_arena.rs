@@ -7,6 +7,7 @@ use tidemill_types::FieldType;
 
 use crate::column::{Column, Data};
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 
 /// Arena of the strings and objects of matches, which store an index into it. Values that no match references
 /// are swept when the arena is full.
@@ -33,27 +34,26 @@ impl ValueArena {
         }
     }
 
-    /// Encodes the value at `row` of a column as a word, adding a string or object to the arena; `None` for
-    /// null.
+    /// Encodes a value of type `ty` as a word, adding a string or object to the arena; `None` for null.
     #[inline]
-    pub fn keep(&mut self, column: &Column, row: usize) -> Option<u64> {
-        if column.is_null(row) {
-            return None;
-        }
-        Some(match column.data() {
-            Data::Bool(values) => u64::from(values[row]),
-            Data::Int(values) => i64::from(values[row]) as u64,
-            Data::Long(values) => values[row] as u64,
-            Data::Float(values) => u64::from(values[row].to_bits()),
-            Data::Double(values) => values[row].to_bits(),
-            Data::Str(_) => {
-                self.texts.push_from(column, row);
-                self.texts.len() as u64 - 1
-            }
-            Data::Object(_) => {
-                self.objects.push_from(column, row);
+    pub fn keep(&mut self, value: ValueRef<'_>, ty: FieldType) -> Option<u64> {
+        Some(match value {
+            ValueRef::Null => return None,
+            _ if ty == FieldType::Object => {
+                self.objects.push_ref(&value);
                 self.objects.len() as u64 - 1
             }
+            ValueRef::Bool(x) => u64::from(x),
+            ValueRef::Int(n) => i64::from(n) as u64,
+            ValueRef::Long(n) => n as u64,
+            ValueRef::Float(n) => u64::from(n.to_bits()),
+            ValueRef::Double(n) => n.to_bits(),
+            ValueRef::Str(_) => {
+                self.texts.push_ref(&value);
+                self.texts.len() as u64 - 1
+            }
+            // only values of type object are objects
+            ValueRef::Object(_) => return None,
         })
     }
 
@@ -70,9 +70,26 @@ impl ValueArena {
         }
     }
 
+    /// Decodes a word without a copy.
+    #[inline]
+    pub fn value_ref(&self, word: u64, ty: FieldType) -> ValueRef<'_> {
+        match ty {
+            FieldType::Bool => ValueRef::Bool(word != 0),
+            FieldType::Int => ValueRef::Int(word as i32),
+            FieldType::Long | FieldType::Time => ValueRef::Long(word as i64),
+            FieldType::Float => ValueRef::Float(f32::from_bits(word as u32)),
+            FieldType::Double => ValueRef::Double(f64::from_bits(word)),
+            FieldType::String => self.texts.value_ref(word as usize),
+            FieldType::Object => self.objects.value_ref(word as usize),
+        }
+    }
+
     /// Returns the string that a word refers to.
     pub fn text(&self, word: u64) -> &str {
-        text(&self.texts, word as usize)
+        match self.texts.data() {
+            Data::Str(texts) if (word as usize) < texts.len() => texts.get(word as usize),
+            _ => "",
+        }
     }
 
     /// Returns all strings, or all objects.
@@ -99,53 +116,12 @@ impl ValueArena {
             let from = if ty == FieldType::String { &texts } else { &objects };
             // an index out of range belongs to a null
             *word = match (*word as usize) < from.len() {
-                true => self.keep(from, *word as usize).unwrap_or_default(),
+                true => self.keep(from.value_ref(*word as usize), ty).unwrap_or_default(),
                 false => 0,
             };
         }
         self.sweep_at = SWEEP_VALUES_MIN + 2 * (self.texts.len() + self.objects.len());
     }
-}
-
-/// Returns row `row` of a string column.
-pub(super) fn text(column: &Column, row: usize) -> &str {
-    match column.data() {
-        Data::Str(texts) if row < texts.len() => texts.get(row),
-        _ => "",
-    }
-}
-
-/// Returns an integer of a column.
-#[inline]
-pub(super) fn long(column: &Column, row: usize) -> i64 {
-    match column.data() {
-        Data::Int(values) => i64::from(values[row]),
-        Data::Long(values) => values[row],
-        _ => 0,
-    }
-}
-
-/// Returns a number of a column as `f64`.
-#[inline]
-pub(super) fn double(column: &Column, row: usize) -> f64 {
-    match column.data() {
-        Data::Int(values) => f64::from(values[row]),
-        Data::Long(values) => values[row] as f64,
-        Data::Float(values) => f64::from(values[row]),
-        Data::Double(values) => values[row],
-        _ => f64::NAN,
-    }
-}
-
-/// Returns a number of a column rounded to `f32`.
-#[inline]
-pub(super) fn float(column: &Column, row: usize) -> f64 {
-    f64::from(match column.data() {
-        Data::Int(values) => values[row] as f32,
-        Data::Long(values) => values[row] as f32,
-        Data::Float(values) => values[row],
-        _ => f32::NAN,
-    })
 }
 
 /// Decodes the number in a word as `f64`.

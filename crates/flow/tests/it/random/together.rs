@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rand::Rng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tidemill_flow::Registry;
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::{Input, compile};
@@ -16,7 +16,8 @@ use crate::fed::{Told, parts};
 
 const INPUTS: usize = 150;
 
-/// Sends the events with at most 1, some and 1,000 per call, saving and restoring the app in between. Returns
+/// Sends the events with at most 1, some and 1,000 per call, and single events and batches in turn, saving and
+/// restoring the app in between; compares that with batches of one event. Returns
 /// whether the app supports batches at all, or the difference.
 pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Result<bool, String> {
     let plan = Arc::new(compile("random", &generated.text, registry, &|_| None)?);
@@ -24,13 +25,21 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
     if rng.random_bool(0.5) {
         inputs.retain(|input| matches!(input, Input::Event { .. }));
     }
-    let one_by_one = run(&plan, &inputs, 1, &mut || false)?;
+    let one_by_one = run(&plan, &inputs, &mut || 1, false, &mut || false)?;
     if rows(&one_by_one) >= OUTPUTS_MAX {
         return Ok(false);
     }
     let some = rng.random_range(2..40);
-    for together in [some, 1000] {
-        let fed = run(&plan, &inputs, together, &mut || rng.random_bool(0.2))?;
+    let (mut sizes, mut breaks) = (StdRng::from_rng(rng), StdRng::from_rng(rng));
+    for (together, with_rows) in [("1", true), ("some", false), ("1 or some", true), ("1000", true)] {
+        let mut size = || match together {
+            "1" => 1,
+            "some" => some,
+            "1 or some" if sizes.random_bool(0.5) => 1,
+            "1 or some" => sizes.random_range(1..=some),
+            _ => 1000,
+        };
+        let fed = run(&plan, &inputs, &mut size, with_rows, &mut || breaks.random_bool(0.2))?;
         for list in one_by_one.0.keys().chain(fed.0.keys()) {
             let empty = Vec::new();
             let [one, other] = [&one_by_one, &fed].map(|told| told.0.get(list).unwrap_or(&empty));
@@ -46,16 +55,18 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
     Ok(AppRuntime::new(plan).row_at_a_time_reason().is_none())
 }
 
-/// Runs the inputs with at most `together` events per call; saves and restores the app before the calls for
+/// Runs the inputs with at most `together()` events per call, single ones as rows if `with_rows`; saves and restores the app before the calls for
 /// which `interrupted` returns true.
 fn run(
     plan: &Arc<AppPlan>,
     inputs: &[Input],
-    together: usize,
+    together: &mut dyn FnMut() -> usize,
+    with_rows: bool,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<Told, String> {
     let mut told = Told::default();
     let mut app = AppRuntime::new(plan.clone());
+    app.use_row_programs(with_rows);
     app.start(0, &mut told);
     let mut rest = inputs;
     // the order of failures is ignored, because a call reports those of timers first
@@ -70,8 +81,10 @@ fn run(
         }
         if interrupted() {
             app = again(&app, plan)?;
+            app.use_row_programs(with_rows);
         }
         let mut calls = Vec::new();
+        let together = together();
         while let Some(Input::Event { stream, timestamp, data }) = rest.get(calls.len())
             && calls.len() < together
         {
