@@ -39,11 +39,12 @@ impl Cascade<'_> {
         if self.queries.rules_and_queries_interact {
             return false;
         }
-        let units: BTreeSet<usize> =
-            parts.iter().flat_map(|p| p.units.iter().map(|(unit, ..)| *unit)).collect();
-        if !units.iter().any(|unit| self.state.query_state.supports_batches(*unit)) {
+        let mut read = parts.iter().flat_map(|part| &part.units);
+        if !read.any(|(unit, stream, _)| self.state.query_state.supports_batches(*unit, *stream)) {
             return false;
         }
+        let units: BTreeSet<usize> =
+            parts.iter().flat_map(|p| p.units.iter().map(|(unit, ..)| *unit)).collect();
         let mut travelling = parts.iter().filter(|part| part.forward_stream.is_some()).count();
         let mut written = BTreeSet::new();
         for number in &units {

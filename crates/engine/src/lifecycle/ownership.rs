@@ -18,6 +18,7 @@
 use std::sync::Arc;
 
 use tidemill_types::{Offset, PartitionId, Result};
+use tidemill_zones::Table;
 
 use crate::jobs::checkpoint::checkpoint_partition;
 use crate::lifecycle::opening;
@@ -46,9 +47,7 @@ pub fn acquire(node: &Node, id: PartitionId, epoch: u64) -> Result<Arc<Partition
 fn take_over(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
     for (_, table) in node.app.tables.writable() {
         node.host.runtime.block_on(node.host.until_stop(table.refresh()))?;
-        if !is_planted(PlantedBug::KeepFormerTail) {
-            table.forget_from(id, Offset(0))?;
-        }
+        forget_tail(table, id)?;
     }
     let end = node.host.log.end(id);
     opening::open_partition(node, id, |partition| partition.serving_from(end))
@@ -99,8 +98,16 @@ fn stop(node: &Node, id: PartitionId) -> Option<Arc<Partition>> {
 fn forget(node: &Node, id: PartitionId) {
     node.host.zones.disown(id);
     for (stream, table) in node.app.tables.writable() {
-        if let Err(error) = table.forget_from(id, Offset(0)) {
+        if let Err(error) = forget_tail(table, id) {
             tracing::error!(stream = stream.name, %error, "rows of a partition that was given up");
         }
+    }
+}
+
+/// Drops the rows of a partition that are in no file: the next owner makes them again from the log.
+fn forget_tail(table: &Table, id: PartitionId) -> Result<()> {
+    match is_planted(PlantedBug::KeepFormerTail) {
+        true => Ok(()),
+        false => table.forget_from(id, Offset(0)),
     }
 }

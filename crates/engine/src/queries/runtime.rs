@@ -127,11 +127,11 @@ impl QueryState {
         self.0.get_mut()
     }
 
-    /// Returns whether a unit that runs here gains anything from getting events together.
-    pub fn supports_batches(&self, unit: usize) -> bool {
+    /// Returns whether a unit that runs here gains anything from getting events of a stream of its plan together.
+    pub fn supports_batches(&self, unit: usize, stream: usize) -> bool {
         self.with_runtimes(|flow| {
             let running = flow.units.get(unit).and_then(Option::as_ref);
-            running.is_some_and(|running| running.app.app().row_at_a_time_reason().is_none())
+            running.is_some_and(|running| running.app.app().row_at_a_time_reason_of(stream).is_none())
         })
     }
 
