@@ -126,13 +126,15 @@ impl Join {
         let done = held.process_into(seq..seq + 1, clock, &mut changes);
         self.evict_from_index(side, seq + 1);
         let output = done.and_then(|()| {
-            let mut arrives = false;
+            let (mut arrives, mut at) = (false, row.time);
             let mut plain = changes.ends.len() <= 1;
             for change in &changes.items {
                 match change.kind {
                     EventKind::Current => {
                         plain &= change.seq == seq && !arrives;
                         arrives = true;
+                        // a window may emit an event later than it is timed
+                        at = change.time;
                     }
                     // expired events are matched for no query that is compiled for single events
                     EventKind::Expired => {}
@@ -142,7 +144,7 @@ impl Join {
             match (plain, arrives && self.plan.sides[side].triggers) {
                 (true, false) => Ok(JoinRowOutput::Rows(&[])),
                 (true, true) => {
-                    let event = (side, seq, row.time, clock);
+                    let event = (side, seq, at, clock);
                     self.match_row(plan, select, event, host, arena).map(JoinRowOutput::Rows)
                 }
                 (false, _) => {
@@ -176,7 +178,9 @@ impl Join {
         let row = held.store().row(seq);
         let event = ProbeEvent { side, position: seq, row, time, kind: EventKind::Current, clock };
         let mut found: SmallVec<[RowId; 16]> = SmallVec::new();
-        if let (Some(bucket), Some(fifo)) = (index.bucket_of(side, seq), others.rows_in_order()) {
+        // a row that its window does not hold has been evicted from the index
+        let bucket = index.bucket_of(side, seq).or_else(|| index.find(&self.plan.keys, side, row));
+        if let (Some(bucket), Some(fifo)) = (bucket, others.rows_in_order()) {
             let exact = index.is_exact(bucket);
             for candidate in index.rows(bucket, other) {
                 if fifo.contains(candidate)

@@ -43,6 +43,15 @@ pub enum KeyPart {
     Range(Expr, String),
 }
 
+impl KeyPart {
+    /// Returns the expression whose value decides the key.
+    pub fn expr(&self) -> &Expr {
+        match self {
+            Self::Value(expr) | Self::Range(expr, _) => expr,
+        }
+    }
+}
+
 /// When idle keys are purged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleKeyPurge {

@@ -112,7 +112,12 @@ impl Query {
                 EventKind::Reset => false,
             };
             emitted += usize::from(is_wanted);
-            alone &= change.kind != EventKind::Current || change.seq == seq;
+            // an expired event is only retracted below, so one that is emitted needs a batch, also if it leaves at once
+            alone &= match change.kind {
+                EventKind::Current => change.seq == seq,
+                EventKind::Expired => !is_wanted,
+                EventKind::Reset => true,
+            };
         }
         if !alone || emitted > usize::from(wanted.current) || changes.items.len() >= COLUMNAR_ROWS_MIN {
             return self.select_window_output(clock, host).map(|out| RowOutput::Batch(Box::new(out)));

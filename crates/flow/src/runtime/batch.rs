@@ -23,7 +23,7 @@ use crate::partition::{ChunkRun, PartitionPlan};
 use crate::plan::{AppPlan, PlanElement};
 use crate::processor::Handler;
 use crate::query::{BatchOutput, QueryPlan, Target};
-use crate::runtime::components::Components;
+use crate::runtime::components::{Components, handler_expressions, searched_tables};
 use crate::runtime::{AppRuntime, OutputHandler, Subscriber};
 use crate::select::FailedChunks;
 use crate::value_ref::ValueRef;
@@ -519,6 +519,19 @@ pub(super) fn find_row_at_a_time_reasons(plan: &AppPlan, components: &mut Compon
         let component = components.of_stream(number);
         components.add_reason(component, || format!("it has the fault stream `{}`", fault.name));
     }
+    for aggregation in plan.catalog.aggregations() {
+        let component = components.of_stream(aggregation.stream);
+        for expr in handler_expressions(&aggregation.handlers) {
+            if !searched_tables(expr).is_empty() || calls_by_order(expr) {
+                components.add_reason(component, || {
+                    format!(
+                        "the aggregation `{}` has a condition that depends on the order of events",
+                        aggregation.name
+                    )
+                });
+            }
+        }
+    }
     let queries: Vec<(usize, &QueryPlan)> = batched_queries(plan, components).collect();
     for (component, query) in &queries {
         if let Err(why) = query.check_batchable() {
@@ -636,8 +649,13 @@ fn reads_tables(query: &QueryPlan) -> bool {
 
 fn depends_on_order(query: &QueryPlan) -> bool {
     let mut depends = false;
-    visit_expressions(query, &mut |expr| {
-        expr.walk(&mut |x| depends |= matches!(&x.node, Node::Call(f, _) if f.depends_on_order()));
-    });
+    visit_expressions(query, &mut |expr| depends |= calls_by_order(expr));
+    depends
+}
+
+/// Returns whether an expression calls a function whose result depends on the order of calls.
+fn calls_by_order(expr: &Expr) -> bool {
+    let mut depends = false;
+    expr.walk(&mut |x| depends |= matches!(&x.node, Node::Call(f, _) if f.depends_on_order()));
     depends
 }

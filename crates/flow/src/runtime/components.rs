@@ -55,10 +55,19 @@ impl Components {
         }
         for (number, partition) in plan.partitions.iter().enumerate() {
             let inside = partition.queries.iter().flat_map(|query| neighbours(plan, query, first_table));
-            for node in partition.reads().chain(inside) {
+            let keys = partition.keys.iter().flat_map(|keys| &keys.parts);
+            let searched = keys.flat_map(|part| searched_tables(part.expr()));
+            for node in partition.reads().chain(inside).chain(searched.map(|table| first_table + table)) {
                 sets.join(first_partition + number, node);
             }
         }
+        for aggregation in plan.catalog.aggregations() {
+            for table in handler_expressions(&aggregation.handlers).flat_map(searched_tables) {
+                sets.join(aggregation.stream, first_table + table);
+            }
+        }
+        let external = external_tables(plan).map(|table| first_table + table).collect::<Vec<_>>();
+        external.windows(2).for_each(|pair| sets.join(pair[0], pair[1]));
         for (number, stream) in plan.catalog.streams().iter().enumerate() {
             if let Some(of) = stream.name.strip_prefix('!').and_then(|name| plan.catalog.find(name)) {
                 sets.join(number, of);
@@ -142,13 +151,7 @@ fn neighbours(plan: &AppPlan, query: &QueryPlan, first_table: usize) -> Vec<usiz
     }
     let tables = plan.catalog.tables().len();
     let mut searched: Vec<usize> = Vec::new();
-    let mut look = |expr: &Expr| {
-        expr.walk(&mut |x| {
-            if let Node::In { table, .. } = x.node {
-                searched.push(first_table + table);
-            }
-        });
-    };
+    let mut look = |expr: &Expr| searched.extend(searched_tables(expr).into_iter().map(|t| first_table + t));
     batch::visit_expressions(query, &mut look);
     query.select.group_by.iter().for_each(&mut look);
     query.state.iter().flat_map(|state| &state.steps).flat_map(|step| &step.filters).for_each(&mut look);
@@ -158,7 +161,11 @@ fn neighbours(plan: &AppPlan, query: &QueryPlan, first_table: usize) -> Vec<usiz
     for handler in query.before.iter().chain(&query.after).chain(sides) {
         match handler {
             Handler::Filter(condition) => look(condition),
-            Handler::Function(_, args, _) => args.iter().for_each(&mut look),
+            Handler::Function(_, args, _) => {
+                args.iter().for_each(&mut look);
+                // it may ask the system in which a table is
+                nodes.extend(external_tables(plan).map(|table| first_table + table));
+            }
             Handler::Stateful(_) => has_hidden_reads = true,
         }
     }
@@ -168,4 +175,30 @@ fn neighbours(plan: &AppPlan, query: &QueryPlan, first_table: usize) -> Vec<usiz
         nodes.extend(first_table..first_table + tables);
     }
     nodes
+}
+
+/// Returns the tables that an expression searches.
+pub(super) fn searched_tables(expr: &Expr) -> Vec<usize> {
+    let mut tables = Vec::new();
+    expr.walk(&mut |x| {
+        if let Node::In { table, .. } = x.node {
+            tables.push(table);
+        }
+    });
+    tables
+}
+
+/// Returns the conditions and arguments of handlers without state.
+pub(super) fn handler_expressions(handlers: &[Handler]) -> impl Iterator<Item = &Expr> {
+    handlers.iter().flat_map(|handler| match handler {
+        Handler::Filter(condition) => std::slice::from_ref(condition),
+        Handler::Function(_, args, _) => args.as_slice(),
+        Handler::Stateful(_) => &[],
+    })
+}
+
+/// Returns the tables whose rows are in another system.
+fn external_tables(plan: &AppPlan) -> impl Iterator<Item = usize> {
+    let tables = plan.catalog.tables().iter().enumerate();
+    tables.filter(|(_, table)| table.store.is_some()).map(|(number, _)| number)
 }

@@ -280,7 +280,7 @@ impl AppRuntime {
             }
             Target::Inner(_) | Target::Window(_) => false,
         };
-        if !takes_rows || !sink.wants_rows() {
+        if !takes_rows || depth >= DEPTH_MAX || !sink.wants_rows() {
             return self.emit_as_batch(path, query, rows, is_chunk, depth, sink);
         }
         sink.emission_rows(&plan.name, rows);

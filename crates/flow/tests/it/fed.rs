@@ -337,3 +337,57 @@ fn components_are_batched_each_for_itself() {
     assert_eq!(one_by_one.0["Gone"].len(), 1);
     assert_eq!(one_by_one.0, together.0);
 }
+
+#[test]
+fn single_events_and_batches_agree_where_events_leave_as_they_come() {
+    let text = |text: &str| serde_json::json!(text);
+    // the arriving key is too rare to be emitted, and leaves with the bucket
+    let app = "define stream S (k string);
+        from S#window.lossyFrequent(0.3, 0.1, k) select k insert all events into Out;";
+    let keys = ["a", "a", "a", "a", "a", "b", "b", "b", "b", "c"].map(|key| [text(key)]);
+    let sent: Vec<_> = (0..).zip(&keys).map(|(i, key)| ("S", 1_000 + i, key.as_slice())).collect();
+    let [one_by_one, together] = both(app, &sent);
+    assert!(one_by_one.0["Out"].last().unwrap().contains("\"c\""), "{:?}", one_by_one.0);
+    assert_eq!(one_by_one.0, together.0);
+
+    // an event that breaks the condition alone is emitted at the time of the clock, which is later
+    let app = "define stream A (k string, v int); define stream B (k string);
+        from A#window.expressionBatch('sum(v) < 3') as a join B#window.length(5) as b on a.k == b.k
+        select a.k as k, a.v as v insert into Out;";
+    let (b, late) = ([text("x")], [text("x"), serde_json::json!(7)]);
+    let [one_by_one, together] = both(app, &[("B", 2_000, &b), ("A", 1_000, &late)]);
+    assert_eq!(one_by_one.0["Out"].len(), 1);
+    assert_eq!(one_by_one.0, together.0);
+
+    // a window that holds nothing evicts each row at once
+    let app = "define stream A (k string); define stream B (k string);
+        from A#window.expression('count() < 1') as a join B#window.length(5) as b on a.k == b.k
+        select a.k as k insert into Out;";
+    let mut sent = vec![("B", 1_000, b.as_slice())];
+    sent.extend((0..2_100).map(|i| ("A", 1_001 + i, b.as_slice())));
+    let [one_by_one, together] = both(app, &sent);
+    assert_eq!(one_by_one.0["Out"].len(), 2_100);
+    assert_eq!(one_by_one.0, together.0);
+}
+
+#[test]
+fn conditions_of_partitions_and_aggregations_connect_them_with_tables() {
+    let app = "define stream U (k int); define stream S (k int); define table T (k int);
+        from U select k insert into T;
+        partition with ((T.k == k) in T as 'known' or not ((T.k == k) in T) as 'new' of S)
+        begin from S select k, count() as n insert into Out; end;";
+    let one = [serde_json::json!(1)];
+    let [one_by_one, together] = both(app, &[("S", 1_000, &one), ("U", 1_001, &one), ("S", 1_002, &one)]);
+    assert_eq!(one_by_one.0["Out"].len(), 2);
+    assert_eq!(one_by_one.0, together.0);
+
+    let app = "define stream U (k int); define stream S (k int, v long); define table T (k int);
+        define aggregation A from S[(T.k == k) in T] select k, sum(v) as t group by k aggregate every sec;
+        from U select k insert into T;";
+    let plan = Arc::new(compile("app.siddhi", app, &Registry::standard(), &|_| None).unwrap());
+    let app = AppRuntime::new(plan.clone());
+    for stream in ["S", "U"] {
+        let why = app.row_at_a_time_reason_of(plan.catalog.find(stream).unwrap()).unwrap();
+        assert!(why.contains("the aggregation `A`"), "{why}");
+    }
+}
