@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
-use tidemill_types::{Result, Timestamp};
+use tidemill_types::{ErrorKind, Result, Timestamp};
 
 use crate::accounts::Accounts;
 use crate::file::{AccessFile, Stamp};
@@ -135,10 +135,16 @@ impl Access {
                 state.accounts = Arc::new(accounts);
                 state.generation += 1;
                 state.problem = None;
+                state.stamp = stamp;
             }
-            Err(error) => state.keep(&error.to_string()),
+            Err(error) => {
+                state.keep(&error.to_string());
+                // a damaged file stays so until it changes; one that cannot be read now may be in a moment
+                if error.kind() == ErrorKind::Corrupt {
+                    state.stamp = stamp;
+                }
+            }
         }
-        state.stamp = stamp;
     }
 }
 
@@ -254,6 +260,14 @@ mod tests {
         assert!(problem.contains("access.json: line 1, column 14"), "{problem}");
         assert!(Access::open(world.file()).is_err(), "a start refuses it");
         std::fs::remove_file(world.file().path()).unwrap();
+        // it cannot be read, and not because of its content: it is looked at again
+        std::fs::create_dir(world.file().path()).unwrap();
+        world.advance(SECOND);
+        assert!(world.access.principal_of_token(token.as_bytes()).is_some());
+        assert!(world.access.problem().unwrap().contains("cannot be read"));
+        let stamp = world.access.state.lock().stamp;
+        assert_ne!(stamp, world.file().stamp().unwrap(), "a later look reads it");
+        std::fs::remove_dir(world.file().path()).unwrap();
         world.advance(SECOND);
         assert!(world.access.principal_of_token(token.as_bytes()).is_none());
         assert_eq!(world.access.problem(), None);

@@ -59,6 +59,7 @@ impl AccessFile {
         let lock_path = self.directory.join(LOCK_NAME);
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
         let lock = lock.map_err(|e| self.failed(&lock_path, "cannot be opened", e))?;
+        keep_owner(&self.directory, &lock).map_err(|e| self.failed(&lock_path, "cannot be changed", e))?;
         // it is unlocked when it is closed
         lock.lock().map_err(|e| self.failed(&lock_path, "cannot be locked", e))?;
         let mut accounts = self.read()?;
@@ -77,6 +78,7 @@ impl AccessFile {
         }
         let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
+        keep_owner(&self.directory, &file)?;
         file.sync_all()?;
         fs::rename(&new, self.path())?;
         File::open(&self.directory)?.sync_all()
@@ -107,6 +109,16 @@ impl AccessFile {
 
     fn failed(&self, path: &Path, what: &str, cause: std::io::Error) -> Error {
         Error::unavailable(format!("{} {what}", path.display())).with_source(cause)
+    }
+}
+
+/// Gives a file the owner of the data directory, for a command that another user runs, as an administrator of the machine does: the
+/// server has to read it.
+fn keep_owner(directory: &Path, file: &File) -> std::io::Result<()> {
+    let (wanted, found) = (fs::metadata(directory)?, file.metadata()?);
+    match (wanted.uid(), wanted.gid()) == (found.uid(), found.gid()) {
+        true => Ok(()),
+        false => std::os::unix::fs::fchown(file, Some(wanted.uid()), Some(wanted.gid())),
     }
 }
 

@@ -97,7 +97,16 @@ impl Principal {
         }
     }
 
-    /// Checks that the caller may see or end what `owner` does: its own, or that of others as an administrator.
+    /// Returns the name by which lists of statements have the caller: that of the user, and for a token with limits `USER/TOKEN`, as it
+    /// is not let in for what the user does otherwise.
+    pub fn caller(&self) -> String {
+        match (&self.0.limits, self.token()) {
+            (Some(_), Some(token)) => format!("{}/{token}", self.name()),
+            _ => self.name().to_owned(),
+        }
+    }
+
+    /// Checks that the caller may see or end what `owner`, a [`Self::caller`], does: its own, or that of others as an administrator.
     ///
     /// Errors: those of [`Self::may`].
     pub fn may_manage(&self, owner: &str) -> Result<()> {
@@ -107,9 +116,11 @@ impl Principal {
         }
     }
 
-    /// Returns whether the caller may see or end what `owner` does.
+    /// Returns whether the caller may see or end what `owner`, a [`Self::caller`], does. A user may for the own tokens.
     pub fn manages(&self, owner: &str) -> bool {
-        self.name() == owner || self.can(Action::Administer, &Resource::SERVER)
+        let user = owner.split_once('/').map_or(owner, |(user, _)| user);
+        let is_own = self.caller() == owner || self.0.limits.is_none() && self.name() == user;
+        is_own || self.can(Action::Administer, &Resource::SERVER)
     }
 
     /// Returns the message for a right that is missing.

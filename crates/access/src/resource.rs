@@ -68,11 +68,6 @@ impl<'a> Resource<'a> {
         Self { kind: "query", name: name.into() }
     }
 
-    /// All tables, named windows and aggregations, also those that do not exist yet: only patterns that cover all of them match.
-    pub fn all_tables() -> Resource<'static> {
-        Resource { kind: "table", name: Cow::Borrowed("*") }
-    }
-
     /// All rules, also those that do not exist yet: only patterns that cover all of them match.
     pub fn all_rules() -> Resource<'static> {
         Resource { kind: "rule", name: Cow::Borrowed("*") }

@@ -46,7 +46,7 @@ pub struct StatementInfo {
     pub text: String,
     /// Sender: `http`, `program` or `rules`.
     pub origin: &'static str,
-    /// Name of the caller.
+    /// Name of the caller; `USER/TOKEN` for a token with limits.
     pub caller: String,
     /// State.
     pub phase: StatementPhase,

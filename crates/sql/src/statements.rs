@@ -124,7 +124,7 @@ impl Statements {
     /// Errors: `NotFound` if the caller manages none of this number, or if it has ended.
     pub fn cancel(&self, id: u64, principal: &Principal, by: &str) -> Result<()> {
         let statement = self.0.lock().running.get(&id).cloned();
-        let statement = statement.filter(|statement| principal.manages(statement.principal.name()));
+        let statement = statement.filter(|statement| principal.manages(&statement.principal.caller()));
         let statement = statement.ok_or_else(|| {
             Error::not_found(format!(
                 "no statement {id} runs: SELECT id, statement FROM system.statements WHERE ended IS NULL lists those that do"
@@ -248,7 +248,7 @@ impl Statement {
             id: self.id,
             text: self.text.to_string(),
             origin: self.origin,
-            caller: self.principal.name().to_owned(),
+            caller: self.principal.caller(),
             phase,
             started: self.started,
             ended: None,

@@ -1,5 +1,7 @@
 //! Queries: what they did, and on-demand queries.
 
+use std::collections::BTreeSet;
+
 use tidemill_flow::functions::json_text::to_json;
 use tidemill_lang::siddhi::ast::{OnDemandQuery, OutputAction};
 use tidemill_lang::{FileId, SourceFile, Sources, render_all, siddhi};
@@ -21,8 +23,8 @@ pub struct OnDemandTarget {
     pub store: String,
     /// True if the query changes it.
     pub changes: bool,
-    /// True if the query may look into other tables, too, by a condition with `in`.
-    pub looks_elsewhere: bool,
+    /// Tables that its conditions with `in` search.
+    pub searches: BTreeSet<String>,
 }
 
 impl OnDemandTarget {
@@ -31,11 +33,10 @@ impl OnDemandTarget {
     /// Errors: `Invalid` when the query cannot be read.
     pub fn parse(text: &str) -> Result<Self> {
         let query = parse_on_demand(text)?;
-        let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
         Ok(Self {
             store: store_of(&query)?.to_owned(),
             changes: matches!(query, OnDemandQuery::Change(_)),
-            looks_elsewhere: words.any(|word| word.eq_ignore_ascii_case("in")),
+            searches: query.searched_tables().into_iter().map(str::to_owned).collect(),
         })
     }
 }
@@ -132,13 +133,24 @@ mod tests {
 
     #[test]
     fn a_query_says_what_it_reads_or_changes() {
-        for (text, store, changes, looks_elsewhere) in [
-            ("from Last on price > 10.0 select symbol", "Last", false, false),
-            ("from Last on symbol in Others select symbol", "Last", false, true),
-            ("select 'a' as symbol, 1.0 as price insert into Last", "Last", true, false),
-            ("delete Last on Last.symbol == 'a'", "Last", true, false),
-        ] {
-            let expected = OnDemandTarget { store: store.to_owned(), changes, looks_elsewhere };
+        let cases: [(&str, &str, bool, &[&str]); 8] = [
+            ("from Last on price > 10.0 select symbol", "Last", false, &[]),
+            ("from Last on symbol in Others select symbol", "Last", false, &["Others"]),
+            ("from Last on Others.price > 1000in Others select symbol", "Last", false, &["Others"]),
+            ("from Last on not (Others.n > 1.0in Others) select symbol", "Last", false, &["Others"]),
+            (
+                "from Last select symbol, ifThenElse(A.s == 'in' in A, 1, 2) as n having B.s == symbol in B",
+                "Last",
+                false,
+                &["A", "B"],
+            ),
+            ("select 'a' as symbol, 1.0 as price insert into Last", "Last", true, &[]),
+            ("delete Last on Last.symbol == 'a'", "Last", true, &[]),
+            ("delete Last on Others.symbol == 'a' in Others", "Last", true, &["Others"]),
+        ];
+        for (text, store, changes, searches) in cases {
+            let searches = searches.iter().map(|table| (*table).to_owned()).collect();
+            let expected = OnDemandTarget { store: store.to_owned(), changes, searches };
             assert_eq!(OnDemandTarget::parse(text).unwrap(), expected, "{text}");
         }
         assert!(OnDemandTarget::parse("from").is_err());

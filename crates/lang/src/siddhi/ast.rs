@@ -7,6 +7,7 @@ mod definition;
 mod expr;
 mod output;
 mod query;
+mod searches;
 mod state;
 
 pub use definition::{

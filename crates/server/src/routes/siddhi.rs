@@ -56,8 +56,8 @@ pub(crate) async fn query(
         false => Action::Read,
     };
     call.principal.may(action, &Resource::table(&target.store))?;
-    if target.looks_elsewhere {
-        call.principal.may(Action::Read, &Resource::all_tables())?;
+    for table in &target.searches {
+        call.principal.may(Action::Read, &Resource::table(table))?;
     }
     let ask = call
         .engine_within(timeout, move |engine| engine.query_on_demand(request.app.as_deref(), &request.query));
