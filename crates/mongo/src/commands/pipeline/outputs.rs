@@ -52,30 +52,31 @@ pub(super) fn collection_stats(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     Ok(vec![stats.into_bytes().into()])
 }
 
-/// Refuses `$currentOp` of anything but the whole server.
+/// Refuses `$currentOp` of anything but the whole server, and inside of another stage.
 pub(super) fn check_current_op(context: &Context<'_>) -> Result<()> {
-    match (context.database, context.collection) {
-        ("admin", None) => Ok(()),
+    match (context.database, context.collection, context.depth) {
+        ("admin", None, 0) => Ok(()),
         _ => {
-            let message = "$currentOp must be run against the 'admin' database with {aggregate: 1}";
+            let message = "$currentOp must be run against the 'admin' database with {aggregate: 1}, and not inside of another stage";
             Err(CommandError::new(Code::InvalidNamespace, message))
         }
     }
 }
 
-/// Returns the operations in progress.
+/// Returns the operations in progress: those of all clients for an administrator, their own for others.
 pub(super) fn current_op(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     let running = context.shared.operations.running();
-    Ok(running.iter().map(|operation| operation.describe().into_bytes().into()).collect())
+    let shown = running.iter().filter(|operation| context.client.manages(&operation.caller));
+    Ok(shown.map(|operation| operation.describe().into_bytes().into()).collect())
 }
 
 /// Checks where `$listLocalSessions` stands.
 pub(super) fn check_list_sessions(options: &RawDocument, context: &Context<'_>) -> Result<()> {
     super::known("$listLocalSessions", options, &["allUsers", "users"])?;
-    match context.collection {
-        None => Ok(()),
-        Some(_) => {
-            let message = "$listLocalSessions must be run against a database with {aggregate: 1}";
+    match (context.collection, context.depth) {
+        (None, 0) => Ok(()),
+        _ => {
+            let message = "$listLocalSessions must be run against a database with {aggregate: 1}, and not inside of another stage";
             Err(CommandError::new(Code::InvalidNamespace, message))
         }
     }
