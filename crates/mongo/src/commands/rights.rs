@@ -19,7 +19,7 @@ use crate::shared::ServerState;
 const SERVER_STAGES: [&str; 3] = ["$currentOp", "$listLocalSessions", "$listSessions"];
 
 /// An action on an object.
-type Need = (Action, Resource<'static>);
+pub(crate) type Need = (Action, Resource<'static>);
 
 /// Refuses a command of a client that lacks a right.
 ///
@@ -29,7 +29,12 @@ pub(super) fn check(server: &ServerState, principal: &Principal, call: &Call<'_>
     if principal.can_everywhere(Action::Administer) {
         return Ok(());
     }
-    for (action, resource) in needs(call)? {
+    let mut needs = needs(call)?;
+    // the rights of the client may have changed since it has opened the cursor
+    if let ("getMore", Some(RawBsonRef::Int64(id))) = (call.name, call.get(call.name)) {
+        needs.extend(server.cursors.needs(id).iter().cloned());
+    }
+    for (action, resource) in needs {
         if !principal.can(action, &resource) {
             let target =
                 call.get(call.name).and_then(|value| value.as_str()).map(|name| format!("\"{name}\""));
@@ -68,7 +73,7 @@ fn check_cursors(server: &ServerState, principal: &Principal, call: &Call<'_>) -
 }
 
 /// Returns the rights that a command needs.
-fn needs(call: &Call<'_>) -> Result<Vec<Need>> {
+pub(super) fn needs(call: &Call<'_>) -> Result<Vec<Need>> {
     let mut needs = match command_of(call)?.access {
         Access::Anyone | Access::Authenticated => vec![],
         Access::Read => vec![(Action::Read, collection(call, call.name))],
@@ -123,7 +128,7 @@ fn special(call: &Call<'_>) -> Result<Vec<Need>> {
         }
         "renameCollection" => vec![both("renameCollection"), both("to")],
         "dataSize" | "datasize" => vec![(Action::Read, full_name(call.get(call.name)))],
-        // the rights of the client may have changed since it has opened the cursor; results of commands are its own
+        // and what the command needed that has opened the cursor
         "getMore" => match call.get("collection") {
             Some(RawBsonRef::String(name)) if !name.starts_with("$cmd.") => {
                 vec![(Action::Read, named(call.database, name))]

@@ -160,3 +160,40 @@ fn a_cursor_is_of_the_user_who_opened_it() {
     world.run("ana", "docs", close()).unwrap();
     world.server.stop();
 }
+
+#[test]
+fn a_cursor_is_read_with_the_present_rights() {
+    let mut world = World::new();
+    world.add_user("ana", "read collection:docs.*, read collection:sales.*");
+    let documents: Vec<Document> = (0..4).map(|id| doc! { "_id": id }).collect();
+    world.run("admin", "docs", doc! { "insert": "orders", "documents": &documents }).unwrap();
+    let open = |database: &str, target: Bson, stage: Document| {
+        let cursor = doc! { "batchSize": 1 };
+        let command = doc! { "aggregate": target, "pipeline": [stage], "cursor": cursor };
+        let opened = world.run("ana", database, command).unwrap();
+        opened.get_document("cursor").unwrap().get_i64("id").unwrap()
+    };
+    let more = |database: &str, id: i64, collection: &str| {
+        let command = doc! { "getMore": id, "collection": collection, "batchSize": 1, "maxTimeMS": 1 };
+        world.run("ana", database, command)
+    };
+    let join = doc! { "$unionWith": { "coll": "customers" } };
+    let joined = open("docs", "orders".into(), join);
+    let changes = open("sales", 1.into(), doc! { "$changeStream": {} });
+    more("docs", joined, "orders").unwrap();
+    more("sales", changes, "$cmd.aggregate").unwrap();
+    let file = world.file();
+    file.update(|accounts| accounts.grant("ana", "read collection:docs.orders".parse()?)).unwrap();
+    for grant in ["read collection:docs.*", "read collection:sales.*"] {
+        file.update(|accounts| accounts.revoke("ana", &grant.parse()?)).unwrap();
+    }
+    for (database, id, collection, hidden) in [
+        ("docs", joined, "orders", "collection:docs.customers"),
+        ("sales", changes, "$cmd.aggregate", "collection:sales.*"),
+    ] {
+        let refused = more(database, id, collection).unwrap_err();
+        assert_eq!(crate::code(&refused), 13, "{refused}");
+        assert!(refused.to_string().contains(&format!("may not read {hidden}:")), "{refused}");
+    }
+    world.server.stop();
+}
