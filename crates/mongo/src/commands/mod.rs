@@ -191,12 +191,13 @@ pub(crate) fn run(
     call: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
     check_allowed(server, session, call)?;
+    let client = session.principal.clone();
     let answer = &mut |shared: &Shared| match (answer(shared, session, call), shared.take_error_details()) {
         (Err(error), Some(details)) => WriteError { error, details }.reply(),
         (reply, _) => reply,
     };
     let started = server.profiler.begin();
-    let reply = transactions::run(server, call, answer);
+    let reply = transactions::run(server, client.as_ref(), call, answer);
     if let (Ok(reply), Some(principal)) = (&reply, &session.principal)
         && call.name != "getMore"
         && cursor_of(reply) != 0

@@ -9,6 +9,7 @@ use super::Context;
 use crate::commands::update::require_collection;
 use crate::error::{Code, CommandError, Result};
 use crate::namespace::stored_name;
+use crate::sessions::ListedSession;
 
 /// Returns the documents that `$documents` lists.
 pub(super) fn listed(expression: &Expression) -> Result<Vec<DocBytes>> {
@@ -82,28 +83,31 @@ pub(super) fn check_list_sessions(options: &RawDocument, context: &Context<'_>) 
     }
 }
 
-/// Returns the client sessions that this server knows: those that have written, and that of the command.
+/// Returns the client sessions that this server knows: those that have written, and that of the command. A client sees its own, an
+/// administrator all.
 pub(super) fn local_sessions(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     use sha2::Digest;
-    let mut ids = context.shared.sessions.ids();
+    let client = context.client;
+    let may_see = |one: &ListedSession| one.owner.as_ref().is_none_or(|owner| client.manages(owner));
+    let mut sessions = context.shared.sessions.list();
+    sessions.retain(may_see);
     if let Some(RawBsonRef::Binary(id)) = context.session.map(|lsid| lsid.get("id")).transpose()?.flatten()
-        && !ids.iter().any(|(known, _)| known == id.bytes)
+        && !sessions.iter().any(|known| known.id == id.bytes)
     {
-        ids.push((id.bytes.to_vec().into(), std::time::Duration::ZERO));
+        let owner = client.principal.as_ref().map(|principal| principal.name().to_owned());
+        sessions.push(ListedSession { id: id.bytes.to_vec().into(), owner, idle: std::time::Duration::ZERO });
     }
-    let user = match &context.shared.credentials {
-        Some(_) => format!("{}@admin", tidemill_access::ADMIN),
-        None => String::new(),
-    };
-    let uid = sha2::Sha256::digest(user.as_bytes()).to_vec();
+    let has_users = context.shared.credentials.is_some();
     let now = context.shared.whole_engine.now().0.div_euclid(1000);
-    let describe = |(id, idle): (bytes::Bytes, std::time::Duration)| {
+    let describe = |ListedSession { id, owner, idle }| {
+        let user = owner.filter(|_| has_users).map(|owner| format!("{owner}@admin")).unwrap_or_default();
+        let uid = sha2::Sha256::digest(user.as_bytes()).to_vec();
         let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: id.to_vec() };
-        let uid = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: uid.clone() };
+        let uid = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: uid };
         let last = DateTime::from_millis(now - i64::try_from(idle.as_millis()).unwrap_or(0));
         bson::rawdoc! { "_id": { "id": id, "uid": uid }, "lastUse": last }.into_bytes().into()
     };
-    Ok(ids.into_iter().map(describe).collect())
+    Ok(sessions.into_iter().map(describe).collect())
 }
 
 /// Returns the documents of `$indexStats`: uses of indexes are not counted, and so not told.
