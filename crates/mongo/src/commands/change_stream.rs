@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{DateTime, Timestamp, Uuid, cstr, rawdoc};
+use tidemill_access::Resource;
 use tidemill_docs::{ChangeKind, DocBytes, Filter, ReshapeStage, Variables};
 use tidemill_engine::{ChangeEvent, ChangePosition, ChangeScope, ChangeStart, ChangeStream, Engine};
 use tidemill_types::ErrorKind;
@@ -318,7 +319,7 @@ impl ChangeSource for ChangeCursor {
             let mut before = token_text(self.stream.position());
             let changes = self.stream.next(at_once, BATCH_BYTES_MAX).map_err(history_lost)?;
             for (change, after) in &changes {
-                if is_expanded(change.kind) && !self.expanded {
+                if is_expanded(change.kind) && !self.expanded || !self.tells_of(&change.collection) {
                     continue;
                 }
                 let event = self.event(engine, change, after)?.into_bytes();
@@ -374,6 +375,13 @@ impl ChangeCursor {
     /// Returns whether no fragment waits to be returned.
     fn has_told_all(&self) -> bool {
         self.split.as_ref().is_none_or(SplitEvents::is_empty)
+    }
+
+    /// Returns whether changes of a collection are told. Those of a collection of the server are told to who follows just this one, as
+    /// patterns of collections do not match it.
+    fn tells_of(&self, collection: &str) -> bool {
+        matches!(self.scope, ChangeScope::Collection(_))
+            || Resource::collection(collection) != Resource::SERVER
     }
 
     fn event(

@@ -266,3 +266,39 @@ fn a_pipeline_lists_the_operations_of_others_for_administrators_only() {
     assert_eq!(worker.join().unwrap(), 11601);
     world.server.stop();
 }
+
+#[test]
+fn changes_of_the_server_are_told_to_who_follows_its_collection() {
+    let mut world = World::new();
+    world.add_user("ana", "read collection:*");
+    let open = |user: &str, database: &str, target: Bson, options: Document| {
+        let pipeline = [doc! { "$changeStream": options }];
+        let opened = world.run(
+            user,
+            database,
+            doc! { "aggregate": target, "pipeline": pipeline.to_vec(), "cursor": {} },
+        );
+        opened.map(|opened| opened.get_document("cursor").unwrap().get_i64("id").unwrap())
+    };
+    let of_database = open("ana", "docs", 1.into(), doc! {}).unwrap();
+    let of_all = open("ana", "admin", 1.into(), doc! { "allChangesForCluster": true }).unwrap();
+    let own = "tidemill.undelivered";
+    assert_eq!(crate::code(&open("ana", "docs", own.into(), doc! {}).unwrap_err()), 13);
+    let of_own = open("admin", "docs", own.into(), doc! {}).unwrap();
+    for collection in [own, "orders"] {
+        world.run("admin", "docs", doc! { "insert": collection, "documents": [{ "_id": 1 }] }).unwrap();
+    }
+    for (user, database, cursor, follows, told) in [
+        ("ana", "docs", of_database, "$cmd.aggregate", "orders"),
+        ("ana", "admin", of_all, "$cmd.aggregate", "orders"),
+        ("admin", "docs", of_own, own, own),
+    ] {
+        let reply = world.run(user, database, doc! { "getMore": cursor, "collection": follows }).unwrap();
+        let batch = reply.get_document("cursor").unwrap().get_array("nextBatch").unwrap();
+        let names = batch
+            .iter()
+            .map(|event| event.as_document().unwrap().get_document("ns").unwrap().get_str("coll").unwrap());
+        assert_eq!(names.collect::<Vec<_>>(), [told]);
+    }
+    world.server.stop();
+}
