@@ -155,6 +155,24 @@ mod tests {
     }
 
     #[test]
+    fn collections_of_the_server_are_matched_by_patterns_of_the_server() {
+        let undelivered =
+            [Resource::collection("tidemill.undelivered"), Resource::namespace("docs.tidemill.undelivered")];
+        for (pattern, expected) in [
+            ("*", true),
+            ("server", true),
+            ("collection:*", false),
+            ("collection:docs.*", false),
+            ("collection:docs.tidemill.*", false),
+            ("collection:docs.tidemill.undelivered", false),
+        ] {
+            for resource in &undelivered {
+                assert_eq!(matches(pattern, resource), expected, "{pattern} {resource}");
+            }
+        }
+    }
+
+    #[test]
     fn all_collections_of_a_database_are_covered_by_patterns_of_all_only() {
         let sales = Resource::database("sales");
         for (pattern, expected) in [

@@ -5,6 +5,8 @@ use std::fmt;
 
 /// Database whose collections the store knows by their own names.
 const DEFAULT_DATABASE: &str = "docs";
+/// Beginning of the names of collections in which the server keeps what is its own, such as undelivered events.
+const SERVER_COLLECTIONS: &str = "docs.tidemill.";
 
 /// Kinds of objects that have names, as patterns write them.
 pub(crate) const KINDS: [&str; 6] = ["stream", "collection", "table", "system", "rule", "query"];
@@ -28,18 +30,24 @@ impl<'a> Resource<'a> {
         Self { kind: "stream", name: name.into() }
     }
 
-    /// The collection that the store knows by this name: `orders` is `docs.orders`, and `sales/orders` is `sales.orders`.
+    /// The collection that the store knows by this name: `orders` is `docs.orders`, and `sales/orders` is `sales.orders`. See
+    /// [`Self::namespace`] for `tidemill.undelivered`.
     pub fn collection(stored: &'a str) -> Self {
         let name = match stored.split_once('/') {
             Some((database, collection)) => format!("{database}.{collection}"),
             None => format!("{DEFAULT_DATABASE}.{stored}"),
         };
-        Self { kind: "collection", name: name.into() }
+        Self::namespace(name)
     }
 
-    /// The collection `database.collection`, as MongoDB clients name it.
+    /// The collection `database.collection`, as MongoDB clients name it. The collections `docs.tidemill.*` are those of the server,
+    /// so they are [`Self::SERVER`]: a pattern of collections does not match them.
     pub fn namespace(namespace: impl Into<Cow<'a, str>>) -> Self {
-        Self { kind: "collection", name: namespace.into() }
+        let name = namespace.into();
+        match name.starts_with(SERVER_COLLECTIONS) {
+            true => Self::SERVER,
+            false => Self { kind: "collection", name },
+        }
     }
 
     /// All collections of a database, also those that do not exist yet: only patterns that cover all of them match.
@@ -102,6 +110,11 @@ mod tests {
             (Resource::collection("orders"), "collection:docs.orders"),
             (Resource::collection("sales/a/b"), "collection:sales.a/b"),
             (Resource::namespace("sales.orders"), "collection:sales.orders"),
+            (Resource::collection("tidemill.undelivered"), "server"),
+            (Resource::collection("docs/tidemill.undelivered"), "server"),
+            (Resource::namespace("docs.tidemill.undelivered"), "server"),
+            (Resource::namespace("docs.tidemills"), "collection:docs.tidemills"),
+            (Resource::collection("sales/tidemill.undelivered"), "collection:sales.tidemill.undelivered"),
             (Resource::database("sales"), "collection:sales.*"),
             (Resource::system("ledger"), "system:ledger"),
             (Resource::SERVER, "server"),

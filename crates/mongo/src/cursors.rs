@@ -11,6 +11,7 @@ use tidemill_docs::{DocBytes, HeldMemory, Projection};
 use tidemill_engine::Engine;
 use tidemill_types::budget;
 
+use crate::commands::Need;
 use crate::error::{Code, CommandError, Result};
 use crate::options::MongoOptions;
 use crate::tail::Tail;
@@ -28,8 +29,8 @@ pub(crate) struct Cursors {
 /// A cursor.
 pub(crate) struct OpenCursor {
     namespace: String,
-    /// Name of the user who has opened it; `None` until its command ends, before anybody knows its number.
-    owner: Option<String>,
+    /// The user who has opened it; `None` until its command ends, before anybody knows its number.
+    opener: Option<Opener>,
     pub source: CursorSource,
     /// True if a batch as large as the client asked for leaves the cursor open although nothing may follow.
     /// Clients count on it.
@@ -38,6 +39,12 @@ pub(crate) struct OpenCursor {
     /// The time that all commands that read it may take, of a query that says it.
     time_left: Option<Duration>,
     _held: HeldBytes,
+}
+
+/// The user who has opened a cursor, and the rights that its command needed, which each read of the cursor needs again.
+struct Opener {
+    name: String,
+    needs: Arc<[Need]>,
 }
 
 /// Bytes that a cursor holds, which are given back when it is dropped.
@@ -205,7 +212,7 @@ impl Cursors {
         let used = Instant::now();
         open.insert(
             id,
-            OpenCursor { namespace, owner: None, source, end_unknown, used, time_left: None, _held },
+            OpenCursor { namespace, opener: None, source, end_unknown, used, time_left: None, _held },
         );
         Ok(id)
     }
@@ -219,19 +226,25 @@ impl Cursors {
         }
     }
 
-    /// Says who has opened a cursor.
-    pub fn set_owner(&self, id: i64, owner: &str) {
+    /// Says who has opened a cursor, and with which rights.
+    pub fn set_opener(&self, id: i64, name: &str, needs: Vec<Need>) {
         if let Some(cursor) = self.open.lock().get_mut(&id)
-            && cursor.owner.is_none()
+            && cursor.opener.is_none()
         {
-            cursor.owner = Some(owner.to_owned());
+            cursor.opener = Some(Opener { name: name.to_owned(), needs: needs.into() });
         }
+    }
+
+    /// Returns the rights that the command needed that has opened a cursor; none if it is not open.
+    pub fn needs(&self, id: i64) -> Arc<[Need]> {
+        let open = self.open.lock();
+        open.get(&id).and_then(|cursor| cursor.opener.as_ref()).map(|o| o.needs.clone()).unwrap_or_default()
     }
 
     /// Returns whether the caller may read and close a cursor: it has opened it, or the cursor is not open.
     pub fn is_owned_by(&self, id: i64, caller: &str) -> bool {
         let open = self.open.lock();
-        open.get(&id).and_then(|cursor| cursor.owner.as_deref()).is_none_or(|owner| owner == caller)
+        open.get(&id).and_then(|cursor| cursor.opener.as_ref()).is_none_or(|opener| opener.name == caller)
     }
 
     /// Returns the time that is left for the commands that read a cursor; `None` if it is not limited.

@@ -71,16 +71,21 @@ impl Session {
 
     /// Returns whether the client may read the collection that the store knows by this name.
     pub fn can_read(&self, stored: &str) -> bool {
-        self.can(&Resource::collection(stored))
+        self.can(Action::Read, &Resource::collection(stored))
+    }
+
+    /// Returns whether the client may write the collection that the store knows by this name.
+    pub fn can_write(&self, stored: &str) -> bool {
+        self.can(Action::Write, &Resource::collection(stored))
     }
 
     /// Returns whether the client may read all collections of a database.
     pub fn can_read_database(&self, name: &str) -> bool {
-        self.can(&Resource::database(name))
+        self.can(Action::Read, &Resource::database(name))
     }
 
-    fn can(&self, resource: &Resource<'_>) -> bool {
-        self.principal.as_ref().is_some_and(|principal| principal.can(Action::Read, resource))
+    fn can(&self, action: Action, resource: &Resource<'_>) -> bool {
+        self.principal.as_ref().is_some_and(|principal| principal.can(action, resource))
     }
 
     /// Returns whether the client may see and end what the user of this name does.

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tidemill_access::Principal;
 use tidemill_engine::Transaction;
 
-use crate::error::{CommandError, Result};
+use crate::error::{Code, CommandError, Result};
 
 /// Time after which a session that is not used is forgotten.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -21,7 +22,22 @@ const SESSIONS_MAX: usize = 100_000;
 
 /// All client sessions that have written something, by id.
 #[derive(Default)]
-pub(crate) struct ClientSessions(Mutex<HashMap<Bytes, Arc<Mutex<ClientSession>>>>);
+pub(crate) struct ClientSessions(Mutex<HashMap<Bytes, OwnedSession>>);
+
+/// A client session, and the user who has begun it.
+struct OwnedSession {
+    /// `None` if nobody had logged in; then it becomes that of the first user who uses it.
+    owner: Option<String>,
+    session: Arc<Mutex<ClientSession>>,
+}
+
+/// A session, as it is listed.
+pub(crate) struct ListedSession {
+    pub id: Bytes,
+    pub owner: Option<String>,
+    /// The time for which it has not been used; none for one in use.
+    pub idle: Duration,
+}
 
 /// A client session. A command of the session holds its lock.
 pub(crate) struct ClientSession {
@@ -43,11 +59,16 @@ pub(crate) enum TransactionState {
 }
 
 impl ClientSessions {
-    /// Returns the session `id`, which begins if it is new. Errors: there are too many.
-    pub fn get(&self, id: &[u8]) -> Result<Arc<Mutex<ClientSession>>> {
+    /// Returns the session `id`, which begins if it is new, for a client.
+    ///
+    /// Errors: there are too many, or it is that of a user whom the client does not manage.
+    pub fn get(&self, id: &[u8], client: Option<&Principal>) -> Result<Arc<Mutex<ClientSession>>> {
+        let own_name = || client.map(|client| client.name().to_owned());
         let mut sessions = self.0.lock();
-        if let Some(session) = sessions.get(id) {
-            return Ok(session.clone());
+        if let Some(known) = sessions.get_mut(id) {
+            known.check_owner(client)?;
+            known.owner = known.owner.take().or_else(own_name);
+            return Ok(known.session.clone());
         }
         if sessions.len() >= SESSIONS_MAX {
             let message =
@@ -56,20 +77,33 @@ impl ClientSessions {
         }
         let session = ClientSession { number: -1, transaction: TransactionState::None, used: Instant::now() };
         let session = Arc::new(Mutex::new(session));
-        sessions.insert(Bytes::copy_from_slice(id), session.clone());
+        let owned = OwnedSession { owner: own_name(), session: session.clone() };
+        sessions.insert(Bytes::copy_from_slice(id), owned);
         Ok(session)
     }
 
-    /// Returns the ids of the sessions, and for how long each has not been used. One in use counts as used now.
-    pub fn ids(&self) -> Vec<(Bytes, Duration)> {
+    /// Returns the sessions.
+    pub fn list(&self) -> Vec<ListedSession> {
         let sessions = self.0.lock();
         let idle = |session: &Mutex<ClientSession>| session.try_lock().map(|session| session.used.elapsed());
-        sessions.iter().map(|(id, session)| (id.clone(), idle(session).unwrap_or_default())).collect()
+        let listed = sessions.iter().map(|(id, known)| ListedSession {
+            id: id.clone(),
+            owner: known.owner.clone(),
+            idle: idle(&known.session).unwrap_or_default(),
+        });
+        listed.collect()
     }
 
-    /// Ends a session; its open transaction is taken back.
-    pub fn end(&self, id: &[u8]) {
-        self.0.lock().remove(id);
+    /// Ends a session for a client; its open transaction is taken back. One that is not known has ended.
+    ///
+    /// Errors: it is that of a user whom the client does not manage.
+    pub fn end(&self, id: &[u8], client: Option<&Principal>) -> Result<()> {
+        let mut sessions = self.0.lock();
+        if let Some(known) = sessions.get(id) {
+            known.check_owner(client)?;
+            sessions.remove(id);
+        }
+        Ok(())
     }
 
     /// Ends all sessions.
@@ -79,15 +113,30 @@ impl ClientSessions {
 
     /// Forgets idle sessions, and aborts transactions that have been open for too long.
     pub fn close_idle(&self) {
-        self.0.lock().retain(|_, session| {
+        self.0.lock().retain(|_, known| {
             // one that is locked is in use
-            let Some(mut session) = session.try_lock() else { return true };
+            let Some(mut session) = known.session.try_lock() else { return true };
             if matches!(session.transaction, TransactionState::Open(_, since) if since.elapsed() > TRANSACTION_LIFETIME)
             {
                 session.transaction = TransactionState::Aborted;
             }
             session.used.elapsed() < SESSION_TIMEOUT
         });
+    }
+}
+
+impl OwnedSession {
+    /// Refuses a client that does not manage the user who has begun the session.
+    fn check_owner(&self, client: Option<&Principal>) -> Result<()> {
+        let may_use = |owner: &String| client.is_some_and(|client| client.manages(owner));
+        match self.owner.as_ref().is_none_or(may_use) {
+            true => Ok(()),
+            false => {
+                let message = "the session was not created by the authenticated user: only this user and administrators may go on \
+                               with it or end it";
+                Err(CommandError::new(Code::Unauthorized, message))
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 use bson::{RawDocument, Timestamp, cstr};
 use bytes::Bytes;
+use tidemill_access::Principal;
 use tidemill_engine::{DocumentSnapshot, Durability, SessionWrite, Transaction};
 use tidemill_types::ErrorKind;
 
@@ -42,8 +43,11 @@ const RETRYABLE: &[&str] = &["insert", "update", "delete", "findAndModify", "fin
 type Handler<'h> = &'h mut dyn FnMut(&Shared) -> Result<RawDocumentBuf>;
 
 /// Runs a command of a client, by its handler, within its session and its transaction.
+///
+/// Errors: those of the handler, and that the session is another user's.
 pub(crate) fn run(
     server: &Arc<ServerState>,
+    client: Option<&Principal>,
     call: &Call<'_>,
     handler: Handler<'_>,
 ) -> Result<RawDocumentBuf> {
@@ -71,7 +75,7 @@ pub(crate) fn run(
         let message = "a command with `txnNumber` needs a session, `lsid`";
         return Err(CommandError::new(Code::InvalidOptions, message));
     };
-    let session = server.sessions.get(id)?;
+    let session = server.sessions.get(id, client)?;
     let mut session = session.lock();
     session.touch();
     let write = SessionWrite { session: Bytes::copy_from_slice(id), number, statement: 0 };
@@ -301,10 +305,12 @@ fn labelled(error: &CommandError, label: &str) -> RawDocumentBuf {
     reply
 }
 
-/// Ends the sessions that `endSessions` names.
-pub(crate) fn end(server: &ServerState, ids: &RawDocument) -> Result<()> {
-    if let Some(RawBsonRef::Binary(id)) = ids.get("id")? {
-        server.sessions.end(id.bytes);
+/// Ends the session that `endSessions` names.
+///
+/// Errors: it is another user's.
+pub(crate) fn end(server: &ServerState, client: Option<&Principal>, id: &RawDocument) -> Result<()> {
+    match id.get("id")? {
+        Some(RawBsonRef::Binary(id)) => server.sessions.end(id.bytes, client),
+        _ => Ok(()),
     }
-    Ok(())
 }

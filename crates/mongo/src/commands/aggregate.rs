@@ -12,7 +12,7 @@ use crate::reply::first_query_batch;
 use crate::session::Session;
 use crate::shared::Shared;
 
-pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+pub(super) fn aggregate(shared: &Shared, client: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&[
         "pipeline",
         "explain",
@@ -48,6 +48,7 @@ pub(super) fn aggregate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
         database: call.database,
         collection: collection.as_deref(),
         variables: &variables,
+        client,
         session: call.document("lsid")?,
         natural: order::natural(None, call.get("hint")),
         depth: 0,

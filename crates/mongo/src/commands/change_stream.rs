@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{DateTime, Timestamp, Uuid, cstr, rawdoc};
+use tidemill_access::Resource;
 use tidemill_docs::{ChangeKind, DocBytes, Filter, ReshapeStage, Variables};
 use tidemill_engine::{ChangeEvent, ChangePosition, ChangeScope, ChangeStart, ChangeStream, Engine};
 use tidemill_types::ErrorKind;
@@ -56,8 +57,7 @@ impl ChangeStage {
     fn parse(stage: &RawDocument, variables: &Variables) -> Result<Self> {
         let mut fields = stage.into_iter();
         let (Some(first), None) = (fields.next().transpose()?, fields.next()) else {
-            let message = "A pipeline stage specification object must contain exactly one field.";
-            return Err(CommandError { code: 40323, message: message.to_owned() });
+            return Err(not_one_stage());
         };
         if let ("$match", RawBsonRef::Document(filter)) = (first.0.as_str(), first.1) {
             return Ok(Self::Match(match_filter(filter, variables)?));
@@ -104,6 +104,12 @@ enum Image {
     Required,
 }
 
+/// Returns the error of a stage with no field or with several, which would be several stages.
+fn not_one_stage() -> CommandError {
+    let message = "A pipeline stage specification object must contain exactly one field.";
+    CommandError { code: 40323, message: message.to_owned() }
+}
+
 /// Returns whether a pipeline follows changes.
 pub(super) fn is_change_stream(pipeline: &RawArray) -> bool {
     let first = pipeline.into_iter().next().and_then(Result::ok);
@@ -119,6 +125,9 @@ pub(super) fn open(
 ) -> Result<RawDocumentBuf> {
     let mut stages = pipeline.into_iter();
     let first = stages.next().transpose()?;
+    if first.and_then(|stage| stage.as_document()).is_some_and(|stage| stage.into_iter().count() != 1) {
+        return Err(not_one_stage());
+    }
     let options = match first.and_then(|stage| stage.as_document()?.get("$changeStream").ok()?) {
         Some(RawBsonRef::Document(options)) => options,
         _ => {
@@ -198,20 +207,26 @@ fn uuids(shared: &Shared) -> HashMap<String, Uuid> {
 fn scope(call: &Call<'_>, options: &RawDocument) -> Result<(ChangeScope, String)> {
     let all = options.get("allChangesForCluster")? == Some(RawBsonRef::Boolean(true));
     let database = call.database;
-    if !all && call.get(call.name).and_then(whole_number) != Some(1) {
-        return Ok((ChangeScope::Collection(call.collection()?), call.namespace()));
-    }
     let namespace = format!("{database}.$cmd.aggregate");
-    match (database, all) {
-        ("admin", true) => Ok((ChangeScope::All, namespace)),
-        (_, true) => Err(CommandError::new(
+    match (call.get(call.name).and_then(whole_number), database, all) {
+        (Some(1), "admin", true) => Ok((ChangeScope::All, namespace)),
+        (Some(1), _, true) => Err(CommandError::new(
             Code::InvalidOptions,
             "A $changeStream with 'allChangesForCluster' may only be opened on the 'admin' database",
         )),
-        (database, false) => {
+        (_, _, true) => {
+            let message = format!(
+                "A $changeStream with 'allChangesForCluster' may only be opened on the 'admin' database with {{aggregate: 1}}, not on \
+                 the collection '{}'",
+                call.namespace()
+            );
+            Err(CommandError::new(Code::InvalidOptions, message))
+        }
+        (Some(1), database, false) => {
             check_database(database)?;
             Ok((ChangeScope::Prefix(database_prefix(database)), namespace))
         }
+        (_, _, false) => Ok((ChangeScope::Collection(call.collection()?), call.namespace())),
     }
 }
 
@@ -304,7 +319,7 @@ impl ChangeSource for ChangeCursor {
             let mut before = token_text(self.stream.position());
             let changes = self.stream.next(at_once, BATCH_BYTES_MAX).map_err(history_lost)?;
             for (change, after) in &changes {
-                if is_expanded(change.kind) && !self.expanded {
+                if is_expanded(change.kind) && !self.expanded || !self.tells_of(&change.collection) {
                     continue;
                 }
                 let event = self.event(engine, change, after)?.into_bytes();
@@ -360,6 +375,13 @@ impl ChangeCursor {
     /// Returns whether no fragment waits to be returned.
     fn has_told_all(&self) -> bool {
         self.split.as_ref().is_none_or(SplitEvents::is_empty)
+    }
+
+    /// Returns whether changes of a collection are told. Those of a collection of the server are told to who follows just this one, as
+    /// patterns of collections do not match it.
+    fn tells_of(&self, collection: &str) -> bool {
+        matches!(self.scope, ChangeScope::Collection(_))
+            || Resource::collection(collection) != Resource::SERVER
     }
 
     fn event(

@@ -88,11 +88,19 @@ pub(super) fn drop(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     Ok(ok(reply))
 }
 
-pub(super) fn drop_database(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+/// Drops the collections of a database, except those of the server if the client may not write them.
+pub(super) fn drop_database(
+    shared: &Shared,
+    session: &mut Session,
+    call: &Call<'_>,
+) -> Result<RawDocumentBuf> {
     call.allow(&[])?;
     let durability = write::durability(call)?;
     let mut dropped = false;
     for info in of_database(shared, call.database)? {
+        if !session.can_write(&info.name) {
+            continue;
+        }
         dropped = true;
         shared.engine.write_documents(Command::Drop { collection: info.name }, durability)?;
     }
@@ -215,10 +223,11 @@ pub(super) fn coll_stats(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
     Ok(ok(reply))
 }
 
-pub(super) fn db_stats(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+pub(super) fn db_stats(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["scale", "freeStorage"])?;
     let scale = call.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1);
-    let collections = of_database(shared, call.database)?;
+    let mut collections = of_database(shared, call.database)?;
+    collections.retain(|info| session.can_read(&info.name));
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("db"), call.database);
     reply.append(cstr!("collections"), collections.len() as i64);

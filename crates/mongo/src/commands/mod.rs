@@ -52,6 +52,7 @@ use crate::reply::cursor_of;
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
 use crate::transactions;
+pub(crate) use rights::Need;
 
 /// Runs a command. The session changes by logins only.
 type Handler = fn(&Shared, &mut Session, &Call<'_>) -> Result<RawDocumentBuf>;
@@ -190,14 +191,18 @@ pub(crate) fn run(
     call: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
     check_allowed(server, session, call)?;
+    let client = session.principal.clone();
     let answer = &mut |shared: &Shared| match (answer(shared, session, call), shared.take_error_details()) {
         (Err(error), Some(details)) => WriteError { error, details }.reply(),
         (reply, _) => reply,
     };
     let started = server.profiler.begin();
-    let reply = transactions::run(server, call, answer);
-    if let (Ok(reply), Some(principal)) = (&reply, &session.principal) {
-        server.cursors.set_owner(cursor_of(reply), principal.name());
+    let reply = transactions::run(server, client.as_ref(), call, answer);
+    if let (Ok(reply), Some(principal)) = (&reply, &session.principal)
+        && call.name != "getMore"
+        && cursor_of(reply) != 0
+    {
+        server.cursors.set_opener(cursor_of(reply), principal.name(), rights::needs(call)?);
     }
     server.profiler.note(call, session, started, &reply);
     let unmet = match &reply {

@@ -15,8 +15,11 @@ use crate::fields::Call;
 use crate::frame::Request;
 use crate::shared::ServerState;
 
+/// Stages that show the state of the server.
+const SERVER_STAGES: [&str; 3] = ["$currentOp", "$listLocalSessions", "$listSessions"];
+
 /// An action on an object.
-type Need = (Action, Resource<'static>);
+pub(crate) type Need = (Action, Resource<'static>);
 
 /// Refuses a command of a client that lacks a right.
 ///
@@ -26,7 +29,12 @@ pub(super) fn check(server: &ServerState, principal: &Principal, call: &Call<'_>
     if principal.can_everywhere(Action::Administer) {
         return Ok(());
     }
-    for (action, resource) in needs(call)? {
+    let mut needs = needs(call)?;
+    // the rights of the client may have changed since it has opened the cursor
+    if let ("getMore", Some(RawBsonRef::Int64(id))) = (call.name, call.get(call.name)) {
+        needs.extend(server.cursors.needs(id).iter().cloned());
+    }
+    for (action, resource) in needs {
         if !principal.can(action, &resource) {
             let target =
                 call.get(call.name).and_then(|value| value.as_str()).map(|name| format!("\"{name}\""));
@@ -65,7 +73,7 @@ fn check_cursors(server: &ServerState, principal: &Principal, call: &Call<'_>) -
 }
 
 /// Returns the rights that a command needs.
-fn needs(call: &Call<'_>) -> Result<Vec<Need>> {
+pub(super) fn needs(call: &Call<'_>) -> Result<Vec<Need>> {
     let mut needs = match command_of(call)?.access {
         Access::Anyone | Access::Authenticated => vec![],
         Access::Read => vec![(Action::Read, collection(call, call.name))],
@@ -120,7 +128,7 @@ fn special(call: &Call<'_>) -> Result<Vec<Need>> {
         }
         "renameCollection" => vec![both("renameCollection"), both("to")],
         "dataSize" | "datasize" => vec![(Action::Read, full_name(call.get(call.name)))],
-        // the rights of the client may have changed since it has opened the cursor; results of commands are its own
+        // and what the command needed that has opened the cursor
         "getMore" => match call.get("collection") {
             Some(RawBsonRef::String(name)) if !name.starts_with("$cmd.") => {
                 vec![(Action::Read, named(call.database, name))]
@@ -136,23 +144,30 @@ fn special(call: &Call<'_>) -> Result<Vec<Need>> {
     })
 }
 
-/// Returns the rights of a pipeline on no collection, by its first stage.
+/// Returns the rights of a pipeline on no collection, by every field of its first stage; only a stage with one field is run.
 fn of_database(call: &Call<'_>) -> Result<Vec<Need>> {
     let Some(RawBsonRef::Array(stages)) = call.get("pipeline") else { return Ok(vec![]) };
     let first = stages.into_iter().next().transpose()?;
-    let first = first.and_then(|stage| stage.as_document()?.into_iter().next()?.ok());
-    Ok(match first {
-        Some((name, _)) if name.as_str() == "$documents" => vec![],
-        Some((name, options)) if name.as_str() == "$changeStream" => {
-            let options = options.as_document().map(|options| options.get("allChangesForCluster"));
-            let of_all = options.transpose()?.flatten() == Some(RawBsonRef::Boolean(true));
-            vec![match of_all {
-                true => (Action::Read, Resource::namespace("*.*")),
-                false => (Action::Read, Resource::database(call.database)),
-            }]
+    let Some(first) = first.and_then(|stage| stage.as_document()).filter(|stage| !stage.is_empty()) else {
+        return Ok(vec![(Action::Read, Resource::SERVER)]);
+    };
+    let mut needs = vec![];
+    for field in first {
+        match field?.0.as_str() {
+            "$documents" => {}
+            // that of all databases needs more, as it does on a collection
+            "$changeStream" if follows_everything(first)? => {}
+            "$changeStream" => needs.push((Action::Read, Resource::database(call.database))),
+            _ => needs.push((Action::Read, Resource::SERVER)),
         }
-        _ => vec![(Action::Read, Resource::SERVER)],
-    })
+    }
+    Ok(needs)
+}
+
+/// Returns whether a stage follows the changes of all databases.
+fn follows_everything(stage: &RawDocument) -> Result<bool> {
+    let Some(RawBsonRef::Document(options)) = stage.get("$changeStream")? else { return Ok(false) };
+    Ok(options.get("allChangesForCluster")? == Some(RawBsonRef::Boolean(true)))
 }
 
 /// Adds what stages read and write beside the collection of their pipeline. A stage is found wherever it stands, also in what is
@@ -164,6 +179,9 @@ fn of_stages(value: RawBsonRef<'_>, database: &str, needs: &mut Vec<Need>) -> Re
         }
         RawBsonRef::Document(document) => document.into_iter().try_for_each(|element| {
             let (name, value) = element?;
+            if SERVER_STAGES.contains(&name.as_str()) {
+                needs.push((Action::Read, Resource::SERVER));
+            }
             match (name.as_str(), value) {
                 ("$lookup" | "$graphLookup", RawBsonRef::Document(options)) => {
                     needs.extend(options.get("from")?.map(|from| (Action::Read, target(from, database))));
@@ -177,6 +195,9 @@ fn of_stages(value: RawBsonRef<'_>, database: &str, needs: &mut Vec<Need>) -> Re
                     needs.extend(options.get("into")?.map(|to| (Action::Write, target(to, database))));
                 }
                 ("$merge", to) => needs.push((Action::Write, target(to, database))),
+                ("$changeStream", _) if follows_everything(document)? => {
+                    needs.push((Action::Read, Resource::namespace("*.*")));
+                }
                 _ => {}
             }
             of_stages(value, database, needs)
@@ -286,6 +307,11 @@ mod tests {
             (rawdoc! { "$merge": "b" }, &["write b"]),
             (rawdoc! { "$unionWith": 7 }, &["read *"]),
             (rawdoc! { "$match": { "a": 1 } }, &[]),
+            (rawdoc! { "$changeStream": {} }, &[]),
+            (rawdoc! { "$changeStream": { "allChangesForCluster": true } }, &["read collection:*.*"]),
+            (rawdoc! { "$lookup": { "pipeline": [{ "$currentOp": {} }] } }, &["read server"]),
+            (rawdoc! { "$unionWith": { "pipeline": [{ "$listSessions": {} }] } }, &["read server"]),
+            (rawdoc! { "$facet": { "x": [{ "$listLocalSessions": {} }] } }, &["read server"]),
         ] {
             let mut pipeline = bson::raw::RawArrayBuf::new();
             pipeline.push(stage.clone());
@@ -305,7 +331,13 @@ mod tests {
             (rawdoc! { "$documents": [] }, &[][..]),
             (rawdoc! { "$changeStream": {} }, &["read collection:shop.*"]),
             (rawdoc! { "$changeStream": { "allChangesForCluster": true } }, &["read collection:*.*"]),
-            (rawdoc! { "$currentOp": {} }, &["read server"]),
+            (rawdoc! { "$currentOp": {} }, &["read server", "read server"]),
+            (rawdoc! { "$documents": [], "$changeStream": {} }, &["read collection:shop.*"]),
+            (
+                rawdoc! { "$documents": [], "$changeStream": { "allChangesForCluster": true } },
+                &["read collection:*.*"],
+            ),
+            (rawdoc! {}, &["read server"]),
         ] {
             let mut pipeline = bson::raw::RawArrayBuf::new();
             pipeline.push(stage.clone());

@@ -31,14 +31,16 @@ pub(super) fn refresh(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDo
 
 /// `endSessions`, `killSessions` and `killAllSessions`: takes back their open transactions. The latter two end all sessions if they
 /// name none.
-pub(super) fn end(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+///
+/// Errors: a session is that of a user whom the client does not manage.
+pub(super) fn end(shared: &Shared, client: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     if let Some(RawBsonRef::Array(ids)) = call.get(call.name) {
         if ids.is_empty() && call.name != "endSessions" {
             shared.sessions.close_all();
         }
         for id in ids {
             if let RawBsonRef::Document(id) = id? {
-                transactions::end(shared, id)?;
+                transactions::end(shared, client.principal.as_ref(), id)?;
             }
         }
     }

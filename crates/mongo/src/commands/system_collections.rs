@@ -27,7 +27,7 @@ pub(super) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Op
 
 fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, name: &str) -> Result<RawDocumentBuf> {
     let mut documents = RawArrayBuf::new();
-    for document in documents_of(shared, call.database, name)? {
+    for document in documents_of(shared, session, call.database, name)? {
         documents.push(rawdoc! { "$literal": document });
     }
     let mut stages = RawArrayBuf::new();
@@ -35,11 +35,18 @@ fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, name: &str) -> 
     views::read_stages(shared, session, call, RawBsonRef::Int32(1), stages, None)
 }
 
-fn documents_of(shared: &Shared, database: &str, name: &str) -> Result<Vec<RawDocumentBuf>> {
+/// Returns the documents of a collection `system.*`. Of the users, a client sees those that `usersInfo` shows it.
+fn documents_of(
+    shared: &Shared,
+    session: &Session,
+    database: &str,
+    name: &str,
+) -> Result<Vec<RawDocumentBuf>> {
     match (database, name) {
         ("admin", "system.users") => {
             let names = shared.credentials.as_ref().map(Credentials::users).unwrap_or_default();
-            Ok(names.iter().filter_map(|name| administration::user(shared, name)).collect())
+            let shown = names.iter().filter(|name| session.manages(name));
+            Ok(shown.filter_map(|name| administration::user(shared, name)).collect())
         }
         ("admin", "system.version") => Ok(vec![
             rawdoc! { "_id": "featureCompatibilityVersion", "version": RELEASE },

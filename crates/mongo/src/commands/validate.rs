@@ -71,8 +71,8 @@ pub(super) fn validate(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Res
     Ok(ok(reply))
 }
 
-/// Returns for each collection a hash of its documents in the order of their bytes.
-pub(super) fn db_hash(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
+/// Returns for each collection that the client may read a hash of its documents in the order of their bytes.
+pub(super) fn db_hash(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&["collections"])?;
     let wanted: Option<Vec<String>> = match call.get("collections") {
         Some(bson::RawBsonRef::Array(names)) => {
@@ -88,7 +88,8 @@ pub(super) fn db_hash(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resu
     let (mut all, mut capped) = (Sha256::new(), RawArrayBuf::new());
     for info in of_database(shared, call.database)? {
         let name = split_stored_name(&info.name).1;
-        if wanted.as_ref().is_some_and(|wanted| !wanted.iter().any(|one| one == name)) {
+        let is_wanted = wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|one| one == name));
+        if !is_wanted || !session.can_read(&info.name) {
             continue;
         }
         let parts = shared.engine.read_collection(&info.name, |collection| Ok(collection.documents()));

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, RawDocumentBuf, cstr, doc};
+use tidemill_access::Principal;
 
 use super::client::Client;
 use super::core::encode;
@@ -146,7 +147,8 @@ impl Drop for ClientSession {
     fn drop(&mut self) {
         let id = self.id.get("id");
         if let Some(Bson::Binary(id)) = id.filter(|_| self.number > 0) {
-            self.client.core.server.sessions.end(&id.bytes);
+            // the system manages every session
+            let _ = self.client.core.server.sessions.end(&id.bytes, Some(&Principal::system()));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{TestServer, code};
 const POLL: Duration = Duration::from_millis(20);
 
 /// Returns a pipeline of 10^9 documents, which ends with these stages.
-fn endless(last: impl IntoIterator<Item = Document>) -> Vec<Document> {
+pub fn endless(last: impl IntoIterator<Item = Document>) -> Vec<Document> {
     let mut pipeline = Vec::new();
     for name in ["a", "b", "c"] {
         pipeline.push(doc! { "$set": { name: { "$range": [0, 1000] } } });

@@ -19,6 +19,7 @@ use tidemill_access::{Access, AccessFile, Grant, Verifier};
 use tidemill_mongo::MongoOptions;
 use tidemill_types::Timestamp;
 
+use crate::operations::endless;
 use crate::{PASSWORD, TestServer};
 
 /// A server with users, which looks at their file whenever it is asked.
@@ -158,5 +159,146 @@ fn a_cursor_is_of_the_user_who_opened_it() {
     }
     world.run("ana", "docs", more()).unwrap();
     world.run("ana", "docs", close()).unwrap();
+    world.server.stop();
+}
+
+#[test]
+fn a_cursor_is_read_with_the_present_rights() {
+    let mut world = World::new();
+    world.add_user("ana", "read collection:docs.*, read collection:sales.*");
+    let documents: Vec<Document> = (0..4).map(|id| doc! { "_id": id }).collect();
+    world.run("admin", "docs", doc! { "insert": "orders", "documents": &documents }).unwrap();
+    let open = |database: &str, target: Bson, stage: Document| {
+        let cursor = doc! { "batchSize": 1 };
+        let command = doc! { "aggregate": target, "pipeline": [stage], "cursor": cursor };
+        let opened = world.run("ana", database, command).unwrap();
+        opened.get_document("cursor").unwrap().get_i64("id").unwrap()
+    };
+    let more = |database: &str, id: i64, collection: &str| {
+        let command = doc! { "getMore": id, "collection": collection, "batchSize": 1, "maxTimeMS": 1 };
+        world.run("ana", database, command)
+    };
+    let join = doc! { "$unionWith": { "coll": "customers" } };
+    let joined = open("docs", "orders".into(), join);
+    let changes = open("sales", 1.into(), doc! { "$changeStream": {} });
+    more("docs", joined, "orders").unwrap();
+    more("sales", changes, "$cmd.aggregate").unwrap();
+    let file = world.file();
+    file.update(|accounts| accounts.grant("ana", "read collection:docs.orders".parse()?)).unwrap();
+    for grant in ["read collection:docs.*", "read collection:sales.*"] {
+        file.update(|accounts| accounts.revoke("ana", &grant.parse()?)).unwrap();
+    }
+    for (database, id, collection, hidden) in [
+        ("docs", joined, "orders", "collection:docs.customers"),
+        ("sales", changes, "$cmd.aggregate", "collection:sales.*"),
+    ] {
+        let refused = more(database, id, collection).unwrap_err();
+        assert_eq!(crate::code(&refused), 13, "{refused}");
+        assert!(refused.to_string().contains(&format!("may not read {hidden}:")), "{refused}");
+    }
+    world.server.stop();
+}
+
+#[test]
+fn a_session_is_of_the_user_who_began_it() {
+    let mut world = World::new();
+    world.add_user("ana", "write *");
+    world.add_user("eva", "write *, read server");
+    world.run("admin", "docs", doc! { "create": "orders" }).unwrap();
+    let mut session = world.clients["ana"].start_session().run().unwrap();
+    session.start_transaction().run().unwrap();
+    let orders = world.clients["ana"].database("docs").collection::<Document>("orders");
+    orders.insert_one(doc! { "_id": 1 }).session(&mut session).run().unwrap();
+    let id = session.id().clone();
+    let in_session = |mut command: Document| {
+        command.extend(doc! { "lsid": id.clone(), "txnNumber": 1_i64, "autocommit": false });
+        command
+    };
+    for (database, command) in [
+        ("admin", doc! { "killSessions": [id.clone()] }),
+        ("admin", doc! { "endSessions": [id.clone()] }),
+        ("admin", in_session(doc! { "abortTransaction": 1 })),
+        ("admin", in_session(doc! { "commitTransaction": 1 })),
+        ("docs", in_session(doc! { "insert": "orders", "documents": [{ "_id": 2 }] })),
+    ] {
+        let refused = world.run("eva", database, command.clone()).unwrap_err();
+        let message = refused.to_string();
+        assert!(crate::code(&refused) == 13 && message.contains("session was not created by"), "{message}");
+    }
+    let lists = |user: &str| {
+        let pipeline = [doc! { "$listLocalSessions": {} }, doc! { "$match": { "_id.id": id.get("id") } }];
+        let command = doc! { "aggregate": 1, "pipeline": pipeline.to_vec(), "cursor": {} };
+        let listed = world.run(user, "admin", command).unwrap();
+        !listed.get_document("cursor").unwrap().get_array("firstBatch").unwrap().is_empty()
+    };
+    assert!(lists("admin") && !lists("eva"));
+    session.commit_transaction().run().unwrap();
+    assert_eq!(orders.count_documents(doc! {}).run().unwrap(), 1);
+    world.run("admin", "admin", doc! { "killSessions": [id.clone()] }).unwrap();
+    assert!(!lists("admin"));
+    world.server.stop();
+}
+
+#[test]
+fn a_pipeline_lists_the_operations_of_others_for_administrators_only() {
+    let mut world = World::new();
+    world.add_user("ana", "read collection:docs.*");
+    world.add_user("eva", "read *");
+    world.run("admin", "docs", doc! { "insert": "orders", "documents": [{ "_id": 1 }] }).unwrap();
+    let worker = std::thread::spawn({
+        let orders = world.clients["ana"].database("docs").collection::<Document>("orders");
+        move || crate::code(&orders.aggregate(endless([doc! { "$count": "n" }])).run().unwrap_err())
+    });
+    let listed = |user: &str| {
+        let pipeline = [doc! { "$currentOp": {} }, doc! { "$match": { "ns": "docs.orders" } }];
+        let command = doc! { "aggregate": 1, "pipeline": pipeline.to_vec(), "cursor": {} };
+        let reply = world.run(user, "admin", command).unwrap();
+        reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone()
+    };
+    let operation = loop {
+        match listed("admin").first() {
+            Some(operation) => break operation.as_document().unwrap().get_i32("opid").unwrap(),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert_eq!(listed("eva"), []);
+    world.run("admin", "admin", doc! { "killOp": 1, "op": operation }).unwrap();
+    assert_eq!(worker.join().unwrap(), 11601);
+    world.server.stop();
+}
+
+#[test]
+fn changes_of_the_server_are_told_to_who_follows_its_collection() {
+    let mut world = World::new();
+    world.add_user("ana", "read collection:*");
+    let open = |user: &str, database: &str, target: Bson, options: Document| {
+        let pipeline = [doc! { "$changeStream": options }];
+        let opened = world.run(
+            user,
+            database,
+            doc! { "aggregate": target, "pipeline": pipeline.to_vec(), "cursor": {} },
+        );
+        opened.map(|opened| opened.get_document("cursor").unwrap().get_i64("id").unwrap())
+    };
+    let of_database = open("ana", "docs", 1.into(), doc! {}).unwrap();
+    let of_all = open("ana", "admin", 1.into(), doc! { "allChangesForCluster": true }).unwrap();
+    let own = "tidemill.undelivered";
+    assert_eq!(crate::code(&open("ana", "docs", own.into(), doc! {}).unwrap_err()), 13);
+    let of_own = open("admin", "docs", own.into(), doc! {}).unwrap();
+    for collection in [own, "orders"] {
+        world.run("admin", "docs", doc! { "insert": collection, "documents": [{ "_id": 1 }] }).unwrap();
+    }
+    for (user, database, cursor, follows, told) in [
+        ("ana", "docs", of_database, "$cmd.aggregate", "orders"),
+        ("ana", "admin", of_all, "$cmd.aggregate", "orders"),
+        ("admin", "docs", of_own, own, own),
+    ] {
+        let reply = world.run(user, database, doc! { "getMore": cursor, "collection": follows }).unwrap();
+        let batch = reply.get_document("cursor").unwrap().get_array("nextBatch").unwrap();
+        let names = batch
+            .iter()
+            .map(|event| event.as_document().unwrap().get_document("ns").unwrap().get_str("coll").unwrap());
+        assert_eq!(names.collect::<Vec<_>>(), [told]);
+    }
     world.server.stop();
 }

@@ -25,6 +25,7 @@ use tidemill_types::ErrorKind;
 
 use super::find;
 use crate::error::{Code, CommandError, Result};
+use crate::session::Session;
 use crate::shared::Shared;
 use flow::{Flow, Receiver, Results};
 pub(super) use geo_near::GeoNear;
@@ -45,6 +46,8 @@ pub(super) struct Context<'c> {
     /// Name in the store of the collection that the pipeline reads.
     pub collection: Option<&'c str>,
     pub variables: &'c Variables,
+    /// The client that has sent the command.
+    pub client: &'c Session,
     /// The client session of the command, `lsid`.
     pub session: Option<&'c RawDocument>,
     /// The order of insertion, or its reverse, in which the collection is read by the hint of the client.

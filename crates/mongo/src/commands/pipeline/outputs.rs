@@ -9,6 +9,7 @@ use super::Context;
 use crate::commands::update::require_collection;
 use crate::error::{Code, CommandError, Result};
 use crate::namespace::stored_name;
+use crate::sessions::ListedSession;
 
 /// Returns the documents that `$documents` lists.
 pub(super) fn listed(expression: &Expression) -> Result<Vec<DocBytes>> {
@@ -52,57 +53,61 @@ pub(super) fn collection_stats(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     Ok(vec![stats.into_bytes().into()])
 }
 
-/// Refuses `$currentOp` of anything but the whole server.
+/// Refuses `$currentOp` of anything but the whole server, and inside of another stage.
 pub(super) fn check_current_op(context: &Context<'_>) -> Result<()> {
-    match (context.database, context.collection) {
-        ("admin", None) => Ok(()),
+    match (context.database, context.collection, context.depth) {
+        ("admin", None, 0) => Ok(()),
         _ => {
-            let message = "$currentOp must be run against the 'admin' database with {aggregate: 1}";
+            let message = "$currentOp must be run against the 'admin' database with {aggregate: 1}, and not inside of another stage";
             Err(CommandError::new(Code::InvalidNamespace, message))
         }
     }
 }
 
-/// Returns the operations in progress.
+/// Returns the operations in progress: those of all clients for an administrator, their own for others.
 pub(super) fn current_op(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     let running = context.shared.operations.running();
-    Ok(running.iter().map(|operation| operation.describe().into_bytes().into()).collect())
+    let shown = running.iter().filter(|operation| context.client.manages(&operation.caller));
+    Ok(shown.map(|operation| operation.describe().into_bytes().into()).collect())
 }
 
 /// Checks where `$listLocalSessions` stands.
 pub(super) fn check_list_sessions(options: &RawDocument, context: &Context<'_>) -> Result<()> {
     super::known("$listLocalSessions", options, &["allUsers", "users"])?;
-    match context.collection {
-        None => Ok(()),
-        Some(_) => {
-            let message = "$listLocalSessions must be run against a database with {aggregate: 1}";
+    match (context.collection, context.depth) {
+        (None, 0) => Ok(()),
+        _ => {
+            let message = "$listLocalSessions must be run against a database with {aggregate: 1}, and not inside of another stage";
             Err(CommandError::new(Code::InvalidNamespace, message))
         }
     }
 }
 
-/// Returns the client sessions that this server knows: those that have written, and that of the command.
+/// Returns the client sessions that this server knows: those that have written, and that of the command. A client sees its own, an
+/// administrator all.
 pub(super) fn local_sessions(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     use sha2::Digest;
-    let mut ids = context.shared.sessions.ids();
+    let client = context.client;
+    let may_see = |one: &ListedSession| one.owner.as_ref().is_none_or(|owner| client.manages(owner));
+    let mut sessions = context.shared.sessions.list();
+    sessions.retain(may_see);
     if let Some(RawBsonRef::Binary(id)) = context.session.map(|lsid| lsid.get("id")).transpose()?.flatten()
-        && !ids.iter().any(|(known, _)| known == id.bytes)
+        && !sessions.iter().any(|known| known.id == id.bytes)
     {
-        ids.push((id.bytes.to_vec().into(), std::time::Duration::ZERO));
+        let owner = client.principal.as_ref().map(|principal| principal.name().to_owned());
+        sessions.push(ListedSession { id: id.bytes.to_vec().into(), owner, idle: std::time::Duration::ZERO });
     }
-    let user = match &context.shared.credentials {
-        Some(_) => format!("{}@admin", tidemill_access::ADMIN),
-        None => String::new(),
-    };
-    let uid = sha2::Sha256::digest(user.as_bytes()).to_vec();
+    let has_users = context.shared.credentials.is_some();
     let now = context.shared.whole_engine.now().0.div_euclid(1000);
-    let describe = |(id, idle): (bytes::Bytes, std::time::Duration)| {
+    let describe = |ListedSession { id, owner, idle }| {
+        let user = owner.filter(|_| has_users).map(|owner| format!("{owner}@admin")).unwrap_or_default();
+        let uid = sha2::Sha256::digest(user.as_bytes()).to_vec();
         let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: id.to_vec() };
-        let uid = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: uid.clone() };
+        let uid = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: uid };
         let last = DateTime::from_millis(now - i64::try_from(idle.as_millis()).unwrap_or(0));
         bson::rawdoc! { "_id": { "id": id, "uid": uid }, "lastUse": last }.into_bytes().into()
     };
-    Ok(ids.into_iter().map(describe).collect())
+    Ok(sessions.into_iter().map(describe).collect())
 }
 
 /// Returns the documents of `$indexStats`: uses of indexes are not counted, and so not told.
