@@ -11,8 +11,8 @@ use tidemill_docs::{DocBytes, HeldMemory, Projection};
 use tidemill_engine::Engine;
 use tidemill_types::budget;
 
-use crate::commands::Need;
 use crate::error::{Code, CommandError, Result};
+use crate::need::Need;
 use crate::options::MongoOptions;
 use crate::tail::Tail;
 

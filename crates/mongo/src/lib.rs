@@ -26,6 +26,7 @@ pub mod fuzzing;
 mod message_memory;
 mod moments;
 mod namespace;
+mod need;
 mod operations;
 mod options;
 mod profiler;

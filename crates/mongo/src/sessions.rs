@@ -26,7 +26,7 @@ pub(crate) struct ClientSessions(Mutex<HashMap<Bytes, OwnedSession>>);
 
 /// A client session, and the user who has begun it.
 struct OwnedSession {
-    /// `None` if nobody had logged in; then it becomes that of the first user who uses it.
+    /// `None` for a client without a login; the first user who uses the session becomes its owner.
     owner: Option<String>,
     session: Arc<Mutex<ClientSession>>,
 }
@@ -132,8 +132,8 @@ impl OwnedSession {
         match self.owner.as_ref().is_none_or(may_use) {
             true => Ok(()),
             false => {
-                let message = "the session was not created by the authenticated user: only this user and administrators may go on \
-                               with it or end it";
+                let message = "the session was not created by the authenticated user: only this user and administrators may \
+                               continue or end it";
                 Err(CommandError::new(Code::Unauthorized, message))
             }
         }

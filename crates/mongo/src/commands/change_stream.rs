@@ -319,7 +319,7 @@ impl ChangeSource for ChangeCursor {
             let mut before = token_text(self.stream.position());
             let changes = self.stream.next(at_once, BATCH_BYTES_MAX).map_err(history_lost)?;
             for (change, after) in &changes {
-                if is_expanded(change.kind) && !self.expanded || !self.tells_of(&change.collection) {
+                if is_expanded(change.kind) && !self.expanded || !self.reports(&change.collection) {
                     continue;
                 }
                 let event = self.event(engine, change, after)?.into_bytes();
@@ -377,9 +377,9 @@ impl ChangeCursor {
         self.split.as_ref().is_none_or(SplitEvents::is_empty)
     }
 
-    /// Returns whether changes of a collection are told. Those of a collection of the server are told to who follows just this one, as
-    /// patterns of collections do not match it.
-    fn tells_of(&self, collection: &str) -> bool {
+    /// Returns whether the stream reports changes of a collection. Only a stream on the collection itself reports those of a
+    /// collection of the server, which patterns of collections do not match.
+    fn reports(&self, collection: &str) -> bool {
         matches!(self.scope, ChangeScope::Collection(_))
             || Resource::collection(collection) != Resource::SERVER
     }

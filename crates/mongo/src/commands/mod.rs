@@ -52,7 +52,6 @@ use crate::reply::cursor_of;
 use crate::session::Session;
 use crate::shared::{ServerState, Shared};
 use crate::transactions;
-pub(crate) use rights::Need;
 
 /// Runs a command. The session changes by logins only.
 type Handler = fn(&Shared, &mut Session, &Call<'_>) -> Result<RawDocumentBuf>;
@@ -101,7 +100,7 @@ commands! {
     Anyone "whatsmyuri" => diagnostics::whats_my_uri, "address of the client";
     Anyone "connectionStatus" => diagnostics::connection_status, "who is logged in";
     Anyone "saslStart" => sasl::start, "begins a login";
-    Anyone "saslContinue" => sasl::proceed, "goes on with a login";
+    Anyone "saslContinue" => sasl::proceed, "continues a login";
     Anyone "logout" => sasl::logout, "ends a login";
     Anyone "endSessions" => sessions::end, "ends sessions";
     Authenticated "startSession" => sessions::start, "begins a session";

@@ -13,13 +13,11 @@ use super::{Access, command_of};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::frame::Request;
+use crate::need::Need;
 use crate::shared::ServerState;
 
 /// Stages that show the state of the server.
 const SERVER_STAGES: [&str; 3] = ["$currentOp", "$listLocalSessions", "$listSessions"];
-
-/// An action on an object.
-pub(crate) type Need = (Action, Resource<'static>);
 
 /// Refuses a command of a client that lacks a right.
 ///
