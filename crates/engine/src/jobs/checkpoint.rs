@@ -8,7 +8,9 @@ use parking_lot::MutexGuard;
 use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
-use super::flush::{flush, flush_partition};
+use super::flush::flush;
+#[cfg(feature = "sim")]
+use super::flush::flush_partition;
 use super::sinks;
 use crate::checkpoint;
 use crate::checkpoint::StateImage;
@@ -68,6 +70,7 @@ pub fn checkpoint(node: &Node) -> Result<()> {
 /// Flushes the rows of one partition and takes its checkpoint, for its next owner.
 ///
 /// Errors: as [`checkpoint`].
+#[cfg(feature = "sim")]
 pub fn checkpoint_partition(node: &Node, partition: &Arc<Partition>) -> Result<()> {
     let _alone = node.host.checkpointing.lock();
     check_allowed(node)?;

@@ -145,6 +145,7 @@ impl Partition {
     }
 
     /// Returns the partition as one that answers when the records below `end` are applied.
+    #[cfg(feature = "sim")]
     pub fn serving_from(self, end: Offset) -> Self {
         Self { serves_from: end, ..self }
     }

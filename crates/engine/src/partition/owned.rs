@@ -55,6 +55,7 @@ impl OwnedPartitions {
     }
 
     /// Takes a partition out that this process does not own any more, also one that is being opened.
+    #[cfg(feature = "sim")]
     pub fn remove(&self, id: PartitionId) -> Option<Arc<Partition>> {
         let former = self.serving.rcu(|owned| {
             let mut owned = BTreeMap::clone(owned);
