@@ -10,7 +10,8 @@
 //! A move by force is the second line alone: A is cut off and may go on. What it does then changes nothing, as a partition is a function
 //! of its log: its emissions have the causes of those that B sends, and are dropped as repetitions; its rows are
 //! refused by the tables, which know the later epoch, or are the rows that B would have written; its checkpoints are states that B
-//! comes through too. A learns from a refused commit that it has lost the partition ([`lose`]).
+//! comes through too. As A cuts the log below its checkpoints, B may have to begin again from a later one: it fails then, and is
+//! acquired once more. A learns from a refused commit that it has lost the partition ([`lose`]).
 //!
 //! Who owns what, and in which epoch, is decided elsewhere. `docs/rfcs/0020-engine-by-lifetime.md` has the steps of a move and what a
 //! crash between them leaves.
@@ -37,6 +38,7 @@ const SENT_BY_NEXT_OWNER: &str =
 /// Errors: those of a start; `Unavailable` when the tables' store does not answer. This process does not own the partition then.
 pub fn acquire(node: &Node, id: PartitionId, epoch: u64) -> Result<Arc<Partition>> {
     node.host.zones.own(id, epoch);
+    node.host.health.clear_problem_of("apply", &id.to_string());
     let opened = take_over(node, id);
     if opened.is_err() {
         node.host.zones.disown(id);

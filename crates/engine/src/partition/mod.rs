@@ -349,8 +349,12 @@ impl Partition {
                 self.process(records);
                 true
             }
-            Err(e) => {
+            Err(e) if e.kind().is_retryable() => {
                 self.host.health.report_problem("log", format!("partition {}: {e}", self.id));
+                false
+            }
+            Err(e) => {
+                self.fail(self.applied(), &e);
                 false
             }
         }
