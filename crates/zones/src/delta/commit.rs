@@ -181,12 +181,14 @@ impl DeltaWriter {
     /// on the way are applied.
     pub async fn finish(&mut self, resumed: bool) -> Result<Option<(u64, Arc<PreparedCommit>)>> {
         let Some(prepared) = self.prepared.clone() else { return Ok(None) };
-        // an attempt whose response was lost may have written the entry: its files must not be discarded then
-        while resumed {
-            match self.apply_next_entry().await? {
-                NextEntry::Ours => return Ok(Some((self.version, prepared))),
-                NextEntry::Theirs => {}
-                NextEntry::Nothing => break,
+        if resumed {
+            // an attempt whose response was lost may have written the entry: its files must not be discarded then
+            loop {
+                match self.apply_next_entry().await? {
+                    NextEntry::Ours => return Ok(Some((self.version, prepared))),
+                    NextEntry::Theirs => {}
+                    NextEntry::Nothing => break,
+                }
             }
         }
         self.upload(&prepared, resumed).await?;
