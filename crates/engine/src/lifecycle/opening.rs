@@ -10,8 +10,6 @@ use crate::node::Node;
 use crate::partition::Partition;
 use crate::partition::outbox::Replies;
 
-/// Maximum time that the owner of a partition that has stopped may take to end.
-pub const OWNER_WAIT: Duration = Duration::from_secs(2);
 /// Answer to those who wait for the emissions of a partition that is closed.
 pub const SENT_LATER: &str =
     "the events are in the log and applied; what they emitted is sent when their partition is opened again";
@@ -50,9 +48,7 @@ pub fn serve_caught_up(node: &Node) -> Vec<PartitionId> {
     let mut serving = Vec::new();
     for partition in node.owned.opening() {
         if partition.has_failed() {
-            if partition.stop_owner(&*node.host.clock, node.host.clock.monotonic() + OWNER_WAIT) {
-                partition.stop_forwarder(SENT_LATER);
-            }
+            partition.close(SENT_LATER);
             node.owned.abandon(partition.id);
         } else if partition.has_caught_up() {
             tracing::info!(partition = partition.id.0, applied = partition.applied().0, "opened again");

@@ -23,9 +23,8 @@ use tidemill_zones::Table;
 
 use crate::jobs::checkpoint::checkpoint_partition;
 use crate::lifecycle::opening;
-use crate::lifecycle::opening::OWNER_WAIT;
 use crate::node::Node;
-use crate::partition::Partition;
+use crate::partition::{OWNER_WAIT, Partition};
 use crate::planted_bugs::{PlantedBug, is_planted};
 
 /// Answer to those who wait for the emissions of a partition that is given up.

@@ -25,7 +25,7 @@ use tidemill_types::{Error, PartitionId, Result};
 
 use crate::dedupe::Dedupe;
 use crate::lifecycle::opening;
-use crate::lifecycle::opening::{OWNER_WAIT, SENT_LATER};
+use crate::lifecycle::opening::SENT_LATER;
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::planted_bugs::{PlantedBug, is_planted};
@@ -126,7 +126,7 @@ pub fn stopped(node: &Node) -> Vec<Arc<Partition>> {
 /// Errors: its owner has not ended; those of a start.
 pub fn begin(node: &Node, former: &Partition) -> Result<Arc<Partition>> {
     let id = former.id;
-    if !close(node, former) {
+    if !former.close(SENT_LATER) {
         return Err(Error::unavailable(format!(
             "partition {id}: record {} is still being applied: restart the server to set it aside",
             former.applied()
@@ -141,13 +141,4 @@ pub fn begin(node: &Node, former: &Partition) -> Result<Arc<Partition>> {
     }
     node.app.sinks.forget_unapplied(id);
     opening::open_partition(node, id, |partition| partition.after(former))
-}
-
-/// Ends the threads of a partition. Returns whether they have ended.
-fn close(node: &Node, partition: &Partition) -> bool {
-    let ended = partition.stop_owner(&*node.host.clock, node.host.clock.monotonic() + OWNER_WAIT);
-    if ended {
-        partition.stop_forwarder(SENT_LATER);
-    }
-    ended
 }

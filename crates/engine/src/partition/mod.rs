@@ -40,6 +40,8 @@ use failure::panic_error;
 use threads::PartitionThreads;
 
 pub use owned::OwnedPartitions;
+#[cfg(feature = "sim")]
+pub use threads::OWNER_WAIT;
 
 /// Maximum number of records that the owner applies before it publishes their effects.
 const RECORDS_PER_BATCH: usize = 64;

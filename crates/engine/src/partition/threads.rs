@@ -11,6 +11,8 @@ use super::{Partition, send_replies};
 use crate::process::clock::Clock;
 use crate::process::spawn::spawn;
 
+/// Maximum time that the owner of one partition may take to end its record.
+pub const OWNER_WAIT: Duration = Duration::from_secs(2);
 /// Interval at which a wait for the owner checks whether it has ended.
 const OWNER_POLL: Duration = Duration::from_millis(5);
 
@@ -55,6 +57,17 @@ impl Partition {
         // a panic of the owner has been printed
         let _ = owner.join();
         true
+    }
+
+    /// Ends the owner, and then the forwarder with `reason`, see [`Self::stop_forwarder`]. Returns false if the owner has not ended within
+    /// [`OWNER_WAIT`]; the forwarder continues then.
+    pub fn close(&self, reason: &str) -> bool {
+        let clock = &*self.host.clock;
+        let ended = self.stop_owner(clock, clock.monotonic() + OWNER_WAIT);
+        if ended {
+            self.stop_forwarder(reason);
+        }
+        ended
     }
 
     /// Ends the forwarder, after the owner, which adds no more emissions; those that wait are in the last checkpoint, or are made again

@@ -18,6 +18,9 @@ mod shared_log;
 mod two_engines;
 mod world;
 
+use rand::Rng;
+use rand::rngs::StdRng;
+
 pub use crate::planted_bugs::PlantedBug;
 pub use two_engines::MovesReport;
 
@@ -89,6 +92,18 @@ impl SimulationReport {
         self.backups += other.backups;
         self.audits += other.audits;
     }
+}
+
+/// Chooses one of `all` at random, by weight.
+fn choose<T: Copy>(rng: &mut StdRng, all: &[(T, u32)]) -> Option<T> {
+    let mut left = rng.random_range(0..all.iter().map(|(_, weight)| weight).sum());
+    for (one, weight) in all {
+        if left < *weight {
+            return Some(*one);
+        }
+        left -= weight;
+    }
+    None
 }
 
 /// Simulates one engine.

@@ -178,7 +178,7 @@ impl TwoEngines {
             self.start(engine)?;
         }
         for number in 0..steps {
-            let step = self.choose();
+            let step = super::choose(&mut self.rng, &STEPS).unwrap_or(Step::Apply);
             self.step(step).map_err(|e| format!("step {number} ({step:?}): {e}"))?;
         }
         self.audit().map_err(|e| format!("last audit: {e}"))?;
@@ -187,18 +187,6 @@ impl TwoEngines {
             self.close_books(engine);
         }
         Ok(self.report)
-    }
-
-    fn choose(&mut self) -> Step {
-        let total: u32 = STEPS.iter().map(|(_, weight)| weight).sum();
-        let mut left = self.rng.random_range(0..total);
-        for (step, weight) in STEPS {
-            if left < weight {
-                return step;
-            }
-            left -= weight;
-        }
-        Step::Apply
     }
 
     /// Starts an engine, which owns nothing yet.

@@ -115,7 +115,7 @@ impl World {
     pub fn run(mut self, steps: usize) -> Result<SimulationReport, String> {
         self.start().map_err(|e| format!("first start: {e}"))?;
         for number in 0..steps {
-            let step = self.choose();
+            let step = super::choose(&mut self.rng, &self.weights).unwrap_or(Step::Apply);
             self.step(step).map_err(|e| format!("step {number} ({step:?}): {e}"))?;
         }
         self.audit().map_err(|e| format!("last audit: {e}"))?;
@@ -124,18 +124,6 @@ impl World {
         self.report.acknowledged = self.durable.len() as u64;
         self.report.store_faults = self.machine.store.random_faults.load(Ordering::SeqCst).into();
         Ok(self.report)
-    }
-
-    fn choose(&mut self) -> Step {
-        let total: u32 = self.weights.iter().map(|(_, weight)| weight).sum();
-        let mut left = self.rng.random_range(0..total);
-        for (step, weight) in &self.weights {
-            if left < *weight {
-                return *step;
-            }
-            left -= weight;
-        }
-        Step::Apply
     }
 
     fn step(&mut self, step: Step) -> Result<(), String> {

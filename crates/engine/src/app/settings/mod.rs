@@ -62,8 +62,8 @@ pub struct Settings {
     /// Time that a sender waits for room before its request is rejected with `LimitReached`.
     #[serde(deserialize_with = "duration")]
     pub send_timeout: Duration,
-    /// Time after which a record that is still being applied stops its partition, which is opened again and sets it aside: rules and queries do not see
-    /// it. Records that wait for other systems have all the time they need; 0 disables it.
+    /// Time after which a record that is still being applied stops its partition, which is opened again and sets it aside:
+    /// rules and queries do not see it. Records that wait for other systems have all the time they need; 0 disables it.
     #[serde(deserialize_with = "duration")]
     pub record_timeout: Duration,
     /// Ids remembered per stream and partition to detect duplicates.
