@@ -2,7 +2,7 @@
 //!
 //! The library blocks, see [`crate::blocking`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rusqlite::types::{Value as SqliteValue, ValueRef};
@@ -19,6 +19,9 @@ use crate::url::DatabaseUrl;
 const STATEMENTS_MAX: usize = 64;
 /// Settings of a connection: other connections may read while one writes, and committed data is on disk.
 const SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY";
+
+/// Time between two tries to open a file that others open.
+const BUSY_RETRY: Duration = Duration::from_millis(5);
 
 /// Connection to a file.
 pub struct SqliteConnection {
@@ -111,8 +114,24 @@ fn open(path: &str, timeout: Duration) -> Result<Connection, DbError> {
     })?;
     connection.busy_timeout(timeout).map_err(error)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    connection.execute_batch(SETTINGS).map_err(error)?;
+    apply_settings(&connection, timeout)?;
     Ok(connection)
+}
+
+/// Applies the settings, and waits up to `timeout` for others that open the same file.
+///
+/// SQLite answers `BUSY` at once, without the wait of `busy_timeout`, when two connections change the journal
+/// of a new file together.
+fn apply_settings(connection: &Connection, timeout: Duration) -> Result<(), DbError> {
+    let until = Instant::now() + timeout;
+    loop {
+        match connection.execute_batch(SETTINGS) {
+            Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < until => {
+                std::thread::sleep(BUSY_RETRY);
+            }
+            result => return result.map_err(error),
+        }
+    }
 }
 
 fn owned(sets: &[Vec<Param<'_>>]) -> Result<Vec<Vec<SqliteValue>>, DbError> {

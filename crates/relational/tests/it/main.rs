@@ -3,6 +3,7 @@
 use std::path::Path;
 
 mod expressions;
+mod sqlite;
 mod statements;
 mod tables;
 
