@@ -81,7 +81,7 @@ fn measure_while(
             while !stop.load(Ordering::Relaxed) {
                 let key = workload::key(rng.random_range(0..records));
                 let began = Instant::now();
-                let found = collection.find_one(&Value::str(&key));
+                let found = collection.find_one(&Value::str(&key))?;
                 nanos.push(u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX));
                 ensure!(found.is_some(), "no such document");
             }

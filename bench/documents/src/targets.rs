@@ -63,7 +63,7 @@ impl Embedded {
     }
 
     fn read(&self, key: &str) -> Result<()> {
-        let found = self.engine.collection(COLLECTION).find_one(&Value::str(key));
+        let found = self.engine.collection(COLLECTION).find_one(&Value::str(key))?;
         walk(RawDocument::from_bytes(&found.context("no such document")?)?).map(|_| ())
     }
 

@@ -47,7 +47,7 @@ fn main() -> tidemill_types::Result<()> {
             (start.elapsed() - documents).as_secs_f64()
         );
         if run == 1 {
-            for rule in engine.rules().iter().filter(|r| r.fired > 0) {
+            for rule in engine.rules().unwrap().iter().filter(|r| r.fired > 0) {
                 println!("     {} fired {} times", rule.name, rule.fired);
             }
         }

@@ -1,11 +1,14 @@
 //! A node: one process at work.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use tidemill_types::{Error, PartitionId, Result};
 
 use crate::api::LedgerCounts;
 use crate::host::Host;
-use crate::partition::OwnedPartitions;
+use crate::partition::{OwnedPartitions, PartitionClient, PartitionPeers};
 use crate::running_app::RunningApp;
+use crate::state::view::PartitionView;
 
 /// The parts of a running engine, by lifetime.
 pub struct Node {
@@ -15,12 +18,99 @@ pub struct Node {
     pub app: Arc<RunningApp>,
     /// Partitions that it owns.
     pub owned: OwnedPartitions,
+    /// Processes that own the others, once it has joined them.
+    peers: OnceLock<Arc<dyn PartitionPeers>>,
 }
 
 impl Node {
     /// Creates a node that owns no partition yet.
     pub fn new(host: Host, app: RunningApp) -> Self {
-        Self { host: Arc::new(host), app: Arc::new(app), owned: OwnedPartitions::default() }
+        Self {
+            host: Arc::new(host),
+            app: Arc::new(app),
+            owned: OwnedPartitions::default(),
+            peers: OnceLock::new(),
+        }
+    }
+
+    /// Makes the partitions of other processes known, once.
+    #[cfg(feature = "sim")]
+    pub fn join(&self, peers: Arc<dyn PartitionPeers>) {
+        let first_time = self.peers.set(peers).is_ok();
+        debug_assert!(first_time, "a node joins once");
+    }
+
+    /// Returns a partition to ask, in this process or in another one.
+    ///
+    /// Errors: `Unavailable` while no process is known to own it.
+    pub fn client(&self, id: PartitionId) -> Result<Arc<dyn PartitionClient>> {
+        match self.owned.get(id) {
+            Some(partition) => Ok(partition),
+            None => self.peer(id),
+        }
+    }
+
+    fn peer(&self, id: PartitionId) -> Result<Arc<dyn PartitionClient>> {
+        let peers = self.peers.get();
+        peers.ok_or_else(|| Error::unavailable(format!("partition {id} is not open")))?.client(id)
+    }
+
+    /// Returns all partitions of the log, by id.
+    ///
+    /// Errors: those of [`Self::client`].
+    pub fn clients(&self) -> Result<Vec<Arc<dyn PartitionClient>>> {
+        self.host.partition_ids().map(|id| self.client(id)).collect()
+    }
+
+    /// Calls `read` with the view of a partition. An own one is read without counting a reference, as many threads do so at once.
+    ///
+    /// Errors: those of [`Self::client`] and [`PartitionClient::view`].
+    pub fn with_view<T>(&self, id: PartitionId, read: impl FnOnce(&PartitionView) -> T) -> Result<T> {
+        let owned = self.owned.load();
+        match owned.get(&id) {
+            Some(partition) => Ok(partition.with_view(read)),
+            None => Ok(read(&*self.peer(id)?.view()?)),
+        }
+    }
+
+    /// Returns the views of all partitions, by id. They are of one moment if the caller holds the lock of views.
+    ///
+    /// Errors: those of [`Self::with_view`].
+    pub fn views(&self) -> Result<Vec<Arc<PartitionView>>> {
+        self.clients()?.iter().map(|partition| partition.view()).collect()
+    }
+
+    /// Checks that this process owns all partitions, before a read of tables: the rows of others that are in no file are not here.
+    ///
+    /// Errors: `Unavailable` with the partitions that it does not own.
+    pub fn check_owns_all(&self) -> Result<()> {
+        let owned = self.owned.load();
+        let missing = self.host.partition_ids().filter(|id| !owned.contains_key(id));
+        let missing: Vec<String> = missing.map(|id| id.to_string()).collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(Error::unavailable(format!(
+                "the events of partitions {} cannot be read by this process, because it does not own them",
+                missing.join(", ")
+            ))),
+        }
+    }
+
+    /// Calls `read` with the view of any partition that can be asked, for what all of them have: definitions of collections.
+    ///
+    /// Errors: those of [`Self::with_view`] when none can be asked.
+    pub fn with_any_view<T>(&self, read: impl FnOnce(&PartitionView) -> T) -> Result<T> {
+        if let Some((_, partition)) = self.owned.load().first_key_value() {
+            return Ok(partition.with_view(read));
+        }
+        let mut failed = None;
+        for id in self.host.partition_ids() {
+            match self.peer(id).and_then(|partition| partition.view()) {
+                Ok(view) => return Ok(read(&view)),
+                Err(e) => failed = failed.or(Some(e)),
+            }
+        }
+        Err(failed.unwrap_or_else(|| Error::unavailable("the log has no partitions")))
     }
 
     /// Asks loops and retries to end, those in stores of the app's tables as well.
@@ -29,7 +119,7 @@ impl Node {
         self.app.deployment.queries.stores.stop();
     }
 
-    /// Returns the ledger of `stream` over the partitions of this node.
+    /// Returns the ledger of `stream` over the partitions that this node owns.
     pub fn ledger(&self, stream: &str) -> LedgerCounts {
         let mut total = LedgerCounts::default();
         for partition in &self.owned.all() {

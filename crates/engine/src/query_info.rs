@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use tidemill_rules::Counters;
+use tidemill_types::Result;
+
 use crate::node::Node;
 use crate::queries::GLOBAL_PARTITION;
+use crate::queries::runtime::QueryCountsByFile;
 
 /// A query and what it did, over all partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +34,21 @@ pub struct QueryInfo {
     pub last_error: Option<String>,
 }
 
-/// Returns all queries in order of files and text.
-pub fn queries(node: &Node) -> Vec<QueryInfo> {
+/// Returns the counters of rules and queries of all partitions.
+///
+/// Errors: `Unavailable` while a partition cannot be asked.
+pub fn counters(node: &Node) -> Result<Vec<(Counters, QueryCountsByFile)>> {
+    node.clients()?.iter().map(|partition| partition.counters()).collect()
+}
+
+/// Returns the counters of rules and queries of own partitions.
+pub fn owned_counters(node: &Node) -> Vec<(Counters, QueryCountsByFile)> {
+    let all = node.owned.all();
+    all.iter().map(|p| p.counters.with(|rules, queries| (rules.clone(), queries.clone()))).collect()
+}
+
+/// Returns all queries, in order of files and text, with the counts of some partitions.
+pub fn queries(node: &Node, counters: &[(Counters, QueryCountsByFile)]) -> Vec<QueryInfo> {
     let mut all = Vec::new();
     for file in &node.app.deployment.queries.files {
         for (placed, (name, facts)) in
@@ -53,15 +70,11 @@ pub fn queries(node: &Node) -> Vec<QueryInfo> {
                 lost: 0,
                 last_error: None,
             };
-            for partition in node.owned.all() {
-                partition.counters.with(|_, queries| {
-                    if let Some(counts) = queries.get(&file.name).and_then(|f| f.get(name)) {
-                        info.emitted += counts.emitted;
-                        info.errors += counts.errors;
-                        info.lost += counts.errors - counts.kept;
-                        info.last_error = info.last_error.take().or_else(|| counts.last_error.clone());
-                    }
-                });
+            for counts in counters.iter().filter_map(|(_, queries)| queries.get(&file.name)?.get(name)) {
+                info.emitted += counts.emitted;
+                info.errors += counts.errors;
+                info.lost += counts.errors - counts.kept;
+                info.last_error = info.last_error.take().or_else(|| counts.last_error.clone());
             }
             all.push(info);
         }
@@ -79,7 +92,7 @@ fn report_failing_rules(node: &Node) {
     }
 }
 
-/// Returns the problems of rules, one for each rule with the number of its failures.
+/// Returns the problems of rules in own partitions, one for each rule with the number of its failures.
 pub fn rule_problems(node: &Node) -> Vec<String> {
     let problem = |(rule, counts): (String, RuleFailures)| {
         let times = if counts.errors == 1 { "once".to_owned() } else { format!("{} times", counts.errors) };
@@ -88,7 +101,7 @@ pub fn rule_problems(node: &Node) -> Vec<String> {
     failing_rules(node).into_iter().map(problem).collect()
 }
 
-/// Failures of a rule, over all partitions.
+/// Failures of a rule, over own partitions.
 #[derive(Default)]
 struct RuleFailures {
     errors: u64,
@@ -123,9 +136,9 @@ pub fn report_failures(node: &Node) {
     report_failing_rules(node);
 }
 
-/// Reports queries that lose events because they fail and no fault stream takes the events.
+/// Reports queries that lose events in own partitions because they fail and no fault stream takes the events.
 fn report_lossy_queries(node: &Node) {
-    let losing: Vec<String> = queries(node)
+    let losing: Vec<String> = queries(node, &owned_counters(node))
         .into_iter()
         .filter(|query| query.lost > 0)
         .map(|query| format!("`{}` of {}", query.name, query.file))

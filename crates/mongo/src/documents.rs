@@ -46,10 +46,10 @@ impl Documents {
     }
 
     /// Returns the documents of the present, of the moment that the command reads, or those that the transaction sees.
-    pub fn snapshot(&self) -> DocumentSnapshot {
+    pub fn snapshot(&self) -> Result<DocumentSnapshot> {
         match (&self.transaction, &self.moment) {
-            (Some(transaction), _) => transaction.lock().documents().clone(),
-            (None, Some(moment)) => moment.clone(),
+            (Some(transaction), _) => Ok(transaction.lock().documents().clone()),
+            (None, Some(moment)) => Ok(moment.clone()),
             (None, None) => self.engine.document_snapshot(),
         }
     }
@@ -60,7 +60,7 @@ impl Documents {
         filter: &Filter,
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
-        self.snapshot().find_parsed(collection, filter, options)
+        self.snapshot()?.find_parsed(collection, filter, options)
     }
 
     /// Calls `each` for the documents that match, until it breaks. See [`DocumentSnapshot::find_each`].
@@ -71,28 +71,28 @@ impl Documents {
         options: &FindOptions,
         each: &mut dyn FnMut(&DocBytes) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.snapshot().find_each(collection, filter, options, each)
+        self.snapshot()?.find_each(collection, filter, options, each)
     }
 
     /// Returns the document with that `_id`.
-    pub fn find_one(&self, collection: &str, id: &Value<'_>) -> Option<DocBytes> {
+    pub fn find_one(&self, collection: &str, id: &Value<'_>) -> Result<Option<DocBytes>> {
         match (&self.transaction, &self.moment) {
             // a string may equal others, which a query finds
-            (Some(_), _) | (None, Some(_)) if self.collation(collection).is_some() => None,
-            (Some(transaction), _) => transaction.lock().documents().get(collection, id).cloned(),
-            (None, Some(moment)) => moment.get(collection, id).cloned(),
+            (Some(_), _) | (None, Some(_)) if self.collation(collection)?.is_some() => Ok(None),
+            (Some(transaction), _) => Ok(transaction.lock().documents().get(collection, id).cloned()),
+            (None, Some(moment)) => Ok(moment.get(collection, id).cloned()),
             (None, None) => self.engine.collection(collection).find_one(id),
         }
     }
 
     pub fn count_parsed(&self, collection: &str, filter: &Filter) -> Result<u64> {
-        self.snapshot().count_parsed(collection, filter)
+        self.snapshot()?.count_parsed(collection, filter)
     }
 
     /// Returns the collation of a collection; `None` for the order of bytes.
-    pub fn collation(&self, name: &str) -> Option<Collation> {
+    pub fn collation(&self, name: &str) -> Result<Option<Collation>> {
         match &self.transaction {
-            Some(transaction) => transaction.lock().documents().collation(name).ok().flatten().cloned(),
+            Some(transaction) => Ok(transaction.lock().documents().collation(name).ok().flatten().cloned()),
             None => self.engine.collation(name),
         }
     }
@@ -121,19 +121,26 @@ impl Documents {
         name: &str,
         read: impl FnMut(&Collection) -> Result<T>,
     ) -> Result<Vec<T>> {
-        self.snapshot().read_collection(name, read)
+        self.snapshot()?.read_collection(name, read)
     }
 
     /// Returns the definition of the view of that name; `None` for a collection or an unknown name.
-    pub fn view(&self, name: &str) -> Option<ViewSpec> {
-        if let Some(transaction) = &self.transaction {
-            return transaction.lock().documents().spec(name).ok()?.options.view.clone();
+    pub fn view(&self, name: &str) -> Result<Option<ViewSpec>> {
+        match &self.transaction {
+            Some(transaction) => {
+                let transaction = transaction.lock();
+                Ok(transaction.documents().spec(name).ok().and_then(|spec| spec.options.view.clone()))
+            }
+            None => self.engine.view(name),
         }
-        self.engine.view(name)
     }
 
-    pub fn collections(&self) -> Vec<CollectionInfo> {
+    pub fn collections(&self) -> Result<Vec<CollectionInfo>> {
         self.engine.collections()
+    }
+
+    pub fn collection_names(&self) -> Result<Vec<String>> {
+        self.engine.collection_names()
     }
 
     pub fn write_documents(

@@ -100,7 +100,7 @@ fn moment_asked_for(server: &ServerState, call: &Call<'_>) -> Result<Option<(Tim
     }
     match concern.get("atClusterTime")? {
         None => {
-            Ok(Some(server.moments.begin(server.cluster_time(), server.whole_engine.document_snapshot())))
+            Ok(Some(server.moments.begin(server.cluster_time(), server.whole_engine.document_snapshot()?)))
         }
         Some(RawBsonRef::Timestamp(time)) => match server.moments.get(time) {
             Some(documents) => Ok(Some((time, documents))),
@@ -177,7 +177,7 @@ fn in_transaction(
             return Err(CommandError { code: 117, message });
         }
         session.number = write.number;
-        let transaction = server.whole_engine.begin_transaction();
+        let transaction = server.whole_engine.begin_transaction()?;
         session.transaction = TransactionState::Open(Box::new(transaction), std::time::Instant::now());
     }
     if write.number != session.number {

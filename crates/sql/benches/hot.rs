@@ -36,24 +36,24 @@ impl Tables for Events {
         self.tables.keys().cloned().collect()
     }
 
-    fn stream(&self, name: &str) -> Option<TableSnapshot> {
-        self.tables.get(name).map(|t| t.snapshot())
+    fn stream(&self, name: &str) -> tidemill_types::Result<Option<TableSnapshot>> {
+        Ok(self.tables.get(name).map(|t| t.snapshot()))
     }
 
     fn collections(&self) -> Vec<String> {
         vec![]
     }
 
-    fn collection(&self, _: &str) -> Option<Vec<Bytes>> {
-        None
+    fn collection(&self, _: &str) -> tidemill_types::Result<Option<Vec<Bytes>>> {
+        Ok(None)
     }
 
     fn system_tables(&self) -> Vec<String> {
         vec![]
     }
 
-    fn system(&self, _: &str) -> Option<SystemTable> {
-        None
+    fn system(&self, _: &str) -> tidemill_types::Result<Option<SystemTable>> {
+        Ok(None)
     }
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {

@@ -24,24 +24,24 @@ impl Tables for Flights {
         vec![]
     }
 
-    fn stream(&self, _: &str) -> Option<TableSnapshot> {
-        None
+    fn stream(&self, _: &str) -> tidemill_types::Result<Option<TableSnapshot>> {
+        Ok(None)
     }
 
     fn collections(&self) -> Vec<String> {
         vec!["flights".into()]
     }
 
-    fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
-        (name == "flights").then(|| self.0.clone())
+    fn collection(&self, name: &str) -> tidemill_types::Result<Option<Vec<Bytes>>> {
+        Ok((name == "flights").then(|| self.0.clone()))
     }
 
     fn system_tables(&self) -> Vec<String> {
         vec![]
     }
 
-    fn system(&self, _: &str) -> Option<SystemTable> {
-        None
+    fn system(&self, _: &str) -> tidemill_types::Result<Option<SystemTable>> {
+        Ok(None)
     }
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {

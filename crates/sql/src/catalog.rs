@@ -261,17 +261,17 @@ impl QuerySnapshots {
     }
 
     /// Returns the snapshot of the table of a stream.
-    fn stream_snapshot(&self, name: &str) -> Option<TableSnapshot> {
+    fn stream_snapshot(&self, name: &str) -> Result<Option<TableSnapshot>> {
         match self.moment.lock().remove(&(SchemaName::Events, name.to_owned())) {
-            Some(MomentOf::Stream(snapshot)) => Some(snapshot),
+            Some(MomentOf::Stream(snapshot)) => Ok(Some(snapshot)),
             _ => self.tables.stream(name),
         }
     }
 
     /// Returns the documents of a collection.
-    fn collection_documents(&self, name: &str) -> Option<Vec<Bytes>> {
+    fn collection_documents(&self, name: &str) -> Result<Option<Vec<Bytes>>> {
         match self.moment.lock().remove(&(SchemaName::Docs, name.to_owned())) {
-            Some(MomentOf::Collection(documents)) => Some(documents),
+            Some(MomentOf::Collection(documents)) => Ok(Some(documents)),
             _ => self.tables.collection(name),
         }
     }
@@ -279,7 +279,7 @@ impl QuerySnapshots {
     /// Takes a snapshot of the table of a stream.
     fn take_events(&self, name: &str) -> Result<Arc<EventsTable>> {
         let gone = || Error::not_found(format!("stream `{name}` was removed just now"));
-        let snapshot = self.stream_snapshot(name).ok_or_else(gone)?;
+        let snapshot = self.stream_snapshot(name)?.ok_or_else(gone)?;
         let hot = self.hot.as_ref().and_then(|access| HotSource::new(name, &snapshot, access.clone()));
         Ok(Arc::new(EventsTable::new((SchemaName::Events, name), snapshot, self.context.clone(), hot)?))
     }
@@ -368,14 +368,14 @@ impl QuerySnapshots {
         match schema {
             SchemaName::Events => self.take_events(name).map(SnapshotEntry::Events),
             SchemaName::Docs => {
-                let documents = match (self.collection_documents(name), self.missing) {
+                let documents = match (self.collection_documents(name)?, self.missing) {
                     (Some(documents), _) => documents,
                     (None, MissingFields::Null) => vec![],
                     (None, MissingFields::Refused) => return Err(gone()),
                 };
                 Ok(SnapshotEntry::Documents(Arc::new(DocsTable::infer(name, documents).await?)))
             }
-            SchemaName::System => match self.tables.system(name).ok_or_else(gone)? {
+            SchemaName::System => match self.tables.system(name)?.ok_or_else(gone)? {
                 SystemTable::Events(snapshot) => {
                     let table = EventsTable::new((schema, name), snapshot, self.context.clone(), None)?;
                     Ok(SnapshotEntry::Events(Arc::new(table)))

@@ -279,7 +279,7 @@ impl Shared {
             return Err(change::not_events(schema.name(), &name));
         }
         principal.may(Action::Write, &Resource::stream(&name))?;
-        let snapshot = self.tables.stream(&name);
+        let snapshot = self.tables.stream(&name)?;
         let snapshot =
             snapshot.ok_or_else(|| Error::not_found(format!("stream `{name}` was removed just now")))?;
         let fixed = snapshot.key.iter().chain(&snapshot.time_field).chain(&snapshot.id);

@@ -29,7 +29,7 @@ impl Tables for SessionTables {
         self.tables.streams()
     }
 
-    fn stream(&self, name: &str) -> Option<TableSnapshot> {
+    fn stream(&self, name: &str) -> Result<Option<TableSnapshot>> {
         self.tables.stream(name)
     }
 
@@ -41,7 +41,7 @@ impl Tables for SessionTables {
         self.tables.collections()
     }
 
-    fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
+    fn collection(&self, name: &str) -> Result<Option<Vec<Bytes>>> {
         self.tables.collection(name)
     }
 
@@ -63,9 +63,9 @@ impl Tables for SessionTables {
         names
     }
 
-    fn system(&self, name: &str) -> Option<SystemTable> {
+    fn system(&self, name: &str) -> Result<Option<SystemTable>> {
         match name {
-            STATEMENTS => Some(SystemTable::Rows(rows(&self.statements.list()))),
+            STATEMENTS => Ok(Some(SystemTable::Rows(rows(&self.statements.list())))),
             other => self.tables.system(other),
         }
     }

@@ -20,8 +20,10 @@ pub trait Tables: Send + Sync + 'static {
     fn streams(&self) -> Vec<String>;
 
     /// Returns the tablets and the tail of a stream's table, such that every acknowledged row is in exactly
-    /// one of them.
-    fn stream(&self, name: &str) -> Option<TableSnapshot>;
+    /// one of them; `None` for an unknown stream.
+    ///
+    /// Errors: `Unavailable`.
+    fn stream(&self, name: &str) -> Result<Option<TableSnapshot>>;
 
     /// Returns the table of a stream, for reads of its older versions; by default it has none.
     fn stored(&self, name: &str) -> Option<Arc<Table>> {
@@ -32,8 +34,10 @@ pub trait Tables: Send + Sync + 'static {
     /// Returns the names of the collections: the tables of schema `docs`.
     fn collections(&self) -> Vec<String>;
 
-    /// Returns all documents of a collection, each as a cheap handle to its BSON bytes.
-    fn collection(&self, name: &str) -> Option<Vec<Bytes>>;
+    /// Returns all documents of a collection, each as a cheap handle to its BSON bytes; `None` for an unknown one.
+    ///
+    /// Errors: `Unavailable`.
+    fn collection(&self, name: &str) -> Result<Option<Vec<Bytes>>>;
 
     /// Returns tables of streams and documents of collections at one moment: what an event has led to is in all of them
     /// or in none. By default they are taken one after the other, for data that does not change meanwhile.
@@ -41,8 +45,8 @@ pub trait Tables: Send + Sync + 'static {
     /// Errors: `Unavailable`.
     fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
         Ok(Moment {
-            streams: streams.iter().map(|name| self.stream(name)).collect(),
-            collections: collections.iter().map(|name| self.collection(name)).collect(),
+            streams: streams.iter().map(|name| self.stream(name)).collect::<Result<_>>()?,
+            collections: collections.iter().map(|name| self.collection(name)).collect::<Result<_>>()?,
         })
     }
 
@@ -66,8 +70,10 @@ pub trait Tables: Send + Sync + 'static {
     /// Returns the names of the tables of schema `system`.
     fn system_tables(&self) -> Vec<String>;
 
-    /// Returns the rows of a system table.
-    fn system(&self, name: &str) -> Option<SystemTable>;
+    /// Returns the rows of a system table; `None` for an unknown one.
+    ///
+    /// Errors: `Unavailable`.
+    fn system(&self, name: &str) -> Result<Option<SystemTable>>;
 
     /// Deletes or changes stored events of a stream, acknowledged ones included. Called from a thread that may wait.
     ///

@@ -40,8 +40,8 @@ impl Tables for VisibleTables {
         names
     }
 
-    fn stream(&self, name: &str) -> Option<TableSnapshot> {
-        self.tables.stream(name).filter(|_| self.sees(&Resource::stream(name)))
+    fn stream(&self, name: &str) -> Result<Option<TableSnapshot>> {
+        Ok(self.tables.stream(name)?.filter(|_| self.sees(&Resource::stream(name))))
     }
 
     fn stored(&self, name: &str) -> Option<Arc<Table>> {
@@ -54,8 +54,8 @@ impl Tables for VisibleTables {
         names
     }
 
-    fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
-        self.tables.collection(name).filter(|_| self.sees(&Resource::collection(name)))
+    fn collection(&self, name: &str) -> Result<Option<Vec<Bytes>>> {
+        Ok(self.tables.collection(name)?.filter(|_| self.sees(&Resource::collection(name))))
     }
 
     fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
@@ -86,10 +86,10 @@ impl Tables for VisibleTables {
         names
     }
 
-    fn system(&self, name: &str) -> Option<SystemTable> {
+    fn system(&self, name: &str) -> Result<Option<SystemTable>> {
         match name {
-            STATEMENTS => Some(SystemTable::Rows(rows(&self.statements.list_of(&self.principal)))),
-            other => self.tables.system(other).filter(|_| self.sees_system(other)),
+            STATEMENTS => Ok(Some(SystemTable::Rows(rows(&self.statements.list_of(&self.principal))))),
+            other => Ok(self.tables.system(other)?.filter(|_| self.sees_system(other))),
         }
     }
 

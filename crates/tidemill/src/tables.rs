@@ -40,8 +40,8 @@ impl Tables for EngineTables {
         self.engine.upgrade().map_or_else(Vec::new, |e| e.stream_names())
     }
 
-    fn stream(&self, name: &str) -> Option<TableSnapshot> {
-        self.engine.upgrade()?.table_snapshot(name)
+    fn stream(&self, name: &str) -> Result<Option<TableSnapshot>> {
+        Ok(self.running()?.moment(&[name], &[])?.streams.into_iter().next().flatten())
     }
 
     fn stored(&self, name: &str) -> Option<Arc<Table>> {
@@ -50,11 +50,17 @@ impl Tables for EngineTables {
 
     fn collections(&self) -> Vec<String> {
         let engine = self.engine.upgrade();
-        engine.map_or_else(Vec::new, |e| e.collections().into_iter().map(|c| c.name).collect())
+        engine.map_or_else(Vec::new, |engine| {
+            // a statement that reads a collection says why it cannot
+            engine.collection_names().unwrap_or_else(|error| {
+                tracing::warn!(%error, "the names of collections");
+                Vec::new()
+            })
+        })
     }
 
-    fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
-        self.engine.upgrade()?.collection_documents(name)
+    fn collection(&self, name: &str) -> Result<Option<Vec<Bytes>>> {
+        self.running()?.collection_documents(name)
     }
 
     fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
@@ -75,11 +81,11 @@ impl Tables for EngineTables {
         SYSTEM_TABLES.iter().copied().chain(["rejected"]).map(str::to_owned).collect()
     }
 
-    fn system(&self, name: &str) -> Option<SystemTable> {
-        let engine = self.engine.upgrade()?;
+    fn system(&self, name: &str) -> Result<Option<SystemTable>> {
+        let engine = self.running()?;
         match name {
-            "rejected" => Some(SystemTable::Events(engine.rejected_snapshot())),
-            other => engine.system_table(other).map(SystemTable::Rows),
+            "rejected" => Ok(Some(SystemTable::Events(engine.rejected_snapshot()))),
+            other => Ok(engine.system_table(other)?.map(SystemTable::Rows)),
         }
     }
 

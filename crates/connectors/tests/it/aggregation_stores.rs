@@ -74,7 +74,7 @@ fn assert_same(engine: &Engine, model: &Engine, when: &str) {
             assert_eq!(found, rows(model, &query), "{when}: {query}");
         }
     }
-    for query in engine.queries() {
+    for query in engine.queries().unwrap() {
         assert_eq!(query.last_error, None, "{when}: {}", query.name);
     }
 }

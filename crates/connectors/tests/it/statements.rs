@@ -92,7 +92,7 @@ fn execute_once(dir: &Path, url: &str) {
         ],
         "the amount of 100 is refused"
     );
-    let query = engine.queries().into_iter().find(|query| query.last_error.is_some()).unwrap();
+    let query = engine.queries().unwrap().into_iter().find(|query| query.last_error.is_some()).unwrap();
     assert!(query.last_error.unwrap().to_lowercase().contains("constraint"), "the database says why");
     engine.abandon();
     drop(engine);

@@ -150,15 +150,13 @@ struct ReevaluationResult {
 
 impl Reevaluation<'_> {
     fn explain(&self) -> Result<Explanation> {
-        let partition = self.node.owned.get(self.id.partition)?;
-        let (present, next) = {
-            let view = partition.view();
-            let names = self.relevant_entities(self.rule);
-            let present = names
-                .iter()
-                .filter_map(|name| Some((name.clone(), view.documents.collection(name)?.documents())));
-            (present.collect::<Vec<_>>(), view.next)
-        };
+        let view = self.node.client(self.id.partition)?.view()?;
+        let names = self.relevant_entities(self.rule);
+        let present = names
+            .iter()
+            .filter_map(|name| Some((name.clone(), view.documents.collection(name)?.documents())));
+        let (present, next) = (present.collect::<Vec<_>>(), view.next);
+        drop(view);
         let before = self.count(self.id.offset.next())?;
         if before > EVENTS_MAX {
             return Err(Error::limit(format!(

@@ -89,7 +89,7 @@ pub fn find(
     }
     let sort = tidemill_docs::SortOrder::parse(&bson::rawdoc! { "time": 1, "_id": 1 })?;
     let options = FindOptions { sort, limit, ..FindOptions::default() };
-    match DocumentSnapshot::now(node).find(COLLECTION, &filter, &options) {
+    match DocumentSnapshot::now(node).and_then(|all| all.find(COLLECTION, &filter, &options)) {
         // no event was ever refused
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(vec![]),
         found => found?.iter().map(|document| UndeliveredEvent::read(document)).collect(),

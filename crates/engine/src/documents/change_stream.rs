@@ -69,7 +69,7 @@ impl ChangeStream {
         let partitions = node.host.partitions();
         let position = match start {
             ChangeStart::Now => {
-                ChangePosition { partitions: ends(&node).into_iter().map(|end| (end, 0)).collect() }
+                ChangePosition { partitions: ends(&node)?.into_iter().map(|end| (end, 0)).collect() }
             }
             ChangeStart::At(time) => {
                 let starts = node.host.partition_ids().map(|p| first_at(&node, p, time));
@@ -112,7 +112,7 @@ impl ChangeStream {
     ///
     /// Errors: `NotFound` if the changes are not kept any more, because the stream was not read for too long.
     pub fn next(&mut self, most: usize, bytes_max: usize) -> Result<Vec<(ChangeEvent, ChangePosition)>> {
-        let ends = ends(&self.node);
+        let ends = ends(&self.node)?;
         let (mut changes, mut bytes) = (Vec::new(), 0);
         for _ in 0..CHANGES_SCANNED_MAX {
             if changes.len() >= most || bytes >= bytes_max {
@@ -159,8 +159,12 @@ impl ChangeStream {
     }
 
     /// Returns whether there are no more changes that readers can see by now.
+    /// It is not while a partition cannot be asked, which [`Self::next`] tells.
     pub fn is_at_end(&self) -> bool {
-        ends(&self.node).iter().zip(&self.position.partitions).all(|(end, (from, _))| from >= end)
+        let read_to = |ends: Vec<Offset>| {
+            ends.iter().zip(&self.position.partitions).all(|(end, (from, _))| from >= end)
+        };
+        ends(&self.node).is_ok_and(read_to)
     }
 
     /// Reads changes of a partition before `end`, unless some are read already.
@@ -200,9 +204,11 @@ fn not_kept() -> Error {
 }
 
 /// Returns the ends of the changes that readers see, of one moment of all partitions.
-fn ends(node: &Node) -> Vec<Offset> {
+///
+/// Errors: `Unavailable` while a partition cannot be asked.
+fn ends(node: &Node) -> Result<Vec<Offset>> {
     let _one_moment = node.host.commits.lock_views();
-    node.owned.with(|owned| owned.values().map(|p| p.with_view(|view| view.changes_end)).collect())
+    node.host.partition_ids().map(|id| node.with_view(id, |view| view.changes_end)).collect()
 }
 
 /// Returns the first record of the change log whose changes were made at `time` or later.

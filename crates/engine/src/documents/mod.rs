@@ -8,7 +8,7 @@ pub mod writes;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use crossbeam_channel::Receiver;
-use tidemill_docs::{CollectionSpec, Command, get_path, identified, with_identity};
+use tidemill_docs::{Collection, CollectionSpec, Command, get_path, identified, with_identity};
 use tidemill_log::{Durability, Ticket};
 use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
 
@@ -39,11 +39,23 @@ impl Node {
         self.host.check_disk_space()?;
         let mut replies = Vec::with_capacity(entries.len());
         for (p, entry) in entries {
-            let (sender, receiver) = crossbeam_channel::bounded(1);
-            let ticket = self.host.append(p, entry, durability, Some(sender))?;
-            replies.push((ticket, receiver));
+            replies.push(self.append_for_reply(p, entry, durability)?);
         }
         Ok(PendingReplies(replies))
+    }
+
+    /// Appends an entry whose reply its owner sends, in this process or in another one.
+    ///
+    /// Errors: those of [`Self::client`] and of the log.
+    pub fn append_for_reply(
+        &self,
+        partition: PartitionId,
+        entry: Entry,
+        durability: Durability,
+    ) -> Result<(Ticket, Receiver<Result<ApplyReply>>)> {
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        let ticket = self.client(partition)?.append(entry, durability, sender)?;
+        Ok((ticket, receiver))
     }
 
     /// Makes all partitions keep the changes of documents from now on.
@@ -64,7 +76,7 @@ impl Node {
 
     /// Returns the definition of a collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
-        DocumentSnapshot::now(self).spec(name).cloned()
+        DocumentSnapshot::now(self)?.spec(name).cloned()
     }
 
     /// Returns the partition of a document, or `None` if every partition has it.
@@ -163,14 +175,15 @@ impl Node {
         self.app.deployment.program.entity_key(collection).filter(|key| *key != "_id")
     }
 
-    /// Returns for each entity with documents whose `_id` is not their key how many there are, and what to do. They were stored by
+    /// Returns for each entity with documents whose `_id` is not their key how many there are in own partitions, and what to do. They were stored by
     /// a version that allowed it, or before the collection was declared as an entity.
     pub fn contradicting_documents(&self) -> Vec<String> {
-        let documents = DocumentSnapshot::now(self);
+        let views: Vec<_> = self.owned.all().iter().map(|partition| partition.view()).collect();
         let of_entity = |entity: &CollectionSpec| {
             let key = self.entity_key(&entity.name)?;
-            let counts = documents.read_collection(&entity.name, |part| Ok(part.contradictions())).ok()?;
-            let count: u64 = counts.into_iter().sum();
+            let parts = views.iter().filter_map(|view| view.documents.collection(&entity.name));
+            let places = if entity.replicated { 1 } else { views.len() };
+            let count: u64 = parts.take(places).map(Collection::contradictions).sum();
             (count > 0).then(|| {
                 format!(
                     "documents: entity {name} has {count} with an _id that is not the key `{key}`, which rules do not find by \

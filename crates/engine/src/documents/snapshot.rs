@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use bson::raw::RawDocument;
 use tidemill_docs::{
@@ -12,7 +11,6 @@ use tidemill_docs::{
 use tidemill_types::{Error, Offset, Result, Value, budget, did_you_mean};
 
 use crate::node::Node;
-use crate::partition::Partition;
 
 /// The documents of all partitions at one moment: with every write that was answered before, and with all or
 /// nothing of a transaction. Taking one takes constant time and copies nothing; writers continue meanwhile.
@@ -24,12 +22,13 @@ pub struct DocumentSnapshot {
 
 impl DocumentSnapshot {
     /// Returns the present moment.
-    pub(crate) fn now(node: &Node) -> Self {
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub(crate) fn now(node: &Node) -> Result<Self> {
         // one partition shows whole records anyway
         let _one_moment = (node.host.partitions() > 1).then(|| node.host.commits.lock_views());
-        let part =
-            |partition: &Arc<Partition>| partition.with_view(|view| (view.documents.clone(), view.next));
-        Self { partitions: node.owned.with(|owned| owned.values().map(part).collect()) }
+        let part = |id| node.with_view(id, |view| (view.documents.clone(), view.next));
+        Ok(Self { partitions: node.host.partition_ids().map(part).collect::<Result<_>>()? })
     }
 
     pub(crate) fn store(&self, partition: usize) -> &StoreSnapshot {

@@ -42,16 +42,19 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(node: Arc<Node>) -> Self {
+    /// Begins a transaction.
+    ///
+    /// Errors: those of [`DocumentSnapshot::now`].
+    pub(crate) fn new(node: Arc<Node>) -> Result<Self> {
         let partitions = node.host.partitions();
         let budget = Budget::builder()
             .bytes(node.app.deployment.settings.transaction_bytes())
             .pool(node.host.transaction_memory.clone())
             .build();
-        Self {
+        Ok(Self {
             held: budget.reservation(),
             id: TransactionId::new(),
-            documents: DocumentSnapshot::now(&node),
+            documents: DocumentSnapshot::now(&node)?,
             stores: (0..partitions).map(|_| None).collect(),
             changes: vec![Vec::new(); partitions],
             places: 0,
@@ -59,7 +62,7 @@ impl Transaction {
             locked: HashSet::new(),
             failed: None,
             node,
-        }
+        })
     }
 
     /// Returns the documents as the transaction sees them.
@@ -238,14 +241,16 @@ impl Transaction {
             return Ok(());
         }
         let free = self.node.host.write_locks.lock(&document.0, &document.1, self.id);
-        let view = self.node.owned.get(PartitionId(partition as u32))?.view();
-        let present = view.documents.collection(&change.collection).and_then(|c| c.get_key(&change.key));
-        // a document that was not changed is the same bytes at the same place
-        let address = |document: Option<&DocBytes>| document.map(|d| (d.as_ptr(), d.len()));
         if free {
             self.locked.insert(document);
         }
-        if free && address(present) == address(change.before.as_ref()) {
+        // a document that was not changed is the same bytes at the same place
+        let address = |document: Option<&DocBytes>| document.map(|d| (d.as_ptr(), d.len()));
+        let is_unchanged = self.node.with_view(PartitionId(partition as u32), |view| {
+            let present = view.documents.collection(&change.collection).and_then(|c| c.get_key(&change.key));
+            address(present) == address(change.before.as_ref())
+        })?;
+        if free && is_unchanged {
             return Ok(());
         }
         let written = change.after.as_ref().or(change.before.as_ref());
@@ -323,10 +328,9 @@ impl Node {
         for (mut part, partition) in parts.into_iter().zip(participants) {
             part.order = *order;
             let id = part.id;
-            let (sender, receiver) = crossbeam_channel::bounded(1);
-            let append = || self.host.append(partition, Entry::Transaction(part), durability, Some(sender));
+            let append = || self.append_for_reply(partition, Entry::Transaction(part), durability);
             match failed.is_none().then(append) {
-                Some(Ok(ticket)) => waiting.push((ticket, receiver)),
+                Some(Ok(appended)) => waiting.push(appended),
                 refused => {
                     self.host.commits.vote_absent(id, partition);
                     failed = failed.or(refused.and_then(Result::err));

@@ -25,9 +25,11 @@ impl Node {
     ///
     /// Errors: `Conflict` if the session has gone on to a later write.
     pub fn session_outcome(&self, session: &SessionWrite) -> Result<Option<CommandOutcome>> {
-        for partition in self.owned.all() {
-            if let Some(outcome) = partition.view().sessions.outcome(session)? {
-                return Ok(Some(outcome.clone()));
+        for id in self.host.partition_ids() {
+            let outcome =
+                self.with_view(id, |view| view.sessions.outcome(session).map(Option::<&_>::cloned))?;
+            if let Some(outcome) = outcome? {
+                return Ok(Some(outcome));
             }
         }
         Ok(None)
@@ -73,7 +75,7 @@ impl Node {
         if command.inserts() {
             self.create_missing_collection(command.collection(), durability)?;
         }
-        let documents = DocumentSnapshot::now(self);
+        let documents = DocumentSnapshot::now(self)?;
         let replicated = collection_spec_of(&documents, &command)?.is_some_and(|s| s.replicated);
         let mut search = None;
         if searched(&command).is_some() {
@@ -259,7 +261,7 @@ impl Search {
         let node = &self.node;
         for _ in 1..SEARCH_ATTEMPTS_MAX {
             // the document that was found may have been changed by another writer before the command
-            let documents = DocumentSnapshot::now(node);
+            let documents = DocumentSnapshot::now(node)?;
             let parsed = Filter::parse_by(filter, collation_of(&documents, &self.command)?.as_ref())?;
             if !upserts && documents.find_parsed(self.command.collection(), &parsed, &first)?.is_empty() {
                 return Ok(CommandOutcome::default());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema, SchemaRef};
 use tidemill_flow::arrow;
-use tidemill_types::{Error, FieldType, Result};
+use tidemill_types::{Error, FieldType, PartitionId, Result};
 
 use super::Engine;
 use super::on_demand::find_store_unit;
@@ -37,10 +37,8 @@ impl Engine {
         let (unit, columns) = self.find_aggregation(name, per)?;
         let (from, to) = (instant(within.start.min(LAST_MS - 1)), instant(within.end.max(1)));
         let text = format!("from {name} within {from}, {to} per '{per}' select *");
-        let partition = self.node.owned.get(tidemill_types::PartitionId(GLOBAL_PARTITION))?;
-        let state = partition.state.read();
-        let found = state.read_queries(|flow| flow.on_demand(unit, &text))?;
-        drop(state);
+        let unit = self.node.app.deployment.queries.unit_name(unit);
+        let found = self.node.client(PartitionId(GLOBAL_PARTITION))?.find_in_unit(&unit, &text)?;
         let fields = columns.iter().map(|(name, ty)| Field::new(name, ty.arrow(), true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let arrays =

@@ -1,6 +1,5 @@
 //! One collection of documents, for callers in the same process.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
@@ -10,7 +9,6 @@ use tidemill_types::{PartitionId, Result, Value};
 
 use super::Engine;
 use crate::node::Node;
-use crate::partition::Partition;
 use crate::queries::GLOBAL_PARTITION;
 
 /// A collection of documents. Reads run on the caller's thread, copy nothing and never wait for others;
@@ -31,17 +29,15 @@ impl<'e> DocumentCollection<'e> {
         &self.name
     }
 
-    /// Returns the document with that `_id`.
-    pub fn find_one(&self, id: &Value<'_>) -> Option<DocBytes> {
-        self.node.owned.with(|owned| self.find_in(owned, id))
-    }
-
-    fn find_in(&self, owned: &BTreeMap<PartitionId, Arc<Partition>>, id: &Value<'_>) -> Option<DocBytes> {
+    /// Returns the document with that `_id`; `None` also if the collection does not exist.
+    ///
+    /// Errors: `Unavailable` while a partition that may have it cannot be asked.
+    pub fn find_one(&self, id: &Value<'_>) -> Result<Option<DocBytes>> {
         let key = Key::of(id);
         // a string may equal others, in any partition
         let may_have_strings = matches!(id, Value::Str(_) | Value::Bson(_));
         let in_partition = |at: PartitionId| {
-            owned.get(&at)?.with_view(|view| {
+            self.node.with_view(at, |view| {
                 let part = view.documents.collection(&self.name)?;
                 if may_have_strings && part.collation().is_some() {
                     return Some((None, PlaceOfId::Any));
@@ -49,22 +45,27 @@ impl<'e> DocumentCollection<'e> {
                 Some((part.get_key(&key).cloned(), PlaceOfId::of(part)))
             })
         };
-        let home = match owned.len() {
+        let home = match self.node.host.partitions() {
             1 => PartitionId(GLOBAL_PARTITION),
             _ => self.node.partition_of_value(id),
         };
         match in_partition(home)? {
-            (Some(found), _) => Some(found),
-            (None, PlaceOfId::Home) => None,
-            (None, PlaceOfId::Any) => {
+            None => Ok(None),
+            Some((Some(found), _)) => Ok(Some(found)),
+            Some((None, PlaceOfId::Home)) => Ok(None),
+            Some((None, PlaceOfId::Any)) => {
                 let first = FindOptions { limit: Some(1), ..FindOptions::default() };
-                let snapshot = self.engine.document_snapshot();
-                let collation = snapshot.collation(&self.name).ok()?;
-                let filter = Filter::equal_by("_id", id, collation);
-                snapshot.find_parsed(&self.name, &filter, &first).ok()?.into_iter().next()
+                let snapshot = self.engine.document_snapshot()?;
+                let filter = Filter::equal_by("_id", id, snapshot.collation(&self.name)?);
+                Ok(snapshot.find_parsed(&self.name, &filter, &first)?.into_iter().next())
             }
-            (None, PlaceOfId::Unknown) => {
-                owned.keys().filter(|at| **at != home).find_map(|at| in_partition(*at)?.0)
+            Some((None, PlaceOfId::Unknown)) => {
+                for other in self.node.host.partition_ids().filter(|at| *at != home) {
+                    if let Some((Some(found), _)) = in_partition(other)? {
+                        return Ok(Some(found));
+                    }
+                }
+                Ok(None)
             }
         }
     }

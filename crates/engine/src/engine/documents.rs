@@ -1,7 +1,5 @@
 //! Document reads and writes of callers: ids, routing to partitions, and merging of replies.
 
-use std::sync::Arc;
-
 use bson::Bson;
 use bson::raw::RawDocument;
 use tidemill_docs::{
@@ -18,15 +16,24 @@ use crate::documents::change_stream::{ChangeScope, ChangeStart, ChangeStream};
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::documents::transaction::Transaction;
 use crate::documents::writes::DocumentWrite;
-use crate::partition::Partition;
+use crate::state::view::PartitionView;
 
 impl Engine {
+    /// Returns the names of the collections, in order.
+    ///
+    /// Errors: `Unavailable` while no partition can be asked.
+    pub fn collection_names(&self) -> Result<Vec<String>> {
+        self.node.with_any_view(|view| view.documents.collection_names().map(str::to_owned).collect())
+    }
+
     /// Returns the collections over all partitions, by name.
-    pub fn collections(&self) -> Vec<CollectionInfo> {
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub fn collections(&self) -> Result<Vec<CollectionInfo>> {
         let node = &self.node;
         let mut all: std::collections::BTreeMap<String, CollectionInfo> = std::collections::BTreeMap::new();
-        for partition in node.owned.all() {
-            for collection in partition.view().documents.collections() {
+        for view in node.views()? {
+            for collection in view.documents.collections() {
                 let name = &collection.spec().name;
                 let info = all.entry(name.clone()).or_insert_with(|| CollectionInfo {
                     name: name.clone(),
@@ -44,12 +51,17 @@ impl Engine {
                 }
             }
         }
-        all.into_values().collect()
+        Ok(all.into_values().collect())
     }
 
     /// Returns the number of partitions of the data directory, over which documents are spread.
     pub fn partitions(&self) -> usize {
         self.node.host.partitions()
+    }
+
+    /// Returns the field whose value is the `_id` of the documents of an entity; `None` for other collections, and if `_id` is the key.
+    pub fn entity_key(&self, collection: &str) -> Option<&str> {
+        self.node.entity_key(collection)
     }
 
     /// Returns the definition of a collection, with its indexes.
@@ -60,26 +72,26 @@ impl Engine {
     }
 
     /// Returns the definition of the view of that name; `None` for a collection or an unknown name.
-    pub fn view(&self, name: &str) -> Option<ViewSpec> {
-        self.node.owned.with(|owned| {
-            let (_, first) = owned.first_key_value()?;
-            first.with_view(|view| view.documents.collection(name)?.spec().options.view.clone())
-        })
+    ///
+    /// Errors: `Unavailable` while no partition can be asked.
+    pub fn view(&self, name: &str) -> Result<Option<ViewSpec>> {
+        self.node.with_any_view(|view| view.documents.collection(name)?.spec().options.view.clone())
     }
 
     /// Returns the collation of a collection; `None` for the order of bytes, or if the collection does not
     /// exist.
-    pub fn collation(&self, name: &str) -> Option<Collation> {
-        self.node.owned.with(|owned| {
-            let (_, first) = owned.first_key_value()?;
-            first.with_view(|view| view.documents.collection(name)?.collation().cloned())
-        })
+    ///
+    /// Errors: `Unavailable` while no partition can be asked.
+    pub fn collation(&self, name: &str) -> Result<Option<Collation>> {
+        self.node.with_any_view(|view| view.documents.collection(name)?.collation().cloned())
     }
 
     /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is
     /// copied.
-    pub fn collection_documents(&self, name: &str) -> Option<Vec<DocBytes>> {
-        self.document_snapshot().documents(name)
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub fn collection_documents(&self, name: &str) -> Result<Option<Vec<DocBytes>>> {
+        Ok(self.document_snapshot()?.documents(name))
     }
 
     /// Returns the document with that `_id`.
@@ -89,10 +101,13 @@ impl Engine {
         self.node.collection_spec(collection)?;
         let wrapped = bson::rawdoc! { "_id": bson::RawBson::try_from(id.clone()).map_err(bad_bson)? };
         let id = get_path(&wrapped, "_id");
-        let find = |partition: &Arc<Partition>| {
-            partition.with_view(|view| view.documents.collection(collection)?.get(&id).cloned())
-        };
-        Ok(self.node.owned.with(|owned| owned.values().find_map(find)))
+        for partition in self.node.host.partition_ids() {
+            let find = |view: &PartitionView| view.documents.collection(collection)?.get(&id).cloned();
+            if let Some(found) = self.node.with_view(partition, find)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the present time of the engine's clock, which records of the log get.
@@ -106,7 +121,9 @@ impl Engine {
     }
 
     /// Returns the documents of all collections at this moment, for several reads.
-    pub fn document_snapshot(&self) -> DocumentSnapshot {
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub fn document_snapshot(&self) -> Result<DocumentSnapshot> {
         DocumentSnapshot::now(&self.node)
     }
 
@@ -124,7 +141,9 @@ impl Engine {
     }
 
     /// Begins a transaction on documents.
-    pub fn begin_transaction(&self) -> Transaction {
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub fn begin_transaction(&self) -> Result<Transaction> {
         Transaction::new(self.node.clone())
     }
 
@@ -137,14 +156,14 @@ impl Engine {
         filter: &RawDocument,
         options: &FindOptions,
     ) -> Result<Vec<DocBytes>> {
-        self.document_snapshot().find(collection, filter, options)
+        self.document_snapshot()?.find(collection, filter, options)
     }
 
     /// Returns the number of documents that match `filter`, over all partitions. Without conditions it is kept, not found.
     ///
     /// Errors: `NotFound` for an unknown collection, `Invalid` for a wrong filter.
     pub fn count_documents(&self, collection: &str, filter: &RawDocument) -> Result<u64> {
-        self.document_snapshot().count(collection, filter)
+        self.document_snapshot()?.count(collection, filter)
     }
 
     /// Runs a document command and waits for its outcome.

@@ -53,7 +53,7 @@ impl Engine {
 
     /// Puts the documents that have come from other partitions between those that were there, in the order of insertion.
     fn put_in_order(&self, name: &str, durability: Option<Durability>) -> Result<()> {
-        let documents = self.document_snapshot();
+        let documents = self.document_snapshot()?;
         if documents.parts(name).all(|(_, part)| part.is_in_order()) {
             return Ok(());
         }
@@ -64,7 +64,7 @@ impl Engine {
 
     /// Moves some documents of other partitions, in one transaction. Returns their number.
     fn move_some(&self, name: &str, home: PartitionId, durability: Option<Durability>) -> Result<usize> {
-        let mut transaction = self.begin_transaction();
+        let mut transaction = self.begin_transaction()?;
         let options = FindOptions { limit: Some(MOVED_MAX as u64), ..FindOptions::default() };
         let mut moved: Vec<DocBytes> = Vec::new();
         let mut sequences = Vec::new();

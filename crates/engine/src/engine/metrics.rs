@@ -7,15 +7,17 @@ use tidemill_zones::CacheStats;
 use super::Engine;
 use crate::api::{LedgerCounts, Metric, MetricKind, RuleInfo};
 use crate::partition::Partition;
+use crate::query_info;
 use crate::query_info::QueryInfo;
 use crate::sinks::SinkInfo;
 
 impl Engine {
-    /// Returns all metrics.
+    /// Returns all metrics. Those of streams, rules and queries count what happened in own partitions.
     pub fn metrics(&self) -> Vec<Metric> {
         let node = &self.node;
-        let streams = self.streams();
-        let rules = self.rules();
+        let streams = self.stream_infos(node.app.tables.streams(), true);
+        let counters = query_info::owned_counters(node);
+        let rules = self.rules_with(&counters);
         let count = |c: &AtomicU64| vec![(Vec::new(), c.load(Ordering::Relaxed) as f64)];
         let by_stream = |f: &dyn Fn(&LedgerCounts) -> u64| {
             streams.iter().map(|s| (vec![("stream", s.schema.name.clone())], f(&s.ledger) as f64)).collect()
@@ -26,7 +28,7 @@ impl Engine {
         let by_rule = |f: &dyn Fn(&RuleInfo) -> u64| {
             rules.iter().map(|r| (vec![("rule", r.name.clone())], f(r) as f64)).collect()
         };
-        let queries = self.queries();
+        let queries = query_info::queries(node, &counters);
         let by_query = |f: &dyn Fn(&QueryInfo) -> u64| {
             queries
                 .iter()

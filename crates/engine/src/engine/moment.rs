@@ -25,14 +25,17 @@ impl Engine {
     ///
     /// Waits for no owner of a partition: tables are flushed up to records that the owners show.
     ///
-    /// Errors: `Unavailable` if tables are flushed faster than they can be looked at.
+    /// Errors: `Unavailable` if tables are flushed faster than they can be looked at, and in a process that does not own all partitions.
     pub fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
+        if !streams.is_empty() {
+            self.node.check_owns_all()?;
+        }
         // one table is at one moment by itself
         if let ([stream], []) = (streams, collections) {
             return Ok(Moment { streams: vec![self.table_snapshot(stream)], collections: vec![] });
         }
         for _ in 0..ATTEMPTS_MAX {
-            let documents = DocumentSnapshot::now(&self.node);
+            let documents = DocumentSnapshot::now(&self.node)?;
             let next: Vec<Offset> = (0..self.node.host.partitions()).map(|p| documents.next(p)).collect();
             if let Some(streams) = self.tables_before(streams, &next) {
                 let collections = collections.iter().map(|name| documents.documents(name)).collect();

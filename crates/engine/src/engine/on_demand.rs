@@ -43,8 +43,10 @@ impl OnDemandTarget {
 
 impl Engine {
     /// Returns all queries in order of files and text.
-    pub fn queries(&self) -> Vec<QueryInfo> {
-        query_info::queries(&self.node)
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub fn queries(&self) -> Result<Vec<QueryInfo>> {
+        Ok(query_info::queries(&self.node, &query_info::counters(&self.node)?))
     }
 
     /// Runs an on-demand query over tables, named windows and aggregations. `file`: the app that has them; it can be left
@@ -63,9 +65,8 @@ impl Engine {
             return Ok(OnDemandRows::new());
         }
         self.catch_up()?;
-        let partition = self.node.owned.get(PartitionId(GLOBAL_PARTITION))?;
-        let state = partition.state.read();
-        let found = state.read_queries(|flow| flow.on_demand(unit, text))?;
+        let unit = self.node.app.deployment.queries.unit_name(unit);
+        let found = self.node.client(PartitionId(GLOBAL_PARTITION))?.find_in_unit(&unit, text)?;
         let row = |i: usize| found.columns.iter().map(|c| to_json(&c.get(i))).collect();
         Ok((0..found.len()).map(row).collect())
     }

@@ -1,17 +1,26 @@
 //! Rules: what they did, why, and runs of aggregate rules.
 
-use tidemill_rules::Explanation;
 use tidemill_rules::why::Selector;
-use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
+use tidemill_rules::{Counters, Explanation};
+use tidemill_types::{Error, Result, did_you_mean};
 
 use super::Engine;
 use crate::admin::reevaluation;
 use crate::api::{EventSelector, RuleInfo};
 use crate::jobs::aggregate_rules;
+use crate::queries::runtime::QueryCountsByFile;
+use crate::query_info;
 
 impl Engine {
     /// Rules in order of declaration, event rules first.
-    pub fn rules(&self) -> Vec<RuleInfo> {
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub fn rules(&self) -> Result<Vec<RuleInfo>> {
+        Ok(self.rules_with(&query_info::counters(&self.node)?))
+    }
+
+    /// Returns the rules with the counts of some partitions.
+    pub(super) fn rules_with(&self, counters: &[(Counters, QueryCountsByFile)]) -> Vec<RuleInfo> {
         let node = &self.node;
         let mut rules: Vec<RuleInfo> = node
             .app
@@ -29,16 +38,14 @@ impl Engine {
                 last_error: None,
             })
             .collect();
-        for partition in node.owned.all() {
-            partition.counters.with(|counters, _| {
-                for rule in &mut rules {
-                    if let Some(counts) = counters.rule(&rule.name) {
-                        rule.fired += counts.fired;
-                        rule.errors += counts.errors;
-                        rule.last_error = rule.last_error.take().or_else(|| counts.last_error.clone());
-                    }
+        for (counters, _) in counters {
+            for rule in &mut rules {
+                if let Some(counts) = counters.rule(&rule.name) {
+                    rule.fired += counts.fired;
+                    rule.errors += counts.errors;
+                    rule.last_error = rule.last_error.take().or_else(|| counts.last_error.clone());
                 }
-            });
+            }
         }
         let counts = node.app.aggregates.lock();
         for aggregate in node.app.deployment.program.aggregates() {
@@ -85,12 +92,8 @@ impl Engine {
             },
         };
         let mut found = Vec::new();
-        for partition in node.owned.all() {
-            match partition.state.read().trace.explain(&node.app.deployment.program, &selector, rule) {
-                Ok(explanation) => found.push(explanation),
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
-            }
+        for partition in node.clients()? {
+            found.extend(partition.explain_event(&selector, rule)?);
         }
         if found.is_empty() && node.app.analytics.get().is_some() {
             found = reevaluation::explain(node, rule, event)?;

@@ -22,12 +22,16 @@ impl Engine {
     }
 
     /// Returns the names under which positions of sources are stored.
-    pub fn source_names(&self) -> Vec<String> {
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub fn source_names(&self) -> Result<Vec<String>> {
         sources::stored_names(&self.node)
     }
 
     /// Returns the position at which the source `name` continues; `None` if nothing of it was read.
-    pub fn source_position(&self, name: &str) -> Option<u64> {
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub fn source_position(&self, name: &str) -> Result<Option<u64>> {
         sources::stored_position(&self.node, name)
     }
 }

@@ -10,19 +10,28 @@ use crate::api::StreamInfo;
 
 impl Engine {
     /// All streams with their counts.
-    pub fn streams(&self) -> Vec<StreamInfo> {
-        let tables = self.node.app.tables.streams().iter();
-        tables.map(|(schema, table)| self.stream_info(schema, table, true)).collect()
+    ///
+    /// Errors: `Unavailable` in a process that does not own all partitions.
+    pub fn streams(&self) -> Result<Vec<StreamInfo>> {
+        self.node.check_owns_all()?;
+        Ok(self.stream_infos(self.node.app.tables.streams(), true))
     }
 
     /// Streams with stored events that the app does not declare: they can be asked, and take no more events.
-    pub fn former_streams(&self) -> Vec<StreamInfo> {
-        let tables = self.node.app.tables.former().iter();
-        tables.map(|(schema, table)| self.stream_info(schema, table, false)).collect()
+    ///
+    /// Errors: as [`Self::streams`].
+    pub fn former_streams(&self) -> Result<Vec<StreamInfo>> {
+        self.node.check_owns_all()?;
+        Ok(self.stream_infos(self.node.app.tables.former(), false))
     }
 
-    fn stream_info(&self, schema: &Arc<StreamSchema>, table: &Table, declared: bool) -> StreamInfo {
-        StreamInfo {
+    /// Returns streams as far as own partitions have them.
+    pub(super) fn stream_infos(
+        &self,
+        tables: &[(Arc<StreamSchema>, Arc<Table>)],
+        declared: bool,
+    ) -> Vec<StreamInfo> {
+        let info = |(schema, table): &(Arc<StreamSchema>, Arc<Table>)| StreamInfo {
             schema: schema.clone(),
             ledger: self.node.ledger(&schema.name),
             rows_in_table: table.tablet_rows() + table.pending_rows(),
@@ -30,7 +39,8 @@ impl Engine {
             tail_rows: table.pending_rows(),
             tablets: table.snapshot().tablets.len() as u64,
             declared,
-        }
+        };
+        tables.iter().map(info).collect()
     }
 
     /// One stream with its counts.
@@ -38,7 +48,7 @@ impl Engine {
     /// Errors: `NotFound` with the names there are.
     pub fn stream(&self, name: &str) -> Result<StreamInfo> {
         self.stream_schema(name)?;
-        self.streams()
+        self.streams()?
             .into_iter()
             .find(|s| s.schema.name == name)
             .ok_or_else(|| Error::internal(format!("stream `{name}` has no table")))
@@ -74,10 +84,7 @@ impl Engine {
     /// Waits until everything that is in the log now is applied, so that what is read next holds every acknowledged row.
     pub fn catch_up(&self) -> Result<()> {
         let node = &self.node;
-        let ends: Vec<_> = node.owned.all().iter().map(|p| node.host.log.end(p.id)).collect();
-        for (partition, end) in node.owned.all().iter().zip(ends) {
-            partition.wait_applied(end)?;
-        }
-        Ok(())
+        let ends: Vec<_> = node.host.partition_ids().map(|p| (p, node.host.log.end(p))).collect();
+        ends.into_iter().try_for_each(|(partition, end)| node.client(partition)?.wait_applied(end))
     }
 }

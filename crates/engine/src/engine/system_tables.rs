@@ -6,6 +6,8 @@ use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{Field, Schema};
 use tidemill_zones::CacheStats;
 
+use tidemill_types::Result;
+
 use super::Engine;
 use crate::api::StreamInfo;
 use crate::lifecycle::transfers;
@@ -29,38 +31,38 @@ pub const SYSTEM_TABLES: [&str; 13] = [
 
 impl Engine {
     /// The rows of a system table; `None` for an unknown one. `system.rejected` is a kept table of its own.
-    pub fn system_table(&self, name: &str) -> Option<RecordBatch> {
+    ///
+    /// Errors: `Unavailable` while a partition that the table tells of cannot be asked.
+    pub fn system_table(&self, name: &str) -> Result<Option<RecordBatch>> {
         let columns = match name {
-            "streams" => self.streams_table(),
+            "streams" => self.streams_table()?,
             "partitions" => self.partitions_table(),
             "tablets" => self.tablets_table(),
             "zones" => self.zones_table(),
-            "rules" => self.rules_table(),
-            "queries" => self.queries_table(),
-            "ledger" => self.ledger_table(),
-            "transfers" => self.transfers_table(),
-            "collections" => self.collections_table(),
-            "sources" => self.sources_table(),
+            "rules" => self.rules_table()?,
+            "queries" => self.queries_table()?,
+            "ledger" => self.ledger_table()?,
+            "transfers" => self.transfers_table()?,
+            "collections" => self.collections_table()?,
+            "sources" => self.sources_table()?,
             "sinks" => self.sinks_table(),
             "cache" => self.cache_table(),
             "problems" => vec![text("problem", self.health().problems)],
-            _ => return None,
+            _ => return Ok(None),
         };
         let fields: Vec<Field> =
             columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
         let arrays = columns.into_iter().map(|(_, array)| array).collect();
-        Some(
-            RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
-                .expect("columns of one table have one length"),
-        )
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays);
+        Ok(Some(batch.expect("columns of one table have one length")))
     }
 
-    fn streams_table(&self) -> Columns {
-        let streams = [self.streams(), self.former_streams()].concat();
+    fn streams_table(&self) -> Result<Columns> {
+        let streams = [self.streams()?, self.former_streams()?].concat();
         let fields =
             |s: &StreamInfo| s.fields().map(|(n, t)| format!("{n} {t}")).collect::<Vec<_>>().join(", ");
         let name = |s: &StreamInfo, i: &usize| s.schema.fields[*i].name.clone();
-        vec![
+        Ok(vec![
             text("stream", streams.iter().map(|s| s.schema.name.clone())),
             text("fields", streams.iter().map(fields)),
             text_or_null("key", streams.iter().map(|s| s.schema.key.as_ref().map(|i| name(s, i)))),
@@ -73,7 +75,7 @@ impl Engine {
             int("tail_rows", streams.iter().map(|s| s.tail_rows)),
             int("tablets", streams.iter().map(|s| s.tablets)),
             bool("declared", streams.iter().map(|s| s.declared)),
-        ]
+        ])
     }
 
     fn partitions_table(&self) -> Columns {
@@ -146,9 +148,9 @@ impl Engine {
         ]
     }
 
-    fn rules_table(&self) -> Columns {
-        let rules = self.rules();
-        vec![
+    fn rules_table(&self) -> Result<Columns> {
+        let rules = self.rules()?;
+        Ok(vec![
             text("rule", rules.iter().map(|r| r.name.clone())),
             text("kind", rules.iter().map(|r| r.kind.to_owned())),
             text("source", rules.iter().map(|r| r.source.clone())),
@@ -156,12 +158,12 @@ impl Engine {
             int("fired", rules.iter().map(|r| r.fired)),
             int("errors", rules.iter().map(|r| r.errors)),
             text_or_null("last_error", rules.iter().map(|r| r.last_error.clone())),
-        ]
+        ])
     }
 
-    fn queries_table(&self) -> Columns {
-        let all = self.queries();
-        vec![
+    fn queries_table(&self) -> Result<Columns> {
+        let all = self.queries()?;
+        Ok(vec![
             text("file", all.iter().map(|q| q.file.clone())),
             text("query", all.iter().map(|q| q.name.clone())),
             text("runs", all.iter().map(|q| q.runs.clone())),
@@ -172,12 +174,12 @@ impl Engine {
             int("errors", all.iter().map(|q| q.errors)),
             int("lost", all.iter().map(|q| q.lost)),
             text_or_null("last_error", all.iter().map(|q| q.last_error.clone())),
-        ]
+        ])
     }
 
-    fn ledger_table(&self) -> Columns {
-        let streams = [self.streams(), self.former_streams()].concat();
-        vec![
+    fn ledger_table(&self) -> Result<Columns> {
+        let streams = [self.streams()?, self.former_streams()?].concat();
+        Ok(vec![
             text("stream", streams.iter().map(|s| s.schema.name.clone())),
             int("received", streams.iter().map(|s| s.ledger.received)),
             int("stored", streams.iter().map(|s| s.ledger.stored)),
@@ -187,44 +189,42 @@ impl Engine {
             int("rows_in_table", streams.iter().map(|s| s.rows_in_table)),
             int("removed", streams.iter().map(|s| s.removed)),
             bool("balanced", streams.iter().map(StreamInfo::balances)),
-        ]
+        ])
     }
 
-    fn transfers_table(&self) -> Columns {
-        let all = transfers::list(&self.node);
-        vec![
+    fn transfers_table(&self) -> Result<Columns> {
+        let all = transfers::list(&self.node)?;
+        Ok(vec![
             int("from_partition", all.iter().map(|t| t.from.0.into())),
             int("to_partition", all.iter().map(|t| t.to.0.into())),
             int("sent", all.iter().map(|t| t.sent)),
             int("received", all.iter().map(|t| t.received)),
             signed("on_the_way", all.iter().map(|t| t.sent as i64 - t.received as i64)),
-        ]
+        ])
     }
 
-    fn collections_table(&self) -> Columns {
-        let all = self.collections();
-        vec![
+    fn collections_table(&self) -> Result<Columns> {
+        let all = self.collections()?;
+        Ok(vec![
             text("collection", all.iter().map(|c| c.name.clone())),
             int("documents", all.iter().map(|c| c.documents)),
             int("bytes", all.iter().map(|c| c.bytes)),
             bool("replicated", all.iter().map(|c| c.replicated)),
             text_or_null("key", all.iter().map(|c| c.key.clone())),
-        ]
+        ])
     }
 
-    fn sources_table(&self) -> Columns {
+    fn sources_table(&self) -> Result<Columns> {
         let mut rows = Vec::new();
-        for partition in self.node.owned.all() {
-            for (name, position) in partition.view().sources.iter() {
-                rows.push((name.clone(), u64::from(partition.id.0), *position));
-            }
+        for (partition, view) in (0..).zip(self.node.views()?) {
+            rows.extend(view.sources.iter().map(|(name, position)| (name.clone(), partition, *position)));
         }
         rows.sort();
-        vec![
+        Ok(vec![
             text("source", rows.iter().map(|r| r.0.clone())),
             int("partition", rows.iter().map(|r| r.1)),
             int("position", rows.iter().map(|r| r.2)),
-        ]
+        ])
     }
 
     fn sinks_table(&self) -> Columns {

@@ -7,7 +7,7 @@ use tidemill_flow::explain::QueryReport;
 use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
 
 use super::Engine;
-use crate::queries::{QueryFile, Unit};
+use crate::queries::{QueryFile, UnitName};
 
 /// Why a query puts nothing out, in one partition of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,23 +37,19 @@ impl Engine {
     pub fn why_query(&self, file: Option<&str>, query: &str, key: Option<&str>) -> Result<Vec<QueryWhy>> {
         let node = &self.node;
         let (file, everywhere) = self.find_query(file, query)?;
-        let queries = &node.app.deployment.queries;
-        let is_it =
-            |unit: &&Unit| queries.files[unit.file].name == file.name && unit.partitioned == everywhere;
-        let unit = queries.units.iter().position(|unit| is_it(&unit));
-        let unit = unit.ok_or_else(|| Error::internal(format!("`{query}` runs in no unit")))?;
+        let unit = UnitName { file: file.name.clone(), partitioned: everywhere };
+        node.app.deployment.queries.unit(&unit)?;
         self.catch_up()?;
         let (mut found, mut missing) = (Vec::new(), None);
-        for partition in node.owned.all() {
-            let state = partition.state.read();
-            match state.read_queries(|flow| flow.why(unit, query, key)) {
-                None => {}
-                Some(Ok(report)) => {
-                    found.push(QueryWhy { file: file.name.clone(), partition: partition.id.0, report });
+        for partition in node.clients()? {
+            match partition.explain_query(&unit, query, key) {
+                Ok(None) => {}
+                Ok(Some(report)) => {
+                    found.push(QueryWhy { file: file.name.clone(), partition: partition.id().0, report });
                 }
                 // the key may live in another partition
-                Some(Err(e)) if e.kind() == ErrorKind::NotFound => missing = Some(e),
-                Some(Err(e)) => return Err(e),
+                Err(e) if e.kind() == ErrorKind::NotFound => missing = Some(e),
+                Err(e) => return Err(e),
             }
         }
         match missing.filter(|_| found.is_empty()) {

@@ -12,6 +12,8 @@ use crate::entry;
 use crate::entry::{Emission, Entry};
 use crate::lifecycle::report::StartupReport;
 use crate::node::Node;
+use crate::partition::Partition;
+use crate::state::TransferCounts;
 
 /// Log bytes read at once.
 const READ_BYTES: usize = 8 << 20;
@@ -32,17 +34,40 @@ pub struct Transfer {
 }
 
 /// All pairs of partitions with transfers. While events are on their way `received` is behind `sent`, never ahead.
-pub fn list(node: &Node) -> Vec<Transfer> {
-    let mut all: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
+///
+/// Errors: `Unavailable` while a partition cannot be asked.
+pub fn list(node: &Node) -> Result<Vec<Transfer>> {
+    let counts = |id| Ok((id, node.with_view(id, |view| view.transfers.clone())?));
+    let all = || node.host.partition_ids().map(counts).collect::<Result<Vec<_>>>();
     // the receiving sides first: what arrives meanwhile must not look like more than was sent
-    for partition in node.owned.all() {
-        for (from, rows) in &partition.view().transfers.received {
-            all.entry((*from, partition.id.0)).or_default().1 = *rows;
+    let received = all()?;
+    Ok(pairs(&received, &all()?))
+}
+
+/// Transfers between partitions that this process owns; those with another process have one side only.
+pub fn list_owned(node: &Node) -> Vec<Transfer> {
+    let all = || {
+        let counts = |partition: &Arc<Partition>| (partition.id, partition.view().transfers.clone());
+        node.owned.all().iter().map(counts).collect::<Vec<_>>()
+    };
+    let received = all();
+    pairs(&received, &all())
+}
+
+/// Puts together what partitions have sent, and what they had received before that was looked at.
+fn pairs(
+    received: &[(PartitionId, Arc<TransferCounts>)],
+    sent: &[(PartitionId, Arc<TransferCounts>)],
+) -> Vec<Transfer> {
+    let mut all: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
+    for (to, counts) in received {
+        for (from, rows) in &counts.received {
+            all.entry((*from, to.0)).or_default().1 = *rows;
         }
     }
-    for partition in node.owned.all() {
-        for (to, rows) in &partition.view().transfers.sent {
-            all.entry((partition.id.0, *to)).or_default().0 = *rows;
+    for (from, counts) in sent {
+        for (to, rows) in &counts.sent {
+            all.entry((from.0, *to)).or_default().0 = *rows;
         }
     }
     let transfer = |((from, to), (sent, received))| Transfer {
@@ -54,17 +79,18 @@ pub fn list(node: &Node) -> Vec<Transfer> {
     all.into_iter().map(transfer).collect()
 }
 
-/// Pairs in which more has arrived than was sent. What is on its way can make it only less.
+/// Pairs of own partitions in which more has arrived than was sent. What is on its way can make it only less.
 pub fn find_duplicated(node: &Node) -> Vec<String> {
+    let owned = node.owned.load();
     let told = |t: Transfer| {
-        (t.received > t.sent).then(|| {
+        (t.received > t.sent && owned.contains_key(&t.from)).then(|| {
             format!(
                 "partition {} emitted {} events into partition {}, which has taken {}: some are doubled",
                 t.from, t.sent, t.to, t.received
             )
         })
     };
-    list(node).into_iter().filter_map(told).collect()
+    list_owned(node).into_iter().filter_map(told).collect()
 }
 
 /// After recovery every row that was sent has arrived or waits in the sender's outbox. Says where that does not hold.
@@ -79,7 +105,7 @@ pub fn check(node: &Node) -> Vec<String> {
             )
         })
     };
-    list(node).into_iter().filter_map(told).collect()
+    list_owned(node).into_iter().filter_map(told).collect()
 }
 
 /// Makes both sides agree, for a data directory of a version that did not count transfers.
@@ -88,9 +114,9 @@ pub fn reset_counts(node: &Node) {
         Arc::make_mut(&mut partition.state.write().transfers).received.clear();
         partition.publish();
     }
-    for transfer in list(node) {
+    for transfer in list_owned(node) {
         let received = transfer.sent.saturating_sub(pending_rows(node, &transfer));
-        if let Some(target) = node.owned.all().get(transfer.to.0 as usize) {
+        if let Some(target) = node.owned.get(transfer.to) {
             Arc::make_mut(&mut target.state.write().transfers).received.insert(transfer.from.0, received);
             target.publish();
         }
@@ -98,7 +124,7 @@ pub fn reset_counts(node: &Node) {
 }
 
 fn pending_rows(node: &Node, transfer: &Transfer) -> u64 {
-    node.owned.all().get(transfer.from.0 as usize).map_or(0, |p| p.outbox.pending_rows(transfer.to))
+    node.owned.get(transfer.from).map_or(0, |p| p.outbox.pending_rows(transfer.to))
 }
 
 /// For every partition the last record of each other partition whose emission is in its log or was applied.

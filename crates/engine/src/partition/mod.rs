@@ -1,5 +1,6 @@
 //! A partition: its place in the log, its state, and the threads' loops that own it.
 
+mod client;
 mod commit;
 mod failure;
 pub mod outbox;
@@ -39,6 +40,7 @@ use commit::Waiting;
 use failure::panic_error;
 use threads::PartitionThreads;
 
+pub use client::{PartitionClient, PartitionPeers};
 pub use owned::OwnedPartitions;
 #[cfg(feature = "sim")]
 pub use threads::OWNER_WAIT;

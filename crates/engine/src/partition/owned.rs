@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use tidemill_types::{Error, PartitionId, Result};
+use tidemill_types::PartitionId;
 
 use super::Partition;
 
@@ -24,19 +24,15 @@ impl OwnedPartitions {
         self.serving.load().values().cloned().collect()
     }
 
-    /// Calls `read` with the partitions of this moment, by id. Cheaper than [`Self::all`] for a short read, as many threads do not count
-    /// the same references.
-    pub fn with<T>(&self, read: impl FnOnce(&BTreeMap<PartitionId, Arc<Partition>>) -> T) -> T {
-        read(&self.serving.load())
+    /// Returns the partitions of this moment by id, for a short read: cheaper than [`Self::all`], as many threads do not count the same
+    /// references.
+    pub fn load(&self) -> Guard<Arc<BTreeMap<PartitionId, Arc<Partition>>>> {
+        self.serving.load()
     }
 
-    /// Returns a partition.
-    ///
-    /// Errors: `Unavailable` if this process does not own it.
-    pub fn get(&self, id: PartitionId) -> Result<Arc<Partition>> {
-        let owned = self.serving.load();
-        let partition = owned.get(&id).cloned();
-        partition.ok_or_else(|| Error::unavailable(format!("partition {id} is not owned by this process")))
+    /// Returns a partition; `None` if this process does not own it.
+    pub fn get(&self, id: PartitionId) -> Option<Arc<Partition>> {
+        self.serving.load().get(&id).cloned()
     }
 
     /// Returns the partitions that are being opened, by id.

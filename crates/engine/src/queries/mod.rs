@@ -76,6 +76,15 @@ pub struct QueryFile {
     pub identity: u64,
 }
 
+/// Name of a unit, by which processes with the same app mean the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UnitName {
+    /// Name of its file.
+    pub file: String,
+    /// True if it runs in every partition, false if in [`GLOBAL_PARTITION`] only.
+    pub partitioned: bool,
+}
+
 /// Queries of a file that run together.
 pub struct Unit {
     /// The file, by position.
@@ -157,6 +166,23 @@ impl Queries {
             let known = self.files.iter().map(|f| f.name.as_str());
             Error::not_found(format!("no tables or windows in `{file}`{}", did_you_mean(file, known)))
         })
+    }
+
+    /// Returns the unit of a name.
+    ///
+    /// Errors: `NotFound` for an unknown one.
+    pub fn unit(&self, name: &UnitName) -> Result<usize> {
+        let is_it = |u: &Unit| u.partitioned == name.partitioned && self.files[u.file].name == name.file;
+        let unit = self.units.iter().position(is_it);
+        unit.ok_or_else(|| {
+            let place = if name.partitioned { "every partition" } else { "one partition" };
+            Error::not_found(format!("`{}` has no queries that run in {place}", name.file))
+        })
+    }
+
+    /// Returns the name of a unit.
+    pub fn unit_name(&self, unit: usize) -> UnitName {
+        UnitName { file: self.file_name(unit).to_owned(), partitioned: self.units[unit].partitioned }
     }
 
     /// The file of a unit.

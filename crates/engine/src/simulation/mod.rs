@@ -14,6 +14,7 @@
 mod engine;
 mod model;
 mod outcome;
+mod placement;
 mod shared_log;
 mod two_engines;
 mod world;

@@ -50,7 +50,7 @@ pub fn check_ledgers(nodes: &[&Node]) -> Result<u64, String> {
         all += rows;
     }
     let mut sent_and_received: BTreeMap<(PartitionId, PartitionId), (u64, u64)> = BTreeMap::new();
-    for transfer in nodes.iter().flat_map(|node| transfers::list(node)) {
+    for transfer in nodes.iter().flat_map(|node| transfers::list_owned(node)) {
         let counts = sent_and_received.entry((transfer.from, transfer.to)).or_default();
         counts.0 += transfer.sent;
         counts.1 += transfer.received;

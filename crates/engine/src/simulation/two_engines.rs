@@ -8,27 +8,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bson::raw::RawDocument;
+use crossbeam_channel::{Receiver, TryRecvError};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_docs::{Command, Store, TransactionWrites};
+use tidemill_docs::{CollectionSpec, Command, DocBytes, Store, TransactionWrites, get_path};
 use tidemill_flow::Connectors;
 use tidemill_log::disk::Disk;
 use tidemill_log::sim_disk::SimDisk;
 use tidemill_log::{Durability, Log, LogClock, MemoryLog};
-use tidemill_types::{Offset, PartitionId, Result, Value};
+use tidemill_types::{ErrorKind, Offset, PartitionId, Result, Value};
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
 use super::engine::{PARTITIONS, SimClock, SimEngine, app};
 use super::model::{self, Order};
 use super::outcome;
+use super::placement::Placement;
 use super::shared_log::SharedLog;
 use crate::api::{BodyFormat, SendOptions};
 use crate::app::settings::Settings;
+use crate::apply::ApplyReply;
 use crate::commit::{CommitBoard, TransactionId, TransactionPart};
 use crate::deploy;
 use crate::directory::datadir::DataDir;
 use crate::directory::environment::{Environment, LogProvider, OpenedLog, SharedPartitions, TableStore};
+use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 use crate::ingest::sending;
 use crate::jobs;
@@ -44,6 +49,8 @@ const SHARED_DIR: &str = "/shared";
 const ACCOUNTS: i64 = 6;
 /// First balance of an account.
 const BALANCE: i64 = 100;
+/// Number of documents that commands count in.
+const COUNTERS: i64 = 8;
 /// Rounds after which engines that still have work are taken for ones that never end.
 const ROUNDS_MAX: usize = 10_000;
 
@@ -62,6 +69,12 @@ pub struct MovesReport {
     pub fenced: u64,
     /// Transactions of several partitions.
     pub transactions: u64,
+    /// Commands that the owner answered.
+    pub answered: u64,
+    /// Reads of all partitions by one engine.
+    pub reads: u64,
+    /// Commands and reads that were refused, as a partition had no owner that answered.
+    pub refused: u64,
     /// Engines killed.
     pub kills: u64,
     /// Checkpoints published.
@@ -79,6 +92,9 @@ impl MovesReport {
         self.forced += other.forced;
         self.fenced += other.fenced;
         self.transactions += other.transactions;
+        self.answered += other.answered;
+        self.reads += other.reads;
+        self.refused += other.refused;
         self.kills += other.kills;
         self.checkpoints += other.checkpoints;
         self.audits += other.audits;
@@ -90,6 +106,8 @@ impl MovesReport {
 enum Step {
     Send,
     Transfer,
+    Count,
+    Read,
     Apply,
     Forward,
     Flush,
@@ -105,9 +123,11 @@ enum Step {
     Audit,
 }
 
-const STEPS: [(Step, u32); 15] = [
+const STEPS: [(Step, u32); 17] = [
     (Step::Send, 30),
     (Step::Transfer, 25),
+    (Step::Count, 10),
+    (Step::Read, 15),
     (Step::Apply, 40),
     (Step::Forward, 25),
     (Step::Flush, 8),
@@ -127,8 +147,17 @@ struct LogOutside(Arc<MemoryLog>);
 
 impl LogProvider for LogOutside {
     fn open(&self, _: &Path, _: &Settings, _: u32, _: &Arc<dyn Clock>) -> Result<OpenedLog> {
-        Ok(OpenedLog { log: Arc::new(SharedLog(self.0.clone())), warnings: Vec::new() })
+        Ok(OpenedLog { log: Arc::new(SharedLog::new(self.0.clone())), warnings: Vec::new() })
     }
+}
+
+/// Commands on counters.
+#[derive(Default)]
+struct Counters {
+    /// Those without an answer so far.
+    waiting: Vec<(i64, Receiver<Result<ApplyReply>>)>,
+    /// Number of commands that are in the log, by counter.
+    appended: BTreeMap<String, i64>,
 }
 
 /// The devices, the engines, who owns what, and what users know.
@@ -140,9 +169,9 @@ pub struct TwoEngines {
     log: Arc<MemoryLog>,
     shared: SharedPartitions,
     engines: [Option<SimEngine>; 2],
-    /// The owner of each partition, as the placement has it: an engine, or none while no one could take it.
-    owners: BTreeMap<PartitionId, Option<usize>>,
+    placement: Arc<Placement>,
     epoch: u64,
+    counters: Counters,
     sent: BTreeMap<String, Order>,
     acknowledged: BTreeSet<String>,
     report: MovesReport,
@@ -164,7 +193,8 @@ impl TwoEngines {
                 commits: Arc::new(CommitBoard::keeping()),
             },
             engines: [None, None],
-            owners: (0..PARTITIONS).map(|p| (PartitionId(p), None)).collect(),
+            placement: Arc::default(),
+            counters: Counters::default(),
             epoch: 1_000,
             sent: BTreeMap::new(),
             acknowledged: BTreeSet::new(),
@@ -177,6 +207,7 @@ impl TwoEngines {
         for engine in 0..2 {
             self.start(engine)?;
         }
+        self.create_counters().map_err(|e| e.to_string())?;
         for number in 0..steps {
             let step = super::choose(&mut self.rng, &STEPS).unwrap_or(Step::Apply);
             self.step(step).map_err(|e| format!("step {number} ({step:?}): {e}"))?;
@@ -210,6 +241,8 @@ impl TwoEngines {
         if let Some(warning) = recovery.warnings.first() {
             return Err(format!("the start of engine {engine} warns: {warning}"));
         }
+        node.join(self.placement.clone());
+        self.placement.set_node(engine, &node);
         self.engines[engine] = Some(SimEngine { node, recovery, _data: data });
         Ok(())
     }
@@ -231,6 +264,8 @@ impl TwoEngines {
         match step {
             Step::Send => self.send(&node),
             Step::Transfer => self.transfer(&node).map_err(|e| e.to_string())?,
+            Step::Count => self.count(&node),
+            Step::Read => self.read(engine, &node)?,
             Step::Apply => {
                 partition.into_iter().for_each(|partition| _ = partition.apply_queued());
                 opening::serve_caught_up(&node);
@@ -250,14 +285,15 @@ impl TwoEngines {
                 self.store.fail_randomly(rng, share);
             }
             Step::Release => {
-                if let Some(owner) = self.owners[&id].and_then(|owner| self.node(owner)) {
+                if let Some(owner) = self.placement.owner(id).and_then(|owner| self.node(owner)) {
                     ownership::release(&owner, id);
                     self.report.graceful += 1;
                 }
                 self.give(id, engine);
             }
             Step::Force => {
-                self.report.forced += u64::from(self.owners[&id].is_some_and(|owner| owner != engine));
+                self.report.forced +=
+                    u64::from(self.placement.owner(id).is_some_and(|owner| owner != engine));
                 self.give(id, engine);
             }
             Step::Learn => self.report.fenced += ownership::lose_taken_over(&node).len() as u64,
@@ -278,10 +314,10 @@ impl TwoEngines {
     /// Takes partitions from owners that could not open them.
     fn note_failed_openings(&mut self) {
         for id in (0..PARTITIONS).map(PartitionId) {
-            let Some(node) = self.owners[&id].and_then(|owner| self.node(owner)) else { continue };
+            let Some(node) = self.placement.owner(id).and_then(|owner| self.node(owner)) else { continue };
             let has = |all: &[Arc<Partition>]| all.iter().any(|one| one.id == id && !one.has_failed());
             if !has(&node.owned.all()) && !has(&node.owned.opening()) {
-                self.owners.insert(id, None);
+                self.placement.set_owner(id, None);
             }
         }
     }
@@ -294,7 +330,7 @@ impl TwoEngines {
         self.epoch += 1;
         let opened = ownership::acquire(&node, id, self.epoch);
         // a store that fails may fail it
-        self.owners.insert(id, opened.ok().map(|_| engine));
+        self.placement.set_owner(id, opened.ok().map(|_| engine));
     }
 
     fn send(&mut self, node: &Node) {
@@ -316,9 +352,9 @@ impl TwoEngines {
         let mut writes: BTreeMap<PartitionId, (Store, Offset)> = BTreeMap::new();
         for (account, amount) in [(from, -7), (to, 7)] {
             let home = node.partition_of_value(&Value::Int(account));
-            let owner = self.owners[&home].and_then(|owner| self.node(owner));
+            let owner = self.placement.owner(home).and_then(|owner| self.node(owner));
             // one that is being opened answers nothing
-            let Some(partition) = owner.and_then(|owner| owner.owned.get(home).ok()) else { return Ok(()) };
+            let Some(partition) = owner.and_then(|owner| owner.owned.get(home)) else { return Ok(()) };
             let view = partition.view();
             let exists =
                 view.documents.collection("Account").is_some_and(|c| c.get(&Value::Int(account)).is_some());
@@ -368,11 +404,82 @@ impl TwoEngines {
         }
     }
 
+    /// Creates the collection of counters in all partitions.
+    fn create_counters(&self) -> Result<()> {
+        let create = Command::CreateCollection(CollectionSpec::new("Counter")).to_bytes()?;
+        let Some(node) = self.node(0) else { return Ok(()) };
+        node.host.partition_ids().try_for_each(|id| {
+            node.host.append(id, Entry::Command(create.clone()), Durability::Fsync, None)?.wait().map(drop)
+        })
+    }
+
+    /// Adds one to a document by a command to an engine that may not own its partition. The answer comes when the owner has applied it.
+    fn count(&mut self, node: &Node) {
+        let counter = self.rng.random_range(0..COUNTERS);
+        let update = Command::Update {
+            collection: "Counter".into(),
+            filter: bson::rawdoc! { "_id": counter }.into_bytes().into(),
+            update: bson::rawdoc! { "$inc": { "n": 1_i64 } }.into_bytes().into(),
+            multi: false,
+            upsert: true,
+            upsert_id: None,
+        };
+        let Ok(bytes) = update.to_bytes() else { return };
+        let home = node.partition_of_value(&Value::Int(counter));
+        match node.append_for_reply(home, Entry::Command(bytes), Durability::Fsync) {
+            Ok((_, reply)) => self.counters.waiting.push((counter, reply)),
+            // its partition has no owner that answers
+            Err(_) => self.report.refused += 1,
+        }
+    }
+
+    /// Takes the answers that have come. One that is missing was lost with the owner: its command is in the log all the same.
+    fn take_answers(&mut self) -> Result<(), String> {
+        for (counter, reply) in std::mem::take(&mut self.counters.waiting) {
+            *self.counters.appended.entry(counter.to_string()).or_default() += 1;
+            match reply.try_recv() {
+                Ok(Ok(_)) => self.report.answered += 1,
+                Ok(Err(e)) if e.kind() == ErrorKind::Unavailable => {}
+                Ok(Err(e)) => return Err(format!("counter {counter}: {e}")),
+                Err(TryRecvError::Disconnected) => {}
+                Err(TryRecvError::Empty) => return Err(format!("counter {counter}: nobody answers")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all partitions by one engine, which asks the other one for those that it does not own.
+    fn read(&mut self, engine: usize, node: &Node) -> Result<(), String> {
+        if self.placement.is_stale(engine, node) {
+            return Ok(());
+        }
+        match DocumentSnapshot::now(node) {
+            Err(e) if e.kind() == ErrorKind::Unavailable => self.report.refused += 1,
+            Err(e) => return Err(e.to_string()),
+            Ok(documents) => {
+                let accounts = documents.documents("Account").unwrap_or_default();
+                let balance = |document: &DocBytes| {
+                    let raw = RawDocument::from_bytes(document).map_err(|e| e.to_string())?;
+                    match get_path(raw, "balance") {
+                        Value::Int(balance) => Ok(balance),
+                        _ => Err(format!("a document of another shape: {raw:?}")),
+                    }
+                };
+                let total = accounts.iter().map(balance).sum::<Result<i64, String>>()?;
+                if total != BALANCE * accounts.len() as i64 {
+                    return Err(format!("engine {engine} reads {total} in {} accounts", accounts.len()));
+                }
+                self.report.reads += 1;
+            }
+        }
+        Ok(())
+    }
+
     fn kill(&mut self, engine: usize) {
         self.close_books(engine);
         self.report.kills += 1;
         self.engines[engine] = None;
-        self.owners.values_mut().filter(|owner| **owner == Some(engine)).for_each(|owner| *owner = None);
+        self.placement.remove_owner(engine);
     }
 
     fn close_books(&mut self, engine: usize) {
@@ -393,11 +500,11 @@ impl TwoEngines {
         self.drain()?;
         self.note_failed_openings();
         for id in (0..PARTITIONS).map(PartitionId) {
-            if self.owners[&id].is_none() {
+            if self.placement.owner(id).is_none() {
                 let engine = self.rng.random_range(0..2);
                 self.give(id, engine);
             }
-            for engine in (0..2).filter(|engine| self.owners[&id] != Some(*engine)) {
+            for engine in (0..2).filter(|engine| self.placement.owner(id) != Some(*engine)) {
                 self.node(engine).iter().for_each(|node| ownership::lose(node, id));
             }
         }
@@ -410,8 +517,8 @@ impl TwoEngines {
             }
         }
         for id in (0..PARTITIONS).map(PartitionId) {
-            let owner = self.owners[&id].and_then(|owner| self.node(owner));
-            let applied = owner.and_then(|node| node.owned.get(id).ok()).map(|partition| partition.applied());
+            let owner = self.placement.owner(id).and_then(|owner| self.node(owner));
+            let applied = owner.and_then(|node| node.owned.get(id)).map(|partition| partition.applied());
             if applied != Some(self.log.end(id)) {
                 return Err(format!("partition {id} is applied up to {applied:?} of {}", self.log.end(id)));
             }
@@ -419,6 +526,12 @@ impl TwoEngines {
         let nodes: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
         model::check(&outcome::of(&nodes, &self.store)?, &self.sent, &self.acknowledged)?;
         self.check_accounts(&nodes)?;
+        self.take_answers()?;
+        let counted: BTreeMap<String, i64> =
+            outcome::documents(&nodes, "Counter", "n")?.into_iter().collect();
+        if counted != self.counters.appended {
+            return Err(format!("{:?} was counted as {counted:?}", self.counters.appended));
+        }
         self.report.stored = outcome::check_ledgers(&nodes)?;
         self.report.audits += 1;
         Ok(())

@@ -13,7 +13,6 @@ use tidemill_types::{Offset, PartitionId, Result};
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest::PartitionedRows;
 use crate::node::Node;
-use crate::partition::Partition;
 
 /// Batches of one source whose records may wait to be durable.
 const ACKNOWLEDGEMENTS_MAX: usize = 256;
@@ -30,14 +29,17 @@ pub(super) struct SourcePositions {
 }
 
 impl SourcePositions {
-    pub fn read(node: &Node, name: &str) -> Self {
-        let of = |p: &Arc<Partition>| p.view().sources.get(name).copied();
-        let found: Vec<Option<u64>> = node.owned.all().iter().map(of).collect();
-        Self {
+    /// Reads the positions stored under a name.
+    ///
+    /// Errors: `Unavailable` while a partition cannot be asked.
+    pub fn read(node: &Node, name: &str) -> Result<Self> {
+        let of = |p| node.with_view(p, |view| view.sources.get(name).copied());
+        let found: Vec<Option<u64>> = node.host.partition_ids().map(of).collect::<Result<_>>()?;
+        Ok(Self {
             name: name.to_owned(),
             known: found.iter().all(Option::is_some),
             by_partition: found.into_iter().map(Option::unwrap_or_default).collect(),
-        }
+        })
     }
 
     pub fn start(&self) -> u64 {
@@ -52,17 +54,22 @@ fn split_name(source: &str, split: &str) -> String {
 
 /// Returns the positions of the splits of `source` that all partitions have. A split that some have was
 /// begun, but no row of it was appended: its position is in all partitions before its first row is in one.
-pub(super) fn split_positions(node: &Node, source: &str) -> SplitPositions {
+///
+/// Errors: `Unavailable` while a partition cannot be asked.
+pub(super) fn split_positions(node: &Node, source: &str) -> Result<SplitPositions> {
     let prefix = split_name(source, "");
-    let views: Vec<_> = node.owned.all().iter().map(|p| p.view()).collect();
+    let views = node.views()?;
     let names = views.iter().flat_map(|view| view.sources.keys());
     let splits: BTreeSet<String> =
         names.filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect();
-    let positions = splits.into_iter().map(|split| {
-        let positions = SourcePositions::read(node, &split_name(source, &split));
-        (split, positions)
-    });
-    positions.filter(|(_, found)| found.known).map(|(split, found)| (split, found.start())).collect()
+    let mut positions = SplitPositions::default();
+    for split in splits {
+        let found = SourcePositions::read(node, &split_name(source, &split))?;
+        if found.known {
+            positions.insert(split, found.start());
+        }
+    }
+    Ok(positions)
 }
 
 /// Sends everything that `source` returns, up to its end or until sources stop. `stream` is the stream of
@@ -208,7 +215,7 @@ impl SourceAppender<'_> {
             Some(split) => split_name(self.name, split),
             None => self.name.to_owned(),
         };
-        let mut positions = SourcePositions::read(node, &name);
+        let mut positions = SourcePositions::read(node, &name)?;
         let rejected = batch.rejected.iter().map(|bad| bad.origin.number).min();
         let first = batch.row_numbers.first().copied().into_iter().chain(rejected).min();
         let first = first.unwrap_or(batch.position);

@@ -24,7 +24,7 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 /// that no entity declares is created, unless its name looks like that of an entity.
 pub(super) fn load_documents(node: &Arc<Node>, config: &DocumentsConfig) -> Result<()> {
     let hash = file_hash(&config.path)?;
-    let positions = SourcePositions::read(node, &format!("documents:{}:{hash:016x}", config.collection));
+    let positions = SourcePositions::read(node, &format!("documents:{}:{hash:016x}", config.collection))?;
     let entities = node.app.deployment.program.collections().iter().map(|entity| entity.name.as_str());
     if nearest(&config.collection, entities).is_none() {
         node.create_missing_collection(&config.collection, None)?;

@@ -55,16 +55,20 @@ pub fn read_to_end(node: &Arc<Node>, source: &mut dyn Source, stream: &str) -> R
 
 /// Returns the position that is stored under `name`, up to which every partition has the rows of that source; `None` if no
 /// row of it was read.
-pub fn stored_position(node: &Node, name: &str) -> Option<u64> {
-    let known = node.owned.all().iter().any(|p| p.view().sources.contains_key(name));
-    known.then(|| append::SourcePositions::read(node, name).start())
+///
+/// Errors: `Unavailable` while a partition cannot be asked.
+pub fn stored_position(node: &Node, name: &str) -> Result<Option<u64>> {
+    let known = node.views()?.iter().any(|view| view.sources.contains_key(name));
+    known.then(|| append::SourcePositions::read(node, name).map(|positions| positions.start())).transpose()
 }
 
 /// Returns the names under which positions are stored in any partition, in order.
-pub fn stored_names(node: &Node) -> Vec<String> {
-    let views: Vec<_> = node.owned.all().iter().map(|p| p.view()).collect();
+///
+/// Errors: `Unavailable` while a partition cannot be asked.
+pub fn stored_names(node: &Node) -> Result<Vec<String>> {
+    let views = node.views()?;
     let names: BTreeSet<&String> = views.iter().flat_map(|view| view.sources.keys()).collect();
-    names.into_iter().cloned().collect()
+    Ok(names.into_iter().cloned().collect())
 }
 
 /// Reads a source from its stored position to its end.

@@ -120,7 +120,7 @@ impl SourceSpec {
     ///
     /// Errors: the stream is not declared; those of [`FileSource::open`].
     pub fn open(&self, node: &Node) -> Result<Box<dyn Source>> {
-        let start = SourcePositions::read(node, self.name()).start();
+        let start = SourcePositions::read(node, self.name())?.start();
         match self {
             Self::Connector(connector) => connector.open(node),
             Self::Configured(config) => Ok(Box::new(open_configured(node, config, start)?)),
@@ -177,7 +177,7 @@ impl ConnectorSpec {
             dir: self.dir.clone(),
             mapper: None,
         };
-        let starts = split_positions(node, &self.name);
+        let starts = split_positions(node, &self.name)?;
         let opened = self.catalog.open_source(&self.config, &context, starts);
         let source = opened.map_err(|e| Error::invalid(format!("source {}: {e}", self.name)))?;
         if reshaped {

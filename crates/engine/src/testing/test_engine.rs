@@ -236,7 +236,9 @@ impl TestEngine {
         self.node.host.append(partition, entry, Durability::Memory, Some(sender))?.wait()?;
         // the reply has the ids of the sent events; it must be read before stored events are collected, to
         // tell the sent from the derived ones
-        self.node.owned.get(partition)?.apply_pending();
+        if let Some(partition) = self.node.owned.get(partition) {
+            partition.apply_pending();
+        }
         let reply = receiver
             .try_recv()
             .unwrap_or_else(|_| Err(Error::internal(self.node.host.health.problems().join("\n"))))?;
@@ -304,11 +306,10 @@ impl TestEngine {
 
     /// Returns the rows of a table or named window.
     pub fn rows(&self, store: &Stored) -> Result<Vec<Map<String, Json>>> {
-        let partition = self.node.owned.get(PartitionId(GLOBAL_PARTITION))?;
-        let state = partition.state.read();
         let names: Vec<String> = store.attributes.iter().map(|(name, _)| format!("`{name}`")).collect();
         let query = format!("from `{}` select {}", store.name, names.join(", "));
-        let found = state.read_queries(|flow| flow.on_demand(store.unit, &query))?;
+        let unit = self.node.app.deployment.queries.unit_name(store.unit);
+        let found = self.node.client(PartitionId(GLOBAL_PARTITION))?.find_in_unit(&unit, &query)?;
         let row = |i: usize| {
             let cells = store.attributes.iter().zip(&found.columns);
             cells.map(|((name, _), column)| (name.clone(), to_json(&column.get(i)))).collect()

@@ -51,7 +51,7 @@ fn check_consistent(engine: &Engine, at_least: u64) -> u64 {
         document["n"].as_u64().unwrap()
     };
     assert_eq!((total("big"), total("small")), (big, n - big));
-    for stream in engine.streams() {
+    for stream in engine.streams().unwrap() {
         assert!(stream.ledger.balances(), "{}", ledger(engine));
         assert_eq!(stream.ledger.stored, rows(engine, &stream.schema.name), "{}", ledger(engine));
     }

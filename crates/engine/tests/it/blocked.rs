@@ -272,7 +272,11 @@ fn transactions_stay_whole_while_partitions_are_opened_again() {
         }
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                assert_eq!(total(&engine.document_snapshot()), ACCOUNTS * BALANCE, "all or nothing is seen");
+                assert_eq!(
+                    total(&engine.document_snapshot().unwrap()),
+                    ACCOUNTS * BALANCE,
+                    "all or nothing is seen"
+                );
             }
         });
         for round in 0..6 {
@@ -290,7 +294,7 @@ fn transactions_stay_whole_while_partitions_are_opened_again() {
         stop.store(true, Ordering::Relaxed);
     });
     let check = |engine: &Engine| {
-        let documents = engine.document_snapshot();
+        let documents = engine.document_snapshot().unwrap();
         assert_eq!(total(&documents), ACCOUNTS * BALANCE);
         let transfers = documents.len("Transfer").unwrap();
         let (done, unknown) = (done.load(Ordering::Relaxed), unknown.load(Ordering::Relaxed));

@@ -90,7 +90,7 @@ fn every_kind_of_change_is_told() {
     for order in ["o1", "o2"] {
         send(&engine, "Order", &format!(r#"{{"id":"{order}","customer":"ann","amount":1}}"#));
     }
-    let mut transaction = engine.begin_transaction();
+    let mut transaction = engine.begin_transaction().unwrap();
     let delete = |id: i32| Command::Delete {
         collection: "Other".into(),
         filter: bytes(&doc! { "_id": id }),

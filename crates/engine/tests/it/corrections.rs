@@ -136,7 +136,11 @@ fn partitions_make_no_difference() {
     ] {
         assert!(text.contains(told), "{text}");
     }
-    assert!(engine.queries().iter().all(|query| query.runs == "partition 0"), "{:?}", engine.queries());
+    assert!(
+        engine.queries().unwrap().iter().all(|query| query.runs == "partition 0"),
+        "{:?}",
+        engine.queries().unwrap()
+    );
     for rows in shuffled(0, 300).lines().collect::<Vec<_>>().chunks(25) {
         send(&engine, "Trades", &rows.join("\n"));
     }
@@ -164,7 +168,9 @@ fn what_can_run_in_every_partition_does() {
         let engine = Engine::open(dir.path(), Some(app)).unwrap();
         send(&engine, "Trades", sent);
         engine.wait_idle();
-        assert!(partitions == 1 || engine.queries().iter().all(|query| query.runs == "every partition"));
+        assert!(
+            partitions == 1 || engine.queries().unwrap().iter().all(|query| query.runs == "every partition")
+        );
         ["Large", "Totals"].map(|stream| net(&engine, stream))
     };
     let wanted = outcome("", 1, &trades(0, 200));

@@ -135,7 +135,7 @@ fn prepare(dir: &Path, app: App) {
 fn facts(engine: &Engine) -> String {
     engine.flush().unwrap();
     let mut text = String::new();
-    let ledgers: BTreeMap<_, _> = [engine.streams(), engine.former_streams()]
+    let ledgers: BTreeMap<_, _> = [engine.streams().unwrap(), engine.former_streams().unwrap()]
         .concat()
         .into_iter()
         .map(|s| (s.schema.name.clone(), s))
@@ -146,7 +146,7 @@ fn facts(engine: &Engine) -> String {
         writeln!(text, "{stream} {counts:?} {} {values:?}", values.len()).unwrap();
     }
     for collection in COLLECTIONS {
-        let documents = engine.collection_documents(collection).unwrap_or_default();
+        let documents = engine.collection_documents(collection).unwrap().unwrap_or_default();
         let mut documents: Vec<String> = documents
             .iter()
             .map(|doc| bson::Document::from_reader(doc.as_ref()).unwrap().to_string())

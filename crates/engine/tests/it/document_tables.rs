@@ -155,7 +155,7 @@ fn queries_and_clients_share_documents() {
         };
         assert_eq!(engine.write_documents(update, None).unwrap().modified, 1);
         assert_eq!(rows(&engine, "from Customers on customer == 'eve' select total"), ["[40]"]);
-        let found = engine.collection("customers").find_one(&tidemill_types::Value::str("ann"));
+        let found = engine.collection("customers").find_one(&tidemill_types::Value::str("ann")).unwrap();
         assert!(found.is_some(), "found by its _id wherever it is");
     }
 }

@@ -72,7 +72,7 @@ fn writes_find_their_partition_and_survive() {
         })
         .collect();
     assert_eq!(found, [118, 117, 116]);
-    assert_eq!(engine.collections().iter().find(|c| c.name == "Customer").unwrap().documents, 21);
+    assert_eq!(engine.collections().unwrap().iter().find(|c| c.name == "Customer").unwrap().documents, 21);
     assert!(
         engine
             .find_documents("Custommer", &rawdoc! {}, &options)
@@ -109,6 +109,7 @@ fn the_id_of_an_entity_is_its_key() {
     let mut found: Vec<bson::Document> = engine
         .collection_documents("Customer")
         .unwrap()
+        .unwrap()
         .iter()
         .map(|d| bson::deserialize_from_slice(d).unwrap())
         .collect();
@@ -143,7 +144,7 @@ fn documents_stay_in_order_when_the_clock_is_set_back() {
         match step {
             // a transaction
             3 => {
-                let mut transaction = engine.begin_transaction();
+                let mut transaction = engine.begin_transaction().unwrap();
                 transaction.write(insert).unwrap();
                 transaction.commit(None, None).unwrap();
             }

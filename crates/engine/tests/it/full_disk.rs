@@ -102,7 +102,7 @@ impl Sender {
             self.acknowledged
         );
         assert_eq!(rows(engine, "Audit"), stored);
-        for stream in engine.streams() {
+        for stream in engine.streams().unwrap() {
             assert!(stream.ledger.balances(), "{} {:?}", stream.schema.name, stream.ledger);
         }
     }

@@ -86,7 +86,7 @@ fn send(engine: &Engine, stream: &str, rows: &str) -> SendReply {
 /// Returns `stream received=stored+duplicate+rejected`, one line per stream with events.
 fn ledger(engine: &Engine) -> String {
     let mut lines = String::new();
-    for stream in engine.streams() {
+    for stream in engine.streams().unwrap() {
         let l = stream.ledger;
         if l.received > 0 {
             lines += &format!(

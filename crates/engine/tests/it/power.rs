@@ -129,7 +129,7 @@ impl World {
             assert_eq!(seen.len() as u64, stored, "failure {failure}: {hop} follows from A one to one");
             assert_eq!(rows(engine, hop), stored, "failure {failure}: {hop}");
         }
-        for stream in engine.streams() {
+        for stream in engine.streams().unwrap() {
             assert!(
                 stream.ledger.balances(),
                 "failure {failure}: {} {:?}",
@@ -151,7 +151,7 @@ fn problems(engine: &Engine) -> Vec<String> {
 
 /// Returns how often each event was counted, by key.
 fn seen(engine: &Engine, collection: &str) -> BTreeMap<String, i64> {
-    let documents = engine.collection_documents(collection).unwrap_or_default();
+    let documents = engine.collection_documents(collection).unwrap().unwrap_or_default();
     let count = |bytes: &tidemill_docs::DocBytes| {
         let doc = bson::Document::from_reader(bytes.as_ref()).unwrap();
         let n = doc.get("n").map(|n| n.to_string().parse().unwrap()).unwrap_or_default();

@@ -116,7 +116,7 @@ fn rules_and_queries_share_streams() {
     assert!(count("Spells") >= 300, "with aggregates one event comes out for each that comes in");
     let rises = count("Rises");
     assert!(rises > 20, "{rises}");
-    let fired: u64 = engine.rules().iter().filter(|r| r.name != "Alarm").map(|r| r.fired).sum();
+    let fired: u64 = engine.rules().unwrap().iter().filter(|r| r.name != "Alarm").map(|r| r.fired).sum();
     assert_eq!(fired, rises, "rules see what queries put out");
     let alarms = count("Alarms");
     assert!(alarms > 4, "{alarms}");
@@ -509,7 +509,7 @@ fn queries_run_where_their_events_are() {
     let pairs: i64 =
         (0..20).map(|key| (0..1000).filter(|i| i % 20 == key && i % 7 - 1 > 0).count() as i64 / 2).sum();
     assert_eq!(rows(&engine, "Pairs"), pairs as u64);
-    let info = engine.queries();
+    let info = engine.queries().unwrap();
     let of = |name: &str| info.iter().find(|q| q.name == name).unwrap();
     assert_eq!((of("pairs").runs.as_str(), of("all").runs.as_str()), ("every partition", "partition 0"));
     assert_eq!(of("positive").emitted, positive.len() as u64, "counted over restarts");
@@ -571,7 +571,7 @@ fn failures_of_queries_are_counted() {
     let engine = Engine::open(dir.path(), Some(app)).unwrap();
     send(&engine, "S", "{\"text\":\"four\"}\n{}\n");
     assert_eq!((rows(&engine, "Lengths"), rows(&engine, "Failed")), (1, 1));
-    let info = engine.queries();
+    let info = engine.queries().unwrap();
     let length = info.iter().find(|q| q.name == "length").unwrap();
     assert_eq!((length.emitted, length.errors), (1, 1));
     assert!(length.last_error.is_some());
@@ -592,7 +592,8 @@ fn events_that_a_failing_query_loses_are_a_problem() {
     engine.flush().unwrap();
     assert_eq!(engine.health().problems, Vec::<String>::new());
     send(&engine, "S", "{}\n{}\n{\"text\":\"seven\"}\n");
-    let lost: Vec<_> = engine.queries().into_iter().map(|q| (q.name, q.emitted, q.errors, q.lost)).collect();
+    let lost: Vec<_> =
+        engine.queries().unwrap().into_iter().map(|q| (q.name, q.emitted, q.errors, q.lost)).collect();
     assert_eq!(lost, [("length".into(), 2, 2, 2), ("count".into(), 2, 0, 0)]);
     engine.flush().unwrap();
     let expected = "queries: events are lost in `length` of s.siddhi; system.queries shows how many and why";

@@ -17,7 +17,8 @@ fn facts(engine: &Engine) -> String {
     engine.wait_idle();
     let counts: Vec<String> =
         ["Order", "Big", "Audit"].iter().map(|s| format!("{s}={}", rows(engine, s))).collect();
-    let rules: Vec<String> = engine.rules().iter().map(|r| format!("{}={}", r.name, r.fired)).collect();
+    let rules: Vec<String> =
+        engine.rules().unwrap().iter().map(|r| format!("{}={}", r.name, r.fired)).collect();
     format!(
         "{}{counts:?} {rules:?} {} {}",
         ledger(engine),
@@ -220,5 +221,5 @@ fn a_task_may_be_the_last_owner_of_an_engine() {
     engine.write_documents(command, None).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     runtime.block_on(async { tokio::spawn(async move { drop(engine) }).await }).unwrap();
-    assert_eq!(open().collections()[0].documents, 1);
+    assert_eq!(open().collections().unwrap()[0].documents, 1);
 }

@@ -105,7 +105,7 @@ fn times_are_read_in_the_unit_that_the_deployed_app_declares() {
         let early = ["1970-01-01T00:00:01Z", "1970-01-01T00:00:00.002Z", "1970-01-01T00:00:00.000003Z"];
         assert_eq!(row(1)[..3], early);
         assert_eq!(row(1)[3], "1970-01-01T00:00:00Z");
-        let types: Vec<String> = engine.streams()[0].fields().map(|(_, ty)| ty).collect();
+        let types: Vec<String> = engine.streams().unwrap()[0].fields().map(|(_, ty)| ty).collect();
         assert_eq!(types, ["time(s)", "time", "time(us)", "time(ns)"]);
         engine.stop().unwrap();
     }

@@ -70,6 +70,8 @@ fn partitions_move_between_two_engines_and_nothing_is_lost_or_doubled() {
     assert!(total.graceful > 40 && total.forced > 15, "partitions move");
     assert!(total.transactions > 20, "transactions of several partitions are decided");
     assert!(total.fenced > 0, "owners learn that they are none any more");
+    assert!(total.answered > 25, "owners answer commands");
+    assert!(total.reads > 25, "an engine reads the partitions of the other one");
 }
 
 #[test]

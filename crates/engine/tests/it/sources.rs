@@ -128,7 +128,7 @@ fn a_file_that_grew_is_continued_where_its_lines_ended() {
         let (good, bad) = if format == "csv" { (2, 2) } else { (2, 1) };
         assert_eq!(rows(&engine, "Trades"), good);
         // all partitions are at the end: four lines with an empty one, four records
-        let sources = engine.system_table("sources").unwrap();
+        let sources = engine.system_table("sources").unwrap().unwrap();
         let positions: Vec<String> =
             (0..sources.num_rows()).map(|row| row_value(&sources, 2, row).to_string()).collect();
         assert_eq!(positions, ["4"; 4], "{format}: {sources:?}");
@@ -317,11 +317,11 @@ fn a_source_of_the_caller_goes_on_at_its_position_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let app = app_dir(dir.path(), &[("app.rules", RULES)]);
     let engine = open_app(dir.path(), &app);
-    assert_eq!(engine.source_position("counted"), None);
+    assert_eq!(engine.source_position("counted").unwrap(), None);
     engine.read_source(&mut Counted { next: 0, end: 55 }, "Trades").unwrap();
     engine.catch_up().unwrap();
     assert_eq!(
-        (engine.source_position("counted"), engine.source_names()),
+        (engine.source_position("counted").unwrap(), engine.source_names().unwrap()),
         (Some(55), vec!["counted".to_owned()])
     );
     engine.abandon();
@@ -329,7 +329,7 @@ fn a_source_of_the_caller_goes_on_at_its_position_after_a_crash() {
 
     let engine = open_app(dir.path(), &app);
     engine.catch_up().unwrap();
-    let start = engine.source_position("counted").unwrap();
+    let start = engine.source_position("counted").unwrap().unwrap();
     engine.read_source(&mut Counted { next: start, end: 80 }, "Trades").unwrap();
     // a caller that begins too early doubles nothing
     engine.read_source(&mut Counted { next: 0, end: 80 }, "Trades").unwrap();

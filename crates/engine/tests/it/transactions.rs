@@ -63,7 +63,7 @@ pub fn total(documents: &DocumentSnapshot) -> i32 {
 
 /// Moves an amount between two accounts, and writes down that it did.
 pub fn transfer(engine: &Engine, id: &str, from: i32, to: i32, amount: i32) -> Result<()> {
-    let mut transaction = engine.begin_transaction();
+    let mut transaction = engine.begin_transaction().unwrap();
     transaction.write(add(from, -amount))?;
     transaction.write(add(to, amount))?;
     transaction.write(insert("Transfer", &[doc! { "_id": id }]))?;
@@ -75,7 +75,7 @@ fn a_transaction_reads_its_snapshot_and_its_own_writes() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path(), 3);
     open_accounts(&engine);
-    let mut transaction = engine.begin_transaction();
+    let mut transaction = engine.begin_transaction().unwrap();
     engine.write_documents(add(1, 50), None).unwrap();
     assert_eq!(balance(transaction.documents(), 1), Some(100), "as it was at the start");
     transaction.write(add(2, 7)).unwrap();
@@ -86,9 +86,13 @@ fn a_transaction_reads_its_snapshot_and_its_own_writes() {
     let rich = rawdoc! { "balance": { "$gt": 100 } };
     let found = transaction.documents().find("Account", &rich, &FindOptions::default()).unwrap();
     assert_eq!(found.len(), 1, "account 2, and not account 1, which another writer has changed");
-    assert_eq!(seen(&engine.document_snapshot()), [Some(100), Some(100), None], "nobody else sees it");
+    assert_eq!(
+        seen(&engine.document_snapshot().unwrap()),
+        [Some(100), Some(100), None],
+        "nobody else sees it"
+    );
     transaction.commit(None, None).unwrap();
-    assert_eq!(seen(&engine.document_snapshot()), [Some(107), None, Some(1)]);
+    assert_eq!(seen(&engine.document_snapshot().unwrap()), [Some(107), None, Some(1)]);
     assert_eq!(engine.count_documents("Account", &rawdoc! {}).unwrap(), 12);
 }
 
@@ -97,10 +101,10 @@ fn a_dropped_transaction_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path(), 2);
     open_accounts(&engine);
-    let mut dropped = engine.begin_transaction();
+    let mut dropped = engine.begin_transaction().unwrap();
     dropped.write(add(1, 5)).unwrap();
     drop(dropped);
-    assert_eq!(balance(&engine.document_snapshot(), 1), Some(100));
+    assert_eq!(balance(&engine.document_snapshot().unwrap(), 1), Some(100));
     transfer(&engine, "t", 1, 2, 5).expect("the lock on account 1 is released");
 }
 
@@ -114,12 +118,12 @@ fn the_second_writer_of_a_document_fails() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path(), 2);
     open_accounts(&engine);
-    let mut first = engine.begin_transaction();
-    let mut second = engine.begin_transaction();
+    let mut first = engine.begin_transaction().unwrap();
+    let mut second = engine.begin_transaction().unwrap();
     first.write(add(1, 1)).unwrap();
     assert_eq!(conflict(second.write(add(1, 2))), Some(112), "another transaction is about to write it");
     assert!(second.commit(None, None).is_err(), "a transaction that failed cannot be committed");
-    let mut third = engine.begin_transaction();
+    let mut third = engine.begin_transaction().unwrap();
     first.commit(None, None).unwrap();
     assert_eq!(conflict(third.write(add(1, 2))), Some(112), "it has been changed since the third began");
     // a write outside of a transaction goes first
@@ -133,7 +137,7 @@ fn the_second_writer_of_a_document_fails() {
     ];
     for write in writes {
         for partitions in [&[4][..], &[4, 5, 6, 7]] {
-            let mut late = engine.begin_transaction();
+            let mut late = engine.begin_transaction().unwrap();
             write(&mut late);
             for other in &partitions[1..] {
                 late.write(add(*other, 1)).unwrap();
@@ -142,7 +146,7 @@ fn the_second_writer_of_a_document_fails() {
             assert_eq!(conflict(late.commit(None, None)), Some(112));
         }
     }
-    let documents = engine.document_snapshot();
+    let documents = engine.document_snapshot().unwrap();
     assert_eq!((balance(&documents, 1), balance(&documents, 4)), (Some(101), Some(106)));
     assert_eq!([5, 6, 7].map(|id| balance(&documents, id)), [Some(100); 3], "all or nothing");
 }
@@ -152,7 +156,7 @@ fn a_document_that_came_and_went_is_a_conflict() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path(), 1);
     open_accounts(&engine);
-    let mut late = engine.begin_transaction();
+    let mut late = engine.begin_transaction().unwrap();
     engine.write_documents(insert("Account", &[doc! { "_id": 50 }]), None).unwrap();
     engine.write_documents(delete(50), None).unwrap();
     let done = late.write(insert("Account", &[doc! { "_id": 50 }])).and_then(|_| late.commit(None, None));
@@ -175,20 +179,20 @@ fn a_unique_value_moves_between_documents() {
         upsert: false,
         upsert_id: None,
     };
-    let mut swap = engine.begin_transaction();
+    let mut swap = engine.begin_transaction().unwrap();
     for (id, seat) in [(1, "aisle"), (2, "a"), (1, "b")] {
         let done = swap.write(sit(id, seat)).unwrap();
         assert!(done.errors.is_empty());
     }
     swap.commit(None, None).unwrap();
-    let documents = engine.document_snapshot();
+    let documents = engine.document_snapshot().unwrap();
     let seat = |id: i64| {
         let found = documents.get("Account", &Value::Int(id)).unwrap();
         RawDocument::from_bytes(found).unwrap().get_str("seat").unwrap().to_owned()
     };
     assert_eq!((seat(1), seat(2)), ("b".to_owned(), "a".to_owned()));
     // a seat that somebody else has taken meanwhile
-    let mut late = engine.begin_transaction();
+    let mut late = engine.begin_transaction().unwrap();
     late.write(sit(1, "window")).unwrap();
     engine.write_documents(sit(2, "window"), None).unwrap();
     assert_eq!(conflict(late.commit(None, None)), Some(11000));
@@ -220,24 +224,24 @@ fn partitions_do_not_wait_for_records_that_a_crash_has_taken() {
     let engine = open(dir.path(), 2);
     open_accounts(&engine);
     let before = transfer_over_both(&engine, "lost", log_bytes);
-    let transfers = engine.document_snapshot().len("Transfer").unwrap();
+    let transfers = engine.document_snapshot().unwrap().len("Transfer").unwrap();
     engine.abandon();
     drop(engine);
     let log = std::fs::File::options().write(true).open(log_file(dir.path(), 1)).unwrap();
     log.set_len(before[1]).unwrap();
     let engine = open(dir.path(), 2);
-    let documents = engine.document_snapshot();
+    let documents = engine.document_snapshot().unwrap();
     assert_eq!(total(&documents), ACCOUNTS * BALANCE);
     assert_eq!(documents.len("Transfer").unwrap(), transfers - 1, "the last one is lost in both");
     transfer_over_both(&engine, "kept", log_bytes);
-    let transfers = engine.document_snapshot().len("Transfer").unwrap();
+    let transfers = engine.document_snapshot().unwrap().len("Transfer").unwrap();
     engine.abandon();
     drop(engine);
     let (sender, receiver) = std::sync::mpsc::channel();
     let path = dir.path().to_owned();
     std::thread::spawn(move || sender.send(open(&path, 2)).is_ok());
     let engine = receiver.recv_timeout(Duration::from_secs(60)).expect("the engine starts");
-    let documents = engine.document_snapshot();
+    let documents = engine.document_snapshot().unwrap();
     assert_eq!(total(&documents), ACCOUNTS * BALANCE);
     assert_eq!(documents.len("Transfer").unwrap(), transfers);
 }
@@ -250,6 +254,7 @@ fn an_ordered_insert_is_decided_by_the_logs() {
     let stored = |engine: &Engine| {
         let mut ids: Vec<i32> = engine
             .document_snapshot()
+            .unwrap()
             .documents("Account")
             .unwrap()
             .iter()
@@ -301,7 +306,7 @@ fn money_is_neither_lost_nor_made() {
         let (done, unknown) = (AtomicU64::new(0), AtomicU64::new(0));
         for round in 0..4 {
             let engine = open(dir.path(), partitions);
-            assert_eq!(total(&engine.document_snapshot()), ACCOUNTS * BALANCE);
+            assert_eq!(total(&engine.document_snapshot().unwrap()), ACCOUNTS * BALANCE);
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 for client in 0..3 {
@@ -327,12 +332,12 @@ fn money_is_neither_lost_nor_made() {
                     });
                 }
                 while !stop.load(Ordering::Relaxed) {
-                    assert_eq!(total(&engine.document_snapshot()), ACCOUNTS * BALANCE);
+                    assert_eq!(total(&engine.document_snapshot().unwrap()), ACCOUNTS * BALANCE);
                 }
             });
         }
         let engine = open(dir.path(), partitions);
-        let documents = engine.document_snapshot();
+        let documents = engine.document_snapshot().unwrap();
         assert_eq!(total(&documents), ACCOUNTS * BALANCE);
         let transfers = documents.len("Transfer").unwrap();
         let (done, unknown) = (done.into_inner(), unknown.into_inner());

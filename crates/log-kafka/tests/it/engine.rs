@@ -50,7 +50,7 @@ fn send(engine: &Engine, from: usize, n: usize) {
 /// Returns `stream received=stored+duplicate`, and the totals that rules keep.
 fn facts(engine: &Engine) -> Vec<String> {
     engine.wait_idle();
-    let ledger = engine.streams().into_iter().filter(|s| s.ledger.received > 0).map(|s| {
+    let ledger = engine.streams().unwrap().into_iter().filter(|s| s.ledger.received > 0).map(|s| {
         format!("{} {}={}+{}", s.schema.name, s.ledger.received, s.ledger.stored, s.ledger.duplicate)
     });
     let total = |id: &str| {

@@ -74,8 +74,8 @@ pub(super) fn kill_op(shared: &Shared, session: &mut Session, call: &Call<'_>) -
 pub(super) fn top(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     admin_only(call)?;
     let mut totals = rawdoc! { "note": "times and counts are not measured" };
-    for info in shared.engine.collections() {
-        totals.append(CString::try_from(namespace_of(&info.name))?, RawDocumentBuf::new());
+    for name in shared.engine.collection_names()? {
+        totals.append(CString::try_from(namespace_of(&name))?, RawDocumentBuf::new());
     }
     Ok(ok(rawdoc! { "totals": totals }))
 }
@@ -97,8 +97,8 @@ pub(super) fn fsync(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result
     call.refuse("lock")?;
     // the log of a partition is in one order: a durable record at its end makes all before it durable. Without a collection
     // there are no documents
-    if let Some(info) = shared.engine.collections().into_iter().next() {
-        let command = Command::Expire { collection: info.name };
+    if let Some(collection) = shared.engine.collection_names()?.into_iter().next() {
+        let command = Command::Expire { collection };
         shared.engine.write_documents(command, Some(Durability::Fsync))?;
     }
     Ok(ok(rawdoc! { "numFiles": 1 }))

@@ -174,7 +174,7 @@ pub(super) fn open(
     let split = splits.then(|| SplitEvents::after(skipped));
     let expanded = options.get("showExpandedEvents")? == Some(RawBsonRef::Boolean(true));
     let stream = shared.whole_engine.watch(scope.clone(), start).map_err(history_lost)?;
-    let uuids = if expanded { uuids(shared) } else { HashMap::new() };
+    let uuids = if expanded { uuids(shared)? } else { HashMap::new() };
     let mut cursor = ChangeCursor {
         stream,
         scope,
@@ -193,14 +193,16 @@ pub(super) fn open(
 }
 
 /// Returns the identities of all collections.
-fn uuids(shared: &Shared) -> HashMap<String, Uuid> {
-    let names = shared.engine.collections().into_iter().map(|info| info.name);
-    names
+fn uuids(shared: &Shared) -> Result<HashMap<String, Uuid>> {
+    let names = shared.engine.collection_names()?;
+    let uuids = names
+        .into_iter()
         .filter_map(|name| {
             let spec = shared.engine.collection_spec(&name).ok()?;
             Some((name, collection_options::uuid(&spec)))
         })
-        .collect()
+        .collect();
+    Ok(uuids)
 }
 
 /// Returns what is followed, and the name of the cursor's namespace.
@@ -518,7 +520,7 @@ impl ChangeCursor {
             FullDocument::Lookup => {
                 let id = change.id.as_deref().map(RawDocument::from_bytes).transpose()?;
                 let id = id.map(|id| id.get("_id")).transpose()?.flatten();
-                let documents = engine.document_snapshot();
+                let documents = engine.document_snapshot()?;
                 let id = id.map(tidemill_types::Value::from_bson);
                 let found = id.and_then(|id| documents.get(&change.collection, &id));
                 append_image(event, "fullDocument", found, Image::WhenAvailable)

@@ -24,7 +24,7 @@ pub(super) fn of_statement(
         return Ok(Collation::parse(given)?);
     }
     match call.get(call.name) {
-        Some(RawBsonRef::String(_)) => Ok(shared.engine.collation(&call.collection()?)),
+        Some(RawBsonRef::String(_)) => shared.engine.collation(&call.collection()?).map_err(Into::into),
         _ => Ok(None),
     }
 }

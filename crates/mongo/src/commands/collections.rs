@@ -54,9 +54,10 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
         return Err(CommandError::new(Code::NamespaceExists, message));
     }
     if let Some(view) = &options.view
-        && shared.engine.view(&view.on).is_some()
+        && shared.engine.view(&view.on)?.is_some()
     {
-        let read = shared.engine.collation(&view.on).map(|collation| BsonDocument::new(collation.document()));
+        let read =
+            shared.engine.collation(&view.on)?.map(|collation| BsonDocument::new(collation.document()));
         if read != options.collation {
             let message =
                 format!("the view {} has another collation than the view that it reads", call.namespace());
@@ -116,7 +117,7 @@ pub(super) fn drop_database(
 /// Returns the collections and views of a database.
 pub(super) fn of_database(shared: &Shared, database: &str) -> Result<Vec<CollectionInfo>> {
     check_database(database)?;
-    let mut collections = shared.engine.collections();
+    let mut collections = shared.engine.collections()?;
     collections.retain(|info| split_stored_name(&info.name).0 == database);
     Ok(collections)
 }
@@ -173,7 +174,7 @@ pub(super) fn list_databases(
     // databases that are there although nothing is in them
     let always = SYSTEM_DATABASES.into_iter().chain([DEFAULT_DATABASE]);
     sizes.extend(always.filter(|name| session.can_read_database(name)).map(|name| (name.to_owned(), 0)));
-    for info in shared.engine.collections().into_iter().filter(|info| session.can_read(&info.name)) {
+    for info in shared.engine.collections()?.into_iter().filter(|info| session.can_read(&info.name)) {
         *sizes.entry(split_stored_name(&info.name).0.to_owned()).or_default() += info.bytes;
     }
     let mut databases = bson::raw::RawArrayBuf::new();
@@ -202,7 +203,7 @@ pub(super) fn coll_stats(shared: &Shared, _: &mut Session, call: &Call<'_>) -> R
     call.allow(&["scale"])?;
     let collection = call.collection()?;
     let scale = call.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1);
-    let info = shared.engine.collections().into_iter().find(|info| info.name == collection);
+    let info = shared.engine.collections()?.into_iter().find(|info| info.name == collection);
     let spec = shared.engine.collection_spec(&collection).ok();
     let indexes = spec.as_ref().map_or(0, |spec| spec.indexes.len() + 1);
     let capped = spec.and_then(|spec| spec.options.capped);

@@ -84,7 +84,7 @@ pub(super) fn data_size(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Re
     };
     let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
     let stored = stored_name(database, collection)?;
-    let info = shared.engine.collections().into_iter().find(|info| info.name == stored);
+    let info = shared.engine.collections()?.into_iter().find(|info| info.name == stored);
     Ok(ok(rawdoc! {
         "estimate": false,
         "size": info.as_ref().map_or(0, |info| info.bytes.cast_signed()),

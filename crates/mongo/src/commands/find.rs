@@ -139,7 +139,7 @@ pub(super) fn find_by_id(shared: &Shared, call: &Call<'_>) -> Result<Option<RawD
         return Ok(None);
     };
     call.allow(&FIELDS)?;
-    let Some(found) = shared.engine.find_one(&call.collection()?, &Value::from_bson(id)) else {
+    let Some(found) = shared.engine.find_one(&call.collection()?, &Value::from_bson(id))? else {
         return Ok(None);
     };
     Ok(Some(first_batch(&shared.cursors, call.namespace(), vec![found], None, true)?))

@@ -19,7 +19,7 @@ pub(super) fn create(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Resul
     let collection = call.collection()?;
     let durability = write::durability(call)?;
     let default =
-        shared.engine.collation(&collection).map(|collation| BsonDocument::new(collation.document()));
+        shared.engine.collation(&collection)?.map(|collation| BsonDocument::new(collation.document()));
     let indexes = indexes_of(call, default.as_ref())?;
     let created = shared.engine.collection_spec(&collection).is_err();
     require_collection(shared, &collection, durability)?;

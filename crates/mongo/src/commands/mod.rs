@@ -328,7 +328,7 @@ pub(crate) fn run_quick(
                 return Ok(Some(reply));
             }
             // the pipeline of a view may take any time
-            match server.whole_engine.view(&call.collection()?) {
+            match server.whole_engine.view(&call.collection()?)? {
                 None => run(server, session, call).map(Some),
                 Some(_) => Ok(None),
             }

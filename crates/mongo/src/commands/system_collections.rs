@@ -56,7 +56,7 @@ fn documents_of(
         (_, "system.views") => {
             let mut views = Vec::new();
             for info in collections::of_database(shared, database)? {
-                let Some(view) = shared.engine.view(&info.name) else { continue };
+                let Some(view) = shared.engine.view(&info.name)? else { continue };
                 let on = split_stored_name(&view.on).1;
                 let namespace = format!("{database}.{}", split_stored_name(&info.name).1);
                 let mut pipeline = RawArrayBuf::new();

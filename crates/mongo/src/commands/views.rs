@@ -40,7 +40,10 @@ pub(super) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Op
     if !reads && !refused || !matches!(call.get(call.name), Some(RawBsonRef::String(_))) {
         return None;
     }
-    let view = shared.engine.view(&call.collection().ok()?)?;
+    let view = match shared.engine.view(&call.collection().ok()?) {
+        Ok(view) => view?,
+        Err(e) => return Some(Err(e.into())),
+    };
     if refused {
         let message = format!("Namespace {} is a view, not a collection", call.namespace());
         return Some(Err(CommandError::new(Code::CommandNotSupportedOnView, message)));
@@ -54,7 +57,7 @@ pub(super) fn run(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Op
 fn resolve(shared: &Shared, view: ViewSpec) -> Result<(String, Vec<BsonDocument>)> {
     let ViewSpec { mut on, mut pipeline } = view;
     for _ in 0..DEPTH_MAX {
-        let Some(inner) = shared.engine.view(&on) else { return Ok((on, pipeline)) };
+        let Some(inner) = shared.engine.view(&on)? else { return Ok((on, pipeline)) };
         pipeline = [inner.pipeline, pipeline].concat();
         on = inner.on;
     }
@@ -63,7 +66,7 @@ fn resolve(shared: &Shared, view: ViewSpec) -> Result<(String, Vec<BsonDocument>
 }
 
 fn read(shared: &Shared, session: &mut Session, call: &Call<'_>, view: ViewSpec) -> Result<RawDocumentBuf> {
-    let own = shared.engine.collation(&call.collection()?);
+    let own = shared.engine.collation(&call.collection()?)?;
     if let Some(given) = call.document("collation")?.filter(|given| !given.is_empty())
         && Collation::parse(given)? != own
     {

@@ -39,18 +39,19 @@ fn id_of(filter: &Document) -> Option<RawBsonRef<'_>> {
     }
 }
 
-/// Returns the name of the collection in the store; `None` if its name is wrong or that of a view, which a command refuses.
+/// Returns the name of the collection in the store; `None` if its name is wrong or that of a view, which a command refuses, or if that
+/// cannot be told, which a command tells.
 pub(super) fn stored_name<T>(collection: &Collection<T>) -> Option<&str> {
     let stored = collection.stored_name()?;
-    collection.core().engine().view(stored).is_none().then_some(stored)
+    collection.core().engine().view(stored).is_ok_and(|view| view.is_none()).then_some(stored)
 }
 
 /// Returns the stored bytes of a document. `None` if a command must look for it: the filter asks for more
-/// than an `_id`, or the collection does not hold it, as a view has no documents of its own.
+/// than an `_id`, or the collection does not hold it, as a view has no documents of its own; or if its partition cannot be asked.
 pub(super) fn find_one<T>(collection: &Collection<T>, filter: &Document) -> Option<DocBytes> {
     let id = id_of(filter)?;
     let engine = collection.core().engine();
-    engine.collection(collection.stored_name()?).find_one(&Value::from_bson(id))
+    engine.collection(collection.stored_name()?).find_one(&Value::from_bson(id)).ok()?
 }
 
 /// Inserts a document, which has an `_id`.

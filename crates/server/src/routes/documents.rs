@@ -21,7 +21,7 @@ use crate::extjson::{ExtDocument, ExtValue, RelaxedDocument};
 use crate::extract::{PathParams, QueryParams};
 use crate::model::{Collection, OneOrMany};
 use crate::routes::events::{DurabilityName, durability};
-use crate::routes::id::{IdType, by_id, candidates, doc_bytes, entity_key, existing, missing, new_id};
+use crate::routes::id::{IdType, by_id, candidates, doc_bytes, existing, missing, new_id};
 use crate::routes::write_reply::{WriteRefusal, WriteReply, into_reply, json_of};
 
 /// Maximum documents in one insert.
@@ -67,7 +67,7 @@ pub(crate) struct WriteParams {
     responses((status = 200, description = "The collections that the caller may read", body = Vec<Collection>)),
 )]
 pub(crate) async fn collections(call: RequestContext) -> Result<Json<Vec<Collection>>, ApiError> {
-    let collections = call.engine(|engine| Ok(engine.collections())).await?;
+    let collections = call.engine(tidemill_engine::Engine::collections).await?;
     let collections = collections
         .into_iter()
         .filter(|one| call.principal.can(Action::Read, &Resource::collection(&one.name)));
@@ -131,11 +131,11 @@ fn with_ids(
     collection: &str,
     documents: Vec<Document>,
 ) -> Result<(Vec<DocBytes>, Vec<Bson>)> {
-    let key = entity_key(engine, collection);
+    let key = engine.entity_key(collection);
     let mut ids = Vec::with_capacity(documents.len());
     let mut docs = Vec::with_capacity(documents.len());
     for mut document in documents {
-        let own = document.get("_id").or_else(|| key.as_ref().and_then(|key| document.get(key))).cloned();
+        let own = document.get("_id").or_else(|| key.and_then(|key| document.get(key))).cloned();
         let id = match own {
             Some(id) => id,
             None => {

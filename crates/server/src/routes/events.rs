@@ -119,7 +119,7 @@ fn with_status(mut reply: SendReply) -> (StatusCode, Json<SendReply>) {
     responses((status = 200, description = "The streams that the caller may read", body = Vec<Stream>)),
 )]
 pub(crate) async fn list(call: RequestContext) -> Result<Json<Vec<Stream>>, ApiError> {
-    let streams = call.engine(|engine| Ok(engine.streams())).await?;
+    let streams = call.engine(tidemill_engine::Engine::streams).await?;
     let streams = streams.into_iter().map(Stream::from);
     Ok(Json(
         streams.filter(|stream| call.principal.can(Action::Read, &Resource::stream(&stream.name))).collect(),

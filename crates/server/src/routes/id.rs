@@ -67,8 +67,8 @@ pub(crate) fn missing(collection: &str, id: &str) -> Error {
 /// Returns the `_id` for a document that does not exist yet: its own `_id` or key field, which must match one
 /// of `ids`, else the first of `ids`.
 pub(crate) fn new_id(engine: &Engine, collection: &str, document: &Document, ids: &[Bson]) -> Result<Bson> {
-    let key = entity_key(engine, collection);
-    let own = document.get("_id").or_else(|| key.as_ref().and_then(|key| document.get(key)));
+    let key = engine.entity_key(collection);
+    let own = document.get("_id").or_else(|| key.and_then(|key| document.get(key)));
     match own {
         None => Ok(ids[0].clone()),
         Some(own) => ids.iter().find(|id| same_id(id, own)).cloned().ok_or_else(|| {
@@ -84,11 +84,6 @@ fn same_id(a: &Bson, b: &Bson) -> bool {
         _ => None,
     };
     a == b || int(a).is_some_and(|n| int(b) == Some(n))
-}
-
-/// Returns the field whose value is also the `_id`, if an entity declares one.
-pub(crate) fn entity_key(engine: &Engine, collection: &str) -> Option<String> {
-    engine.collections().into_iter().find(|c| c.name == collection).and_then(|c| c.key)
 }
 
 /// Encodes a document as BSON. Errors: it cannot be encoded, is too large or nested too deeply.

@@ -28,7 +28,7 @@ pub(crate) struct WhyParams {
     responses((status = 200, description = "The rules that the caller may read", body = Vec<Rule>)),
 )]
 pub(crate) async fn list(call: RequestContext) -> Result<Json<Vec<Rule>>, ApiError> {
-    let rules = call.engine(|engine| Ok(engine.rules())).await?;
+    let rules = call.engine(tidemill_engine::Engine::rules).await?;
     let rules =
         rules.into_iter().filter(|rule| call.principal.can(Action::Read, &Resource::rule(&rule.name)));
     Ok(Json(rules.map(Rule::from).collect()))

@@ -45,9 +45,9 @@ impl Tables for Fixture {
         self.streams.read().keys().cloned().collect()
     }
 
-    fn stream(&self, name: &str) -> Option<TableSnapshot> {
+    fn stream(&self, name: &str) -> tidemill_types::Result<Option<TableSnapshot>> {
         self.taken.lock().push(vec![name.to_owned()]);
-        self.streams.read().get(name).map(|t| t.snapshot())
+        Ok(self.streams.read().get(name).map(|t| t.snapshot()))
     }
 
     fn stored(&self, name: &str) -> Option<Arc<Table>> {
@@ -68,20 +68,20 @@ impl Tables for Fixture {
         self.collections.read().keys().cloned().collect()
     }
 
-    fn collection(&self, name: &str) -> Option<Vec<Bytes>> {
+    fn collection(&self, name: &str) -> tidemill_types::Result<Option<Vec<Bytes>>> {
         self.taken.lock().push(vec![name.to_owned()]);
-        self.collections.read().get(name).cloned()
+        Ok(self.collections.read().get(name).cloned())
     }
 
     fn system_tables(&self) -> Vec<String> {
         vec!["ledger".into(), "rejected".into()]
     }
 
-    fn system(&self, name: &str) -> Option<SystemTable> {
+    fn system(&self, name: &str) -> tidemill_types::Result<Option<SystemTable>> {
         match name {
-            "ledger" => Some(SystemTable::Rows(ledger())),
-            "rejected" => Some(SystemTable::Events(self.rejected.snapshot())),
-            _ => None,
+            "ledger" => Ok(Some(SystemTable::Rows(ledger()))),
+            "rejected" => Ok(Some(SystemTable::Events(self.rejected.snapshot()))),
+            _ => Ok(None),
         }
     }
 

@@ -49,7 +49,8 @@ impl Progress {
         }
         let (events, seconds) = (applied(tidemill) - self.events_before, self.start.elapsed().as_secs_f64());
         let line = if events == 0 {
-            let documents: u64 = tidemill.engine().collections().iter().map(|c| c.documents).sum();
+            let collections = tidemill.engine().collections().unwrap_or_default();
+            let documents: u64 = collections.iter().map(|c| c.documents).sum();
             format!("{documents} documents in {seconds:.1} s")
         } else {
             format!("{events} events in {seconds:.1} s, {:.0}/s", events as f64 / seconds)
@@ -84,7 +85,8 @@ impl Progress {
         let rules = "SELECT rule, kind, fired, errors FROM system.rules ORDER BY kind DESC, fired DESC";
         let failed = "SELECT file, query, errors, lost, last_error FROM system.queries WHERE errors > 0";
         let ledger = "SELECT stream, received, stored, duplicate, rejected, balanced FROM system.ledger";
-        let any_failed = engine.queries().iter().any(|query| query.errors > 0);
+        let queries = engine.queries()?;
+        let any_failed = queries.iter().any(|query| query.errors > 0);
         let failures = any_failed
             .then_some(("Queries that failed: events that are `lost` went to no fault stream", failed));
         let own = engine.app().summary.iter().map(|part| (part.title.as_str(), part.sql.as_str()));
@@ -105,7 +107,7 @@ impl Progress {
                 }
             }
         }
-        for query in engine.queries().iter().filter(|query| query.lost > 0) {
+        for query in queries.iter().filter(|query| query.lost > 0) {
             eprintln!(
                 "error: query `{}` of {} failed {} times and lost its events; the last time: {}",
                 query.name,

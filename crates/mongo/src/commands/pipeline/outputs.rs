@@ -29,7 +29,7 @@ pub(super) fn listed(expression: &Expression) -> Result<Vec<DocBytes>> {
 /// Returns the document of `$collStats`.
 pub(super) fn collection_stats(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     let name = context.collection.unwrap_or_default();
-    let info = context.shared.engine.collections().into_iter().find(|info| info.name == name);
+    let info = context.shared.engine.collections()?.into_iter().find(|info| info.name == name);
     let Some(info) = info else {
         let message = format!("Collection [{}] not found.", name);
         return Err(CommandError::new(Code::NamespaceNotFound, message));

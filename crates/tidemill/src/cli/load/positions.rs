@@ -100,7 +100,7 @@ pub fn plan(engine: &Engine, args: &LoadArgs, streams: &str, input: &Input) -> a
         (false, _) => input.to_string(),
     };
     let base = format!("load {streams} from {shown}");
-    let names = engine.source_names();
+    let names = engine.source_names()?;
     let earlier = names.iter().filter_map(|name| Earlier::parse(name, &base));
     let Some(last) = earlier.max_by_key(|earlier| earlier.number) else {
         return Ok(Plan { name: new_name(&base, input, 1)?, start: Some(0) });
@@ -116,7 +116,7 @@ pub fn plan(engine: &Engine, args: &LoadArgs, streams: &str, input: &Input) -> a
              all of them"
         );
     }
-    let start = engine.source_position(&last.name).unwrap_or_default();
+    let start = engine.source_position(&last.name)?.unwrap_or_default();
     if !args.resume {
         let rows = if start > 0 { format!(" up to row {start}") } else { String::new() };
         bail!(
