@@ -331,6 +331,11 @@ impl Partition {
         }
         // attachments are not taken any more
         subscription.close();
+        self.forget_waiting();
+    }
+
+    /// Drops records that wait for votes, after the last step of the owner. Their callers learn that no answer comes.
+    fn forget_waiting(&self) {
         *self.waiting.lock() = Waiting::default();
     }
 

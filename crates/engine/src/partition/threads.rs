@@ -46,7 +46,10 @@ impl Partition {
     /// left behind.
     pub fn stop_owner(&self, clock: &dyn Clock, deadline: Duration) -> bool {
         self.request_stop();
-        let Some(owner) = self.threads.lock().owner.take() else { return true };
+        let Some(owner) = self.threads.lock().owner.take() else {
+            self.forget_waiting();
+            return true;
+        };
         while !owner.is_finished() && clock.monotonic() < deadline {
             clock.sleep(OWNER_POLL);
         }
