@@ -1,7 +1,6 @@
 //! The process that apps run in.
 
 use std::future::Future;
-use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,11 +22,13 @@ use crate::commit::{CommitBoard, WriteLocks};
 use crate::directory::encryption::encrypted_disk;
 use crate::directory::environment::SharedPartitions;
 use crate::directory::log_id::LogId;
+use crate::directory::partition_store::{LocalPartitionStore, PartitionStore};
 use crate::entry::Entry;
 use crate::process::clock::Clock;
 use crate::process::disk_space::DiskSpace;
 use crate::process::health::HealthBoard;
 use crate::process::notifier::Notifier;
+use crate::process::store_runtime::StoreRuntime;
 use crate::state::backlog::InFlight;
 use crate::state::set_aside::SetAsideRecords;
 
@@ -40,8 +41,6 @@ const STOP_POLL: Duration = Duration::from_millis(100);
 pub struct Host {
     /// Data directory; empty for an engine in memory.
     pub dir: PathBuf,
-    /// Directory with the checkpoints and ids of partitions: the data directory, or one that several processes share.
-    pub state_dir: PathBuf,
     /// Disk of the data directory.
     ///
     /// It decrypts and encrypts files, if there are keys.
@@ -58,6 +57,8 @@ pub struct Host {
     pub zones: Zones,
     /// Runs requests to the object store.
     pub runtime: StoreRuntime,
+    /// Keeps the state of partitions for the process that owns them next.
+    pub partition_store: Arc<dyn PartitionStore>,
     /// Commits of transactions of several partitions; processes that share partitions share them.
     pub commits: Arc<CommitBoard>,
     /// Changes of documents for those who follow them.
@@ -98,33 +99,6 @@ pub struct BackupLocks {
     pub forwarding: RwLock<()>,
 }
 
-/// A runtime that may be dropped anywhere, also by a task of another runtime, where waiting for its threads is forbidden. Nothing
-/// runs on it any more by then.
-pub struct StoreRuntime(Option<tokio::runtime::Runtime>);
-
-impl StoreRuntime {
-    /// Wraps a runtime.
-    pub fn new(runtime: tokio::runtime::Runtime) -> Self {
-        Self(Some(runtime))
-    }
-}
-
-impl Deref for StoreRuntime {
-    type Target = tokio::runtime::Runtime;
-
-    fn deref(&self) -> &Self::Target {
-        self.0.as_ref().unwrap_or_else(|| unreachable!("it is taken out when it is dropped"))
-    }
-}
-
-impl Drop for StoreRuntime {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 impl Host {
     /// Creates a host on `dir`.
     pub fn new(
@@ -154,7 +128,7 @@ impl Host {
             set_aside: SetAsideRecords::in_memory(disk.clone()),
             stored_disk: disk,
             appenders,
-            state_dir: dir.clone(),
+            partition_store: Arc::new(LocalPartitionStore),
             dir,
             clock,
             log,
@@ -173,9 +147,14 @@ impl Host {
         }
     }
 
-    /// Shares partitions with other processes: where their state is, and the commits of their transactions.
+    /// Shares partitions with other processes: the commits of their transactions.
     pub fn with_shared(self, shared: &SharedPartitions) -> Self {
-        Self { state_dir: shared.dir.clone(), commits: shared.commits.clone(), ..self }
+        Self { commits: shared.commits.clone(), ..self }
+    }
+
+    /// Adds the store of the state of partitions.
+    pub fn with_partition_store(self, partition_store: Arc<dyn PartitionStore>) -> Self {
+        Self { partition_store, ..self }
     }
 
     /// Adds the identity of the log.

@@ -34,6 +34,7 @@ mod process;
 pub mod queries;
 mod query_info;
 mod running_app;
+mod shared_state;
 #[cfg(feature = "sim")]
 pub mod simulation;
 mod sinks;
@@ -74,6 +75,7 @@ pub use process::clock::{Clock, ManualClock, SystemClock};
 pub use queries::compile::{CompiledApp, compile_app as compile, compile_app_for as compile_for};
 pub use queries::{LogBatch, LogLines};
 pub use query_info::QueryInfo;
+pub use shared_state::TakeOver;
 pub use sinks::SinkInfo;
 pub use sinks::undelivered_event::UndeliveredEvent;
 pub use state::set_aside::SetAsideRecord;

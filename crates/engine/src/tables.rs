@@ -7,7 +7,7 @@ use tidemill_zones::{Table, Zones};
 
 use crate::crash_points;
 use crate::deployment::{Deployment, TableRef};
-use crate::host::StoreRuntime;
+use crate::process::store_runtime::StoreRuntime;
 
 /// A stream and the table that stores its events.
 pub type StreamTable = (Arc<StreamSchema>, Arc<Table>);

@@ -39,8 +39,8 @@ pub use tidemill_engine::{
     self as engine, App, BackupReport, BodyFormat, Clock, CollectionInfo, Damage, Durability, EmittedEvent,
     Engine, EngineBuilder, EventSelector, Health, KindSummary, LedgerCounts, ManualClock, QueryWhy,
     RestoreReport, RetryOutcome, RowError, RuleInfo, SendOptions, SendReply, SetAsideRecord, Settings,
-    SinkInfo, StreamInfo, SystemClock, UndeliveredEvent, UndeliveredSelection, Verification, backup_stopped,
-    restore, verify_backup, verify_data,
+    SinkInfo, StreamInfo, SystemClock, TakeOver, UndeliveredEvent, UndeliveredSelection, Verification,
+    backup_stopped, restore, verify_backup, verify_data,
 };
 pub use tidemill_flow as flow;
 pub use tidemill_mongo as mongo;

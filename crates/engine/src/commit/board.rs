@@ -50,6 +50,8 @@ struct Inner {
     /// Progress of the partitions during recovery: a record of an earlier transaction that has not come by
     /// then does not exist.
     replayed: Option<BTreeMap<PartitionId, i64>>,
+    /// By partition that has changed its owner, the number of its owners. Others have the first.
+    owners: HashMap<PartitionId, u64>,
     /// Number of changes, so that no one waits for one that has happened.
     changes: u64,
 }
@@ -113,6 +115,36 @@ impl CommitBoard {
             replayed.insert(partition, order);
         }
         self.notify(inner);
+    }
+
+    /// Says that a partition has a new owner, whose state has the records below `next`. A former one that continues, or has applied what the
+    /// new one has not come to yet, does not decide any more when a transaction is shown. Returns the number of the owner, for
+    /// [`Self::applied`], and the transactions in its state that others have not applied: it must not show its state before they have.
+    #[cfg(feature = "sim")]
+    pub fn take_over(&self, partition: PartitionId, next: Offset) -> (u64, Vec<TransactionId>) {
+        let mut inner = self.inner.lock();
+        let mut ahead = Vec::new();
+        for (id, open) in inner.open.iter_mut().filter(|(_, open)| !open.shown) {
+            match open.votes.get(&partition) {
+                Some(Vote::Yes(offset, _)) if *offset < next => {
+                    open.applied.insert(partition, Vec::new());
+                    ahead.push(*id);
+                }
+                _ => _ = open.applied.remove(&partition),
+            }
+        }
+        let owner = inner.owners.entry(partition).or_default();
+        *owner += 1;
+        (*owner, ahead)
+    }
+
+    /// Returns whether all participants show a transaction, or it was not committed.
+    pub fn is_over(&self, id: TransactionId) -> bool {
+        let inner = self.inner.lock();
+        inner
+            .open
+            .get(&id)
+            .is_none_or(|open| open.shown || open.votes.values().any(|vote| !matches!(vote, Vote::Yes(..))))
     }
 
     /// Says that a partition is opened again while the others run: it has to ask for decisions once more. Then the decisions of the
@@ -188,10 +220,13 @@ impl CommitBoard {
         self.notify(inner);
     }
 
-    /// Takes what shows the view of a partition that has applied a committed transaction, and shows the views of all participants once
+    /// Takes what shows the view of a partition, as one of its owners has it, that has applied a committed transaction, and shows the views of all participants once
     /// all have applied it.
-    pub fn applied(&self, commit: &SharedCommit, partition: PartitionId, show: ShowView) {
+    pub fn applied(&self, commit: &SharedCommit, (partition, owner): (PartitionId, u64), show: ShowView) {
         let mut inner = self.inner.lock();
+        if inner.owners.get(&partition).copied().unwrap_or_default() != owner {
+            return;
+        }
         if inner.known.contains_key(&commit.id) && !inner.open.contains_key(&commit.id) {
             // all others have shown it and left it behind
             let _shown_together = self.published.lock();

@@ -61,6 +61,11 @@ pub struct RestoredFrom {
 }
 
 impl DataDirMeta {
+    /// Returns the epoch of the last start.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Returns the location that the setting `tables` names; `None` when the tables are in the data directory: without the
     /// setting, and in a directory that was restored while the setting names the tables of the original.
     pub fn tables_elsewhere(&self, settings: &Settings) -> Option<String> {
@@ -94,7 +99,7 @@ impl DataDir {
                 path.display()
             ),
         }
-        let file = path.join("meta.json");
+        let file = path.join(META_FILE);
         let mut meta = match read_known_meta(&*disk, &file)? {
             Some(meta) => meta,
             None => DataDirMeta {
@@ -139,7 +144,7 @@ impl DataDir {
             return Ok(());
         }
         let meta = DataDirMeta { encrypted: true, ..self.meta.clone() };
-        write_json(&*self.disk, &self.path.join("meta.json"), &meta)
+        write_json(&*self.disk, &self.path.join(META_FILE), &meta)
     }
 
     /// Returns the number of partitions, fixed when the directory was created.
@@ -180,6 +185,9 @@ impl DataDir {
     }
 }
 
+/// File with identity, partitions and epoch.
+pub const META_FILE: &str = "meta.json";
+
 /// A data directory that no program has open, and that this process keeps others from opening.
 pub struct StoppedDir {
     _lock: Box<dyn Any + Send + Sync>,
@@ -192,7 +200,7 @@ impl StoppedDir {
     /// Errors: `NotFound` when it is not a data directory; `Conflict` while a program has it open; `Corrupt`
     /// and `Invalid` as in [`DataDir::open`].
     pub fn lock(path: &Path) -> Result<Self> {
-        if OsDisk.open(&path.join("meta.json")).is_err() {
+        if OsDisk.open(&path.join(META_FILE)).is_err() {
             return Err(Error::not_found(format!(
                 "{}: is no data directory: it has no meta.json",
                 path.display()
@@ -212,7 +220,7 @@ impl StoppedDir {
 ///
 /// Errors: `NotFound` when it is missing; `Corrupt` when it is damaged; `Invalid` for another format.
 pub fn read_meta(disk: &dyn Disk, dir: &Path) -> Result<DataDirMeta> {
-    let file = dir.join("meta.json");
+    let file = dir.join(META_FILE);
     read_known_meta(disk, &file)?.ok_or_else(|| Error::not_found(format!("{}: is missing", file.display())))
 }
 
@@ -227,12 +235,23 @@ fn read_known_meta(disk: &dyn Disk, file: &Path) -> Result<Option<DataDirMeta>> 
     }
 }
 
+/// Makes the next start of a data directory have a later epoch than `epoch`.
+///
+/// Errors: those of [`read_meta`]; `Unavailable`.
+pub fn raise_epoch(disk: &dyn Disk, dir: &Path, epoch: u64) -> Result<()> {
+    let meta = read_meta(disk, dir)?;
+    match meta.epoch < epoch {
+        true => write_json(disk, &dir.join(META_FILE), &DataDirMeta { epoch, ..meta }),
+        false => Ok(()),
+    }
+}
+
 /// Makes a copy of a data directory another directory than the original.
 ///
 /// Errors: those of [`read_meta`]; `Unavailable`.
 pub fn give_new_identity(disk: &dyn Disk, dir: &Path, restored: RestoredFrom) -> Result<()> {
     let meta = DataDirMeta { id: Some(new_id()), restored: Some(restored), ..read_meta(disk, dir)? };
-    write_json(disk, &dir.join("meta.json"), &meta)
+    write_json(disk, &dir.join(META_FILE), &meta)
 }
 
 /// App that a data directory has accepted, and what earlier apps left, as `app.json` records it.
@@ -351,7 +370,7 @@ fn check_content(disk: &dyn Disk, path: &Path) -> Result<()> {
             "{backup}: is a backup. Make a data directory of it: `tidemill restore --from {backup} --data NEW`"
         )));
     }
-    if disk.open(&path.join("meta.json")).is_ok() {
+    if disk.open(&path.join(META_FILE)).is_ok() {
         return Ok(());
     }
     let names = match disk.list(path) {

@@ -1,6 +1,6 @@
 //! What an engine takes from outside instead of reaching for it, so that tests and other deployments replace it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -12,6 +12,7 @@ use url::Url;
 
 use crate::app::settings::Settings;
 use crate::commit::CommitBoard;
+use crate::directory::partition_store::{LocalPartitionStore, PartitionStore};
 use crate::process::clock::{Clock, SystemClock};
 
 /// A log that was opened.
@@ -92,11 +93,9 @@ pub struct TableStore {
     pub url: Url,
 }
 
-/// State and services of processes that own partitions of one log in turn.
+/// Services of processes that own partitions of one log in turn.
 #[derive(Clone)]
 pub struct SharedPartitions {
-    /// Directory with the checkpoints and ids of all partitions, on the disk of the data directories.
-    pub dir: PathBuf,
     /// Commits of transactions of several partitions.
     pub commits: Arc<CommitBoard>,
 }
@@ -116,6 +115,8 @@ pub struct Environment {
     pub connectors: Connectors,
     /// Partitions that the engine is given while it runs; by default it owns all of them as long as it runs.
     pub shared: Option<SharedPartitions>,
+    /// Keeps the state of partitions for the process that owns them next; by default that is one on the same data directory.
+    pub partition_store: Arc<dyn PartitionStore>,
     /// True if the thread that waits for the object store does the work itself, so that a simulation repeats
     /// it exactly.
     pub single_threaded: bool,
@@ -132,6 +133,7 @@ impl Default for Environment {
             table_store: None,
             connectors: Connectors::default(),
             shared: None,
+            partition_store: Arc::new(LocalPartitionStore),
             single_threaded: false,
         }
     }

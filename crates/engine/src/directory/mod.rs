@@ -4,4 +4,5 @@ pub mod datadir;
 pub mod encryption;
 pub mod environment;
 pub mod log_id;
+pub mod partition_store;
 pub mod tables_location;

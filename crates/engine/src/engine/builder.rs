@@ -8,16 +8,21 @@ use object_store::ObjectStore;
 use parking_lot::Mutex;
 use tidemill_flow::Connectors;
 use tidemill_log::disk::Disk;
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, PartitionId, Result};
+use tidemill_zones::{ObjectDirectory, store_options};
 use url::Url;
 
 use super::Engine;
 use crate::app::App;
 use crate::deploy;
-use crate::directory::datadir::DataDir;
+use crate::directory::datadir::{DataDir, deployed_app};
 use crate::directory::environment::{Environment, LocalLogProvider, LogProvider, TableStore};
+use crate::directory::partition_store::{PartitionStore, StateGroup};
+use crate::directory::tables_location;
+use crate::jobs::shared_state;
 use crate::lifecycle::threads::EngineThreads;
 use crate::process::clock::Clock;
+use crate::shared_state::{ObjectPartitionStore, TakeOver, take_over};
 use crate::state::set_aside::RecordNoted;
 
 /// Records that one start sets aside at most. More of them are the fault of the app rather than of the records.
@@ -29,11 +34,18 @@ pub struct EngineBuilder {
     dir: PathBuf,
     app: Option<App>,
     environment: Environment,
+    state: Option<StateLocation>,
+}
+
+/// Place of the state in an object store, from which another machine goes on.
+struct StateLocation {
+    url: String,
+    condition: TakeOver,
 }
 
 impl EngineBuilder {
     pub(super) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), app: None, environment: Environment::default() }
+        Self { dir: dir.to_owned(), app: None, environment: Environment::default(), state: None }
     }
 
     /// Deploys `app`. Without it the engine continues with the deployed app.
@@ -74,6 +86,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Publishes the state of the data directory at `url` with each checkpoint, and goes on with the state that another process has
+    /// published there. The tables must be outside of the directory, too. Credentials come from the environment and the settings
+    /// `tables_store`.
+    pub fn state(mut self, url: &str, condition: TakeOver) -> Self {
+        self.state = Some(StateLocation { url: url.to_owned(), condition });
+        self
+    }
+
     /// Opens the data directory, recovers it, deploys the app and starts applying. Sources start with
     /// [`Engine::start_sources`].
     ///
@@ -83,7 +103,9 @@ impl EngineBuilder {
     /// `Invalid` when the app does not compile, `Corrupt` with file and position when stored data is damaged,
     /// `NotFound` without an app.
     pub fn open(self) -> Result<Engine> {
-        let Self { dir, app, environment } = self;
+        let Self { dir, app, mut environment, state } = self;
+        let state =
+            state.map(|state| take_over_state(&state, &dir, app.as_ref(), &environment)).transpose()?;
         if app.is_none() && !DataDir::has_app(&*environment.disk, &dir) {
             let dir = dir.display();
             return Err(Error::not_found(format!(
@@ -92,6 +114,9 @@ impl EngineBuilder {
         }
         let partitions = app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions;
         let data = DataDir::open(&dir, environment.disk.clone(), partitions)?;
+        if let Some(state) = state {
+            environment.partition_store = own_state(state, &data)?;
+        }
         let mut attempts = 1..RECORDS_SET_ASIDE_MAX;
         let (node, recovery) = loop {
             match deploy::open(&data, app.clone(), &environment) {
@@ -105,7 +130,47 @@ impl EngineBuilder {
                 opened => break opened?,
             }
         };
+        shared_state::publish_all(&node)?;
         let threads = EngineThreads::start(&node)?;
         Ok(Engine { node, threads, data: Mutex::new(Some(data)), recovery })
     }
+}
+
+/// Makes the data directory what the process with the state has published, see [`take_over`].
+fn take_over_state(
+    state: &StateLocation,
+    dir: &Path,
+    app: Option<&App>,
+    environment: &Environment,
+) -> Result<ObjectPartitionStore> {
+    let settings = app.map(|app| app.settings.clone()).unwrap_or_default();
+    let options = store_options(&state.url, &settings.tables_store, std::env::vars())?;
+    let objects = tables_location::runtime()?.block_on(ObjectDirectory::open(&state.url, &options))?;
+    let log_in_directory = environment.log.id(&settings).is_none();
+    let store = take_over(objects, &environment.disk, dir, log_in_directory, state.condition)?;
+    let deployed = || deployed_app(dir).map(|app| app.map(|app| app.settings));
+    let settings = if app.is_some() { Some(settings) } else { deployed()? };
+    if environment.table_store.is_none() && settings.is_some_and(|settings| settings.tables.is_none()) {
+        return Err(Error::invalid(format!(
+            "the state goes to {}, but the tables are in the data directory: keep them there, too, by the setting tables, as in \
+             `tables = \"{}/tables\"` under [settings]",
+            state.url,
+            state.url.trim_end_matches('/')
+        )));
+    }
+    Ok(store)
+}
+
+/// Makes the process of `data` the owner of its state.
+fn own_state(store: ObjectPartitionStore, data: &DataDir) -> Result<Arc<dyn PartitionStore>> {
+    let without = || {
+        Error::invalid(
+            "the data directory was made by a version that gave it no identity: its state cannot be published",
+        )
+    };
+    let store = store.with_id(data.id().ok_or_else(without)?, data.partitions());
+    store.claim(StateGroup::Directory, data.epoch())?;
+    let partitions = (0..data.partitions()).map(PartitionId);
+    partitions.into_iter().try_for_each(|id| store.claim(StateGroup::Partition(id), data.epoch()))?;
+    Ok(Arc::new(store))
 }

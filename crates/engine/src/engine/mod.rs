@@ -33,6 +33,7 @@ use crate::api::{Analytics, BodyFormat, Health, SendOptions, SendReply};
 use crate::app::App;
 use crate::directory::datadir::DataDir;
 use crate::ingest::sending;
+use crate::jobs::shared_state;
 use crate::lifecycle::report::StartupReport;
 use crate::lifecycle::threads::EngineThreads;
 use crate::lifecycle::transfers;
@@ -240,7 +241,12 @@ impl Engine {
     ///
     /// Errors: when the last flush or checkpoint failed; nothing acknowledged is lost, the next start replays it.
     pub fn stop(&self) -> Result<()> {
-        let stop = || self.threads.stop_with_checkpoint(&self.node, STOP_WAIT);
+        let stop = || {
+            self.threads.stop_with_checkpoint(&self.node, STOP_WAIT)?;
+            // without a last checkpoint the next process needs what is on this machine only
+            shared_state::publish_all(&self.node)?;
+            self.node.host.partition_store.release()
+        };
         // the last owner of an engine may be a task, whose thread must not wait for the object store
         let stopped = match tokio::runtime::Handle::try_current() {
             Err(_) => stop(),

@@ -11,7 +11,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use super::flush::flush;
 #[cfg(feature = "sim")]
 use super::flush::flush_partition;
-use super::sinks;
+use super::{shared_state, sinks};
 use crate::checkpoint;
 use crate::checkpoint::StateImage;
 use crate::dedupe::IdRuns;
@@ -53,7 +53,9 @@ pub fn checkpoint(node: &Node) -> Result<()> {
     if images.is_empty() {
         return failed.map_or(Ok(()), Err);
     }
-    if let Err(e) = flush(node).and(sinks::commit_all(node)) {
+    let written =
+        flush(node).and(sinks::commit_all(node)).and_then(|()| shared_state::publish_directory(node));
+    if let Err(e) = written {
         failed.get_or_insert(e);
     }
     for image in &images {
@@ -100,7 +102,7 @@ fn check_allowed(node: &Node) -> Result<()> {
 ///
 /// Errors: it has stopped applying its log, or is still at a record.
 fn image_of(node: &Node, partition: &Partition) -> Result<Option<PartitionImage>> {
-    let dir = checkpoint::checkpoint_dir(&node.host.state_dir, partition.id);
+    let dir = checkpoint::checkpoint_dir(&node.host.dir, partition.id);
     let last = checkpoint::list(&*node.host.disk, &dir)?.last().map(|(offset, _)| *offset);
     let _round = between_records(partition)?;
     forget_decisions(node, partition);
@@ -175,7 +177,7 @@ fn publish_checkpoint(node: &Node, image: &PartitionImage) -> Result<()> {
         }
     }
     node.app.sinks.check_committed(id, state.next())?;
-    let dir = checkpoint::checkpoint_dir(&node.host.state_dir, id);
+    let dir = checkpoint::checkpoint_dir(&node.host.dir, id);
     state.save(&*node.host.disk, &dir, false)?;
     remove_unused_ids(node, image, false)?;
     // explanations are a help, not a need: on a disk that runs low their room is for the log
@@ -185,6 +187,8 @@ fn publish_checkpoint(node: &Node, image: &PartitionImage) -> Result<()> {
             .record_outcome("why", state.save_trace(&*node.host.disk, &dir, &node.app.deployment.program));
     }
     node.app.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+    // what the next owner begins with may be older than the checkpoint, and needs the log from there
+    shared_state::publish_partition(node, id)?;
     truncate_below(node, id, &dir)
 }
 
@@ -205,7 +209,7 @@ pub fn truncate_idle_logs(node: &Node) -> Result<()> {
 
 fn truncate_idle_log(node: &Node, partition: &Partition) -> Result<()> {
     let (host, id) = (&node.host, partition.id);
-    let dir = checkpoint::checkpoint_dir(&host.state_dir, id);
+    let dir = checkpoint::checkpoint_dir(&host.dir, id);
     let files = checkpoint::list(&*host.disk, &dir)?;
     let Some((last, path)) = files.last() else { return Ok(()) };
     let has_copy = files.iter().filter(|(offset, _)| offset == last).count() > 1;
@@ -265,8 +269,11 @@ fn truncate_below(node: &Node, id: PartitionId, dir: &std::path::Path) -> Result
         checkpoint::remove(&*node.host.disk, path)?;
     }
     // with one checkpoint there is nothing to fall back to but the log itself
-    if files.len() >= CHECKPOINTS_KEPT {
-        node.host.log.truncate(id, files[keep_from].0)?;
+    // and the next owner may begin with an older one
+    if files.len() >= CHECKPOINTS_KEPT
+        && let Some(published) = node.host.partition_store.published(id)
+    {
+        node.host.log.truncate(id, files[keep_from].0.min(published))?;
     }
     Ok(())
 }

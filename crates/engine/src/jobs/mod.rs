@@ -12,6 +12,7 @@ pub mod flush;
 pub mod record_watch;
 pub mod retention;
 mod scheduler;
+pub mod shared_state;
 pub mod sinks;
 mod stores;
 pub mod timers;

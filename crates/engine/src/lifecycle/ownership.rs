@@ -21,6 +21,7 @@ use std::sync::Arc;
 use tidemill_types::{Offset, PartitionId, Result};
 use tidemill_zones::Table;
 
+use crate::directory::partition_store::StateGroup;
 use crate::jobs::checkpoint::checkpoint_partition;
 use crate::lifecycle::opening;
 use crate::node::Node;
@@ -38,7 +39,10 @@ const SENT_BY_NEXT_OWNER: &str =
 pub fn acquire(node: &Node, id: PartitionId, epoch: u64) -> Result<Arc<Partition>> {
     node.host.zones.own(id, epoch);
     node.host.health.clear_problem_of("apply", &id.to_string());
-    let opened = take_over(node, id);
+    let opened = node.host.partition_store.claim(StateGroup::Partition(id), epoch).and_then(|()| {
+        node.host.partition_store.fetch(StateGroup::Partition(id))?;
+        take_over(node, id)
+    });
     if opened.is_err() {
         node.host.zones.disown(id);
     }

@@ -19,7 +19,7 @@ use crate::directory::log_id::LogId;
 use crate::directory::tables_location::open_zones;
 use crate::entry;
 use crate::entry::Emission;
-use crate::host::{Host, StoreRuntime};
+use crate::host::Host;
 use crate::jobs;
 use crate::jobs::record_watch;
 use crate::lifecycle::report::StartupReport;
@@ -28,6 +28,7 @@ use crate::lifecycle::transfers::ArrivedEmissions;
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::process::spawn::{lower_priority, spawn};
+use crate::process::store_runtime::StoreRuntime;
 use crate::queries::compile::compile_app_for;
 use crate::running_app::RunningApp;
 use crate::sinks::{DeliverySink, SinkSet, StreamSink};
@@ -66,6 +67,7 @@ pub fn open(
     let (clock, path, log) = (environment.clock.clone(), data.path().to_owned(), opened.log);
     let host = Host::new(path, disk, &deployment.settings, clock, log, zones, runtime);
     let host = host.with_set_aside()?.with_log_id(log_id);
+    let host = host.with_partition_store(environment.partition_store.clone());
     let host = match &environment.shared {
         Some(shared) => host.with_shared(shared),
         None => host,
@@ -249,7 +251,7 @@ fn load_state(
     since: Offset,
     warnings: &mut Vec<String>,
 ) -> Result<LoadedCheckpoint> {
-    let dir = checkpoint::checkpoint_dir(&node.host.state_dir, id);
+    let dir = checkpoint::checkpoint_dir(&node.host.dir, id);
     let files = checkpoint::list(&*node.host.disk, &dir)?;
     let log_start = node.host.log.start(id);
     let mut damage = None;
@@ -257,7 +259,7 @@ fn load_state(
     for (_, path) in own {
         let loaded = checkpoint::load(&*node.host.disk, path, &node.app.deployment, id, since);
         let loaded = loaded.and_then(|mut loaded| {
-            loaded.state.open_id_runs(&node.host.disk, &node.host.state_dir)?;
+            loaded.state.open_id_runs(&node.host.disk, &node.host.dir)?;
             Ok(loaded)
         });
         match loaded {
@@ -299,7 +301,7 @@ fn load_state(
         warnings.push(format!("{damage}; started over from the whole log"));
     }
     let mut state = PartitionState::new(&node.app.deployment, id)?;
-    state.open_id_runs(&node.host.disk, &node.host.state_dir)?;
+    state.open_id_runs(&node.host.disk, &node.host.dir)?;
     Ok(LoadedCheckpoint { state, dropped_files: Vec::new(), outbox: Vec::new(), counts_transfers: true })
 }
 

@@ -56,7 +56,7 @@ impl Partition {
         // those before were shown by the one whose place this one takes
         let place = (state.next >= self.effects_from).then(|| self.view.clone());
         let show = Box::new(move || place.into_iter().for_each(|place| place.store(view.clone())));
-        self.host.commits.applied(commit, self.id, show);
+        self.host.commits.applied(commit, (self.id, self.owner), show);
         self.host.changes.notify();
         self.counters.publish(&state);
     }

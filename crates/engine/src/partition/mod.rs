@@ -23,7 +23,7 @@ use crate::appender::AttachedEntry;
 use crate::apply;
 use crate::apply::{Applied, ApplyReply, LogEntry};
 use crate::changes::{ChangeGroup, RecordChanges, RecordGroup};
-use crate::commit::SharedCommit;
+use crate::commit::{SharedCommit, TransactionId};
 use crate::deployment::TableRef;
 use crate::entry;
 use crate::entry::{Emission, Entry};
@@ -82,6 +82,10 @@ pub struct Partition {
     effects_from: Offset,
     /// It answers when the records below it are applied.
     serves_from: Offset,
+    /// Number of its owner among those that the partition had, see [`crate::commit::CommitBoard::applied`].
+    owner: u64,
+    /// Transactions in the state that it began with, which other participants have to apply before it answers.
+    waits_for: Vec<TransactionId>,
     threads: Mutex<PartitionThreads>,
     /// Asks its loops and retries to end.
     stopping: AtomicBool,
@@ -134,6 +138,8 @@ impl Partition {
             current: CurrentRecord::default(),
             effects_from: Offset(0),
             serves_from: Offset(0),
+            owner: 0,
+            waits_for: Vec::new(),
             threads: Mutex::default(),
             stopping: AtomicBool::new(false),
             next_timer: AtomicI64::new(i64::MAX),
@@ -145,18 +151,20 @@ impl Partition {
     /// far as that one, and then all at once: also to those who still hold `former`.
     pub fn after(self, former: &Self) -> Self {
         let applied = former.applied();
-        Self { effects_from: applied, serves_from: applied, view: former.view.clone(), ..self }
+        let (view, owner) = (former.view.clone(), former.owner);
+        Self { effects_from: applied, serves_from: applied, owner, view, ..self }
     }
 
-    /// Returns the partition as one that answers when the records below `end` are applied.
+    /// Returns the partition as one of a new owner, that answers when the records below `end` are applied.
     #[cfg(feature = "sim")]
     pub fn serving_from(self, end: Offset) -> Self {
-        Self { serves_from: end, ..self }
+        let (owner, waits_for) = self.host.commits.take_over(self.id, self.applied());
+        Self { serves_from: end, owner, waits_for, ..self }
     }
 
     /// Returns whether it has come as far as it has to before it answers.
     pub fn has_caught_up(&self) -> bool {
-        self.applied() >= self.serves_from
+        self.applied() >= self.serves_from && self.waits_for.iter().all(|id| self.host.commits.is_over(*id))
     }
 
     /// Returns the offset after the last applied record.

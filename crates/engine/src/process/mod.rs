@@ -9,3 +9,4 @@ pub mod notifier;
 pub mod private_files;
 pub mod retry_delay;
 pub mod spawn;
+pub mod store_runtime;

@@ -176,6 +176,7 @@ impl Machine {
             shared: None,
             single_threaded: true,
             connectors: Connectors::Refused,
+            ..Environment::default()
         };
         *self.clock.power.lock() = None;
         let data = DataDir::open(Path::new(DIR), disk, PARTITIONS)?;

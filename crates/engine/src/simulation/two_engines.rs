@@ -1,4 +1,4 @@
-//! Two engines that share a log, tables and checkpoints, between which partitions move.
+//! Two engines that share a log and a store of tables and state, between which partitions move.
 //!
 //! A move is graceful, or by force while the former owner continues for a while, as one does that is cut off. Engines are killed, and
 //! the store fails at random. The log is outside of the engines, so what it has acknowledged stays.
@@ -17,7 +17,8 @@ use tidemill_flow::Connectors;
 use tidemill_log::disk::Disk;
 use tidemill_log::sim_disk::SimDisk;
 use tidemill_log::{Durability, Log, LogClock, MemoryLog};
-use tidemill_types::{ErrorKind, Offset, PartitionId, Result, Value};
+use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, Value};
+use tidemill_zones::ObjectDirectory;
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
@@ -33,6 +34,8 @@ use crate::commit::{CommitBoard, TransactionId, TransactionPart};
 use crate::deploy;
 use crate::directory::datadir::DataDir;
 use crate::directory::environment::{Environment, LogProvider, OpenedLog, SharedPartitions, TableStore};
+use crate::directory::partition_store::PartitionStore;
+use crate::directory::tables_location;
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 use crate::ingest::sending;
@@ -42,9 +45,8 @@ use crate::lifecycle::{opening, ownership};
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::process::clock::Clock;
+use crate::shared_state::{ObjectPartitionStore, StateOwner};
 
-/// Directory of the state that the engines share.
-const SHARED_DIR: &str = "/shared";
 /// Number of accounts between which amounts move.
 const ACCOUNTS: i64 = 6;
 /// First balance of an account.
@@ -188,10 +190,7 @@ impl TwoEngines {
             store: FaultyStore::over(Arc::new(object_store::memory::InMemory::new())),
             clock,
             log: Arc::new(log),
-            shared: SharedPartitions {
-                dir: PathBuf::from(SHARED_DIR),
-                commits: Arc::new(CommitBoard::keeping()),
-            },
+            shared: SharedPartitions { commits: Arc::new(CommitBoard::keeping()) },
             engines: [None, None],
             placement: Arc::default(),
             counters: Counters::default(),
@@ -231,6 +230,7 @@ impl TwoEngines {
             log: Arc::new(LogOutside(self.log.clone())),
             table_store: Some(TableStore { store: self.store.clone(), url }),
             shared: Some(self.shared.clone()),
+            partition_store: self.partition_store(engine).map_err(|e| e.to_string())?,
             single_threaded: true,
             connectors: Connectors::Refused,
         };
@@ -245,6 +245,23 @@ impl TwoEngines {
         self.placement.set_node(engine, &node);
         self.engines[engine] = Some(SimEngine { node, recovery, _data: data });
         Ok(())
+    }
+
+    /// Returns the store of the state of partitions, as an engine uses it.
+    fn partition_store(&self, engine: usize) -> Result<Arc<dyn PartitionStore>> {
+        let url = Url::parse("memory:///state").map_err(|e| Error::internal(e.to_string()))?;
+        let objects = tables_location::runtime()?.block_on(ObjectDirectory::at(self.store.clone(), url))?;
+        let host = format!("node{engine}");
+        let owner = StateOwner {
+            format: 1,
+            id: "simulation".into(),
+            process: bson::oid::ObjectId::new().to_hex(),
+            partitions: PARTITIONS,
+            host: host.clone(),
+            log_in_directory: false,
+        };
+        let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
+        Ok(Arc::new(ObjectPartitionStore::new(objects, disk, PathBuf::from(format!("/{host}")), owner)?))
     }
 
     fn repair_devices(&mut self) {

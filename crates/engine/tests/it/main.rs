@@ -19,6 +19,7 @@ mod recovery;
 mod rule_problems;
 mod sending;
 mod set_aside;
+mod shared_state;
 mod simulation;
 mod sinks;
 mod sources;

@@ -59,7 +59,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{FromArgMatches, Parser, Subcommand, ValueEnum};
-use tidemill::{Engine, EngineBuilder, LogAtUrl, Tidemill, output};
+use tidemill::{Engine, EngineBuilder, LogAtUrl, TakeOver, Tidemill, output};
 use tidemill_types::nearest;
 use tracing_subscriber::EnvFilter;
 
@@ -127,6 +127,29 @@ impl DataArgs {
     fn builder(&self) -> anyhow::Result<EngineBuilder> {
         let log = LogAtUrl::new(self.log.clone()).context("--log")?;
         Ok(Engine::builder(&self.data).log(Arc::new(log)).connectors(tidemill::connectors()))
+    }
+}
+
+/// State of a data directory in an object store.
+#[derive(clap::Args)]
+pub struct StateArgs {
+    /// Object store that gets the state of the data directory with each checkpoint, such as s3://bucket/state. On a machine whose directory
+    /// is empty or older the program goes on with what another one has published there. Needs the setting `tables`.
+    #[arg(long, env = "TIDEMILL_STATE", value_name = "URL")]
+    state: Option<String>,
+    /// Go on without what the log of the former machine got after its last checkpoint, because that machine is lost.
+    #[arg(long, requires = "state")]
+    state_take_over: bool,
+}
+
+impl StateArgs {
+    /// Adds the place of the state to a builder.
+    fn add_to(&self, builder: EngineBuilder) -> EngineBuilder {
+        let condition = if self.state_take_over { TakeOver::Always } else { TakeOver::Lossless };
+        match &self.state {
+            Some(url) => builder.state(url, condition),
+            None => builder,
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::log_sinks::LogSinks;
 use super::new_data::NewData;
 use super::progress::Progress;
 use super::vars::{ConnectionArgs, VarArgs};
-use super::{DataArgs, address, allocator, flush_before_stop, stdio, stop_deadline};
+use super::{DataArgs, StateArgs, address, allocator, flush_before_stop, stdio, stop_deadline};
 
 /// Time that a shutdown waits for requests in progress.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
@@ -36,6 +36,8 @@ pub struct RunArgs {
     app: PathBuf,
     #[command(flatten)]
     data: DataArgs,
+    #[command(flatten)]
+    state: StateArgs,
     /// Stop when all file sources have ended and everything is applied: with exit code 0, or 1 when a source had a
     /// problem or rows were refused.
     #[arg(long)]
@@ -52,6 +54,8 @@ pub struct RunArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     data: DataArgs,
+    #[command(flatten)]
+    state: StateArgs,
     #[command(flatten)]
     connections: ConnectionArgs,
     #[command(flatten)]
@@ -104,7 +108,7 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let app = args.vars.read_app(&args.app)?;
     let access = open_access(&args.data.data)?;
     let new_data = NewData::look(&args.data.data);
-    let tidemill = match Tidemill::start(args.data.builder()?.app(app)) {
+    let tidemill = match Tidemill::start(args.state.add_to(args.data.builder()?).app(app)) {
         Ok(tidemill) => tidemill,
         Err(e) => {
             // another program may be making the directory at this moment
@@ -120,7 +124,8 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
 pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let access = open_access(&args.data.data)?;
-    let tidemill = Tidemill::start(args.data.builder()?.connectors(args.connections.connectors()))?;
+    let tidemill =
+        Tidemill::start(args.state.add_to(args.data.builder()?).connectors(args.connections.connectors()))?;
     let callers = Callers { data: &args.data.data, listeners: &args.listeners, access };
     run_until_stopped(tidemill, callers, RunMode::Serve)
 }

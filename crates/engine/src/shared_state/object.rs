@@ -1,0 +1,369 @@
+//! The state of partitions in an object store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidemill_log::disk::{Disk, DiskFile, create_dir_durably, write_all};
+use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_zones::ObjectDirectory;
+
+use super::files::{directory_names, names_below, partition_dirs, shared_dirs};
+use super::{FORMAT, PublishedFile, StateOwner, StateVersion};
+use crate::directory::datadir::META_FILE;
+use crate::directory::partition_store::{PartitionStore, StateFile, StateGroup};
+use crate::process::disk_files::unreadable;
+use crate::process::store_runtime::StoreRuntime;
+
+/// Versions of a group that stay in the store: the last, and one for a process that reads it while it is replaced.
+const VERSIONS_KEPT: usize = 2;
+/// Bytes of a file that are read at once.
+const READ_BYTES: usize = 8 << 20;
+
+/// The state of the partitions of a data directory in an object store.
+pub struct ObjectPartitionStore {
+    objects: ObjectDirectory,
+    runtime: Mutex<StoreRuntime>,
+    /// Disk of the data directory, with files as they are stored.
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    owner: StateOwner,
+    owned: Mutex<BTreeMap<StateGroup, OwnedGroup>>,
+    /// Number of files that this process has begun to upload.
+    uploads: AtomicU64,
+}
+
+/// A group that this process owns.
+struct OwnedGroup {
+    epoch: u64,
+    /// Offset of the last of them.
+    offset: Option<Offset>,
+    /// Number of versions that it has begun.
+    versions: u64,
+    /// Those of them that are kept, by name, oldest first.
+    published: Vec<(String, StateVersion)>,
+}
+
+impl ObjectPartitionStore {
+    /// Creates the store of the data directory `dir` on `disk`.
+    ///
+    /// Errors: `Unavailable` when the threads for requests cannot be started.
+    pub fn new(
+        objects: ObjectDirectory,
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        owner: StateOwner,
+    ) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime =
+            runtime.map_err(|e| Error::unavailable("cannot start requests to the store").with_source(e))?;
+        Ok(Self {
+            objects,
+            runtime: Mutex::new(StoreRuntime::new(runtime)),
+            disk,
+            dir,
+            owner,
+            owned: Mutex::default(),
+            uploads: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the store of a data directory of this identity with so many partitions.
+    pub fn with_id(mut self, id: &str, partitions: u32) -> Self {
+        self.owner = StateOwner { id: id.to_owned(), partitions, ..self.owner };
+        self
+    }
+
+    fn run<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        self.runtime.lock().block_on(request)
+    }
+
+    /// Returns the newest owner of a group, with its epoch.
+    ///
+    /// Errors: `Corrupt`, `Unavailable`.
+    pub(super) fn newest_owner(&self, group: StateGroup) -> Result<Option<(u64, StateOwner)>> {
+        let names = self.run(self.objects.list(&format!("{}/owners", group.name())))?;
+        let Some(name) = names.last() else { return Ok(None) };
+        let Some(epoch) = number_of(name) else { return Err(self.foreign(name)) };
+        Ok(Some((epoch, self.read(name)?)))
+    }
+
+    /// Returns whether the owner of an epoch has ended with everything published.
+    ///
+    /// Errors: `Unavailable`.
+    pub(super) fn is_released(&self, epoch: u64) -> Result<bool> {
+        Ok(self.run(self.objects.read(&released(epoch)))?.is_some())
+    }
+
+    fn check_owned(&self, group: StateGroup, epoch: u64) -> Result<()> {
+        match self.newest_owner(group)? {
+            Some((newest, owner)) if newest > epoch => Err(Error::conflict(format!(
+                "the state in {} was taken over by a process on {}: this one publishes nothing any more",
+                self.objects.display(&group.name()),
+                owner.host
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the versions of a group by name, oldest first.
+    fn versions(&self, group: StateGroup) -> Result<Vec<String>> {
+        self.run(self.objects.list(&format!("{}/versions", group.name())))
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
+        let missing = || Error::corrupt(format!("{}: the file is missing", self.objects.display(name)));
+        let content = self.run(self.objects.read(name))?.ok_or_else(missing)?;
+        serde_json::from_slice(&content)
+            .map_err(|e| Error::corrupt(format!("{}: {e}", self.objects.display(name))))
+    }
+
+    /// Creates a file with content that only this process writes. Returns false if there is another one of that name.
+    fn create(&self, name: &str, content: &impl Serialize) -> Result<bool> {
+        let content = serde_json::to_vec_pretty(content)
+            .map_err(|e| Error::internal("a file of the state cannot be encoded").with_source(e))?;
+        if self.run(self.objects.create(name, &content))? {
+            return Ok(true);
+        }
+        // the answer to the first attempt may have been lost
+        Ok(self.run(self.objects.read(name))?.is_some_and(|found| found == content))
+    }
+
+    fn foreign(&self, name: &str) -> Error {
+        Error::corrupt(format!("{}: is no file of a state", self.objects.display(name)))
+    }
+
+    /// Uploads a file, unless the version before has the same.
+    fn upload(
+        &self,
+        group: StateGroup,
+        epoch: u64,
+        file: &StateFile,
+        before: Option<&StateVersion>,
+    ) -> Result<PublishedFile> {
+        let same_name = before.and_then(|version| version.files.iter().find(|one| one.name == file.name));
+        let same = same_name.filter(|one| one.bytes == file.bytes);
+        if let Some(same) = same.filter(|_| file.grows) {
+            return Ok(same.clone());
+        }
+        let path = self.dir.join(&file.name);
+        if let Some(same) = same
+            && same.crc32c == checksum(&*file.file, file.bytes).map_err(|e| unreadable(&path, e))?
+        {
+            return Ok(same.clone());
+        }
+        let number = self.uploads.fetch_add(1, Ordering::Relaxed);
+        let short = file.name.rsplit('/').next().unwrap_or_default();
+        let object = format!("{}/files/{epoch:010}/{number}-{short}", group.name());
+        let (mut at, mut crc32c) = (0, 0);
+        let mut next = |most: usize| {
+            let piece = read_piece(&*file.file, at, most.min((file.bytes - at) as usize));
+            let piece = piece.map_err(|e| unreadable(&path, e))?;
+            at += piece.len() as u64;
+            crc32c = crc32c::crc32c_append(crc32c, &piece);
+            Ok(piece)
+        };
+        self.run(self.objects.upload(&object, &mut next))?;
+        Ok(PublishedFile { name: file.name.clone(), object, bytes: at, crc32c })
+    }
+
+    /// Removes versions that are not kept, and the files that only they name; when there are enough of its own, also those of former
+    /// owners.
+    fn remove_old(&self, group: StateGroup, owned: &mut OwnedGroup) -> Result<()> {
+        if owned.published.len() == VERSIONS_KEPT {
+            let version = format!("-{:010}.json", owned.epoch);
+            let versions = self.versions(group)?.into_iter().filter(|name| !name.ends_with(&version));
+            let own = format!("{}/files/{:010}/", group.name(), owned.epoch);
+            let files = self.run(self.objects.list(&format!("{}/files", group.name())))?;
+            let files = files.into_iter().filter(|name| *name < own);
+            versions.chain(files).try_for_each(|name| self.run(self.objects.remove(&name)))?;
+        }
+        while owned.published.len() > VERSIONS_KEPT {
+            let (name, version) = owned.published.remove(0);
+            let kept = owned.published.iter().flat_map(|(_, version)| &version.files);
+            let kept: BTreeSet<&str> = kept.map(|file| file.object.as_str()).collect();
+            let dropped = version.files.iter().map(|file| file.object.as_str());
+            let dropped = dropped.filter(|object| !kept.contains(object));
+            std::iter::once(name.as_str())
+                .chain(dropped)
+                .try_for_each(|name| self.run(self.objects.remove(name)))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a file in the directory the one that was published.
+    fn download(&self, file: &PublishedFile) -> Result<()> {
+        let path = self.dir.join(&file.name);
+        let there = self.disk.open(&path).and_then(|found| Ok((found.len()?, found)));
+        if let Ok((bytes, found)) = there
+            && bytes == file.bytes
+            && checksum(&*found, bytes).is_ok_and(|crc32c| crc32c == file.crc32c)
+        {
+            return Ok(());
+        }
+        let failed = |e| Error::unavailable(format!("{}: cannot be written", path.display())).with_source(e);
+        let parent = path.parent().unwrap_or(Path::new(""));
+        create_dir_durably(&*self.disk, parent).map_err(failed)?;
+        let temporary = path.with_extension("tmp");
+        let written = self.disk.create(&temporary).map_err(failed)?;
+        let (mut at, mut crc32c) = (0, 0);
+        let mut take = |piece: Bytes| {
+            write_all(&*written, at, &mut [IoSlice::new(&piece)]).map_err(failed)?;
+            at += piece.len() as u64;
+            crc32c = crc32c::crc32c_append(crc32c, &piece);
+            Ok(())
+        };
+        self.run(self.objects.download(&file.object, &mut take))?;
+        if (at, crc32c) != (file.bytes, file.crc32c) {
+            return Err(Error::corrupt(format!(
+                "{}: is damaged: expected {} bytes with the checksum {:08x}, found {at} with {crc32c:08x}",
+                self.objects.display(&file.object),
+                file.bytes,
+                file.crc32c
+            )));
+        }
+        written.sync().map_err(failed)?;
+        self.disk.rename(&temporary, &path).map_err(failed)?;
+        self.disk.sync_dir(parent).map_err(failed)
+    }
+
+    /// Removes files of a group from the directory that a version does not name.
+    fn remove_others(&self, group: StateGroup, version: &StateVersion) -> Result<()> {
+        let named: BTreeSet<&str> = version.files.iter().map(|file| file.name.as_str()).collect();
+        let dirs = match group {
+            StateGroup::Directory => shared_dirs(),
+            StateGroup::Partition(id) => partition_dirs(id).to_vec(),
+        };
+        let mut present = match group {
+            StateGroup::Directory => directory_names(&*self.disk, &self.dir),
+            StateGroup::Partition(_) => Vec::new(),
+        };
+        for dir in dirs {
+            present.extend(names_below(&*self.disk, &self.dir, &dir)?);
+        }
+        for name in present.iter().filter(|name| !named.contains(name.as_str())) {
+            let path = self.dir.join(name);
+            self.disk.remove(&path).map_err(|e| {
+                Error::unavailable(format!("{}: cannot be removed", path.display())).with_source(e)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl PartitionStore for ObjectPartitionStore {
+    fn claim(&self, group: StateGroup, epoch: u64) -> Result<()> {
+        let name = format!("{}/owners/{epoch:010}.json", group.name());
+        let is_newest = self.create(&name, &self.owner)?
+            && self.newest_owner(group)?.is_some_and(|(newest, _)| newest == epoch);
+        if !is_newest {
+            return Err(Error::conflict(format!(
+                "the state in {} was taken over by another process just now",
+                self.objects.display(&group.name())
+            )));
+        }
+        self.owned
+            .lock()
+            .insert(group, OwnedGroup { epoch, offset: None, versions: 0, published: Vec::new() });
+        let owners = self.run(self.objects.list(&format!("{}/owners", group.name())))?;
+        owners
+            .iter()
+            .filter(|former| **former < name)
+            .try_for_each(|former| self.run(self.objects.remove(former)))
+    }
+
+    fn publish(&self, group: StateGroup, at: Offset, files: Vec<StateFile>) -> Result<()> {
+        let mut owned = self.owned.lock();
+        let Some(owned) = owned.get_mut(&group) else {
+            // processes that share partitions keep what belongs to none for themselves
+            if group == StateGroup::Directory {
+                return Ok(());
+            }
+            return Err(Error::conflict(format!("the state of {} has another owner", group.name())));
+        };
+        self.check_owned(group, owned.epoch)?;
+        let before = owned.published.last().map(|(_, version)| version);
+        let uploaded = files.iter().map(|file| self.upload(group, owned.epoch, file, before));
+        let version = StateVersion { format: FORMAT, files: uploaded.collect::<Result<_>>()? };
+        let at = match group {
+            StateGroup::Directory => (owned.epoch << 32) + owned.versions,
+            StateGroup::Partition(_) => at.0,
+        };
+        owned.versions += 1;
+        let name = format!("{}/versions/{at:020}-{:010}.json", group.name(), owned.epoch);
+        // a partition that stands still was published before
+        if self.create(&name, &version)? {
+            owned.offset = Some(Offset(at));
+            owned.published.push((name, version));
+            // what stays costs room only
+            if let Err(error) = self.remove_old(group, owned) {
+                tracing::warn!(%error, "files of the state that are not needed any more stay in the store");
+            }
+        }
+        Ok(())
+    }
+
+    fn published(&self, id: PartitionId) -> Option<Offset> {
+        self.owned.lock().get(&StateGroup::Partition(id))?.offset
+    }
+
+    fn fetch(&self, group: StateGroup) -> Result<bool> {
+        let Some(name) = self.versions(group)?.pop() else { return Ok(false) };
+        let version: StateVersion = self.read(&name)?;
+        if version.format != FORMAT {
+            return Err(Error::invalid(format!(
+                "{}: has format {}, and this program knows {FORMAT}: use the version that wrote it",
+                self.objects.display(&name),
+                version.format
+            )));
+        }
+        self.remove_others(group, &version)?;
+        // the epoch in it says that everything is here
+        let (last, first): (Vec<_>, Vec<_>) = version.files.iter().partition(|file| file.name == META_FILE);
+        first.into_iter().chain(last).try_for_each(|file| self.download(file))?;
+        Ok(true)
+    }
+
+    fn release(&self) -> Result<()> {
+        let epoch = self.owned.lock().get(&StateGroup::Directory).map(|owned| owned.epoch);
+        epoch.map_or(Ok(()), |epoch| self.create(&released(epoch), &self.owner).map(drop))
+    }
+}
+
+/// Returns the file that says that the owner of an epoch has ended.
+fn released(epoch: u64) -> String {
+    format!("{}/released/{epoch:010}.json", StateGroup::Directory.name())
+}
+
+/// Returns the number in the name of a file.
+fn number_of(name: &str) -> Option<u64> {
+    name.rsplit('/').next()?.strip_suffix(".json")?.parse().ok()
+}
+
+fn read_piece(file: &dyn DiskFile, at: u64, bytes: usize) -> std::io::Result<Bytes> {
+    let mut piece = vec![0; bytes];
+    let mut read = 0;
+    while read < bytes {
+        match file.read_at(at + read as u64, &mut piece[read..])? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            more => read += more,
+        }
+    }
+    Ok(piece.into())
+}
+
+fn checksum(file: &dyn DiskFile, bytes: u64) -> std::io::Result<u32> {
+    let (mut at, mut crc32c) = (0, 0);
+    while at < bytes {
+        let piece = read_piece(file, at, READ_BYTES.min((bytes - at) as usize))?;
+        at += piece.len() as u64;
+        crc32c = crc32c::crc32c_append(crc32c, &piece);
+    }
+    Ok(crc32c)
+}
