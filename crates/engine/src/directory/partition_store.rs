@@ -8,7 +8,7 @@ use tidemill_types::{Offset, PartitionId, Result};
 /// Files that are published together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StateGroup {
-    /// What belongs to no partition.
+    /// Files that belong to no partition.
     Directory,
     /// The state of a partition.
     Partition(PartitionId),

@@ -37,7 +37,7 @@ pub struct EngineBuilder {
     state: Option<StateLocation>,
 }
 
-/// Place of the state in an object store, from which another machine goes on.
+/// Place of the state in an object store, from which another machine continues.
 struct StateLocation {
     url: String,
     condition: TakeOver,
@@ -86,7 +86,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Publishes the state of the data directory at `url` with each checkpoint, and goes on with the state that another process has
+    /// Publishes the state of the data directory at `url` with each checkpoint, and continues with the state that another process has
     /// published there. The tables must be outside of the directory, too. Credentials come from the environment and the settings
     /// `tables_store`.
     pub fn state(mut self, url: &str, condition: TakeOver) -> Self {

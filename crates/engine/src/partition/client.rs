@@ -1,4 +1,4 @@
-//! Questions to a partition, whoever owns it.
+//! Questions to a partition of any owner.
 //!
 //! ```text
 //! let partition = node.client(PartitionId(3))?;     // this process, or a peer

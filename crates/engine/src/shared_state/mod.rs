@@ -1,4 +1,4 @@
-//! State of partitions in an object store, from which another process goes on.
+//! State of partitions in an object store, from which another process continues.
 //!
 //! ```text
 //! s3://bucket/tidemill/state/

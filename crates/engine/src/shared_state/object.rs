@@ -136,7 +136,7 @@ impl ObjectPartitionStore {
     }
 
     fn foreign(&self, name: &str) -> Error {
-        Error::corrupt(format!("{}: is no file of a state", self.objects.display(name)))
+        Error::corrupt(format!("{}: is not a file of a state", self.objects.display(name)))
     }
 
     /// Uploads a file, unless the version before has the same.

@@ -47,7 +47,7 @@ pub fn take_over(
     if let Some(own) = &own {
         if own.id.as_deref() != Some(former.id.as_str()) {
             return Err(Error::invalid(format!(
-                "{}: is not the data directory whose state is in {place}: name an empty directory to go on with that \
+                "{}: is not the data directory whose state is in {place}: name an empty directory to continue with that \
                  state, or another place for the state of this one",
                 dir.display()
             )));
@@ -67,7 +67,7 @@ pub fn take_over(
         return Err(Error::conflict(format!(
             "the process on {} that has the state in {place} has not ended in order: it still runs, or what it acknowledged \
              after its last checkpoint is on that machine only. Stop it there, or start and stop it there once more. If that machine \
-             is lost, go on without those records: --state-take-over",
+             is lost, start here without those records: --state-take-over",
             former.host
         )));
     }

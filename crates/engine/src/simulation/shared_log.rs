@@ -18,7 +18,7 @@ pub struct SharedLog {
     attached: Arc<Mutex<Attached>>,
 }
 
-/// What is attached to entries that this engine has appended and not consumed.
+/// Attachments of entries that this engine has appended and not consumed.
 #[derive(Default)]
 struct Attached {
     /// Number of open consumers, by partition. What no one consumes here is not kept.

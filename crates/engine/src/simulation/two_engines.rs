@@ -459,7 +459,7 @@ impl TwoEngines {
                 Ok(Err(e)) if e.kind() == ErrorKind::Unavailable => {}
                 Ok(Err(e)) => return Err(format!("counter {counter}: {e}")),
                 Err(TryRecvError::Disconnected) => {}
-                Err(TryRecvError::Empty) => return Err(format!("counter {counter}: nobody answers")),
+                Err(TryRecvError::Empty) => return Err(format!("counter {counter}: no answer comes")),
             }
         }
         Ok(())

@@ -134,7 +134,7 @@ impl DataArgs {
 #[derive(clap::Args)]
 pub struct StateArgs {
     /// Object store that gets the state of the data directory with each checkpoint, such as s3://bucket/state. On a machine whose directory
-    /// is empty or older the program goes on with what another one has published there. Needs the setting `tables`.
+    /// is empty or older the program continues with what another one has published there. Needs the setting `tables`.
     #[arg(long, env = "TIDEMILL_STATE", value_name = "URL")]
     state: Option<String>,
     /// Go on without what the log of the former machine got after its last checkpoint, because that machine is lost.
