@@ -27,14 +27,13 @@ pub fn publish_directory(node: &Node) -> Result<()> {
     host.partition_store.publish(StateGroup::Directory, Offset(0), files)
 }
 
-/// Publishes a partition as of its last checkpoint. The caller takes no other checkpoint meanwhile.
+/// Publishes a partition as of its last checkpoint. The caller takes no other checkpoint meanwhile, so that no file with ids is removed.
 ///
 /// Errors: as [`publish_directory`].
 pub fn publish_partition(node: &Node, id: PartitionId) -> Result<()> {
     let host = &node.host;
     let dir = checkpoint::checkpoint_dir(&host.dir, id);
     let at = checkpoint::list(&*host.disk, &dir)?.pop().map_or(Offset(0), |(at, _)| at);
-    let _no_removals = host.backups.removals.lock();
     host.partition_store.publish(
         StateGroup::Partition(id),
         at,
