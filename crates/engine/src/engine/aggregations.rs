@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema, SchemaRef};
+use tidemill_connect::without_waiting;
 use tidemill_flow::arrow;
 use tidemill_types::{Error, FieldType, Result};
 
@@ -38,8 +39,8 @@ impl Engine {
         let (from, to) = (instant(within.start.min(LAST_MS - 1)), instant(within.end.max(1)));
         let text = format!("from {name} within {from}, {to} per '{per}' select *");
         let partition = self.node.owned.get(tidemill_types::PartitionId(GLOBAL_PARTITION))?;
-        let state = partition.state.read();
-        let found = state.read_queries(|flow| flow.on_demand(unit, &text))?;
+        let state = partition.read_state()?;
+        let found = without_waiting(|| state.read_queries(|flow| flow.on_demand(unit, &text)))?;
         drop(state);
         let fields = columns.iter().map(|(name, ty)| Field::new(name, ty.arrow(), true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));

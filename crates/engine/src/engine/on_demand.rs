@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tidemill_connect::without_waiting;
 use tidemill_flow::functions::json_text::to_json;
 use tidemill_lang::siddhi::ast::{OnDemandQuery, OutputAction};
 use tidemill_lang::{FileId, SourceFile, Sources, render_all, siddhi};
@@ -51,7 +52,8 @@ impl Engine {
     /// out where only one has. Everything that was acknowledged before is seen, but for events that are still on their way from
     /// other partitions.
     ///
-    /// Errors: `Invalid` when the query cannot be read or run, `NotFound` when no file has what it reads.
+    /// Errors: `Invalid` when the query cannot be read or run, `NotFound` when no file has what it reads, `Unavailable` while
+    /// a store that it reads, or that the partition waits for, does not answer.
     pub fn query_on_demand(&self, file: Option<&str>, text: &str) -> Result<OnDemandRows> {
         let query = parse_on_demand(text)?;
         let unit = find_unit(&self.node.app.deployment.queries, file, &query)?;
@@ -62,10 +64,11 @@ impl Engine {
             self.node.write_and_wait(vec![(PartitionId(GLOBAL_PARTITION), entry)], None)?;
             return Ok(OnDemandRows::new());
         }
-        self.catch_up()?;
         let partition = self.node.owned.get(PartitionId(GLOBAL_PARTITION))?;
-        let state = partition.state.read();
-        let found = state.read_queries(|flow| flow.on_demand(unit, text))?;
+        self.catch_up_others()?;
+        partition.catch_up()?;
+        let state = partition.read_state()?;
+        let found = without_waiting(|| state.read_queries(|flow| flow.on_demand(unit, text)))?;
         let row = |i: usize| found.columns.iter().map(|c| to_json(&c.get(i))).collect();
         Ok((0..found.len()).map(row).collect())
     }

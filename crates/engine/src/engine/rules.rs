@@ -60,7 +60,8 @@ impl Engine {
     /// fields of each partition. Of the last events of each partition it is kept what rules did; for older ones the rules run again over
     /// stored events, which needs SQL, and the answer says so.
     ///
-    /// Errors: `NotFound` for an unknown rule, or when no event matches; `LimitReached` when too many events lie in front of it.
+    /// Errors: `NotFound` for an unknown rule, or when no event matches; `LimitReached` when too many events lie in front of it;
+    /// `Unavailable` when only a partition that waits for a store may have the event.
     pub fn why(&self, rule: Option<&str>, event: &EventSelector) -> Result<Vec<Explanation>> {
         let node = &self.node;
         if let Some(name) = rule
@@ -84,13 +85,24 @@ impl Engine {
                 fields: fields.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect(),
             },
         };
-        let mut found = Vec::new();
+        let (mut found, mut waiting) = (Vec::new(), None);
         for partition in node.owned.all() {
-            match partition.state.read().trace.explain(&node.app.deployment.program, &selector, rule) {
+            let state = match partition.read_state() {
+                Ok(state) => state,
+                // another partition may have the event
+                Err(e) => {
+                    waiting = Some(e);
+                    continue;
+                }
+            };
+            match state.trace.explain(&node.app.deployment.program, &selector, rule) {
                 Ok(explanation) => found.push(explanation),
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
             }
+        }
+        if let Some(e) = waiting.filter(|_| found.is_empty()) {
+            return Err(e);
         }
         if found.is_empty() && node.app.analytics.get().is_some() {
             found = reevaluation::explain(node, rule, event)?;

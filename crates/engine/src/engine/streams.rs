@@ -7,6 +7,7 @@ use tidemill_zones::{Table, TableSnapshot, Zones};
 
 use super::Engine;
 use crate::api::StreamInfo;
+use crate::partition::Partition;
 
 impl Engine {
     /// All streams with their counts.
@@ -72,6 +73,9 @@ impl Engine {
     }
 
     /// Waits until everything that is in the log now is applied, so that what is read next holds every acknowledged row.
+    ///
+    /// Errors: `Unavailable` when a partition has failed, when the engine stops, and when applying is blocked by a store for as
+    /// long as senders wait.
     pub fn catch_up(&self) -> Result<()> {
         let node = &self.node;
         let ends: Vec<_> = node.owned.all().iter().map(|p| node.host.log.end(p.id)).collect();
@@ -79,5 +83,16 @@ impl Engine {
             partition.wait_applied(end)?;
         }
         Ok(())
+    }
+    /// Waits as [`Self::catch_up`] does, but not for partitions that wait for a store.
+    ///
+    /// Errors: `Unavailable` when a partition has failed or the engine stops.
+    pub(super) fn catch_up_others(&self) -> Result<()> {
+        let owned = self.node.owned.all();
+        let unless_waiting = |partition: &Partition| match partition.catch_up() {
+            Err(e) if partition.waits_for_store().is_none() => Err(e),
+            _ => Ok(()),
+        };
+        owned.iter().try_for_each(|partition| unless_waiting(partition))
     }
 }

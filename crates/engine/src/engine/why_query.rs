@@ -7,6 +7,7 @@ use tidemill_flow::explain::QueryReport;
 use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
 
 use super::Engine;
+use crate::partition::Partition;
 use crate::queries::{QueryFile, Unit};
 
 /// Why a query puts nothing out, in one partition of the log.
@@ -16,6 +17,9 @@ pub struct QueryWhy {
     pub file: String,
     /// The partition.
     pub partition: u32,
+    /// The store that the partition waits for, as a sentence: there is no report until it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// Report on what came to it there since the engine started, what it holds, and what it waits for.
     #[serde(flatten)]
     pub report: QueryReport,
@@ -23,7 +27,11 @@ pub struct QueryWhy {
 
 impl fmt::Display for QueryWhy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, partition {}: {}", self.file, self.partition, self.report)
+        write!(f, "{}, partition {}: ", self.file, self.partition)?;
+        match &self.waits_for {
+            None => self.report.fmt(f),
+            Some(reason) => write!(f, "`{}` emits nothing now: {reason}", self.report.query),
+        }
     }
 }
 
@@ -42,15 +50,32 @@ impl Engine {
             |unit: &&Unit| queries.files[unit.file].name == file.name && unit.partitioned == everywhere;
         let unit = queries.units.iter().position(|unit| is_it(&unit));
         let unit = unit.ok_or_else(|| Error::internal(format!("`{query}` runs in no unit")))?;
-        self.catch_up()?;
+        self.catch_up_others()?;
         let (mut found, mut missing) = (Vec::new(), None);
+        let why = |partition: &Partition, report, waits_for| QueryWhy {
+            file: file.name.clone(),
+            partition: partition.id.0,
+            waits_for,
+            report,
+        };
         for partition in node.owned.all() {
-            let state = partition.state.read();
+            if !queries.runs_in(unit, partition.id) {
+                continue;
+            }
+            let state = match partition.catch_up().and_then(|()| partition.read_state()) {
+                Ok(state) => state,
+                Err(e) => match partition.waits_for_store() {
+                    None => return Err(e),
+                    Some(reason) => {
+                        let report = QueryReport { query: query.to_owned(), ..QueryReport::default() };
+                        found.push(why(&partition, report, Some(reason)));
+                        continue;
+                    }
+                },
+            };
             match state.read_queries(|flow| flow.why(unit, query, key)) {
                 None => {}
-                Some(Ok(report)) => {
-                    found.push(QueryWhy { file: file.name.clone(), partition: partition.id.0, report });
-                }
+                Some(Ok(report)) => found.push(why(&partition, report, None)),
                 // the key may live in another partition
                 Some(Err(e)) if e.kind() == ErrorKind::NotFound => missing = Some(e),
                 Some(Err(e)) => return Err(e),
