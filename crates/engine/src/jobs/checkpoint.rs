@@ -163,7 +163,7 @@ struct FrozenPartition {
 }
 
 impl FrozenPartition {
-    /// Serialises the state, while the owner goes on.
+    /// Serialises the state, while the owner continues.
     fn serialise(self) -> Result<PartitionImage> {
         Ok(PartitionImage { id: self.id, state: self.state.serialise()?, id_runs: self.id_runs })
     }

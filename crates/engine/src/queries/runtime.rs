@@ -327,7 +327,7 @@ impl QueryRuntimes {
         });
     }
 
-    /// Returns the states of all units, to be written while the owner goes on, after [`Self::save_keys`] has saved all keys.
+    /// Returns the states of all units, to be written while the owner continues, after [`Self::save_keys`] has saved all keys.
     ///
     /// Errors: `Internal` when a unit cannot be saved.
     pub fn freeze(&mut self, queries: &Queries) -> Result<Vec<FrozenUnit>> {

@@ -13,7 +13,7 @@ pub(super) struct Bucket {
     data: Shareable<BucketRows>,
 }
 
-/// What a bucket has of its rows; a checkpoint shares it.
+/// Rows of a bucket, which a checkpoint shares.
 #[derive(Clone, Default)]
 pub(super) struct BucketRows {
     groups: Shareable<Vec<u32>>,

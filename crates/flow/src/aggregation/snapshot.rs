@@ -26,7 +26,7 @@ type BucketReader<'b, 'r> = dyn Fn(&mut Reader<'r>) -> Result<(i64, Bucket), Err
 
 impl Aggregation {
     /// Lets the next [`Self::save`] share groups and buckets, if there are at least `rows_min` rows. The groups and accumulators
-    /// must have no objects, which are changed in place by whoever has them.
+    /// must have no objects, which are changed in place by any of their holders.
     pub(crate) fn share(&mut self, rows_min: usize, may_have_objects: bool) {
         let has_objects = may_have_objects || self.plan.args.iter().any(|arg| arg.ty == FieldType::Object);
         self.is_shared = !has_objects && self.len() >= rows_min;

@@ -185,7 +185,7 @@ impl AppRunner {
         }
     }
 
-    /// Returns the state, to be written while the app goes on: see [`AppRuntime::freeze`].
+    /// Returns the state, to be written while the app continues: see [`AppRuntime::freeze`].
     ///
     /// Errors: those of [`Self::save`].
     pub fn freeze(&mut self) -> Result<FrozenState, snapshot::Error> {

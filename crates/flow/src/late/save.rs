@@ -42,7 +42,7 @@ impl CorrectingRuntime {
         self.committed.save(out)
     }
 
-    /// Returns the state, to be written while the app goes on: see [`AppRuntime::freeze_sharing`]. What is buffered is copied
+    /// Returns the state, to be written while the app continues: see [`AppRuntime::freeze_sharing`]. What is buffered is copied
     /// here.
     ///
     /// Errors: corrections are pending.

@@ -125,7 +125,7 @@ pub(super) fn instance_mut<'i>(
 
 impl Partition {
     /// Lets the next [`Self::save`] leave keys to [`Self::save_keys`], if there are at least `keys_min`; shares the states
-    /// of fewer keys. The keys must have no objects, which are changed in place by whoever has them.
+    /// of fewer keys. The keys must have no objects, which are changed in place by any of their holders.
     pub(crate) fn share(&mut self, keys_min: usize, may_have_objects: bool) {
         self.pending = None;
         if may_have_objects {

@@ -31,7 +31,7 @@ impl AppRuntime {
         out.finish()
     }
 
-    /// Returns the state, to be written while the app goes on. Rows of windows and tables, groups and buckets are shared with
+    /// Returns the state, to be written while the app continues. Rows of windows and tables, groups and buckets are shared with
     /// it, and copied where they change; keys of partitions follow with [`Self::save_keys`]; other state is copied here.
     ///
     /// Errors: a part cannot be written.

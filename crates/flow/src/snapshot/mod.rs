@@ -7,7 +7,7 @@
 //! block.
 //!
 //! [`AppRuntime::freeze`](crate::runtime::AppRuntime::freeze) takes a state in little time, to be written while the app
-//! goes on: large elements share their parts with it (`shareable.rs`).
+//! continues: large elements share their parts with it (`shareable.rs`).
 
 mod read;
 mod values;

@@ -36,7 +36,7 @@ enum Part {
 
 type DeferredPart = Box<dyn FnOnce(&mut Writer<'_>) -> Result<(), Error> + Send>;
 
-/// State of an app at one moment, to be written while the app goes on.
+/// State of an app at one moment, to be written while the app continues.
 ///
 /// Small elements are in it as bytes. Large ones are shared with the app, which copies what it changes, until
 /// [`Self::write_to`] has written them.

@@ -7,7 +7,7 @@ use crate::shareable::Shareable;
 use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 
 impl RowStore {
-    /// Lets the next [`Self::save`] share the rows, if there are at least `rows_min`. Objects are changed in place by whoever has them, so a
+    /// Lets the next [`Self::save`] share the rows, if there are at least `rows_min`. Objects are changed in place by any of their holders, so a
     /// store with objects does not share.
     pub(crate) fn share(&mut self, rows_min: usize) {
         if self.rows() >= rows_min as u64 && !self.types.contains(&FieldType::Object) {

@@ -112,7 +112,7 @@ impl TableRows {
         }
     }
 
-    /// Lets clones share the rows, if there are at least `rows_min`. Objects are changed in place by whoever has them, so a table with objects
+    /// Lets clones share the rows, if there are at least `rows_min`. Objects are changed in place by any of their holders, so a table with objects
     /// does not share.
     pub(super) fn share(&mut self, rows_min: usize) {
         if self.allocated >= rows_min && !self.types.contains(&FieldType::Object) {
