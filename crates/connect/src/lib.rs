@@ -53,7 +53,7 @@ pub use sink::{Sink, SinkPosition};
 pub use source::{Acknowledgement, Receipt, Source, SourceBatch};
 pub use store::{
     StoreArithmetic, StoreComparison, StoreContext, StoreExpr, StoreIndex, StoreMonitor, StoreType,
-    StoreUpdate, TableStore, WritePosition,
+    StoreUpdate, TableStore, WritePosition, without_waiting,
 };
 pub use store_eval::{RowScope, TypedValue, is_missing, typed_values};
 pub use store_row::{StoredRow, all_values, batch_of, values};

@@ -1,5 +1,6 @@
 //! Stores: tables whose rows live in another system.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,27 @@ use tidemill_types::{Offset, PartitionId, Result, StreamSchema};
 
 use crate::mapper::RefusedRow;
 use crate::options::{OptionError, OptionSpec, Options};
+
+thread_local! {
+    /// True while a caller of this thread reads a store and does not wait for it.
+    static IS_READER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `read`, in which calls of stores on this thread do not wait for another system that cannot be reached: they return
+/// `Unavailable`. Queries wait, as they cannot be applied without it; a caller who asks can ask again.
+pub fn without_waiting<T>(read: impl FnOnce() -> T) -> T {
+    /// Ends the mode also if `read` panics.
+    struct Reset(bool);
+
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            IS_READER.set(self.0);
+        }
+    }
+
+    let _reset = Reset(IS_READER.replace(true));
+    read()
+}
 
 /// Type of store.
 pub trait StoreType: Send + Sync {
@@ -235,9 +257,9 @@ impl StoreMonitor {
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// Returns whether calls must not wait.
+    /// Returns whether calls must not wait: after a stop, and for a [reader](without_waiting).
     pub fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
+        self.stopped.load(Ordering::Acquire) || IS_READER.get()
     }
 
     /// Notes why the store of a table does not work; `None` if it does.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
+use crate::shareable::Shareable;
 pub use crate::string_column::StringColumn;
 use crate::value::Value;
 use crate::value_ref::ValueRef;
@@ -13,19 +14,19 @@ use crate::value_ref::ValueRef;
 ///
 /// After [`Self::share`], clones cost nothing until one of them is changed.
 #[derive(Debug, Clone)]
-pub struct Column(Repr);
-
-#[derive(Debug, Clone)]
-enum Repr {
-    Owned(Values),
-    Shared(Arc<Values>),
-}
+pub struct Column(Shareable<Values>);
 
 #[derive(Debug, Clone)]
 struct Values {
     data: Data,
     /// Null flag of each value; empty without nulls.
     nulls: Vec<bool>,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self { data: Data::Bool(vec![]), nulls: vec![] }
+    }
 }
 
 /// Values of a column. The value of a null is arbitrary.
@@ -84,7 +85,7 @@ impl Column {
     /// Creates a column with nulls where `nulls` is true. `nulls` is as long as the values, or empty for
     /// none.
     pub fn with_nulls(data: Data, nulls: Vec<bool>) -> Self {
-        let column = Self(Repr::Owned(Values { data, nulls }));
+        let column = Self(Shareable::new(Values { data, nulls }));
         debug_assert!(column.nulls().is_empty() || column.nulls().len() == column.len());
         column
     }
@@ -97,44 +98,22 @@ impl Column {
 
     /// Moves the values into shared memory, so that later clones share them.
     pub fn share(&mut self) {
-        if let Repr::Owned(values) = &mut self.0 {
-            let values = std::mem::replace(values, Values { data: Data::Bool(vec![]), nulls: vec![] });
-            self.0 = Repr::Shared(Arc::new(values));
-        }
+        self.0.share();
     }
 
     /// Returns whether the column owns its values.
     pub(crate) fn is_unshared(&self) -> bool {
-        matches!(self.0, Repr::Owned(_))
+        !self.0.is_shared()
     }
 
     #[inline]
     fn values(&self) -> &Values {
-        match &self.0 {
-            Repr::Owned(values) => values,
-            Repr::Shared(values) => values,
-        }
+        self.0.get()
     }
 
     #[inline]
     fn values_mut(&mut self) -> &mut Values {
-        if let Repr::Shared(_) = &self.0 {
-            self.unshare();
-        }
-        match &mut self.0 {
-            Repr::Owned(values) => values,
-            Repr::Shared(_) => unreachable!("made its own above"),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn unshare(&mut self) {
-        if let Repr::Shared(values) = &mut self.0 {
-            let values =
-                std::mem::replace(values, Arc::new(Values { data: Data::Bool(vec![]), nulls: vec![] }));
-            self.0 = Repr::Owned(Arc::unwrap_or_clone(values));
-        }
+        self.0.get_mut()
     }
 
     /// Returns the values.

@@ -45,6 +45,7 @@ mod row;
 pub mod runtime;
 mod scope;
 mod select;
+mod shareable;
 pub mod snapshot;
 mod statement_calls;
 pub mod store;

@@ -376,6 +376,13 @@ impl Query {
         Ok(rate.push(&out))
     }
 
+    /// Lets the next [`Self::save`] share the rows of windows, and groups, where there are at least `rows_min`.
+    pub(crate) fn share(&mut self, rows_min: usize) {
+        self.window.iter_mut().for_each(|held| held.share(rows_min));
+        self.join.iter_mut().flat_map(|join| join.windows()).for_each(|held| held.share(rows_min));
+        self.selector.share(rows_min);
+    }
+
     /// Saves the state to a checkpoint.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         if let Some(machine) = &self.machine {
@@ -386,7 +393,7 @@ impl Query {
         }
         self.window.iter().try_for_each(|held| held.save(out))?;
         self.join.iter().try_for_each(|join| join.save(out))?;
-        out.json(&self.selector.save())?;
+        self.selector.save(out)?;
         self.rate.iter().try_for_each(|rate| rate.save(out))
     }
 

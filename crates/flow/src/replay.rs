@@ -19,10 +19,10 @@ use crate::late::{AppRunner, LateEvent, RetractionHandler};
 use crate::plan::{self, AppPlan};
 use crate::registry::Registry;
 use crate::runtime::{AppRuntime, OutputHandler};
-use crate::snapshot::RestoreMode;
+use crate::snapshot::{FrozenState, RestoreMode};
 use crate::value::Value;
 
-pub use check::{check, check_interrupted};
+pub use check::{check, check_interrupted, check_with};
 pub use losses::{LossCounter, QueryLoss};
 
 /// An input of an app.
@@ -300,12 +300,32 @@ impl<'s> Replay<'s> {
     ///
     /// Errors: the state could not be saved or restored.
     pub fn reload(&mut self, plan: AppPlan) -> Result<(), EvalError> {
-        let mut state = Vec::new();
-        self.app.save(&mut state)?;
+        let state = self.state()?;
         let mut app = AppRunner::new(plan.into());
         app.restore(&mut state.as_slice(), RestoreMode::Exactly)?;
         self.app = app;
         Ok(())
+    }
+
+    /// Returns the state of the app at this moment, to be written later, with elements of at least `rows_min` rows shared.
+    ///
+    /// Errors: the state could not be saved.
+    pub fn freeze(&mut self, rows_min: usize) -> Result<FrozenState, EvalError> {
+        Ok(self.app.freeze_sharing(rows_min)?)
+    }
+
+    /// Saves keys of partitions for the state that was frozen last: see [`AppRuntime::save_keys`].
+    pub fn save_keys(&mut self, count: usize) -> bool {
+        self.app.save_keys(count)
+    }
+
+    /// Returns the state of the app as it is written.
+    ///
+    /// Errors: the state could not be saved.
+    pub fn state(&self) -> Result<Vec<u8>, EvalError> {
+        let mut state = Vec::new();
+        self.app.save(&mut state)?;
+        Ok(state)
     }
 
     /// Takes the output recorded since the last call.

@@ -14,6 +14,7 @@ pub(crate) use cursor::I64Cursor;
 use crate::batch::{Batch, EventKind};
 use crate::column::{Column, Data, StringColumn};
 use crate::row::Row;
+use crate::shareable::Shareable;
 use crate::value::Value;
 
 /// Id of a row. It never changes, and later rows have greater ids.
@@ -49,31 +50,50 @@ pub struct RowStore {
 #[derive(Debug, Clone)]
 struct Segment {
     columns: Vec<Column>,
-    times: Vec<i64>,
+    times: Shareable<Vec<i64>>,
 }
 
 impl Segment {
     fn new(types: &[FieldType]) -> Self {
-        Self { columns: types.iter().map(|ty| Column::new(*ty)).collect(), times: vec![] }
+        Self { columns: types.iter().map(|ty| Column::new(*ty)).collect(), times: Shareable::default() }
     }
 
     fn clear(&mut self) {
-        self.columns.iter_mut().for_each(|column| column.truncate(0));
-        self.times.clear();
+        for column in &mut self.columns {
+            match column.is_unshared() {
+                true => column.truncate(0),
+                // values that a checkpoint has need not be copied
+                false => *column = Column::new(column.ty()),
+            }
+        }
+        match self.times.is_shared() {
+            true => self.times = Shareable::default(),
+            false => self.times.get_mut().clear(),
+        }
+    }
+
+    fn share(&mut self) {
+        self.columns.iter_mut().for_each(Column::share);
+        self.times.share();
+    }
+
+    #[inline]
+    fn times(&self) -> &[i64] {
+        self.times.get()
     }
 
     fn push(&mut self, batch: &Batch, row: usize) {
         for (column, from) in self.columns.iter_mut().zip(&batch.columns) {
             column.push_from(from, row);
         }
-        self.times.push(batch.times[row]);
+        self.times.get_mut().push(batch.times[row]);
     }
 
     fn push_from(&mut self, other: &Self, row: usize) {
         for (column, from) in self.columns.iter_mut().zip(&other.columns) {
             column.push_from(from, row);
         }
-        self.times.push(other.times[row]);
+        self.times.get_mut().push(other.times()[row]);
     }
 }
 
@@ -148,7 +168,7 @@ impl RowStore {
             if let (Some(ids), Some(column)) = (ids, segment.columns.last_mut()) {
                 column.extend_ints(ids[here.clone()].iter().map(|id| id.cast_signed()));
             }
-            segment.times.extend_from_slice(&batch.times[here.clone()]);
+            segment.times.get_mut().extend_from_slice(&batch.times[here.clone()]);
             self.next += here.len() as u64;
             rows.start = here.end;
         }
@@ -170,7 +190,7 @@ impl RowStore {
             if let (Some(id), Some(column)) = (id, segment.columns.last_mut()) {
                 column.extend_ints(std::iter::once(id.cast_signed()));
             }
-            segment.times.push(row.time);
+            segment.times.get_mut().push(row.time);
         }
         self.next += 1;
         self.next - 1
@@ -323,7 +343,7 @@ impl RowStore {
     #[inline]
     pub fn time(&self, seq: RowId) -> i64 {
         let (segment, row) = self.at(seq);
-        segment.times[row]
+        segment.times()[row]
     }
 
     /// Returns a cursor over the timestamps, for mostly ascending access.
@@ -349,7 +369,7 @@ impl RowStore {
             let (segment, row) = self.at(seq);
             let end = match seq < self.base {
                 true => row + 1,
-                false => segment.times.len().min(row + (rows.end - seq) as usize),
+                false => segment.times().len().min(row + (rows.end - seq) as usize),
             };
             out.extend_range(&segment.columns[column], row..end);
             seq += (end - row) as RowId;

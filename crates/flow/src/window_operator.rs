@@ -363,6 +363,11 @@ impl WindowOperator {
         Ok(out)
     }
 
+    /// Lets the next [`Self::save`] share the rows, if there are at least `rows_min`.
+    pub(crate) fn share(&mut self, rows_min: usize) {
+        self.rows.share(rows_min);
+    }
+
     /// Saves the state to a checkpoint.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         self.rows.save(self.window.retained_rows(), || self.window.sparse_rows(), out)?;

@@ -23,15 +23,21 @@ use crate::entry;
 use crate::entry::{Emission, Encoder, Entry, Streams};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::Queries;
-use crate::queries::runtime::{QueryCountsByFile, QueryState, SavedUnit};
+use crate::queries::runtime::{FrozenUnit, QueryCountsByFile, QueryState, SavedUnit};
 use crate::state::{PartitionState, TransferCounts, new_trace, store_limits};
 
 const MAGIC: &[u8; 8] = b"TMCKPT01";
 /// In the name of a second checkpoint of one offset.
 const COPY_SUFFIX: &str = "-copy";
 
-/// A frozen copy of a [`PartitionState`]. Documents and ids are shared with the state; the states of queries are
-/// serialised.
+/// A [`StateImage`] that is taken while the owner waits. Documents, ids and the large parts of queries are shared with the
+/// state, so taking it needs little time.
+pub struct FrozenImage {
+    image: StateImage,
+    queries: Vec<FrozenUnit>,
+}
+
+/// A copy of a [`PartitionState`]. Documents and ids are shared with the state; the states of queries are serialised.
 pub struct StateImage {
     meta: CheckpointMeta,
     ids: Vec<(String, IdQueue)>,
@@ -91,9 +97,9 @@ struct CheckpointMeta {
     id_runs: BTreeMap<String, Vec<RunInfo>>,
 }
 
-impl StateImage {
-    /// A frozen copy. `outbox` is what this state's records emitted for other partitions and is not known to be on the
-    /// disk of their logs.
+impl FrozenImage {
+    /// Takes an image of `state`. `outbox` is what this state's records emitted for other partitions and is not known to be on
+    /// the disk of their logs.
     ///
     /// Errors: `Internal` when the state of the queries cannot be saved.
     pub fn new(state: &PartitionState, queries: &Queries, outbox: &[Emission]) -> Result<Self> {
@@ -107,15 +113,15 @@ impl StateImage {
             .collect();
         let write_times = encode_write_times(&state.store.write_times());
         let sessions = state.sessions.to_bytes();
-        let (units, flow) = state.query_state.with_runtimes(|flow| flow.save(queries))?;
-        Ok(Self {
+        let queries = state.query_state.with_runtimes(|flow| flow.freeze(queries))?;
+        let image = StateImage {
             meta: CheckpointMeta {
                 next: state.next,
                 sources: BTreeMap::clone(&state.sources),
                 provenance: state.provenance.clone(),
                 forwarded: state.forwarded.clone(),
                 queries: state.query_state.with_runtimes(|flow| flow.counts.clone()),
-                units,
+                units: Vec::new(),
                 ledger: state.ledger.iter().map(|(stream, counts)| (stream.to_string(), *counts)).collect(),
                 rules: state.executor.counters().clone(),
                 ids: ids.iter().map(|(stream, ids)| (stream.clone(), ids.len() as u64)).collect(),
@@ -131,15 +137,29 @@ impl StateImage {
                 id_runs: of_streams(state, Dedupe::run_infos),
             },
             ids,
-            query_state: flow,
+            query_state: Vec::new(),
             outbox: entries.into_iter().flat_map(|(_, entry)| entry).collect(),
             write_times,
             sessions,
             store: state.store.snapshot(),
             trace: state.trace.image(),
-        })
+        };
+        Ok(Self { image, queries })
     }
 
+    /// Serialises the states of queries. Until it is done, the owner copies the parts of them that it changes.
+    ///
+    /// Errors: as [`Self::new`].
+    pub fn serialise(self) -> Result<StateImage> {
+        let Self { mut image, queries } = self;
+        for unit in queries {
+            image.meta.units.push(unit.write(&mut image.query_state)?);
+        }
+        Ok(image)
+    }
+}
+
+impl StateImage {
     /// The last record of each other partition that belongs to a transaction which is in the image, by partition. The logs must have them
     /// on the disk before the checkpoint counts, or a crash could take a part of a committed transaction.
     pub fn last_commits(&self) -> BTreeMap<u32, Offset> {

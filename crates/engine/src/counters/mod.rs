@@ -4,7 +4,7 @@ pub mod source_rejections;
 
 use std::sync::atomic::AtomicU64;
 
-/// Counters that only increase.
+/// Counters. All but the pause of checkpoints only increase.
 #[derive(Default)]
 pub struct EngineCounters {
     /// Rows accepted from senders and sources.
@@ -21,6 +21,8 @@ pub struct EngineCounters {
     pub expired: AtomicU64,
     /// Checkpoints published.
     pub checkpoints: AtomicU64,
+    /// Longest time that the last checkpoint kept the owner of a partition from its next record, in microseconds.
+    pub checkpoint_pause_us: AtomicU64,
     /// Time spent in flushes, in microseconds.
     pub flush_us: AtomicU64,
 }

@@ -158,6 +158,12 @@ impl Engine {
                 count(&node.app.counts.checkpoints),
             ),
             metric(
+                "tidemill_checkpoint_pause_microseconds",
+                "Longest time that the last checkpoint kept a partition from its next record.",
+                Gauge,
+                count(&node.app.counts.checkpoint_pause_us),
+            ),
+            metric(
                 "tidemill_rule_fired_total",
                 "Rule firings; runs for aggregate rules.",
                 Counter,

@@ -53,7 +53,8 @@ impl Engine {
     /// out where only one has. Everything that was acknowledged before is seen, but for events that are still on their way from
     /// other partitions.
     ///
-    /// Errors: `Invalid` when the query cannot be read or run, `NotFound` when no file has what it reads.
+    /// Errors: `Invalid` when the query cannot be read or run, `NotFound` when no file has what it reads, `Unavailable` while
+    /// a store that it reads, or that the partition waits for, does not answer.
     pub fn query_on_demand(&self, file: Option<&str>, text: &str) -> Result<OnDemandRows> {
         let query = parse_on_demand(text)?;
         let unit = find_unit(&self.node.app.deployment.queries, file, &query)?;
@@ -64,9 +65,10 @@ impl Engine {
             self.node.write_and_wait(vec![(PartitionId(GLOBAL_PARTITION), entry)], None)?;
             return Ok(OnDemandRows::new());
         }
-        self.catch_up()?;
-        let unit = self.node.app.deployment.queries.unit_name(unit);
-        let found = self.node.client(PartitionId(GLOBAL_PARTITION))?.find_in_unit(&unit, text)?;
+        let partition = self.node.client(PartitionId(GLOBAL_PARTITION))?;
+        self.catch_up_others()?;
+        partition.catch_up()?;
+        let found = partition.find_in_unit(&self.node.app.deployment.queries.unit_name(unit), text)?;
         let row = |i: usize| found.columns.iter().map(|c| to_json(&c.get(i))).collect();
         Ok((0..found.len()).map(row).collect())
     }

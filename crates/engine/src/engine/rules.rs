@@ -2,7 +2,7 @@
 
 use tidemill_rules::why::Selector;
 use tidemill_rules::{Counters, Explanation};
-use tidemill_types::{Error, Result, did_you_mean};
+use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
 
 use super::Engine;
 use crate::admin::reevaluation;
@@ -67,7 +67,8 @@ impl Engine {
     /// fields of each partition. Of the last events of each partition it is kept what rules did; for older ones the rules run again over
     /// stored events, which needs SQL, and the answer says so.
     ///
-    /// Errors: `NotFound` for an unknown rule, or when no event matches; `LimitReached` when too many events lie in front of it.
+    /// Errors: `NotFound` for an unknown rule, or when no event matches; `LimitReached` when too many events lie in front of it;
+    /// `Unavailable` when only a partition that waits for a store may have the event.
     pub fn why(&self, rule: Option<&str>, event: &EventSelector) -> Result<Vec<Explanation>> {
         let node = &self.node;
         if let Some(name) = rule
@@ -91,9 +92,17 @@ impl Engine {
                 fields: fields.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect(),
             },
         };
-        let mut found = Vec::new();
+        let (mut found, mut waiting) = (Vec::new(), None);
         for partition in node.clients()? {
-            found.extend(partition.explain_event(&selector, rule)?);
+            match partition.explain_event(&selector, rule) {
+                Ok(explanation) => found.extend(explanation),
+                // another partition may have the event
+                Err(e) if e.kind() == ErrorKind::Unavailable => waiting = Some(e),
+                Err(e) => return Err(e),
+            }
+        }
+        if let Some(e) = waiting.filter(|_| found.is_empty()) {
+            return Err(e);
         }
         if found.is_empty() && node.app.analytics.get().is_some() {
             found = reevaluation::explain(node, rule, event)?;

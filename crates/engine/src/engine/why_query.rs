@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tidemill_flow::explain::QueryReport;
-use tidemill_types::{Error, ErrorKind, Result, did_you_mean};
+use tidemill_types::{Error, ErrorKind, PartitionId, Result, did_you_mean};
 
 use super::Engine;
 use crate::queries::{QueryFile, UnitName};
@@ -16,6 +16,9 @@ pub struct QueryWhy {
     pub file: String,
     /// The partition.
     pub partition: u32,
+    /// The store that the partition waits for, as a sentence: there is no report until it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// Report on what came to it there since the engine started, what it holds, and what it waits for.
     #[serde(flatten)]
     pub report: QueryReport,
@@ -23,7 +26,11 @@ pub struct QueryWhy {
 
 impl fmt::Display for QueryWhy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, partition {}: {}", self.file, self.partition, self.report)
+        write!(f, "{}, partition {}: ", self.file, self.partition)?;
+        match &self.waits_for {
+            None => self.report.fmt(f),
+            Some(reason) => write!(f, "`{}` emits nothing now: {reason}", self.report.query),
+        }
     }
 }
 
@@ -38,15 +45,28 @@ impl Engine {
         let node = &self.node;
         let (file, everywhere) = self.find_query(file, query)?;
         let unit = UnitName { file: file.name.clone(), partitioned: everywhere };
-        node.app.deployment.queries.unit(&unit)?;
-        self.catch_up()?;
+        let queries = &node.app.deployment.queries;
+        let number = queries.unit(&unit)?;
+        self.catch_up_others()?;
         let (mut found, mut missing) = (Vec::new(), None);
-        for partition in node.clients()? {
-            match partition.explain_query(&unit, query, key) {
+        let why = |partition: PartitionId, report, waits_for| QueryWhy {
+            file: file.name.clone(),
+            partition: partition.0,
+            waits_for,
+            report,
+        };
+        for id in node.host.partition_ids().filter(|id| queries.runs_in(number, *id)) {
+            let partition = node.client(id)?;
+            match partition.catch_up().and_then(|()| partition.explain_query(&unit, query, key)) {
                 Ok(None) => {}
-                Ok(Some(report)) => {
-                    found.push(QueryWhy { file: file.name.clone(), partition: partition.id().0, report });
-                }
+                Ok(Some(report)) => found.push(why(id, report, None)),
+                Err(e) if e.kind() == ErrorKind::Unavailable => match partition.waits_for_store()? {
+                    None => return Err(e),
+                    Some(reason) => {
+                        let report = QueryReport { query: query.to_owned(), ..QueryReport::default() };
+                        found.push(why(id, report, Some(reason)));
+                    }
+                },
                 // the key may live in another partition
                 Err(e) if e.kind() == ErrorKind::NotFound => missing = Some(e),
                 Err(e) => return Err(e),

@@ -13,7 +13,7 @@ use super::flush::flush;
 use super::flush::flush_partition;
 use super::{shared_state, sinks};
 use crate::checkpoint;
-use crate::checkpoint::StateImage;
+use crate::checkpoint::{FrozenImage, StateImage};
 use crate::dedupe::IdRuns;
 use crate::node::Node;
 use crate::partition::Partition;
@@ -23,6 +23,11 @@ use crate::state::PartitionState;
 const CHECKPOINTS_KEPT: usize = 2;
 /// Time that a partition has to end its record before it gets no checkpoint this time.
 const RECORD_WAIT: Duration = Duration::from_secs(1);
+
+/// Time for which the owner may have to wait while keys of partitions of queries are saved.
+const KEYS_PAUSE: Duration = Duration::from_millis(1);
+/// Keys that are saved before the time is looked at.
+const KEYS_AT_ONCE: usize = 32;
 
 /// Takes a checkpoint and truncates the log, as a job.
 pub fn run(node: &Node) {
@@ -44,6 +49,7 @@ pub fn checkpoint(node: &Node) -> Result<()> {
     let _alone = node.host.checkpointing.lock();
     check_allowed(node)?;
     let (mut images, mut failed) = (Vec::new(), None);
+    node.app.counts.checkpoint_pause_us.store(0, Ordering::Relaxed);
     for partition in node.owned.all() {
         match image_of(node, &partition) {
             Ok(image) => images.extend(image),
@@ -81,7 +87,7 @@ pub fn checkpoint_partition(node: &Node, partition: &Arc<Partition>) -> Result<(
     publish_checkpoint(node, &image)
 }
 
-/// State of a partition between two records.
+/// State of a partition between two records, as it is written.
 struct PartitionImage {
     id: PartitionId,
     state: StateImage,
@@ -104,20 +110,72 @@ fn check_allowed(node: &Node) -> Result<()> {
 fn image_of(node: &Node, partition: &Partition) -> Result<Option<PartitionImage>> {
     let dir = checkpoint::checkpoint_dir(&node.host.dir, partition.id);
     let last = checkpoint::list(&*node.host.disk, &dir)?.last().map(|(offset, _)| *offset);
-    let _round = between_records(partition)?;
-    forget_decisions(node, partition);
-    let state = partition.state.read();
-    if last == Some(state.next) {
-        return Ok(None);
-    }
-    image_of_state(node, partition, &state).map(Some)
+    let frozen = {
+        let _round = between_records(partition)?;
+        let begin = node.host.clock.monotonic();
+        forget_decisions(node, partition);
+        let state = partition.state.read();
+        if last == Some(state.next) {
+            return Ok(None);
+        }
+        let frozen = freeze(node, partition, &state)?;
+        note_pause(node, begin);
+        frozen
+    };
+    save_keys(node, partition)?;
+    frozen.serialise().map(Some)
 }
 
-fn image_of_state(node: &Node, partition: &Partition, state: &PartitionState) -> Result<PartitionImage> {
+/// Notes that the owner of a partition had to wait since `begin`.
+fn note_pause(node: &Node, begin: Duration) {
+    let pause = node.host.clock.monotonic().saturating_sub(begin);
+    node.app.counts.checkpoint_pause_us.fetch_max(pause.as_micros() as u64, Ordering::Relaxed);
+}
+
+/// Saves the keys of partitions of queries that [`freeze`] has marked, some at a time, so that the owner applies records in
+/// between.
+///
+/// Errors: as [`image_of`].
+fn save_keys(node: &Node, partition: &Partition) -> Result<()> {
+    loop {
+        let round = between_records(partition)?;
+        let begin = node.host.clock.monotonic();
+        let is_over = || node.host.clock.monotonic().saturating_sub(begin) >= KEYS_PAUSE;
+        let state = partition.state.read();
+        let save = || state.query_state.with_runtimes(|flow| flow.save_keys(KEYS_AT_ONCE));
+        let mut is_complete = save();
+        while !is_complete && !is_over() {
+            is_complete = save();
+        }
+        drop(state);
+        note_pause(node, begin);
+        // an owner that waits is the next to have the lock
+        MutexGuard::unlock_fair(round);
+        if is_complete {
+            return Ok(());
+        }
+    }
+}
+
+/// State of a partition between two records, which shares its large parts with the owner.
+struct FrozenPartition {
+    id: PartitionId,
+    state: FrozenImage,
+    id_runs: StreamIdRuns,
+}
+
+impl FrozenPartition {
+    /// Serialises the state, while the owner continues.
+    fn serialise(self) -> Result<PartitionImage> {
+        Ok(PartitionImage { id: self.id, state: self.state.serialise()?, id_runs: self.id_runs })
+    }
+}
+
+fn freeze(node: &Node, partition: &Partition, state: &PartitionState) -> Result<FrozenPartition> {
     let outbox = partition.outbox.unconfirmed(&*node.host.log);
-    Ok(PartitionImage {
+    Ok(FrozenPartition {
         id: partition.id,
-        state: StateImage::new(state, &node.app.deployment.queries, &outbox)?,
+        state: FrozenImage::new(state, &node.app.deployment.queries, &outbox)?,
         id_runs: id_runs(state),
     })
 }
@@ -217,14 +275,16 @@ fn truncate_idle_log(node: &Node, partition: &Partition) -> Result<()> {
     if has_copy || host.log.start(id) >= *last || host.log.bytes(id) <= image_bytes {
         return Ok(());
     }
-    let image = {
+    let frozen = {
         let Ok(_round) = between_records(partition) else { return Ok(()) };
         let state = partition.state.read();
         if state.next != *last {
             return Ok(());
         }
-        image_of_state(node, partition, &state)?
+        freeze(node, partition, &state)?
     };
+    save_keys(node, partition)?;
+    let image = frozen.serialise()?;
     image.state.save(&*host.disk, &dir, true)?;
     remove_unused_ids(node, &image, true)?;
     truncate_below(node, id, &dir)

@@ -102,10 +102,11 @@ fn playback_advances(node: &Node, partition: &Partition, now: i64) -> Vec<(Strin
     jumps
 }
 
-/// Returns the greatest clock of a file's units in a partition, in milliseconds; `None` when none has started.
+/// Returns the greatest clock of a file's units in a partition, in milliseconds; `None` when none has started, or while the owner
+/// applies a record.
 fn file_clock(node: &Node, partition: &Partition, file: usize) -> Option<i64> {
     let units = node.app.deployment.queries.units.iter().enumerate().filter(|(_, unit)| unit.file == file);
-    units
-        .filter_map(|(unit, _)| partition.state.read().query_state.with_runtimes(|flow| flow.now(unit)))
-        .max()
+    // an owner that is busy with a record moves the clock itself, and may wait for a store
+    let state = partition.state.try_read()?;
+    units.filter_map(|(unit, _)| state.query_state.with_runtimes(|flow| flow.now(unit))).max()
 }

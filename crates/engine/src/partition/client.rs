@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! let partition = node.client(PartitionId(3))?;     // this process, or a peer
-//! partition.wait_applied(node.host.log.end(partition.id()))?;
+//! partition.catch_up()?;
 //! let stored = partition.view()?.ledger.get("Order").map(|counts| counts.stored);
 //! ```
 //!
@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
+use tidemill_connect::without_waiting;
 use tidemill_flow::batch::Batch;
 use tidemill_flow::explain::QueryReport;
 use tidemill_log::{Durability, Ticket};
@@ -30,9 +31,6 @@ use crate::state::view::PartitionView;
 ///
 /// Errors of all of them: `Unavailable` when the owner cannot be asked.
 pub trait PartitionClient: Send + Sync {
-    /// Returns the id of the partition.
-    fn id(&self) -> PartitionId;
-
     /// Appends an entry, whose reply comes when it is durable and applied.
     ///
     /// Errors: those of [`tidemill_log::Log::append`]; the entry is then not in the log.
@@ -48,6 +46,14 @@ pub trait PartitionClient: Send + Sync {
     /// Errors: `Unavailable` when the partition does not get there.
     fn wait_applied(&self, end: Offset) -> Result<()>;
 
+    /// Waits until all records that are in the log now are applied.
+    ///
+    /// Errors: as [`Self::wait_applied`]; at once if the owner waits for a store of the app.
+    fn catch_up(&self) -> Result<()>;
+
+    /// Returns which store of the app the owner waits for, as a sentence; `None` while it waits for none.
+    fn waits_for_store(&self) -> Result<Option<String>>;
+
     /// Returns documents, positions of sources, outcomes of sessions and counts after the last applied batch.
     fn view(&self) -> Result<Arc<PartitionView>>;
 
@@ -56,7 +62,7 @@ pub trait PartitionClient: Send + Sync {
 
     /// Returns the rows that an on-demand query finds in the tables, windows and aggregations of a unit.
     ///
-    /// Errors: `Invalid` for a query that cannot be run there.
+    /// Errors: `Invalid` for a query that cannot be run there; `Unavailable` at once if the owner waits for a store of the app.
     fn find_in_unit(&self, unit: &UnitName, query: &str) -> Result<Batch>;
 
     /// Returns the explanation of a kept event, for one rule or for all; `None` if the event is not among those that are kept.
@@ -79,10 +85,6 @@ pub trait PartitionPeers: Send + Sync {
 }
 
 impl PartitionClient for Partition {
-    fn id(&self) -> PartitionId {
-        self.id
-    }
-
     fn append(
         &self,
         entry: Entry,
@@ -96,6 +98,14 @@ impl PartitionClient for Partition {
         Self::wait_applied(self, end)
     }
 
+    fn catch_up(&self) -> Result<()> {
+        Self::catch_up(self)
+    }
+
+    fn waits_for_store(&self) -> Result<Option<String>> {
+        Ok(Self::waits_for_store(self))
+    }
+
     fn view(&self) -> Result<Arc<PartitionView>> {
         Ok(Self::view(self))
     }
@@ -106,11 +116,12 @@ impl PartitionClient for Partition {
 
     fn find_in_unit(&self, unit: &UnitName, query: &str) -> Result<Batch> {
         let unit = self.app.deployment.queries.unit(unit)?;
-        self.state.read().read_queries(|flow| flow.on_demand(unit, query))
+        let state = self.read_state()?;
+        without_waiting(|| state.read_queries(|flow| flow.on_demand(unit, query)))
     }
 
     fn explain_event(&self, selector: &Selector, rule: Option<&str>) -> Result<Option<Explanation>> {
-        match self.state.read().trace.explain(&self.app.deployment.program, selector, rule) {
+        match self.read_state()?.trace.explain(&self.app.deployment.program, selector, rule) {
             Ok(explanation) => Ok(Some(explanation)),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
@@ -119,6 +130,6 @@ impl PartitionClient for Partition {
 
     fn explain_query(&self, unit: &UnitName, query: &str, key: Option<&str>) -> Result<Option<QueryReport>> {
         let unit = self.app.deployment.queries.unit(unit)?;
-        self.state.read().read_queries(|flow| flow.why(unit, query, key)).transpose()
+        self.read_state()?.read_queries(|flow| flow.why(unit, query, key)).transpose()
     }
 }

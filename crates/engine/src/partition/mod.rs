@@ -5,6 +5,7 @@ mod commit;
 mod failure;
 pub mod outbox;
 mod owned;
+mod reading;
 mod threads;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -224,9 +225,13 @@ impl Partition {
     /// Waits until all records below `end` are applied.
     ///
     /// Errors: `Unavailable` when the partition has failed or the engine stops, and when applying has been blocked by the
-    /// tables' store for as long as senders wait.
+    /// tables' store, or by a store of the app, for as long as senders wait.
     pub fn wait_applied(&self, end: Offset) -> Result<()> {
-        let patience = self.app.deployment.settings.send_timeout.to_std();
+        self.wait_applied_with(end, self.app.deployment.settings.send_timeout.to_std())
+    }
+
+    /// Waits as [`Self::wait_applied`] does, for at most `patience` while applying is blocked.
+    fn wait_applied_with(&self, end: Offset, patience: Duration) -> Result<()> {
         let mut blocked_since = None;
         let mut guard = self.applied_changed.0.lock();
         while self.applied() < end {
@@ -237,7 +242,7 @@ impl Partition {
                     self.applied()
                 )));
             }
-            match self.app.applying_is_blocked_by(&self.host) {
+            match self.app.applying_is_blocked_by(&self.host).or_else(|| self.waits_for_store()) {
                 None => blocked_since = None,
                 Some(reason) => {
                     let now = self.host.clock.monotonic();

@@ -10,7 +10,7 @@ use tidemill_flow::explain::QueryReport;
 use tidemill_flow::io::LogSink;
 use tidemill_flow::late::{AppRunner, LateEvent, RetractionHandler};
 use tidemill_flow::runtime::{OutputHandler, StreamBatch};
-use tidemill_flow::snapshot::RestoreMode;
+use tidemill_flow::snapshot::{self, FrozenState, RestoreMode};
 use tidemill_flow::{Batch, Column};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
@@ -86,6 +86,30 @@ pub struct SavedUnit {
     pub started: bool,
     /// Bytes of its state.
     pub bytes: u64,
+}
+
+/// State of a unit at a moment, to be written later.
+pub struct FrozenUnit {
+    file: String,
+    identity: u64,
+    started: bool,
+    state: FrozenState,
+}
+
+impl FrozenUnit {
+    /// Appends the state to `bytes`.
+    ///
+    /// Errors: `Internal` when it cannot be saved.
+    pub fn write(self, bytes: &mut Vec<u8>) -> Result<SavedUnit> {
+        let Self { file, identity, started, state } = self;
+        let before = bytes.len();
+        state.write_to(bytes).map_err(|e| cannot_save(&file, e))?;
+        Ok(SavedUnit { file, identity, started, bytes: (bytes.len() - before) as u64 })
+    }
+}
+
+fn cannot_save(file: &str, error: snapshot::Error) -> Error {
+    Error::internal(format!("the state of {file} cannot be saved")).with_source(error)
 }
 
 /// Events that came out of a unit on one of its streams.
@@ -303,23 +327,23 @@ impl QueryRuntimes {
         });
     }
 
-    /// The state of all units, as bytes.
+    /// Returns the states of all units, to be written while the owner continues, after [`Self::save_keys`] has saved all keys.
     ///
     /// Errors: `Internal` when a unit cannot be saved.
-    pub fn save(&self, queries: &Queries) -> Result<(Vec<SavedUnit>, Vec<u8>)> {
-        let mut bytes = Vec::new();
-        let mut saved = Vec::new();
-        for (running, unit) in self.units.iter().zip(&queries.units) {
+    pub fn freeze(&mut self, queries: &Queries) -> Result<Vec<FrozenUnit>> {
+        let mut frozen = Vec::new();
+        for (running, unit) in self.units.iter_mut().zip(&queries.units) {
             let Some(running) = running else { continue };
-            let before = bytes.len();
             let file = queries.files[unit.file].name.clone();
-            running.app.save(&mut bytes).map_err(|e| {
-                Error::internal(format!("the state of {file} cannot be saved")).with_source(e)
-            })?;
-            let (identity, started) = (unit.identity, running.started);
-            saved.push(SavedUnit { file, identity, started, bytes: (bytes.len() - before) as u64 });
+            let state = running.app.freeze().map_err(|e| cannot_save(&file, e))?;
+            frozen.push(FrozenUnit { file, identity: unit.identity, started: running.started, state });
         }
-        Ok((saved, bytes))
+        Ok(frozen)
+    }
+
+    /// Saves at most `count` keys of partitions for the states that were frozen last. Returns whether all are saved.
+    pub fn save_keys(&mut self, count: usize) -> bool {
+        self.units.iter_mut().flatten().all(|running| running.app.save_keys(count))
     }
 
     /// Restores the states of the units that are the same; others restart without state. Returns the files

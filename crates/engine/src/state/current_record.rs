@@ -51,6 +51,13 @@ impl CurrentRecord {
         self.0.lock().running.as_ref().map(|running| running.offset)
     }
 
+    /// Returns the record that is being applied, if it uses other systems, and for how long at time `now`.
+    pub fn waiting_since(&self, now: Duration) -> Option<(Offset, Duration)> {
+        let state = self.0.lock();
+        let running = state.running.as_ref().filter(|running| !running.is_watched)?;
+        Some((running.offset, now.saturating_sub(running.since)))
+    }
+
     /// Asks the work to end, because the engine stops.
     pub fn stop(&self) {
         let state = self.0.lock();

@@ -12,6 +12,7 @@ mod document_tables;
 mod documents;
 mod duplicates;
 mod full_disk;
+mod outages;
 mod power;
 mod queries;
 mod reads;

@@ -85,6 +85,12 @@ impl GranularityBuckets {
         self.open.as_ref().map(|(range, bucket)| (range.start, bucket))
     }
 
+    /// Lets clones of the data of all buckets share it.
+    pub(super) fn share(&mut self) {
+        let open = self.open.iter_mut().map(|(_, bucket)| bucket);
+        self.closed.values_mut().chain(open).for_each(Bucket::share);
+    }
+
     /// Returns the closed buckets by start.
     pub(super) fn closed(&self) -> &BTreeMap<i64, Bucket> {
         &self.closed

@@ -3,13 +3,14 @@
 use hashbrown::HashMap;
 
 use crate::column::{Column, Data};
+use crate::shareable::BlockVec;
 use crate::value::Value;
 
 /// Mapping of groups between keys and ids.
 #[derive(Default)]
 pub(super) struct GroupTable {
     ids: HashMap<Box<[u8]>, u32>,
-    values: Vec<Box<[Value]>>,
+    values: BlockVec<Box<[Value]>>,
     /// Ids of evicted groups, to be reused.
     free: Vec<u32>,
 }
@@ -22,7 +23,7 @@ impl GroupTable {
         }
         let number = match self.free.pop() {
             Some(number) => {
-                self.values[number as usize] = values();
+                *self.values.get_mut(number as usize) = values();
                 number
             }
             None => {
@@ -41,13 +42,21 @@ impl GroupTable {
 
     /// Returns a value of a group; null if the group has no such value.
     pub(super) fn value(&self, number: u32, column: usize) -> Value {
-        self.values.get(number as usize).and_then(|v| v.get(column)).cloned().unwrap_or_default()
+        match (number as usize) < self.values.len() {
+            true => self.values.get(number as usize).get(column).cloned().unwrap_or_default(),
+            false => Value::Null,
+        }
     }
 
     /// Returns the values of all groups by id; empty for evicted groups, and for all of them without `group
     /// by`.
-    pub(super) fn all(&self) -> &[Box<[Value]>] {
+    pub(super) fn all(&self) -> &BlockVec<Box<[Value]>> {
         &self.values
+    }
+
+    /// Lets clones of [`Self::all`] share the values.
+    pub(super) fn share(&mut self) {
+        self.values.share();
     }
 
     /// Returns the number of ids, including those of evicted groups.
@@ -61,7 +70,7 @@ impl GroupTable {
         numbers.retain(|_, number| {
             let keep = used.get(*number as usize).copied().unwrap_or(false);
             if !keep {
-                values[*number as usize] = Box::default();
+                *values.get_mut(*number as usize) = Box::default();
                 free.push(*number);
             }
             keep

@@ -64,6 +64,8 @@ pub struct Aggregation {
     offloaded_rows: usize,
     /// The record that is being processed.
     record: Option<CurrentRecord>,
+    /// True if a state that is written later shares groups and buckets.
+    is_shared: bool,
 }
 
 impl Aggregation {
@@ -82,6 +84,7 @@ impl Aggregation {
             closed_buckets_max: limits.aggregation_buckets,
             offloaded_rows: 0,
             record: None,
+            is_shared: false,
         }
     }
 

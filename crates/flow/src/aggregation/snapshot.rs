@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidemill_types::FieldType;
+
 use super::Aggregation;
 use super::accumulators::AccumulatorColumn;
-use super::bucket::Bucket;
+use super::bucket::{Bucket, BucketRows};
 use super::granularity::GranularityBuckets;
 use super::groups::GroupTable;
 use super::stored_buckets::StoredBuckets;
 use crate::catalog::{AccumulatorKind, AccumulatorSpec};
+use crate::shareable::{BlockVec, Shareable};
 use crate::snapshot::{Error, Reader, Writer};
 use crate::value::{Key, Value};
 
@@ -22,34 +25,57 @@ const STORED: u64 = 2;
 type BucketReader<'b, 'r> = dyn Fn(&mut Reader<'r>) -> Result<(i64, Bucket), Error> + 'b;
 
 impl Aggregation {
+    /// Lets the next [`Self::save`] share groups and buckets, if there are at least `rows_min` rows. The groups and accumulators
+    /// must have no objects, which are changed in place by any of their holders.
+    pub(crate) fn share(&mut self, rows_min: usize, may_have_objects: bool) {
+        let has_objects = may_have_objects || self.plan.args.iter().any(|arg| arg.ty == FieldType::Object);
+        self.is_shared = !has_objects && self.len() >= rows_min;
+        if self.is_shared {
+            self.groups.share();
+            self.levels.iter_mut().for_each(GranularityBuckets::share);
+        }
+    }
+
     /// Writes the time of the next purge, the groups and the buckets; of buckets in a store, those in memory and what
     /// the store has.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         let stored = if self.plan.store.is_some() { STORED } else { 0 };
         out.number(stored + u64::from(self.next_purge.is_some()))?;
         self.next_purge.map_or(Ok(()), |at| out.signed(at))?;
-        let used = self.used_groups();
-        out.number(used.len() as u64)?;
-        for (values, used) in self.groups.all().iter().zip(used) {
-            out.flag(used)?;
-            if used {
-                values.iter().try_for_each(|value| out.value(value))?;
-            }
+        let groups = self.groups.all();
+        if out.is_freezing() && self.is_shared {
+            let groups = groups.clone();
+            let buckets: Vec<_> = self.buckets().map(|bucket| bucket.data().clone()).collect();
+            out.defer(move |out| write_groups(&groups, buckets.iter().map(Shareable::get), out))?;
+        } else {
+            write_groups(groups, self.buckets().map(|bucket| bucket.data().get()), out)?;
         }
         for level in &self.levels {
             out.flag(level.open().is_some())?;
             if let Some((start, bucket)) = level.open() {
                 out.signed(start)?;
-                bucket.save(out)?;
+                self.save_bucket(bucket, out)?;
             }
             out.number(level.closed().len() as u64)?;
             for (start, bucket) in level.closed() {
                 out.signed(*start)?;
-                bucket.save(out)?;
+                self.save_bucket(bucket, out)?;
             }
             level.stored.as_ref().map_or(Ok(()), |stored| stored.save(out))?;
         }
         Ok(())
+    }
+
+    fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.levels.iter().flat_map(GranularityBuckets::buckets)
+    }
+
+    fn save_bucket(&self, bucket: &Bucket, out: &mut Writer<'_>) -> Result<(), Error> {
+        if out.is_freezing() && self.is_shared && bucket.len() >= DEFERRED_ROWS_MIN {
+            let data = bucket.data().clone();
+            return out.defer(move |out| data.get().save(out));
+        }
+        bucket.data().get().save(out)
     }
 
     /// Replaces the state by a saved one.
@@ -104,12 +130,36 @@ impl Aggregation {
 
     /// Returns for each group id whether a bucket has a row of the group.
     pub(super) fn used_groups(&self) -> Vec<bool> {
-        let mut used = vec![false; self.groups.len()];
-        for bucket in self.levels.iter().flat_map(GranularityBuckets::buckets) {
-            bucket.groups().iter().for_each(|group| used[*group as usize] = true);
-        }
-        used
+        used_groups(self.groups.len(), self.buckets().map(|bucket| bucket.data().get()))
     }
+}
+
+/// Number of rows from which a bucket is written later; fewer take less time than their own part.
+const DEFERRED_ROWS_MIN: usize = 32;
+
+fn used_groups<'b>(groups: usize, buckets: impl Iterator<Item = &'b BucketRows>) -> Vec<bool> {
+    let mut used = vec![false; groups];
+    for bucket in buckets {
+        bucket.groups().iter().for_each(|group| used[*group as usize] = true);
+    }
+    used
+}
+
+/// Writes the groups that buckets have.
+fn write_groups<'b>(
+    groups: &BlockVec<Box<[Value]>>,
+    buckets: impl Iterator<Item = &'b BucketRows>,
+    out: &mut Writer<'_>,
+) -> Result<(), Error> {
+    let used = used_groups(groups.len(), buckets);
+    out.number(used.len() as u64)?;
+    for (values, used) in groups.iter().zip(used) {
+        out.flag(used)?;
+        if used {
+            values.iter().try_for_each(|value| out.value(value))?;
+        }
+    }
+    Ok(())
 }
 
 impl StoredBuckets {
@@ -126,7 +176,7 @@ impl StoredBuckets {
         out.number(self.late.len() as u64)?;
         for (start, bucket) in &self.late {
             out.signed(*start)?;
-            bucket.save(out)?;
+            bucket.data().get().save(out)?;
         }
         Ok(())
     }
@@ -159,12 +209,14 @@ impl StoredBuckets {
     }
 }
 
-impl Bucket {
+impl BucketRows {
     fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.numbers(self.groups().iter().map(|group| u64::from(*group)))?;
         self.columns().iter().try_for_each(|cells| cells.save(out))
     }
+}
 
+impl Bucket {
     fn restored(
         plan: &[AccumulatorSpec],
         known: &[Option<Box<[Value]>>],

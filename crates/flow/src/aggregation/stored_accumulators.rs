@@ -22,26 +22,26 @@ impl AccumulatorColumn {
     /// Returns what the column of the value has for a row. A sum without values is null.
     pub(super) fn stored_value(&self, row: usize) -> Value {
         match self {
-            Self::Count(counts) => Value::Long(counts[row].cast_signed()),
-            Self::IntegerSum(sums) => match sums[row] {
+            Self::Count(counts) => Value::Long(counts.get(row).cast_signed()),
+            Self::IntegerSum(sums) => match *sums.get(row) {
                 (_, 0) => Value::Null,
                 (sum, _) => Value::Long(sum),
             },
-            Self::FloatSum(sums) => match sums[row] {
+            Self::FloatSum(sums) => match *sums.get(row) {
                 (_, 0) => Value::Null,
                 (sum, _) => Value::Double(sum),
             },
-            Self::Min(best) | Self::Max(best) => best[row].clone(),
-            Self::DistinctCount(sets) => Value::text(&set_text(&sets[row])),
-            Self::Last(latest) => latest[row].1.clone(),
+            Self::Min(best) | Self::Max(best) => best.get(row).clone(),
+            Self::DistinctCount(sets) => Value::text(&set_text(sets.get(row))),
+            Self::Last(latest) => latest.get(row).1.clone(),
         }
     }
 
     /// Returns the number of values in the sum of a row; null for other accumulators.
     pub(super) fn stored_count(&self, row: usize) -> Value {
         match self {
-            Self::IntegerSum(sums) => Value::Long(sums[row].1.cast_signed()),
-            Self::FloatSum(sums) => Value::Long(sums[row].1.cast_signed()),
+            Self::IntegerSum(sums) => Value::Long(sums.get(row).1.cast_signed()),
+            Self::FloatSum(sums) => Value::Long(sums.get(row).1.cast_signed()),
             _ => Value::Null,
         }
     }
@@ -49,7 +49,7 @@ impl AccumulatorColumn {
     /// Returns the time of the latest event of a row; null for other accumulators.
     pub(super) fn stored_time(&self, row: usize) -> Value {
         match self {
-            Self::Last(latest) => Value::Long(latest[row].0),
+            Self::Last(latest) => Value::Long(latest.get(row).0),
             _ => Value::Null,
         }
     }

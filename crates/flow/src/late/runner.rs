@@ -14,7 +14,7 @@ use crate::eval_error::EvalError;
 use crate::explain::QueryReport;
 use crate::plan::AppPlan;
 use crate::runtime::{AppRuntime, StreamBatch};
-use crate::snapshot::{self, RestoreMode};
+use crate::snapshot::{self, FrozenState, RestoreMode, SHARED_ROWS_MIN};
 
 /// An app runtime, with corrections if the app asks for them.
 pub enum AppRunner {
@@ -182,6 +182,31 @@ impl AppRunner {
         match self {
             Self::Plain(app) => app.save(out),
             Self::Correcting(app) => app.save(out),
+        }
+    }
+
+    /// Returns the state, to be written while the app continues: see [`AppRuntime::freeze`].
+    ///
+    /// Errors: those of [`Self::save`].
+    pub fn freeze(&mut self) -> Result<FrozenState, snapshot::Error> {
+        self.freeze_sharing(SHARED_ROWS_MIN)
+    }
+
+    /// Returns the state as [`Self::freeze`] does, with other elements shared: see [`AppRuntime::freeze_sharing`].
+    ///
+    /// Errors: those of [`Self::save`].
+    pub fn freeze_sharing(&mut self, rows_min: usize) -> Result<FrozenState, snapshot::Error> {
+        match self {
+            Self::Plain(app) => app.freeze_sharing(rows_min),
+            Self::Correcting(app) => app.freeze_sharing(rows_min),
+        }
+    }
+
+    /// Saves keys of partitions for the state that was frozen last: see [`AppRuntime::save_keys`].
+    pub fn save_keys(&mut self, count: usize) -> bool {
+        match self {
+            Self::Plain(app) => app.save_keys(count),
+            Self::Correcting(app) => app.save_keys(count),
         }
     }
 

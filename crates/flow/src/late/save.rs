@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::runtime::AppRuntime;
-use crate::snapshot::{CHUNK_ROWS, Error, Reader, RestoreMode, RowLocation, Writer};
+use crate::snapshot::{CHUNK_ROWS, Error, FrozenState, Reader, RestoreMode, RowLocation, Writer};
 
 use super::CorrectingRuntime;
 use super::buffer::{InputBuffer, InputKind};
@@ -36,12 +36,33 @@ impl CorrectingRuntime {
     ///
     /// Errors: writing failed; corrections are pending (see [`Self::apply_corrections`]).
     pub fn save(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let mut to = Writer::new(out)?;
+        self.write_corrections(&mut to)?;
+        to.finish()?;
+        self.committed.save(out)
+    }
+
+    /// Returns the state, to be written while the app continues: see [`AppRuntime::freeze_sharing`]. What is buffered is copied
+    /// here.
+    ///
+    /// Errors: corrections are pending.
+    pub fn freeze_sharing(&mut self, rows_min: usize) -> Result<FrozenState, Error> {
+        let mut to = Writer::freezing();
+        self.write_corrections(&mut to)?;
+        Ok(to.into_frozen()?.then(self.committed.freeze_sharing(rows_min)?))
+    }
+
+    /// Saves keys of partitions for the state that was frozen last: see [`AppRuntime::save_keys`].
+    pub fn save_keys(&mut self, count: usize) -> bool {
+        self.committed.save_keys(count)
+    }
+
+    fn write_corrections(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         if self.corrections_pending {
             return Err(Error::Io(io::Error::other(
                 "cannot save: late events are pending (call `apply_corrections` first)",
             )));
         }
-        let mut to = Writer::new(out)?;
         to.section("corrections")?;
         to.text(&self.plan.text)?;
         let failures = self.emitted.failures.iter();
@@ -51,13 +72,9 @@ impl CorrectingRuntime {
             failures: failures.map(|((query, why), count)| (query.clone(), why.clone(), *count)).collect(),
         })?;
         to.section("kept")?;
-        self.buffer.save(&mut to)?;
+        self.buffer.save(to)?;
         to.section("put out")?;
-        for rows in &self.emitted.streams {
-            to.batch(&rows.batch())?;
-        }
-        to.finish()?;
-        self.committed.save(out)
+        self.emitted.streams.iter().try_for_each(|rows| to.batch(&rows.batch()))
     }
 
     /// Restores a state that an app of the same text has written. It replaces the current state.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::instances::start_query;
 use super::plan::{KeyPart, PartitionPlan, StreamKeys};
+use super::saving::instance_mut;
 use super::{KeyId, Partition};
 use crate::batch::Batch;
 use crate::column::Column;
@@ -200,7 +201,7 @@ impl Partition {
         samples: &mut Option<Box<EventSamples>>,
         host: &dyn EvalContext,
     ) -> BatchOutput {
-        let Some(Some(instance)) = self.instances.get_mut(key.0 as usize) else {
+        let Some(instance) = instance_mut(&mut self.instances, &mut self.pending, key) else {
             return BatchOutput::default();
         };
         let plan = &self.plan.queries[query];

@@ -8,6 +8,7 @@ use std::hash::BuildHasher as _;
 
 use super::keys::Route;
 use super::plan::{IdleKeyPurge, PartitionPlan};
+use super::saving::{PendingKeys, instance_mut};
 use crate::batch::Batch;
 use crate::eval_error::EvalError;
 use crate::explain::EventSamples;
@@ -44,6 +45,8 @@ pub struct Partition {
     pub(super) start: i64,
     /// Lower bound of the last event times of all keys.
     oldest_use: i64,
+    /// The keys that a checkpoint has not saved yet.
+    pub(super) pending: Option<Box<PendingKeys>>,
     /// For each query, the last events that its filters rejected, over all keys: storing them per key would
     /// need too much memory.
     pub(super) samples: Box<[Option<Box<EventSamples>>]>,
@@ -106,6 +109,7 @@ impl Partition {
             scheduled_queries: calendars,
             start: 0,
             oldest_use: NEVER,
+            pending: None,
             samples: notes,
         }
     }
@@ -149,7 +153,7 @@ impl Partition {
     /// Returns the key for an event, creating it with its first event. Errors: there are 2^32 keys.
     pub fn key_for_event(&mut self, name: &str, now: i64) -> Result<KeyId, EvalError> {
         if let Some(key) = self.find(name) {
-            if let Some(instance) = &mut self.instances[key.0 as usize] {
+            if let Some(instance) = instance_mut(&mut self.instances, &mut self.pending, key) {
                 instance.last_used = now;
             }
             return Ok(key);
@@ -168,6 +172,10 @@ impl Partition {
                 at
             }
         };
+        if let Some(pending) = &mut self.pending {
+            // the key that had the index is saved, and this one is later than the checkpoint
+            pending.save_before_change(at as usize, None);
+        }
         instance.sequence = self.keys_created;
         self.keys_created += 1;
         self.oldest_use = self.oldest_use.min(instance.last_used);
@@ -196,7 +204,7 @@ impl Partition {
         events: &Batch,
         host: &dyn EvalContext,
     ) -> Result<Batch, EvalError> {
-        let Some(Some(instance)) = self.instances.get_mut(key.0 as usize) else {
+        let Some(instance) = instance_mut(&mut self.instances, &mut self.pending, key) else {
             return Ok(Batch::default());
         };
         let plan = &self.plan.queries[query];
@@ -235,7 +243,7 @@ impl Partition {
         host: &dyn EvalContext,
     ) -> Option<(usize, Result<Batch, EvalError>)> {
         let (query, of) = *self.plan.schedulers().get(scheduler)?;
-        let instance = self.instances.get_mut(key.0 as usize)?.as_mut()?;
+        let instance = instance_mut(&mut self.instances, &mut self.pending, key)?;
         let out = instance.queries[query].as_mut()?.fire_timer_of(of, now, host)?;
         self.update_due(key, query);
         Some((query, out))
@@ -265,7 +273,7 @@ impl Partition {
         at: i64,
         host: &dyn EvalContext,
     ) -> Option<Result<Batch, EvalError>> {
-        let instance = self.instances.get_mut(key.0 as usize)?.as_mut()?;
+        let instance = instance_mut(&mut self.instances, &mut self.pending, key)?;
         let out = instance.queries[query].as_mut()?.fire_schedule(at, host);
         self.update_due(key, query);
         Some(out)
@@ -301,6 +309,9 @@ impl Partition {
             let hash = self.hasher.hash_one(&*instance.name);
             if let Ok(entry) = self.index.find_entry(hash, |known| *known as usize == at) {
                 entry.remove();
+            }
+            if let Some(pending) = &mut self.pending {
+                pending.save_before_change(at, self.instances[at].as_ref());
             }
             self.instances[at] = None;
             self.free.push(at as u32);

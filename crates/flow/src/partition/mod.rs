@@ -9,6 +9,7 @@ mod batch;
 mod instances;
 mod keys;
 mod plan;
+mod saving;
 mod snapshot;
 mod why;
 

@@ -4,22 +4,34 @@ use super::instances::{Instance, KeyId, NEVER, Partition};
 use crate::query::Query;
 use crate::snapshot::{Error, Reader, RestoreMode, Writer};
 
+impl Instance {
+    /// Writes the key and the states of its queries.
+    pub(super) fn write(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.text(&self.name)?;
+        out.signed(self.started_at)?;
+        out.signed(self.last_used)?;
+        for query in &self.queries {
+            out.flag(query.is_some())?;
+            query.iter().try_for_each(|query| query.save(out))?;
+        }
+        Ok(())
+    }
+}
+
 impl Partition {
     /// Writes the state.
     pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.signed(self.start)?;
         out.number(self.len() as u64)?;
-        for KeyId(at) in self.keys() {
-            let Some(instance) = &self.instances[at as usize] else { continue };
-            out.text(&instance.name)?;
-            out.signed(instance.started_at)?;
-            out.signed(instance.last_used)?;
-            for query in &instance.queries {
-                out.flag(query.is_some())?;
-                query.iter().try_for_each(|query| query.save(out))?;
-            }
+        if out.is_freezing()
+            && let Some(keys) = self.saved_keys()
+        {
+            return out.defer(move |out| keys.lock().write(out));
         }
-        Ok(())
+        self.keys()
+            .into_iter()
+            .filter_map(|KeyId(at)| self.instances[at as usize].as_ref())
+            .try_for_each(|key| key.write(out))
     }
 
     /// Restores a state that a partition of the same plan has written; this one must have no keys. Purges of

@@ -22,6 +22,7 @@ use crate::named_window::NamedWindowPlan;
 use crate::partition::PartitionPlan;
 use crate::query::QueryPlan;
 use crate::registry::Registry;
+use tidemill_types::FieldType;
 use tidemill_types::cron::Cron;
 
 pub(crate) use group_by::rewrite_as_group_by;
@@ -89,6 +90,23 @@ impl AppPlan {
 }
 
 impl AppPlan {
+    /// Returns whether the state of a query may contain objects.
+    pub(crate) fn may_have_objects(&self) -> bool {
+        let of_streams =
+            self.catalog.streams().iter().flat_map(|stream| &stream.attributes).map(|(_, ty)| *ty);
+        let of_query = |query: &QueryPlan| {
+            let sides = query.join.iter().flat_map(|join| &join.sides);
+            let sides = sides.flat_map(|side| side.input_types.iter().chain(&side.columns)).copied();
+            let aggregates = query.select.aggregates.iter().map(|call| call.ty);
+            sides
+                .chain(aggregates)
+                .chain(query.select.types())
+                .chain(query.columns.clone())
+                .collect::<Vec<_>>()
+        };
+        of_streams.chain(self.all_queries().flat_map(of_query)).any(|ty| ty == FieldType::Object)
+    }
+
     /// Returns the names of the tables' sections in a snapshot, in order; the methods below, those of the
     /// other elements.
     pub(crate) fn table_names(&self) -> impl Iterator<Item = String> + '_ {

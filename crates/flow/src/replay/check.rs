@@ -20,6 +20,21 @@ pub fn check_interrupted(
     registry: &Registry,
     before: &mut dyn FnMut(usize) -> bool,
 ) -> Vec<String> {
+    check_with(case, registry, &mut |replay, i| {
+        if !before(i) {
+            return Ok(());
+        }
+        let plan = compile("app.siddhi", &case.app, registry, &|_| None).map_err(EvalError::request)?;
+        replay.reload(plan)
+    })
+}
+
+/// Runs a case like [`check`], and calls `before` with the app before each input.
+pub fn check_with(
+    case: &Case,
+    registry: &Registry,
+    before: &mut dyn FnMut(&mut Replay<'_>, usize) -> Result<(), EvalError>,
+) -> Vec<String> {
     let plan = match (compile("app.siddhi", &case.app, registry, &|_| None), &case.error) {
         (Err(_), Some(_)) => return vec![],
         (Err(e), None) => return vec![format!("expected an app that compiles, found errors:\n{e}")],
@@ -40,11 +55,7 @@ pub fn check_interrupted(
     let watches_query = |query: &str| case.queries.iter().any(|q| q == query);
     let mut replay = Replay::new(plan, case.start, &watches, &watches_query);
     for (i, input) in case.inputs.iter().enumerate() {
-        if before(i) {
-            let plan = compile("app.siddhi", &case.app, registry, &|_| None).map_err(EvalError::request);
-            let reloaded = plan.and_then(|plan| replay.reload(plan));
-            differences.extend(reloaded.err().map(|e| format!("before input {i}: {}", e)));
-        }
+        differences.extend(before(&mut replay, i).err().map(|e| format!("before input {i}: {e}")));
         replay.input(input);
     }
     let found = replay.take_outputs();

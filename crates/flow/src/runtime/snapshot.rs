@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AppRuntime;
 use crate::aggregation::Aggregation;
-use crate::snapshot::{Error, Reader, RestoreMode, Writer};
+use crate::snapshot::{Error, FrozenState, Reader, RestoreMode, SHARED_ROWS_MIN, Writer};
 use crate::table::Table;
 
 /// State outside the elements of the app.
@@ -27,6 +27,41 @@ impl AppRuntime {
     /// Errors: writing failed.
     pub fn save(&self, out: &mut dyn Write) -> Result<(), Error> {
         let mut out = Writer::new(out)?;
+        self.write_state(&mut out)?;
+        out.finish()
+    }
+
+    /// Returns the state, to be written while the app continues. Rows of windows and tables, groups and buckets are shared with
+    /// it, and copied where they change; keys of partitions follow with [`Self::save_keys`]; other state is copied here.
+    ///
+    /// Errors: a part cannot be written.
+    pub fn freeze(&mut self) -> Result<FrozenState, Error> {
+        self.freeze_sharing(SHARED_ROWS_MIN)
+    }
+
+    /// Returns the state as [`Self::freeze`] does. Elements with at least `rows_min` rows are shared, others are copied.
+    ///
+    /// Errors: a part cannot be written.
+    pub fn freeze_sharing(&mut self, rows_min: usize) -> Result<FrozenState, Error> {
+        self.stores.tables.iter_mut().for_each(|table| table.share(rows_min));
+        self.stores.windows.iter_mut().for_each(|window| window.operator.share(rows_min));
+        self.queries.iter_mut().for_each(|query| query.share(rows_min));
+        let may_have_objects = self.plan.may_have_objects();
+        self.stores.aggregations.iter_mut().for_each(|all| all.share(rows_min, may_have_objects));
+        self.partitions.iter_mut().for_each(|partition| partition.share(rows_min, may_have_objects));
+        let mut out = Writer::freezing();
+        self.write_state(&mut out)?;
+        out.into_frozen()
+    }
+
+    /// Saves at most `count` keys of partitions for the state that was frozen last, which can be written when all are saved.
+    /// Returns whether they are. Each key is in the state as it was at its moment: one that is changed meanwhile is saved
+    /// before.
+    pub fn save_keys(&mut self, count: usize) -> bool {
+        self.partitions.iter_mut().all(|partition| partition.save_keys(count))
+    }
+
+    fn write_state(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.section("app")?;
         out.text(&self.plan.text)?;
         out.section("clock")?;
@@ -35,30 +70,30 @@ impl AppRuntime {
         out.json(&SavedAppState { now: self.now, triggers, turns, draws })?;
         for (table, name) in self.stores.tables.iter().zip(self.plan.table_names()) {
             out.section(&name)?;
-            table.save(&mut out)?;
+            table.save(out)?;
         }
         for (window, name) in self.stores.windows.iter().zip(self.plan.window_names()) {
             out.section(&name)?;
-            window.operator.save(&mut out)?;
+            window.operator.save(out)?;
         }
         for (aggregation, name) in self.stores.aggregations.iter().zip(self.plan.aggregation_names()) {
             out.section(&name)?;
-            aggregation.save(&mut out)?;
+            aggregation.save(out)?;
         }
         for (query, name) in self.queries.iter().zip(self.plan.query_names()) {
             out.section(&name)?;
-            query.save(&mut out)?;
+            query.save(out)?;
         }
         for (partition, number) in self.partitions.iter().zip(1..) {
             out.section(&format!("partition {number}"))?;
-            partition.save(&mut out)?;
+            partition.save(out)?;
         }
         // last, and only if there are any: an app without models writes what it wrote before there were models
         if !self.stores.models.is_empty() {
             out.section("models")?;
             out.json(&self.stores.models.save())?;
         }
-        out.finish()
+        Ok(())
     }
 
     /// Restores a state that an app of the same text has written. It replaces the current state. To resume

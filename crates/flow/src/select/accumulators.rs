@@ -18,7 +18,7 @@ use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
 use crate::expr::{RowExpr, RowFrame, RowSource, keep};
 use crate::registry::{AggregateCall, Aggregator, AggregatorConstructor, BuiltinAggregate};
-use crate::u64_map::prefetch_all;
+use crate::shareable::{BlockVec, Values, each_form};
 use crate::value::Value;
 use crate::value_ref::ValueRef;
 use crate::window::EvictionCounts;
@@ -28,11 +28,11 @@ use crate::window::EvictionCounts;
 /// The common aggregates use arrays and process many events in one loop; others are an object per group.
 pub(super) enum GroupAccumulators {
     /// Sum of whole numbers, with the count of values.
-    IntegerSum(Vec<(i64, i64)>),
+    IntegerSum(BlockVec<(i64, i64)>),
     /// Sum or mean of doubles, with the count of values.
-    FloatSum { sums: Vec<(f64, i64)>, mean: bool },
+    FloatSum { sums: BlockVec<(f64, i64)>, mean: bool },
     /// Count of events.
-    Count(Vec<i64>),
+    Count(BlockVec<i64>),
     /// Minimum or maximum where no event expires individually.
     MinMax(MinMaxAccumulator),
     /// Any other aggregate.
@@ -44,10 +44,10 @@ impl GroupAccumulators {
     /// resets.
     pub(super) fn new(call: &AggregateCall, leaving: bool) -> Self {
         match (call.make)().builtin() {
-            Some(BuiltinAggregate::IntegerSum) => Self::IntegerSum(vec![]),
-            Some(BuiltinAggregate::FloatSum) => Self::FloatSum { sums: vec![], mean: false },
-            Some(BuiltinAggregate::Mean) => Self::FloatSum { sums: vec![], mean: true },
-            Some(BuiltinAggregate::Count) => Self::Count(vec![]),
+            Some(BuiltinAggregate::IntegerSum) => Self::IntegerSum(BlockVec::default()),
+            Some(BuiltinAggregate::FloatSum) => Self::FloatSum { sums: BlockVec::default(), mean: false },
+            Some(BuiltinAggregate::Mean) => Self::FloatSum { sums: BlockVec::default(), mean: true },
+            Some(BuiltinAggregate::Count) => Self::Count(BlockVec::default()),
             Some(BuiltinAggregate::Min) if !leaving => Self::MinMax(MinMaxAccumulator::new(call.ty, false)),
             Some(BuiltinAggregate::Max) if !leaving => Self::MinMax(MinMaxAccumulator::new(call.ty, true)),
             _ => Self::Boxed { make: call.make.clone(), states: vec![] },
@@ -62,9 +62,9 @@ impl GroupAccumulators {
     /// Extends the state to `groups` groups.
     pub(super) fn grow(&mut self, groups: usize) {
         match self {
-            Self::IntegerSum(sums) => sums.resize(groups, (0, 0)),
-            Self::FloatSum { sums, .. } => sums.resize(groups, (0.0, 0)),
-            Self::Count(counts) => counts.resize(groups, 0),
+            Self::IntegerSum(sums) => sums.grow(groups, &(0, 0)),
+            Self::FloatSum { sums, .. } => sums.grow(groups, &(0.0, 0)),
+            Self::Count(counts) => counts.grow(groups, &0),
             Self::MinMax(extremes) => extremes.grow(groups),
             Self::Boxed { make, states } => states.resize_with(groups, || make()),
         }
@@ -73,9 +73,9 @@ impl GroupAccumulators {
     /// Resets all groups to their initial state.
     pub(super) fn reset(&mut self) {
         match self {
-            Self::IntegerSum(sums) => sums.fill((0, 0)),
-            Self::FloatSum { sums, .. } => sums.fill((0.0, 0)),
-            Self::Count(counts) => counts.fill(0),
+            Self::IntegerSum(sums) => sums.fill(&(0, 0)),
+            Self::FloatSum { sums, .. } => sums.fill(&(0.0, 0)),
+            Self::Count(counts) => counts.fill(&0),
             Self::MinMax(extremes) => extremes.reset(),
             Self::Boxed { states, .. } => states.iter_mut().for_each(|s| s.reset()),
         }
@@ -87,15 +87,20 @@ impl GroupAccumulators {
         match self {
             Self::IntegerSum(sums) => {
                 if let Some(n) = args[0].as_i64() {
-                    sums[group] = update_integer_sum(sums[group], n, leaves);
+                    let total = sums.get_mut(group);
+                    *total = update_integer_sum(*total, n, leaves);
                 }
             }
             Self::FloatSum { sums, .. } => {
                 if let Some(n) = args[0].as_f64() {
-                    sums[group] = update_float_sum(sums[group], n, leaves);
+                    let total = sums.get_mut(group);
+                    *total = update_float_sum(*total, n, leaves);
                 }
             }
-            Self::Count(counts) => counts[group] = update_count(counts[group], leaves),
+            Self::Count(counts) => {
+                let count = counts.get_mut(group);
+                *count = update_count(*count, leaves);
+            }
             Self::MinMax(_) if leaves => {}
             Self::MinMax(extremes) => extremes.add(group, &args[0]),
             Self::Boxed { states, .. } if leaves => states[group].remove(args)?,
@@ -117,15 +122,20 @@ impl GroupAccumulators {
         match self {
             Self::IntegerSum(sums) => {
                 if let Some(n) = args[0].long(frame) {
-                    sums[group] = update_integer_sum(sums[group], n, leaves);
+                    let total = sums.get_mut(group);
+                    *total = update_integer_sum(*total, n, leaves);
                 }
             }
             Self::FloatSum { sums, .. } => {
                 if let Some(n) = args[0].double(frame) {
-                    sums[group] = update_float_sum(sums[group], n, leaves);
+                    let total = sums.get_mut(group);
+                    *total = update_float_sum(*total, n, leaves);
                 }
             }
-            Self::Count(counts) => counts[group] = update_count(counts[group], leaves),
+            Self::Count(counts) => {
+                let count = counts.get_mut(group);
+                *count = update_count(*count, leaves);
+            }
             Self::MinMax(_) if leaves => {}
             Self::MinMax(extremes) => extremes.add_ref(group, &args[0].value(frame)),
             Self::Boxed { states, .. } => {
@@ -149,19 +159,19 @@ impl GroupAccumulators {
         arena: &'a Bump,
     ) -> ValueRef<'a> {
         match self {
-            Self::IntegerSum(sums) => match sums[group] {
+            Self::IntegerSum(sums) => match *sums.get(group) {
                 (_, 0) if is_null() => ValueRef::Null,
                 (sum, _) => ValueRef::Long(sum),
             },
-            Self::FloatSum { sums, mean: false } => match sums[group] {
+            Self::FloatSum { sums, mean: false } => match *sums.get(group) {
                 (_, 0) if is_null() => ValueRef::Null,
                 (sum, _) => ValueRef::Double(sum),
             },
-            Self::FloatSum { sums, mean: true } => match sums[group] {
+            Self::FloatSum { sums, mean: true } => match *sums.get(group) {
                 (_, 0) => ValueRef::Null,
                 (sum, count) => ValueRef::Double(sum / count as f64),
             },
-            Self::Count(counts) => ValueRef::Long(counts[group]),
+            Self::Count(counts) => ValueRef::Long(*counts.get(group)),
             Self::MinMax(extremes) => keep(&extremes.value_ref(group), arena),
             Self::Boxed { states, .. } => keep(&states[group].value().borrowed(), arena),
         }
@@ -170,15 +180,15 @@ impl GroupAccumulators {
     /// Returns the value of a group.
     pub(super) fn value(&self, group: usize) -> Value {
         match self {
-            Self::IntegerSum(sums) => match sums[group] {
+            Self::IntegerSum(sums) => match *sums.get(group) {
                 (_, 0) => Value::Null,
                 (sum, _) => Value::Long(sum),
             },
-            Self::FloatSum { sums, mean } => match sums[group] {
+            Self::FloatSum { sums, mean } => match *sums.get(group) {
                 (_, 0) => Value::Null,
                 (sum, count) => Value::Double(if *mean { sum / count as f64 } else { sum }),
             },
-            Self::Count(counts) => Value::Long(counts[group]),
+            Self::Count(counts) => Value::Long(*counts.get(group)),
             Self::MinMax(extremes) => extremes.value(group),
             Self::Boxed { states, .. } => states[group].value(),
         }
@@ -189,8 +199,8 @@ impl GroupAccumulators {
     pub(super) fn value_after(&self, group: usize, kind: EventKind, arg: Option<&Value>) -> Value {
         let is_added = kind == EventKind::Current && arg.is_some_and(|arg| !arg.is_null());
         match self {
-            Self::IntegerSum(sums) if is_added => Value::Long(sums[group].0),
-            Self::FloatSum { sums, mean: false } if is_added => Value::Double(sums[group].0),
+            Self::IntegerSum(sums) if is_added => Value::Long(sums.get(group).0),
+            Self::FloatSum { sums, mean: false } if is_added => Value::Double(sums.get(group).0),
             _ => self.value(group),
         }
     }
@@ -200,12 +210,16 @@ impl GroupAccumulators {
     pub(super) fn accumulate(&mut self, ids: GroupIds<'_>, arg: Option<&Column>, count: usize) {
         match (self, arg) {
             (Self::IntegerSum(sums), Some(arg)) => {
-                accumulate_sums(sums, ids, (&longs(arg), arg.nulls()), update_integer_sum)
+                let numbers = (&*longs(arg), arg.nulls());
+                each_form!(sums, sums => accumulate_sums(sums, ids, numbers, update_integer_sum));
             }
             (Self::FloatSum { sums, .. }, Some(arg)) => {
-                accumulate_sums(sums, ids, (&doubles(arg), arg.nulls()), update_float_sum);
+                let numbers = (&*doubles(arg), arg.nulls());
+                each_form!(sums, sums => accumulate_sums(sums, ids, numbers, update_float_sum));
             }
-            (Self::Count(counts), _) => (0..count).for_each(|row| counts[ids.get(row)] += 1),
+            (Self::Count(counts), _) => {
+                each_form!(counts, counts => (0..count).for_each(|row| *counts.at(ids.get(row)) += 1));
+            }
             (total, arg) => {
                 for row in 0..count {
                     let arg = arg.map(|arg| arg.get(row));
@@ -221,13 +235,15 @@ impl GroupAccumulators {
         let of = |group: &u32| *group as usize;
         match self {
             Self::IntegerSum(sums) => {
-                null_where_empty(groups.iter().map(|g| sums[of(g)])).into_column(Data::Long)
+                null_where_empty(groups.iter().map(|g| *sums.get(of(g)))).into_column(Data::Long)
             }
             Self::FloatSum { sums, mean } => {
                 let value = |(sum, count): (f64, i64)| (if *mean { sum / count as f64 } else { sum }, count);
-                null_where_empty(groups.iter().map(|g| value(sums[of(g)]))).into_column(Data::Double)
+                null_where_empty(groups.iter().map(|g| value(*sums.get(of(g))))).into_column(Data::Double)
             }
-            Self::Count(counts) => Column::of(Data::Long(groups.iter().map(|g| counts[of(g)]).collect())),
+            Self::Count(counts) => {
+                Column::of(Data::Long(groups.iter().map(|g| *counts.get(of(g))).collect()))
+            }
             Self::MinMax(_) | Self::Boxed { .. } => {
                 let mut out = Column::new(ty);
                 groups.iter().for_each(|group| out.push(self.value(of(group))));
@@ -239,9 +255,9 @@ impl GroupAccumulators {
     /// Prefetches the state of these groups if there are so many groups that it may not be in the cache.
     fn prefetch(&self, ids: &[u32]) {
         match self {
-            Self::IntegerSum(sums) => prefetch_all(sums, ids),
-            Self::FloatSum { sums, .. } => prefetch_all(sums, ids),
-            Self::Count(counts) => prefetch_all(counts, ids),
+            Self::IntegerSum(sums) => sums.prefetch_all(ids),
+            Self::FloatSum { sums, .. } => sums.prefetch_all(ids),
+            Self::Count(counts) => counts.prefetch_all(ids),
             Self::MinMax(extremes) => extremes.prefetch(ids),
             Self::Boxed { .. } => {}
         }
@@ -267,36 +283,42 @@ impl GroupAccumulators {
             Self::IntegerSum(sums) => {
                 let numbers = arg.map_or_else(Cow::default, longs);
                 let nulls = arg.map_or(&[][..], Column::nulls);
-                let out =
-                    update_sums(sums, rows, (&numbers, nulls), (update_integer_sum, |sum, _| sum, true));
+                let out = each_form!(sums, sums => {
+                    update_sums(sums, rows, (&numbers, nulls), (update_integer_sum, |sum, _| sum, true))
+                });
                 out.into_column(Data::Long)
             }
             Self::FloatSum { sums, mean } => {
                 let numbers = arg.map_or_else(Cow::default, doubles);
                 let nulls = arg.map_or(&[][..], Column::nulls);
                 let value = |sum: f64, count: i64| if *mean { sum / count as f64 } else { sum };
-                let out = update_sums(sums, rows, (&numbers, nulls), (update_float_sum, value, !*mean));
+                let out = each_form!(sums, sums => {
+                    update_sums(sums, rows, (&numbers, nulls), (update_float_sum, value, !*mean))
+                });
                 out.into_column(Data::Double)
             }
             Self::Count(counts) if all => {
-                let count = |row: usize| {
-                    let count = &mut counts[ids.get(row)];
-                    *count += 1;
-                    *count
-                };
-                Column::of(Data::Long((0..kinds.len()).map(count).collect()))
+                let values = each_form!(counts, counts => {
+                    let count = |row: usize| {
+                        let count = counts.at(ids.get(row));
+                        *count += 1;
+                        *count
+                    };
+                    (0..kinds.len()).map(count).collect()
+                });
+                Column::of(Data::Long(values))
             }
             Self::Count(counts) => {
                 let mut values = Vec::with_capacity(kinds.len());
                 for (row, kind) in kinds.iter().enumerate() {
                     if *kind == EventKind::Reset {
-                        counts.fill(0);
+                        counts.fill(&0);
                         continue;
                     }
-                    let g = ids.get(row);
-                    counts[g] = update_count(counts[g], *kind == EventKind::Expired);
+                    let count = counts.get_mut(ids.get(row));
+                    *count = update_count(*count, *kind == EventKind::Expired);
                     if wanted.has(*kind) {
-                        values.push(counts[g]);
+                        values.push(*count);
                     }
                 }
                 Column::of(Data::Long(values))
@@ -336,40 +358,32 @@ impl GroupAccumulators {
         match self {
             Self::IntegerSum(sums) => {
                 let (arriving, leaving) = (new.numbers(longs), old.numbers(longs));
-                let out = update_sums_sliding(
-                    sums,
-                    slide,
-                    (new, &arriving),
-                    (old, &leaving),
-                    update_integer_sum,
-                    |sum, _| sum,
-                );
+                let (new, old) = ((new, &*arriving), (old, &*leaving));
+                let out = each_form!(sums, sums => {
+                    update_sums_sliding(sums, slide, new, old, update_integer_sum, |sum, _| sum)
+                });
                 out.into_column(Data::Long)
             }
             Self::FloatSum { sums, mean } => {
                 let (arriving, leaving) = (new.numbers(doubles), old.numbers(doubles));
                 let value = |sum: f64, count: i64| if *mean { sum / count as f64 } else { sum };
-                let out = update_sums_sliding(
-                    sums,
-                    slide,
-                    (new, &arriving),
-                    (old, &leaving),
-                    update_float_sum,
-                    value,
-                );
+                let (new, old) = ((new, &*arriving), (old, &*leaving));
+                let out = each_form!(sums, sums => {
+                    update_sums_sliding(sums, slide, new, old, update_float_sum, value)
+                });
                 out.into_column(Data::Double)
             }
             Self::Count(counts) => {
                 let mut out = Vec::with_capacity(slide.before.len());
                 slide.for_each_step(|step| match step {
                     AddOrRetract::Retract(row) => {
-                        let g = old.ids[row] as usize;
-                        counts[g] = update_count(counts[g], true);
+                        let count = counts.get_mut(old.ids[row] as usize);
+                        *count = update_count(*count, true);
                     }
                     AddOrRetract::Add(row) => {
-                        let g = new.ids[row] as usize;
-                        counts[g] = update_count(counts[g], false);
-                        out.push(counts[g]);
+                        let count = counts.get_mut(new.ids[row] as usize);
+                        *count = update_count(*count, false);
+                        out.push(*count);
                     }
                 });
                 Column::of(Data::Long(out))
@@ -394,12 +408,37 @@ impl GroupAccumulators {
         }
     }
 
+    /// Lets [`Self::frozen`] share the state.
+    pub(super) fn share(&mut self) {
+        match self {
+            Self::IntegerSum(sums) => sums.share(),
+            Self::FloatSum { sums, .. } => sums.share(),
+            Self::Count(counts) => counts.share(),
+            Self::MinMax(extremes) => extremes.share(),
+            Self::Boxed { .. } => {}
+        }
+    }
+
+    /// Returns the state of all groups, to be saved later; `None` if it has to be saved now.
+    pub(super) fn frozen(&self) -> Option<Self> {
+        Some(match self {
+            Self::IntegerSum(sums) => Self::IntegerSum(sums.clone()),
+            Self::FloatSum { sums, mean } => Self::FloatSum { sums: sums.clone(), mean: *mean },
+            Self::Count(counts) => Self::Count(counts.clone()),
+            Self::MinMax(extremes) => Self::MinMax(extremes.clone()),
+            Self::Boxed { .. } => return None,
+        })
+    }
+
     /// Returns the state of a group in the format of the aggregate's own [`Aggregator::save`].
     pub(super) fn save(&self, group: usize) -> Json {
         match self {
-            Self::IntegerSum(sums) => serde_json::json!([sums[group].0, sums[group].1]),
-            Self::FloatSum { sums, .. } => serde_json::json!([sums[group].0.to_bits(), sums[group].1]),
-            Self::Count(counts) => serde_json::json!(counts[group]),
+            Self::IntegerSum(sums) => serde_json::json!(sums.get(group)),
+            Self::FloatSum { sums, .. } => {
+                let (sum, count) = sums.get(group);
+                serde_json::json!([sum.to_bits(), count])
+            }
+            Self::Count(counts) => serde_json::json!(counts.get(group)),
             Self::MinMax(extremes) => crate::aggregators::state::encode(&extremes.value(group)),
             Self::Boxed { states, .. } => states[group].save(),
         }
@@ -412,13 +451,13 @@ impl GroupAccumulators {
         match self {
             Self::IntegerSum(sums) => {
                 let (sum, count) = pair().ok_or_else(wrong)?;
-                sums[group] = (sum.as_i64().ok_or_else(wrong)?, count);
+                *sums.get_mut(group) = (sum.as_i64().ok_or_else(wrong)?, count);
             }
             Self::FloatSum { sums, .. } => {
                 let (sum, count) = pair().ok_or_else(wrong)?;
-                sums[group] = (f64::from_bits(sum.as_u64().ok_or_else(wrong)?), count);
+                *sums.get_mut(group) = (f64::from_bits(sum.as_u64().ok_or_else(wrong)?), count);
             }
-            Self::Count(counts) => counts[group] = state.as_i64().ok_or_else(wrong)?,
+            Self::Count(counts) => *counts.get_mut(group) = state.as_i64().ok_or_else(wrong)?,
             Self::MinMax(extremes) => {
                 let value = crate::aggregators::state::decode(state).ok_or_else(wrong)?;
                 extremes.set(group, value).map_err(|()| wrong())?;

@@ -6,12 +6,14 @@ use std::hash::BuildHasher;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hashbrown::{DefaultHashBuilder, HashTable};
+use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
 use crate::batch::EventKind;
 use crate::column::{Column, Data, StringColumn};
 use crate::eval_error::EvalError;
+use crate::shareable::{BLOCK_LEN, Shareable};
 use crate::string_column::{inline_key_of, tiny_key_of};
 use crate::u64_map::U64IndexMap;
 use crate::value::Value;
@@ -24,9 +26,7 @@ use crate::value_ref::ValueRef;
 pub(super) struct GroupValues {
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// The encoded keys, concatenated; `ends` are their end offsets.
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    keys: GroupKeys,
     scratch: Vec<u8>,
     /// Ids of short string keys, found without reading the encoded keys: strings of up to seven bytes here,
     /// other inline strings in `inline_keys`.
@@ -34,6 +34,64 @@ pub(super) struct GroupValues {
     inline_keys: PrimitiveGroupKeys,
     /// Rows whose ids a batch lookup did not find; kept to reuse its memory.
     rest: Vec<u32>,
+}
+
+/// Encoded keys by group id. A checkpoint shares all but the last block of them, as keys are never changed.
+#[derive(Clone, Default)]
+pub(super) struct GroupKeys {
+    blocks: Vec<Shareable<KeyBlock>>,
+    len: usize,
+}
+
+/// At most [`BLOCK_LEN`] keys.
+#[derive(Clone, Default)]
+struct KeyBlock {
+    /// The keys, concatenated; `ends` are their end offsets.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl GroupKeys {
+    /// Returns the number of groups.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(super) fn get(&self, id: u32) -> &[u8] {
+        let KeyBlock { bytes, ends } = self.blocks[id as usize / BLOCK_LEN].get();
+        let at = id as usize % BLOCK_LEN;
+        let start = if at == 0 { 0 } else { ends[at - 1] };
+        &bytes[start..ends[at]]
+    }
+
+    fn push(&mut self, key: &[u8]) {
+        if self.len.is_multiple_of(BLOCK_LEN) {
+            self.blocks.push(Shareable::default());
+        }
+        if let Some(block) = self.blocks.last_mut() {
+            let KeyBlock { bytes, ends } = block.get_mut();
+            bytes.extend_from_slice(key);
+            ends.push(bytes.len());
+        }
+        self.len += 1;
+    }
+
+    fn share(&mut self) {
+        self.blocks.iter_mut().for_each(Shareable::share);
+    }
+
+    /// Returns whether clones share the keys.
+    pub(super) fn is_shared(&self) -> bool {
+        !self.blocks.is_empty() && self.blocks.iter().all(Shareable::is_shared)
+    }
+}
+
+/// All encoded keys in order of their ids, to be saved.
+impl Serialize for GroupKeys {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq((0..self.len as u32).map(|id| BASE64.encode(self.get(id))))
+    }
 }
 
 /// Map from numeric keys to group ids, with the keys stored in the entries.
@@ -55,25 +113,34 @@ impl PrimitiveGroupKeys {
 impl GroupValues {
     /// Returns the number of groups.
     pub(super) fn len(&self) -> usize {
-        self.ends.len()
+        self.keys.len()
     }
 
     pub(super) fn key(&self, id: u32) -> &[u8] {
-        key(&self.bytes, &self.ends, id)
+        self.keys.get(id)
+    }
+
+    /// Returns all keys.
+    pub(super) fn keys(&self) -> &GroupKeys {
+        &self.keys
+    }
+
+    /// Lets clones share the keys.
+    pub(super) fn share(&mut self) {
+        self.keys.share();
     }
 
     /// Returns the id of an encoded key; assigns one to a new key.
     #[inline]
     fn find(&mut self, wanted: &[u8]) -> u32 {
         let hash = self.hasher.hash_one(wanted);
-        let Self { index, bytes, ends, hasher, .. } = self;
-        if let Some(id) = index.find(hash, |id| key(bytes, ends, *id) == wanted) {
+        let Self { index, keys, hasher, .. } = self;
+        if let Some(id) = index.find(hash, |id| keys.get(*id) == wanted) {
             return *id;
         }
-        let id = ends.len() as u32;
-        bytes.extend_from_slice(wanted);
-        ends.push(bytes.len());
-        index.insert_unique(hash, id, |id| hasher.hash_one(key(bytes, ends, *id)));
+        let id = keys.len() as u32;
+        keys.push(wanted);
+        index.insert_unique(hash, id, |id| hasher.hash_one(keys.get(*id)));
         id
     }
 
@@ -165,11 +232,6 @@ impl GroupValues {
         ids.collect()
     }
 
-    /// Returns all encoded keys in order of their ids, to be saved.
-    pub(super) fn save(&self) -> Json {
-        (0..self.len() as u32).map(|id| Json::String(BASE64.encode(self.key(id)))).collect()
-    }
-
     /// Reads saved keys.
     pub(super) fn restored(state: &Json) -> Result<Self, EvalError> {
         let wrong = || EvalError::state("cannot read the saved groups");
@@ -185,12 +247,6 @@ impl GroupValues {
 }
 
 const NULL: &[u8] = b"null";
-
-fn key<'b>(bytes: &'b [u8], ends: &[usize], id: u32) -> &'b [u8] {
-    let id = id as usize;
-    let start = if id == 0 { 0 } else { ends[id - 1] };
-    &bytes[start..ends[id]]
-}
 
 /// Appends a value as bytes that are equal if the string forms are. The value is prefixed with its length
 /// unless it is `alone` in its key.

@@ -7,21 +7,23 @@ use tidemill_types::FieldType;
 use super::sums::GroupIds;
 use crate::batch::EventKind;
 use crate::column::{Column, Data};
-use crate::u64_map::prefetch_all;
+use crate::shareable::{BlockVec, Values, each_form};
 use crate::value::{Key, Value, order};
 use crate::value_ref::ValueRef;
 
 /// The minimum or maximum of each group.
+#[derive(Clone)]
 pub(super) struct MinMaxAccumulator {
     greatest: bool,
     best: MinMaxValues,
 }
 
+#[derive(Clone)]
 enum MinMaxValues {
-    Long(Vec<Option<i64>>),
-    Double(Vec<Option<f64>>),
+    Long(BlockVec<Option<i64>>),
+    Double(BlockVec<Option<f64>>),
     /// Values of any other type.
-    Any(Vec<Value>),
+    Any(BlockVec<Value>),
 }
 
 /// Evaluates an expression for the values of each type.
@@ -39,37 +41,42 @@ impl MinMaxAccumulator {
     /// Creates an accumulator without groups; `ty` is the type of the values.
     pub(super) fn new(ty: FieldType, greatest: bool) -> Self {
         let best = match ty {
-            FieldType::Long => MinMaxValues::Long(vec![]),
-            FieldType::Double => MinMaxValues::Double(vec![]),
-            _ => MinMaxValues::Any(vec![]),
+            FieldType::Long => MinMaxValues::Long(BlockVec::default()),
+            FieldType::Double => MinMaxValues::Double(BlockVec::default()),
+            _ => MinMaxValues::Any(BlockVec::default()),
         };
         Self { greatest, best }
     }
 
     pub(super) fn grow(&mut self, groups: usize) {
-        each!(&mut self.best, best => best.resize(groups, Default::default()));
+        each!(&mut self.best, best => best.grow(groups, &Default::default()));
     }
 
     pub(super) fn reset(&mut self) {
-        each!(&mut self.best, best => best.fill(Default::default()));
+        each!(&mut self.best, best => best.fill(&Default::default()));
+    }
+
+    /// Lets clones share the values.
+    pub(super) fn share(&mut self) {
+        each!(&mut self.best, best => best.share());
     }
 
     pub(super) fn value(&self, group: usize) -> Value {
         match &self.best {
-            MinMaxValues::Long(best) => best[group].map_or(Value::Null, Value::Long),
-            MinMaxValues::Double(best) => best[group].map_or(Value::Null, Value::Double),
-            MinMaxValues::Any(best) => best[group].clone(),
+            MinMaxValues::Long(best) => best.get(group).map_or(Value::Null, Value::Long),
+            MinMaxValues::Double(best) => best.get(group).map_or(Value::Null, Value::Double),
+            MinMaxValues::Any(best) => best.get(group).clone(),
         }
     }
 
     /// Sets a group's value to a saved one. Errors: the value has another type.
     pub(super) fn set(&mut self, group: usize, value: Value) -> Result<(), ()> {
         match (&mut self.best, value) {
-            (MinMaxValues::Any(best), value) => best[group] = value,
-            (MinMaxValues::Long(best), Value::Null) => best[group] = None,
-            (MinMaxValues::Double(best), Value::Null) => best[group] = None,
-            (MinMaxValues::Long(best), Value::Long(n)) => best[group] = Some(n),
-            (MinMaxValues::Double(best), Value::Double(n)) => best[group] = Some(n),
+            (MinMaxValues::Any(best), value) => *best.get_mut(group) = value,
+            (MinMaxValues::Long(best), Value::Null) => *best.get_mut(group) = None,
+            (MinMaxValues::Double(best), Value::Null) => *best.get_mut(group) = None,
+            (MinMaxValues::Long(best), Value::Long(n)) => *best.get_mut(group) = Some(n),
+            (MinMaxValues::Double(best), Value::Double(n)) => *best.get_mut(group) = Some(n),
             _ => return Err(()),
         }
         Ok(())
@@ -77,16 +84,16 @@ impl MinMaxAccumulator {
 
     /// Prefetches the values of these groups.
     pub(super) fn prefetch(&self, ids: &[u32]) {
-        each!(&self.best, best => prefetch_all(best, ids));
+        each!(&self.best, best => best.prefetch_all(ids));
     }
 
     /// Returns the value of a group without a copy.
     #[inline]
     pub(super) fn value_ref(&self, group: usize) -> ValueRef<'_> {
         match &self.best {
-            MinMaxValues::Long(best) => best[group].map_or(ValueRef::Null, ValueRef::Long),
-            MinMaxValues::Double(best) => best[group].map_or(ValueRef::Null, ValueRef::Double),
-            MinMaxValues::Any(best) => best[group].borrowed(),
+            MinMaxValues::Long(best) => best.get(group).map_or(ValueRef::Null, ValueRef::Long),
+            MinMaxValues::Double(best) => best.get(group).map_or(ValueRef::Null, ValueRef::Double),
+            MinMaxValues::Any(best) => best.get(group).borrowed(),
         }
     }
 
@@ -103,14 +110,14 @@ impl MinMaxAccumulator {
             (_, ValueRef::Null) => {}
             (MinMaxValues::Long(best), value) => {
                 let Some(n) = value.as_i64() else { return };
-                update_best(&mut best[group], n, greatest, i64::cmp);
+                update_best(best.get_mut(group), n, greatest, i64::cmp);
             }
             (MinMaxValues::Double(best), value) => {
                 let Some(n) = value.as_f64() else { return };
-                update_best(&mut best[group], n, greatest, |a, b| order(*a, *b));
+                update_best(best.get_mut(group), n, greatest, |a, b| order(*a, *b));
             }
             (MinMaxValues::Any(best), value) => {
-                let (best, value) = (&mut best[group], value.to_value());
+                let (best, value) = (best.get_mut(group), value.to_value());
                 let order = || Key(value.clone()).cmp(&Key(best.clone()));
                 if best.is_null() || is_better(order(), greatest) {
                     *best = value;
@@ -134,7 +141,7 @@ impl MinMaxAccumulator {
             ($best:ident, $numbers:ident, $variant:ident, $compare:expr) => {{
                 let mut out = Vec::with_capacity(kinds.len());
                 for (row, kind) in kinds.iter().enumerate() {
-                    let best = &mut $best[ids.get(row)];
+                    let best = $best.at(ids.get(row));
                     if *kind == EventKind::Current {
                         update_best(best, $numbers[row], greatest, $compare);
                     }
@@ -148,9 +155,11 @@ impl MinMaxAccumulator {
         // if no event expires and no value is null, there is a value after each event
         let all = kinds.iter().all(|kind| *kind == EventKind::Current);
         match (&mut self.best, plain.filter(|_| all).map(Column::data)) {
-            (MinMaxValues::Long(best), Some(Data::Long(numbers))) => typed!(best, numbers, Long, i64::cmp),
+            (MinMaxValues::Long(best), Some(Data::Long(numbers))) => {
+                each_form!(best, best => typed!(best, numbers, Long, i64::cmp))
+            }
             (MinMaxValues::Double(best), Some(Data::Double(numbers))) => {
-                typed!(best, numbers, Double, |a, b| order(*a, *b))
+                each_form!(best, best => typed!(best, numbers, Double, |a, b| order(*a, *b)))
             }
             _ => {
                 let mut out = Column::new(ty);

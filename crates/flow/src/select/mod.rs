@@ -22,6 +22,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
@@ -29,7 +30,7 @@ use accumulators::GroupAccumulators;
 use columns::ReferencedColumns;
 
 pub(crate) use columns::{COLUMNAR_ROWS_MIN, FailedChunks};
-use groups::GroupValues;
+use groups::{GroupKeys, GroupValues};
 pub(crate) use input::{InputRows, SelectorInput};
 pub(crate) use row::RowSelect;
 
@@ -38,6 +39,7 @@ use crate::column::{Column, Data};
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::registry::AggregateCall;
+use crate::snapshot::{self, Writer};
 use crate::value::{self, Value};
 
 /// Event kinds that a query emits.
@@ -387,12 +389,33 @@ impl Selector {
         found
     }
 
-    /// Returns the groups and the states of the aggregates by group, to be saved.
-    pub fn save(&self) -> serde_json::Value {
-        let groups = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
-        let states = |total: &GroupAccumulators| (0..groups).map(|g| total.save(g)).collect::<Vec<_>>();
-        let totals: Vec<_> = self.accumulators.iter().map(states).collect();
-        serde_json::json!({ "groups": self.groups.save(), "totals": totals })
+    /// Lets the next [`Self::save`] share groups and aggregates, if there are at least `groups_min` groups.
+    pub(crate) fn share(&mut self, groups_min: usize) {
+        if self.groups.len() >= groups_min {
+            self.groups.share();
+            self.accumulators.iter_mut().for_each(GroupAccumulators::share);
+        }
+    }
+
+    /// Saves the groups and the states of the aggregates by group.
+    ///
+    /// Errors: writing failed.
+    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), snapshot::Error> {
+        let count = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
+        if out.is_freezing()
+            && self.groups.keys().is_shared()
+            && let Some(totals) =
+                self.accumulators.iter().map(GroupAccumulators::frozen).collect::<Option<Vec<_>>>()
+        {
+            let groups = self.groups.keys().clone();
+            return out.defer(move |out| {
+                out.json(&SavedGroups { groups: &groups, totals: SavedTotals { totals: &totals, count } })
+            });
+        }
+        out.json(&SavedGroups {
+            groups: self.groups.keys(),
+            totals: SavedTotals { totals: &self.accumulators, count },
+        })
     }
 
     /// Restores saved groups and states.
@@ -410,6 +433,35 @@ impl Selector {
             }
         }
         Ok(())
+    }
+}
+
+/// State of a selector as it is saved.
+#[derive(Serialize)]
+struct SavedGroups<'a> {
+    groups: &'a GroupKeys,
+    totals: SavedTotals<'a>,
+}
+
+/// States of the aggregates, each of `count` groups.
+struct SavedTotals<'a> {
+    totals: &'a [GroupAccumulators],
+    count: usize,
+}
+
+impl Serialize for SavedTotals<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        /// States of one aggregate.
+        struct Total<'a>(&'a GroupAccumulators, usize);
+
+        impl Serialize for Total<'_> {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                let Self(total, count) = self;
+                to.collect_seq((0..*count).map(|group| total.save(group)))
+            }
+        }
+
+        to.collect_seq(self.totals.iter().map(|total| Total(total, self.count)))
     }
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::OutputEvents;
 use crate::batch::EventKind;
 use crate::column::{Column, Data};
+use crate::shareable::Values;
 use crate::window::EvictionCounts;
 
 /// Group of each row.
@@ -93,14 +94,14 @@ pub(super) struct AggregateInput<'a> {
 /// count is zero.
 #[inline]
 pub(super) fn update_sums<T: Copy + Default>(
-    sums: &mut [(T, i64)],
+    sums: &mut (impl Values<(T, i64)> + ?Sized),
     AggregateInput { ids, kinds, all, wanted }: AggregateInput<'_>,
     (numbers, nulls): (&[T], &[bool]),
     (change, value, added): (impl Fn((T, i64), T, bool) -> (T, i64), impl Fn(T, i64) -> T, bool),
 ) -> NullableColumn<T> {
     if all && nulls.is_empty() {
         let next = |(row, number): (usize, &T)| {
-            let total = &mut sums[ids.get(row)];
+            let total = sums.at(ids.get(row));
             *total = change(*total, *number, false);
             value(total.0, total.1)
         };
@@ -109,16 +110,17 @@ pub(super) fn update_sums<T: Copy + Default>(
     let mut out = NullableColumn::with_capacity(kinds.len());
     for (row, kind) in kinds.iter().enumerate() {
         if *kind == EventKind::Reset {
-            sums.fill(Default::default());
+            sums.fill_all(&Default::default());
             continue;
         }
         let g = ids.get(row);
         let is_number = nulls.is_empty() || !nulls[row];
+        let total = sums.at(g);
         if is_number {
-            sums[g] = change(sums[g], numbers[row], *kind == EventKind::Expired);
+            *total = change(*total, numbers[row], *kind == EventKind::Expired);
         }
         if wanted.has(*kind) {
-            let (sum, count) = sums[g];
+            let (sum, count) = *total;
             let has_value = count != 0 || added && is_number && *kind == EventKind::Current;
             out.push(value(sum, count), !has_value);
         }
@@ -129,14 +131,14 @@ pub(super) fn update_sums<T: Copy + Default>(
 /// Adds numbers to sums.
 #[inline]
 pub(super) fn accumulate_sums<T: Copy>(
-    sums: &mut [(T, i64)],
+    sums: &mut (impl Values<(T, i64)> + ?Sized),
     ids: GroupIds<'_>,
     (numbers, nulls): (&[T], &[bool]),
     change: impl Fn((T, i64), T, bool) -> (T, i64),
 ) {
     for (row, number) in numbers.iter().enumerate() {
         if nulls.is_empty() || !nulls[row] {
-            let total = &mut sums[ids.get(row)];
+            let total = sums.at(ids.get(row));
             *total = change(*total, *number, false);
         }
     }
@@ -146,7 +148,7 @@ pub(super) fn accumulate_sums<T: Copy>(
 /// `value` computes the result from a sum and its count.
 #[inline]
 pub(super) fn update_sums_sliding<T: Copy>(
-    sums: &mut [(T, i64)],
+    sums: &mut (impl Values<(T, i64)> + ?Sized),
     slide: &EvictionCounts,
     (new, arriving): (&AggregateUpdates<'_>, &[T]),
     (old, leaving): (&AggregateUpdates<'_>, &[T]),
@@ -158,9 +160,9 @@ pub(super) fn update_sums_sliding<T: Copy>(
         if slide.is_one_for_one() && old.ids.len() == new.ids.len() && leaving.len() == arriving.len() {
             // common case of a full window: one eviction per arrival, without an inner loop
             let pass = |((gone, left), (id, number)): ((&u32, &T), (&u32, &T))| {
-                let total = &mut sums[*gone as usize];
+                let total = sums.at(*gone as usize);
                 *total = change(*total, *left, true);
-                let total = &mut sums[*id as usize];
+                let total = sums.at(*id as usize);
                 *total = change(*total, *number, false);
                 value(total.0, total.1)
             };
@@ -170,16 +172,16 @@ pub(super) fn update_sums_sliding<T: Copy>(
         let mut leaving = old.ids.iter().zip(leaving);
         let arrive = |((before, id), number): ((&u32, &u32), &T)| {
             for (id, number) in leaving.by_ref().take(*before as usize) {
-                let total = &mut sums[*id as usize];
+                let total = sums.at(*id as usize);
                 *total = change(*total, *number, true);
             }
-            let total = &mut sums[*id as usize];
+            let total = sums.at(*id as usize);
             *total = change(*total, *number, false);
             value(total.0, total.1)
         };
         let values = slide.before.iter().zip(new.ids).zip(arriving).map(arrive).collect();
         for (id, number) in leaving {
-            let total = &mut sums[*id as usize];
+            let total = sums.at(*id as usize);
             *total = change(*total, *number, true);
         }
         return NullableColumn { values, nulls: vec![] };
@@ -188,15 +190,15 @@ pub(super) fn update_sums_sliding<T: Copy>(
     slide.for_each_step(|step| match step {
         AddOrRetract::Retract(row) if !old_nulls.is_empty() && old_nulls[row] => {}
         AddOrRetract::Retract(row) => {
-            let g = old.ids[row] as usize;
-            sums[g] = change(sums[g], leaving[row], true);
+            let total = sums.at(old.ids[row] as usize);
+            *total = change(*total, leaving[row], true);
         }
         AddOrRetract::Add(row) => {
-            let g = new.ids[row] as usize;
+            let total = sums.at(new.ids[row] as usize);
             if new_nulls.is_empty() || !new_nulls[row] {
-                sums[g] = change(sums[g], arriving[row], false);
+                *total = change(*total, arriving[row], false);
             }
-            let (sum, count) = sums[g];
+            let (sum, count) = *total;
             out.push(value(sum, count), count == 0);
         }
     });

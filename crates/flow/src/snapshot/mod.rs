@@ -5,6 +5,9 @@
 //! element to element. Each element writes into the section of its container, so a query writes equal bytes
 //! in the app and as the instance of a key in a partition. Memory use is that of the state itself and one
 //! block.
+//!
+//! [`AppRuntime::freeze`](crate::runtime::AppRuntime::freeze) takes a state in little time, to be written while the app
+//! continues: large elements share their parts with it (`shareable.rs`).
 
 mod read;
 mod values;
@@ -14,7 +17,7 @@ use std::io;
 
 pub use read::Reader;
 pub(crate) use values::RowLocation;
-pub use write::Writer;
+pub use write::{FrozenState, Writer};
 
 use crate::eval_error::EvalError;
 
@@ -26,6 +29,9 @@ pub const BLOCK_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of rows that are written column by column.
 pub const CHUNK_ROWS: usize = 4096;
+
+/// Number of rows from which an element is shared with a [`FrozenState`]; to write fewer takes less than a millisecond.
+pub const SHARED_ROWS_MIN: usize = 1024;
 
 /// Maximum nesting of an object that can be read.
 const OBJECT_DEPTH_MAX: usize = 512;

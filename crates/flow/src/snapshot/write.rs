@@ -1,4 +1,4 @@
-//! Writing of states.
+//! Writing of states, at once or [later](FrozenState).
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use super::{BLOCK_BYTES_MAX, END, Error, HEAD_BYTES, MAGIC, MORE, SECTION, check
 
 /// Writes a state section by section, in blocks of at most [`BLOCK_BYTES_MAX`] bytes of contents.
 pub struct Writer<'w> {
-    out: &'w mut dyn Write,
+    target: Target<'w>,
     /// Kind and contents of the current block.
     kind: u8,
     contents: Vec<u8>,
@@ -19,17 +19,124 @@ pub struct Writer<'w> {
     pub(super) objects: HashMap<usize, u64>,
 }
 
+enum Target<'w> {
+    Stream(&'w mut dyn Write),
+    Frozen(Vec<Part>),
+    /// Contents before those of the writer, without blocks.
+    Contents(Vec<u8>),
+}
+
+/// Part of a [`FrozenState`].
+enum Part {
+    /// The begin of a section with this name.
+    Section(String),
+    Bytes(Vec<u8>),
+    Later(DeferredPart),
+}
+
+type DeferredPart = Box<dyn FnOnce(&mut Writer<'_>) -> Result<(), Error> + Send>;
+
+/// State of an app at one moment, to be written while the app continues.
+///
+/// Small elements are in it as bytes. Large ones are shared with the app, which copies what it changes, until
+/// [`Self::write_to`] has written them.
+#[derive(Default)]
+pub struct FrozenState(Vec<Vec<Part>>);
+
+impl FrozenState {
+    /// Adds a state that is written behind this one.
+    pub(crate) fn then(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// Writes the state: the same bytes that the app would have written at the moment.
+    ///
+    /// Errors: writing failed.
+    pub fn write_to(self, out: &mut dyn Write) -> Result<(), Error> {
+        for parts in self.0 {
+            let mut out = Writer::new(out)?;
+            for part in parts {
+                match part {
+                    Part::Section(name) => out.section(&name)?,
+                    Part::Bytes(bytes) => out.bytes(&bytes)?,
+                    Part::Later(write) => write(&mut out)?,
+                }
+            }
+            out.finish()?;
+        }
+        Ok(())
+    }
+}
+
 impl<'w> Writer<'w> {
     /// Writes the head of a state.
     pub fn new(out: &'w mut dyn Write) -> Result<Self, Error> {
         out.write_all(&MAGIC)?;
-        let contents = Vec::with_capacity(BLOCK_BYTES_MAX);
-        Ok(Self { out, kind: END, contents, number: 0, objects: HashMap::new() })
+        Ok(Self::to(Target::Stream(out)))
+    }
+
+    /// Creates a writer of a [`FrozenState`].
+    pub(crate) fn freezing() -> Self {
+        Self::to(Target::Frozen(vec![]))
+    }
+
+    /// Creates a writer of contents that [`Self::bytes`] of another writer takes. They must not have objects, which are
+    /// numbered in the order in which they are written. `memory` is used again.
+    pub(crate) fn of_contents(mut memory: Vec<u8>) -> Self {
+        memory.clear();
+        Self { contents: memory, ..Self::to(Target::Contents(vec![])) }
+    }
+
+    /// Returns the contents.
+    pub(crate) fn into_contents(self) -> Vec<u8> {
+        match self.target {
+            Target::Contents(mut before) if !before.is_empty() => {
+                before.extend_from_slice(&self.contents);
+                before
+            }
+            _ => self.contents,
+        }
+    }
+
+    fn to(target: Target<'w>) -> Self {
+        let contents = match target {
+            Target::Contents(_) => vec![],
+            _ => Vec::with_capacity(BLOCK_BYTES_MAX),
+        };
+        Self { target, kind: END, contents, number: 0, objects: HashMap::new() }
+    }
+
+    /// Returns whether the state is written later, so that large elements [defer](Self::defer) their part.
+    pub(crate) fn is_freezing(&self) -> bool {
+        matches!(self.target, Target::Frozen(_))
+    }
+
+    /// Leaves a part to be written later: `write` owns what it needs, or shares it with the app. It must not write objects,
+    /// which are numbered in the order in which they are written.
+    ///
+    /// Errors: those of `write`, if the state is not frozen.
+    pub(crate) fn defer(
+        &mut self,
+        write: impl FnOnce(&mut Writer<'_>) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        if !self.is_freezing() {
+            return write(self);
+        }
+        self.close()?;
+        if let Target::Frozen(parts) = &mut self.target {
+            parts.push(Part::Later(Box::new(write)));
+        }
+        Ok(())
     }
 
     /// Ends the current section and begins another one.
     pub fn section(&mut self, name: &str) -> Result<(), Error> {
         self.close()?;
+        if let Target::Frozen(parts) = &mut self.target {
+            parts.push(Part::Section(name.to_owned()));
+            return Ok(());
+        }
         self.kind = SECTION;
         self.text(name)
     }
@@ -38,7 +145,19 @@ impl<'w> Writer<'w> {
     pub fn finish(mut self) -> Result<(), Error> {
         self.close()?;
         self.block(END)?;
-        Ok(self.out.flush()?)
+        match self.target {
+            Target::Stream(out) => Ok(out.flush()?),
+            Target::Frozen(_) | Target::Contents(_) => Ok(()),
+        }
+    }
+
+    /// Ends a state that is written later.
+    pub(crate) fn into_frozen(mut self) -> Result<FrozenState, Error> {
+        self.close()?;
+        match self.target {
+            Target::Frozen(parts) => Ok(FrozenState(vec![parts])),
+            Target::Stream(_) | Target::Contents(_) => Ok(FrozenState::default()),
+        }
     }
 
     /// Ends the current block.
@@ -47,15 +166,21 @@ impl<'w> Writer<'w> {
     }
 
     fn block(&mut self, kind: u8) -> Result<(), Error> {
-        let checksum = checksum(self.number, kind, &self.contents);
-        let mut head = [kind; HEAD_BYTES];
-        head[1..5].copy_from_slice(&(self.contents.len() as u32).to_le_bytes());
-        head[5..].copy_from_slice(&checksum.to_le_bytes());
-        self.out.write_all(&head)?;
-        self.out.write_all(&self.contents)?;
-        self.contents.clear();
-        self.number += 1;
-        self.kind = MORE;
+        match &mut self.target {
+            Target::Stream(out) => {
+                let checksum = checksum(self.number, kind, &self.contents);
+                let mut head = [kind; HEAD_BYTES];
+                head[1..5].copy_from_slice(&(self.contents.len() as u32).to_le_bytes());
+                head[5..].copy_from_slice(&checksum.to_le_bytes());
+                out.write_all(&head)?;
+                out.write_all(&self.contents)?;
+                self.contents.clear();
+                self.number += 1;
+                self.kind = MORE;
+            }
+            Target::Frozen(parts) => parts.push(Part::Bytes(std::mem::take(&mut self.contents))),
+            Target::Contents(before) => before.append(&mut self.contents),
+        }
         Ok(())
     }
 
@@ -121,7 +246,12 @@ impl<'w> Writer<'w> {
 
     /// Writes a list of unsigned integers. Ascending ones take a byte or two each.
     pub fn numbers(&mut self, numbers: impl ExactSizeIterator<Item = u64>) -> Result<(), Error> {
-        self.number(numbers.len() as u64)?;
+        self.numbers_of(numbers.len(), numbers)
+    }
+
+    /// Writes a list as [`Self::numbers`] does; `len` is the number of its numbers.
+    pub(crate) fn numbers_of(&mut self, len: usize, numbers: impl Iterator<Item = u64>) -> Result<(), Error> {
+        self.number(len as u64)?;
         let mut before = 0_u64;
         for n in numbers {
             self.signed(n.wrapping_sub(before).cast_signed())?;

@@ -33,7 +33,7 @@ impl<'a, V> ColumnCursor<'a, V> {
         let (segment, row) = self.store.at(seq);
         let values = (self.of)(segment.columns[self.column].data());
         if seq >= self.store.base {
-            (self.start, self.rows) = (seq - row as RowId, segment.times.len() as RowId);
+            (self.start, self.rows) = (seq - row as RowId, segment.times().len() as RowId);
             self.values = values;
         }
         Some((values?, row))
@@ -69,7 +69,7 @@ impl<'a> I64Cursor<'a> {
         let (segment, row) = self.store.at(seq);
         let values = match self.column.map(|column| segment.columns[column].data()) {
             Some(Data::Long(values)) => values,
-            _ => &segment.times,
+            _ => segment.times(),
         };
         if seq >= self.store.base {
             (self.start, self.values) = (seq - row as RowId, values);

@@ -1,9 +1,25 @@
 //! Checkpointing of row stores, in chunks of rows.
 
+use tidemill_types::FieldType;
+
 use super::{RetainedRows, RowId, RowStore, Segment};
+use crate::shareable::Shareable;
 use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 
 impl RowStore {
+    /// Lets the next [`Self::save`] share the rows, if there are at least `rows_min`. Objects are changed in place by any of their holders, so a
+    /// store with objects does not share.
+    pub(crate) fn share(&mut self, rows_min: usize) {
+        if self.rows() >= rows_min as u64 && !self.types.contains(&FieldType::Object) {
+            self.segments.iter_mut().for_each(Segment::share);
+            self.retained_rows.share();
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.retained_rows.times.is_shared() && self.segments.iter().all(|segment| segment.times.is_shared())
+    }
+
     /// Saves the rows that a window needs; `sparse` lists them if they are [`RetainedRows::Sparse`].
     pub(crate) fn save(
         &self,
@@ -19,11 +35,18 @@ impl RowStore {
                 picked.extend_from_slice(&self.retained[old..]);
                 from = self.base.max(oldest).min(self.next);
             }
-            RetainedRows::Sparse(_) => {
-                picked = sparse();
-                picked.sort_unstable();
-            }
+            RetainedRows::Sparse(_) => picked = sparse(),
         }
+        if out.is_freezing() && self.is_shared() {
+            let rows = self.clone();
+            return out.defer(move |out| rows.write(picked, from, out));
+        }
+        self.write(picked, from, out)
+    }
+
+    /// Writes the rows `picked` and those from `from` on.
+    fn write(&self, mut picked: Vec<RowId>, mut from: RowId, out: &mut Writer<'_>) -> Result<(), Error> {
+        picked.sort_unstable();
         out.number(self.next)?;
         out.number(from)?;
         for chunk in picked.chunks(CHUNK_ROWS) {
@@ -90,13 +113,13 @@ impl RowStore {
 }
 
 impl Segment {
-    fn read(types: &[tidemill_types::FieldType], rows: usize, from: &mut Reader<'_>) -> Result<Self, Error> {
+    fn read(types: &[FieldType], rows: usize, from: &mut Reader<'_>) -> Result<Self, Error> {
         let mut times = Vec::with_capacity(rows);
         for _ in 0..rows {
             let mut bytes = [0; 8];
             from.bytes(&mut bytes)?;
             times.push(i64::from_le_bytes(bytes));
         }
-        Ok(Self { columns: from.rows(types, rows)?, times })
+        Ok(Self { columns: from.rows(types, rows)?, times: Shareable::new(times) })
     }
 }

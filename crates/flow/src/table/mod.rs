@@ -164,6 +164,14 @@ impl Table {
         failed
     }
 
+    /// Lets the next [`Self::save`] share the rows, if there are at least `rows_min`.
+    pub(crate) fn share(&mut self, rows_min: usize) {
+        match self {
+            Self::Memory(table) => table.share(rows_min),
+            Self::External(_) => {}
+        }
+    }
+
     /// Writes the rows in insertion order; nothing for rows in another system.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), snapshot_format::Error> {
         match self {

@@ -16,6 +16,7 @@ pub(super) const SEGMENT_ROWS: usize = 1 << SEGMENT_BITS;
 const PREFETCH_MIN_SEGMENTS: usize = 8;
 
 /// Rows in segments of typed columns. Besides its values a row takes one bit, once a row has been removed.
+#[derive(Clone)]
 pub(super) struct TableRows {
     types: Vec<FieldType>,
     segments: Vec<Vec<Column>>,
@@ -109,6 +110,19 @@ impl TableRows {
                 _ => {}
             }
         }
+    }
+
+    /// Lets clones share the rows, if there are at least `rows_min`. Objects are changed in place by any of their holders, so a table with objects
+    /// does not share.
+    pub(super) fn share(&mut self, rows_min: usize) {
+        if self.allocated >= rows_min && !self.types.contains(&FieldType::Object) {
+            self.segments.iter_mut().flatten().for_each(Column::share);
+        }
+    }
+
+    /// Returns whether clones share the rows.
+    pub(super) fn is_shared(&self) -> bool {
+        !self.segments.is_empty() && self.segments.iter().flatten().all(|column| !column.is_unshared())
     }
 
     pub(super) fn remove(&mut self, place: RowIndex) {

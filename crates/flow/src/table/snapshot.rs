@@ -1,21 +1,38 @@
 //! Rows of a table in a snapshot, chunk by chunk. Keys and indexes are rebuilt on restore.
 
 use super::MemoryTable;
+use super::rows::TableRows;
 use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
 
-impl MemoryTable {
+impl TableRows {
     /// Writes the rows in insertion order.
-    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn write(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.number(self.len() as u64)?;
         let mut rows: Vec<RowLocation<'_>> = Vec::with_capacity(CHUNK_ROWS.min(self.len()));
-        for place in self.rows.indexes() {
-            rows.push(self.rows.row(place));
+        for place in self.indexes() {
+            rows.push(self.row(place));
             if rows.len() == CHUNK_ROWS {
-                out.rows(self.rows.types(), &rows)?;
+                out.rows(self.types(), &rows)?;
                 rows.clear();
             }
         }
-        if rows.is_empty() { Ok(()) } else { out.rows(self.rows.types(), &rows) }
+        if rows.is_empty() { Ok(()) } else { out.rows(self.types(), &rows) }
+    }
+}
+
+impl MemoryTable {
+    /// Lets the next [`Self::save`] share the rows, if there are at least `rows_min`.
+    pub(crate) fn share(&mut self, rows_min: usize) {
+        self.rows.share(rows_min);
+    }
+
+    /// Writes the rows in insertion order.
+    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        if out.is_freezing() && self.rows.is_shared() {
+            let rows = self.rows.clone();
+            return out.defer(move |out| rows.write(out));
+        }
+        self.rows.write(out)
     }
 
     /// Replaces the rows by saved ones, even if they are more than the limit; unchanged on error.

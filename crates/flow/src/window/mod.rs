@@ -28,37 +28,122 @@ use crate::value::Value;
 /// Due times that a window scheduled, first in, first out. Not sorted: a due time queued after a later one
 /// waits for it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<i64>", into = "Vec<i64>")]
 pub struct TimerQueue {
+    /// Older due times, once there are many.
+    older: Option<Box<SealedTimers>>,
     due: VecDeque<i64>,
 }
+
+/// Due times in blocks that a checkpoint shares.
+#[derive(Debug, Clone, Default)]
+struct SealedTimers {
+    blocks: VecDeque<Arc<[i64]>>,
+    /// Number of those of the first block that were removed.
+    removed: usize,
+}
+
+impl SealedTimers {
+    fn next_due(&self) -> Option<i64> {
+        self.blocks.front().map(|block| block[self.removed])
+    }
+
+    fn pop(&mut self) -> Option<i64> {
+        let due = self.next_due()?;
+        self.removed += 1;
+        if self.removed == SEALED_TIMERS {
+            self.blocks.pop_front();
+            self.removed = 0;
+        }
+        Some(due)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = i64> + '_ {
+        self.blocks.iter().flat_map(|block| block.iter().copied()).skip(self.removed)
+    }
+
+    fn len(&self) -> usize {
+        self.blocks.len() * SEALED_TIMERS - self.removed
+    }
+}
+
+/// Number of due times in a block.
+const SEALED_TIMERS: usize = 4096;
 
 impl TimerQueue {
     /// Schedules a call of [`Window::on_timer`] at `due`.
     pub fn schedule(&mut self, due: i64) {
         self.due.push_back(due);
+        if self.due.len() >= 2 * SEALED_TIMERS {
+            self.seal();
+        }
+    }
+
+    #[cold]
+    fn seal(&mut self) {
+        let block = self.due.drain(..SEALED_TIMERS).collect();
+        self.older.get_or_insert_default().blocks.push_back(block);
     }
 
     /// Removes and returns the head if it is due at `now`.
     pub fn pop_due(&mut self, now: i64) -> Option<i64> {
-        self.due.front().copied().filter(|due| *due <= now)?;
-        self.due.pop_front()
+        self.next_due().filter(|due| *due <= now)?;
+        let Some(older) = &mut self.older else { return self.due.pop_front() };
+        let due = older.pop();
+        if older.blocks.is_empty() {
+            self.older = None;
+        }
+        due
     }
 
     /// Saves the queue to a checkpoint.
     pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
-        out.numbers(self.due.iter().map(|due| due.cast_unsigned()))
+        if out.is_freezing() && self.older.is_some() {
+            let timers = self.clone();
+            return out.defer(move |out| timers.write(out));
+        }
+        self.write(out)
+    }
+
+    fn write(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        let len = self.older.as_ref().map_or(0, |older| older.len()) + self.due.len();
+        out.numbers_of(len, self.iter().map(i64::cast_unsigned))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = i64> + '_ {
+        self.older.iter().flat_map(|older| older.iter()).chain(self.due.iter().copied())
     }
 
     /// Reads a saved queue.
     pub(crate) fn restored(from: &mut Reader<'_>) -> Result<Self, Error> {
         // the conversion reuses the memory of the vector
         let due: Vec<i64> = from.numbers()?.into_iter().map(u64::cast_signed).collect();
-        Ok(Self { due: due.into() })
+        Ok(due.into())
     }
 
     /// Returns the head without removing it.
     pub fn next_due(&self) -> Option<i64> {
-        self.due.front().copied()
+        match &self.older {
+            None => self.due.front().copied(),
+            Some(older) => older.next_due(),
+        }
+    }
+}
+
+impl From<Vec<i64>> for TimerQueue {
+    fn from(due: Vec<i64>) -> Self {
+        let mut timers = Self { older: None, due: due.into() };
+        while timers.due.len() >= 2 * SEALED_TIMERS {
+            timers.seal();
+        }
+        timers.due.shrink_to(2 * SEALED_TIMERS);
+        timers
+    }
+}
+
+impl From<TimerQueue> for Vec<i64> {
+    fn from(timers: TimerQueue) -> Self {
+        timers.iter().collect()
     }
 }
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use tidemill_flow::Registry;
-use tidemill_flow::replay::{Case, Input, Replay, check, check_interrupted, compile};
+use tidemill_flow::replay::{Case, Input, Replay, check, check_interrupted, check_with, compile};
 use tidemill_flow::runtime::AppRuntime;
-use tidemill_flow::snapshot::{Error, RestoreMode};
+use tidemill_flow::snapshot::{Error, FrozenState, RestoreMode, SHARED_ROWS_MIN};
 
 /// Runs whose output an interruption changes, with the reason.
 const CHANGED: &[(&str, &str)] = &[];
@@ -66,6 +66,66 @@ fn interruptions_do_not_show() {
         }
     }
     assert!(wrong.is_empty(), "{} changed\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Freezes every recorded run before inputs chosen by `TIDEMILL_SEED`, and writes the states some inputs later: they are
+/// those of their moment, and the output is that of an undisturbed run. Elements of any size are shared, and as in use.
+#[test]
+fn a_frozen_state_is_that_of_its_moment() {
+    let registry = Registry::standard();
+    let given = env::var("TIDEMILL_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = given.unwrap_or_else(|| std::process::id().into());
+    println!("TIDEMILL_SEED={seed}");
+    let mut seed = seed;
+    let (mut wrong, mut compared) = (Vec::new(), 0);
+    for (name, case) in &cases() {
+        let undisturbed = check(case, &registry);
+        for rows_min in [1, SHARED_ROWS_MIN] {
+            let mut pending: Vec<(usize, FrozenState, Vec<u8>)> = Vec::new();
+            let mut others = Vec::new();
+            let mut write = |pending: &mut Vec<(usize, FrozenState, Vec<u8>)>, all: bool, seed: &mut u64| {
+                let mut kept = Vec::new();
+                for (before, frozen, expected) in pending.drain(..) {
+                    if !all && !random(seed).is_multiple_of(3) {
+                        kept.push((before, frozen, expected));
+                        continue;
+                    }
+                    let mut found = Vec::new();
+                    frozen.write_to(&mut found).unwrap();
+                    compared += 1;
+                    if found != expected {
+                        others.push(format!(
+                            "{name}: another state before input {before}, rows from {rows_min}"
+                        ));
+                    }
+                }
+                *pending = kept;
+            };
+            let found = check_with(case, &registry, &mut |replay, i| {
+                // some keys of partitions are saved here, others before an event changes them
+                let keys = random(&mut seed) as usize % 3;
+                let mut is_complete = replay.save_keys(keys);
+                if pending.is_empty() && random(&mut seed).is_multiple_of(2) {
+                    let expected = replay.state()?;
+                    pending.push((i, replay.freeze(rows_min)?, expected));
+                    is_complete = false;
+                }
+                let is_last = i + 1 == case.inputs.len() || matches!(case.inputs[i], Input::Restart { .. });
+                if is_complete || is_last {
+                    replay.save_keys(usize::MAX);
+                    write(&mut pending, is_last, &mut seed);
+                }
+                Ok(())
+            });
+            write(&mut pending, true, &mut seed);
+            wrong.append(&mut others);
+            if found != undisturbed {
+                wrong.push(format!("{name}: {}", found.join("; ")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
+    assert!(compared > 1500, "{compared} states");
 }
 
 /// App with every kind of state.

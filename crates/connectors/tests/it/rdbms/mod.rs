@@ -4,6 +4,7 @@ mod app_tables;
 pub mod database;
 mod faults;
 mod messages;
+mod outage;
 mod portable;
 pub mod servers;
 mod sqlite;
