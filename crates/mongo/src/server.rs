@@ -102,7 +102,7 @@ async fn run(
     tls: Option<TlsAcceptor>,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    let connections_max = open_files::connections_max(shared.options.connections_max);
+    let connections_max = open_files::connections_max(shared.options.connections_max, 2);
     let places = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
     let mut tasks = JoinSet::new();
     let mut cursor_check = tokio::time::interval(CURSOR_CHECK_INTERVAL);

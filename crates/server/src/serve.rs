@@ -122,7 +122,7 @@ async fn accept(
     tasks: &mut JoinSet<()>,
     mut stopped: oneshot::Receiver<Duration>,
 ) -> Duration {
-    let connections = Connections::new(open_files::connections_max(app.options.connections_max));
+    let connections = Connections::new(open_files::connections_max(app.options.connections_max, 2));
     let router = router(app.clone());
     // accepted, but without a permit yet
     let mut waiting: Option<(TcpStream, SocketAddr)> = None;
