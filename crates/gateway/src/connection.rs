@@ -18,7 +18,7 @@ pub struct Connection {
     pub local: SocketAddr,
     /// Address of the listener, which may be that of all interfaces.
     pub listener: SocketAddr,
-    /// What the connection and its listener tell each other.
+    /// Messages between the connection and its listener.
     pub handle: ConnectionHandle,
     /// Certificate of a listener whose protocol begins the encryption itself.
     pub(crate) tls: Option<Arc<ServerTls>>,

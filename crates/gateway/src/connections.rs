@@ -1,8 +1,8 @@
 //! Open connections of a listener, and the choice of one to close when the limit is reached.
 //!
 //! Any client that reaches the port can open connections and send nothing. Therefore connections of clients that have not logged in
-//! are the first to go: at the limit, a new connection evicts the least recently active one, first among clients that are not known,
-//! then among idle ones, then among those whose request is still arriving. Requests in progress are never interrupted by this.
+//! are the first to go: at the limit, a new connection evicts the least recently active one, first among clients that are not known; if
+//! all are, among idle ones, then among those whose request is still arriving. Requests in progress are never interrupted by this.
 //!
 //! A request changes the state of its connection by one atomic step, without a lock that all connections share. The step fails if
 //! the connection is being closed, so a request either begins or its connection is evicted, never both.
@@ -21,6 +21,8 @@ use crate::metrics::{ProtocolMetrics, add};
 pub(crate) struct Connections {
     permits: Arc<Semaphore>,
     open: Mutex<HashMap<u64, Arc<Entry>>>,
+    /// Evicted connections that are not closed yet.
+    closing: AtomicU64,
     /// Logical clock that orders connections by their last activity.
     clock: AtomicU64,
     /// Notified when a connection becomes evictable.
@@ -91,6 +93,7 @@ impl Connections {
         Arc::new(Self {
             permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             open: Mutex::default(),
+            closing: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             changed: Notify::new(),
             metrics,
@@ -103,7 +106,8 @@ impl Connections {
             if let Ok(permit) = self.permits.clone().try_acquire_owned() {
                 return permit;
             }
-            let is_closing = self.evict_one();
+            // the call may be repeated while a connection that it has evicted is being closed
+            let is_closing = self.closing.load(Ordering::SeqCst) > 0 || self.evict_one();
             tokio::select! {
                 permit = self.permits.clone().acquire_owned() => return permit.expect("the semaphore is never closed"),
                 () = self.changed.notified(), if !is_closing => {}
@@ -118,22 +122,29 @@ impl Connections {
         self.permits.available_permits() == 0 && self.open.lock().values().all(is_busy)
     }
 
-    /// Closes the connection with the lowest eviction rank. Returns whether there was one.
+    /// Closes the connection with the lowest eviction rank. Returns whether there was one. Known clients stay while there are others,
+    /// whose requests end soon.
     pub fn evict_one(&self) -> bool {
         let mut open = self.open.lock();
         loop {
+            let mut unknown_work = false;
             let ranked = open.iter().filter_map(|(id, entry)| {
                 let bits = entry.state.load(Ordering::SeqCst);
                 let state = State::unpack(bits);
+                unknown_work |= !state.is_trusted && state.phase == Phase::Working;
                 Some((state.eviction_rank()?, state.last_active, *id, bits))
             });
-            let Some((.., id, bits)) = ranked.min() else { return false };
+            let Some((rank, _, id, bits)) = ranked.min() else { return false };
+            if rank > 0 && unknown_work {
+                return false;
+            }
             let Some(entry) = open.get(&id) else { return false };
             let closing = State { phase: Phase::Closing, ..State::unpack(bits) }.pack();
             // a request that has begun meanwhile keeps its connection
             if entry.state.compare_exchange(bits, closing, Ordering::SeqCst, Ordering::SeqCst).is_err() {
                 continue;
             }
+            self.closing.fetch_add(1, Ordering::SeqCst);
             entry.close.notify_one();
             open.remove(&id);
             add(&self.metrics.evicted, 1);
@@ -187,11 +198,14 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         let connections = &self.handle.connections;
         connections.open.lock().remove(&self.id);
+        if State::unpack(self.handle.entry.state.load(Ordering::SeqCst)).phase == Phase::Closing {
+            connections.closing.fetch_sub(1, Ordering::SeqCst);
+        }
         connections.metrics.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What a connection and its listener tell each other. Clones are of the same connection.
+/// Messages between a connection and its listener: progress of requests, and the beginning of a drain. Clones are of the same connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionHandle {
     connections: Arc<Connections>,
@@ -308,6 +322,22 @@ mod tests {
         assert!(!connections.is_full_of_requests());
         assert!(connections.evict_one());
         assert_eq!(connections.metrics.evicted.load(Ordering::Relaxed), 5);
+    }
+
+    #[test]
+    fn a_known_client_stays_while_others_are_served() {
+        let connections = connections(2);
+        let (known, other) = (open(&connections), open(&connections));
+        known.handle.trust();
+        let request = other.handle.begin();
+        assert!(!connections.evict_one(), "the request of the other one ends soon");
+        drop(request);
+        assert!(connections.evict_one());
+        assert_eq!(closing(&[&known, &other]), [false, true]);
+        assert_eq!(connections.closing.load(Ordering::SeqCst), 1);
+        drop(other);
+        assert_eq!(connections.closing.load(Ordering::SeqCst), 0);
+        assert!(connections.evict_one());
     }
 
     #[test]

@@ -43,10 +43,10 @@ pub trait FrontEnd: Send + Sync + 'static {
     /// period.
     fn serve(self: Arc<Self>, connection: Connection) -> BoxFuture<'static, ()>;
 
-    /// Does what is due without a client: closes cursors that nobody reads, looks for changed rights. It is called about once a
+    /// Does what is due without a client: closes idle cursors, looks for changed rights. It is called about once a
     /// second for each listener while it accepts connections, on a thread of the runtime, so it must be short.
     fn tick(&self) {}
 
-    /// Refuses new requests from now on. It is called once for each listener when a drain begins, before connections are told.
+    /// Refuses new requests from now on. It is called once for each listener when a drain begins, before connections learn it.
     fn drain(&self) {}
 }
