@@ -166,11 +166,16 @@ impl AcceptedConnection {
             {
                 Ok(socket) => (socket, None),
                 Err(error) => {
-                    add(&metrics.refused, 1);
-                    tracing::warn!(
-                        protocol = front_end.protocol(), %peer, %error,
-                        "a client that does not speak TLS, or does not trust the certificate, was refused"
-                    );
+                    let refused = add(&metrics.refused, 1);
+                    let protocol = front_end.protocol();
+                    tracing::debug!(protocol, %peer, %error, "a TLS handshake failed");
+                    // one client that tries again and again should not fill the log
+                    if refused.is_power_of_two() {
+                        tracing::warn!(
+                            protocol, %peer, %error, refused,
+                            "a client that does not speak TLS, or does not trust the certificate, was refused"
+                        );
+                    }
                     return None;
                 }
             },

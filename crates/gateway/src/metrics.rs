@@ -64,7 +64,7 @@ impl ProtocolMetrics {
     }
 }
 
-/// Adds to a count.
-pub(crate) fn add(count: &AtomicU64, more: u64) {
-    count.fetch_add(more, Ordering::Relaxed);
+/// Adds to a count. Returns the new count.
+pub(crate) fn add(count: &AtomicU64, more: u64) -> u64 {
+    count.fetch_add(more, Ordering::Relaxed) + more
 }
