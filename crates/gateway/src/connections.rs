@@ -63,7 +63,8 @@ const FLAG_BITS: u32 = 3;
 
 impl State {
     fn pack(self) -> u64 {
-        self.phase as u64 | u64::from(self.is_trusted) * TRUSTED | self.last_active << FLAG_BITS
+        let trusted = if self.is_trusted { TRUSTED } else { 0 };
+        self.phase as u64 | trusted | (self.last_active << FLAG_BITS)
     }
 
     fn unpack(bits: u64) -> Self {
