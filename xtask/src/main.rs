@@ -25,6 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("connect", &["types"]),
     ("script", &["types"]),
     ("access", &["types"]),
+    ("gateway", &["types"]),
     ("database", &["types", "access"]),
     ("files", &["types", "connect"]),
     ("mappers", &["types", "connect"]),
@@ -34,13 +35,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("flow", &["types", "lang", "connect", "script"]),
     ("sql", &["types", "access", "docs", "zones", "database"]),
     ("engine", &["types", "encryption", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
-    ("server", &["types", "access", "docs", "rules", "engine", "database"]),
-    ("mongo", &["types", "access", "log", "script", "docs", "engine"]),
+    ("server", &["types", "access", "gateway", "docs", "rules", "engine", "database"]),
+    ("mongo", &["types", "access", "gateway", "log", "script", "docs", "engine"]),
     (
         "tidemill",
         &[
             "types",
             "access",
+            "gateway",
             "encryption",
             "log",
             "log-kafka",
@@ -65,6 +67,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const LIGHT: &[&str] = &[
     "types",
     "access",
+    "gateway",
     "encryption",
     "connect",
     "mappers",

@@ -9,7 +9,7 @@ use tidemill_types::{ErrorKind, Result, Timestamp};
 
 use crate::accounts::Accounts;
 use crate::file::{AccessFile, Stamp};
-use crate::principal::Principal;
+use crate::principal::{Principal, Proof};
 use crate::token::Token;
 use crate::verifier::Verifier;
 
@@ -69,7 +69,13 @@ impl Access {
         accounts.principal_of_token(token)
     }
 
-    /// Returns the caller who has proven to be this user.
+    /// Returns the caller who has proven to know the password of a user, which `verifier` has checked; `None` if the password has been
+    /// changed or the user removed meanwhile.
+    pub fn principal_of_login(&self, name: &str, verifier: &Verifier) -> Option<Principal> {
+        self.accounts().principal_of_login(name, verifier)
+    }
+
+    /// Returns a user with the present rights, as one who has proven nothing: no change of a password ends what it has begun.
     pub fn principal_of_user(&self, name: &str) -> Option<Principal> {
         self.accounts().principal_of_user(name)
     }
@@ -81,15 +87,16 @@ impl Access {
         known.unwrap_or_else(|| Verifier::of_unknown_user(name, &self.secret))
     }
 
-    /// Returns a caller with the present rights; `None` for one whose user or token has gone. Callers that are not from the file
-    /// stay as they are.
+    /// Returns a caller with the present rights; `None` for one whose user or token has gone, whose token has expired or was rotated,
+    /// and whose password was changed. Callers that are not from the file stay as they are.
     pub fn renew(&self, principal: &Principal) -> Option<Principal> {
         let accounts = self.accounts();
-        match principal.token() {
-            Some(id) => {
-                let token = accounts.token(id).filter(|token| token.is_valid((self.now)()))?;
-                accounts.principal_of_token(token)
+        match principal.proof() {
+            Some(Proof::Token { id, secret }) => {
+                let is_valid = |token: &&Token| token.sha256 == *secret && token.is_valid((self.now)());
+                accounts.principal_of_token(accounts.token(id).filter(is_valid)?)
             }
+            Some(Proof::Password(verifier)) => accounts.principal_of_login(principal.name(), verifier),
             None if crate::name::is_own(principal.name()) => Some(principal.clone()),
             None => accounts.principal_of_user(principal.name()),
         }
@@ -234,6 +241,35 @@ mod tests {
         world.advance(SECOND);
         assert!(world.access.renew(&ana).is_none() && world.access.principal_of_user("ana").is_none());
         assert!(world.access.renew(&Principal::admin()).is_some());
+    }
+
+    #[test]
+    fn a_new_secret_ends_what_the_former_one_has_begun() {
+        let world = World::new();
+        let token = world.token("read", None);
+        let (former, next) = (Verifier::new("former password"), Verifier::new("next password"));
+        world.file().update(|accounts| accounts.set_password("ana", Some(former.clone()))).unwrap();
+        world.advance(SECOND);
+        let by_token = world.access.principal_of_token(token.as_bytes()).unwrap();
+        let by_password = world.access.principal_of_login("ana", &former).unwrap();
+        let unproven = world.access.principal_of_user("ana").unwrap();
+        assert!(world.access.principal_of_login("ana", &next).is_none());
+        let now = world.now();
+        let id = by_token.token().unwrap().to_owned();
+        let rotated = world.file().update(|accounts| accounts.rotate_token(&id, now)).unwrap().text;
+        world.advance(SECOND);
+        assert!(world.access.renew(&by_token).is_none());
+        let rotated = world.access.principal_of_token(rotated.as_bytes()).unwrap();
+        assert!(world.access.renew(&rotated).is_some() && world.access.renew(&by_password).is_some());
+        world.file().update(|accounts| accounts.set_password("ana", Some(next.clone()))).unwrap();
+        world.advance(SECOND);
+        assert!(world.access.renew(&by_password).is_none());
+        assert!(world.access.principal_of_login("ana", &former).is_none());
+        let by_next = world.access.principal_of_login("ana", &next).unwrap();
+        world.file().update(|accounts| accounts.set_password("ana", None)).unwrap();
+        world.advance(SECOND);
+        assert!(world.access.renew(&by_next).is_none());
+        assert!(world.access.renew(&rotated).is_some() && world.access.renew(&unproven).is_some());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tidemill_types::{Error, Result, Timestamp, did_you_mean};
 
 use crate::grant::Grant;
 use crate::name::{self, ADMIN};
-use crate::principal::Principal;
+use crate::principal::{Principal, Proof};
 use crate::token::{NewToken, Token};
 use crate::verifier::Verifier;
 
@@ -119,7 +119,14 @@ impl Accounts {
         }
     }
 
-    /// Returns the caller who logs in as this user.
+    /// Returns the caller who has proven to know the password that `verifier` checks; `None` if it is not that of the user any more.
+    pub(crate) fn principal_of_login(&self, name: &str, verifier: &Verifier) -> Option<Principal> {
+        let user = self.users.get(name).filter(|user| user.scram_sha_256.as_ref() == Some(verifier))?;
+        let proof = Proof::Password(verifier.clone());
+        Some(Principal::with_proof(name, proof, user.grants.clone(), None))
+    }
+
+    /// Returns a user as a caller, without a proof.
     pub(crate) fn principal_of_user(&self, name: &str) -> Option<Principal> {
         self.users.get(name).map(|user| Principal::user(name, user.grants.clone()))
     }
@@ -127,7 +134,8 @@ impl Accounts {
     /// Returns the caller who has this token.
     pub(crate) fn principal_of_token(&self, token: &Token) -> Option<Principal> {
         let grants = self.grants(&token.user)?;
-        Some(Principal::with_token(&token.user, &token.id, grants, token.limits.clone()))
+        let proof = Proof::Token { id: token.id.clone(), secret: token.sha256 };
+        Some(Principal::with_proof(&token.user, proof, grants, token.limits.clone()))
     }
 
     /// Returns the token of this id.

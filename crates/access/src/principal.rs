@@ -9,6 +9,8 @@ use crate::grant::Grant;
 use crate::name::{ADMIN, LOCAL, SYSTEM};
 use crate::resource::Resource;
 use crate::role::Action;
+use crate::token::SecretHash;
+use crate::verifier::Verifier;
 
 /// Caller whose identity is proven, with its rights at that moment. Clones share them.
 #[derive(Clone)]
@@ -16,11 +18,20 @@ pub struct Principal(Arc<Inner>);
 
 struct Inner {
     name: String,
-    /// Id of the token with which the caller was let in.
-    token: Option<String>,
+    /// Proof by which the caller was let in; `None` for one who needs none.
+    proof: Option<Proof>,
     grants: Vec<Grant>,
     /// Limits of the token: what none of them allows is refused.
     limits: Option<Vec<Grant>>,
+}
+
+/// Proof of a caller's identity. A caller is let in for as long as it would be accepted again.
+#[derive(Debug, Clone)]
+pub(crate) enum Proof {
+    /// A token, with the secret that it had.
+    Token { id: String, secret: SecretHash },
+    /// A login by password, with what checked it.
+    Password(Verifier),
 }
 
 static OWN: LazyLock<[Principal; 3]> =
@@ -44,17 +55,22 @@ impl Principal {
 
     /// A user with these grants.
     pub fn user(name: impl Into<String>, grants: Vec<Grant>) -> Self {
-        Self(Arc::new(Inner { name: name.into(), token: None, grants, limits: None }))
+        Self(Arc::new(Inner { name: name.into(), proof: None, grants, limits: None }))
     }
 
-    /// A user who was let in by a token, which may narrow the user's rights to `limits`.
-    pub(crate) fn with_token(
+    /// A user who was let in by a proof. A token may narrow the user's rights to `limits`.
+    pub(crate) fn with_proof(
         name: impl Into<String>,
-        token: impl Into<String>,
+        proof: Proof,
         grants: Vec<Grant>,
         limits: Option<Vec<Grant>>,
     ) -> Self {
-        Self(Arc::new(Inner { name: name.into(), token: Some(token.into()), grants, limits }))
+        Self(Arc::new(Inner { name: name.into(), proof: Some(proof), grants, limits }))
+    }
+
+    /// Returns the proof by which the caller was let in.
+    pub(crate) fn proof(&self) -> Option<&Proof> {
+        self.0.proof.as_ref()
     }
 
     /// Returns the name of the user.
@@ -64,7 +80,10 @@ impl Principal {
 
     /// Returns the id of the token with which the caller was let in.
     pub fn token(&self) -> Option<&str> {
-        self.0.token.as_deref()
+        match self.0.proof.as_ref()? {
+            Proof::Token { id, .. } => Some(id),
+            Proof::Password(_) => None,
+        }
     }
 
     /// Returns the grants of the user, without the limits of a token.
@@ -125,14 +144,14 @@ impl Principal {
 
     /// Returns the message for a right that is missing.
     pub fn refusal(&self, action: Action, resource: &Resource<'_>) -> String {
-        let Inner { name, token, grants, .. } = &*self.0;
+        let Inner { name, grants, .. } = &*self.0;
         let (verb, role) = (action.verb(), action.role());
         let object = match resource == &Resource::SERVER {
             true => "the server".to_owned(),
             false => resource.to_string(),
         };
         let user_may = grants.iter().any(|grant| grant.allows(action, resource));
-        match token {
+        match self.token() {
             // the user may, so it is the token that does not let it
             Some(token) if user_may => format!(
                 "token `{token}` of user `{name}` may not {verb} {object}: its limits do not include it. \
@@ -158,7 +177,7 @@ fn quoted(text: &str) -> String {
 
 impl fmt::Debug for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.token {
+        match self.token() {
             Some(token) => write!(f, "Principal({}, token {token})", self.0.name),
             None => write!(f, "Principal({})", self.0.name),
         }
@@ -186,7 +205,8 @@ mod tests {
     #[test]
     fn a_token_can_only_narrow_the_rights_of_its_user() {
         let limits = grants(&["admin stream:Orders", "read stream:Other"]);
-        let token = Principal::with_token("ana", "t1", grants(&["write stream:*"]), Some(limits));
+        let proof = Proof::Token { id: "t1".to_owned(), secret: SecretHash::of("secret") };
+        let token = Principal::with_proof("ana", proof, grants(&["write stream:*"]), Some(limits));
         assert!(token.can(Action::Write, &Resource::stream("Orders")));
         assert!(!token.can(Action::Author, &Resource::stream("Orders")), "the user may not");
         assert!(!token.can(Action::Write, &Resource::stream("Other")), "the token may not");

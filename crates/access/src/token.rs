@@ -85,7 +85,7 @@ impl Token {
 }
 
 impl SecretHash {
-    fn of(secret: &str) -> Self {
+    pub(crate) fn of(secret: &str) -> Self {
         Self(Sha256::digest(secret.as_bytes()).into())
     }
 }

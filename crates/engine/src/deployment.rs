@@ -78,7 +78,7 @@ impl Deployment {
     pub fn stream(&self, name: &str) -> Result<&Arc<StreamSchema>> {
         self.streams.get(name).map(|(schema, _)| schema).ok_or_else(|| {
             let known = self.streams.keys().map(String::as_str);
-            Error::not_found(format!("no stream `{name}`{}", did_you_mean(name, known)))
+            Error::not_found(format!("no stream `{name}`")).with_hint(did_you_mean(name, known))
         })
     }
 

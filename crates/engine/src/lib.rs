@@ -53,7 +53,8 @@ pub use api::{
 };
 pub use app::connectors::AppConnector;
 pub use app::settings::{
-    ChangedQueries, EncryptionSettings, MongoSettings, ServerSettings, Settings, SqlSettings, parse_bytes,
+    ChangedQueries, EncryptionSettings, ListenProtocol, ListenSettings, MongoSettings, ServerSettings,
+    Settings, SqlSettings, parse_bytes,
 };
 pub use app::{App, AppFile, DocumentsConfig, SourceConfig, SourceFormat, SourceKind, SummaryConfig};
 pub use changes::{ChangeEvent, ChangePosition};

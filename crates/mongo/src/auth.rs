@@ -76,8 +76,10 @@ impl Credentials {
         let signature = signature.ok_or_else(wrong)?;
         let principal = match &self.access {
             _ if login.user == ADMIN => Some(Principal::admin()),
-            // one who was removed meanwhile is not let in
-            access => access.as_ref().and_then(|access| access.principal_of_user(&login.user)),
+            // one who was removed meanwhile, or has another password now, is not let in
+            access => {
+                access.as_ref().and_then(|access| access.principal_of_login(&login.user, &login.verifier))
+            }
         };
         Ok((principal.ok_or_else(wrong)?, format!("v={}", BASE64.encode(signature))))
     }

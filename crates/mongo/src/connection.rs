@@ -1,11 +1,11 @@
 //! A connection: reads a message, runs its command, writes the reply.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocumentBuf, Timestamp, cstr};
+use tidemill_gateway::{Connection, ConnectionHandle, Socket};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::watch;
 
@@ -19,7 +19,6 @@ use crate::reply;
 use crate::runner;
 use crate::session::Session;
 use crate::shared::ServerState;
-use crate::socket::Socket;
 
 /// Maximum bytes of a message before the login.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -29,24 +28,39 @@ const RESERVED_BYTES_MAX: usize = 64 << 10;
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
-/// Serves a connection between the addresses `local` and `peer` until the client closes it, or the server stops.
-pub(crate) async fn serve(
-    stream: Socket,
-    (local, peer): (SocketAddr, SocketAddr),
-    connection_id: i32,
-    shared: &Arc<ServerState>,
-    mut stopping: watch::Receiver<bool>,
-) {
+/// Serves a connection until the client closes it, the server stops, or its user or password has changed.
+pub(crate) async fn serve(connection: Connection, connection_id: i32, shared: &Arc<ServerState>) {
+    let Connection { socket, peer, local, handle, .. } = connection;
     let mut session = Session::new(connection_id, local, peer, shared.open_principal());
-    let mut stream = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
+    let mut stream = BufReader::with_capacity(READ_BUFFER_BYTES, socket);
+    let mut events = ConnectionEvents { handle, access: shared.access_changes() };
+    let mut is_trusted = false;
     loop {
+        if session.is_authenticated() && !is_trusted {
+            events.handle.trust();
+            is_trusted = true;
+        }
         let next = tokio::select! {
-            _ = stopping.changed() => return,
-            next = read(&mut stream, shared, &session) => next,
+            () = events.handle.draining() => return,
+            _ = events.access.changed() => {
+                if session.is_logged_out(shared.options.access.as_deref()) {
+                    tracing::info!(%peer, "a user or a password has changed: the connection is closed");
+                    return;
+                }
+                continue;
+            }
+            arrived = wait(&mut stream, shared, &session) => arrived,
+        };
+        let next = match next {
+            Ok(false) => return,
+            Err(error) => Err(error),
+            Ok(true) => tokio::select! {
+                () = events.handle.draining() => return,
+                read = read(&mut stream, shared, &session, &events.handle) => read,
+            },
         };
         let (request, held) = match next {
-            Ok(Some(read)) => read,
-            Ok(None) => return,
+            Ok(read) => read,
             Err(error) => {
                 tracing::debug!(%peer, "{}: the connection is closed", error.message);
                 return;
@@ -57,11 +71,18 @@ pub(crate) async fn serve(
             tracing::warn!(%peer, "{}", error.message);
             return;
         }
-        if !answer(&mut stream, shared, &mut session, &request, &mut stopping).await {
+        if !answer(&mut stream, shared, &mut session, &request, &mut events).await {
             return;
         }
         drop(held);
     }
+}
+
+/// Events that end the waiting of a connection.
+struct ConnectionEvents {
+    handle: ConnectionHandle,
+    /// Changes of users, passwords and grants.
+    access: watch::Receiver<u64>,
 }
 
 /// Runs the command of a request and writes the reply. An exhaust `hello`, or a cursor that is read to its
@@ -71,14 +92,14 @@ async fn answer(
     shared: &Arc<ServerState>,
     session: &mut Session,
     request: &Arc<Request>,
-    stopping: &mut watch::Receiver<bool>,
+    events: &mut ConnectionEvents,
 ) -> bool {
     loop {
         let wait = Call::of(request).ok().and_then(|call| hello::await_time(shared, &call));
         let mut more = request.exhaust_allowed && wait.is_some();
         if let Some(wait) = wait {
             tokio::select! {
-                _ = stopping.changed() => return false,
+                () = events.handle.draining() => return false,
                 () = tokio::time::sleep(wait) => {}
                 sent = stream.fill_buf() => match sent {
                     // the client wants to say something else
@@ -87,8 +108,10 @@ async fn answer(
                 },
             }
         }
+        // a connection that makes room for another one does nothing any more
+        let Some(active) = events.handle.begin() else { return false };
         let socket = stream.get_ref();
-        let Some(mut reply) = run_or_fail(socket, shared, session, request, stopping).await else {
+        let Some(mut reply) = run_or_fail(socket, shared, session, request, events).await else {
             return false;
         };
         // a request that is not a command has an error without labels
@@ -110,10 +133,13 @@ async fn answer(
         };
         // a client that takes its time should not make the server keep the reply twice
         drop(reply);
+        // one that has not logged in should not keep its connection by not reading
+        let active = Some(active).filter(|_| session.is_authenticated());
         if let Err(error) = send(stream, shared, &bytes).await {
             tracing::warn!(peer = %session.peer, "{}", error.message);
             return false;
         }
+        drop(active);
         if !more {
             return true;
         }
@@ -157,25 +183,25 @@ async fn run_or_fail(
     shared: &Arc<ServerState>,
     session: &mut Session,
     request: &Arc<Request>,
-    stopping: &mut watch::Receiver<bool>,
+    events: &mut ConnectionEvents,
 ) -> Option<RawDocumentBuf> {
     let Some(points) = &shared.fail_points else {
-        return run_awaiting(socket, shared, session, request, stopping).await;
+        return run_awaiting(socket, shared, session, request, events).await;
     };
     let failure = match Call::of(request).and_then(|call| points.failure(shared, &call, session)) {
         Ok(Some(failure)) => failure,
-        Ok(None) => return run_awaiting(socket, shared, session, request, stopping).await,
+        Ok(None) => return run_awaiting(socket, shared, session, request, events).await,
         Err(error) => return Some(error.reply()),
     };
     if let Some(time) = failure.block {
         tokio::select! {
-            _ = stopping.changed() => return None,
+            () = events.handle.draining() => return None,
             () = tokio::time::sleep(time) => {}
         }
     }
     let mut reply = match failure.error {
         Some(error) => error,
-        None => run_awaiting(socket, shared, session, request, stopping).await?,
+        None => run_awaiting(socket, shared, session, request, events).await?,
     };
     if failure.close {
         return None;
@@ -196,7 +222,7 @@ async fn run_awaiting(
     shared: &Arc<ServerState>,
     session: &mut Session,
     request: &Arc<Request>,
-    stopping: &mut watch::Receiver<bool>,
+    events: &mut ConnectionEvents,
 ) -> Option<RawDocumentBuf> {
     let awaited = Call::of(request).ok().and_then(|call| find::awaited_cursor(shared, &call));
     let Some((cursor, wait)) = awaited else {
@@ -213,36 +239,50 @@ async fn run_awaiting(
         // a cursor that has read only changes of others continues at once
         if shared.cursors.awaits_more(cursor) == Some(true) {
             tokio::select! {
-                _ = stopping.changed() => return None,
+                () = events.handle.draining() => return None,
                 () = socket.closed() => return None,
                 _ = published.changed() => {}
+                // the next look refuses a client whose user or password has changed
+                _ = events.access.changed() => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
         }
     }
 }
 
-/// Reads a request, and holds its memory if it is large; `None` when the client has closed the connection.
+fn failed(e: std::io::Error) -> CommandError {
+    CommandError::new(Code::HostUnreachable, e.to_string())
+}
+
+fn slow(_: tokio::time::error::Elapsed) -> CommandError {
+    CommandError::new(Code::ProtocolError, "the message did not arrive in time")
+}
+
+/// Waits for the first byte of a message, which stays to be read. Returns false when the client has closed the connection.
+async fn wait(stream: &mut BufReader<Socket>, shared: &ServerState, session: &Session) -> Result<bool> {
+    let arrived = stream.fill_buf();
+    let arrived = match session.is_authenticated() {
+        true => arrived.await,
+        false => tokio::time::timeout(shared.options.login_timeout, arrived).await.map_err(slow)?,
+    };
+    Ok(!arrived.map_err(failed)?.is_empty())
+}
+
+/// Reads a request that has begun to arrive, and holds its memory if it is large.
 async fn read(
     stream: &mut BufReader<Socket>,
     shared: &ServerState,
     session: &Session,
-) -> Result<Option<(Request, Option<HeldMessage>)>> {
-    let failed = |e: std::io::Error| CommandError::new(Code::HostUnreachable, e.to_string());
-    let slow = |_| CommandError::new(Code::ProtocolError, "the message did not arrive in time");
+    handle: &ConnectionHandle,
+) -> Result<(Request, Option<HeldMessage>)> {
     let mut head = [0; HEADER_BYTES];
-    let first = stream.read(&mut head[..1]);
-    let first = match session.is_authenticated() {
-        true => first.await,
-        false => tokio::time::timeout(shared.options.login_timeout, first).await.map_err(slow)?,
-    };
-    if first.map_err(failed)? == 0 {
-        return Ok(None);
-    }
     let rest = async {
-        stream.read_exact(&mut head[1..]).await.map_err(failed)?;
+        stream.read_exact(&mut head).await.map_err(failed)?;
         let header = header(&head, session)?;
         let length = header.length - HEADER_BYTES;
+        if stream.buffer().len() < length {
+            handle.arriving();
+        }
         let cut = |e: std::io::Error| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => {
                 CommandError::new(Code::ProtocolError, "the message ends too early")
@@ -275,7 +315,7 @@ async fn read(
         }
         Ok((request, held))
     };
-    tokio::time::timeout(TRANSFER_TIMEOUT, rest).await.map_err(slow)?.map(Some)
+    tokio::time::timeout(TRANSFER_TIMEOUT, rest).await.map_err(slow)?
 }
 
 /// Reads the header of a message. Errors: its length is impossible, or too large for a client that has not logged in.

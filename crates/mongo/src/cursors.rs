@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bson::raw::RawDocumentBuf;
 use parking_lot::Mutex;
+use tidemill_access::Principal;
 use tidemill_docs::{DocBytes, HeldMemory, Projection};
 use tidemill_engine::Engine;
 use tidemill_types::budget;
@@ -43,7 +44,7 @@ pub(crate) struct OpenCursor {
 
 /// The user who has opened a cursor, and the rights that its command needed, which each read of the cursor needs again.
 struct Opener {
-    name: String,
+    principal: Principal,
     needs: Arc<[Need]>,
 }
 
@@ -227,11 +228,11 @@ impl Cursors {
     }
 
     /// Says who has opened a cursor, and with which rights.
-    pub fn set_opener(&self, id: i64, name: &str, needs: Vec<Need>) {
+    pub fn set_opener(&self, id: i64, principal: &Principal, needs: Vec<Need>) {
         if let Some(cursor) = self.open.lock().get_mut(&id)
             && cursor.opener.is_none()
         {
-            cursor.opener = Some(Opener { name: name.to_owned(), needs: needs.into() });
+            cursor.opener = Some(Opener { principal: principal.clone(), needs: needs.into() });
         }
     }
 
@@ -244,7 +245,9 @@ impl Cursors {
     /// Returns whether the caller may read and close a cursor: it has opened it, or the cursor is not open.
     pub fn is_owned_by(&self, id: i64, caller: &str) -> bool {
         let open = self.open.lock();
-        open.get(&id).and_then(|cursor| cursor.opener.as_ref()).is_none_or(|opener| opener.name == caller)
+        open.get(&id)
+            .and_then(|cursor| cursor.opener.as_ref())
+            .is_none_or(|opener| opener.principal.name() == caller)
     }
 
     /// Returns the time that is left for the commands that read a cursor; `None` if it is not limited.
@@ -283,6 +286,13 @@ impl Cursors {
     /// Closes a cursor. Returns whether there was one.
     pub fn close(&self, id: i64) -> bool {
         self.open.lock().remove(&id).is_some()
+    }
+
+    /// Closes the cursors whose opener is one of those.
+    pub fn close_of(&self, is_gone: impl Fn(&Principal) -> bool) {
+        let stays =
+            |cursor: &OpenCursor| cursor.opener.as_ref().is_none_or(|opener| !is_gone(&opener.principal));
+        self.open.lock().retain(|_, cursor| stays(cursor));
     }
 
     /// Closes the cursors that were not read within the timeout.

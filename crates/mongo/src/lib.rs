@@ -37,9 +37,8 @@ mod server;
 mod session;
 mod sessions;
 mod shared;
-mod socket;
 mod tail;
 mod transactions;
 
 pub use options::MongoOptions;
-pub use server::{MongoServer, serve};
+pub use server::{MongoFrontEnd, MongoServer, serve};

@@ -41,7 +41,7 @@ pub(crate) struct Operation {
     client: SocketAddr,
     application: Option<String>,
     /// Name of the user.
-    pub caller: String,
+    caller: Option<Principal>,
     request: Arc<Request>,
     started: Instant,
     pub budget: Budget,
@@ -98,7 +98,7 @@ impl Operations {
             connection: session.connection_id,
             client: session.peer,
             application: session.application.clone(),
-            caller: session.principal.as_ref().map(|p| p.name().to_owned()).unwrap_or_default(),
+            caller: session.principal.clone(),
             request: request.clone(),
             started: Instant::now(),
             budget,
@@ -120,11 +120,20 @@ impl Operations {
     /// Ends a command of a client that `principal` manages, at its next step. Returns whether there is one of that number.
     pub fn kill(&self, id: i32, principal: &Principal) -> bool {
         let operation = self.running.lock().get(&id).cloned();
-        let operation = operation.filter(|operation| principal.manages(&operation.caller));
+        let operation = operation.filter(|operation| principal.manages(operation.caller()));
         if let Some(operation) = &operation {
             operation.budget.stop(Stop::Cancelled("killOp".to_owned()));
         }
         operation.is_some()
+    }
+
+    /// Ends the commands of callers that are one of those, at their next step.
+    pub fn end_of(&self, is_gone: impl Fn(&Principal) -> bool) {
+        for operation in self.running() {
+            if operation.caller.as_ref().is_some_and(&is_gone) {
+                operation.budget.stop(Stop::Cancelled("a change of its user or password".to_owned()));
+            }
+        }
     }
 
     /// Ends all commands, also those that begin later.
@@ -143,6 +152,11 @@ impl Drop for Listed<'_> {
 }
 
 impl Operation {
+    /// Returns the name of the user who has sent it; empty where no login is required or none has taken place.
+    pub fn caller(&self) -> &str {
+        self.caller.as_ref().map_or("", Principal::name)
+    }
+
     /// Describes the command, as `currentOp` lists it.
     pub fn describe(&self) -> RawDocumentBuf {
         let elapsed = self.started.elapsed();

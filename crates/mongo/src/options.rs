@@ -1,6 +1,5 @@
 //! Settings of the listener.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +13,7 @@ pub struct MongoOptions {
     pub password: Option<String>,
     /// Users beside `admin`.
     pub access: Option<Arc<Access>>,
-    /// PEM file with the certificate of the server, those that signed it, and its private key. With one, connections are
-    /// encrypted, and clients without TLS are refused.
-    pub tls_file: Option<PathBuf>,
-    /// Maximum open connections; further ones wait to be accepted, and a warning tells that they do.
+    /// Maximum open connections of a listener that has no other limit. A further one evicts an idle one, those without a login first.
     pub connections_max: usize,
     /// Maximum open cursors of all connections.
     pub cursors_max: usize,
@@ -47,7 +43,6 @@ impl Default for MongoOptions {
         Self {
             password: None,
             access: None,
-            tls_file: None,
             connections_max: 10_000,
             cursors_max: 10_000,
             cursor_memory_max: 1 << 30,

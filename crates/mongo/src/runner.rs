@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::RawDocumentBuf;
+use tidemill_gateway::Socket;
 use tidemill_types::budget::Stop;
 
 use crate::commands;
@@ -15,7 +16,6 @@ use crate::operations::Operation;
 use crate::reply::cursor_of;
 use crate::session::Session;
 use crate::shared::ServerState;
-use crate::socket::Socket;
 
 /// Runs the command of a request. Returns nothing if the server stops.
 ///

@@ -58,8 +58,8 @@ impl Session {
         self.principal = self.open.clone();
     }
 
-    /// Gives the client its present rights, which may have changed since its last command. One whose user was removed is logged
-    /// out.
+    /// Gives the client its present rights, which may have changed since its last command. One whose user was removed, or whose
+    /// password was changed, is logged out.
     pub fn renew(&mut self, access: Option<&Access>) {
         let Some((access, principal)) = access.zip(self.principal.as_ref()) else { return };
         let generation = access.generation();
@@ -67,6 +67,13 @@ impl Session {
             self.generation = generation;
             self.principal = access.renew(principal);
         }
+    }
+
+    /// Returns whether the client had logged in and would not be let in any more. It is logged out then.
+    pub fn is_logged_out(&mut self, access: Option<&Access>) -> bool {
+        let had_logged_in = self.is_authenticated();
+        self.renew(access);
+        had_logged_in && !self.is_authenticated()
     }
 
     /// Returns whether the client may read the collection that the store knows by this name.

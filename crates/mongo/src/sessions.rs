@@ -27,7 +27,7 @@ pub(crate) struct ClientSessions(Mutex<HashMap<Bytes, OwnedSession>>);
 /// A client session, and the user who has begun it.
 struct OwnedSession {
     /// `None` for a client without a login; the first user who uses the session becomes its owner.
-    owner: Option<String>,
+    owner: Option<Principal>,
     session: Arc<Mutex<ClientSession>>,
 }
 
@@ -63,11 +63,10 @@ impl ClientSessions {
     ///
     /// Errors: there are too many, or it is that of a user whom the client does not manage.
     pub fn get(&self, id: &[u8], client: Option<&Principal>) -> Result<Arc<Mutex<ClientSession>>> {
-        let own_name = || client.map(|client| client.name().to_owned());
         let mut sessions = self.0.lock();
         if let Some(known) = sessions.get_mut(id) {
             known.check_owner(client)?;
-            known.owner = known.owner.take().or_else(own_name);
+            known.owner = known.owner.take().or_else(|| client.cloned());
             return Ok(known.session.clone());
         }
         if sessions.len() >= SESSIONS_MAX {
@@ -77,7 +76,7 @@ impl ClientSessions {
         }
         let session = ClientSession { number: -1, transaction: TransactionState::None, used: Instant::now() };
         let session = Arc::new(Mutex::new(session));
-        let owned = OwnedSession { owner: own_name(), session: session.clone() };
+        let owned = OwnedSession { owner: client.cloned(), session: session.clone() };
         sessions.insert(Bytes::copy_from_slice(id), owned);
         Ok(session)
     }
@@ -88,7 +87,7 @@ impl ClientSessions {
         let idle = |session: &Mutex<ClientSession>| session.try_lock().map(|session| session.used.elapsed());
         let listed = sessions.iter().map(|(id, known)| ListedSession {
             id: id.clone(),
-            owner: known.owner.clone(),
+            owner: known.owner.as_ref().map(|owner| owner.name().to_owned()),
             idle: idle(&known.session).unwrap_or_default(),
         });
         listed.collect()
@@ -104,6 +103,11 @@ impl ClientSessions {
             sessions.remove(id);
         }
         Ok(())
+    }
+
+    /// Ends the sessions that were begun by one of those; their open transactions are taken back.
+    pub fn end_of(&self, is_gone: impl Fn(&Principal) -> bool) {
+        self.0.lock().retain(|_, known| known.owner.as_ref().is_none_or(|owner| !is_gone(owner)));
     }
 
     /// Ends all sessions.
@@ -128,7 +132,7 @@ impl ClientSessions {
 impl OwnedSession {
     /// Refuses a client that does not manage the user who has begun the session.
     fn check_owner(&self, client: Option<&Principal>) -> Result<()> {
-        let may_use = |owner: &String| client.is_some_and(|client| client.manages(owner));
+        let may_use = |owner: &Principal| client.is_some_and(|client| client.manages(owner.name()));
         match self.owner.as_ref().is_none_or(may_use) {
             true => Ok(()),
             false => {

@@ -9,8 +9,9 @@ use bson::Timestamp;
 use bson::oid::ObjectId;
 use bson::raw::RawDocumentBuf;
 use parking_lot::Mutex;
-use tidemill_access::Principal;
+use tidemill_access::{Access, Principal};
 use tidemill_engine::Engine;
+use tokio::sync::watch;
 
 use crate::auth::Credentials;
 use crate::cursors::Cursors;
@@ -45,6 +46,25 @@ pub(crate) struct ServerState {
     cluster_time: Mutex<Timestamp>,
     connections: AtomicUsize,
     next_connection: AtomicI32,
+    ticks: AtomicUsize,
+    /// Number of the content of the file of users, for connections that wait. It changes at a tick.
+    access_generation: watch::Sender<u64>,
+}
+
+/// Ticks between two looks for idle cursors and sessions, about ten seconds.
+const TICKS_OF_IDLE_CHECK: usize = 10;
+
+/// A connection that is counted as open until this is dropped.
+pub(crate) struct CountedConnection<'a> {
+    /// Number of the connection.
+    pub id: i32,
+    open: &'a AtomicUsize,
+}
+
+impl Drop for CountedConnection<'_> {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Environment of a command.
@@ -99,6 +119,8 @@ impl ServerState {
             cluster_time: Mutex::new(Timestamp { time: 0, increment: 0 }),
             connections: AtomicUsize::new(0),
             next_connection: AtomicI32::new(1),
+            ticks: AtomicUsize::new(0),
+            access_generation: watch::channel(0).0,
         }
     }
 
@@ -124,14 +146,42 @@ impl ServerState {
         self.moments.close_idle();
     }
 
-    /// Counts a new connection. Returns its number.
-    pub fn open_connection(&self) -> i32 {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        self.next_connection.fetch_add(1, Ordering::Relaxed)
+    /// Does what is due without a client, about once a second: closes what is idle, and what users and passwords that have changed
+    /// have begun.
+    pub fn tick(&self) {
+        if self.ticks.fetch_add(1, Ordering::Relaxed).is_multiple_of(TICKS_OF_IDLE_CHECK) {
+            self.close_idle();
+        }
+        if let Some(access) = &self.options.access {
+            self.follow(access);
+        }
     }
 
-    pub fn close_connection(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+    /// Ends what clients have begun who would not be let in any more, if users have changed.
+    fn follow(&self, access: &Access) {
+        let generation = access.generation();
+        // told first: a connection that opens something later has been renewed by then
+        let is_new = self
+            .access_generation
+            .send_if_modified(|known| std::mem::replace(known, generation) != generation);
+        if is_new {
+            let is_gone = |principal: &Principal| access.renew(principal).is_none();
+            self.operations.end_of(is_gone);
+            self.cursors.close_of(is_gone);
+            self.sessions.end_of(is_gone);
+        }
+    }
+
+    /// Returns a receiver that hears when users, passwords or grants have changed.
+    pub fn access_changes(&self) -> watch::Receiver<u64> {
+        self.access_generation.subscribe()
+    }
+
+    /// Counts a new connection.
+    pub fn open_connection(&self) -> CountedConnection<'_> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        CountedConnection { id, open: &self.connections }
     }
 
     /// Returns the number of open connections.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use tidemill_gateway::Metrics;
 use tidemill_types::budget::{Budget, Stop};
 use tidemill_types::{Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
@@ -34,8 +35,8 @@ pub(crate) struct AppState {
     pub body_budget: Arc<Semaphore>,
     /// Permits for callers that follow streams.
     pub tails: Arc<Semaphore>,
-    /// True if the server listens on a loopback address.
-    pub loopback: bool,
+    /// Counts of the connections of all protocols.
+    pub connections: Arc<Metrics>,
     stopping: AtomicBool,
 }
 
@@ -45,7 +46,7 @@ impl AppState {
         database: Arc<dyn Database>,
         options: ServerOptions,
         description: ApiDescription,
-        loopback: bool,
+        connections: Arc<Metrics>,
     ) -> Self {
         let permits = |n: usize| Arc::new(Semaphore::new(n.min(Semaphore::MAX_PERMITS)));
         Self {
@@ -59,7 +60,7 @@ impl AppState {
             engine,
             database,
             options,
-            loopback,
+            connections,
         }
     }
 

@@ -12,11 +12,11 @@ use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
+use tidemill_gateway::ConnectionHandle;
 use tidemill_types::{Error, ErrorKind, without_bom};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::AppState;
-use crate::connections::ConnectionHandle;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::guard::concurrency::RequestPermit;

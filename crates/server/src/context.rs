@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use tidemill_access::Principal;
+use tidemill_access::{Action, Principal};
 use tidemill_types::Result;
 
 use crate::Engine;
@@ -30,13 +30,19 @@ impl RequestContext {
         self.engine_within(self.app.options.request_timeout, ask).await
     }
 
-    /// Calls the engine on a blocking thread, within `timeout`.
+    /// Calls the engine on a blocking thread, within `timeout`. Errors do not name objects that the caller may not see.
     pub async fn engine_within<T: Send + 'static>(
         &self,
         timeout: Duration,
         ask: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
     ) -> Result<T, ApiError> {
-        self.app.blocking(self.permit.clone(), timeout, move |app| ask(&app.engine)).await
+        // hints have the names of all objects
+        let knows_names = self.principal.can_everywhere(Action::Read);
+        let ask = move |app: &AppState| match ask(&app.engine) {
+            Err(error) if !knows_names => Err(error.without_hint()),
+            answer => answer,
+        };
+        self.app.blocking(self.permit.clone(), timeout, ask).await
     }
 }
 

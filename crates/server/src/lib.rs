@@ -1,13 +1,12 @@
 //! HTTP/JSON server: events in, documents in and out, SQL, rules, health and metrics.
 //!
-//! [`serve`] starts a [`Server`] on an engine. Every route is declared once, with its description
+//! [`HttpFrontEnd`] is the protocol, and [`serve`] starts a [`Server`] with one listener on an engine. Every route is declared once, with its description
 //! (`/api/v1/openapi.json`); `docs/http.md` is the contract with callers. A request passes, from the outside
 //! in: counting, the host check, the token, the right that its route needs, the concurrency limit, and then its handler, which calls
 //! the engine on a blocking thread.
 
 mod app;
 mod body;
-mod connections;
 mod context;
 mod description;
 mod error;
@@ -19,6 +18,7 @@ mod model;
 mod negotiate;
 mod options;
 mod page;
+mod reply_body;
 mod request_log;
 mod router;
 mod routes;
@@ -27,5 +27,5 @@ mod shared_errors;
 mod stored_event;
 
 pub use options::{ServerOptions, Token};
-pub use serve::{Server, serve};
+pub use serve::{HttpFrontEnd, Server, serve};
 use tidemill_engine::Engine;

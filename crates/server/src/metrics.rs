@@ -16,6 +16,10 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tidemill_engine::{Metric, MetricKind};
+use tidemill_gateway::{ConnectionCounts, Metrics};
+
+/// Name of the protocol in settings and metrics.
+pub(crate) const PROTOCOL: &str = "http";
 
 /// The content type of [`HttpMetrics::exposition`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -70,7 +74,6 @@ pub(crate) struct HttpMetrics {
     pub panics: Counter,
     pub in_flight: Gauge,
     pub body_bytes: Gauge<u64, AtomicU64>,
-    pub connections: Gauge,
     registry: Registry,
 }
 
@@ -81,7 +84,7 @@ impl HttpMetrics {
         let requests = Family::<RequestLabels, Counter>::default();
         let duration =
             Family::<RouteLabels, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS_S));
-        let (panics, in_flight, connections) = (Counter::default(), Gauge::default(), Gauge::default());
+        let (panics, in_flight) = (Counter::default(), Gauge::default());
         let body_bytes = Gauge::<u64, AtomicU64>::default();
         registry.register("requests", "Requests that were answered", requests.clone());
         registry.register(
@@ -92,8 +95,7 @@ impl HttpMetrics {
         registry.register("panics", "Requests that hit a defect and were answered with 500", panics.clone());
         registry.register("requests_in_flight", "Requests to /api that are worked on", in_flight.clone());
         registry.register("request_body_bytes", "Bytes of request bodies in memory", body_bytes.clone());
-        registry.register("connections", "Open connections", connections.clone());
-        Self { requests, duration, panics, in_flight, body_bytes, connections, registry }
+        Self { requests, duration, panics, in_flight, body_bytes, registry }
     }
 
     /// Counts an answered request and its duration.
@@ -105,8 +107,9 @@ impl HttpMetrics {
         self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
     }
 
-    /// Writes all metrics in the text format: the engine's first, then the server's.
-    pub fn exposition(&self, engine: Vec<Metric>) -> Result<String, fmt::Error> {
+    /// Writes all metrics in the text format: the engine's first, then those of the connections of all protocols, then the server's.
+    pub fn exposition(&self, mut engine: Vec<Metric>, connections: &Metrics) -> Result<String, fmt::Error> {
+        engine.extend(connection_metrics(connections));
         let mut text = String::new();
         let mut others = Registry::default();
         others.register_collector(Box::new(EngineMetrics(engine)));
@@ -115,6 +118,49 @@ impl HttpMetrics {
         prometheus_client::encoding::text::encode_eof(&mut text)?;
         Ok(text)
     }
+}
+
+/// Returns the metrics of connections, by protocol.
+fn connection_metrics(connections: &Metrics) -> Vec<Metric> {
+    let all = connections.all();
+    let metric = |name, help, kind, value: fn(&ConnectionCounts) -> u64| {
+        let sample = |(protocol, counts): &(&'static str, ConnectionCounts)| {
+            (vec![("protocol", (*protocol).to_owned())], value(counts) as f64)
+        };
+        Metric { name, help, kind, samples: all.iter().map(sample).collect() }
+    };
+    let (gauge, counter) = (MetricKind::Gauge, MetricKind::Counter);
+    let own = connections.of(PROTOCOL).open as f64;
+    vec![
+        metric("gateway_connections", "Open connections", gauge, |counts| counts.open),
+        metric("gateway_connections_accepted_total", "Connections that were accepted", counter, |counts| {
+            counts.accepted
+        }),
+        metric(
+            "gateway_connections_refused_total",
+            "Connections that were closed because their TLS handshake failed",
+            counter,
+            |counts| counts.refused,
+        ),
+        metric(
+            "gateway_connections_evicted_total",
+            "Idle connections that were closed to make room for others",
+            counter,
+            |counts| counts.evicted,
+        ),
+        metric(
+            "gateway_connections_cut_total",
+            "Connections that were closed at a shutdown after the grace period",
+            counter,
+            |counts| counts.cut,
+        ),
+        Metric {
+            name: "http_connections",
+            help: "Open connections",
+            kind: MetricKind::Gauge,
+            samples: vec![(vec![], own)],
+        },
+    ]
 }
 
 /// Snapshot of the engine's metrics.
@@ -185,11 +231,12 @@ mod tests {
                 samples: vec![(vec![], 2.5)],
             },
         ];
-        let text = http.exposition(engine).unwrap();
+        let text = http.exposition(engine, &Metrics::default()).unwrap();
         for line in [
             "# TYPE tidemill_events_received counter",
             r#"tidemill_events_received_total{stream="A\"b"} 7.0"#,
             "tidemill_tail_rows 2.5",
+            "http_connections 0",
             r#"http_requests_total{method="GET",route="/livez",status="200"} 1"#,
             r#"http_request_duration_seconds_bucket{le="0.005",method="GET",route="/livez"} 1"#,
         ] {

@@ -225,12 +225,13 @@ pub(crate) struct RunReply {
 pub(crate) struct Readiness {
     /// Recovered and taking events.
     pub ready: bool,
-    /// Descriptions of problems, for people. May be non-empty while ready.
-    pub problems: Vec<String>,
+    /// Descriptions of problems, for people. May be non-empty while ready. Missing for callers who may not know them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problems: Option<Vec<String>>,
 }
 
 impl From<engine::Health> for Readiness {
     fn from(engine::Health { ready, problems }: engine::Health) -> Self {
-        Self { ready, problems }
+        Self { ready, problems: Some(problems) }
     }
 }

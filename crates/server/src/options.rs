@@ -1,7 +1,6 @@
 //! Settings of the server: the token and the limits.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use tidemill_types::{Error, Result};
 /// Settings of a server. [`ServerOptions::default`] has every limit at its default and no token.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Token of the first administrator. Without it and [`Self::access`], callers need no token and have all rights, and the server
-    /// may only listen on a loopback address.
+    /// Token of the first administrator. Without it and [`Self::access`], callers need no token and have all rights, and listeners
+    /// may only have loopback addresses.
     pub token: Option<Token>,
     /// Users and tokens beside the first administrator.
     pub access: Option<Arc<Access>>,
@@ -34,7 +33,7 @@ pub struct ServerOptions {
     pub stall_timeout: Duration,
     /// Maximum concurrent requests to `/api`. Further ones are rejected with 429.
     pub concurrency_max: usize,
-    /// Maximum open connections. A further one evicts an idle one, those without the token first.
+    /// Maximum open connections of a listener that has no other limit. A further one evicts an idle one, those without the token first.
     pub connections_max: usize,
 }
 
@@ -57,16 +56,10 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Rejects settings that cannot work or are not safe at `address`.
+    /// Rejects settings that cannot work.
     ///
     /// Errors: `Invalid` with the setting and its bounds.
-    pub fn check(&self, address: SocketAddr) -> Result<()> {
-        if self.is_open() && !address.ip().is_loopback() {
-            return Err(Error::invalid(format!(
-                "address {address} can be reached from other machines, but there is no token: \
-                 set one, or listen on 127.0.0.1"
-            )));
-        }
+    pub fn check(&self) -> Result<()> {
         for (name, value) in [
             ("body_bytes_max", self.body_bytes_max),
             ("reply_bytes_max", self.reply_bytes_max),
@@ -98,16 +91,6 @@ impl ServerOptions {
     /// Returns whether callers need no token.
     pub(crate) fn is_open(&self) -> bool {
         self.token.is_none() && self.access.is_none()
-    }
-
-    /// Returns a warning about serving at `address`, if there is one.
-    pub(crate) fn warning(&self, address: SocketAddr) -> Option<String> {
-        (!address.ip().to_canonical().is_loopback()).then(|| {
-            format!(
-                "address {address} can be reached from other machines, and this is HTTP without encryption: who can \
-                 read the network reads the token and the data. Listen on 127.0.0.1 behind a proxy that speaks TLS"
-            )
-        })
     }
 }
 
@@ -156,18 +139,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_address_needs_a_token() {
-        let open: SocketAddr = "0.0.0.0:4700".parse().unwrap();
-        let mut options = ServerOptions::default();
-        let message = options.check(open).unwrap_err().to_string();
-        assert!(message.contains("token") && message.contains("0.0.0.0:4700"), "{message}");
-        options.check("[::1]:4700".parse().unwrap()).unwrap();
-        options.token = Some(Token::new("0123456789abcdef").unwrap());
-        options.check(open).unwrap();
-        assert!(options.warning(open).unwrap().contains("0.0.0.0:4700"));
-        assert_eq!(options.warning("127.0.0.1:4700".parse().unwrap()), None);
-        options.bodies_bytes_max = 1;
-        assert!(options.check(open).unwrap_err().to_string().contains("bodies_bytes_max"));
+    fn limits_that_cannot_work_are_named() {
+        ServerOptions::default().check().unwrap();
+        for (options, name) in [
+            (ServerOptions { bodies_bytes_max: 1, ..ServerOptions::default() }, "bodies_bytes_max"),
+            (ServerOptions { connections_max: 0, ..ServerOptions::default() }, "connections_max"),
+            (ServerOptions { stall_timeout: Duration::ZERO, ..ServerOptions::default() }, "stall_timeout"),
+        ] {
+            let message = options.check().unwrap_err().to_string();
+            assert!(message.contains(name), "{message}");
+        }
     }
 
     #[test]

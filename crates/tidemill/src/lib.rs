@@ -43,6 +43,7 @@ pub use tidemill_engine::{
     backup_stopped, restore, verify_backup, verify_data,
 };
 pub use tidemill_flow as flow;
+pub use tidemill_gateway as gateway;
 pub use tidemill_mongo as mongo;
 pub use tidemill_rules::Explanation;
 pub use tidemill_server as server;

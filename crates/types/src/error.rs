@@ -66,6 +66,8 @@ impl ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    /// Names that were perhaps meant, as the end of the message.
+    hint: String,
     /// MongoDB's code of an error of a document operation.
     document_code: Option<i32>,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -74,7 +76,7 @@ pub struct Error {
 impl Error {
     /// Creates an error without a cause.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), document_code: None, source: None }
+        Self { kind, message: message.into(), hint: String::new(), document_code: None, source: None }
     }
 
     /// Adds the lower-level error that caused it.
@@ -92,6 +94,19 @@ impl Error {
     /// Returns MongoDB's code if the error is that of a document operation.
     pub fn document_code(&self) -> Option<i32> {
         self.document_code
+    }
+
+    /// Adds the names of other objects to the end of the message, as [`crate::did_you_mean`] writes them. They are kept apart for a
+    /// caller who may not know these objects.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+
+    /// Removes the names that [`Self::with_hint`] added.
+    pub fn without_hint(mut self) -> Self {
+        self.hint.clear();
+        self
     }
 
     /// Prepends `context: ` to the message.
@@ -140,7 +155,7 @@ impl Error {
         self.kind
     }
 
-    /// Returns the message for users, without causes.
+    /// Returns the message for users, without hint and causes.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -149,6 +164,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
+        f.write_str(&self.hint)?;
         if let Some(source) = &self.source {
             write!(f, ": {source}")?;
         }
@@ -159,5 +175,18 @@ impl fmt::Display for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source.as_deref().map(|e| e as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_ends_the_message_and_can_be_removed() {
+        let error =
+            || Error::not_found("no stream `a`").with_hint(". Known: b").context("app").with_source("cause");
+        assert_eq!(error().to_string(), "app: no stream `a`. Known: b: cause");
+        assert_eq!(error().without_hint().to_string(), "app: no stream `a`: cause");
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing in this crate does I/O. Only [`budget`] reads a clock: the machine's monotonic one, for deadlines.
 
+mod address;
 pub mod budget;
 pub mod cron;
 pub mod decode;
@@ -19,6 +20,7 @@ mod suggest;
 mod time;
 mod value;
 
+pub use address::{ADDRESS_EXPECTED, host_and_port};
 pub use decode::{bool_from_text, without_bom};
 pub use error::{Error, ErrorKind, Result};
 pub use header::{check_repeated, columns_of_fields, header_targets};

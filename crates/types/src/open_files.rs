@@ -1,20 +1,17 @@
 //! File handles of the process, and the part of them that connections may take.
 //!
 //! A process that has no handle left can neither write its log nor take a checkpoint. So connections together take at most half of
-//! them, and each of the two listeners, HTTP and MongoDB, half of that.
+//! them, and each listener an equal share of that half.
 
-/// Listeners that share the handles for connections.
-const LISTENERS: usize = 2;
-
-/// Returns the maximum number of connections of one listener, at most `most`, such that half of the process's file handles remain for
-/// data.
-pub fn connections_max(most: usize) -> usize {
+/// Returns the maximum number of connections of one of `listeners` listeners, at most `most`, such that half of the process's file
+/// handles remain for data.
+pub fn connections_max(most: usize, listeners: usize) -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    within(most, files_max(&limits))
+    within(most, files_max(&limits), listeners)
 }
 
-fn within(most: usize, files: Option<usize>) -> usize {
-    files.map_or(most, |files| most.min(files / 2 / LISTENERS).max(1))
+fn within(most: usize, files: Option<usize>, listeners: usize) -> usize {
+    files.map_or(most, |files| most.min(files / 2 / listeners.max(1)).max(1))
 }
 
 /// Parses the soft limit of open files from the text of `/proc/self/limits`; `None` if it is unlimited or missing.
@@ -38,14 +35,15 @@ mod tests {
             files_max("Max open files            unlimited            unlimited            files"),
             None
         );
-        assert!(connections_max(usize::MAX) >= 1);
+        assert!(connections_max(usize::MAX, 2) >= 1);
     }
 
     #[test]
-    fn both_listeners_together_take_half() {
-        assert_eq!(within(10_000, Some(400)), 100);
-        assert_eq!(within(50, Some(400)), 50);
-        assert_eq!(within(10_000, Some(1)), 1);
-        assert_eq!(within(10_000, None), 10_000);
+    fn all_listeners_together_take_half() {
+        assert_eq!(within(10_000, Some(400), 2), 100);
+        assert_eq!(within(10_000, Some(400), 5), 40);
+        assert_eq!(within(50, Some(400), 2), 50);
+        assert_eq!(within(10_000, Some(1), 2), 1);
+        assert_eq!(within(10_000, None, 2), 10_000);
     }
 }

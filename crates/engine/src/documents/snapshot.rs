@@ -72,10 +72,8 @@ impl DocumentSnapshot {
     pub fn spec(&self, name: &str) -> Result<&CollectionSpec> {
         let documents = self.store(0);
         documents.collection(name).map(Collection::spec).ok_or_else(|| {
-            Error::not_found(format!(
-                "no collection `{name}`{}",
-                did_you_mean(name, documents.collection_names())
-            ))
+            let hint = did_you_mean(name, documents.collection_names());
+            Error::not_found(format!("no collection `{name}`")).with_hint(hint)
         })
     }
 

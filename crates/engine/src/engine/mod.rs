@@ -190,6 +190,16 @@ impl Engine {
         self.node.host.health.source_problems()
     }
 
+    /// Adds the problems of a part of the process that the engine does not know, such as a listener, to [`Self::health`] and
+    /// `system.problems`. `watch` is asked each time and must be quick; it replaces one that was given for the same area.
+    pub fn watch_problems(
+        &self,
+        area: &'static str,
+        watch: impl Fn() -> Vec<String> + Send + Sync + 'static,
+    ) {
+        self.node.host.health.watch(area, Box::new(watch));
+    }
+
     /// Rows of sources that were refused since the start, by source and stream.
     pub fn source_rejections(&self) -> Vec<crate::counters::source_rejections::RejectionSummary> {
         self.node.app.source_rejections.summaries()

@@ -113,13 +113,11 @@ pub(super) fn find_store_unit(queries: &Queries, store: &str) -> Result<usize> {
     let has: Vec<usize> = has.map(|(number, _)| number).collect();
     match has.as_slice() {
         [one] => Ok(*one),
-        [] => Err(Error::not_found(format!(
-            "no table, window or aggregation `{store}`{}",
-            tidemill_types::did_you_mean(
-                store,
-                queries.files.iter().flat_map(|f| &f.stores).map(String::as_str)
-            )
-        ))),
+        [] => {
+            let known = queries.files.iter().flat_map(|f| &f.stores).map(String::as_str);
+            let error = Error::not_found(format!("no table, window or aggregation `{store}`"));
+            Err(error.with_hint(tidemill_types::did_you_mean(store, known)))
+        }
         _ => {
             let files = has.iter().map(|unit| queries.files[queries.units[*unit].file].name.as_str());
             Err(Error::invalid(format!(

@@ -81,7 +81,7 @@ impl Engine {
             }
             let rules = node.app.deployment.program.rules();
             let known = rules.iter().map(|r| r.name.as_str());
-            return Err(Error::not_found(format!("no rule `{name}`{}", did_you_mean(name, known))));
+            return Err(Error::not_found(format!("no rule `{name}`")).with_hint(did_you_mean(name, known)));
         }
         let selector = match event {
             EventSelector::Id(id) => Selector::Id(*id),
@@ -132,7 +132,9 @@ impl Engine {
                 )));
             }
             let known = node.app.deployment.program.aggregates().iter().map(|a| a.name.as_str());
-            return Err(Error::not_found(format!("no aggregate rule `{name}`{}", did_you_mean(name, known))));
+            return Err(
+                Error::not_found(format!("no aggregate rule `{name}`")).with_hint(did_you_mean(name, known))
+            );
         };
         aggregate_rules::run(node, aggregate)
     }

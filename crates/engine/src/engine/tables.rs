@@ -27,7 +27,7 @@ impl Engine {
         let Some(table) = tables.by_name(stream) else {
             let names = self.stream_names();
             let hint = tidemill_types::did_you_mean(stream, names.iter().map(String::as_str));
-            return Err(Error::not_found(format!("there is no stream `{stream}`{hint}")));
+            return Err(Error::not_found(format!("there is no stream `{stream}`")).with_hint(hint));
         };
         self.catch_up()?;
         self.flush()?;

@@ -86,7 +86,7 @@ impl Engine {
         let files: Vec<&QueryFile> = files.collect();
         if let Some(name) = file.filter(|_| files.is_empty()) {
             let known = node.app.deployment.queries.files.iter().map(|f| f.name.as_str());
-            return Err(Error::not_found(format!("no file `{name}`{}", did_you_mean(name, known))));
+            return Err(Error::not_found(format!("no file `{name}`")).with_hint(did_you_mean(name, known)));
         }
         let names = |file: &QueryFile| -> Vec<(String, bool)> {
             let placed = file.placements.iter();
@@ -107,7 +107,7 @@ impl Engine {
             }
             [] => {
                 let hint = did_you_mean(query, all.iter().map(|(_, name, _)| name.as_str()));
-                Err(Error::not_found(format!("no query `{query}`{hint}")))
+                Err(Error::not_found(format!("no query `{query}`")).with_hint(hint))
             }
             several => {
                 let files: Vec<&str> = several.iter().map(|(file, ..)| file.name.as_str()).collect();

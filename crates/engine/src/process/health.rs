@@ -11,7 +11,12 @@ pub struct HealthBoard {
     /// By area and subject within the area; the subject is empty for the area as a whole.
     problems: Mutex<BTreeMap<(&'static str, String), String>>,
     sources: Mutex<BTreeMap<String, String>>,
+    /// Those who are asked for present problems, by area.
+    watched: Mutex<BTreeMap<&'static str, ProblemWatch>>,
 }
+
+/// Returns present problems of a part of the process that the engine does not know.
+pub type ProblemWatch = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
 impl HealthBoard {
     /// Records the problem of `area`, and logs it if it is new.
@@ -80,12 +85,22 @@ impl HealthBoard {
         self.sources.lock().insert(source.to_owned(), error.to_string());
     }
 
+    /// Asks `watch` for the problems of `area` whenever somebody asks for all. It replaces one that was there for the area.
+    pub fn watch(&self, area: &'static str, watch: ProblemWatch) {
+        self.watched.lock().insert(area, watch);
+    }
+
     /// Returns all problems, those of sources last.
     pub fn problems(&self) -> Vec<String> {
         let sources = self.source_problems();
         let own: Vec<_> =
             self.problems.lock().iter().map(|((area, _), problem)| format!("{area}: {problem}")).collect();
-        [own, sources].concat()
+        let watched = self.watched.lock();
+        let of_area = |(area, watch): (&&'static str, &ProblemWatch)| -> Vec<String> {
+            watch().into_iter().map(|problem| format!("{area}: {problem}")).collect()
+        };
+        let watched: Vec<_> = watched.iter().flat_map(of_area).collect();
+        [own, watched, sources].concat()
     }
 
     /// Returns the problems of sources.

@@ -164,7 +164,7 @@ impl Queries {
         let unit = self.units.iter().position(|u| !u.partitioned && self.files[u.file].name == file);
         unit.ok_or_else(|| {
             let known = self.files.iter().map(|f| f.name.as_str());
-            Error::not_found(format!("no tables or windows in `{file}`{}", did_you_mean(file, known)))
+            Error::not_found(format!("no tables or windows in `{file}`")).with_hint(did_you_mean(file, known))
         })
     }
 

@@ -40,7 +40,7 @@ pub(super) fn current_op(shared: &Shared, session: &mut Session, call: &Call<'_>
     }
     let filter = Filter::parse(&filter)?;
     let mut operations = RawArrayBuf::new();
-    for operation in shared.operations.running().iter().filter(|one| session.manages(&one.caller)) {
+    for operation in shared.operations.running().iter().filter(|one| session.manages(one.caller())) {
         let described = operation.describe();
         if filter.matches(&described) {
             operations.push(described);

@@ -201,7 +201,7 @@ pub(crate) fn run(
         && call.name != "getMore"
         && cursor_of(reply) != 0
     {
-        server.cursors.set_opener(cursor_of(reply), principal.name(), rights::needs(call)?);
+        server.cursors.set_opener(cursor_of(reply), principal, rights::needs(call)?);
     }
     server.profiler.note(call, session, started, &reply);
     let unmet = match &reply {

@@ -135,7 +135,47 @@ fn rights_of_an_open_connection_follow_the_file() {
     world.run("ana", "docs", insert()).unwrap();
     world.file().update(|accounts| accounts.remove_user("ana")).unwrap();
     let gone = world.run("ana", "docs", find()).unwrap_err();
-    assert!(gone.to_string().contains("requires authentication"), "{gone}");
+    // the connection is closed within a second, or asked to log in before
+    assert!(gone.to_string().contains("uthenticat"), "{gone}");
+    world.server.stop();
+}
+
+#[test]
+fn a_new_password_ends_what_the_former_one_has_begun() {
+    let mut world = World::new();
+    world.add_user("ana", "write *");
+    let documents: Vec<Document> = (0..10).map(|id| doc! { "_id": id }).collect();
+    world.run("admin", "docs", doc! { "insert": "orders", "documents": documents }).unwrap();
+    let cursor_of = |reply: Document| reply.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let opened = cursor_of(world.run("ana", "docs", doc! { "find": "orders", "batchSize": 2 }).unwrap());
+    let follow = doc! { "aggregate": "orders", "pipeline": [{ "$changeStream": {} }], "cursor": {} };
+    let followed = cursor_of(world.run("ana", "docs", follow).unwrap());
+    let waiting = std::thread::spawn({
+        let ana = world.clients["ana"].clone();
+        let wait = doc! { "getMore": followed, "collection": "orders", "maxTimeMS": 600_000 };
+        move || ana.database("docs").run_command(wait).run()
+    });
+    let open_cursors = || {
+        let status = world.run("admin", "admin", doc! { "serverStatus": 1 }).unwrap();
+        let metrics = status.get_document("metrics").unwrap().get_document("cursor").unwrap();
+        metrics.get_document("open").unwrap().get_i64("total").unwrap()
+    };
+    assert!(open_cursors() >= 1);
+    let next = Verifier::new("next password");
+    world.file().update(|accounts| accounts.set_password("ana", Some(next))).unwrap();
+    assert!(waiting.join().unwrap().is_err(), "it does not wait for its ten minutes");
+    // the tick of the listener comes once a second
+    while open_cursors() > 0 {
+        std::thread::yield_now();
+    }
+    let refused = world.run("ana", "docs", doc! { "find": "orders" }).unwrap_err();
+    assert!(refused.to_string().contains("uthenticat"), "{refused}");
+    let credential = Credential::builder().username("ana".to_owned()).password("next password".to_owned());
+    let again = world.server.client_with(|options| options.credential = Some(credential.build()));
+    let docs = again.database("docs");
+    docs.run_command(doc! { "find": "orders" }).run().unwrap();
+    let gone = docs.run_command(doc! { "getMore": opened, "collection": "orders" }).run().unwrap_err();
+    assert_eq!(crate::code(&gone), 43);
     world.server.stop();
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use mongodb::bson::{Document, doc};
 use mongodb::options::{ClientOptions, ServerAddress, Tls, TlsOptions};
 use mongodb::sync::Client;
-use tidemill_engine::{App, Engine};
-use tidemill_mongo::MongoOptions;
+use tidemill_gateway::{Gateway, ListenOptions, Listener, TlsFiles};
+use tidemill_mongo::{MongoFrontEnd, MongoOptions};
 
 use crate::{PASSWORD, TestServer};
 
@@ -41,14 +41,18 @@ fn client(port: u16, tls: Option<Tls>, patience: Duration) -> Client {
 fn drivers_that_trust_the_certificate_connect() {
     let dir = tempfile::tempdir().unwrap();
     let (server_file, ca) = certificate(dir.path());
-    let options = MongoOptions {
-        password: Some(PASSWORD.to_owned()),
-        tls_file: Some(server_file),
-        ..MongoOptions::default()
-    };
-    let server = TestServer::start_with(options);
+    let server = TestServer::start(2);
+    let options = MongoOptions { password: Some(PASSWORD.to_owned()), ..MongoOptions::default() };
+    let front_end = Arc::new(MongoFrontEnd::new(server.engine.clone(), options));
+    let tls = Some(TlsFiles::one(server_file));
+    let options = ListenOptions { tls, ..ListenOptions::new(([127, 0, 0, 1], 0).into()) };
+    let gateway = server.runtime.block_on(async {
+        let listener = Listener::bind(front_end, options).await.unwrap();
+        Gateway::start(vec![listener], Arc::default())
+    });
+    let port = gateway.addresses()[0].port();
     let trusting = Tls::Enabled(TlsOptions::builder().ca_file_path(ca).build());
-    let things = client(server.port(), Some(trusting), Duration::from_secs(120))
+    let things = client(port, Some(trusting), Duration::from_secs(120))
         .database("docs")
         .collection::<Document>("things");
     // larger than the buffers of a connection
@@ -57,30 +61,9 @@ fn drivers_that_trust_the_certificate_connect() {
     let found = things.find_one(doc! { "_id": 1 }).run().unwrap().unwrap();
     assert_eq!(found.get_str("text").unwrap(), text);
     for tls in [None, Some(Tls::Enabled(TlsOptions::default()))] {
-        let things = client(server.port(), tls, Duration::from_secs(3))
-            .database("docs")
-            .collection::<Document>("things");
+        let things =
+            client(port, tls, Duration::from_secs(3)).database("docs").collection::<Document>("things");
         assert!(things.find_one(doc! {}).run().is_err());
     }
-}
-
-#[test]
-fn bad_certificates_are_refused_at_the_start() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_, without_key) = certificate(dir.path());
-    let empty = dir.path().join("empty.pem");
-    std::fs::write(&empty, "nothing").unwrap();
-    let engine = Arc::new(Engine::open(&dir.path().join("data"), Some(App::from_rules("docs", ""))).unwrap());
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    for (file, why) in [
-        (without_key, "there is no private key"),
-        (empty, "there is no certificate"),
-        (dir.path().join("missing.pem"), "No such file"),
-    ] {
-        let options = MongoOptions { tls_file: Some(file), ..MongoOptions::default() };
-        let served =
-            runtime.block_on(tidemill_mongo::serve(([127, 0, 0, 1], 0).into(), engine.clone(), options));
-        let error = served.unwrap_err().to_string();
-        assert!(error.contains(why), "{error}");
-    }
+    server.runtime.block_on(gateway.shutdown(Duration::from_secs(10)));
 }

@@ -7,13 +7,14 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use tidemill_access::Principal;
+use tidemill_gateway::ConnectionHandle;
 
 use crate::app::AppState;
-use crate::connections::ConnectionHandle;
 use crate::error::ApiError;
 use crate::options::ServerOptions;
 
-/// Paths that need no token, because their replies do not depend on data. All others need it.
+/// Paths that need no token, because their replies do not depend on data. All others need it. A caller of one of these paths who has a
+/// token is known all the same.
 const UNAUTHENTICATED_PATHS: [&str; 3] = ["/", "/livez", "/readyz"];
 
 /// Lets a request through whose caller is known, with the caller as an extension of the request, a [`Principal`].
@@ -22,10 +23,14 @@ pub(crate) async fn check(
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
+    let identified = identify(&app.options, request.headers());
     if UNAUTHENTICATED_PATHS.contains(&request.uri().path()) {
+        if let Ok(principal) = identified {
+            request.extensions_mut().insert(principal);
+        }
         return Ok(next.run(request).await);
     }
-    let principal = identify(&app.options, request.headers())?;
+    let principal = identified?;
     if let Some(connection) = request.extensions().get::<ConnectionHandle>() {
         connection.trust();
     }

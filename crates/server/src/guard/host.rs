@@ -4,7 +4,7 @@
 //! loopback address both must be names of this machine or configured names. On other addresses the token is
 //! the protection.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -16,12 +16,17 @@ use tidemill_types::ErrorKind;
 use crate::app::AppState;
 use crate::error::ApiError;
 
+/// Address of the listener that a request came to, as an extension of the request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListenerAddress(pub SocketAddr);
+
 pub(crate) async fn check(
     State(app): State<Arc<AppState>>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if app.loopback {
+    let listener = request.extensions().get::<ListenerAddress>();
+    if listener.is_none_or(|listener| listener.0.ip().to_canonical().is_loopback()) {
         check_host(&request, &app.options.hosts)?;
         check_origin(request.headers(), &app.options.hosts)?;
     }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tidemill_access::{Action, Resource};
 use tidemill_types::Error;
 use utoipa::ToSchema;
 
@@ -31,6 +32,8 @@ pub(crate) async fn livez() -> Json<Liveness> {
 }
 
 /// Check whether requests can be served.
+///
+/// Problems are for callers who may read the server, or the table `system.problems`.
 #[utoipa::path(
     get, path = "/readyz", tag = "system", operation_id = "readyz", security(()),
     responses(
@@ -42,7 +45,12 @@ pub(crate) async fn readyz(call: RequestContext) -> Result<(StatusCode, Json<Rea
     let mut readiness: Readiness = call.engine(|engine| Ok(engine.health())).await?.into();
     if call.app.is_stopping() {
         readiness.ready = false;
-        readiness.problems.push("the server is shutting down".to_owned());
+        readiness.problems.get_or_insert_default().push("the server is shutting down".to_owned());
+    }
+    // they name streams, files and addresses
+    let may_know = [Resource::SERVER, Resource::system("problems")];
+    if !may_know.iter().any(|resource| call.principal.can(Action::Read, resource)) {
+        readiness.problems = None;
     }
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok((status, Json(readiness)))
@@ -61,7 +69,7 @@ pub(crate) async fn metrics(call: RequestContext) -> Result<Response, ApiError> 
     let text = call
         .app
         .metrics
-        .exposition(engine)
+        .exposition(engine, &call.app.connections)
         .map_err(|e| Error::internal("the metrics could not be written").with_source(e))?;
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }

@@ -93,6 +93,24 @@ fn an_aggregate_rule_is_run_when_asked() {
 }
 
 #[test]
+fn a_new_secret_of_a_token_ends_the_streams_that_it_follows() {
+    let mill = Mill::start();
+    let token = mill.new_token("ana", vec!["read stream:Late".parse().unwrap()], None);
+    let mut tail = mill.connect(b"");
+    let header = format!("Authorization: Bearer {token}\r\n");
+    let head = tail.read_until("/api/v1/streams/Late/tail", &header, "\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let rotated = mill.rotate_token(&token);
+    // without an event, and within the time that a follower waits for one
+    tail.read_text();
+    let asked = |token: &str| {
+        let header = format!("Bearer {token}");
+        mill.send("GET", "/api/v1/streams", &[("Authorization", &header)], b"").status
+    };
+    assert_eq!((asked(&token), asked(&rotated)), (401, 200));
+}
+
+#[test]
 fn a_stream_is_followed_live() {
     let mut mill = Mill::start();
     let mut tail = mill.connect(b"");

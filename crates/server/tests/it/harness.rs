@@ -103,6 +103,19 @@ impl Mill {
         update.unwrap().text
     }
 
+    /// Gives a token another secret. Returns its text.
+    pub fn rotate_token(&self, text: &str) -> String {
+        let id = text.split('_').nth(1).unwrap();
+        let update = AccessFile::in_directory(self.dir.path())
+            .update(|accounts| accounts.rotate_token(id, Timestamp(0)));
+        update.unwrap().text
+    }
+
+    /// Replaces the file of users by a damaged one.
+    pub fn damage_users(&self) {
+        std::fs::write(AccessFile::in_directory(self.dir.path()).path(), "{").unwrap();
+    }
+
     /// Sends a request with the token and returns the whole reply.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let agent: ureq::Agent = ureq::Agent::config_builder()
@@ -215,12 +228,9 @@ impl Connection {
 
     /// Sends a GET with the token and a header, and reads the reply until `end` comes.
     pub fn read_until(&mut self, path: &str, header: &str, end: &str) -> String {
-        self.write(
-            format!(
-                "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n{header}\r\n"
-            )
-            .as_bytes(),
-        );
+        let token = format!("Authorization: Bearer {TOKEN}\r\n");
+        let token = if header.starts_with("Authorization") { "" } else { &token };
+        self.write(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{token}{header}\r\n").as_bytes());
         self.read_on(end)
     }
 

@@ -1,7 +1,13 @@
 //! Concurrency limit, connection limit, and panics in handlers.
 
-use crate::harness::{Mill, TOKEN, options};
-use tidemill_server::ServerOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemill_server::{ServerOptions, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::harness::{Mill, ScriptedSql, TOKEN, options};
 
 /// Returns a request that is never answered.
 fn endless() -> String {
@@ -90,6 +96,38 @@ fn connections_that_send_nothing_shut_nobody_out() {
     assert_eq!(kept.get("/api/v1/streams").status, 200);
     begun.write(br#""id":"F1"}"#);
     assert_eq!(begun.read_all().status, 200);
+}
+
+/// The clock of the runtime advances whenever all of its tasks wait, so that the client's pauses take no time.
+#[test]
+fn a_head_that_never_ends_is_given_up() {
+    let mill = Mill::start();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let local = ([127, 0, 0, 1], 0).into();
+        let server = serve(local, mill.engine.clone(), Arc::new(ScriptedSql), options()).await.unwrap();
+        let mut slow = TcpStream::connect(server.addr()).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        slow.write_all(b"GET /livez HTTP/1.1\r\nX: ").await.unwrap();
+        let mut byte = [0];
+        loop {
+            tokio::select! {
+                read = slow.read(&mut byte) => {
+                    // a reply, or the end
+                    if read.unwrap_or(0) == 0 {
+                        break;
+                    }
+                }
+                () = tokio::time::sleep(Duration::from_secs(5)) => {
+                    let _ = slow.write_all(b"x").await;
+                }
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is still open");
+        }
+        assert!(begun.elapsed() >= Duration::from_secs(30));
+        server.shutdown(Duration::ZERO).await;
+    });
 }
 
 #[test]

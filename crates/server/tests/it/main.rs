@@ -12,3 +12,4 @@ mod shutdown;
 mod sql;
 mod statements;
 mod system;
+mod tls;

@@ -11,6 +11,33 @@ fn health_says_how_it_is() {
 }
 
 #[test]
+fn problems_are_for_callers_who_may_know_them() {
+    let mill = Mill::start();
+    let grant = |text: &str| vec![text.parse().unwrap()];
+    let tokens = ["read server", "read system:problems", "read stream:*"]
+        .map(|text| mill.new_token(&text.replace([' ', ':', '*'], "-"), grant(text), None));
+    assert_eq!(mill.get("/readyz").json()["problems"], serde_json::json!([]));
+    mill.damage_users();
+    let ask = |header: &str| mill.send("GET", "/readyz", &[("Authorization", header)], b"");
+    let told = [format!("Bearer {TOKEN}"), format!("Bearer {}", tokens[0]), format!("Bearer {}", tokens[1])];
+    for header in told {
+        let problems = ask(&header).json()["problems"].to_string();
+        assert!(
+            problems.contains("users and tokens: ") && problems.contains("access.json: line 1"),
+            "{problems}"
+        );
+    }
+    for header in ["", "Bearer wrong", &format!("Bearer {}", tokens[2])] {
+        let reply = ask(header);
+        assert_eq!((reply.status, reply.json()), (200, serde_json::json!({"ready": true})), "{header}");
+    }
+    // a server without users has nobody to hide them from
+    let open = Mill::with(tidemill_server::ServerOptions { token: None, ..crate::harness::options() });
+    let reply = open.send("GET", "/readyz", &[("Authorization", "")], b"");
+    assert_eq!(reply.json(), serde_json::json!({"ready": true, "problems": []}));
+}
+
+#[test]
 fn metrics_count_requests_by_route() {
     let mill = Mill::start();
     mill.post_json("/api/v1/streams/Flight", r#"{"id":"F1","delay":3}"#);

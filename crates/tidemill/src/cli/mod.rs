@@ -28,6 +28,7 @@ mod explain;
 mod fmt;
 mod help;
 mod keys;
+mod listeners;
 mod load;
 mod log_sinks;
 mod new;
@@ -52,7 +53,7 @@ mod why;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -60,12 +61,19 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{FromArgMatches, Parser, Subcommand, ValueEnum};
 use tidemill::{Engine, EngineBuilder, LogAtUrl, TakeOver, Tidemill, output};
-use tidemill_types::nearest;
+use tidemill_types::{ADDRESS_EXPECTED, host_and_port, nearest};
 use tracing_subscriber::EnvFilter;
 
 /// Environment variables that are read, in addition to settings and `RUST_LOG`.
-const VARIABLES: [&str; 5] =
-    ["TIDEMILL_DATA", "TIDEMILL_LISTEN", "TIDEMILL_LOG", "TIDEMILL_MONGO", users::PASSWORD_VARIABLE];
+const VARIABLES: [&str; 7] = [
+    "TIDEMILL_DATA",
+    "TIDEMILL_LISTEN",
+    "TIDEMILL_LISTEN_TLS",
+    "TIDEMILL_LOG",
+    "TIDEMILL_MONGO",
+    "TIDEMILL_MONGO_TLS",
+    users::PASSWORD_VARIABLE,
+];
 
 /// Acts on events within milliseconds and keeps every one of them queryable.
 #[derive(Parser)]
@@ -313,19 +321,15 @@ fn unknown_variable(name: &str) -> Option<String> {
 
 /// Parses `HOST:PORT`, `:PORT` or `PORT`. Without a host, only this machine can connect.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(address) = text.parse() {
-        return Ok(address);
+    let (host, port) = host_and_port(text)?;
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::from((ip, port)));
     }
-    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
-    let expected = "expected HOST:PORT, for example 127.0.0.1:4700, localhost:4700 or [::1]:4700, or PORT alone \
-                    for 127.0.0.1";
-    let port: u16 = port.parse().map_err(|_| expected.to_owned())?;
-    match host {
+    match host.as_str() {
         "" | "localhost" => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
-        host if host.contains(['/', ':']) => Err(expected.to_owned()),
         host => {
             let found = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next());
-            found.ok_or_else(|| format!("there is no address for the host `{host}`: {expected}"))
+            found.ok_or_else(|| format!("there is no address for the host `{host}`: {ADDRESS_EXPECTED}"))
         }
     }
 }
@@ -361,6 +365,7 @@ mod tests {
             "TIDEMILL_LISTEN",
             "TIDEMILL_LOG",
             "TIDEMILL_MONGO",
+            "TIDEMILL_MONGO_TLS",
             "TIDEMILL_SETTINGS__FLUSH_INTERVAL",
         ] {
             assert_eq!(unknown_variable(known), None);
@@ -368,7 +373,10 @@ mod tests {
         for (name, hint) in [
             ("TIDEMILL_SETTING__FLUSH_INTERVAL", "did you mean TIDEMILL_SETTINGS__FLUSH_INTERVAL?"),
             ("TIDEMILL_DAT", "did you mean TIDEMILL_DATA?"),
-            ("TIDEMILL_COMPRESSION", "known: TIDEMILL_DATA, TIDEMILL_LISTEN, TIDEMILL_LOG, TIDEMILL_MONGO"),
+            (
+                "TIDEMILL_COMPRESSION",
+                "known: TIDEMILL_DATA, TIDEMILL_LISTEN, TIDEMILL_LISTEN_TLS, TIDEMILL_LOG, TIDEMILL_MONGO, ",
+            ),
         ] {
             let warning = unknown_variable(name).unwrap();
             assert!(warning.contains(name) && warning.contains(hint), "{warning}");

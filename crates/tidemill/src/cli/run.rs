@@ -11,17 +11,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tidemill::access::{Access, AccessFile};
-use tidemill::mongo::{MongoOptions, MongoServer};
-use tidemill::server::{ServerOptions, Token};
 use tidemill::{ErrorKind, Tidemill};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{ServerFile, server_file, token_file};
+use super::listeners::{KnownCallers, ListenerArgs, Listeners};
 use super::log_sinks::LogSinks;
 use super::new_data::NewData;
 use super::progress::Progress;
 use super::vars::{ConnectionArgs, VarArgs};
-use super::{DataArgs, StateArgs, address, allocator, flush_before_stop, stdio, stop_deadline};
+use super::{DataArgs, StateArgs, allocator, flush_before_stop, stdio, stop_deadline};
 
 /// Time that a shutdown waits for requests in progress.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
@@ -60,48 +59,6 @@ pub struct ServeArgs {
     connections: ConnectionArgs,
     #[command(flatten)]
     listeners: ListenerArgs,
-}
-
-/// Addresses at which callers reach the program. With --until-idle there are only those that are given.
-#[derive(clap::Args)]
-struct ListenerArgs {
-    /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700. With --until-idle there is one only when this is given.
-    #[arg(long, env = "TIDEMILL_LISTEN", value_name = "HOST:PORT", value_parser = address)]
-    listen: Option<SocketAddr>,
-    /// Address for MongoDB drivers, such as 127.0.0.1:27017 (the default, unless that port is taken), or `off`. With --until-idle there is one only when this is given.
-    #[arg(long, env = "TIDEMILL_MONGO", value_name = "HOST:PORT|off", value_parser = mongo_address)]
-    mongo: Option<MongoAddress>,
-    /// Let MongoDB drivers in without user and password, on a loopback address only: any program on this machine can then read and change documents.
-    #[arg(long)]
-    mongo_without_login: bool,
-    /// Let tests of MongoDB drivers order errors, closed connections and delays by the command `configureFailPoint`. Not for servers that have other clients.
-    #[arg(long)]
-    mongo_test_commands: bool,
-    /// Encrypt the connections of MongoDB drivers: a PEM file with the server's certificate, those that signed it, and its private key.
-    #[arg(long, env = "TIDEMILL_MONGO_TLS", value_name = "FILE")]
-    mongo_tls: Option<PathBuf>,
-}
-
-/// Address for MongoDB drivers.
-#[derive(Clone, Copy)]
-enum MongoAddress {
-    Off,
-    At(SocketAddr),
-}
-
-fn mongo_address(text: &str) -> Result<MongoAddress, String> {
-    match text {
-        "off" => Ok(MongoAddress::Off),
-        text => address(text).map(MongoAddress::At).map_err(|e| format!("{e}, or `off`")),
-    }
-}
-
-fn default_mongo_address() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 27017))
-}
-
-fn default_address() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 4700))
 }
 
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
@@ -180,23 +137,23 @@ async fn run_until_stopped_async(
     for change in &tidemill.engine().recovery.changes {
         eprintln!("deployed: {change}");
     }
-    let server = match listeners.listen.or_else(|| (!until_idle).then(default_address)) {
-        Some(address) => Some(start_server(tidemill, callers, address).await?),
-        None => None,
-    };
-    let mongo = start_mongo(tidemill, callers, until_idle).await?;
+    let known = KnownCallers { token: &|| token(data), access: callers.access.clone() };
+    let listeners = Listeners::start(tidemill, listeners, known, until_idle).await?;
+    if let Some(address) = listeners.commands() {
+        write_server_file(data, address)?;
+    }
+    let http = listeners.http().filter(|_| !until_idle);
     let mut progress = Progress::new(tidemill);
     tidemill.engine().start_sources()?;
-    if let Some(server) = server.as_ref().filter(|_| !until_idle) {
+    if let Some(url) = http {
         let app = &tidemill.engine().app().name;
         let recovery = &tidemill.engine().recovery;
         println!("Ready: {app}, {} log records recovered in {} ms", recovery.records, recovery.millis);
         // a source need not ever end, so this is not left to the summary
         if mode != RunMode::Serve && tidemill.engine().sources_running() {
-            let (address, token) = (server.addr(), token_file(data));
             println!(
-                "Reading sources, serving http://{address} (token in {}); Ctrl-C stops.",
-                token.display()
+                "Reading sources, serving {url} (token in {}); Ctrl-C stops.",
+                token_file(data).display()
             );
         }
         stdio::Stdout.flush()?;
@@ -239,13 +196,9 @@ async fn run_until_stopped_async(
         if until_idle {
             tokio::task::block_in_place(|| flush_before_stop(tidemill));
         }
-        if let Some(server) = server.as_ref().filter(|_| !until_idle) {
+        if let Some(url) = http {
             if mode != RunMode::Serve {
-                println!(
-                    "\nServing http://{} (token in {}); Ctrl-C stops.",
-                    server.addr(),
-                    token_file(data).display()
-                );
+                println!("\nServing {url} (token in {}); Ctrl-C stops.", token_file(data).display());
                 stdio::Stdout.flush()?;
             }
             tokio::select! {
@@ -255,91 +208,20 @@ async fn run_until_stopped_async(
             code = ExitCode::SUCCESS;
         }
     }
-    if server.is_some() {
+    if listeners.commands().is_some() {
         let _ = std::fs::remove_file(server_file(data));
     }
-    let stop_mongo = async {
-        if let Some(mongo) = mongo {
-            mongo.shutdown(SHUTDOWN_GRACE).await;
-        }
-    };
-    let stop_server = async {
-        if let Some(server) = server {
-            server.shutdown(SHUTDOWN_GRACE).await;
-        }
-    };
-    tokio::join!(stop_mongo, stop_server);
+    listeners.shutdown(SHUTDOWN_GRACE).await;
     Ok(code)
 }
 
-async fn start_server(
-    tidemill: &Tidemill,
-    callers: &Callers<'_>,
-    address: SocketAddr,
-) -> anyhow::Result<tidemill::server::Server> {
-    let data = callers.data;
-    let options = ServerOptions {
-        token: Some(Token::new(token(data)?)?),
-        access: Some(callers.access.clone()),
-        ..tidemill.server_options()
-    };
-    let database = tidemill.database();
-    let server = tidemill::server::serve(address, tidemill.engine().clone(), database, options)
-        .await
-        .map_err(|e| e.context("HTTP (another address: --listen 127.0.0.1:PORT)"))?;
-    let file = ServerFile { address: server.addr().to_string(), pid: std::process::id() };
+/// Writes the file by which commands of this machine find the server.
+fn write_server_file(data: &Path, address: SocketAddr) -> anyhow::Result<()> {
+    let file = ServerFile { address: address.to_string(), pid: std::process::id() };
     let path = server_file(data);
     create_private_file(OpenOptions::new().create(true).truncate(true), &path)
         .and_then(|mut out| out.write_all(&serde_json::to_vec(&file)?))
-        .with_context(|| path.display().to_string())?;
-    println!("Listening on http://{}", server.addr());
-    Ok(server)
-}
-
-/// Lets MongoDB drivers connect. A default address that is taken is said and not fatal; one that the user gives is.
-async fn start_mongo(
-    tidemill: &Tidemill,
-    callers: &Callers<'_>,
-    until_idle: bool,
-) -> anyhow::Result<Option<MongoServer>> {
-    let Callers { data, listeners, .. } = *callers;
-    let asked = listeners.mongo;
-    let address = match asked {
-        Some(MongoAddress::Off) => return Ok(None),
-        Some(MongoAddress::At(address)) => address,
-        None if until_idle => return Ok(None),
-        None => default_mongo_address(),
-    };
-    let password = if listeners.mongo_without_login { None } else { Some(token(data)?) };
-    let has_password = password.is_some();
-    let encrypted = if listeners.mongo_tls.is_some() { "/?tls=true" } else { "" };
-    let access = has_password.then(|| callers.access.clone());
-    let options = MongoOptions {
-        password,
-        access,
-        tls_file: listeners.mongo_tls.clone(),
-        test_commands: listeners.mongo_test_commands,
-        ..tidemill.mongo_options()
-    };
-    match tidemill::mongo::serve(address, tidemill.engine().clone(), options).await {
-        Ok(server) => {
-            match has_password {
-                true => {
-                    println!(
-                        "MongoDB drivers: mongodb://admin@{}{encrypted} (the password is the token)",
-                        server.addr()
-                    )
-                }
-                false => println!("MongoDB drivers: mongodb://{}{encrypted} (without login)", server.addr()),
-            }
-            Ok(Some(server))
-        }
-        Err(e) if asked.is_none() => {
-            eprintln!("MongoDB drivers cannot connect: {e} (another address: --mongo 127.0.0.1:PORT)");
-            Ok(None)
-        }
-        Err(e) => Err(e.context("MongoDB drivers (another address: --mongo 127.0.0.1:PORT)").into()),
-    }
+        .with_context(|| path.display().to_string())
 }
 
 /// Returns the data directory's token, creating it at the first start. Only the owner can read it.

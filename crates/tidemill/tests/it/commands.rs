@@ -1,5 +1,6 @@
 //! Exit codes and messages of commands.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::json;
@@ -326,6 +327,123 @@ fn tests_of_an_app_end_with_the_right_code() {
     std::fs::write(dir.path().join("torn.test"), "tset x\n").unwrap();
     let (_, err) = run(&["test", app, "silence"], 1);
     assert!(err.contains("torn.test:1: expected `test NAME` first"), "{err}");
+}
+
+/// Starts `tidemill serve` and returns its lines before it is ready.
+fn serve_with_listeners(data: &Path, arguments: &[&str], listen: &str) -> (std::process::Child, Vec<String>) {
+    let arguments = [&["serve", "--data", data.to_str().unwrap()], arguments].concat();
+    let mut command = tidemill(&arguments);
+    command.env("TIDEMILL_SETTINGS__LISTEN", listen).env_remove("TIDEMILL_MONGO").stdout(Stdio::piped());
+    let mut serving = command.spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(serving.stdout.take().unwrap()));
+    let lines = lines.map_while(Result::ok).take_while(|line| !line.starts_with("Ready: ")).collect();
+    (serving, lines)
+}
+
+#[test]
+fn listeners_of_the_settings_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, app) = (dir.path().join("data"), dir.path().join("app.rules"));
+    std::fs::write(&app, "event Sale { item: string } key item;\n").unwrap();
+    run(&["run", app.to_str().unwrap(), "--data", data.to_str().unwrap(), "--until-idle"], 0);
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let file = dir.path().join("server.pem");
+    std::fs::write(&file, made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
+    let file = file.to_str().unwrap();
+    // the server has the directory, so this asks it
+    let ask = || sql(data.to_str().unwrap(), "SELECT count(*) AS n FROM events.\"Sale\"");
+    let starts = |lines: &[String], starts: &[&str]| {
+        let is_so = lines.len() == starts.len()
+            && lines.iter().zip(starts).all(|(line, start)| line.starts_with(start));
+        assert!(is_so, "{lines:?} {starts:?}");
+    };
+
+    let listen = format!(
+        r#"[{{protocol = "mongodb", address = "0"}}, {{protocol = "http", address = "0", tls_file = "{file}"}},
+            {{protocol = "http", address = "localhost:0", connections_max = 5}},
+            {{protocol = "mongodb", address = "[::1]:0", tls_file = "{file}"}}]"#
+    );
+    let (mut serving, lines) = serve_with_listeners(&data, &[], &listen);
+    starts(
+        &lines,
+        &[
+            "Listening on https://127.0.0.1:",
+            "Listening on http://127.0.0.1:",
+            "MongoDB drivers: mongodb://admin@127.0.0.1:",
+            "MongoDB drivers: mongodb://admin@[::1]:",
+        ],
+    );
+    assert!(lines[3].contains("/?tls=true"), "{lines:?}");
+    assert_eq!(ask(), [json!({ "n": 0 })]);
+    interrupt(serving.id());
+    assert_eq!(serving.wait().unwrap().code(), Some(0));
+    assert!(!data.join("server.json").exists());
+
+    // the command line takes the place of the settings, and commands need a listener without TLS
+    let arguments = ["--listen", "127.0.0.1:0", "--listen-tls", file, "--mongo", "off"];
+    let (mut serving, lines) = serve_with_listeners(&data, &arguments, &listen);
+    starts(&lines, &["Listening on https://127.0.0.1:", "Commands of this machine: http://127.0.0.1:"]);
+    assert_eq!(ask(), [json!({ "n": 0 })]);
+    interrupt(serving.id());
+    assert_eq!(serving.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn listeners_that_cannot_be_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, app) = (dir.path().join("data"), dir.path().join("app.rules"));
+    std::fs::write(&app, "event Sale { item: string } key item;\n").unwrap();
+    run(&["run", app.to_str().unwrap(), "--data", data.to_str().unwrap(), "--until-idle"], 0);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    for (arguments, listen, expected) in [
+        (
+            &[][..],
+            format!(r#"[{{protocol = "http", address = "0"}}, {{protocol = "http", address = "{taken}"}}]"#),
+            format!(
+                "listener 2 of [[settings.listen]]: port {} of 127.0.0.1 is taken by another process",
+                taken.port()
+            ),
+        ),
+        (
+            &[],
+            r#"[{protocol = "htp", address = "0"}]"#.to_owned(),
+            "TIDEMILL_SETTINGS__LISTEN: unknown value `htp`. Did you mean `http`?".to_owned(),
+        ),
+        (
+            &[],
+            r#"[{protocol = "http", address = "4700x"}]"#.to_owned(),
+            "setting listen, listener 1: address = \"4700x\": expected HOST:PORT".to_owned(),
+        ),
+        (
+            &["--mongo-without-login"],
+            r#"[{protocol = "mongodb", address = "0.0.0.0:0"}]"#.to_owned(),
+            "listener 1 of [[settings.listen]]: mongodb at 0.0.0.0:0: other machines can reach this address"
+                .to_owned(),
+        ),
+        (
+            &[],
+            r#"[{protocol = "mongodb", address = "0", tls_file = "missing.pem"}]"#.to_owned(),
+            "listener 1 of [[settings.listen]]: mongodb at 127.0.0.1:0: missing.pem: the file cannot be read"
+                .to_owned(),
+        ),
+    ] {
+        let arguments =
+            [&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"], arguments].concat();
+        // the second listener of HTTP is the one that cannot be
+        let arguments = if listen.contains("\"http\"") {
+            vec!["serve", "--data", data.to_str().unwrap()]
+        } else {
+            arguments
+        };
+        let failed = tidemill(&arguments)
+            .env("TIDEMILL_SETTINGS__LISTEN", &listen)
+            .env_remove("TIDEMILL_MONGO")
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&failed.stderr);
+        assert!(!failed.status.success() && error.contains(&expected), "{error}");
+    }
 }
 
 #[test]

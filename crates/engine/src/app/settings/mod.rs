@@ -1,6 +1,7 @@
 //! Engine settings: plain data; durations and sizes are written with units.
 
 mod encryption;
+mod listen;
 mod memory;
 mod sections;
 
@@ -12,6 +13,7 @@ use tidemill_types::{Duration, Error, Result};
 use tidemill_zones::{ZonesOptions, check_store_settings};
 
 pub use encryption::EncryptionSettings;
+pub use listen::{ListenProtocol, ListenSettings};
 pub use sections::{MongoSettings, ServerSettings, SqlSettings};
 
 /// Treatment of the state of queries whose text has changed.
@@ -114,6 +116,8 @@ pub struct Settings {
     pub server: ServerSettings,
     /// Limits of the commands of MongoDB drivers: `mongo.command_timeout = "10s"`.
     pub mongo: MongoSettings,
+    /// Listeners of the protocols, `[[settings.listen]]`. A protocol without one has its default address.
+    pub listen: Vec<ListenSettings>,
 }
 
 impl Default for Settings {
@@ -150,6 +154,7 @@ impl Default for Settings {
             sql: SqlSettings::default(),
             server: ServerSettings::default(),
             mongo: MongoSettings::default(),
+            listen: Vec::new(),
         }
     }
 }
@@ -241,6 +246,7 @@ impl Settings {
         self.sql.check()?;
         self.server.check()?;
         self.mongo.check()?;
+        listen::check(&self.listen)?;
         self.zones.validate()
     }
 }
@@ -325,6 +331,40 @@ mod tests {
         assert!(error.contains("flush_intervall") && error.contains("flush_interval"), "{error}");
         assert!(parse_bytes("64 MiBs").unwrap_err().to_string().contains("64MiB"));
         assert!(Settings { partitions: 0, ..Settings::default() }.check().is_err());
+    }
+
+    /// Settings as they stand in `app.toml` or the environment, and what is said about them.
+    #[test]
+    fn listeners_are_read_and_bad_ones_are_told() {
+        let text = include_str!("listen_cases.txt");
+        let mut answers = String::new();
+        for case in text.split("---\n") {
+            let toml = case.split("=> ").next().unwrap_or_default();
+            let read = toml::from_str::<Settings>(toml).map_err(|e| crate::app::app_toml::refused(&e));
+            let answer = match read.and_then(|settings| settings.check().map(|()| settings.listen)) {
+                Ok(listen) => {
+                    listen.iter().map(|l| format!("=> {:?} at {}\n", l.protocol, l.address)).collect()
+                }
+                Err(error) => format!("=> {}\n", error.to_string().replace('\n', "\n=> ")),
+            };
+            answers += &format!("{}{toml}{answer}", if answers.is_empty() { "" } else { "---\n" });
+        }
+        if std::env::var_os("UPDATE_CASES").is_some() {
+            std::fs::write(
+                concat!(env!("CARGO_MANIFEST_DIR"), "/src/app/settings/listen_cases.txt"),
+                &answers,
+            )
+            .unwrap();
+        } else {
+            assert_eq!(answers, text);
+        }
+        let listener = r#"[{protocol = "http", address = "4800"}]"#;
+        let variables = [("TIDEMILL_SETTINGS__LISTEN".to_owned(), listener.to_owned())];
+        let settings = Settings::from_environment(None, variables.into_iter()).unwrap().unwrap();
+        assert_eq!(
+            (settings.listen[0].protocol, settings.listen[0].address.as_str()),
+            (ListenProtocol::Http, "4800")
+        );
     }
 
     #[test]

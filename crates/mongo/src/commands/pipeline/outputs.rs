@@ -67,7 +67,7 @@ pub(super) fn check_current_op(context: &Context<'_>) -> Result<()> {
 /// Returns the operations in progress: those of all clients for an administrator, their own for others.
 pub(super) fn current_op(context: &Context<'_>) -> Result<Vec<DocBytes>> {
     let running = context.shared.operations.running();
-    let shown = running.iter().filter(|operation| context.client.manages(&operation.caller));
+    let shown = running.iter().filter(|operation| context.client.manages(operation.caller()));
     Ok(shown.map(|operation| operation.describe().into_bytes().into()).collect())
 }
 

@@ -1,0 +1,7 @@
+//! Listeners over real sockets, with a protocol of lines.
+
+mod bind;
+mod drain;
+mod limits;
+mod lines;
+mod tls;

@@ -1,0 +1,439 @@
+//! Listeners of `tidemill run` and `tidemill serve`: which there are, by command line and settings, and their start.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use tidemill::access::Access;
+use tidemill::engine::{ListenProtocol, ListenSettings};
+use tidemill::gateway::{FrontEnd, Gateway, ListenOptions, Listener, Metrics, TlsFiles};
+use tidemill::mongo::{MongoFrontEnd, MongoOptions};
+use tidemill::server::{HttpFrontEnd, ServerOptions, Token};
+use tidemill::{Error, Tidemill};
+
+use super::address;
+
+/// Area of the problems of listeners.
+const AREA: &str = "listeners";
+
+/// Addresses at which callers reach the program. With --until-idle there are only those that are given here.
+#[derive(clap::Args)]
+pub struct ListenerArgs {
+    /// Address of the HTTP server, such as 127.0.0.1:4700, localhost:4700 or 4700, in place of those of the settings. With --until-idle there is one only when this is given.
+    #[arg(long, env = "TIDEMILL_LISTEN", value_name = "HOST:PORT", value_parser = address)]
+    listen: Option<SocketAddr>,
+    /// Encrypt the connections of HTTP: a PEM file with the server's certificate, those that signed it, and its private key. It is read again when it has changed.
+    #[arg(long, env = "TIDEMILL_LISTEN_TLS", value_name = "FILE")]
+    listen_tls: Option<PathBuf>,
+    /// Address for MongoDB drivers, such as 127.0.0.1:27017 (the default, unless that port is taken), or `off`, in place of those of the settings. With --until-idle there is one only when this is given.
+    #[arg(long, env = "TIDEMILL_MONGO", value_name = "HOST:PORT|off", value_parser = mongo_address)]
+    mongo: Option<MongoAddress>,
+    /// Let MongoDB drivers in without user and password, on loopback addresses only: any program on this machine can then read and change documents.
+    #[arg(long)]
+    mongo_without_login: bool,
+    /// Let tests of MongoDB drivers order errors, closed connections and delays by the command `configureFailPoint`. Not for servers that have other clients.
+    #[arg(long)]
+    mongo_test_commands: bool,
+    /// Encrypt the connections of MongoDB drivers: a PEM file with the server's certificate, those that signed it, and its private key. It is read again when it has changed.
+    #[arg(long, env = "TIDEMILL_MONGO_TLS", value_name = "FILE")]
+    mongo_tls: Option<PathBuf>,
+}
+
+/// Address for MongoDB drivers.
+#[derive(Clone, Copy)]
+enum MongoAddress {
+    Off,
+    At(SocketAddr),
+}
+
+fn mongo_address(text: &str) -> Result<MongoAddress, String> {
+    match text {
+        "off" => Ok(MongoAddress::Off),
+        text => address(text).map(MongoAddress::At).map_err(|e| format!("{e}, or `off`")),
+    }
+}
+
+/// A listener that is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PlannedListener {
+    protocol: ListenProtocol,
+    address: SocketAddr,
+    tls: Option<TlsFiles>,
+    connections_max: Option<usize>,
+    origin: Origin,
+}
+
+/// Place that says that there is to be a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The command line.
+    Flag,
+    /// The listener of this number, from 1, in `[[settings.listen]]`.
+    Setting(usize),
+    Default,
+    /// The commands of this machine, which speak no TLS, where no other listener of HTTP is without it.
+    Commands,
+}
+
+impl ListenerArgs {
+    /// Returns the listeners. Those of the command line take the place of those that the settings have for the protocol.
+    ///
+    /// Errors: an address of the settings has no such host; a file on the command line is for no listener.
+    fn plan(&self, settings: &[ListenSettings], until_idle: bool) -> anyhow::Result<Vec<PlannedListener>> {
+        let settings = if until_idle { &[] } else { settings };
+        let (http_flag, is_off) = (self.listen, matches!(self.mongo, Some(MongoAddress::Off)));
+        let mongo_flag = match self.mongo {
+            Some(MongoAddress::At(address)) => Some(address),
+            Some(MongoAddress::Off) | None => None,
+        };
+        let default = |port| (!until_idle).then_some(SocketAddr::from(([127, 0, 0, 1], port)));
+        let http = Plan {
+            protocol: ListenProtocol::Http,
+            flag: ("--listen", http_flag),
+            tls: ("--listen-tls", self.listen_tls.as_deref()),
+            default: default(4700),
+        };
+        let mongo = Plan {
+            protocol: ListenProtocol::MongoDb,
+            flag: ("--mongo", mongo_flag),
+            tls: ("--mongo-tls", self.mongo_tls.as_deref()),
+            default: default(27017),
+        };
+        let mut planned = http.listeners(settings)?;
+        if !planned.is_empty() && planned.iter().all(|listener| listener.tls.is_some()) {
+            planned.push(PlannedListener {
+                protocol: ListenProtocol::Http,
+                address: ([127, 0, 0, 1], 0).into(),
+                tls: None,
+                connections_max: None,
+                origin: Origin::Commands,
+            });
+        }
+        if !is_off {
+            planned.extend(mongo.listeners(settings)?);
+        }
+        Ok(planned)
+    }
+}
+
+/// Sources of the listeners of a protocol.
+struct Plan<'a> {
+    protocol: ListenProtocol,
+    flag: (&'static str, Option<SocketAddr>),
+    tls: (&'static str, Option<&'a Path>),
+    /// Address without flag and settings; `None` if there is no listener then.
+    default: Option<SocketAddr>,
+}
+
+impl Plan<'_> {
+    fn listeners(&self, settings: &[ListenSettings]) -> anyhow::Result<Vec<PlannedListener>> {
+        let protocol = self.protocol;
+        let one = |address, origin| {
+            let tls = self.tls.1.map(TlsFiles::one);
+            vec![PlannedListener { protocol, address, tls, connections_max: None, origin }]
+        };
+        if let Some(address) = self.flag.1 {
+            return Ok(one(address, Origin::Flag));
+        }
+        let own = (1..).zip(settings).filter(|(_, listener)| listener.protocol == protocol);
+        let planned: Vec<PlannedListener> =
+            own.map(|(number, listener)| of_settings(number, listener)).collect::<anyhow::Result<_>>()?;
+        match (planned.is_empty(), self.tls) {
+            (true, _) => Ok(self.default.map(|address| one(address, Origin::Default)).unwrap_or_default()),
+            (false, (flag, Some(_))) => bail!(
+                "{flag} is for the address of {}, and the settings have other ones: give {}, or write tls_file into [[settings.listen]]",
+                self.flag.0,
+                self.flag.0
+            ),
+            (false, (_, None)) => Ok(planned),
+        }
+    }
+}
+
+fn of_settings(number: usize, listener: &ListenSettings) -> anyhow::Result<PlannedListener> {
+    let address = address(&listener.address).map_err(|expected| {
+        anyhow::anyhow!("setting listen, listener {number}: address = \"{}\": {expected}", listener.address)
+    })?;
+    let tls = match (&listener.tls_file, &listener.certificate_file, &listener.key_file) {
+        (Some(file), ..) => Some(TlsFiles::one(file)),
+        (None, Some(certificate), Some(key)) => Some(TlsFiles::separate(certificate, key)),
+        // the settings were checked
+        (None, ..) => None,
+    };
+    let connections_max = listener.connections_max.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+    let (protocol, origin) = (listener.protocol, Origin::Setting(number));
+    Ok(PlannedListener { protocol, address, tls, connections_max, origin })
+}
+
+impl PlannedListener {
+    /// Adds to the error of a bind what to change.
+    fn context(&self, error: Error) -> Error {
+        match (self.origin, self.protocol) {
+            (Origin::Setting(number), _) => {
+                error.context(format_args!("listener {number} of [[settings.listen]]"))
+            }
+            (Origin::Commands, _) => error.context("the listener for commands of this machine"),
+            (_, ListenProtocol::Http) => error.context("HTTP (another address: --listen 127.0.0.1:PORT)"),
+            (_, ListenProtocol::MongoDb) => {
+                error.context("MongoDB drivers (another address: --mongo 127.0.0.1:PORT)")
+            }
+        }
+    }
+}
+
+/// Running listeners.
+pub struct Listeners {
+    gateway: Gateway,
+    /// Address and scheme of the first listener of HTTP that was asked for, `http://127.0.0.1:4700`.
+    http: Option<String>,
+    /// Address at which commands of this machine speak HTTP.
+    commands: Option<SocketAddr>,
+}
+
+/// Callers that the listeners know.
+pub struct KnownCallers<'a> {
+    /// Returns the token of the first administrator, and makes it at the first start.
+    pub token: &'a dyn Fn() -> anyhow::Result<String>,
+    /// Users and tokens beside it.
+    pub access: Arc<Access>,
+}
+
+impl Listeners {
+    /// Binds all addresses, prints them, and lets callers in. A default address for MongoDB drivers may be taken, which is
+    /// printed.
+    ///
+    /// Errors: those of [`Listener::bind`], with what to change.
+    pub async fn start(
+        tidemill: &Tidemill,
+        args: &ListenerArgs,
+        callers: KnownCallers<'_>,
+        until_idle: bool,
+    ) -> anyhow::Result<Self> {
+        let planned = args.plan(&tidemill.engine().app().settings.listen, until_idle)?;
+        let metrics = Arc::new(Metrics::default());
+        if planned.is_empty() {
+            return Ok(Self { gateway: Gateway::start(vec![], metrics), http: None, commands: None });
+        }
+        let front_ends = FrontEnds::new(tidemill, args, callers, &planned, &metrics)?;
+        let (mut listeners, mut lines) = (vec![], vec![]);
+        let (mut http, mut commands) = (None, None);
+        for planned in &planned {
+            let (front_end, connections_max) = front_ends.of(planned.protocol);
+            let options = ListenOptions {
+                tls: planned.tls.clone(),
+                connections_max: planned.connections_max.unwrap_or(connections_max),
+                ..ListenOptions::new(planned.address)
+            };
+            let listener = match Listener::bind(front_end, options).await {
+                Ok(listener) => listener,
+                Err(error)
+                    if planned.origin == Origin::Default && planned.protocol == ListenProtocol::MongoDb =>
+                {
+                    eprintln!(
+                        "MongoDB drivers cannot connect: {error} (another address: --mongo 127.0.0.1:PORT)"
+                    );
+                    continue;
+                }
+                Err(error) => return Err(planned.context(error).into()),
+            };
+            let (address, encrypted) = (listener.address(), listener.has_certificate());
+            if planned.protocol == ListenProtocol::Http && !encrypted {
+                commands.get_or_insert(address);
+            }
+            lines.push(match (planned.protocol, planned.origin) {
+                (ListenProtocol::Http, Origin::Commands) => {
+                    format!("Commands of this machine: http://{address}")
+                }
+                (ListenProtocol::Http, _) => {
+                    let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
+                    http.get_or_insert_with(|| url.clone());
+                    format!("Listening on {url}")
+                }
+                (ListenProtocol::MongoDb, _) => front_ends.mongo_line(address, encrypted),
+            });
+            listeners.push(listener);
+        }
+        let gateway = Gateway::start(listeners, metrics);
+        let problems = gateway.problems();
+        tidemill.engine().watch_problems(AREA, move || problems.present());
+        for line in lines {
+            println!("{line}");
+        }
+        Ok(Self { gateway, http, commands })
+    }
+
+    /// Returns the URL of the first listener of HTTP.
+    pub fn http(&self) -> Option<&str> {
+        self.http.as_deref()
+    }
+
+    /// Returns the address at which commands of this machine speak HTTP.
+    pub fn commands(&self) -> Option<SocketAddr> {
+        self.commands
+    }
+
+    /// Stops in order: accepts no more connections and requests, waits at most `grace` for requests in progress, and closes the rest.
+    pub async fn shutdown(self, grace: Duration) {
+        self.gateway.shutdown(grace).await;
+    }
+}
+
+/// The protocols, and the maximum of connections of a listener that has no other one.
+struct FrontEnds {
+    http: (Arc<dyn FrontEnd>, usize),
+    mongo: (Arc<dyn FrontEnd>, usize),
+    mongo_needs_login: bool,
+}
+
+impl FrontEnds {
+    fn new(
+        tidemill: &Tidemill,
+        args: &ListenerArgs,
+        callers: KnownCallers<'_>,
+        planned: &[PlannedListener],
+        metrics: &Arc<Metrics>,
+    ) -> anyhow::Result<Self> {
+        let (token, access) = ((callers.token)()?, callers.access);
+        let engine = tidemill.engine();
+        let options = ServerOptions {
+            token: Some(Token::new(token.clone())?),
+            access: Some(access.clone()),
+            ..tidemill.server_options()
+        };
+        let http_max = options.connections_max;
+        let http = HttpFrontEnd::new(engine.clone(), tidemill.database(), options, metrics.clone())?;
+        let needs_login = !args.mongo_without_login;
+        let mut options = MongoOptions {
+            password: needs_login.then_some(token),
+            access: needs_login.then_some(access),
+            test_commands: args.mongo_test_commands,
+            ..tidemill.mongo_options()
+        };
+        let mongo_max = options.connections_max;
+        // all listeners together, as clients see it
+        let own = planned.iter().filter(|listener| listener.protocol == ListenProtocol::MongoDb);
+        options.connections_max = own.map(|listener| listener.connections_max.unwrap_or(mongo_max)).sum();
+        let mongo = MongoFrontEnd::new(engine.clone(), options);
+        Ok(Self {
+            http: (Arc::new(http), http_max),
+            mongo: (Arc::new(mongo), mongo_max),
+            mongo_needs_login: needs_login,
+        })
+    }
+
+    fn of(&self, protocol: ListenProtocol) -> (Arc<dyn FrontEnd>, usize) {
+        match protocol {
+            ListenProtocol::Http => self.http.clone(),
+            ListenProtocol::MongoDb => self.mongo.clone(),
+        }
+    }
+
+    fn mongo_line(&self, address: SocketAddr, encrypted: bool) -> String {
+        let encrypted = if encrypted { "/?tls=true" } else { "" };
+        match self.mongo_needs_login {
+            true => {
+                format!("MongoDB drivers: mongodb://admin@{address}{encrypted} (the password is the token)")
+            }
+            false => format!("MongoDB drivers: mongodb://{address}{encrypted} (without login)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        listeners: ListenerArgs,
+    }
+
+    fn listen(protocol: ListenProtocol, address: &str, tls_file: Option<&str>) -> ListenSettings {
+        ListenSettings {
+            protocol,
+            address: address.to_owned(),
+            tls_file: tls_file.map(PathBuf::from),
+            certificate_file: None,
+            key_file: None,
+            connections_max: None,
+        }
+    }
+
+    /// Returns the planned listeners as texts.
+    fn plan(
+        arguments: &[&str],
+        settings: &[ListenSettings],
+        until_idle: bool,
+    ) -> Result<Vec<String>, String> {
+        let arguments = [&["command"], arguments].concat();
+        let args = Command::try_parse_from(arguments).unwrap().listeners;
+        let planned = args.plan(settings, until_idle).map_err(|e| e.to_string())?;
+        let show = |one: &PlannedListener| {
+            let tls = if one.tls.is_some() { " TLS" } else { "" };
+            format!("{:?} {}{tls} {:?}", one.protocol, one.address, one.origin)
+        };
+        Ok(planned.iter().map(show).collect())
+    }
+
+    #[test]
+    fn listeners_are_those_of_flags_settings_and_defaults() {
+        use ListenProtocol::{Http, MongoDb};
+        let none: &[ListenSettings] = &[];
+        let both = &[
+            listen(Http, "4800", None),
+            listen(MongoDb, "0.0.0.0:27018", Some("server.pem")),
+            listen(Http, "0.0.0.0:443", Some("server.pem")),
+        ];
+        let encrypted = &[listen(Http, "443", Some("server.pem"))];
+        for (arguments, settings, until_idle, expected) in [
+            (&[][..], none, false, &["Http 127.0.0.1:4700 Default", "MongoDb 127.0.0.1:27017 Default"][..]),
+            (&[], none, true, &[]),
+            (&[], both, true, &[]),
+            (&["--listen", "0"], both, true, &["Http 127.0.0.1:0 Flag"]),
+            (
+                &[],
+                both,
+                false,
+                &[
+                    "Http 127.0.0.1:4800 Setting(1)",
+                    "Http 0.0.0.0:443 TLS Setting(3)",
+                    "MongoDb 0.0.0.0:27018 TLS Setting(2)",
+                ],
+            ),
+            (&["--listen", "1", "--mongo", "off"], both, false, &["Http 127.0.0.1:1 Flag"]),
+            (
+                &["--mongo", "2", "--mongo-tls", "server.pem"],
+                encrypted,
+                false,
+                &[
+                    "Http 127.0.0.1:443 TLS Setting(1)",
+                    "Http 127.0.0.1:0 Commands",
+                    "MongoDb 127.0.0.1:2 TLS Flag",
+                ],
+            ),
+            (
+                &["--listen-tls", "server.pem", "--mongo", "off"],
+                none,
+                false,
+                &["Http 127.0.0.1:4700 TLS Default", "Http 127.0.0.1:0 Commands"],
+            ),
+        ] {
+            assert_eq!(plan(arguments, settings, until_idle).unwrap(), expected, "{arguments:?}");
+        }
+        let error = plan(&["--mongo-tls", "server.pem"], both, false).unwrap_err();
+        assert!(
+            error.contains("--mongo-tls is for the address of --mongo") && error.contains("tls_file"),
+            "{error}"
+        );
+        let error = plan(&[], &[listen(Http, "no.such.host.invalid:1", None)], false).unwrap_err();
+        assert!(
+            error.starts_with("setting listen, listener 1: address") && error.contains("no address"),
+            "{error}"
+        );
+    }
+}
