@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use crate::ports::{PortService, Ports, SharedPort};
-use crate::tls::{ClientCertificates, PemFile, ServerTls};
+use crate::tls::{ClientCertificates, OptionFile, ServerTls};
 
 /// Timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -149,7 +149,7 @@ impl Place {
 }
 
 fn server_tls(options: &Options, dir: &Path) -> Result<ServerTls, OptionError> {
-    let file = |option| options.get(option).map(|path| PemFile::read(option, path, dir)).transpose();
+    let file = |option| OptionFile::read(options, option, dir);
     let certificate = file("https.keystore.file")?.ok_or_else(|| {
         OptionError::connector("an `https` server needs a certificate and a key")
             .expected(["https.keystore.file='server.pem'"])

@@ -13,7 +13,7 @@ use tidemill_connect::RefusedRow;
 use tidemill_types::{FieldType, did_you_mean};
 
 use crate::attempts::{Attempt, Attempts, Checked};
-use crate::database::Database;
+use crate::database::{Database, TextRows};
 use crate::dialect::Dialect;
 use crate::error::DbError;
 use crate::existing::ExistingTable;
@@ -190,7 +190,14 @@ impl BulkWriter {
             return match attempt.careful {
                 false => {
                     let (data, count) = encoded.range(attempt.from, attempt.to);
-                    let outcome = db.load(&statements.table, &statements.columns, data, count, false).await?;
+                    let rows = TextRows {
+                        table: &statements.table,
+                        columns: &statements.columns,
+                        data,
+                        count,
+                        replace: false,
+                    };
+                    let outcome = db.load(rows).await?;
                     Ok(checked(outcome))
                 }
                 true => {
@@ -217,7 +224,8 @@ impl BulkWriter {
             }
             (_, false) => {
                 let data = encoded.picked(&last);
-                db.load(staging, &statements.columns, data, last.len(), true).await?
+                let (columns, count) = (&statements.columns, last.len());
+                db.load(TextRows { table: staging, columns, data, count, replace: true }).await?
             }
             (_, true) => {
                 self.insert_rows(db, rows, encoded, &last, "REPLACE", staging).await?;
