@@ -13,6 +13,7 @@ use crate::data_source::{DataSource, DataSourceContext, DataSourceType};
 use crate::mapper::{SinkMapper, SinkMapperType, SourceMapper, SourceMapperType, default_mapper};
 use crate::options::{OptionError, OptionPlace, OptionSpec, Options};
 use crate::store::{StoreContext, StoreType, TableStore};
+use crate::template::Template;
 
 /// Delivery guarantee of a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,29 @@ pub struct ConnectorContext {
     pub dir: PathBuf,
     /// Type of the mapper that makes the messages of a sink, for sinks to which that makes a difference.
     pub mapper: Option<String>,
+}
+
+impl ConnectorContext {
+    /// Returns the value of an option as a template for the events of the stream.
+    ///
+    /// Errors: a placeholder names no attribute.
+    pub fn template(&self, options: &Options, name: &str) -> Result<Template, OptionError> {
+        self.parse_template(name, options.text(name))
+    }
+
+    /// Returns [`Self::template`] of an option that may be missing.
+    ///
+    /// Errors: those of [`Self::template`].
+    pub fn optional_template(&self, options: &Options, name: &str) -> Result<Option<Template>, OptionError> {
+        options.get(name).map(|text| self.parse_template(name, text)).transpose()
+    }
+
+    /// Returns `text` as a template for the events of the stream. `name` is its option.
+    ///
+    /// Errors: a placeholder names no attribute.
+    pub fn parse_template(&self, name: &str, text: &str) -> Result<Template, OptionError> {
+        Template::parse(text, &self.schema).map_err(|e| OptionError::option(name, e))
+    }
 }
 
 /// Type of source.
@@ -118,6 +142,8 @@ pub struct Catalog {
     data_sources: Option<Arc<dyn DataSourceType>>,
     /// Types of other systems that there are not here, and what to use instead.
     unavailable: BTreeMap<&'static str, &'static str>,
+    /// Types that this program was built without, and the feature that has them.
+    not_built: BTreeMap<&'static str, &'static str>,
 }
 
 impl std::fmt::Debug for Catalog {
@@ -179,7 +205,11 @@ impl Catalog {
         options: &[(String, String)],
         context: &DataSourceContext,
     ) -> Result<Box<dyn DataSource>, OptionError> {
-        let none = || OptionError::connector("this program has no databases");
+        let none = || {
+            let message =
+                self.not_built("rdbms").unwrap_or_else(|| "this program has no databases".to_owned());
+            OptionError::connector(message)
+        };
         self.data_sources.as_ref().ok_or_else(none)?.create(options, context)
     }
 
@@ -187,6 +217,20 @@ impl Catalog {
     pub fn add_unavailable(&mut self, name: &'static str, instead: &'static str) -> &mut Self {
         self.unavailable.insert(name, instead);
         self
+    }
+
+    /// Adds a type that this program was built without. `feature` is what has to be built in.
+    pub fn add_not_built(&mut self, name: &'static str, feature: &'static str) -> &mut Self {
+        self.not_built.insert(name, feature);
+        self
+    }
+
+    /// Returns what to do about a type that this program was built without.
+    fn not_built(&self, name: &str) -> Option<String> {
+        let found = self.not_built.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(name, feature)| {
+            format!("this program was built without `{name}`: build it with `--features {feature}`")
+        })
     }
 
     /// Returns the types of sources, by name.
@@ -360,6 +404,9 @@ impl Catalog {
         }) {
             return Ok(found);
         }
+        if let Some(message) = self.not_built(name) {
+            return Err(OptionError::connector(message));
+        }
         let unavailable = self.unavailable.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         Err(OptionError::connector(match unavailable {
             Some((_, instead)) => format!("there is no {what} `{name}` here: {instead}"),
@@ -374,4 +421,29 @@ impl Catalog {
 fn mapper_options(config: &MapperConfig, specs: &'static [OptionSpec]) -> Result<Options, OptionError> {
     let what = format!("the mapper `{}`", config.kind);
     Options::check(specs, &config.options, &what).map_err(OptionError::of_mapper)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_that_is_not_built_in_says_what_to_build() {
+        let mut catalog = Catalog::default();
+        catalog.add_not_built("kafka", "kafka").add_not_built("rdbms", "databases");
+        let message = |name| catalog.find(&catalog.sources, "source", name).map(drop).unwrap_err().message;
+        assert_eq!(
+            message("Kafka"),
+            "this program was built without `kafka`: build it with `--features kafka`"
+        );
+        assert!(
+            message("kafkaesque").starts_with("unknown source `kafkaesque`"),
+            "{}",
+            message("kafkaesque")
+        );
+        let context =
+            DataSourceContext { name: "orders".into(), writer: "shop".into(), monitor: Arc::default() };
+        let error = catalog.create_data_source(&[], &context).map(drop).unwrap_err();
+        assert!(error.message.contains("`--features databases`"), "{}", error.message);
+    }
 }

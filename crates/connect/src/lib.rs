@@ -48,7 +48,7 @@ pub use mapper::{
 pub use merge::MergedSource;
 pub use message::{Message, Payload};
 pub use options::{OptionError, OptionKind, OptionPlace, OptionSpec, Options, is_template, parse_duration};
-pub use runtime::{Backoff, runtime};
+pub use runtime::{Backoff, RECONNECT_DELAYS, runtime};
 pub use sink::{Sink, SinkPosition};
 pub use source::{Acknowledgement, Receipt, Source, SourceBatch};
 pub use store::{

@@ -16,8 +16,10 @@ pub trait SourceMapperType: Send + Sync {
     fn name(&self) -> &'static str;
     /// Returns its purpose in one sentence.
     fn summary(&self) -> &'static str;
-    /// Returns all options that it takes.
-    fn options(&self) -> &'static [OptionSpec];
+    /// Returns all options that it takes; none by default.
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
     /// Creates a mapper of messages to events of `schema`.
     ///
     /// Errors: options or attributes that make no sense together.
@@ -41,8 +43,10 @@ pub trait SinkMapperType: Send + Sync {
     fn name(&self) -> &'static str;
     /// Returns its purpose in one sentence.
     fn summary(&self) -> &'static str;
-    /// Returns all options that it takes.
-    fn options(&self) -> &'static [OptionSpec];
+    /// Returns all options that it takes; none by default.
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
     /// Creates a mapper of events of `schema` to messages.
     ///
     /// Errors: options or payload that make no sense together.

@@ -3,11 +3,16 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rand::Rng;
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::runtime::Runtime;
 
-/// Delay before the first attempt to connect again, and the longest one.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// Delays between attempts to connect again: each twice as long as the one before, up to 30 s, and without an end. Jitter spreads
+/// each between half of it and the whole, so that many clients of one server do not come back at once.
+pub const RECONNECT_DELAYS: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(50))
+    .with_max_delay(Duration::from_secs(15))
+    .with_jitter()
+    .without_max_times();
 
 /// Returns the runtime that all connectors of the process share. It lives as long as the process.
 pub fn runtime() -> &'static Runtime {
@@ -23,22 +28,24 @@ pub fn runtime() -> &'static Runtime {
     })
 }
 
-/// Delays between attempts to connect: each twice as long as the one before, with jitter, so that many clients
-/// of one server do not come back at once.
-#[derive(Debug, Default)]
-pub struct Backoff {
-    delay: Duration,
+/// [`RECONNECT_DELAYS`] that begin again when the connection works.
+#[derive(Debug)]
+pub struct Backoff(ExponentialBackoff);
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self(RECONNECT_DELAYS.build())
+    }
 }
 
 impl Backoff {
     /// Returns the delay before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
-        self.delay = (self.delay * 2).clamp(BACKOFF.0, BACKOFF.1);
-        self.delay.mul_f64(rand::rng().random_range(0.5..1.0))
+        self.0.next().expect("the number of attempts has no limit")
     }
 
     /// Notes that the connection works.
     pub fn reset(&mut self) {
-        self.delay = Duration::ZERO;
+        *self = Self::default();
     }
 }

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_connect::{OptionError, Options};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tidemill_tls::{Authorities, ClientTls};
+use tokio_rustls::rustls::ClientConfig;
 
-use crate::tls::{PemFile, provider, root_store};
+use crate::tls::OptionFile;
 
 /// Options of a client that uses TLS.
 macro_rules! tls_options {
@@ -30,7 +31,7 @@ pub(crate) struct TlsOptionNames {
 }
 
 /// Names where the reference has none.
-const TLS_OPTIONS: TlsOptionNames =
+pub(crate) const TLS_OPTIONS: TlsOptionNames =
     TlsOptionNames { authorities: "tls.ca.file", certificate: "tls.certificate.file", key: "tls.key.file" };
 
 /// Returns the TLS of a client from its options.
@@ -48,39 +49,42 @@ pub(crate) fn named_client_config(
     names: TlsOptionNames,
     dir: &Path,
 ) -> Result<Arc<ClientConfig>, OptionError> {
-    let file = |name: &'static str| options.get(name).map(|text| PemFile::read(name, text, dir)).transpose();
-    let roots = match file(names.authorities)? {
-        Some(file) => root_store(&file)?,
-        None => system_roots(names.authorities)?,
+    let authorities = match OptionFile::read(options, names.authorities, dir)? {
+        Some(file) => Authorities::File(file.pem),
+        None => Authorities::System,
     };
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|e| OptionError::connector(format!("TLS does not work: {e}")))?
-        .with_root_certificates(roots);
-    let config = match (file(names.certificate)?, file(names.key)?) {
-        (None, None) => builder.with_no_client_auth(),
-        (Some(certificate), key) => {
-            let key = key.as_ref().unwrap_or(&certificate).key()?;
-            builder
-                .with_client_auth_cert(certificate.certificates()?, key)
-                .map_err(|e| OptionError::option(names.key, format!("the key does not fit: {e}")))?
-        }
-        (None, Some(_)) => {
-            return Err(OptionError::option(names.key, format!("a key needs `{}`", names.certificate)));
-        }
+    authorities.certificates().map_err(|e| OptionError::option(names.authorities, e.message()))?;
+    let (certificate, key) = identity(options, names, dir)?.unzip();
+    let tls = ClientTls {
+        authorities,
+        certificate: certificate.map(|file| file.pem),
+        key: key.map(|file| file.pem),
+        ..ClientTls::default()
     };
-    Ok(Arc::new(config))
+    // what is left is a key that does not fit
+    Ok(Arc::new(tls.config().map_err(|e| OptionError::option(names.key, e.message()))?))
 }
 
-fn system_roots(option: &str) -> Result<RootCertStore, OptionError> {
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
-    match roots.is_empty() {
-        true => Err(OptionError::option(
-            option,
-            "the system has no authorities that are trusted; name a PEM file with them",
-        )),
-        false => Ok(roots),
+/// Returns the files with certificate and key of a client; they are the same if the option of the key is missing.
+///
+/// Errors: a file cannot be read or lacks what it should have; a key without a certificate.
+pub(crate) fn identity(
+    options: &Options,
+    names: TlsOptionNames,
+    dir: &Path,
+) -> Result<Option<(OptionFile, OptionFile)>, OptionError> {
+    let certificate = OptionFile::read(options, names.certificate, dir)?;
+    match (certificate, OptionFile::read(options, names.key, dir)?) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => {
+            Err(OptionError::option(names.key, format!("a key needs `{}`", names.certificate)))
+        }
+        (Some(certificate), key) => {
+            let key = key.unwrap_or_else(|| certificate.clone());
+            // missing parts are found now rather than when the first connection fails
+            certificate.certificates()?;
+            key.key()?;
+            Ok(Some((certificate, key)))
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable};
 use tidemill_connect::runtime;
 use tidemill_types::{Error, Result};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,8 +20,9 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// Connections that one port serves at the same time; more wait in the operating system.
 const CONNECTIONS_MAX: usize = 4096;
-/// Number of attempts to open a port that a stopping source still has, and the delay between them.
-const BIND_TRIES: (usize, Duration) = (50, Duration::from_millis(10));
+/// Delays between attempts to open a port that a stopping source still has.
+const BIND_DELAYS: ConstantBuilder =
+    ConstantBuilder::new().with_delay(Duration::from_millis(10)).with_max_times(49);
 /// Delay after the operating system could not accept, for example for want of file descriptors.
 const ACCEPT_DELAY: Duration = Duration::from_millis(50);
 
@@ -88,14 +90,11 @@ async fn bind(host: &str, port: u16) -> Result<TcpListener> {
         };
         Error::unavailable(format!("cannot listen on {host}:{port}: {e}{hint}"))
     };
-    let (tries, delay) = BIND_TRIES;
-    for _ in 1..tries {
-        match TcpListener::bind((host, port)).await {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => tokio::time::sleep(delay).await,
-            bound => return bound.map_err(failed),
-        }
-    }
-    TcpListener::bind((host, port)).await.map_err(failed)
+    (|| TcpListener::bind((host, port)))
+        .retry(BIND_DELAYS)
+        .when(|e| e.kind() == io::ErrorKind::AddrInUse)
+        .await
+        .map_err(failed)
 }
 
 /// Accepts connections until the listener is dropped or the task aborted, which ends the connections too.

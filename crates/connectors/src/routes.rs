@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use parking_lot::Mutex;
-use tidemill_connect::{SinkBatch, SourceOutput, write_value};
+use tidemill_connect::{SinkBatch, SourceConnector, SourceOutput, write_value};
 use tidemill_types::{Error, Result, row_value};
 use tokio::time::{Instant, sleep};
 
@@ -71,7 +72,7 @@ impl<F> Routes<F> {
     }
 }
 
-/// A source's place among the routes, until it is dropped.
+/// A source's place among the routes, until it is dropped. It is the source itself: it forwards answers while it runs.
 pub(crate) struct Registration<F: 'static> {
     routes: &'static Routes<F>,
     key: SinkKey,
@@ -79,18 +80,22 @@ pub(crate) struct Registration<F: 'static> {
 }
 
 impl<F> Registration<F> {
-    /// Sends answers to `output` until the value that this returns is dropped.
-    pub(crate) fn run(&self, output: &SourceOutput) -> Running<'_, F> {
-        self.set_output(Some(output.clone()));
-        Running(self)
-    }
-
     fn set_output(&self, output: Option<SourceOutput>) {
         let mut routes = self.routes.0.lock();
         let own = routes.get_mut(&self.key).and_then(|all| all.iter_mut().find(|route| route.id == self.id));
         if let Some(own) = own {
             own.output = output;
         }
+    }
+}
+
+#[async_trait]
+impl<F: Send + Sync> SourceConnector for Registration<F> {
+    async fn run(&mut self, output: &SourceOutput) -> Result<()> {
+        self.set_output(Some(output.clone()));
+        let _running = Running(self);
+        output.report_connected();
+        std::future::pending().await
     }
 }
 
@@ -107,7 +112,7 @@ impl<F> Drop for Registration<F> {
 }
 
 /// Ends the running of a source when it is dropped.
-pub(crate) struct Running<'r, F: 'static>(&'r Registration<F>);
+struct Running<'r, F: 'static>(&'r Registration<F>);
 
 impl<F> Drop for Running<'_, F> {
     fn drop(&mut self) {

@@ -178,6 +178,9 @@ pub(crate) fn view<'a>(container: &'a [u8], elem: &RawElement<'a>) -> Value<'a> 
         tag::BOOL => Value::Bool(v.bytes.first() == Some(&1)),
         tag::DATE => Value::Time(Timestamp(v.i64().saturating_mul(1000))),
         tag::NULL => Value::Null,
+        tag::OBJECT_ID => v.bytes.first_chunk().map_or(Value::Missing, |bytes| {
+            Value::Bson(RawBsonRef::ObjectId(bson::oid::ObjectId::from_bytes(*bytes)))
+        }),
         tag::DOCUMENT => match RawDocument::from_bytes(v.bytes) {
             Ok(d) => Value::Bson(RawBsonRef::Document(d)),
             Err(_) => Value::Missing,

@@ -8,6 +8,7 @@ pub mod diagnostic;
 mod foreign;
 pub mod lexer;
 mod operator;
+mod parser;
 mod printer;
 pub mod rules;
 mod secrets;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use backon::{BlockingRetryable, ConstantBuilder};
 use futures::executor::block_on;
 use rdkafka::admin::{
     AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication,
@@ -97,17 +98,25 @@ impl Topic {
                 }
             }
         }
+        let is_known = || match self.partitions() {
+            Ok(Some(found)) if found == partitions => Ok(()),
+            Ok(_) => Err(None),
+            Err(e) => Err(Some(e)),
+        };
+        is_known.retry(self.delays()).when(Option::is_none).call().map_err(|e| {
+            e.unwrap_or_else(|| {
+                Error::unavailable(format!(
+                    "{}: the topic was created, but the brokers do not know it yet",
+                    self.config
+                ))
+            })
+        })
+    }
+
+    /// Returns the delays between requests to brokers that cannot answer yet.
+    fn delays(&self) -> ConstantBuilder {
         let attempts = self.config.request_timeout.as_millis() / RETRY_INTERVAL.as_millis();
-        for _ in 0..=attempts {
-            match self.partitions()? {
-                Some(found) if found == partitions => return Ok(()),
-                _ => std::thread::sleep(RETRY_INTERVAL),
-            }
-        }
-        Err(Error::unavailable(format!(
-            "{}: the topic was created, but the brokers do not know it yet",
-            self.config
-        )))
+        ConstantBuilder::new().with_delay(RETRY_INTERVAL).with_max_times(attempts as usize)
     }
 
     /// Returns the settings of the topic. Asks again while the broker that answers does not know the topic yet: the brokers of
@@ -115,20 +124,16 @@ impl Topic {
     fn settings(&self) -> Result<ConfigResource> {
         let resource = ResourceSpecifier::Topic(&self.config.topic);
         let failed = |e| failed(&self.config, "cannot read the topic's settings", e);
-        let deadline = Instant::now() + self.config.request_timeout;
-        loop {
-            let found =
-                block_on(self.admin.describe_configs([&resource], &self.options())).map_err(failed)?;
-            let code = match found.into_iter().next() {
-                Some(Ok(settings)) if !settings.entries.is_empty() => return Ok(settings),
-                Some(Ok(_)) | None => RDKafkaErrorCode::UnknownTopicOrPartition,
-                Some(Err(code)) => code,
-            };
-            if code != RDKafkaErrorCode::UnknownTopicOrPartition || Instant::now() >= deadline {
-                return Err(failed(KafkaError::AdminOp(code)));
+        let unknown = KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopicOrPartition);
+        let describe = || {
+            let found = block_on(self.admin.describe_configs([&resource], &self.options()))?;
+            match found.into_iter().next() {
+                Some(Ok(settings)) if !settings.entries.is_empty() => Ok(settings),
+                Some(Ok(_)) | None => Err(unknown.clone()),
+                Some(Err(code)) => Err(KafkaError::AdminOp(code)),
             }
-            std::thread::sleep(RETRY_INTERVAL);
-        }
+        };
+        describe.retry(self.delays()).when(|e| *e == unknown).call().map_err(failed)
     }
 
     /// With other settings brokers would drop records that no checkpoint has, or leave gaps.
@@ -167,19 +172,14 @@ impl Topic {
     /// creation and during an election.
     pub(crate) fn watermarks(&self, partition: PartitionId) -> Result<(u64, u64)> {
         let deadline = Instant::now() + self.config.request_timeout;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.consumer.fetch_watermarks(&self.config.topic, partition.0 as i32, left) {
-                Ok((low, high)) => return Ok((low.max(0).unsigned_abs(), high.max(0).unsigned_abs())),
-                Err(e) => {
-                    let error = failed(&self.config, &format!("no offsets of partition {partition}"), e);
-                    if !error.kind().is_retryable() || left <= RETRY_INTERVAL {
-                        return Err(error);
-                    }
-                    std::thread::sleep(RETRY_INTERVAL);
-                }
-            }
-        }
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let fetch = || {
+            let found = self.consumer.fetch_watermarks(&self.config.topic, partition.0 as i32, left());
+            found.map_err(|e| failed(&self.config, &format!("no offsets of partition {partition}"), e))
+        };
+        let (low, high) =
+            fetch.retry(self.delays()).when(|e| e.kind().is_retryable() && left() > RETRY_INTERVAL).call()?;
+        Ok((low.max(0).unsigned_abs(), high.max(0).unsigned_abs()))
     }
 
     /// Deletes records below `upto`. Returns the first offset that is left.

@@ -97,7 +97,8 @@ pub trait Log: Send + Sync {
 
 /// A log with a single writing process, which therefore assigns offsets at once and can append groups.
 ///
-/// [`crate::queue`] and tools use it; the engine does not, because a log that several processes share cannot do this.
+/// The files of a process use it, such as the delivery queues of sinks and the change log. Records of partitions are appended through
+/// [`Log`], because a log that several processes share cannot do this.
 pub trait GroupLog: Log {
     /// Assigns offsets to the payloads and buffers them as records; returns before they are durable. The records have
     /// the given time, whatever the time of the records before.

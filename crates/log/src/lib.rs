@@ -2,7 +2,7 @@
 //!
 //! A log has partitions; a partition is a sequence of records whose offsets have no gaps. Records are opaque
 //! bytes with the time of their append. [`LocalLog`] stores them in segment files below one directory,
-//! [`MemoryLog`] in memory for tests. [`queue`] implements named transactional queues on one partition.
+//! [`MemoryLog`] in memory for tests.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -37,7 +37,6 @@ mod memory;
 mod newest_segment;
 mod options;
 mod partition;
-pub mod queue;
 mod record;
 mod recover;
 pub mod scan;

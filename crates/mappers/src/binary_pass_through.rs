@@ -10,12 +10,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::Value as Json;
 use tidemill_connect::{
-    EventBuilder, Message, NamedText, OptionError, OptionSpec, Options, Payload, RefusedRow, SinkMapper,
-    SinkMapperType, SourceMapper, SourceMapperType,
+    EventBuilder, Message, NamedText, OptionError, Options, Payload, RefusedRow, SinkMapper, SinkMapperType,
+    SourceMapper, SourceMapperType,
 };
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{FieldType, StreamSchema, Value, row_value};
 
+use crate::read::no_attributes;
 use crate::write::{messages, no_payload};
 
 const NAME: &str = "binaryPassThrough";
@@ -47,10 +48,6 @@ impl SourceMapperType for BinaryPassThroughSourceType {
         "The bytes of a message as the one attribute of an event."
     }
 
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
-    }
-
     fn create(
         &self,
         _: &Options,
@@ -58,10 +55,7 @@ impl SourceMapperType for BinaryPassThroughSourceType {
         schema: &Arc<StreamSchema>,
     ) -> Result<Box<dyn SourceMapper>, OptionError> {
         check_schema(schema)?;
-        if !attributes.is_empty() {
-            let error = format!("the mapper `{NAME}` has no paths; remove `@attributes`");
-            return Err(OptionError::connector(error).of_mapper());
-        }
+        no_attributes(attributes, NAME)?;
         Ok(Box::new(BinaryPassThroughSource))
     }
 }
@@ -98,10 +92,6 @@ impl SinkMapperType for BinaryPassThroughSinkType {
 
     fn summary(&self) -> &'static str {
         "The bytes in the one attribute of an event."
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
     }
 
     fn create(

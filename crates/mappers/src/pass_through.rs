@@ -12,14 +12,14 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidemill_connect::{
-    EventBuilder, Message, NamedText, OptionError, OptionSpec, Options, Payload, RefusedRow, SinkMapper,
-    SinkMapperType, SourceMapper, SourceMapperType, shown_value,
+    EventBuilder, Message, NamedText, OptionError, Options, Payload, RefusedRow, SinkMapper, SinkMapperType,
+    SourceMapper, SourceMapperType, shown_value,
 };
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{Field, FieldType, StreamSchema, Timestamp, Value, column, row_value, without_bom};
 
 use crate::json;
-use crate::read::{fit_json, object_text};
+use crate::read::{fit_json, no_attributes, object_text};
 use crate::write::{messages, no_payload};
 
 /// Type of the mapper of events that arrive as they are.
@@ -37,22 +37,15 @@ impl SourceMapperType for PassThroughSourceType {
         "Events of the sink mapper `passThrough`, by position, or JSON objects, by name; used without `@map`."
     }
 
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
-    }
-
     fn create(
         &self,
         _: &Options,
         attributes: &[NamedText],
         _: &Arc<StreamSchema>,
     ) -> Result<Box<dyn SourceMapper>, OptionError> {
-        match attributes {
-            [] => Ok(Box::new(PassThroughSource { json: json::default_source() })),
-            _ => Err(OptionError::connector("the mapper `passThrough` has no paths; remove `@attributes`")
-                .of_mapper()
-                .expected(["@map(type='json', @attributes(…))"])),
-        }
+        no_attributes(attributes, self.name())
+            .map_err(|e| e.expected(["@map(type='json', @attributes(…))"]))?;
+        Ok(Box::new(PassThroughSource { json: json::default_source() }))
     }
 }
 
@@ -110,10 +103,6 @@ impl SinkMapperType for PassThroughSinkType {
 
     fn summary(&self) -> &'static str {
         "Events as they are: `{\"timestamp\":\"…\",\"data\":[…]}`, by position; used without `@map`."
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
     }
 
     fn create(

@@ -1,9 +1,20 @@
 //! What mappers of messages that arrive share: texts, values of fields, events.
 
 use serde_json::Value as Json;
-use tidemill_connect::{EventBuilder, Message, write_value};
+use tidemill_connect::{EventBuilder, Message, NamedText, OptionError, write_value};
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{Field, FieldType, Value, bool_from_text, repeated_key, without_bom};
+
+/// Refuses `@attributes` for a mapper without paths.
+pub(crate) fn no_attributes(attributes: &[NamedText], mapper: &str) -> Result<(), OptionError> {
+    match attributes {
+        [] => Ok(()),
+        _ => {
+            let message = format!("the mapper `{mapper}` has no paths; remove `@attributes`");
+            Err(OptionError::connector(message).of_mapper())
+        }
+    }
+}
 
 /// Returns the text of a message without byte order mark, or rejects it.
 pub(crate) fn text_of<'m>(message: &'m Message, out: &mut EventBuilder) -> Option<&'m str> {

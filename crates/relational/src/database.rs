@@ -1,66 +1,47 @@
 //! Connection to a database of any kind.
 
-use bytes::Bytes;
 use tidemill_types::{FieldType, Value};
 
+use crate::connection::{Connection, TextRows};
 use crate::dialect::Dialect;
 use crate::error::DbError;
 use crate::mysql::MySqlConnection;
+#[cfg(feature = "oracle")]
 use crate::oracle::OracleConnection;
 use crate::param::{LoadOutcome, Param};
 use crate::postgres::PostgresConnection;
+#[cfg(feature = "sql-server")]
 use crate::sql_server::SqlServerConnection;
+#[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteConnection;
-use crate::tls;
 use crate::url::DatabaseUrl;
 
 /// Connection to a database. After an error of the kind `Unavailable` it must be replaced.
 pub struct Database {
     address: String,
-    connection: Connection,
-}
-
-enum Connection {
-    Postgres(PostgresConnection),
-    MySql(MySqlConnection),
-    Sqlite(SqliteConnection),
-    SqlServer(Box<SqlServerConnection>),
-    Oracle(OracleConnection),
+    dialect: Dialect,
+    connection: Box<dyn Connection>,
 }
 
 impl Database {
     /// Connects. User and password replace those of the URL.
     ///
-    /// Errors: the server cannot be reached, or refuses.
+    /// Errors: the server cannot be reached, or refuses; the program was built without this kind of database.
     pub async fn connect(
         url: &DatabaseUrl,
         user: Option<&str>,
         password: Option<&str>,
     ) -> Result<Self, DbError> {
-        tls::set_default_provider();
+        tidemill_tls::install_provider();
         let user = user.or(url.user.as_deref());
         let password = password.or(url.password.as_deref());
-        let connecting = async {
-            Ok(match url.dialect {
-                Dialect::PostgreSql => {
-                    Connection::Postgres(PostgresConnection::connect(url, user, password).await?)
-                }
-                Dialect::MySql => Connection::MySql(MySqlConnection::connect(url, user, password).await?),
-                Dialect::Sqlite => Connection::Sqlite(SqliteConnection::connect(url).await?),
-                Dialect::Oracle => Connection::Oracle(OracleConnection::connect(url, user, password).await?),
-                Dialect::SqlServer => {
-                    let connected = SqlServerConnection::connect(url, user, password).await?;
-                    Connection::SqlServer(Box::new(connected))
-                }
-            })
-        };
-        let connected = tokio::time::timeout(url.connect_timeout, connecting).await;
+        let connected = tokio::time::timeout(url.connect_timeout, open(url, user, password)).await;
         let connected = connected.unwrap_or_else(|_| {
             let seconds = url.connect_timeout.as_secs_f64();
             Err(DbError::unavailable(format!("the server did not answer within {seconds} s")))
         });
         let connection = connected.map_err(|e: DbError| e.context(url))?;
-        Ok(Self { address: url.to_string(), connection })
+        Ok(Self { address: url.to_string(), dialect: url.dialect, connection })
     }
 
     /// Returns the address, without user and password.
@@ -70,65 +51,28 @@ impl Database {
 
     /// Returns the language of the database.
     pub fn dialect(&self) -> Dialect {
-        match self.connection {
-            Connection::Postgres(_) => Dialect::PostgreSql,
-            Connection::MySql(_) => Dialect::MySql,
-            Connection::Sqlite(_) => Dialect::Sqlite,
-            Connection::SqlServer(_) => Dialect::SqlServer,
-            Connection::Oracle(_) => Dialect::Oracle,
-        }
+        self.dialect
     }
 
     /// Executes a statement without parameters.
     ///
     /// Errors: those of the server.
     pub async fn run(&mut self, sql: &str) -> Result<(), DbError> {
-        match &mut self.connection {
-            Connection::Postgres(connection) => connection.run(sql).await,
-            Connection::MySql(connection) => connection.run(sql).await,
-            Connection::Sqlite(connection) => connection.run(sql).await,
-            Connection::SqlServer(connection) => connection.run(sql).await,
-            Connection::Oracle(connection) => connection.run(sql).await,
-        }
+        self.connection.run(sql).await
     }
 
     /// Executes a statement and returns the number of rows that it inserted, deleted, or found for an update.
     ///
     /// Errors: those of the server.
     pub async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
-        match &mut self.connection {
-            Connection::Postgres(connection) => connection.execute(sql, params).await,
-            Connection::MySql(connection) => connection.execute(sql, params).await,
-            Connection::Sqlite(connection) => {
-                let counts = connection.execute_each(sql, &[params.to_vec()]).await?;
-                Ok(counts.into_iter().sum())
-            }
-            Connection::SqlServer(connection) => connection.execute(sql, params).await,
-            Connection::Oracle(connection) => connection.execute(sql, params).await,
-        }
+        self.connection.execute(sql, params).await
     }
 
     /// Executes a statement once for each set of parameters, in order.
     ///
     /// Errors: those of the server for the first that fails; later ones may have been executed.
     pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(), DbError> {
-        match &mut self.connection {
-            Connection::Postgres(connection) => connection.execute_each(sql, sets).await,
-            Connection::MySql(connection) => {
-                for params in sets {
-                    connection.execute(sql, params).await?;
-                }
-                Ok(())
-            }
-            Connection::Sqlite(connection) => connection.execute_each(sql, sets).await.map(drop),
-            Connection::SqlServer(connection) => {
-                for params in sets {
-                    connection.execute(sql, params).await?;
-                }
-                Ok(())
-            }
-            Connection::Oracle(connection) => connection.execute_each(sql, sets).await,
-        }
+        self.connection.execute_each(sql, sets).await
     }
 
     /// Executes a query whose columns have these types.
@@ -140,19 +84,7 @@ impl Database {
         params: &[Param<'_>],
         types: &[FieldType],
     ) -> Result<Vec<Vec<Value<'static>>>, DbError> {
-        match &mut self.connection {
-            Connection::Postgres(connection) => connection.query(sql, params, types).await,
-            Connection::MySql(connection) => connection.query(sql, params, types).await,
-            Connection::Sqlite(connection) => {
-                let found = connection.query_each(sql, &[params.to_vec()], types).await?;
-                Ok(found.into_iter().flatten().collect())
-            }
-            Connection::SqlServer(connection) => connection.query(sql, params, types).await,
-            Connection::Oracle(connection) => {
-                let found = connection.query_each(sql, &[params.to_vec()], types).await?;
-                Ok(found.into_iter().flatten().collect())
-            }
-        }
+        self.connection.query(sql, params, types).await
     }
 
     /// Executes a query once for each set of parameters, see [`Self::query`].
@@ -164,45 +96,14 @@ impl Database {
         sets: &[Vec<Param<'_>>],
         types: &[FieldType],
     ) -> Result<Vec<Vec<Vec<Value<'static>>>>, DbError> {
-        match &mut self.connection {
-            Connection::Postgres(connection) => connection.query_each(sql, sets, types).await,
-            Connection::MySql(connection) => {
-                let mut found = vec![];
-                for params in sets {
-                    found.push(connection.query(sql, params, types).await?);
-                }
-                Ok(found)
-            }
-            Connection::Sqlite(connection) => connection.query_each(sql, sets, types).await,
-            Connection::SqlServer(connection) => {
-                let mut found = vec![];
-                for params in sets {
-                    found.push(connection.query(sql, params, types).await?);
-                }
-                Ok(found)
-            }
-            Connection::Oracle(connection) => connection.query_each(sql, sets, types).await,
-        }
+        self.connection.query_each(sql, sets, types).await
     }
 
-    /// Loads rows in the format of [`crate::text_format`] into columns of a table. Names are quoted already.
-    /// With `replace`, MariaDB and MySQL replace rows with the same key.
+    /// Loads rows.
     ///
     /// Errors: those of the server; SQL Server takes no text, see [`Self::load_rows`].
-    pub(crate) async fn load(
-        &mut self,
-        table: &str,
-        columns: &str,
-        data: Bytes,
-        rows: usize,
-        replace: bool,
-    ) -> Result<LoadOutcome, DbError> {
-        match &mut self.connection {
-            Connection::Postgres(connection) => connection.copy(table, columns, data).await,
-            Connection::MySql(connection) => connection.load(table, columns, data, rows, replace).await,
-            Connection::Sqlite(connection) => connection.load(table, columns, data).await,
-            Connection::SqlServer(_) | Connection::Oracle(_) => Ok(LoadOutcome::Forbidden),
-        }
+    pub(crate) async fn load(&mut self, rows: TextRows<'_>) -> Result<LoadOutcome, DbError> {
+        self.connection.load(rows).await
     }
 
     /// Loads rows into the columns `c1`, `c2` and so on of a temporary table of SQL Server; the others load text, see
@@ -214,10 +115,7 @@ impl Database {
         table: &str,
         rows: &[Vec<Param<'_>>],
     ) -> Result<LoadOutcome, DbError> {
-        match &mut self.connection {
-            Connection::SqlServer(connection) => connection.load(table, rows).await,
-            _ => Ok(LoadOutcome::Forbidden),
-        }
+        self.connection.load_rows(table, rows).await
     }
 
     /// Begins a transaction in which constraints are checked by each statement, not at its end.
@@ -240,25 +138,14 @@ impl Database {
     ///
     /// Errors: those of the server.
     pub async fn commit(&mut self) -> Result<(), DbError> {
-        match &mut self.connection {
-            Connection::Oracle(connection) => connection.commit().await,
-            _ => self.run("COMMIT").await,
-        }
+        self.connection.commit().await
     }
 
     /// Rolls the transaction back.
     ///
     /// Errors: those of the server.
     pub async fn rollback(&mut self) -> Result<(), DbError> {
-        if let Connection::Oracle(connection) = &mut self.connection {
-            return connection.rollback().await;
-        }
-        self.run(match self.dialect() {
-            // some errors have done so already
-            Dialect::SqlServer => "IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION",
-            _ => "ROLLBACK",
-        })
-        .await
+        self.connection.rollback().await
     }
 
     /// Marks the point of the transaction that [`Self::return_to_savepoint`] returns to.
@@ -291,10 +178,36 @@ impl Database {
 
     /// Closes the connection.
     pub async fn close(self) {
-        match self.connection {
-            Connection::Postgres(_) | Connection::Sqlite(_) | Connection::Oracle(_) => {}
-            Connection::MySql(connection) => connection.close().await,
-            Connection::SqlServer(connection) => connection.close().await,
-        }
+        self.connection.close().await;
     }
+}
+
+async fn open(
+    url: &DatabaseUrl,
+    user: Option<&str>,
+    password: Option<&str>,
+) -> Result<Box<dyn Connection>, DbError> {
+    Ok(match url.dialect {
+        Dialect::PostgreSql => Box::new(PostgresConnection::connect(url, user, password).await?),
+        Dialect::MySql => Box::new(MySqlConnection::connect(url, user, password).await?),
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => Box::new(SqliteConnection::connect(url).await?),
+        #[cfg(feature = "oracle")]
+        Dialect::Oracle => Box::new(OracleConnection::connect(url, user, password).await?),
+        #[cfg(feature = "sql-server")]
+        Dialect::SqlServer => Box::new(SqlServerConnection::connect(url, user, password).await?),
+        #[cfg(not(feature = "sqlite"))]
+        Dialect::Sqlite => return Err(not_built("SQLite", "sqlite")),
+        #[cfg(not(feature = "oracle"))]
+        Dialect::Oracle => return Err(not_built("Oracle", "oracle")),
+        #[cfg(not(feature = "sql-server"))]
+        Dialect::SqlServer => return Err(not_built("SQL Server", "sql-server")),
+    })
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "oracle", feature = "sql-server")))]
+fn not_built(database: &str, feature: &str) -> DbError {
+    DbError::invalid(format!(
+        "this program was built without {database}: build it with `--features {feature}`"
+    ))
 }

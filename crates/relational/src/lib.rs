@@ -6,9 +6,11 @@
 //! table of a SiddhiQL app.
 
 mod attempts;
+#[cfg(any(feature = "oracle", feature = "sqlite"))]
 mod blocking;
 mod bulk;
 mod changes;
+mod connection;
 mod database;
 mod dialect;
 mod error;
@@ -16,13 +18,16 @@ mod existing;
 mod expression;
 mod mysql;
 mod options;
+#[cfg(feature = "oracle")]
 mod oracle;
 mod param;
 mod position;
 mod postgres;
 mod rows;
 mod schema;
+#[cfg(feature = "sql-server")]
 mod sql_server;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod statements;
 mod table;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream;
@@ -12,6 +13,7 @@ use mysql_async::{
 };
 use tidemill_types::{FieldType, Timestamp, Value};
 
+use crate::connection::{Connection, FoundRows, TextRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::{LoadOutcome, Param};
 use crate::text_format::{civil, micros_of_civil, time_range};
@@ -39,22 +41,25 @@ impl MySqlConnection {
     ) -> Result<Self, DbError> {
         Ok(Self { connection: open(url, user, password).await?, allows_load: true })
     }
+}
 
-    pub async fn run(&mut self, sql: &str) -> Result<(), DbError> {
+#[async_trait]
+impl Connection for MySqlConnection {
+    async fn run(&mut self, sql: &str) -> Result<(), DbError> {
         self.connection.query_drop(sql).await.map_err(error)
     }
 
-    pub async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
+    async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
         self.connection.exec_drop(sql, parameters(params)?).await.map_err(error)?;
         Ok(self.connection.affected_rows())
     }
 
-    pub async fn query(
+    async fn query(
         &mut self,
         sql: &str,
         params: &[Param<'_>],
         types: &[FieldType],
-    ) -> Result<Vec<Vec<Value<'static>>>, DbError> {
+    ) -> Result<FoundRows, DbError> {
         let rows: Vec<Row> = self.connection.exec(sql, parameters(params)?).await.map_err(error)?;
         rows.into_iter()
             .map(|row| {
@@ -63,14 +68,8 @@ impl MySqlConnection {
             .collect()
     }
 
-    pub async fn load(
-        &mut self,
-        table: &str,
-        columns: &str,
-        data: Bytes,
-        rows: usize,
-        replace: bool,
-    ) -> Result<LoadOutcome, DbError> {
+    async fn load(&mut self, rows: TextRows<'_>) -> Result<LoadOutcome, DbError> {
+        let TextRows { table, columns, data, count, replace } = rows;
         if !self.allows_load {
             return Ok(LoadOutcome::Forbidden);
         }
@@ -87,7 +86,7 @@ impl MySqlConnection {
         );
         match self.connection.query_drop(sql).await {
             Ok(()) => {
-                let is_short = self.connection.affected_rows() < rows as u64;
+                let is_short = self.connection.affected_rows() < count as u64;
                 match is_short || self.connection.get_warnings() > 0 {
                     true => Ok(LoadOutcome::Doubtful),
                     false => Ok(LoadOutcome::Loaded),
@@ -106,7 +105,7 @@ impl MySqlConnection {
         }
     }
 
-    pub async fn close(self) {
+    async fn close(self: Box<Self>) {
         // the server notices a lost connection by itself
         let _ = self.connection.disconnect().await;
     }

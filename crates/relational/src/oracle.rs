@@ -2,6 +2,7 @@
 //!
 //! The library blocks, see [`crate::blocking`].
 
+use async_trait::async_trait;
 use oracledb::{
     BindParameters, Config, Connection, DbType, Error as LibraryError, ErrorKind, OracleNumber,
     OracleTimestamp, Row, ToDbValue,
@@ -9,6 +10,7 @@ use oracledb::{
 use tidemill_types::{FieldType, Timestamp, Value};
 
 use crate::blocking::BlockingConnection;
+use crate::connection::{self, FoundRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::Param;
 use crate::text_format::{civil, micros_of_civil, time_range};
@@ -55,20 +57,23 @@ impl OracleConnection {
         let connection = BlockingConnection::open("oracle", move || open(config)).await?;
         Ok(Self { connection })
     }
+}
 
-    pub async fn run(&mut self, sql: &str) -> Result<(), DbError> {
+#[async_trait]
+impl connection::Connection for OracleConnection {
+    async fn run(&mut self, sql: &str) -> Result<(), DbError> {
         self.execute(sql, &[]).await.map(drop)
     }
 
-    pub async fn commit(&mut self) -> Result<(), DbError> {
+    async fn commit(&mut self) -> Result<(), DbError> {
         self.connection.call(|connection| connection.commit().map_err(error)).await
     }
 
-    pub async fn rollback(&mut self) -> Result<(), DbError> {
+    async fn rollback(&mut self) -> Result<(), DbError> {
         self.connection.call(|connection| connection.rollback().map_err(error)).await
     }
 
-    pub async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
+    async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
         let (sql, params) = (sql.to_owned(), owned(params)?);
         let done = move |connection: &mut Connection| {
             let done = connection.execute(&sql, &borrowed(&params)).map_err(error)?;
@@ -77,8 +82,8 @@ impl OracleConnection {
         self.connection.call(done).await
     }
 
-    /// Executes a statement for each set of parameters, many sets at a time.
-    pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(), DbError> {
+    /// Sends many sets at a time.
+    async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(), DbError> {
         let mut groups: Vec<Vec<Vec<Bound>>> = vec![];
         let mut is_open = false;
         for params in sets {
@@ -112,13 +117,21 @@ impl OracleConnection {
             .await
     }
 
-    /// Executes a query for each set of parameters.
-    pub async fn query_each(
+    async fn query(
+        &mut self,
+        sql: &str,
+        params: &[Param<'_>],
+        types: &[FieldType],
+    ) -> Result<FoundRows, DbError> {
+        Ok(self.query_each(sql, &[params.to_vec()], types).await?.into_iter().flatten().collect())
+    }
+
+    async fn query_each(
         &mut self,
         sql: &str,
         sets: &[Vec<Param<'_>>],
         types: &[FieldType],
-    ) -> Result<Vec<Vec<Vec<Value<'static>>>>, DbError> {
+    ) -> Result<Vec<FoundRows>, DbError> {
         let sets: Result<Vec<Vec<Bound>>, DbError> = sets.iter().map(|params| owned(params)).collect();
         let (sql, sets, types) = (sql.to_owned(), sets?, types.to_vec());
         self.connection

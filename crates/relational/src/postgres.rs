@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::SinkExt;
 use futures::future::try_join_all;
@@ -14,6 +15,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::connection::{Connection, FoundRows, TextRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::{LoadOutcome, Param};
 use crate::tls;
@@ -80,10 +82,6 @@ impl PostgresConnection {
         Ok(connected)
     }
 
-    pub async fn run(&mut self, sql: &str) -> Result<(), DbError> {
-        self.client.batch_execute(sql).await.map_err(error)
-    }
-
     async fn prepare(&mut self, sql: &str) -> Result<Statement, DbError> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
@@ -95,42 +93,50 @@ impl PostgresConnection {
         self.statements.insert(sql.to_owned(), statement.clone());
         Ok(statement)
     }
+}
 
-    pub async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
+#[async_trait]
+impl Connection for PostgresConnection {
+    async fn run(&mut self, sql: &str) -> Result<(), DbError> {
+        self.client.batch_execute(sql).await.map_err(error)
+    }
+
+    async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
         let statement = self.prepare(sql).await?;
         self.client.execute_raw(&statement, params).await.map_err(error)
     }
 
     /// Sends all sets before it waits for the first answer.
-    pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(), DbError> {
+    async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(), DbError> {
         let statement = self.prepare(sql).await?;
         let client = &self.client;
         let executing = sets.iter().map(|params| client.execute_raw(&statement, params));
         try_join_all(executing).await.map_err(error).map(drop)
     }
 
-    pub async fn query(
+    async fn query(
         &mut self,
         sql: &str,
         params: &[Param<'_>],
         types: &[FieldType],
-    ) -> Result<Vec<Vec<Value<'static>>>, DbError> {
+    ) -> Result<FoundRows, DbError> {
         let statement = self.prepare(sql).await?;
         rows(&self.client, &statement, params, types).await
     }
 
     /// Sends all sets before it waits for the first answer.
-    pub async fn query_each(
+    async fn query_each(
         &mut self,
         sql: &str,
         sets: &[Vec<Param<'_>>],
         types: &[FieldType],
-    ) -> Result<Vec<Vec<Vec<Value<'static>>>>, DbError> {
+    ) -> Result<Vec<FoundRows>, DbError> {
         let statement = self.prepare(sql).await?;
         try_join_all(sets.iter().map(|params| rows(&self.client, &statement, params, types))).await
     }
 
-    pub async fn copy(&mut self, table: &str, columns: &str, data: Bytes) -> Result<LoadOutcome, DbError> {
+    async fn load(&mut self, rows: TextRows<'_>) -> Result<LoadOutcome, DbError> {
+        let TextRows { table, columns, data, .. } = rows;
         let statement = self.prepare(&format!("COPY {table} ({columns}) FROM STDIN")).await?;
         let mut sink = pin!(self.client.copy_in::<_, Bytes>(&statement).await.map_err(error)?);
         let mut rest = data;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures::TryStreamExt;
 use tiberius::error::Error as LibraryError;
 use tiberius::time::{Date, DateTime2, Time};
@@ -11,6 +12,7 @@ use tidemill_types::{FieldType, Timestamp, Value};
 use tokio::net::TcpStream;
 use tokio_util::compat::{Compat, TokioAsyncWriteCompatExt};
 
+use crate::connection::{Connection, FoundRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::{LoadOutcome, Param};
 use crate::text_format::time_range;
@@ -58,25 +60,28 @@ impl SqlServerConnection {
         connected.run(SETTINGS).await?;
         Ok(connected)
     }
+}
 
-    pub async fn run(&mut self, sql: &str) -> Result<(), DbError> {
+#[async_trait]
+impl Connection for SqlServerConnection {
+    async fn run(&mut self, sql: &str) -> Result<(), DbError> {
         let answer = self.client.simple_query(sql).await.map_err(error)?;
         answer.into_results().await.map_err(error).map(drop)
     }
 
-    pub async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
+    async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
         let values = params.iter().map(to_sql_server).collect::<Result<Vec<_>, _>>()?;
         let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
         let counts = self.client.execute(sql, &values).await.map_err(error)?;
         Ok(counts.total())
     }
 
-    pub async fn query(
+    async fn query(
         &mut self,
         sql: &str,
         params: &[Param<'_>],
         types: &[FieldType],
-    ) -> Result<Vec<Vec<Value<'static>>>, DbError> {
+    ) -> Result<FoundRows, DbError> {
         let values = params.iter().map(to_sql_server).collect::<Result<Vec<_>, _>>()?;
         let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
         let found = self.client.query(sql, &values).await.map_err(error)?;
@@ -93,9 +98,8 @@ impl SqlServerConnection {
         problem.map_or(Ok(converted), Err)
     }
 
-    /// Loads rows into the columns `c1`, `c2` and so on of a temporary table, whose types are those of the parameters.
-    /// Returns [`LoadOutcome::Doubtful`] without loading any if a text is longer than the library sends in bulk.
-    pub async fn load(&mut self, table: &str, rows: &[Vec<Param<'_>>]) -> Result<LoadOutcome, DbError> {
+    /// The types of the columns are those of the parameters. Returns [`LoadOutcome::Doubtful`] without loading any if a text is longer than the library sends in bulk.
+    async fn load_rows(&mut self, table: &str, rows: &[Vec<Param<'_>>]) -> Result<LoadOutcome, DbError> {
         let is_long = |param: &Param<'_>| match &param.value {
             Value::Str(text) => text.len() > BULK_TEXT_BYTES_MAX / 2,
             _ => false,
@@ -123,7 +127,12 @@ impl SqlServerConnection {
         Ok(LoadOutcome::Loaded)
     }
 
-    pub async fn close(self) {
+    async fn rollback(&mut self) -> Result<(), DbError> {
+        // some errors have done so already
+        self.run("IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION").await
+    }
+
+    async fn close(self: Box<Self>) {
         // the server notices a lost connection by itself
         let _ = self.client.close().await;
     }

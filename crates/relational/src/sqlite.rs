@@ -4,12 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use async_trait::async_trait;
+use backon::{BlockingRetryable, ConstantBuilder};
 use rusqlite::types::{Value as SqliteValue, ValueRef};
 use rusqlite::{Connection, ErrorCode, params_from_iter};
 use tidemill_types::{FieldType, Timestamp, Value};
 
 use crate::blocking::BlockingConnection;
+use crate::connection::{self, FoundRows, TextRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::{LoadOutcome, Param};
 use crate::text_format::{civil, micros_of_civil, time_range};
@@ -35,31 +37,50 @@ impl SqliteConnection {
         Ok(Self { connection })
     }
 
-    pub async fn run(&mut self, sql: &str) -> Result<(), DbError> {
-        let sql = sql.to_owned();
-        self.connection.call(move |connection| connection.execute_batch(&sql).map_err(error)).await
-    }
-
-    /// Executes a statement for each set of parameters.
-    pub async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Vec<u64>, DbError> {
+    /// Executes a statement for each set of parameters. Returns the sum of its rows.
+    async fn execute_sets(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<u64, DbError> {
         let (sql, sets) = (sql.to_owned(), owned(sets)?);
         self.connection
             .call(move |connection| {
                 let mut statement = connection.prepare_cached(&sql).map_err(error)?;
                 let execute = |params| statement.execute(params_from_iter(params)).map_err(error);
                 let counts: Result<Vec<usize>, DbError> = sets.into_iter().map(execute).collect();
-                Ok(counts?.into_iter().map(|count| count as u64).collect())
+                Ok(counts?.into_iter().map(|count| count as u64).sum())
             })
             .await
     }
+}
 
-    /// Executes a query for each set of parameters.
-    pub async fn query_each(
+#[async_trait]
+impl connection::Connection for SqliteConnection {
+    async fn run(&mut self, sql: &str) -> Result<(), DbError> {
+        let sql = sql.to_owned();
+        self.connection.call(move |connection| connection.execute_batch(&sql).map_err(error)).await
+    }
+
+    async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, DbError> {
+        self.execute_sets(sql, &[params.to_vec()]).await
+    }
+
+    async fn execute_each(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(), DbError> {
+        self.execute_sets(sql, sets).await.map(drop)
+    }
+
+    async fn query(
+        &mut self,
+        sql: &str,
+        params: &[Param<'_>],
+        types: &[FieldType],
+    ) -> Result<FoundRows, DbError> {
+        Ok(self.query_each(sql, &[params.to_vec()], types).await?.into_iter().flatten().collect())
+    }
+
+    async fn query_each(
         &mut self,
         sql: &str,
         sets: &[Vec<Param<'_>>],
         types: &[FieldType],
-    ) -> Result<Vec<Vec<Vec<Value<'static>>>>, DbError> {
+    ) -> Result<Vec<FoundRows>, DbError> {
         let (sql, sets, types) = (sql.to_owned(), owned(sets)?, types.to_vec());
         self.connection
             .call(move |connection| {
@@ -81,8 +102,9 @@ impl SqliteConnection {
             .await
     }
 
-    /// Inserts rows in the format of [`crate::text_format`]. Texts become what the types of the columns say.
-    pub async fn load(&mut self, table: &str, columns: &str, data: Bytes) -> Result<LoadOutcome, DbError> {
+    /// Texts become what the types of the columns say.
+    async fn load(&mut self, rows: TextRows<'_>) -> Result<LoadOutcome, DbError> {
+        let TextRows { table, columns, data, .. } = rows;
         // each row ends with a newline, and one of one column may have nothing else
         let data = data.strip_suffix(b"\n").map_or_else(|| data.clone(), |rows| data.slice_ref(rows));
         let first = data.split(|b| *b == b'\n').next().unwrap_or_default();
@@ -124,14 +146,11 @@ fn open(path: &str, timeout: Duration) -> Result<Connection, DbError> {
 /// of a new file together.
 fn apply_settings(connection: &Connection, timeout: Duration) -> Result<(), DbError> {
     let until = Instant::now() + timeout;
-    loop {
-        match connection.execute_batch(SETTINGS) {
-            Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < until => {
-                std::thread::sleep(BUSY_RETRY);
-            }
-            result => return result.map_err(error),
-        }
-    }
+    (|| connection.execute_batch(SETTINGS))
+        .retry(ConstantBuilder::new().with_delay(BUSY_RETRY).without_max_times())
+        .when(|e| e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < until)
+        .call()
+        .map_err(error)
 }
 
 fn owned(sets: &[Vec<Param<'_>>]) -> Result<Vec<Vec<SqliteValue>>, DbError> {

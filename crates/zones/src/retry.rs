@@ -3,55 +3,52 @@
 use std::future::Future;
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder, Retryable};
+use futures::future::Either;
+
 use crate::ZonesOptions;
 use crate::error::is_transient;
 
-/// Longest delay between two attempts, in milliseconds.
-const BACKOFF_MS_MAX: u64 = 2_000;
+/// Longest delay between two attempts.
+const DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// Retry policy of store operations: exponential backoff.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Retry {
-    attempts: u32,
-    backoff_ms: u64,
+    delays: ExponentialBuilder,
 }
 
 impl Retry {
     pub fn new(options: &ZonesOptions) -> Self {
-        Self { attempts: options.retry_attempts, backoff_ms: options.retry_backoff_ms }
+        let first = Duration::from_millis(options.retry_backoff_ms);
+        let retries = options.retry_attempts.saturating_sub(1);
+        let delays = ExponentialBuilder::new()
+            .with_min_delay(first.min(DELAY_MAX))
+            .with_max_delay(DELAY_MAX)
+            .with_max_times(retries as usize);
+        Self { delays }
     }
 
     /// Runs `op` until it succeeds, fails permanently, or has used up its attempts; returns the last error
     /// then. `op` must be safe to repeat.
-    pub async fn run<T, F, Fut>(&self, mut op: F) -> object_store::Result<T>
+    pub async fn run<T, F, Fut>(&self, op: F) -> object_store::Result<T>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = object_store::Result<T>>,
     {
-        let mut failures = 0;
-        loop {
-            match op().await {
-                Err(e) if is_transient(&e) => {
-                    failures += 1;
-                    if !self.pause(failures).await {
-                        return Err(e);
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
+        op.retry(self.delays).sleep(pause).when(is_transient).await
     }
 
-    /// Waits after the `failures`-th failure. Returns `false` without waiting when no attempt is left.
-    pub async fn pause(&self, failures: u32) -> bool {
-        if failures >= self.attempts {
-            return false;
-        }
-        let doubled = self.backoff_ms.saturating_mul(1 << (failures - 1).min(20));
-        // Without a pause no timer is involved, and concurrent operations take their turns as in every run.
-        if doubled > 0 {
-            tokio::time::sleep(Duration::from_millis(doubled.min(BACKOFF_MS_MAX))).await;
-        }
-        true
+    /// Returns the delays between attempts; when they end, no attempt is left.
+    pub fn delays(&self) -> ExponentialBackoff {
+        self.delays.build()
+    }
+}
+
+/// Waits for `delay`. Without a delay no timer is involved, and concurrent operations take their turns as in every run.
+pub(crate) fn pause(delay: Duration) -> impl Future<Output = ()> {
+    match delay.is_zero() {
+        true => Either::Left(std::future::ready(())),
+        false => Either::Right(tokio::time::sleep(delay)),
     }
 }

@@ -108,7 +108,7 @@ impl AmqpSink {
         context: &ConnectorContext,
     ) -> Result<Self, OptionError> {
         let wrong = |e| OptionError::option(destination, e);
-        let template = Template::parse(options.text(destination), &context.schema).map_err(wrong)?;
+        let template = context.template(options, destination)?;
         if let Some(name) = template.constant() {
             destinations.find(name).map_err(wrong)?;
         }

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use async_imap::error::Error as ImapError;
 use async_imap::{Client, Session};
+use tidemill_tls::{Authorities, ClientTls};
 use tidemill_types::{Error, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::Security;
-use crate::tls;
 
 /// Timeout for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,8 +30,8 @@ pub(super) struct ImapServer {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) security: Security,
-    /// Authorities that are trusted besides those of the system.
-    pub(super) authorities: Vec<CertificateDer<'static>>,
+    /// Authorities that are trusted.
+    pub(super) authorities: Authorities,
     pub(super) user: String,
     pub(super) password: String,
 }
@@ -86,17 +85,9 @@ impl ImapServer {
 
     async fn encrypted(&self, stream: impl Stream + 'static) -> Result<Box<dyn Stream>> {
         let what = "cannot encrypt the connection";
-        let mut roots = RootCertStore::empty();
-        // certificates of the system that cannot be read are not trusted, which is the safe side
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        for certificate in &self.authorities {
-            roots.add(certificate.clone()).map_err(|e| self.failed(what, e))?;
-        }
-        let config = ClientConfig::builder_with_provider(tls::provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|e| self.failed(what, e))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let authorities = self.authorities.clone();
+        let config = ClientTls { authorities, ..ClientTls::default() }.config();
+        let config = config.map_err(|e| self.failed(what, e.message()))?;
         let name = ServerName::try_from(self.host.clone()).map_err(|e| self.failed(what, e))?;
         let connector = TlsConnector::from(Arc::new(config));
         let stream = self.answer(what, async { Ok(connector.connect(name, stream).await?) }).await?;

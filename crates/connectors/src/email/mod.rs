@@ -6,8 +6,9 @@ mod sink;
 mod source;
 
 use tidemill_connect::{Catalog, ConnectorContext, OptionError, OptionSpec, Options};
+use tidemill_tls::PemFile;
 
-use crate::tls::PemFile;
+use crate::tls::OptionFile;
 
 /// Adds source and sink to a catalog.
 pub(crate) fn add(catalog: &mut Catalog) {
@@ -31,10 +32,9 @@ const CA_FILE: OptionSpec = OptionSpec::text(
 ///
 /// Errors: it cannot be read, or has no certificate.
 fn ca_file(options: &Options, context: &ConnectorContext) -> Result<Option<PemFile>, OptionError> {
-    let Some(path) = options.get(CA_FILE.name) else { return Ok(None) };
-    let file = PemFile::read(CA_FILE.name, path, &context.dir)?;
+    let Some(file) = OptionFile::read(options, CA_FILE.name, &context.dir)? else { return Ok(None) };
     file.certificates()?;
-    Ok(Some(file))
+    Ok(Some(file.pem))
 }
 
 /// Encryption of a connection.

@@ -81,10 +81,7 @@ impl SinkType for EmailSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let template = |name: &'static str| {
-            let text = options.text(name);
-            Template::parse(text, &context.schema).map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name| context.template(options, name);
         let from: Mailbox = options.text("address").parse().map_err(|e| {
             let error = OptionError::option("address", format!("this is no address: {e}")).open();
             error.expected(["name@example.com"])

@@ -12,6 +12,7 @@ use tidemill_connect::{
     ConnectorContext, DeliveryGuarantee, Message, OptionError, OptionSpec, Options, SourceConnector,
     SourceOutput, SourceType, parse_duration,
 };
+use tidemill_tls::Authorities;
 use tidemill_types::Result;
 
 use super::Security;
@@ -117,10 +118,8 @@ impl SourceType for EmailSourceType {
         };
         let term = SearchTerm::parse(options.text("search.term"))
             .map_err(|e| OptionError::option("search.term", e))?;
-        let authorities = match super::ca_file(options, context)? {
-            Some(file) => file.certificates()?,
-            None => vec![],
-        };
+        let authorities = super::ca_file(options, context)?;
+        let authorities = authorities.map_or(Authorities::System, Authorities::SystemAnd);
         let security = Security::of(options);
         let default_port = if security == Security::Tls { 993 } else { 143 };
         Ok(Box::new(EmailSource {

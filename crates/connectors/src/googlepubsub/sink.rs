@@ -52,8 +52,7 @@ impl SinkType for PubSubSinkType {
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
         let client = PubSubClient::new(options, context)?;
         let topic = client.resource("topics", &client.topic);
-        let key = options.get("ordering.key").map(|text| Template::parse(text, &context.schema)).transpose();
-        let ordering_key = key.map_err(|e| OptionError::option("ordering.key", e))?;
+        let ordering_key = context.optional_template(options, "ordering.key")?;
         Ok(Box::new(PubSubSink { client, topic, ordering_key, writer: context.writer.clone() }))
     }
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, Message, OptionError, OptionSpec,
-    Options, Payload, SinkBatch, SinkConnector, SinkType, SourceConnector, SourceOutput, SourceType,
+    Options, Payload, SinkBatch, SinkConnector, SinkType, SourceConnector, SourceType,
 };
 use tidemill_types::Result;
 
@@ -12,7 +12,7 @@ use super::client::{CLIENT_OPTIONS, GrpcClient, number};
 use super::source::metadata_properties;
 use crate::http::options::joined;
 use crate::http::sink::{Outcome, deliver_parallel};
-use crate::routes::{Registration, Routes, SinkKey, attributes};
+use crate::routes::{Routes, SinkKey, attributes};
 
 /// Calls under way at the same time if the user says nothing.
 const PARALLEL_CALLS: usize = 16;
@@ -50,20 +50,7 @@ impl SourceType for GrpcCallResponseSourceType {
         context: &ConnectorContext,
     ) -> Result<Box<dyn SourceConnector>, OptionError> {
         let key = (context.app.clone(), options.text("sink.id").to_owned());
-        Ok(Box::new(ResponseSource { registration: ROUTES.register(key, ()) }))
-    }
-}
-
-struct ResponseSource {
-    registration: Registration<()>,
-}
-
-#[async_trait]
-impl SourceConnector for ResponseSource {
-    async fn run(&mut self, output: &SourceOutput) -> Result<()> {
-        let _running = self.registration.run(output);
-        output.report_connected();
-        std::future::pending().await
+        Ok(Box::new(ROUTES.register(key, ())))
     }
 }
 

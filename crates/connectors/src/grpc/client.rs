@@ -117,10 +117,7 @@ impl GrpcClient {
         context: &tidemill_connect::ConnectorContext,
     ) -> Result<Self, OptionError> {
         let method = GrpcMethod::of(options, "publisher.url", event_method)?;
-        let template = |name: &'static str| {
-            let parsed = Template::parse(options.get(name).unwrap_or_default(), &context.schema);
-            parsed.map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name| context.template(options, name);
         let (headers, metadata) = (template("headers")?, template("metadata")?);
         if method.form == MessageForm::Raw && options.is_written("headers") {
             let message = "only events of EventService have headers; metadata='…' goes with every call";

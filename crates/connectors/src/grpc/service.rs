@@ -152,10 +152,7 @@ impl SinkType for GrpcServiceResponseSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let template = |name: &'static str| {
-            let parsed = Template::parse(options.get(name).unwrap_or_default(), &context.schema);
-            parsed.map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name| context.template(options, name);
         let headers = template("headers")?;
         if let Some(text) = headers.constant() {
             parse_pairs(text).map_err(|e| OptionError::option("headers", e))?;

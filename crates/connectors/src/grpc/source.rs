@@ -24,7 +24,7 @@ use super::message::{MessageForm, RawCodec};
 use super::method::GrpcMethod;
 use crate::http::receiver::header_properties;
 use crate::http::server::{Claim, Endpoint, Place, problem};
-use crate::tls::{ClientCertificates, PemFile, ServerTls};
+use crate::tls::{ClientCertificates, OptionFile, ServerTls};
 
 /// Timeout for the event of a call to arrive.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -174,7 +174,7 @@ impl GrpcServer {
 }
 
 fn server_tls(options: &Options, dir: &Path) -> Result<Option<ServerTls>, OptionError> {
-    let file = |option| options.get(option).map(|path| PemFile::read(option, path, dir)).transpose();
+    let file = |option| OptionFile::read(options, option, dir);
     let Some(certificate) = file("keystore.file")? else {
         let option = ["enable.ssl", "mutual.auth.enabled"].into_iter().find(|name| options.flag(name));
         return match option {

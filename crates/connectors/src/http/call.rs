@@ -8,8 +8,7 @@ use regex::Regex;
 use reqwest::Response;
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, Message, OptionError, OptionSpec,
-    Options, Payload, SinkBatch, SinkConnector, SinkType, SourceConnector, SourceOutput, SourceType,
-    Template,
+    Options, Payload, SinkBatch, SinkConnector, SinkType, SourceConnector, SourceType, Template,
 };
 use tidemill_types::{Error, Result};
 use tokio::io::AsyncWriteExt;
@@ -22,7 +21,7 @@ use super::sink::{
     Outcome, REQUEST_OPTIONS, Requests, answer_outcome, deliver_parallel, parallel, refused_if_impossible,
     status_outcome,
 };
-use crate::routes::{Registration, Routes, SinkKey, attributes};
+use crate::routes::{Routes, SinkKey, attributes};
 
 /// Bytes of the longest answer that becomes a message.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
@@ -82,20 +81,7 @@ impl SourceType for HttpCallResponseSourceType {
             OptionError::option("http.status.code", message).expected(["http.status.code='2\\d+'"])
         })?;
         let key = (context.app.clone(), options.text("sink.id").to_owned());
-        Ok(Box::new(ResponseSource { registration: ROUTES.register(key, status) }))
-    }
-}
-
-struct ResponseSource {
-    registration: Registration<Regex>,
-}
-
-#[async_trait]
-impl SourceConnector for ResponseSource {
-    async fn run(&mut self, output: &SourceOutput) -> Result<()> {
-        let _running = self.registration.run(output);
-        output.report_connected();
-        std::future::pending().await
+        Ok(Box::new(ROUTES.register(key, status)))
     }
 }
 
@@ -148,10 +134,7 @@ impl SinkType for HttpCallSinkType {
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
         let download = match (options.flag("downloading.enabled"), options.get("download.path")) {
             (false, _) => None,
-            (true, Some(path)) => Some(
-                Template::parse(path, &context.schema)
-                    .map_err(|e| OptionError::option("download.path", e))?,
-            ),
+            (true, Some(path)) => Some(context.parse_template("download.path", path)?),
             (true, None) => {
                 let message = "the path of the files is missing";
                 return Err(OptionError::option("downloading.enabled", message)

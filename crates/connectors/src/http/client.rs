@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode, header};
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, Client, Identity, Proxy, RequestBuilder, Response};
+use reqwest::{Certificate, Client, ClientBuilder, Identity, Proxy, RequestBuilder, Response};
 use tidemill_connect::{OptionError, OptionSpec, Options};
 use tidemill_types::{Error, Result};
 use tokio::sync::Mutex;
@@ -13,7 +13,7 @@ use url::Url;
 
 use super::options::Settings;
 use crate::shortened::shortened;
-use crate::tls::PemFile;
+use crate::tls::OptionFile;
 
 /// Default timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -24,16 +24,39 @@ const SHOWN_BYTES: usize = 300;
 /// Most redirects of a source that are followed.
 const REDIRECTS_MAX: usize = 10;
 
-/// Creates a client of a service with an interface of its own, which needs none of [`CLIENT_OPTIONS`]. Redirects are not followed.
-pub(crate) fn plain_client(answer_timeout: Duration) -> Result<reqwest::Client, OptionError> {
-    reqwest::Client::builder()
+/// Begins a client with what all have. Redirects are not followed.
+pub(crate) fn client_builder() -> ClientBuilder {
+    Client::builder()
         .use_rustls_tls()
         .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(answer_timeout)
-        .redirect(reqwest::redirect::Policy::none())
+        .redirect(Policy::none())
         .user_agent("tidemill")
+}
+
+/// Lets a client trust the authorities of a file besides those of the system.
+///
+/// Errors: the file has no certificates, or one that cannot be read.
+pub(crate) fn trust(mut builder: ClientBuilder, file: &OptionFile) -> Result<ClientBuilder, OptionError> {
+    for certificate in file.certificates()? {
+        let certificate = Certificate::from_der(&certificate)
+            .map_err(|e| file.wrong(format!("a certificate cannot be read: {}", describe(&e))))?;
+        builder = builder.add_root_certificate(certificate);
+    }
+    Ok(builder)
+}
+
+/// Creates the client.
+///
+/// Errors: settings that make no sense together.
+pub(crate) fn build(builder: ClientBuilder) -> Result<Client, OptionError> {
+    builder
         .build()
-        .map_err(|_| OptionError::connector("the HTTP client cannot be made"))
+        .map_err(|e| OptionError::connector(format!("the HTTP client cannot be made: {}", describe(&e))))
+}
+
+/// Creates a client of a service with an interface of its own, which needs none of [`CLIENT_OPTIONS`].
+pub(crate) fn plain_client(answer_timeout: Duration) -> Result<Client, OptionError> {
+    build(client_builder().timeout(answer_timeout))
 }
 
 /// Options of every client, besides those for the time to wait.
@@ -150,12 +173,10 @@ impl HttpClient {
             Some(seconds) => Some(Duration::from_secs(seconds)),
             None => options.duration("socket.idle.timeout"),
         };
-        let mut builder = Client::builder()
-            .use_rustls_tls()
+        let mut builder = client_builder()
             .connect_timeout(connect_timeout.map_or(CONNECT_TIMEOUT, Duration::from_millis))
             .redirect(if follows { Policy::limited(REDIRECTS_MAX) } else { Policy::none() })
             .tcp_keepalive(Duration::from_secs(60))
-            .user_agent("tidemill")
             .no_proxy();
         if let Some(timeout) = read_timeout.filter(|timeout| !timeout.is_zero()) {
             builder = builder.read_timeout(timeout);
@@ -170,32 +191,24 @@ impl HttpClient {
                 _ => proxy,
             });
         }
-        let file = |option| options.get(option).map(|path| PemFile::read(option, path, dir)).transpose();
-        if let Some(authorities) = file("https.truststore.file")? {
-            for certificate in authorities.certificates()? {
-                let certificate = Certificate::from_der(&certificate);
-                let wrong = |e: reqwest::Error| OptionError::option("https.truststore.file", e.to_string());
-                builder = builder.add_root_certificate(certificate.map_err(wrong)?);
-            }
+        if let Some(authorities) = OptionFile::read(options, "https.truststore.file", dir)? {
+            builder = trust(builder, &authorities)?;
         }
-        if let Some(certificate) = file("https.keystore.file")? {
-            let key = file("https.keystore.key.file")?;
+        if let Some(certificate) = OptionFile::read(options, "https.keystore.file", dir)? {
+            let key = OptionFile::read(options, "https.keystore.key.file", dir)?;
             // finds missing parts with a clearer word
             certificate.certificates()?;
             key.as_ref().unwrap_or(&certificate).key()?;
-            let mut pem = certificate.bytes.clone();
+            let mut pem = certificate.pem.bytes.clone();
             pem.push(b'\n');
-            pem.extend(key.map_or(vec![], |key| key.bytes));
+            pem.extend(key.map_or(vec![], |key| key.pem.bytes));
             let wrong = |e: reqwest::Error| OptionError::option("https.keystore.file", e.to_string());
             builder = builder.identity(Identity::from_pem(&pem).map_err(wrong)?);
         }
         builder = builder
             .danger_accept_invalid_certs(options.flag("ssl.verification.disabled"))
             .danger_accept_invalid_hostnames(!options.flag("hostname.verification.enabled"));
-        let client = builder.build().map_err(|e| {
-            OptionError::connector(format!("the HTTP client cannot be made: {}", describe(&e)))
-        })?;
-        Ok(Self { client, credentials: Credentials::of(options)? })
+        Ok(Self { client: build(builder)?, credentials: Credentials::of(options)? })
     }
 
     /// Starts a request.

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use crate::ports::{PortService, Ports, SharedPort};
-use crate::tls::{ClientCertificates, PemFile, ServerTls};
+use crate::tls::{ClientCertificates, OptionFile, ServerTls};
 
 /// Timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -109,6 +109,7 @@ impl Place {
     }
 
     /// Returns the place of these parts; without `path`, all paths that no other connector has.
+    #[cfg(feature = "websocket")]
     pub(crate) fn new(host: &str, port: u16, path: Option<&str>, tls: Option<ServerTls>) -> Self {
         let path = path.map_or(ANY_PATH, normal_path).to_owned();
         Self { host: host.to_owned(), port, path, tls, idle_timeout: IDLE_TIMEOUT }
@@ -149,7 +150,7 @@ impl Place {
 }
 
 fn server_tls(options: &Options, dir: &Path) -> Result<ServerTls, OptionError> {
-    let file = |option| options.get(option).map(|path| PemFile::read(option, path, dir)).transpose();
+    let file = |option| OptionFile::read(options, option, dir);
     let certificate = file("https.keystore.file")?.ok_or_else(|| {
         OptionError::connector("an `https` server needs a certificate and a key")
             .expected(["https.keystore.file='server.pem'"])

@@ -178,9 +178,7 @@ impl SinkType for HttpServiceResponseSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let template = |name: &str| {
-            Template::parse(options.text(name), &context.schema).map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name: &str| context.template(options, name);
         let headers = template("headers")?;
         if let Some(text) = headers.constant() {
             parse_headers(text).map_err(|e| OptionError::option("headers", e))?;

@@ -204,9 +204,7 @@ pub(super) struct Requests {
 impl Requests {
     /// Errors: options that make no sense together.
     pub(super) fn of(options: &Options, context: &ConnectorContext) -> Result<Self, OptionError> {
-        let template = |name: &str| {
-            Template::parse(options.text(name), &context.schema).map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name: &str| context.template(options, name);
         let (url, method, headers) = (template("publisher.url")?, template("method")?, template("headers")?);
         if let Some(text) = url.constant() {
             parse_url(text).map_err(|e| OptionError::option("publisher.url", e))?;

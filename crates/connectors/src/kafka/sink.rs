@@ -105,10 +105,7 @@ impl SinkType for KafkaSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let template = |name: &str| {
-            let parsed = options.get(name).map(|text| Template::parse(text, &context.schema)).transpose();
-            parsed.map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name: &str| context.optional_template(options, name);
         let mut client = client_config(options)?;
         let defaults = [
             ("enable.idempotence", "true"),
@@ -148,8 +145,7 @@ impl SinkType for KafkaSinkType {
         if let Some(headers) = options.get("headers").filter(|text| !text.contains("{{")) {
             parse_pairs(headers).map_err(|e| OptionError::option("headers", e))?;
         }
-        let topic = template("topic")?
-            .unwrap_or(Template::parse("", &context.schema).map_err(|e| OptionError::option("topic", e))?);
+        let topic = context.template(options, "topic")?;
         let new_topic = new_topic(options, topic.constant().is_some())?;
         Ok(Box::new(KafkaSink {
             client,

@@ -55,9 +55,7 @@ impl SinkType for MqttSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let template = |name: &str| {
-            Template::parse(options.text(name), &context.schema).map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name: &str| context.template(options, name);
         let client_id = || format!("tidemill-{}", uuid::Uuid::new_v4().simple());
         let mut settings = MqttSettings::new(options, context, client_id)?;
         settings.clean_session = true;

@@ -51,8 +51,7 @@ impl SinkType for NatsSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let subject = Template::parse(options.text("destination").trim(), &context.schema)
-            .map_err(|e| OptionError::option("destination", e))?;
+        let subject = context.parse_template("destination", options.text("destination").trim())?;
         if let Some((subject, problem)) =
             subject.constant().and_then(|subject| Some((subject, subject_problem(subject, false)?)))
         {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use object_store::StaticCredentialProvider;
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use tidemill_connect::{
-    ConnectorContext, DeliveryGuarantee, OptionError, OptionSpec, Options, SinkConnector, SinkType, Template,
+    ConnectorContext, DeliveryGuarantee, OptionError, OptionSpec, Options, SinkConnector, SinkType,
 };
 use tidemill_types::{Error, Result};
 use url::Url;
@@ -106,14 +106,12 @@ impl SinkType for GcsSinkType {
             "txt" => "text/plain",
             _ => "application/octet-stream",
         });
-        let template = |name: &str, text: &str| {
-            Template::parse(text, &context.schema).map_err(|e| OptionError::option(name, e))
-        };
         let mark = mark(&context.writer, options.text("object.name"));
         let objects = Objects {
-            place: template("object.name", options.get("object.name").unwrap_or(&context.schema.name))?,
+            place: context
+                .parse_template("object.name", options.get("object.name").unwrap_or(&context.schema.name))?,
             separator: "-",
-            content_type: template("content.type", content_type)?,
+            content_type: context.parse_template("content.type", content_type)?,
             flush_size: options.integer("flush.size").unwrap_or(1) as usize,
             joining,
             stem: mark.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use object_store::aws::AmazonS3Builder;
 use tidemill_connect::{
-    ConnectorContext, DeliveryGuarantee, OptionError, OptionSpec, Options, SinkConnector, SinkType, Template,
+    ConnectorContext, DeliveryGuarantee, OptionError, OptionSpec, Options, SinkConnector, SinkType,
 };
 use tidemill_types::{Error, Result};
 use url::Url;
@@ -106,9 +106,7 @@ impl SinkType for S3SinkType {
         let bucket = bucket_name(options)?;
         let keys = keys(options)?;
         let endpoint = options.get("endpoint").map(parse_endpoint).transpose()?;
-        let template = |name: &str| {
-            Template::parse(options.text(name), &context.schema).map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name: &str| context.template(options, name);
         let mark = mark(&context.writer, options.text("object.path"));
         let node = options.get("node.id").map_or(String::new(), |id| format!("{id}-"));
         let (joining, extension) =

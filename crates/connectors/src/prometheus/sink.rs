@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use reqwest::header::CONTENT_TYPE;
+use reqwest::redirect::Policy;
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
     RefusedRow, SinkBatch, SinkConnector, SinkType, write_value,
@@ -17,6 +18,7 @@ use url::Url;
 use super::metric::{BUCKETS, Metric, MetricKind, MetricSpec};
 use super::server::{self, MetricServer, TEXT_FORMAT};
 use crate::cause::cause;
+use crate::http::client::{build, client_builder};
 use crate::ports::SharedPort;
 
 /// Timeout for a push gateway.
@@ -224,8 +226,7 @@ impl Target {
                 };
             }
         }
-        let client = reqwest::Client::builder().timeout(PUSH_TIMEOUT).build();
-        let client = client.map_err(|e| OptionError::connector(format!("no HTTP client: {e}")))?;
+        let client = build(client_builder().redirect(Policy::default()).timeout(PUSH_TIMEOUT))?;
         let replaces = options.text("push.operation").eq_ignore_ascii_case("push");
         Ok(Self::Gateway { url, replaces, client, metric: Mutex::new(Metric::new(spec.clone())) })
     }

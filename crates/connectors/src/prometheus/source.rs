@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::redirect::Policy;
 use serde_json::{Map, Number, Value as Json};
 use tidemill_connect::{
     ConnectorContext, DeliveryGuarantee, Message, OptionError, OptionSpec, Options, SourceConnector,
@@ -15,7 +16,8 @@ use url::Url;
 use super::samples::{self, Sample, Scrape};
 use super::sink::parse_url;
 use crate::cause::cause;
-use crate::tls::PemFile;
+use crate::http::client::{build, client_builder, trust};
+use crate::tls::OptionFile;
 
 /// Bytes of a scrape.
 const SCRAPE_BYTES_MAX: usize = 64 << 20;
@@ -78,22 +80,14 @@ impl SourceType for PrometheusSourceType {
             value.set_sensitive(true);
             headers.append(name, value);
         }
-        let mut client =
-            reqwest::Client::builder().timeout(seconds("scrape.timeout")).default_headers(headers);
-        if let Some(path) = options.get("client.truststore.file") {
-            let file = PemFile::read("client.truststore.file", path, &context.dir)?;
-            for certificate in file.certificates()? {
-                let certificate = reqwest::Certificate::from_der(&certificate).map_err(|e| {
-                    OptionError::option(
-                        "client.truststore.file",
-                        format!("a certificate cannot be read: {e}"),
-                    )
-                })?;
-                client = client.add_root_certificate(certificate);
-            }
+        let mut client = client_builder()
+            .redirect(Policy::default())
+            .timeout(seconds("scrape.timeout"))
+            .default_headers(headers);
+        if let Some(file) = OptionFile::read(options, "client.truststore.file", &context.dir)? {
+            client = trust(client, &file)?;
         }
-        let client =
-            client.build().map_err(|e| OptionError::connector(format!("no HTTP client: {}", cause(&e))))?;
+        let client = build(client)?;
         let login = match (options.get("username"), options.get("password")) {
             (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
             (None, None) => None,

@@ -5,8 +5,9 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use tidemill_connect::{ConnectorContext, OptionError, Options};
 
+use crate::client_tls::{TLS_OPTIONS, TlsOptionNames, identity};
 use crate::pairs::parse_pairs;
-use crate::tls::PemFile;
+use crate::tls::OptionFile;
 
 /// Types of exchanges.
 pub(super) const EXCHANGE_TYPES: &[&str] = &["direct", "fanout", "topic", "headers"];
@@ -68,26 +69,14 @@ impl RabbitSettings {
 }
 
 fn tls_config(options: &Options, context: &ConnectorContext) -> Result<OwnedTLSConfig, OptionError> {
-    let file = |name| options.get(name).map(|text| PemFile::read(name, text, &context.dir)).transpose();
-    let text = |file: PemFile| {
+    let names = TlsOptionNames { authorities: "tls.truststore.path", ..TLS_OPTIONS };
+    let identity = identity(options, names, &context.dir)?
+        .map(|(certificate, key)| OwnedIdentity::PKCS8 { pem: certificate.pem.bytes, key: key.pem.bytes });
+    let text = |file: OptionFile| {
         file.certificates()?;
-        String::from_utf8(file.bytes)
-            .map_err(|_| OptionError::option(file.option, format!("{} is no text", file.path.display())))
+        String::from_utf8(file.pem.bytes.clone()).map_err(|_| file.wrong("the file is no text"))
     };
-    let identity = match (file("tls.certificate.file")?, file("tls.key.file")?) {
-        (None, None) => None,
-        (None, Some(_)) => {
-            return Err(OptionError::option("tls.key.file", "a key needs `tls.certificate.file`"));
-        }
-        (Some(certificate), key) => {
-            let key = key.unwrap_or_else(|| certificate.clone());
-            // found now rather than when the first connection fails
-            certificate.certificates()?;
-            key.key()?;
-            Some(OwnedIdentity::PKCS8 { pem: certificate.bytes, key: key.bytes })
-        }
-    };
-    let cert_chain = file("tls.truststore.path")?.map(text).transpose()?;
+    let cert_chain = OptionFile::read(options, names.authorities, &context.dir)?.map(text).transpose()?;
     Ok(OwnedTLSConfig { identity, cert_chain })
 }
 

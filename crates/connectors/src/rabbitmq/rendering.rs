@@ -37,9 +37,7 @@ pub(super) struct Rendered {
 impl Renderer {
     /// Reads the options.
     pub(super) fn new(options: &Options, context: &ConnectorContext) -> Result<Self, OptionError> {
-        let template = |name: &str| {
-            Template::parse(options.text(name), &context.schema).map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name: &str| context.template(options, name);
         let optional = |name: &str| options.is_written(name).then(|| template(name)).transpose();
         let mut properties = BasicProperties::default()
             .with_delivery_mode(options.integer("delivery.mode").map_or(2, |mode| mode as u8));

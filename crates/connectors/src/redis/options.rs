@@ -5,7 +5,8 @@ use std::path::Path;
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use tidemill_connect::{ConnectorContext, OptionError, Options};
 
-use crate::tls::{PemFile, provider};
+use crate::client_tls::{TLS_OPTIONS, identity};
+use crate::tls::OptionFile;
 
 /// Options of both directions.
 macro_rules! redis_options {
@@ -78,8 +79,7 @@ impl RedisSettings {
         info = info.set_redis_settings(login);
         let client = match info.addr() {
             ConnectionAddr::TcpTls { .. } => {
-                // fails if another part of the program was faster, which is as good
-                let _ = (*provider()).clone().install_default();
+                tidemill_tls::install_provider();
                 Client::build_with_tls(info, certificates(options, dir)?)
             }
             _ => Client::open(info),
@@ -90,22 +90,13 @@ impl RedisSettings {
 }
 
 fn certificates(options: &Options, dir: &Path) -> Result<TlsCertificates, OptionError> {
-    let file = |name| options.get(name).map(|text| PemFile::read(name, text, dir)).transpose();
-    let authorities = file("tls.ca.file")?;
+    let authorities = OptionFile::read(options, TLS_OPTIONS.authorities, dir)?;
     if let Some(file) = &authorities {
         file.certificates()?;
     }
-    let client_tls = match (file("tls.certificate.file")?, file("tls.key.file")?) {
-        (None, None) => None,
-        (None, Some(_)) => {
-            return Err(OptionError::option("tls.key.file", "a key needs `tls.certificate.file`"));
-        }
-        (Some(certificate), key) => {
-            let key = key.unwrap_or_else(|| certificate.clone());
-            certificate.certificates()?;
-            key.key()?;
-            Some(ClientTlsConfig { client_cert: certificate.bytes, client_key: key.bytes })
-        }
-    };
-    Ok(TlsCertificates { client_tls, root_cert: authorities.map(|file| file.bytes) })
+    let client_tls = identity(options, TLS_OPTIONS, dir)?.map(|(certificate, key)| ClientTlsConfig {
+        client_cert: certificate.pem.bytes,
+        client_key: key.pem.bytes,
+    });
+    Ok(TlsCertificates { client_tls, root_cert: authorities.map(|file| file.pem.bytes) })
 }

@@ -58,9 +58,7 @@ impl SinkType for RedisSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let template = |name: &str| {
-            Template::parse(options.text(name), &context.schema).map_err(|e| OptionError::option(name, e))
-        };
+        let template = |name: &str| context.template(options, name);
         let target = match (options.get("stream"), options.get("channel")) {
             (Some(_), None) => Target::Stream {
                 key: template("stream")?,

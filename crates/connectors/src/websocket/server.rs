@@ -24,7 +24,7 @@ use crate::http::auth::RequiredLogin;
 use crate::http::receiver::header_properties;
 use crate::http::server::{Claim, Endpoint, Place, problem};
 use crate::pairs::parse_names;
-use crate::tls::{ClientCertificates, PemFile, ServerTls};
+use crate::tls::{ClientCertificates, OptionFile, ServerTls};
 
 /// Clients of one source or sink at the same time.
 const CLIENTS_MAX: usize = 4096;
@@ -54,7 +54,7 @@ pub(super) struct ServerSettings {
 impl ServerSettings {
     /// Errors: TLS without certificate, options that make no sense together.
     pub(super) fn of(options: &Options, dir: &Path) -> Result<Self, OptionError> {
-        let file = |option| options.get(option).map(|path| PemFile::read(option, path, dir)).transpose();
+        let file = |option| OptionFile::read(options, option, dir);
         let tls = match options.flag("tls.enabled") {
             false => None,
             true => {

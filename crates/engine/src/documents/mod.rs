@@ -7,8 +7,9 @@ pub mod transaction;
 pub mod writes;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bytes::Bytes;
 use crossbeam_channel::Receiver;
-use tidemill_docs::{Collection, CollectionSpec, Command, get_path, identified, with_identity};
+use tidemill_docs::{Collection, CollectionSpec, Command, PreparedDocument, get_path, identified};
 use tidemill_log::{Durability, Ticket};
 use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
 
@@ -91,6 +92,19 @@ impl Node {
         Some(self.partition_of_value(&value))
     }
 
+    /// Returns [`Self::partition_of_document`] of a document whose `_id` is known.
+    pub fn partition_of_prepared(
+        &self,
+        spec: &CollectionSpec,
+        doc: &PreparedDocument,
+    ) -> Result<Option<PartitionId>> {
+        if spec.shard_key.is_some() || spec.gathered || spec.replicated {
+            let raw = RawDocument::from_bytes(doc.bytes()).map_err(bad_bson)?;
+            return Ok(self.partition_of_document(spec, raw));
+        }
+        Ok(Some(self.partition_of_value(&doc.id())))
+    }
+
     /// Returns the partition of a collection whose documents are all in one.
     pub fn partition_of_collection(&self, spec: &CollectionSpec) -> PartitionId {
         gathering_partition(spec, self.app.deployment.partitions())
@@ -156,17 +170,9 @@ impl Node {
     /// Returns the document with an `_id`: its own, the entity's key, or a new ObjectId. A document of an entity gets its key
     /// from its `_id` if it has none.
     pub fn with_id(&self, collection: &str, doc: &RawDocument) -> Result<RawDocumentBuf> {
-        let key = self.entity_key(collection);
-        let identity = |doc: &RawDocument| match key {
-            Some(key) => Ok(RawDocumentBuf::from_bytes(with_identity(doc.as_bytes(), key).into_owned())
-                .map_err(bad_bson)?),
-            None => Ok::<_, Error>(doc.to_owned()),
-        };
-        let doc = identity(doc)?;
-        if !matches!(get_path(&doc, "_id"), Value::Missing) {
-            return Ok(doc);
-        }
-        identity(&with_field("_id", RawBsonRef::ObjectId(bson::oid::ObjectId::new()), &doc)?)
+        let bytes = Bytes::copy_from_slice(doc.as_bytes());
+        let prepared = PreparedDocument::new(bytes, self.entity_key(collection));
+        RawDocumentBuf::from_bytes(prepared.into_bytes().into()).map_err(bad_bson)
     }
 
     /// Returns the field whose value is the `_id` of the documents of a collection; `None` if it is not an

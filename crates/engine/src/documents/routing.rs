@@ -2,10 +2,9 @@
 
 use bson::RawBsonRef;
 use bson::raw::RawDocument;
-use bytes::Bytes;
 use tidemill_docs::{
     Collation, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FoundDocuments, Modification,
-    Sequence, SortOrder, get_path, merge_found,
+    PreparedDocument, Sequence, SortOrder, get_path, merge_found,
 };
 use tidemill_types::{PartitionId, Result, Timestamp, Value};
 
@@ -109,10 +108,10 @@ fn route_insert(
 ) -> Result<Vec<RoutedCommand>> {
     let mut by_partition: Vec<(Vec<DocBytes>, Vec<usize>)> = vec![Default::default(); node.host.partitions()];
     for (place, doc) in docs.iter().enumerate() {
-        let raw = RawDocument::from_bytes(doc).map_err(bad_bson)?;
-        let doc: Bytes = node.with_id(collection, raw)?.into_bytes().into();
-        let raw = RawDocument::from_bytes(&doc).map_err(bad_bson)?;
-        let home = node.partition_of_document(spec, raw).map(|p| p.0 as usize);
+        RawDocument::from_bytes(doc).map_err(bad_bson)?;
+        let prepared = PreparedDocument::new(doc.clone(), node.entity_key(collection));
+        let home = node.partition_of_prepared(spec, &prepared)?.map(|p| p.0 as usize);
+        let doc = prepared.into_bytes();
         for (_, (docs, places)) in
             by_partition.iter_mut().enumerate().filter(|(p, _)| home.is_none_or(|h| h == *p))
         {

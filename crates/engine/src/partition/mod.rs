@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use arrow_array::RecordBatch;
+use backon::{BlockingRetryable, ConstantBuilder};
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex, RwLock};
 use tidemill_log::{ConsumedRecord, Content, Durability, Subscription};
@@ -643,24 +644,23 @@ impl Partition {
 
     /// Repeats a step that a failing disk rejects, until it succeeds or the partition stops; returns false for the latter. `log` names
     /// the partition in the problem that it reports.
-    fn retry_until_stopped(&self, log: PartitionId, mut step: impl FnMut() -> Result<()>) -> bool {
+    fn retry_until_stopped(&self, log: PartitionId, step: impl FnMut() -> Result<()>) -> bool {
         let mut failed = false;
-        loop {
-            match step() {
-                Ok(()) => {
-                    if failed {
-                        self.host.health.clear_problem("log");
-                    }
-                    return true;
-                }
-                Err(_) if self.is_stopping() => return false,
-                Err(e) => {
-                    failed = true;
-                    self.host.health.report_problem("log", format!("partition {log}: {e}"));
-                    self.host.clock.sleep(RETRY_INTERVAL);
-                }
-            }
+        let clock = self.host.clock.clone();
+        let done = step
+            .retry(ConstantBuilder::new().with_delay(RETRY_INTERVAL).without_max_times())
+            .sleep(move |delay| clock.sleep(delay))
+            .when(|_| !self.is_stopping())
+            .notify(|e, _| {
+                failed = true;
+                self.host.health.report_problem("log", format!("partition {log}: {e}"));
+            })
+            .call()
+            .is_ok();
+        if failed && done {
+            self.host.health.clear_problem("log");
         }
+        done
     }
 
     /// Returns whether its loops and retries have to end, as it is closed or the engine stops.

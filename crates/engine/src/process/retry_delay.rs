@@ -2,20 +2,23 @@
 
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+
 /// The time before which something that failed is not tried again. Each delay is twice as long as the one before. Times are those of a
 /// monotonic clock.
 #[derive(Debug)]
 pub struct RetryDelay {
-    first: Duration,
-    longest: Duration,
-    delay: Duration,
+    policy: ExponentialBuilder,
+    delays: ExponentialBackoff,
     not_before: Duration,
 }
 
 impl RetryDelay {
     /// Creates delays between `first` and `longest` for something that may be tried at once.
     pub fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, delay: Duration::ZERO, not_before: Duration::ZERO }
+        let policy =
+            ExponentialBuilder::new().with_min_delay(first).with_max_delay(longest).without_max_times();
+        Self { policy, delays: policy.build(), not_before: Duration::ZERO }
     }
 
     /// Returns whether it may be tried at `now`.
@@ -25,13 +28,12 @@ impl RetryDelay {
 
     /// Notes a failure at `now`.
     pub fn note_failure(&mut self, now: Duration) {
-        self.delay = (self.delay * 2).clamp(self.first, self.longest);
-        self.not_before = now + self.delay;
+        self.not_before = now + self.delays.next().expect("the number of attempts has no limit");
     }
 
     /// Notes that it works: the next delay is the first again.
     pub fn reset(&mut self) {
-        (self.delay, self.not_before) = (Duration::ZERO, Duration::ZERO);
+        (self.delays, self.not_before) = (self.policy.build(), Duration::ZERO);
     }
 }
 

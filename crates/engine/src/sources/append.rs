@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use backon::{BlockingRetryable, ConstantBuilder};
 use crossbeam_channel::{Receiver, Sender};
 use tidemill_connect::{Acknowledgement, ConnectorHealth, Source, SourceBatch, SplitPositions};
 use tidemill_log::{AppendReceipt, Ticket};
@@ -18,6 +19,8 @@ use crate::node::Node;
 const ACKNOWLEDGEMENTS_MAX: usize = 256;
 /// Maximum time that a partition that gets no rows may lag behind the position of a source.
 const POSITION_LAG: Duration = Duration::from_secs(1);
+/// Delay between attempts to append to a log that does not accept entries.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Position of a source in every partition. The source resumes at the minimum; each partition skips the rows
 /// it has.
@@ -279,22 +282,20 @@ fn append_record(node: &Arc<Node>, name: &str, p: usize, position: u64, events: 
 /// Errors: why the log never takes the entry, or sources stop.
 pub fn append_with_retry(node: &Arc<Node>, p: usize, entry: impl Fn() -> Entry) -> Result<AppendReceipt> {
     let partition = PartitionId(p as u32);
-    loop {
+    let attempt = || {
         let durability = node.app.deployment.settings.durability;
-        let result = node
-            .host
+        node.host
             .wait_for_room(partition, Duration::from_secs(1), || node.app.applying_waits_for(&node.host))
             .and_then(|()| node.host.check_disk_space())
             .and_then(|()| node.host.append(partition, entry(), durability, None))
             // the next entry has a later position in the source: it must not be in the log without this one
-            .and_then(Ticket::wait_assigned);
-        match result {
-            Ok(receipt) => return Ok(receipt),
-            Err(e) if !e.kind().is_retryable() || node.app.sources_stopping() => return Err(e),
-            Err(e) => {
-                tracing::debug!(partition = p, error = %e, "a source waits");
-                node.host.clock.sleep(Duration::from_millis(20));
-            }
-        }
-    }
+            .and_then(Ticket::wait_assigned)
+    };
+    let clock = node.host.clock.clone();
+    attempt
+        .retry(ConstantBuilder::new().with_delay(RETRY_INTERVAL).without_max_times())
+        .sleep(move |delay| clock.sleep(delay))
+        .when(|e| e.kind().is_retryable() && !node.app.sources_stopping())
+        .notify(|e, _| tracing::debug!(partition = p, error = %e, "a source waits"))
+        .call()
 }

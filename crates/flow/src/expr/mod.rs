@@ -127,8 +127,13 @@ pub struct Frame<'a> {
     pub host: &'a dyn EvalContext,
 }
 
-/// Access of expressions to the app.
+/// Access of expressions to the app. All searches default to those of [`EvalContext::stores`], and find nothing without it.
 pub trait EvalContext {
+    /// Returns the context whose tables, windows and aggregations this one searches.
+    fn stores(&self) -> Option<&dyn EvalContext> {
+        None
+    }
+
     /// Returns whether any row of the table satisfies the condition, which reads it from slot `slot`.
     fn any_row(
         &self,
@@ -136,7 +141,9 @@ pub trait EvalContext {
         slot: usize,
         condition: &Expr,
         frame: &Frame<'_>,
-    ) -> Result<bool, EvalError>;
+    ) -> Result<bool, EvalError> {
+        self.stores().map_or(Ok(false), |stores| stores.any_row(table, slot, condition, frame))
+    }
 
     /// Returns the models that the queries of the app share.
     fn models(&self) -> Option<&Models> {
@@ -151,39 +158,40 @@ pub trait EvalContext {
     /// Visits the rows of a table that a search finds, in table order.
     fn find(
         &self,
-        _table: usize,
-        _search: &TableSearch,
-        _frame: &Frame<'_>,
-        _visit: &mut dyn FnMut(&[Column], usize),
+        table: usize,
+        search: &TableSearch,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), EvalError> {
-        Ok(())
+        self.stores().map_or(Ok(()), |stores| stores.find(table, search, frame, visit))
     }
 
     /// Visits the rows of a table or named window that satisfy the condition, which reads them from slot
-    /// `_slot`, in the order of the store.
+    /// `slot`, in the order of the store.
     fn search(
         &self,
-        _place: StoreRef,
-        _slot: usize,
-        _condition: Option<&Expr>,
-        _frame: &Frame<'_>,
-        _visit: &mut dyn FnMut(&[Column], usize),
+        place: StoreRef,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), EvalError> {
-        Ok(())
+        self.stores().map_or(Ok(()), |stores| stores.search(place, slot, condition, frame, visit))
     }
 
-    /// Visits the rows of an aggregation that `_read` selects and that satisfy the condition, which reads
-    /// them from slot `_slot`; bucket by bucket.
+    /// Visits the rows of an aggregation that `read` selects and that satisfy the condition, which reads
+    /// them from slot `slot`; bucket by bucket.
     fn buckets(
         &self,
-        _aggregation: usize,
-        _read: &BucketQuery,
-        _slot: usize,
-        _condition: Option<&Expr>,
-        _frame: &Frame<'_>,
-        _visit: &mut dyn FnMut(&[Column], usize),
+        aggregation: usize,
+        read: &BucketQuery,
+        slot: usize,
+        condition: Option<&Expr>,
+        frame: &Frame<'_>,
+        visit: &mut dyn FnMut(&[Column], usize),
     ) -> Result<(), EvalError> {
-        Ok(())
+        let Some(stores) = self.stores() else { return Ok(()) };
+        stores.buckets(aggregation, read, slot, condition, frame, visit)
     }
 
     /// Returns the access to databases of a running app.
@@ -209,11 +217,7 @@ pub enum StoreRef {
 /// Evaluation context without tables.
 pub struct NoContext;
 
-impl EvalContext for NoContext {
-    fn any_row(&self, _: usize, _: usize, _: &Expr, _: &Frame<'_>) -> Result<bool, EvalError> {
-        Ok(false)
-    }
-}
+impl EvalContext for NoContext {}
 
 impl Expr {
     /// Creates a constant of type `ty`.

@@ -1,8 +1,6 @@
 //! Recursive-descent parser of SiddhiQL.
 //!
-//! A grammar rule that fails has already reported a diagnostic and returns [`SyntaxError`]; the enclosing
-//! statement list then skips to a token at which it can resume. So one run reports several errors, and the
-//! tree contains everything that could be parsed.
+//! [`crate::parser`] has the tokens and the reports of what is missing; the grammar is here.
 //!
 //! Keywords are also names. Where both readings are possible, a lookahead of at most three tokens after the
 //! word decides, so parsing never backtracks.
@@ -31,9 +29,10 @@ pub(super) use operator::Precedence;
 use super::ast::{App, Expr, Ident, OnDemandQuery, Scope, StreamRef, Text};
 use super::keywords::is_one_of;
 use super::{NESTING_MAX, diagnostic_codes};
-use crate::diagnostic::{Diagnostic, DiagnosticSink, Severity};
+use crate::diagnostic::{Diagnostic, DiagnosticSink};
 use crate::foreign;
-use crate::lexer::{Dialect, Token, TokenKind, Tokens, drop_follow_on_errors, lex, lex_in};
+use crate::lexer::{Dialect, TokenKind, Tokens, drop_follow_on_errors, lex, lex_in};
+use crate::parser::{Language, Parse, SyntaxError, has_errors};
 use crate::source::{SourceFile, Span};
 
 /// Result of parsing an app.
@@ -50,10 +49,6 @@ impl Parsed {
     pub fn has_errors(&self) -> bool {
         has_errors(&self.diagnostics)
     }
-}
-
-fn has_errors(diagnostics: &[Diagnostic]) -> bool {
-    diagnostics.iter().any(|d| d.severity == Severity::Error)
 }
 
 /// Parses an app.
@@ -119,72 +114,34 @@ fn finish(sink: DiagnosticSink, file: &SourceFile) -> Vec<Diagnostic> {
     diagnostics
 }
 
-/// A grammar rule failed after reporting a diagnostic. The statement is dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct SyntaxError;
+/// Wording and codes of the reports of SiddhiQL.
+struct Siddhi;
 
-type Parse<T> = Result<T, SyntaxError>;
+impl Language for Siddhi {
+    const NAME: &'static str = "SiddhiQL";
+    const END: &'static str = "the end of the text";
+    const BLOCK_CLOSER: &'static str = "end";
+    const NESTING: (usize, &'static str, &'static str) = (
+        NESTING_MAX,
+        "this is nested too deeply",
+        "split it: let one query compute a part of it for the next",
+    );
+    const UNEXPECTED: &'static str = diagnostic_codes::UNEXPECTED;
+    const UNCLOSED: &'static str = diagnostic_codes::UNCLOSED;
+    const SEMICOLON: &'static str = diagnostic_codes::SEMICOLON;
+    const ASSIGN_FOR_EQUALS: &'static str = diagnostic_codes::ASSIGN_FOR_EQUALS;
+    const FOREIGN: &'static str = diagnostic_codes::FOREIGN;
+    const TOO_DEEP: &'static str = diagnostic_codes::TOO_DEEP;
 
-struct Parser<'a> {
-    file: &'a SourceFile,
-    /// Never empty; the last token is [`TokenKind::End`].
-    tokens: &'a [Token],
-    at: usize,
-    sink: &'a mut DiagnosticSink,
-    nesting: usize,
+    fn is_reserved(_: &str) -> bool {
+        false
+    }
 }
 
-impl<'a> Parser<'a> {
-    fn new(file: &'a SourceFile, tokens: &'a Tokens, sink: &'a mut DiagnosticSink) -> Self {
-        Self { file, tokens: &tokens.tokens, at: 0, sink, nesting: 0 }
-    }
+type Parser<'a> = crate::parser::Parser<'a, Siddhi>;
 
-    // ---- tokens
-
-    fn token(&self) -> &'a Token {
-        self.nth(0)
-    }
-
-    /// Returns the token `n` positions ahead, or the end token.
-    fn nth(&self, n: usize) -> &'a Token {
-        // the last token is the end token
-        &self.tokens[(self.at + n).min(self.tokens.len() - 1)]
-    }
-
-    fn span(&self) -> Span {
-        self.token().span
-    }
-
-    fn at_end(&self) -> bool {
-        self.token().kind == TokenKind::End
-    }
-
-    /// Advances past the current token and returns its source range.
-    fn bump(&mut self) -> Span {
-        let span = self.span();
-        self.at = (self.at + 1).min(self.tokens.len() - 1);
-        span
-    }
-
-    /// Returns the source range of the previous token.
-    fn previous(&self) -> Span {
-        self.tokens[self.at.saturating_sub(1)].span
-    }
-
-    /// Returns the range from `start` to the end of the previous token.
-    fn span_since(&self, start: Span) -> Span {
-        start.to(self.previous())
-    }
-
-    fn text(&self, token: &Token) -> &'a str {
-        self.file.slice(token.span)
-    }
-
-    /// Returns the unquoted word `n` tokens ahead; `None` if that token is not a word.
-    fn word(&self, n: usize) -> Option<&'a str> {
-        let token = self.nth(n);
-        (token.kind == TokenKind::Word).then(|| self.text(token))
-    }
+impl Parser<'_> {
+    // ---- keywords
 
     /// Returns whether the token `n` positions ahead is the keyword `word`.
     fn is_word(&self, n: usize, word: &str) -> bool {
@@ -196,34 +153,8 @@ impl<'a> Parser<'a> {
         self.word(n).is_some_and(|w| is_one_of(w, words))
     }
 
-    fn is_punct(&self, n: usize, punct: &str) -> bool {
-        matches!(self.nth(n).kind, TokenKind::Punct(p) if p == punct)
-    }
-
-    fn is_punct_of(&self, n: usize, puncts: &[&str]) -> bool {
-        matches!(self.nth(n).kind, TokenKind::Punct(p) if puncts.contains(&p))
-    }
-
-    /// Returns whether the token `n` positions ahead can be a name.
-    fn is_name(&self, n: usize) -> bool {
-        matches!(self.nth(n).kind, TokenKind::Word | TokenKind::Quoted(_))
-    }
-
-    fn eat(&mut self, punct: &str) -> Option<Span> {
-        self.is_punct(0, punct).then(|| self.bump())
-    }
-
     fn eat_word(&mut self, word: &str) -> Option<Span> {
         self.is_word(0, word).then(|| self.bump())
-    }
-
-    /// Consumes `punct`, or reports that it is missing; `context` says where, as in "after the stream's
-    /// name".
-    fn expect(&mut self, punct: &str, context: &str) -> Parse<Span> {
-        match self.eat(punct) {
-            Some(span) => Ok(span),
-            None => Err(self.report_unexpected(&[&format!("`{punct}`")], context)),
-        }
     }
 
     /// Consumes the keyword `word`, or reports that it is missing; `context` says where.
@@ -277,83 +208,5 @@ impl<'a> Parser<'a> {
             }
             _ => Err(self.report_unexpected(&[what], context)),
         }
-    }
-
-    // ---- diagnostics
-
-    fn report(&mut self, diagnostic: Diagnostic) {
-        self.sink.push(diagnostic);
-        if self.sink.is_full() {
-            // no more diagnostics can be added, so parsing stops
-            self.at = self.tokens.len() - 1;
-        }
-    }
-
-    /// Reports that one of `expected` was expected at the current token.
-    fn report_unexpected(&mut self, expected: &[&str], context: &str) -> SyntaxError {
-        self.report_unexpected_with(expected, context, None)
-    }
-
-    fn report_unexpected_with(
-        &mut self,
-        expected: &[&str],
-        context: &str,
-        help: Option<String>,
-    ) -> SyntaxError {
-        let space = if context.is_empty() { "" } else { " " };
-        let message =
-            format!("expected {}{space}{context}, found {}", one_of(expected), self.describe_token());
-        let mut diagnostic = Diagnostic::error(diagnostic_codes::UNEXPECTED, self.error_span(), message)
-            .expected(expected.to_vec());
-        diagnostic.help = help;
-        self.report(diagnostic);
-        SyntaxError
-    }
-
-    /// Returns the range to report for a missing token: the current one, or at the end of the source the
-    /// position after the last token.
-    fn error_span(&self) -> Span {
-        if self.at_end() { self.previous().at_end() } else { self.span() }
-    }
-
-    /// Describes the current token for messages.
-    fn describe_token(&self) -> String {
-        let token = self.token();
-        let text: String = self.text(token).chars().take(40).collect();
-        match token.kind {
-            TokenKind::End => "the end of the text".to_owned(),
-            TokenKind::Str(_) => format!("the string {text}"),
-            TokenKind::Quoted(_) => format!("the name {text}"),
-            TokenKind::Body(_) => "`{`".to_owned(),
-            _ => format!("`{text}`"),
-        }
-    }
-
-    /// Runs `inner` one nesting level deeper; reports an error at [`NESTING_MAX`].
-    fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
-        if self.nesting >= NESTING_MAX {
-            return Err(self.report_too_deep(self.span()));
-        }
-        self.nesting += 1;
-        let result = inner(self);
-        self.nesting -= 1;
-        result
-    }
-
-    fn report_too_deep(&mut self, span: Span) -> SyntaxError {
-        self.report(
-            Diagnostic::error(diagnostic_codes::TOO_DEEP, span, "this is nested too deeply")
-                .help("split it: let one query compute a part of it for the next"),
-        );
-        SyntaxError
-    }
-}
-
-/// Joins alternatives: `a`, `a or b`, `a, b or c`.
-fn one_of(expected: &[&str]) -> String {
-    match expected {
-        [] => "something else".to_owned(),
-        [one] => (*one).to_owned(),
-        [first @ .., last] => format!("{} or {last}", first.join(", ")),
     }
 }

@@ -8,4 +8,3 @@ mod damage;
 mod encryption;
 mod faults;
 mod format;
-mod queues;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use backon::{BlockingRetryable, ConstantBuilder};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
@@ -12,10 +13,9 @@ use super::schema::AvroSchema;
 
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Requests for a schema before messages that need it are refused.
-const ATTEMPTS: u32 = 3;
-/// Pause between two requests.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Delays between requests for a schema; after the last one, messages that need it are refused.
+const DELAYS: ConstantBuilder =
+    ConstantBuilder::new().with_delay(Duration::from_millis(500)).with_max_times(2);
 /// Time without requests after the last attempt failed.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Greatest number of bytes of an answer.
@@ -98,27 +98,20 @@ impl Registry {
         {
             return Err(reason.clone());
         }
-        let mut reason = String::new();
-        for attempt in 0..ATTEMPTS {
-            if attempt > 0 {
-                std::thread::sleep(PAUSE);
+        let found =
+            (|| self.request(path)).retry(DELAYS).when(|e| matches!(e, RequestError::Unavailable(_))).call();
+        match found {
+            Ok(found) => {
+                self.failures.remove(path);
+                self.schemas.insert(path.to_owned(), found.clone());
+                Ok(found)
             }
-            match self.request(path) {
-                Ok(found) => {
-                    self.failures.remove(path);
-                    self.schemas.insert(path.to_owned(), found.clone());
-                    return Ok(found);
-                }
-                Err(RequestError::Refused(e)) => {
-                    reason = e;
-                    break;
-                }
-                Err(RequestError::Unavailable(e)) => reason = e,
+            Err(RequestError::Refused(reason) | RequestError::Unavailable(reason)) => {
+                let reason = format!("the schema at {}{path} cannot be fetched: {reason}", self.url);
+                self.failures.insert(path.to_owned(), (Instant::now(), reason.clone()));
+                Err(reason)
             }
         }
-        let reason = format!("the schema at {}{path} cannot be fetched: {reason}", self.url);
-        self.failures.insert(path.to_owned(), (Instant::now(), reason.clone()));
-        Err(reason)
     }
 
     fn request(&self, path: &str) -> Result<(Arc<AvroSchema>, Option<i32>), RequestError> {

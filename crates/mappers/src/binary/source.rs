@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::{Buf, TryGetError};
 use tidemill_connect::{
-    EventBuilder, Message, NamedText, OptionError, OptionPlace, OptionSpec, Options, SourceMapper,
-    SourceMapperType,
+    EventBuilder, Message, NamedText, OptionError, Options, SourceMapper, SourceMapperType,
 };
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{EpochUnit, FieldType, StreamSchema, Timestamp};
 
 use super::check_types;
+use crate::read::no_attributes;
 
 /// Type of the mapper of bytes that arrive.
 pub(crate) struct BinarySourceType;
@@ -24,10 +24,6 @@ impl SourceMapperType for BinarySourceType {
         "Bytes of the values in the order of the attributes."
     }
 
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
-    }
-
     fn create(
         &self,
         _: &Options,
@@ -35,15 +31,8 @@ impl SourceMapperType for BinarySourceType {
         schema: &Arc<StreamSchema>,
     ) -> Result<Box<dyn SourceMapper>, OptionError> {
         check_types(schema)?;
-        match attributes {
-            [] => Ok(Box::new(BinarySource)),
-            _ => Err(OptionError {
-                place: OptionPlace::Attribute(0),
-                message: "the mapper `binary` has no paths; remove `@attributes`".to_owned(),
-                expected: vec![],
-                is_open: false,
-            }),
-        }
+        no_attributes(attributes, self.name())?;
+        Ok(Box::new(BinarySource))
     }
 }
 

@@ -13,6 +13,7 @@ use tidemill_connect::RefusedRow;
 use tidemill_types::{FieldType, did_you_mean};
 
 use crate::attempts::{Attempt, Attempts, Checked};
+use crate::connection::TextRows;
 use crate::database::Database;
 use crate::dialect::Dialect;
 use crate::error::DbError;
@@ -190,7 +191,14 @@ impl BulkWriter {
             return match attempt.careful {
                 false => {
                     let (data, count) = encoded.range(attempt.from, attempt.to);
-                    let outcome = db.load(&statements.table, &statements.columns, data, count, false).await?;
+                    let rows = TextRows {
+                        table: &statements.table,
+                        columns: &statements.columns,
+                        data,
+                        count,
+                        replace: false,
+                    };
+                    let outcome = db.load(rows).await?;
                     Ok(checked(outcome))
                 }
                 true => {
@@ -217,7 +225,8 @@ impl BulkWriter {
             }
             (_, false) => {
                 let data = encoded.picked(&last);
-                db.load(staging, &statements.columns, data, last.len(), true).await?
+                let (columns, count) = (&statements.columns, last.len());
+                db.load(TextRows { table: staging, columns, data, count, replace: true }).await?
             }
             (_, true) => {
                 self.insert_rows(db, rows, encoded, &last, "REPLACE", staging).await?;

@@ -155,7 +155,7 @@ impl ChangeLog {
     ///
     /// Errors: the server cannot be reached, or refuses; the table, the server's settings or permissions do not suffice.
     pub async fn connect(settings: &ChangeSettings) -> Result<Self, DbError> {
-        crate::tls::set_default_provider();
+        tidemill_tls::install_provider();
         let connecting = async {
             Ok(match settings.url.dialect {
                 Dialect::PostgreSql => {

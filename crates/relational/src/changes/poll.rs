@@ -40,7 +40,7 @@ impl ChangePoller {
     /// Errors: the server cannot be reached, or refuses; the table or the column does not exist; the column
     /// has another type.
     pub async fn connect(settings: &ChangeSettings, column: &str) -> Result<Self, DbError> {
-        crate::tls::set_default_provider();
+        tidemill_tls::install_provider();
         let connecting = async {
             Ok(match settings.url.dialect {
                 Dialect::PostgreSql => {

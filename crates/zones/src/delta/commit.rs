@@ -24,7 +24,7 @@ use super::replay::{data_path, read_entry};
 use crate::error::{is_transient, store_error};
 use crate::location::Location;
 use crate::owner_epochs::OwnerEpochs;
-use crate::retry::Retry;
+use crate::retry::{Retry, pause};
 use crate::tablet::Tablet;
 
 /// Number of concurrent commits that may precede ours in one attempt; beyond it, a later flush retries.
@@ -192,7 +192,7 @@ impl DeltaWriter {
             }
         }
         self.upload(&prepared, resumed).await?;
-        let (mut failures, mut conflicts) = (0, 0);
+        let (mut delays, mut conflicts) = (self.retry.delays(), 0);
         loop {
             if let Err(e) = self.check_prepared(&prepared) {
                 self.discard(&prepared).await;
@@ -224,8 +224,7 @@ impl DeltaWriter {
                     }
                 }
                 NextEntry::Nothing => {
-                    failures += 1;
-                    if !self.retry.pause(failures).await {
+                    let Some(delay) = delays.next() else {
                         let contradiction = StoreError::Generic {
                             store: "Delta log",
                             source: format!(
@@ -235,7 +234,8 @@ impl DeltaWriter {
                             .into(),
                         };
                         return Err(self.not_written(failed.unwrap_or(contradiction)));
-                    }
+                    };
+                    pause(delay).await;
                 }
             }
         }

@@ -85,8 +85,7 @@ impl SinkType for SseSinkType {
         options: &Options,
         context: &ConnectorContext,
     ) -> Result<Box<dyn SinkConnector>, OptionError> {
-        let event_type = options.get("event.type").map(|text| Template::parse(text, &context.schema));
-        let event_type = event_type.transpose().map_err(|e| OptionError::option("event.type", e))?;
+        let event_type = context.optional_template(options, "event.type")?;
         let headers = parse_headers(options.text("headers"));
         let interval = options.duration("keep.alive.interval").filter(|interval| !interval.is_zero());
         let limits = FanoutLimits {

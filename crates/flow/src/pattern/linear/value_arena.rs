@@ -59,15 +59,7 @@ impl ValueArena {
 
     /// Decodes a word.
     pub fn get(&self, word: u64, ty: FieldType) -> Value {
-        match ty {
-            FieldType::Bool => Value::Bool(word != 0),
-            FieldType::Int => Value::Int(word as i32),
-            FieldType::Long | FieldType::Time => Value::Long(word as i64),
-            FieldType::Float => Value::Float(f32::from_bits(word as u32)),
-            FieldType::Double => Value::Double(f64::from_bits(word)),
-            FieldType::String => self.texts.get(word as usize),
-            FieldType::Object => self.objects.get(word as usize),
-        }
+        self.value_ref(word, ty).to_value()
     }
 
     /// Decodes a word without a copy.

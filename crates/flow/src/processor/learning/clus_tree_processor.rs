@@ -3,16 +3,13 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
 
 use super::clus_tree::ClusTree;
 use super::float_bits;
-use super::k_means_processors::{check_work, cluster_attributes, push_nearest};
-use super::parameters::{Parameters, features_of};
-use crate::batch::EventKind;
-use crate::eval_error::EvalError;
+use super::k_means_processors::{ClusterState, Clusters, check_work, cluster_attributes, push_nearest};
+use super::parameters::Parameters;
 use crate::expr::ArgumentType;
-use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
+use crate::registry::BoundStreamProcessor;
 use crate::value::Value;
 
 const FORM: &str = "streamingml:clusTree(no.of.clusters [, max.iterations, no.of.events.to.refresh.macro.model, max.height.of.tree, horizon], feature, …)";
@@ -67,53 +64,29 @@ pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     check_work(&read, [clusters, settings.iterations, micro_clusters, settings.features], "micro clusters")?;
     let added = cluster_attributes(settings.features);
     let tree = move || ClusTree::new(settings.height, settings.horizon);
-    let made = move || Clusters { settings, now: State { tree: tree(), events: 0, centroids: vec![] } };
+    let now = move || TreeClusters { tree: tree(), events: 0, centroids: vec![] };
+    let made = move || Clusters { first: settings.first, settings, now: now() };
     Ok((Arc::new(move || Box::new(made())), added))
 }
 
-struct Clusters {
-    settings: Settings,
-    now: State,
-}
-
 #[derive(Serialize, Deserialize)]
-struct State {
+struct TreeClusters {
     tree: ClusTree,
     events: u64,
     #[serde(with = "float_bits::lists")]
     centroids: Vec<Vec<f64>>,
 }
 
-impl StreamProcessor for Clusters {
-    fn process(
-        &mut self,
-        mut event: ProcessorEvent,
-        args: &[Value],
-        _: i64,
-        out: &mut Vec<ProcessorEvent>,
-    ) -> Result<(), EvalError> {
-        if event.kind != EventKind::Current {
-            out.push(event);
-            return Ok(());
-        }
-        let point = features_of(args.get(self.settings.first..).unwrap_or_default())?;
-        self.now.tree.add(&point);
-        self.now.events += 1;
-        if self.now.events.is_multiple_of(self.settings.refresh) {
-            self.now.centroids = self.now.tree.centroids(self.settings.clusters, self.settings.iterations);
-        }
-        push_nearest(&self.now.centroids, &point, &mut event.values);
-        out.push(event);
-        Ok(())
-    }
+impl ClusterState for TreeClusters {
+    const NAME: &'static str = "clusTree";
+    type Settings = Settings;
 
-    fn save(&self) -> Json {
-        json!(self.now)
-    }
-
-    fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
-        let wrong = |_| EvalError::state("the saved state does not match this clusTree");
-        self.now = State::deserialize(state).map_err(wrong)?;
-        Ok(())
+    fn learn(&mut self, settings: &Settings, point: Vec<f64>, values: &mut Vec<Value>) {
+        self.tree.add(&point);
+        self.events += 1;
+        if self.events.is_multiple_of(settings.refresh) {
+            self.centroids = self.tree.centroids(settings.clusters, settings.iterations);
+        }
+        push_nearest(&self.centroids, &point, values);
     }
 }

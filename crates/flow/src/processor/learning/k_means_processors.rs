@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
@@ -101,17 +102,12 @@ pub(super) fn mini_batch(args: &[ArgumentType]) -> Result<BoundStreamProcessor, 
 
 fn build(read: &Parameters<'_>, settings: Settings) -> Result<BoundStreamProcessor, String> {
     let features = read.features(read.attributes()?)?;
-    let made = move || Clusters { settings, now: State::default() };
+    let made = move || Clusters { first: settings.first, settings, now: KMeans::default() };
     Ok((Arc::new(move || Box::new(made())), cluster_attributes(features)))
 }
 
-struct Clusters {
-    settings: Settings,
-    now: State,
-}
-
 #[derive(Default, Serialize, Deserialize)]
-struct State {
+struct KMeans {
     #[serde(with = "float_bits::lists")]
     centroids: Vec<Vec<f64>>,
     /// Points since the last run of k-means.
@@ -119,9 +115,9 @@ struct State {
     batch: Vec<Vec<f64>>,
 }
 
-impl State {
+impl KMeans {
     /// Moves the nearest centroid towards a point. The first points that differ are the first centroids.
-    fn learn(&mut self, point: Vec<f64>, settings: Settings) {
+    fn learn_point(&mut self, point: Vec<f64>, settings: Settings) {
         match nearest(&self.centroids, &point) {
             Some((at, square)) if self.centroids.len() >= settings.clusters || square == 0.0 => {
                 move_towards(&mut self.centroids[at], &point, settings.decay);
@@ -146,7 +142,44 @@ fn move_towards(centroid: &mut [f64], target: &[f64], share: f64) {
     centroid.iter_mut().zip(target).for_each(|(old, new)| *old = *old * (1.0 - share) + new * share);
 }
 
-impl StreamProcessor for Clusters {
+impl ClusterState for KMeans {
+    const NAME: &'static str = "k-means";
+    type Settings = Settings;
+
+    fn learn(&mut self, settings: &Settings, point: Vec<f64>, values: &mut Vec<Value>) {
+        push_nearest(&self.centroids, &point, values);
+        match settings.batch {
+            None => self.learn_point(point, *settings),
+            Some((iterations, events)) => {
+                self.batch.push(point);
+                if self.batch.len() >= events {
+                    self.learn_batch(*settings, iterations);
+                }
+            }
+        }
+    }
+}
+
+/// Clusters of points that a processor learns, as they are saved.
+pub(super) trait ClusterState: Serialize + DeserializeOwned + Send {
+    /// Name in errors.
+    const NAME: &'static str;
+    /// Parameters of the processor.
+    type Settings: Send;
+
+    /// Learns a point, and appends the attributes of its nearest centroid to `values`.
+    fn learn(&mut self, settings: &Self::Settings, point: Vec<f64>, values: &mut Vec<Value>);
+}
+
+/// Processor that adds the nearest centroid to each event.
+pub(super) struct Clusters<S: ClusterState> {
+    /// Index of the first feature among the arguments.
+    pub(super) first: usize,
+    pub(super) settings: S::Settings,
+    pub(super) now: S,
+}
+
+impl<S: ClusterState> StreamProcessor for Clusters<S> {
     fn process(
         &mut self,
         mut event: ProcessorEvent,
@@ -154,20 +187,9 @@ impl StreamProcessor for Clusters {
         _: i64,
         out: &mut Vec<ProcessorEvent>,
     ) -> Result<(), EvalError> {
-        if event.kind != EventKind::Current {
-            out.push(event);
-            return Ok(());
-        }
-        let point = features_of(args.get(self.settings.first..).unwrap_or_default())?;
-        push_nearest(&self.now.centroids, &point, &mut event.values);
-        match self.settings.batch {
-            None => self.now.learn(point, self.settings),
-            Some((iterations, events)) => {
-                self.now.batch.push(point);
-                if self.now.batch.len() >= events {
-                    self.now.learn_batch(self.settings, iterations);
-                }
-            }
+        if event.kind == EventKind::Current {
+            let point = features_of(args.get(self.first..).unwrap_or_default())?;
+            self.now.learn(&self.settings, point, &mut event.values);
         }
         out.push(event);
         Ok(())
@@ -178,8 +200,8 @@ impl StreamProcessor for Clusters {
     }
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
-        let wrong = |_| EvalError::state("the saved state does not match this k-means");
-        self.now = State::deserialize(state).map_err(wrong)?;
+        let wrong = |_| EvalError::state(format!("the saved state does not match this {}", S::NAME));
+        self.now = S::deserialize(state).map_err(wrong)?;
         Ok(())
     }
 }

@@ -33,7 +33,7 @@ impl Parser<'_> {
     }
 
     fn action(&mut self) -> Parse<Action> {
-        match self.word() {
+        match self.word(0) {
             Some("update") => self.update(),
             Some("unset") => self.unset(),
             Some("insert") => self.insert().map(Action::Insert),
@@ -45,8 +45,8 @@ impl Parser<'_> {
     }
 
     fn report_not_an_action(&mut self) -> SyntaxError {
-        let help = match self.word() {
-            Some(name) if self.is_nth(1, ".") || self.is_nth(1, "=") => {
+        let help = match self.word(0) {
+            Some(name) if self.is_punct(1, ".") || self.is_punct(1, "=") => {
                 Some(format!("to change a field, write `update {name}.field = …`"))
             }
             Some("let") => Some("name the value in `when`: `let x = …;`".to_owned()),
@@ -64,7 +64,7 @@ impl Parser<'_> {
     fn update(&mut self) -> Parse<Action> {
         let start = self.bump();
         let target = self.name("a document's name")?;
-        let block = self.is_at("{");
+        let block = self.is_punct(0, "{");
         let assignments = if block {
             let list = self.list("{", "}", "", Self::assign)?;
             if list.is_empty() {
@@ -76,7 +76,7 @@ impl Parser<'_> {
             }
             list
         } else {
-            if !self.is_at(".") {
+            if !self.is_punct(0, ".") {
                 let help =
                     format!("write `update {0}.field = …` or `update {0} {{ field = … }}`", target.name);
                 return Err(self.report_unexpected_with(
@@ -106,7 +106,7 @@ impl Parser<'_> {
             TokenKind::Punct("+=") => AssignOp::Add,
             TokenKind::Punct("-=") => AssignOp::Sub,
             TokenKind::Punct("*=") => AssignOp::Mul,
-            TokenKind::Word if self.word() == Some("push") => AssignOp::Push,
+            TokenKind::Word if self.word(0) == Some("push") => AssignOp::Push,
             _ => return Err(self.report_missing_assign_op(path)),
         };
         self.bump();
@@ -124,7 +124,7 @@ impl Parser<'_> {
             TokenKind::Punct("/=") => Some("divide with `=`: `x = d.x / 2`".to_owned()),
             TokenKind::Punct("%=") => Some("compute the remainder with `=`: `x = d.x % 2`".to_owned()),
             TokenKind::Punct("(") => Some(format!("write the field without brackets: `{written} = …`")),
-            TokenKind::Word => match self.word() {
+            TokenKind::Word => match self.word(0) {
                 Some("append" | "add") => Some(format!("write `{written} push …`")),
                 _ => None,
             },
@@ -146,7 +146,7 @@ impl Parser<'_> {
     fn unset(&mut self) -> Parse<Action> {
         let start = self.bump();
         let target = self.name("a document's name")?;
-        if !self.is_at(".") {
+        if !self.is_punct(0, ".") {
             let help = format!("write `unset {0}.field`; `delete {0}` deletes the document", target.name);
             return Err(self.report_unexpected_with(&["`.`"], "after the document's name", Some(help)));
         }
@@ -157,13 +157,13 @@ impl Parser<'_> {
 
     fn delete(&mut self) -> Parse<Action> {
         let start = self.bump();
-        let from = self.word() == Some("from") && self.is_name(1);
+        let from = self.word(0) == Some("from") && self.is_name(1);
         if from {
             let help = "write `delete d`, where `d` is a document of the conditions".to_owned();
             return Err(self.report_unexpected_with(&["a document's name"], "", Some(help)));
         }
         let target = self.name("a document's name")?;
-        if self.is_at(".") {
+        if self.is_punct(0, ".") {
             let help = format!("to remove a field, write `unset {}.field`", target.name);
             return Err(self.report_unexpected_with(&["`;`"], "after the document's name", Some(help)));
         }
@@ -172,18 +172,18 @@ impl Parser<'_> {
 
     /// Parses `insert Entity { … }` or `upsert Entity { … }`.
     pub(super) fn insert(&mut self) -> Parse<InsertAction> {
-        let verb = self.word().unwrap_or("insert");
+        let verb = self.word(0).unwrap_or("insert");
         let start = self.bump();
-        if self.word() == Some("into") && self.is_name(1) {
+        if self.word(0) == Some("into") && self.is_name(1) {
             let help = format!("write `{verb} {} {{ field: … }}`", self.text(self.nth(1)));
             return Err(self.report_unexpected_with(&["an entity's name"], "", Some(help)));
         }
-        if self.word() == Some("new") && self.is_name(1) {
+        if self.word(0) == Some("new") && self.is_name(1) {
             let help = format!("write `{verb} {} {{ field: … }}`", self.text(self.nth(1)));
             return Err(self.report_unexpected_with(&["an entity's name"], "", Some(help)));
         }
         let entity = self.name("an entity's name")?;
-        if !self.is_at("{") {
+        if !self.is_punct(0, "{") {
             let help = format!("write `{verb} {} {{ field: … }}`", entity.name);
             return Err(self.report_unexpected_with(&["`{`"], "after the entity's name", Some(help)));
         }
@@ -193,10 +193,10 @@ impl Parser<'_> {
 
     fn emit(&mut self) -> Parse<Action> {
         let start = self.bump();
-        if self.word() == Some("new") && !self.is_nth(1, "(") && !self.is_nth(1, "{") {
+        if self.word(0) == Some("new") && !self.is_punct(1, "(") && !self.is_punct(1, "{") {
             self.bump();
         }
-        if !self.is_name(0) && self.word().is_none() {
+        if !self.is_name(0) && self.word(0).is_none() {
             let help =
                 "write the stream and its fields: `emit Stream(…)` or `emit Stream { field: … }`".to_owned();
             return Err(self.report_unexpected_with(&["a stream's name"], "after `emit`", Some(help)));
@@ -207,10 +207,10 @@ impl Parser<'_> {
     }
 
     fn emit_args(&mut self, stream: &Ident) -> Parse<EmitArgs> {
-        if self.is_at("(") {
+        if self.is_punct(0, "(") {
             return self.list("(", ")", "", Self::emit_arg).map(EmitArgs::Positional);
         }
-        if self.is_at("{") {
+        if self.is_punct(0, "{") {
             return self.object("").map(EmitArgs::Named);
         }
         let help = format!("write `emit {0}(…)` or `emit {0} {{ field: … }}`", stream.name);
@@ -219,7 +219,7 @@ impl Parser<'_> {
 
     /// Parses a positional argument; reports `name: value` with a suggestion.
     fn emit_arg(&mut self) -> Parse<super::super::ast::Expr> {
-        if self.is_name(0) && self.is_nth(1, ":") {
+        if self.is_name(0) && self.is_punct(1, ":") {
             self.bump();
             let help = "write fields by name in braces: `emit Stream { field: … }`".to_owned();
             return Err(self.report_unexpected_with(&["`,`", "`)`"], "", Some(help)));
@@ -231,7 +231,7 @@ impl Parser<'_> {
     pub(super) fn inserts(&mut self, keyword: Span) -> Parse<Vec<InsertAction>> {
         let open = self.expect("{", "after `do`")?;
         let (inserts, good) = self.block(open, |p, _| {
-            if p.word() != Some("insert") {
+            if p.word(0) != Some("insert") {
                 let help =
                     "an aggregate inserts documents, which replace older ones: `insert Entity { field: … };`";
                 return Err(p.report_unexpected_with(&["`insert`"], "", Some(help.to_owned())));

@@ -43,15 +43,15 @@ impl Parser<'_> {
     }
 
     fn condition(&mut self, first: bool) -> Parse<Condition> {
-        if self.word() == Some("let") {
+        if self.word(0) == Some("let") {
             return self.let_condition();
         }
         let word = matches!(self.token().kind, TokenKind::Word | TokenKind::Quoted(_));
-        if word && self.is_nth(1, ":") {
+        if word && self.is_punct(1, ":") {
             return self.bound_condition(first);
         }
         let expr = self.expr()?;
-        if self.is_at(":") && matches!(&expr.kind, ExprKind::Unary { op: UnaryOp::Not, .. }) {
+        if self.is_punct(0, ":") && matches!(&expr.kind, ExprKind::Unary { op: UnaryOp::Not, .. }) {
             return Err(self.report_negated_binding(expr.span));
         }
         self.negated_condition(expr)
@@ -60,7 +60,7 @@ impl Parser<'_> {
     fn let_condition(&mut self) -> Parse<Condition> {
         let start = self.bump();
         let name = self.new_name("a value's name")?;
-        if !self.is_at("=") {
+        if !self.is_punct(0, "=") {
             let help = format!("write `let {} = …`", name.name);
             return Err(self.report_unexpected_with(&["`=`"], "after the value's name", Some(help)));
         }
@@ -74,15 +74,15 @@ impl Parser<'_> {
         let binding = self.new_name("a binding's name")?;
         let start = binding.span;
         self.expect(":", "after the binding")?;
-        if self.word() == Some("not") {
+        if self.word(0) == Some("not") {
             return Err(self.report_negated_binding(start.to(self.span())));
         }
         let source = self.name("a stream, an entity or a relation")?;
-        if self.is_at(".") {
+        if self.is_punct(0, ".") {
             return self.relation_condition(binding, source);
         }
         let after = format!("after `{}`", source.name);
-        let help = (!self.is_at("(")).then(|| format!("write `{}: {}()`", binding.name, source.name));
+        let help = (!self.is_punct(0, "(")).then(|| format!("write `{}: {}()`", binding.name, source.name));
         if help.is_some() {
             return Err(self.report_unexpected_with(&["`(`", "`.`"], &after, help));
         }
@@ -106,21 +106,21 @@ impl Parser<'_> {
         self.bump();
         let relation = self.any_name("a relation's name")?;
         let call = format!("{}: {}.{}()", binding.name, base.name, relation.name);
-        if self.is_at(".") {
+        if self.is_punct(0, ".") {
             let help = format!("bind each step: `{call}`, then the next from `{}`", binding.name);
             return Err(self.report_unexpected_with(&["`(`"], "after a relation", Some(help)));
         }
-        if !self.is_at("(") {
+        if !self.is_punct(0, "(") {
             let help = format!("write `{call}`, or for a value `let {} = …`", binding.name);
             return Err(self.report_unexpected_with(&["`(`"], "after a relation", Some(help)));
         }
         self.bump();
-        if !self.is_at(")") {
+        if !self.is_punct(0, ")") {
             let help = format!("write conditions on the documents in a second pair of brackets: `{call}(…)`");
             return Err(self.report_unexpected_with(&["`)`"], "after a relation's `(`", Some(help)));
         }
         self.bump();
-        let filters = if self.is_at("(") { Some(self.filters()?) } else { None };
+        let filters = if self.is_punct(0, "(") { Some(self.filters()?) } else { None };
         let span = self.span_since(start);
         Ok(Condition::Relation(RelationCondition {
             binding: Some(binding),
@@ -162,7 +162,7 @@ impl Parser<'_> {
 
     /// Parses the optional `(expr, …)` after `not base.relation()`, whose source range is `span`.
     fn negated_relation(&mut self, base: Ident, relation: Ident, span: Span) -> Parse<Condition> {
-        let filters = if self.is_at("(") { Some(self.filters()?) } else { None };
+        let filters = if self.is_punct(0, "(") { Some(self.filters()?) } else { None };
         let span = span.to(self.previous());
         Ok(Condition::Relation(RelationCondition {
             binding: None,
@@ -175,7 +175,7 @@ impl Parser<'_> {
     }
 
     fn plain_condition(&mut self, expr: Expr) -> Parse<Condition> {
-        if self.is_at("(") && matches!(expr.kind, ExprKind::MethodCall { .. }) {
+        if self.is_punct(0, "(") && matches!(expr.kind, ExprKind::MethodCall { .. }) {
             let call = self.file.slice(expr.span);
             let help = format!("give the document a name: `d: {call}(…)`");
             return Err(self.report_unexpected_with(&["an operator", "`;`"], "", Some(help)));

@@ -14,7 +14,7 @@ impl Parser<'_> {
     pub(super) fn event(&mut self) -> Parse<EventDecl> {
         let start = self.bump();
         let name = self.new_name("an event's name")?;
-        if !self.is_at("{") {
+        if !self.is_punct(0, "{") {
             let help = format!("write `event {} {{ field: string }};`", name.name);
             return Err(self.report_unexpected_with(&["`{`"], "after the event's name", Some(help)));
         }
@@ -40,9 +40,9 @@ impl Parser<'_> {
             if self.eat("}").is_some() {
                 return Ok(());
             }
-            let relation = self.word() == Some("relation") && self.is_name(1);
+            let relation = self.word(0) == Some("relation") && self.is_name(1);
             if self.at_end() || (self.at_item() && !relation) {
-                self.unclosed(open);
+                self.report_unclosed(open);
                 return Err(SyntaxError::Item);
             }
             let start = self.at;
@@ -72,10 +72,10 @@ impl Parser<'_> {
             Some(first) => self.report_duplicate(&field.name, first.name.span),
             None => event.fields.push(field),
         }
-        if self.eat(",").is_some() || self.eat(";").is_some() || self.is_at("}") {
+        if self.eat(",").is_some() || self.eat(";").is_some() || self.is_punct(0, "}") {
             return Ok(());
         }
-        let relation = self.word() == Some("relation") && self.is_name(1);
+        let relation = self.word(0) == Some("relation") && self.is_name(1);
         if relation || self.at_end() || self.at_item() {
             return Ok(());
         }
@@ -95,12 +95,12 @@ impl Parser<'_> {
 
     /// Skips to the next field after one that began at the token `start` and failed.
     fn skip_field(&mut self, start: usize) {
-        if self.at == start && !self.is_at("}") {
+        if self.at == start && !self.is_punct(0, "}") {
             self.bump();
         }
-        while !self.at_end() && !self.is_at("}") && !self.at_item() {
-            let next = self.is_at(",") || self.is_at(";");
-            if !next && self.token().first_on_line && self.is_name(0) && self.is_nth(1, ":") {
+        while !self.at_end() && !self.is_punct(0, "}") && !self.at_item() {
+            let next = self.is_punct(0, ",") || self.is_punct(0, ";");
+            if !next && self.token().first_on_line && self.is_name(0) && self.is_punct(1, ":") {
                 return;
             }
             self.bump();
@@ -113,7 +113,7 @@ impl Parser<'_> {
     fn field_decl(&mut self) -> Parse<FieldDecl> {
         let start = self.span();
         let name = self.name("a field's name")?;
-        if !self.is_at(":") {
+        if !self.is_punct(0, ":") {
             let help = format!("write `{}: string`", name.name);
             return Err(self.report_unexpected_with(&["`:`"], "after the field's name", Some(help)));
         }
@@ -124,7 +124,7 @@ impl Parser<'_> {
 
     /// Parses a type name. An unknown one is reported and treated as `object`.
     fn type_name(&mut self) -> Parse<TypeName> {
-        let Some(word) = self.word() else {
+        let Some(word) = self.word(0) else {
             let help = format!("the types are {}", FieldType::NAMES.map(|n| format!("`{n}`")).join(", "));
             return Err(self.report_unexpected_with(&["a type"], "", Some(help)));
         };
@@ -133,7 +133,7 @@ impl Parser<'_> {
             FieldType::Object
         });
         let start = self.bump();
-        let unit = match (self.is_at("("), ty) {
+        let unit = match (self.is_punct(0, "("), ty) {
             (false, _) => None,
             (true, FieldType::Time) => self.epoch_unit()?,
             (true, _) => {
@@ -150,7 +150,7 @@ impl Parser<'_> {
         let help =
             format!("write one of {}", EpochUnit::ALL.map(|u| format!("`time({})`", u.symbol())).join(", "));
         let expected = EpochUnit::ALL.map(|u| format!("`{}`", u.symbol()));
-        let Some(word) = self.word() else {
+        let Some(word) = self.word(0) else {
             let expected = expected.each_ref().map(String::as_str);
             return Err(self.report_unexpected_with(&expected, "after `time(`", Some(help)));
         };
@@ -178,7 +178,7 @@ impl Parser<'_> {
     /// Reports a length such as `(20)` after a type.
     fn type_length(&mut self) {
         let open = self.bump();
-        while !self.at_end() && !self.is_at(")") && !self.is_at("}") && !self.is_at(";") {
+        while !self.at_end() && !self.is_punct(0, ")") && !self.is_punct(0, "}") && !self.is_punct(0, ";") {
             self.bump();
         }
         self.eat(")");
@@ -232,7 +232,7 @@ impl Parser<'_> {
 
     /// Parses `id a, b` or `id (a, b)`.
     fn id_fields(&mut self) -> Parse<Vec<Ident>> {
-        let fields = if self.is_at("(") {
+        let fields = if self.is_punct(0, "(") {
             self.list("(", ")", "", |p| p.name("a field's name"))?
         } else {
             let mut fields = vec![self.name("a field's name")?];
@@ -253,7 +253,7 @@ impl Parser<'_> {
     }
 
     fn one_field_only(&mut self, clause: &str) -> Parse<()> {
-        if !self.is_at(",") {
+        if !self.is_punct(0, ",") {
             return Ok(());
         }
         let help = format!("`{clause}` takes a single field");
@@ -262,7 +262,7 @@ impl Parser<'_> {
 
     /// Reports a word on the current line that is not one of the clauses `known`.
     fn clauses_end(&mut self, known: &[&str]) -> Parse<()> {
-        let Some(word) = self.word().filter(|_| !self.token().first_on_line) else {
+        let Some(word) = self.word(0).filter(|_| !self.token().first_on_line) else {
             return Ok(());
         };
         let lower = word.to_lowercase();
@@ -277,7 +277,7 @@ impl Parser<'_> {
     pub(super) fn entity(&mut self) -> Parse<EntityDecl> {
         let start = self.bump();
         let name = self.new_name("an entity's name")?;
-        if self.is_at("{") {
+        if self.is_punct(0, "{") {
             let help = format!("documents have any fields; write `entity {} key FIELD;`", name.name);
             return Err(self.report_unexpected_with(&["`key`"], "after the entity's name", Some(help)));
         }
@@ -298,7 +298,7 @@ impl Parser<'_> {
                 if replicated.replace(clause).is_some() {
                     self.report_duplicate_clause("replicated", clause);
                 }
-            } else if matches!(self.word(), Some("unique" | "index")) {
+            } else if matches!(self.word(0), Some("unique" | "index")) {
                 indexes.push(self.index()?);
             } else {
                 self.clauses_end(&["`key`", "`shard`", "`replicated`", "`index`", "`unique`"])?;
@@ -328,14 +328,14 @@ impl Parser<'_> {
         let start = self.span();
         let unique = self.eat_word("unique").is_some();
         if self.eat_word("index").is_none() {
-            let help = self.word().map(|field| format!("write `unique index {field}`"));
+            let help = self.word(0).map(|field| format!("write `unique index {field}`"));
             return Err(self.report_unexpected_with(&["`index`"], "after `unique`", help));
         }
-        let fields: Vec<Path> = if self.is_at("(") {
+        let fields: Vec<Path> = if self.is_punct(0, "(") {
             self.list("(", ")", "", |p| p.path("a field's name"))?
         } else {
             let field = self.path("a field's name")?;
-            if self.is_at(",") {
+            if self.is_punct(0, ",") {
                 let help = "write several fields in brackets: `index (a, b)`".to_owned();
                 return Err(self.report_unexpected_with(&["`;`"], "after the index's field", Some(help)));
             }
@@ -361,7 +361,7 @@ impl Parser<'_> {
         } else {
             (None, first)
         };
-        if !(self.is_at("(") && self.is_nth(1, ")")) {
+        if !(self.is_punct(0, "(") && self.is_punct(1, ")")) {
             let help = format!("write `relation {}(): ENTITY by FIELD;`", name.name);
             return Err(self.report_unexpected_with(&["`()`"], "after the relation's name", Some(help)));
         }

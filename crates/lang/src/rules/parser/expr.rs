@@ -106,8 +106,8 @@ impl Parser<'_> {
 
     /// Parses `not x`, or an operand that binds more tightly.
     fn prefix(&mut self, min: Precedence) -> Parse<MeasuredExpr> {
-        let foreign = self.word() == Some("NOT") && !self.is_nth(1, ".");
-        if self.word() != Some("not") && !foreign {
+        let foreign = self.word(0) == Some("NOT") && !self.is_punct(1, ".");
+        if self.word(0) != Some("not") && !foreign {
             return self.sign();
         }
         if foreign {
@@ -133,7 +133,7 @@ impl Parser<'_> {
 
     /// Parses `-x`, `!x`, or an operand that binds more tightly.
     fn sign(&mut self) -> Parse<MeasuredExpr> {
-        if self.is_at("-") {
+        if self.is_punct(0, "-") {
             let start = self.bump();
             if self.token().kind == TokenKind::Int(MIN_MAGNITUDE) && !self.at_span() {
                 let span = start.to(self.bump());
@@ -142,12 +142,12 @@ impl Parser<'_> {
             let operand = self.nested(Self::sign)?;
             return self.unary(UnaryOp::Neg, start, operand);
         }
-        if self.is_at("!") {
+        if self.is_punct(0, "!") {
             let start = self.bump();
             let operand = self.nested(Self::sign)?;
             return self.unary(UnaryOp::Not, start, operand);
         }
-        if self.is_at("+") {
+        if self.is_punct(0, "+") {
             let help = "remove `+`: a number without a sign is positive".to_owned();
             return Err(self.report_unexpected_with(&["a value"], "", Some(help)));
         }
@@ -158,11 +158,11 @@ impl Parser<'_> {
     fn postfix(&mut self) -> Parse<MeasuredExpr> {
         let mut value = self.primary()?;
         loop {
-            if self.is_at("[") && !self.token().first_on_line {
+            if self.is_punct(0, "[") && !self.token().first_on_line {
                 let help = "write an element of an array like a field: x.items.`0`".to_owned();
                 return Err(self.report_unexpected_with(&["an operator"], "", Some(help)));
             }
-            if !self.is_at(".") {
+            if !self.is_punct(0, ".") {
                 return Ok(value);
             }
             if matches!(value.expr.kind, ExprKind::Literal(_) | ExprKind::Span(_) | ExprKind::Now) {
@@ -180,11 +180,11 @@ impl Parser<'_> {
         let depth = base.depth;
         let start = base.expr.span;
         let base = Box::new(base.expr);
-        if !self.is_at("(") {
+        if !self.is_punct(0, "(") {
             return self.grow(ExprKind::Field { base, field: name }, self.span_since(start), depth);
         }
         self.bump();
-        if !self.is_at(")") {
+        if !self.is_punct(0, ")") {
             let help =
                 format!("write conditions on a relation in a second pair of brackets: `{}()(…)`", name.name);
             return Err(self.report_unexpected_with(&["`)`"], "after a field's `(`", Some(help)));
@@ -227,7 +227,7 @@ impl Parser<'_> {
 
     /// Parses a literal keyword, a call, or a name.
     fn word_value(&mut self) -> Parse<MeasuredExpr> {
-        let kind = match self.word() {
+        let kind = match self.word(0) {
             Some("true") => ExprKind::Literal(Literal::Bool(true)),
             Some("false") => ExprKind::Literal(Literal::Bool(false)),
             Some("null") => ExprKind::Literal(Literal::Null),
@@ -237,7 +237,7 @@ impl Parser<'_> {
                 self.foreign_word(&word.to_ascii_lowercase());
                 ExprKind::Literal(Literal::Null)
             }
-            _ if self.is_nth(1, "(") => return self.call(),
+            _ if self.is_punct(1, "(") => return self.call(),
             _ => {
                 let name = self.any_name("a value")?;
                 let span = name.span;
@@ -250,7 +250,7 @@ impl Parser<'_> {
     /// Parses `now`; reports `now()`, the spelling of other languages.
     fn now(&mut self) -> Parse<MeasuredExpr> {
         let start = self.bump();
-        if self.is_at("(") {
+        if self.is_punct(0, "(") {
             return Err(self.report_unexpected_with(
                 &["an operator"],
                 "after `now`",
@@ -293,15 +293,15 @@ impl Parser<'_> {
     fn parenthesised(&mut self) -> Parse<MeasuredExpr> {
         let open = self.bump();
         let mut inner = self.ranked(Precedence::Or)?;
-        if self.is_at(",") {
+        if self.is_punct(0, ",") {
             let help = "write a list in square brackets: `[a, b]`".to_owned();
             return Err(self.report_unexpected_with(&["`)`"], "", Some(help)));
         }
-        if !self.is_at(")") {
+        if !self.is_punct(0, ")") {
             let broken =
-                self.at_end() || [";", "}", "]", "{"].iter().any(|p| self.is_at(p)) || self.at_item();
+                self.at_end() || [";", "}", "]", "{"].iter().any(|p| self.is_punct(0, p)) || self.at_item();
             if broken {
-                return Err(self.unclosed(open));
+                return Err(self.report_unclosed(open));
             }
             return Err(self
                 .report_foreign_continuation()
@@ -325,7 +325,7 @@ impl Parser<'_> {
             (TokenKind::Punct("--" | "++"), _) => Some("put a space between two signs".to_owned()),
             (TokenKind::Punct("@" | "#"), _) => Some("write the name without a sign before it".to_owned()),
             (TokenKind::Word, _) => {
-                self.word().map(|w| format!("write a field of this name in backticks: `` `{w}` ``"))
+                self.word(0).map(|w| format!("write a field of this name in backticks: `` `{w}` ``"))
             }
             _ => None,
         };

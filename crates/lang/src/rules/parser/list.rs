@@ -25,10 +25,10 @@ impl Parser<'_> {
                 return Ok(elements);
             }
             if self.is_list_broken() {
-                return Err(self.unclosed(open));
+                return Err(self.report_unclosed(open));
             }
             elements.push(read(self)?);
-            if self.eat(",").is_none() && !self.is_at(closer) {
+            if self.eat(",").is_none() && !self.is_punct(0, closer) {
                 return Err(self.report_broken_list(open, closer));
             }
         }
@@ -36,14 +36,14 @@ impl Parser<'_> {
 
     /// Returns whether the current token cannot be part of a list.
     fn is_list_broken(&self) -> bool {
-        self.at_end() || self.is_at(";") || self.at_item()
+        self.at_end() || self.is_punct(0, ";") || self.at_item()
     }
 
     /// Reports why the list opened at `open` neither continues nor ends at the current token.
     fn report_broken_list(&mut self, open: Span, closer: &str) -> SyntaxError {
-        let closes_another = [")", "]", "}"].iter().any(|c| *c != closer && self.is_at(c));
+        let closes_another = [")", "]", "}"].iter().any(|c| *c != closer && self.is_punct(0, c));
         if self.is_list_broken() || closes_another {
-            return self.unclosed(open);
+            return self.report_unclosed(open);
         }
         if let Some(bail) = self.report_foreign_continuation() {
             return bail;
@@ -93,9 +93,12 @@ impl Parser<'_> {
             }
             _ => self.any_name("a field's name")?,
         };
-        if !self.is_at(":") {
+        if !self.is_punct(0, ":") {
             let help = format!("write `{}: …`", name.name);
-            let known = self.is_at("=") || self.is_at("=>") || self.is_at(",") || self.is_at("}");
+            let known = self.is_punct(0, "=")
+                || self.is_punct(0, "=>")
+                || self.is_punct(0, ",")
+                || self.is_punct(0, "}");
             let help = (known && crate::lexer::is_word(&name.name)).then_some(help);
             return Err(self.report_unexpected_with(&["`:`"], "after the field's name", help));
         }

@@ -1,10 +1,9 @@
 //! Operators and their precedence.
 
 use super::super::ast::BinaryOp;
-use super::super::diagnostic_codes;
 use super::Parser;
-use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
+use crate::parser::binary_operator;
 
 /// Precedence of operators, loosest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,32 +74,17 @@ impl Parser<'_> {
         let binary = |op, foreign| Some((InfixOperator::Binary(op), foreign));
         match &self.token().kind {
             TokenKind::Punct(p) => match *p {
-                "==" => binary(Eq, false),
-                "!=" => binary(Ne, false),
-                "<" => binary(Lt, false),
-                "<=" => binary(Le, false),
-                ">" => binary(Gt, false),
-                ">=" => binary(Ge, false),
-                "+" => binary(Add, false),
-                "-" => binary(Sub, false),
-                "*" => binary(Mul, false),
-                "/" => binary(Div, false),
-                "%" => binary(Rem, false),
                 "&&" => binary(And, false),
                 "||" => binary(Or, false),
-                "=" | "===" => binary(Eq, true),
-                "<>" | "!==" => binary(Ne, true),
-                "&" => binary(And, true),
-                "|" => binary(Or, true),
-                _ => None,
+                p => binary_operator(p).and_then(|(op, foreign)| binary(op, foreign)),
             },
             TokenKind::Word => {
-                let word = self.word().unwrap_or("");
+                let word = self.word(0).unwrap_or("");
                 match word.to_ascii_lowercase().as_str() {
                     lower @ "and" => binary(And, lower != word),
                     lower @ "or" => binary(Or, lower != word),
                     lower @ "in" => Some((InfixOperator::In { negated: false }, lower != word)),
-                    lower @ "not" if self.word_at(1).is_some_and(|w| w.eq_ignore_ascii_case("in")) => {
+                    lower @ "not" if self.word(1).is_some_and(|w| w.eq_ignore_ascii_case("in")) => {
                         Some((InfixOperator::In { negated: true }, lower != word))
                     }
                     _ => None,
@@ -112,23 +96,11 @@ impl Parser<'_> {
 
     /// Reports the operator `infix` at the current token, which is in the spelling of another language.
     pub(super) fn foreign_infix(&mut self, infix: InfixOperator) {
-        let written = self.text(self.token());
         let ours = match infix {
             InfixOperator::Binary(op) => op.text(),
             InfixOperator::In { negated: false } => "in",
             InfixOperator::In { negated: true } => "not in",
         };
-        let diagnostic = if written == "=" {
-            Diagnostic::error(
-                diagnostic_codes::ASSIGN_FOR_EQUALS,
-                self.span(),
-                "`=` sets a value and does not compare",
-            )
-            .help("to compare two values, write `==`")
-        } else {
-            let message = format!("`{written}` is not an operator of this language");
-            Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(format!("write `{ours}`"))
-        };
-        self.report(diagnostic.expected([format!("`{ours}`")]));
+        self.report_foreign_operator(ours);
     }
 }

@@ -25,13 +25,13 @@ impl Parser<'_> {
     /// Reports a token that does not begin an item.
     pub(super) fn report_not_an_item(&mut self) -> SyntaxError {
         const EXPECTED: [&str; 4] = ["`event`", "`entity`", "`relation`", "`rule`"];
-        if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_at(c)) {
+        if let Some(closer) = [")", "]", "}"].iter().find(|c| self.is_punct(0, c)) {
             let message = format!("this `{closer}` has no opening bracket");
             let help = "remove it, or look for a bracket above that is closed too early";
             self.report(Diagnostic::error(diagnostic_codes::STRAY_CLOSE, self.span(), message).help(help));
             return SyntaxError::Item;
         }
-        let help = self.word().and_then(|w| item_help(&w.to_ascii_lowercase()));
+        let help = self.word(0).and_then(|w| item_help(&w.to_ascii_lowercase()));
         self.report_unexpected_with(&EXPECTED, "", help);
         SyntaxError::Item
     }

@@ -1,9 +1,7 @@
 //! Error recovery: where to resume after a syntax error.
 
-use super::super::diagnostic_codes;
 use super::super::keywords::{ACTIONS, ITEMS};
 use super::{Parse, Parser, SyntaxError};
-use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
@@ -11,24 +9,24 @@ impl Parser<'_> {
     /// Returns whether an item begins at the current token: an item keyword, first on its line, before a
     /// name.
     pub(super) fn at_item(&self) -> bool {
-        self.token().first_on_line && self.word().is_some_and(|w| ITEMS.contains(&w)) && self.is_name(1)
+        self.token().first_on_line && self.word(0).is_some_and(|w| ITEMS.contains(&w)) && self.is_name(1)
     }
 
     /// Returns whether a statement seems to begin at the current token: first on its line, `x:`, `let x` or
     /// an action.
     fn at_statement(&self) -> bool {
         self.token().first_on_line
-            && match self.word() {
+            && match self.word(0) {
                 Some("let") => self.is_name(1),
                 Some(w) if ACTIONS.contains(&w) && self.is_name(1) => true,
-                _ => self.is_name(0) && self.is_nth(1, ":"),
+                _ => self.is_name(0) && self.is_punct(1, ":"),
             }
     }
 
     /// Skips to the next item after one that began at the token `start` and failed: to an item keyword, or to
     /// a new line after a `;` or `}` outside all braces.
     pub(super) fn skip_item(&mut self, start: usize) {
-        let mut open = self.braces_open_since(start);
+        let mut open = self.open_since(start, "{", "}");
         let mut moved = self.at > start;
         while !(self.at_end() || moved && self.at_item()) {
             let ends = match self.token().kind {
@@ -56,14 +54,14 @@ impl Parser<'_> {
     pub(super) fn skip_statement(&mut self, start: usize) {
         // open braces of the statement itself, and of skipped tokens: a `;` ends the statement inside the
         // former, not the latter
-        let mut open = self.braces_open_since(start);
+        let mut open = self.open_since(start, "{", "}");
         let mut skipped = 0_usize;
         let first = self.at;
         while !self.at_end() && !self.at_item() {
             if self.at > first.max(start) && open + skipped == 0 && self.at_statement() {
                 return;
             }
-            if self.is_at("}") {
+            if self.is_punct(0, "}") {
                 if skipped > 0 {
                     skipped -= 1;
                 } else if open > 0 {
@@ -72,22 +70,13 @@ impl Parser<'_> {
                     return;
                 }
             }
-            skipped += usize::from(self.is_at("{"));
-            let ends = self.is_at(";") && skipped == 0;
+            skipped += usize::from(self.is_punct(0, "{"));
+            let ends = self.is_punct(0, ";") && skipped == 0;
             self.bump();
             if ends {
                 return;
             }
         }
-    }
-
-    /// Returns the number of braces opened and not closed between the token `start` and the current one.
-    fn braces_open_since(&self, start: usize) -> usize {
-        self.tokens[start..self.at].iter().fold(0, |open: usize, token| match token.kind {
-            TokenKind::Punct("{") => open + 1,
-            TokenKind::Punct("}") => open.saturating_sub(1),
-            _ => open,
-        })
     }
 
     /// Parses `statement … }` after the opening brace at `open`, and skips statements with errors. `read`
@@ -105,11 +94,11 @@ impl Parser<'_> {
                 return Ok((statements, good));
             }
             if self.at_end() || self.at_item() {
-                self.unclosed(open);
+                self.report_unclosed(open);
                 return Err(SyntaxError::Item);
             }
             if self.at_next_block() {
-                self.unclosed(open);
+                self.report_unclosed(open);
                 return Ok((statements, false));
             }
             if self.eat(";").is_some() {
@@ -131,27 +120,7 @@ impl Parser<'_> {
     /// Returns whether the next block of the rule begins at the current token, so that the previous one has
     /// ended.
     fn at_next_block(&self) -> bool {
-        matches!(self.word(), Some("then" | "do" | "groupby")) && self.is_nth(1, "{")
-    }
-
-    /// Reports that the bracket at `open` is not closed before the current token.
-    pub(super) fn unclosed(&mut self, open: Span) -> SyntaxError {
-        let bracket = self.file.slice(open);
-        let closer = match bracket {
-            "(" => ")",
-            "[" => "]",
-            _ => "}",
-        };
-        let message = format!("this `{bracket}` is not closed");
-        let found = format!("a `{closer}` is missing before this");
-        let here = if self.at_end() { self.previous().at_end() } else { self.span() };
-        self.report(
-            Diagnostic::error(diagnostic_codes::UNCLOSED, open, message)
-                .expected([format!("`{closer}`")])
-                .help(format!("write `{closer}` where it ends"))
-                .note_at(here, found),
-        );
-        SyntaxError::Statement
+        matches!(self.word(0), Some("then" | "do" | "groupby")) && self.is_punct(1, "{")
     }
 
     /// Consumes the `;` after a `what`. If it is merely missing at the end of a line or block, reports that
@@ -163,14 +132,8 @@ impl Parser<'_> {
         if let Some(bail) = self.report_foreign_continuation() {
             return Err(bail);
         }
-        if self.is_at("}") || self.at_end() || self.token().first_on_line {
-            let message = format!("expected `;` after the {what}");
-            let place = self.previous().at_end();
-            self.report(
-                Diagnostic::error(diagnostic_codes::SEMICOLON, place, message)
-                    .expected(["`;`"])
-                    .help("write `;` here"),
-            );
+        if self.is_punct(0, "}") || self.at_end() || self.token().first_on_line {
+            self.report_no_semicolon(what);
             return Ok(());
         }
         Err(self.report_unexpected(&["`;`"], &format!("after the {what}")))

@@ -20,12 +20,12 @@ impl Parser<'_> {
     pub(super) fn rule(&mut self) -> Parse<Item> {
         let header = self.rule_header()?;
         let open = self.expect("{", "after the rule's name")?;
-        match self.word() {
+        match self.word(0) {
             Some("when") => self.when_rule(header, open),
             Some("aggregate") => self.aggregate_rule(header, open),
             _ => {
                 let name = &header.name.name;
-                let help = match self.word() {
+                let help = match self.word(0) {
                     Some("then" | "do") => {
                         format!("conditions come first: `rule {name} {{ when {{ … }} then {{ … }} }}`")
                     }
@@ -108,7 +108,7 @@ impl Parser<'_> {
 
     fn report_missing_then(&mut self, name: &Ident) -> SyntaxError {
         let message = format!("the rule `{}` has no `then`", name.name);
-        let help = match self.word() {
+        let help = match self.word(0) {
             Some("do") => "the keyword after `when` is `then`: write `then {`",
             _ => "after the `}` of `when`, write `then { … }`",
         };
@@ -128,10 +128,10 @@ impl Parser<'_> {
             return Ok(());
         }
         if self.at_end() || self.at_item() {
-            self.unclosed(open);
+            self.report_unclosed(open);
             return Err(SyntaxError::Item);
         }
-        let help = match self.word() {
+        let help = match self.word(0) {
             Some("else") => {
                 Some("there is no `else`: write a second rule with the opposite condition".to_owned())
             }
@@ -171,7 +171,7 @@ impl Parser<'_> {
     }
 
     fn report_missing_do(&mut self, has_over: bool) -> SyntaxError {
-        let help = match self.word() {
+        let help = match self.word(0) {
             Some("group" | "GROUP") => "write `groupby { … }` in one word",
             Some("then") => "the keyword after `aggregate` is `do`: write `do {`",
             Some("having") => "write the condition on the documents where they are read",
@@ -185,7 +185,7 @@ impl Parser<'_> {
     fn group_item(&mut self) -> Parse<GroupItem> {
         let start = self.span();
         let word = matches!(self.token().kind, TokenKind::Word | TokenKind::Quoted(_));
-        let name = if word && self.is_nth(1, ":") {
+        let name = if word && self.is_punct(1, ":") {
             let name = self.new_name("a group's name")?;
             self.bump();
             Some(name)

@@ -12,7 +12,7 @@ impl Parser<'_> {
     /// Returns whether a number is followed, on its line, by a word that can only be meant as a time unit.
     pub(super) fn at_span(&self) -> bool {
         let number = matches!(self.token().kind, TokenKind::Int(_) | TokenKind::Float(_));
-        let Some(unit) = self.word_at(1).filter(|_| number && !self.nth(1).first_on_line) else {
+        let Some(unit) = self.word(1).filter(|_| number && !self.nth(1).first_on_line) else {
             return false;
         };
         if units::micros(unit).is_some() {
@@ -20,7 +20,7 @@ impl Parser<'_> {
         }
         // a word that begins another construct is not a misspelled unit; rather, a comma is missing
         const GOES_ON: [&str; 12] = [".", ":", "=", "==", "!=", "<", "<=", ">", ">=", "(", "{", "+="];
-        let other = units::nearest_unit(unit).is_none() && GOES_ON.iter().any(|p| self.is_nth(2, p));
+        let other = units::nearest_unit(unit).is_none() && GOES_ON.iter().any(|p| self.is_punct(2, p));
         !other && !is_reserved(unit) && !is_sql_operator(unit)
     }
 
@@ -33,9 +33,7 @@ impl Parser<'_> {
             let part = self.span_part(&mut text)?;
             micros = micros.and_then(|sum| sum.checked_add(part?));
             // another number is part of the span only if a known unit follows it
-            if !self.at_span()
-                || self.token().first_on_line
-                || self.word_at(1).and_then(units::micros).is_none()
+            if !self.at_span() || self.token().first_on_line || self.word(1).and_then(units::micros).is_none()
             {
                 break;
             }

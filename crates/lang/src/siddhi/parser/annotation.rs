@@ -143,7 +143,7 @@ impl Parser<'_> {
                 .expected(["a string"])
                 .help(format!("write `'{}'`", written.trim_matches('`'))),
         );
-        SyntaxError
+        SyntaxError::Statement
     }
 
     /// Reports an app annotation that is not at the beginning of the app.

@@ -178,7 +178,7 @@ impl Parser<'_> {
                     Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
                         .help("write it where the aggregation is read"),
                 );
-                return Err(SyntaxError);
+                return Err(SyntaxError::Statement);
             }
             return Err(self.report_unexpected_word(&["aggregate"], &format!("after `{done}`")));
         }
@@ -239,7 +239,7 @@ impl Parser<'_> {
                 .expected(["a unit of time"])
                 .help(help),
         );
-        Err(SyntaxError)
+        Err(SyntaxError::Statement)
     }
 }
 

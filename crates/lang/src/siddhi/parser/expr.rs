@@ -159,7 +159,7 @@ impl Parser<'_> {
                 Diagnostic::error(diagnostic_codes::SIGN, start, "a sign is only allowed before a number")
                     .help(help),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         if self.at_time() {
             return Err(self.report_signed_time(start));
@@ -231,7 +231,7 @@ impl Parser<'_> {
                 Diagnostic::error(diagnostic_codes::FOREIGN, span, "SiddhiQL has no `is not null`")
                     .help("write `not (x is null)`"),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         self.expect_word("null", "after `is`")?;
         Ok(())
@@ -242,7 +242,7 @@ impl Parser<'_> {
             let message = "`is null` is only allowed after an attribute, a function or a step";
             let help = "let an earlier query compute the value under a name, and test that";
             self.report(Diagnostic::error(diagnostic_codes::NULL_CHECK, self.span(), message).help(help));
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         Ok(value)
     }

@@ -158,7 +158,7 @@ impl Parser<'_> {
         self.report(
             Diagnostic::error(diagnostic_codes::FOREIGN, span, message).expected(["`join`"]).help(help),
         );
-        SyntaxError
+        SyntaxError::Statement
     }
 
     /// Parses `within from, to per p`, if present.
@@ -193,7 +193,7 @@ impl Parser<'_> {
                 .expected([format!("`{other}`")])
                 .help("to read an aggregation, write `within '2023-**-** **:**:**' per 'hours'`"),
         );
-        SyntaxError
+        SyntaxError::Statement
     }
 
     /// Reports that the clause `first` at the current token must come before `second`.
@@ -203,6 +203,6 @@ impl Parser<'_> {
             Diagnostic::error(diagnostic_codes::CLAUSE_ORDER, self.span(), message)
                 .help(format!("write `{first} …` before `{second} …`")),
         );
-        SyntaxError
+        SyntaxError::Statement
     }
 }

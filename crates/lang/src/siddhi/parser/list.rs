@@ -72,7 +72,7 @@ impl Parser<'_> {
         self.report(
             Diagnostic::error(diagnostic_codes::EMPTY, brackets, message).expected([what]).help(help),
         );
-        SyntaxError
+        SyntaxError::Statement
     }
 
     /// Returns whether the current token cannot begin an element of a list.

@@ -40,7 +40,7 @@ impl Parser<'_> {
                     .expected(["`on`"])
                     .help(format!("write `from {} on …`", store.name)),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         let alias = match self.eat_word("as") {
             Some(_) => Some(self.name("an alias")?),
@@ -81,7 +81,7 @@ impl Parser<'_> {
         self.report(Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message).help(
             "to change rows, write `select … insert into T`, `delete T on …` or `update T set … on …`",
         ));
-        SyntaxError
+        SyntaxError::Statement
     }
 
     /// Parses `select … insert into T`, `update T set … on …`.

@@ -1,10 +1,9 @@
 //! Operators and their precedence.
 
 use super::super::ast::BinaryOp;
-use super::super::diagnostic_codes;
 use super::Parser;
-use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
+use crate::parser::binary_operator;
 
 /// Precedence of operators, loosest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,23 +70,10 @@ impl Parser<'_> {
         let binary = |op, foreign| Some((InfixOperator::Binary(op), foreign));
         match &self.token().kind {
             TokenKind::Punct(p) => match *p {
-                "==" => binary(Eq, false),
-                "!=" => binary(Ne, false),
-                "<" => binary(Lt, false),
-                "<=" => binary(Le, false),
-                ">" => binary(Gt, false),
-                ">=" => binary(Ge, false),
-                "+" => binary(Add, false),
-                "-" => binary(Sub, false),
-                "*" => binary(Mul, false),
-                "/" => binary(Div, false),
-                "%" => binary(Rem, false),
-                "=" | "===" => binary(Eq, true),
-                "<>" | "!==" => binary(Ne, true),
                 "=>" => binary(Ge, true),
-                "&&" | "&" => binary(And, true),
-                "||" | "|" => binary(Or, true),
-                _ => None,
+                "&&" => binary(And, true),
+                "||" => binary(Or, true),
+                p => binary_operator(p).and_then(|(op, foreign)| binary(op, foreign)),
             },
             TokenKind::Word if self.is_word(0, "and") => binary(And, false),
             TokenKind::Word if self.is_word(0, "or") => binary(Or, false),
@@ -99,23 +85,9 @@ impl Parser<'_> {
     /// Reports the operator `infix` at the current token, which is in the spelling of another language.
     pub(super) fn foreign_infix(&mut self, infix: InfixOperator) {
         let InfixOperator::Binary(op) = infix else { return };
-        let written = self.text(self.token());
-        if !written.is_ascii() {
-            // the lexer reported it
-            return;
+        // the lexer reported one that is not ASCII
+        if self.text(self.token()).is_ascii() {
+            self.report_foreign_operator(op.text());
         }
-        let diagnostic = if written == "=" {
-            Diagnostic::error(
-                diagnostic_codes::ASSIGN_FOR_EQUALS,
-                self.span(),
-                "`=` sets a value and does not compare",
-            )
-            .help("to compare two values, write `==`")
-        } else {
-            let message = format!("`{written}` is not an operator of SiddhiQL");
-            Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message)
-                .help(format!("write `{}`", op.text()))
-        };
-        self.report(diagnostic.expected([format!("`{}`", op.text())]));
     }
 }

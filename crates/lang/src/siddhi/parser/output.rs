@@ -267,7 +267,7 @@ impl Parser<'_> {
                     .expected(["`on`"])
                     .help("write `on`"),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         let ends = self.at_end() || self.is_punct_of(0, &[";", ")"]) || self.at_statement();
         if !ends {
@@ -280,7 +280,7 @@ impl Parser<'_> {
                 .expected(["`on`"])
                 .help("select the rows: `on T.k == k`"),
         );
-        Err(SyntaxError)
+        Err(SyntaxError::Statement)
     }
 }
 

@@ -128,7 +128,7 @@ impl Parser<'_> {
             let start = self.at;
             match self.query_in_partition(begin, &mut open) {
                 Ok(query) => queries.extend(query),
-                Err(SyntaxError) => {
+                Err(_) => {
                     self.skip_statement(start, true);
                     if self.at == start {
                         self.bump();
@@ -172,7 +172,7 @@ impl Parser<'_> {
             self.report_unexpected_word(&["from", "end"], "in a partition");
             // a misspelled `from` is treated as `from`
             if self.misspelling_of(&["from"]).is_none() || !self.is_name(1) {
-                return Err(SyntaxError);
+                return Err(SyntaxError::Statement);
             }
         }
         let query = self.query(start, annotations)?;

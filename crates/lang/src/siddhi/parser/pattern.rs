@@ -163,7 +163,7 @@ impl Parser<'_> {
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
                     .help("write the steps several times, or repeat them by `every (…)`"),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         Ok(groups)
     }
@@ -177,7 +177,7 @@ impl Parser<'_> {
             )
             .help("move it after the last step, or put the part in brackets: `(a=A -> b=B within 10 sec) -> c=C`"),
         );
-        SyntaxError
+        SyntaxError::Statement
     }
 
     /// Reports counts in a pattern that are allowed only in sequences.

@@ -183,7 +183,7 @@ impl Parser<'_> {
                     .expected(["`[`"])
                     .help("write `S[a > 1]`"),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         if self.is_punct(0, ".") {
             let help = self.is_word(1, "window").then(|| "write `#window.`".to_owned());
@@ -202,7 +202,7 @@ impl Parser<'_> {
                     .expected(["`window`"])
                     .help("write `#window.`"),
             );
-            return SyntaxError;
+            return SyntaxError::Statement;
         }
         let name = self.text(self.token()).to_owned();
         let help = match self.is_word(0, "window") {

@@ -1,10 +1,9 @@
 //! Error recovery: where to resume after a syntax error.
 
 use super::super::diagnostic_codes;
-use super::{Parse, Parser, SyntaxError};
+use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
-use crate::source::Span;
 
 /// Keywords that may follow `define`.
 pub(super) const DEFINED: [&str; 6] = ["stream", "table", "window", "trigger", "function", "aggregation"];
@@ -25,7 +24,7 @@ impl Parser<'_> {
     /// token that looks like the next statement or the end of the enclosing partition. At the top level it
     /// skips at least one token.
     pub(super) fn skip_statement(&mut self, start: usize, in_partition: bool) {
-        let mut open = self.open_brackets_since(start);
+        let mut open = self.open_since(start, "(", ")");
         let is = |token, word: &str| self.text(token).eq_ignore_ascii_case(word);
         let defines_aggregation = self.tokens[start..self.at]
             .windows(2)
@@ -59,15 +58,6 @@ impl Parser<'_> {
         self.is_word(0, "end") && (self.is_punct(1, ";") || self.nth(1).kind == TokenKind::End)
     }
 
-    /// Returns the number of brackets opened and not closed between the token `start` and the current one.
-    fn open_brackets_since(&self, start: usize) -> usize {
-        self.tokens[start..self.at].iter().fold(0, |open: usize, token| match token.kind {
-            TokenKind::Punct("(") => open + 1,
-            TokenKind::Punct(")") => open.saturating_sub(1),
-            _ => open,
-        })
-    }
-
     /// Consumes the `;` after a `what`. If it is merely missing before a statement, reports that and
     /// continues.
     pub(super) fn semicolon(&mut self, what: &str) -> Parse<()> {
@@ -75,13 +65,7 @@ impl Parser<'_> {
             return Ok(());
         }
         if self.at_statement() {
-            let message = format!("expected `;` after the {what}");
-            let place = self.previous().at_end();
-            self.report(
-                Diagnostic::error(diagnostic_codes::SEMICOLON, place, message)
-                    .expected(["`;`"])
-                    .help("write `;` here"),
-            );
+            self.report_no_semicolon(what);
             return Ok(());
         }
         Err(self.report_unexpected(&["`;`"], &format!("after the {what}")))
@@ -94,25 +78,5 @@ impl Parser<'_> {
             Diagnostic::error(diagnostic_codes::EMPTY_STATEMENT, span, "this `;` ends no statement")
                 .help("remove it"),
         );
-    }
-
-    /// Reports that the bracket at `open` is not closed before the current token.
-    pub(super) fn report_unclosed(&mut self, open: Span) -> SyntaxError {
-        let opener = self.file.slice(open);
-        let closer = match opener {
-            "(" => ")",
-            "[" => "]",
-            _ => "end",
-        };
-        let message = format!("this `{opener}` is not closed");
-        let found = format!("`{closer}` is missing before this");
-        let here = self.error_span();
-        self.report(
-            Diagnostic::error(diagnostic_codes::UNCLOSED, open, message)
-                .expected([format!("`{closer}`")])
-                .help(format!("write `{closer}` where it ends"))
-                .note_at(here, found),
-        );
-        SyntaxError
     }
 }

@@ -55,7 +55,7 @@ impl Parser<'_> {
                     .expected(["an attribute"])
                     .help(help),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         match reference {
             AttributeOrSource::Attribute(attribute) => Ok(attribute),

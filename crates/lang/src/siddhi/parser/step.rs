@@ -61,7 +61,7 @@ impl Parser<'_> {
                 Diagnostic::error(diagnostic_codes::CLAUSE_MISPLACED, self.span(), message)
                     .help("write two queries, or consecutive steps"),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         self.check_absent(&first, &second, op);
         self.check_absent(&second, &first, op);
@@ -143,7 +143,7 @@ impl Parser<'_> {
                 Diagnostic::error(diagnostic_codes::ABSENT_STEP, name.span, message)
                     .help(format!("remove `{}=`", name.name)),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         if self.is_word(0, "every") && self.precedes_source(0) {
             let message = "`every` must be before the step's name";
@@ -151,7 +151,7 @@ impl Parser<'_> {
                 Diagnostic::error(diagnostic_codes::EVERY_MISPLACED, self.span(), message)
                     .help(format!("write `every {}=…`", name.name)),
             );
-            return Err(SyntaxError);
+            return Err(SyntaxError::Statement);
         }
         Ok(())
     }

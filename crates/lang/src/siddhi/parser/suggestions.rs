@@ -5,9 +5,10 @@ use tidemill_types::nearest;
 use super::super::diagnostic_codes;
 use super::super::keywords::{AFTER_SOURCE, CLAUSES, is_one_of};
 use super::recovery::DEFINED;
-use super::{Parser, SyntaxError, one_of};
+use super::{Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
+use crate::parser::one_of;
 
 /// Keywords of the clauses of a query, in the required order.
 const ORDER: [&str; 10] =
@@ -32,7 +33,7 @@ impl Parser<'_> {
                     .expected(quoted)
                     .help(format!("write `{best}`")),
             );
-            return SyntaxError;
+            return SyntaxError::Statement;
         }
         self.report_unexpected(&quoted, context)
     }
@@ -81,7 +82,7 @@ impl Parser<'_> {
                     .expected([format!("`{best}`")])
                     .help(format!("write `{best}`")),
             );
-            return Some(SyntaxError);
+            return Some(SyntaxError::Statement);
         }
         if self.is_name(0) && self.is_word_of(1, &CLAUSES) && self.misspelling_of(&CLAUSES).is_none() {
             self.report(
@@ -92,7 +93,7 @@ impl Parser<'_> {
                 )
                 .help(format!("remove it, and write `{before}.a` for its attributes")),
             );
-            return Some(SyntaxError);
+            return Some(SyntaxError::Statement);
         }
         let help = match &self.token().kind {
             TokenKind::Punct("-") if self.is_punct(1, ">") => "write `->` without a space",
@@ -103,7 +104,7 @@ impl Parser<'_> {
         };
         let message = format!("`{}` is not allowed here", self.text(self.token()));
         self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(help));
-        Some(SyntaxError)
+        Some(SyntaxError::Statement)
     }
 
     /// Reports the clause `word`, which must come before the clause `done`.
@@ -121,7 +122,7 @@ impl Parser<'_> {
         let help = "the order is `select`, `group by`, `having`, `order by`, `limit`, `offset`, `output`, \
                     then `insert`, `delete` or `update`";
         self.report(Diagnostic::error(diagnostic_codes::CLAUSE_ORDER, self.span(), message).help(help));
-        SyntaxError
+        SyntaxError::Statement
     }
 
     fn report_missing_output(&mut self) -> SyntaxError {
@@ -131,7 +132,7 @@ impl Parser<'_> {
                 .expected(["`insert`", "`delete`", "`update`"])
                 .help("end it with `insert into NAME`"),
         );
-        SyntaxError
+        SyntaxError::Statement
     }
 
     /// Returns whether a clause begins at the current token, and the token is not a name that is also a
@@ -166,7 +167,7 @@ impl Parser<'_> {
         };
         let message = format!("`{word}` does not begin a clause here");
         self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(help));
-        Some(SyntaxError)
+        Some(SyntaxError::Statement)
     }
 
     /// Reports a word or operator that continues an expression in another language but not in SiddhiQL.
@@ -194,7 +195,7 @@ impl Parser<'_> {
         };
         let message = format!("`{written}` is not an operator of SiddhiQL");
         self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.span(), message).help(help));
-        Some(SyntaxError)
+        Some(SyntaxError::Statement)
     }
 
     /// Returns the keyword of the statement at the current token. A misspelled one is reported.
@@ -227,7 +228,7 @@ impl Parser<'_> {
         let message = "a string ends at the first quote: there are no escapes";
         let help = "write double quotes around a string that contains `'`, three of them around any other";
         self.report(Diagnostic::error(diagnostic_codes::FOREIGN, self.previous(), message).help(help));
-        SyntaxError
+        SyntaxError::Statement
     }
 
     /// Reports a token that does not begin a statement.
@@ -261,6 +262,6 @@ impl Parser<'_> {
     fn report_stray_closer(&mut self, closer: &str, help: &str) -> SyntaxError {
         let message = format!("this `{closer}` has no opening counterpart");
         self.report(Diagnostic::error(diagnostic_codes::STRAY_CLOSE, self.span(), message).help(help));
-        SyntaxError
+        SyntaxError::Statement
     }
 }

@@ -152,6 +152,6 @@ impl Parser<'_> {
             Diagnostic::error(diagnostic_codes::SIGN, sign, "a time cannot have a sign")
                 .help("subtract it: `x - 5 sec`"),
         );
-        SyntaxError
+        SyntaxError::Statement
     }
 }
