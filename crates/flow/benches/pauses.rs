@@ -4,12 +4,14 @@
 //! `aggregation`, `partitions`, `pattern`, or `all`. The state is built of ROWS events (default: about 1 GB in the
 //! checkpoint, and for a pattern almost as many matches as it may have). "save" is the time to write the whole state to memory, which is the pause if nothing is shared. "freeze" is the
 //! time to take a state that is written later, or 1 ms of keys of it. "event" is the longest time of a single event while
-//! another thread writes the state, with the copies that it makes, and "quiet" that without a checkpoint.
+//! another thread writes the state, with the copies that it makes, and "quiet" that without a checkpoint. All times are those
+//! of the thread on a processor, as others may keep it from one for longer than what is measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler};
@@ -101,6 +103,12 @@ fn plan(queries: &str) -> Arc<AppPlan> {
     plan.into()
 }
 
+/// Returns how long this thread has had a processor.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// Sends events `ids` at times that ascend with `clock`, in milliseconds.
 fn send(app: &mut AppRuntime, ids: std::ops::Range<i64>, clock: i64, out: &mut Count) {
     let types = [
@@ -137,19 +145,19 @@ fn run((name, _, queries): (&str, i64, &str), rows: i64, checkpoints: usize) {
         send(&mut app, first..rows.min(first + BATCH), first, &mut out);
     }
     let mut state = Vec::with_capacity(2 << 30);
-    let begin = Instant::now();
+    let begin = cpu_time();
     app.save(&mut state).unwrap_or_else(|e| panic!("{e}"));
-    let save = begin.elapsed();
+    let save = cpu_time() - begin;
     let bytes = state.len();
     drop(state);
     // every other event is one of the first, so that a row and a group change in place
     let mut next = 0;
     let mut event = |app: &mut AppRuntime, out: &mut Count| {
         let id = if next % 2 == 0 { next * 7919 % rows } else { rows + next };
-        let begin = Instant::now();
+        let begin = cpu_time();
         send(app, id..id + 1, rows + next, out);
         next += 1;
-        begin.elapsed()
+        cpu_time() - begin
     };
     let quiet = (0..20_000).map(|_| event(&mut app, &mut out)).max().unwrap_or_default();
     let (mut freezes, mut events) = (Vec::new(), Vec::new());
@@ -159,16 +167,16 @@ fn run((name, _, queries): (&str, i64, &str), rows: i64, checkpoints: usize) {
         if last {
             app.save(&mut expected).unwrap_or_else(|e| panic!("{e}"));
         }
-        let begin = Instant::now();
+        let begin = cpu_time();
         let frozen = app.freeze().unwrap_or_else(|e| panic!("{e}"));
-        freezes.push(begin.elapsed());
+        freezes.push(cpu_time() - begin);
         loop {
-            let begin = Instant::now();
+            let begin = cpu_time();
             let mut is_complete = app.save_keys(KEYS_PAUSE.1);
-            while !is_complete && begin.elapsed() < KEYS_PAUSE.0 {
+            while !is_complete && cpu_time() - begin < KEYS_PAUSE.0 {
                 is_complete = app.save_keys(KEYS_PAUSE.1);
             }
-            freezes.push(begin.elapsed());
+            freezes.push(cpu_time() - begin);
             if is_complete {
                 break;
             }
