@@ -10,6 +10,7 @@ mod attempts;
 mod blocking;
 mod bulk;
 mod changes;
+mod connection;
 mod database;
 mod dialect;
 mod error;

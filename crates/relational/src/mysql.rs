@@ -13,7 +13,7 @@ use mysql_async::{
 };
 use tidemill_types::{FieldType, Timestamp, Value};
 
-use crate::database::{Connection, FoundRows, TextRows};
+use crate::connection::{Connection, FoundRows, TextRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::{LoadOutcome, Param};
 use crate::text_format::{civil, micros_of_civil, time_range};

@@ -10,7 +10,7 @@ use oracledb::{
 use tidemill_types::{FieldType, Timestamp, Value};
 
 use crate::blocking::BlockingConnection;
-use crate::database::{self, FoundRows};
+use crate::connection::{self, FoundRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::Param;
 use crate::text_format::{civil, micros_of_civil, time_range};
@@ -60,7 +60,7 @@ impl OracleConnection {
 }
 
 #[async_trait]
-impl database::Connection for OracleConnection {
+impl connection::Connection for OracleConnection {
     async fn run(&mut self, sql: &str) -> Result<(), DbError> {
         self.execute(sql, &[]).await.map(drop)
     }

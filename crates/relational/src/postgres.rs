@@ -15,7 +15,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::database::{Connection, FoundRows, TextRows};
+use crate::connection::{Connection, FoundRows, TextRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::{LoadOutcome, Param};
 use crate::tls;

@@ -12,7 +12,7 @@ use tidemill_types::{FieldType, Timestamp, Value};
 use tokio::net::TcpStream;
 use tokio_util::compat::{Compat, TokioAsyncWriteCompatExt};
 
-use crate::database::{Connection, FoundRows};
+use crate::connection::{Connection, FoundRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::{LoadOutcome, Param};
 use crate::text_format::time_range;

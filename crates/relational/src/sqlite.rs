@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode, params_from_iter};
 use tidemill_types::{FieldType, Timestamp, Value};
 
 use crate::blocking::BlockingConnection;
-use crate::database::{self, FoundRows, TextRows};
+use crate::connection::{self, FoundRows, TextRows};
 use crate::error::{DbError, DbErrorKind};
 use crate::param::{LoadOutcome, Param};
 use crate::text_format::{civil, micros_of_civil, time_range};
@@ -52,7 +52,7 @@ impl SqliteConnection {
 }
 
 #[async_trait]
-impl database::Connection for SqliteConnection {
+impl connection::Connection for SqliteConnection {
     async fn run(&mut self, sql: &str) -> Result<(), DbError> {
         let sql = sql.to_owned();
         self.connection.call(move |connection| connection.execute_batch(&sql).map_err(error)).await

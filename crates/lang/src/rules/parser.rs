@@ -60,7 +60,7 @@ pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     (Parsed { module: Module { items }, diagnostics }, tokens)
 }
 
-/// What differs in the reports of the rule language.
+/// Wording and codes of the reports of the rule language.
 struct Rules;
 
 impl Language for Rules {

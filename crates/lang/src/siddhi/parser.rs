@@ -114,7 +114,7 @@ fn finish(sink: DiagnosticSink, file: &SourceFile) -> Vec<Diagnostic> {
     diagnostics
 }
 
-/// What differs in the reports of SiddhiQL.
+/// Wording and codes of the reports of SiddhiQL.
 struct Siddhi;
 
 impl Language for Siddhi {

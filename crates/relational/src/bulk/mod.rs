@@ -13,7 +13,8 @@ use tidemill_connect::RefusedRow;
 use tidemill_types::{FieldType, did_you_mean};
 
 use crate::attempts::{Attempt, Attempts, Checked};
-use crate::database::{Database, TextRows};
+use crate::connection::TextRows;
+use crate::database::Database;
 use crate::dialect::Dialect;
 use crate::error::DbError;
 use crate::existing::ExistingTable;
