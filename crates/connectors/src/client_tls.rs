@@ -49,21 +49,20 @@ pub(crate) fn named_client_config(
     names: TlsOptionNames,
     dir: &Path,
 ) -> Result<Arc<ClientConfig>, OptionError> {
-    let (authorities, identity) =
-        (OptionFile::read(options, names.authorities, dir)?, identity(options, names, dir)?);
-    if let Some(file) = &authorities {
-        file.certificates()?;
-    }
-    let (certificate, key) = identity.unzip();
+    let authorities = match OptionFile::read(options, names.authorities, dir)? {
+        Some(file) => Authorities::File(file.pem),
+        None => Authorities::System,
+    };
+    authorities.certificates().map_err(|e| OptionError::option(names.authorities, e.message()))?;
+    let (certificate, key) = identity(options, names, dir)?.unzip();
     let tls = ClientTls {
-        authorities: authorities.map_or(Authorities::System, |file| Authorities::File(file.pem)),
+        authorities,
         certificate: certificate.map(|file| file.pem),
         key: key.map(|file| file.pem),
         ..ClientTls::default()
     };
-    // what is left is a system without authorities, or a key that does not fit
-    let place = if tls.key.is_some() { names.key } else { names.authorities };
-    Ok(Arc::new(tls.config().map_err(|e| OptionError::option(place, e.message()))?))
+    // what is left is a key that does not fit
+    Ok(Arc::new(tls.config().map_err(|e| OptionError::option(names.key, e.message()))?))
 }
 
 /// Returns the files with certificate and key of a client; they are the same if the option of the key is missing.

@@ -188,6 +188,7 @@ impl<T: Clone> FanoutReader<T> {
 
 impl<T> FanoutReader<T> {
     /// Returns whether the reader has its place; otherwise it was too slow.
+    #[cfg(feature = "websocket")]
     pub(crate) fn has_place(&self) -> bool {
         self.fanout.state.lock().readers.contains_key(&self.id)
     }

@@ -4,6 +4,7 @@
 /// contain colons.
 ///
 /// Errors: what was expected. The text is not repeated, because it may have confidential values.
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 pub(crate) fn parse_pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut pairs = vec![];
     for (index, pair) in split_list(text)?.into_iter().enumerate() {
@@ -16,6 +17,7 @@ pub(crate) fn parse_pairs(text: &str) -> Result<Vec<(String, String)>, String> {
 }
 
 /// Splits at commas that are not between single quotes, and drops empty entries and the quotes.
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 fn split_list(text: &str) -> Result<Vec<&str>, String> {
     let mut entries = vec![];
     let mut rest = text.trim();
@@ -45,7 +47,7 @@ pub(crate) fn parse_names(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "kafka", feature = "nats", feature = "rabbitmq")))]
 mod tests {
     use super::*;
 

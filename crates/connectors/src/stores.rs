@@ -7,8 +7,6 @@ use backon::BlockingRetryable;
 use tidemill_connect::{RECONNECT_DELAYS, StoreMonitor, runtime};
 use tidemill_types::{ErrorKind, Result};
 
-pub(crate) use tidemill_connect::{StoredRow, all_values, batch_of, values};
-
 /// Interval at which a waiting call checks whether it has to stop.
 const STOP_POLL: Duration = Duration::from_millis(50);
 

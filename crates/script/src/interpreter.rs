@@ -10,7 +10,7 @@ use rquickjs::{CatchResultExt, CaughtError, Context, Ctx, Function, Runtime, Val
 use tidemill_types::budget;
 
 use crate::convert::{Reader, Unreadable, list_to_js, to_js};
-use crate::{MEMORY_MAX, STACK_MAX, STEPS_MAX, ScriptError, ScriptValue};
+use crate::{CallContext, Fault, MEMORY_MAX, STACK_MAX, STEPS_MAX, ScriptError, ScriptValue};
 
 /// Prepares the realm of a script.
 const PRELUDE: &str = include_str!("prelude.js");
@@ -27,22 +27,6 @@ const STACK_NEEDED: usize = STACK_MAX + (256 << 10);
 /// Characters of a message that a script throws.
 const MESSAGE_CHARS_MAX: usize = 1000;
 const STACK_ALLOCATED: usize = 2 << 20;
-
-/// Inputs of a call besides its arguments.
-#[derive(Debug, Clone, Copy)]
-pub struct CallContext {
-    /// The time that `Date` tells, in milliseconds since 1970.
-    pub now_ms: i64,
-    /// Seed of `Math.random`; without it, that throws.
-    pub seed: Option<u64>,
-}
-
-/// Why a call failed.
-pub(crate) struct Fault {
-    pub error: ScriptError,
-    /// True if the interpreter can be reused; false after a limit was reached.
-    pub interpreter_usable: bool,
-}
 
 /// Limits of the current call, and the steps it has used.
 #[derive(Default)]

@@ -8,16 +8,22 @@
 //! decides alike; but a caller that has given the thread a [`Budget`](tidemill_types::budget::Budget) may end
 //! a call with it.
 
+#[cfg(feature = "javascript")]
 mod convert;
+#[cfg(feature = "javascript")]
 mod interpreter;
+#[cfg(not(feature = "javascript"))]
+mod no_interpreter;
 mod value;
 
 use std::fmt;
 
 use parking_lot::Mutex;
 
-pub use interpreter::CallContext;
-use interpreter::{Fault, Interpreter};
+#[cfg(feature = "javascript")]
+use interpreter::Interpreter;
+#[cfg(not(feature = "javascript"))]
+use no_interpreter::Interpreter;
 pub use value::ScriptValue;
 
 /// Steps of one call of a script: turns of loops, calls of functions, and the work of built-in functions, which is a step for
@@ -45,6 +51,22 @@ pub struct ScriptError {
     pub message: String,
     /// Line and column in the body, from 1, if they are known.
     pub place: Option<(u32, u32)>,
+}
+
+/// Inputs of a call besides its arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct CallContext {
+    /// The time that `Date` tells, in milliseconds since 1970.
+    pub now_ms: i64,
+    /// Seed of `Math.random`; without it, that throws.
+    pub seed: Option<u64>,
+}
+
+/// Why a call failed.
+struct Fault {
+    error: ScriptError,
+    /// True if the interpreter can be reused; false after a limit was reached.
+    interpreter_usable: bool,
 }
 
 impl fmt::Display for ScriptError {

@@ -59,7 +59,7 @@ fn open(url: &str, partitions: u32) -> Result<OpenedLog> {
 #[cfg(not(feature = "kafka"))]
 fn check(_: &str) -> Result<()> {
     Err(tidemill_types::Error::invalid(
-        "this program was built without the feature `kafka`: it stores its log in the data directory only",
+        "this program was built without `kafka`, so it stores its log in the data directory only: build it with `--features kafka`",
     ))
 }
 

@@ -109,6 +109,7 @@ impl Place {
     }
 
     /// Returns the place of these parts; without `path`, all paths that no other connector has.
+    #[cfg(feature = "websocket")]
     pub(crate) fn new(host: &str, port: u16, path: Option<&str>, tls: Option<ServerTls>) -> Self {
         let path = path.map_or(ANY_PATH, normal_path).to_owned();
         Self { host: host.to_owned(), port, path, tls, idle_timeout: IDLE_TIMEOUT }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use tidemill_connect::{OptionError, StoreContext, is_missing};
+use tidemill_connect::{OptionError, StoreContext, StoredRow, is_missing};
 use tidemill_types::{Error, FieldType, Result, StreamSchema, Value};
 
 use super::text_of;
-use crate::stores::StoredRow;
 
 /// Column that has the time of a point.
 const TIME: &str = "time";

@@ -1,11 +1,10 @@
 //! Points as lines of InfluxDB's line protocol.
 
-use tidemill_connect::is_missing;
+use tidemill_connect::{StoredRow, is_missing};
 use tidemill_types::{FieldType, Value};
 
 use super::layout::{Layout, Part, TIME_MS_MAX};
 use super::text_of;
-use crate::stores::StoredRow;
 
 /// Bytes of a text at most.
 const TEXT_BYTES_MAX: usize = 64 << 10;

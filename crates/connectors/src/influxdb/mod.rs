@@ -11,7 +11,7 @@ mod line;
 use arrow_array::RecordBatch;
 use tidemill_connect::{
     Catalog, OptionError, OptionSpec, Options, RefusedRow, RowScope, StoreContext, StoreExpr, StoreType,
-    StoreUpdate, TableStore, TypedValue, WritePosition, all_values, batch_of, is_missing, runtime,
+    StoreUpdate, StoredRow, TableStore, TypedValue, WritePosition, all_values, batch_of, is_missing, runtime,
     typed_values,
 };
 use tidemill_types::{Error, Result, Value};
@@ -19,7 +19,7 @@ use tidemill_types::{Error, Result, Value};
 use self::client::{InfluxClient, Written};
 use self::condition::{Condition, Translation};
 use self::layout::Layout;
-use crate::stores::{StoreCalls, StoredRow};
+use crate::stores::StoreCalls;
 
 /// Adds it to the catalog.
 pub(crate) fn add(catalog: &mut Catalog) {

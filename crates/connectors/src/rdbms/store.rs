@@ -9,7 +9,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::DataType;
 use tidemill_connect::{
     OptionError, OptionSpec, Options, RefusedRow, StoreArithmetic, StoreComparison, StoreContext, StoreExpr,
-    StoreType, StoreUpdate, TableStore, WritePosition,
+    StoreType, StoreUpdate, TableStore, WritePosition, all_values, batch_of, values,
 };
 use tidemill_relational::{
     ArithmeticOperator, Column, CompareOperator, Expression, RelationalTable, STORE_OPTIONS, StoreOptions,
@@ -17,7 +17,7 @@ use tidemill_relational::{
 };
 use tidemill_types::{EventId, Field, FieldType, Result, StreamSchema};
 
-use crate::stores::{StoreCalls, all_values, batch_of, values};
+use crate::stores::StoreCalls;
 
 /// Length of strings that may have any: databases have a type without a limit for it.
 const LONG_TEXT_LENGTH: u32 = 1 << 30;

@@ -7,10 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tidemill_connect::{StoreContext, TypedValue, is_missing, write_value};
+use tidemill_connect::{StoreContext, StoredRow, TypedValue, is_missing, write_value};
 use tidemill_types::{Error, FieldType, Result, StreamSchema, Timestamp, Value};
-
-use crate::stores::StoredRow;
 
 /// Keys and fields of a table.
 pub(super) struct Layout {

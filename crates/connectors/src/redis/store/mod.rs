@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use arrow_array::RecordBatch;
 use tidemill_connect::{
     OptionError, OptionSpec, Options, RefusedRow, RowScope, StoreContext, StoreExpr, StoreType, StoreUpdate,
-    TableStore, TypedValue, WritePosition, runtime, typed_values,
+    StoredRow, TableStore, TypedValue, WritePosition, all_values, batch_of, runtime, typed_values,
 };
 use tidemill_types::{EventId, FieldType, Result};
 
@@ -25,7 +25,7 @@ use self::options::{STORE_OPTIONS, store_settings, time_to_live};
 use self::plan::Plan;
 use self::session::Session;
 use self::write::Write;
-use crate::stores::{StoreCalls, StoredRow, all_values, batch_of};
+use crate::stores::StoreCalls;
 
 /// Type of store.
 pub(super) struct RedisStoreType;

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, RedisResult, Value as RedisValue};
 use serde_json::json;
-use tidemill_connect::RefusedRow;
+use tidemill_connect::{RefusedRow, StoredRow};
 use tidemill_types::{Error, EventId, Result};
 
 use super::layout::Layout;
 use super::workspace::{Slot, Workspace};
 use crate::redis::options::RedisSettings;
-use crate::stores::StoredRow;
 
 /// Rows that are read at once.
 const BATCH_ROWS: usize = 1000;

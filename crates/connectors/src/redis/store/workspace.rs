@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::layout::Layout;
-use crate::stores::StoredRow;
+use tidemill_connect::StoredRow;
 
 /// Row at a key.
 #[derive(Debug, Default)]

@@ -1,12 +1,11 @@
 //! Writes: what they change, applied in order and committed once.
 
-use tidemill_connect::{RefusedRow, RowScope, StoreExpr, StoreUpdate, TypedValue, is_missing};
+use tidemill_connect::{RefusedRow, RowScope, StoreExpr, StoreUpdate, StoredRow, TypedValue, is_missing};
 use tidemill_types::{Error, EventId, Result};
 
 use super::plan::{Places, Plan};
 use super::session::{Session, StoredWrite};
 use super::workspace::Workspace;
-use crate::stores::StoredRow;
 
 /// Attempts to commit while other clients change the same rows.
 const ATTEMPTS: usize = 100;
