@@ -251,6 +251,9 @@ impl Engine {
     ///
     /// Errors: when the last flush or checkpoint failed; nothing acknowledged is lost, the next start replays it.
     pub fn stop(&self) -> Result<()> {
+        if self.data.lock().is_none() {
+            return Ok(());
+        }
         let stop = || {
             self.threads.stop_with_checkpoint(&self.node, STOP_WAIT)?;
             // without a last checkpoint the next process needs what is on this machine only

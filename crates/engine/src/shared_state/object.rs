@@ -288,16 +288,19 @@ impl PartitionStore for ObjectPartitionStore {
             return Err(Error::conflict(format!("the state of {} has another owner", group.name())));
         };
         self.check_owned(group, owned.epoch)?;
-        let before = owned.published.last().map(|(_, version)| version);
-        let uploaded = files.iter().map(|file| self.upload(group, owned.epoch, file, before));
-        let version = StateVersion { format: FORMAT, files: uploaded.collect::<Result<_>>()? };
         let at = match group {
             StateGroup::Directory => (owned.epoch << 32) + owned.versions,
             StateGroup::Partition(_) => at.0,
         };
-        owned.versions += 1;
         let name = format!("{}/versions/{at:020}-{:010}.json", group.name(), owned.epoch);
-        // a partition that stands still was published before
+        // a partition that stands still
+        if owned.published.last().is_some_and(|(last, _)| *last == name) {
+            return Ok(());
+        }
+        owned.versions += 1;
+        let before = owned.published.last().map(|(_, version)| version);
+        let uploaded = files.iter().map(|file| self.upload(group, owned.epoch, file, before));
+        let version = StateVersion { format: FORMAT, files: uploaded.collect::<Result<_>>()? };
         if self.create(&name, &version)? {
             owned.offset = Some(Offset(at));
             owned.published.push((name, version));

@@ -51,6 +51,7 @@ fn another_machine_goes_on_where_one_has_stopped() {
         sent += 10;
         checked(&engine, sent);
         engine.stop().unwrap();
+        engine.stop().unwrap();
     }
     // versions that are not needed any more are removed
     let versions = std::fs::read_dir(store.join("state/p00000/versions")).unwrap().count();
