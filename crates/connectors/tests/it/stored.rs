@@ -99,12 +99,16 @@ impl StoredSource {
 
     /// Waits for a problem and returns it.
     pub fn wait_problem(&mut self) -> String {
-        let problem = |source: &Self| match source.source.health() {
+        self.poll_until("there is a problem", |source| source.problem().is_some());
+        self.problem().unwrap_or_default()
+    }
+
+    /// Returns the present problem.
+    pub fn problem(&self) -> Option<String> {
+        match self.source.health() {
             ConnectorHealth::Degraded(text) if text != "it is connecting" => Some(text),
             _ => None,
-        };
-        self.poll_until("there is a problem", |source| problem(source).is_some());
-        problem(self).unwrap_or_default()
+        }
     }
 
     /// Acknowledges everything that waits.

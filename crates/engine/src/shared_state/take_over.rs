@@ -81,6 +81,13 @@ pub fn take_over(
     // the directory is that of another epoch until this is done, also after a crash
     fetch(StateGroup::Directory)?;
     datadir::raise_epoch(&**disk, dir, epoch)?;
-    tracing::warn!(former = former.host, place, is_released, "went on with the state of another process");
+    match is_released {
+        true => tracing::info!(former = former.host, place, "continues with the state of another process"),
+        false => tracing::warn!(
+            former = former.host,
+            place,
+            "continues with the state of a process that has not ended in order"
+        ),
+    }
     Ok(store)
 }

@@ -206,7 +206,10 @@ impl Server {
             let agent = ureq::Agent::new_with_config(
                 ureq::Agent::config_builder().http_status_as_error(false).build(),
             );
-            let mut response = agent.get(format!("{}/readyz", self.serving.base)).call().unwrap();
+            let request = agent.get(format!("{}/readyz", self.serving.base));
+            // problems are told to those who may read them
+            let request = request.header("authorization", format!("Bearer {}", self.serving.token));
+            let mut response = request.call().unwrap();
             let text = response.body_mut().read_to_string().unwrap();
             if text.contains(words) {
                 return;
