@@ -137,7 +137,7 @@ fn run(kind: &Kind, rows: i64, checkpoints: usize) -> Result<()> {
         next += count;
     }
     engine.catch_up()?;
-    let failed: u64 = engine.queries().iter().map(|query| query.errors).sum();
+    let failed: u64 = engine.queries()?.iter().map(|query| query.errors).sum();
     assert_eq!(failed, 0, "{:?}", engine.queries());
     engine.flush()?;
     let built = build.elapsed();
