@@ -128,14 +128,23 @@ impl CommitBoard {
             match open.votes.get(&partition) {
                 Some(Vote::Yes(offset, _)) if *offset < next => {
                     open.applied.insert(partition, Vec::new());
-                    ahead.push(*id);
+                    // all have voted, as one has applied it
+                    match open.applied.len() == open.votes.len() {
+                        true => {
+                            let _shown_together = self.published.lock();
+                            open.show();
+                        }
+                        false => ahead.push(*id),
+                    }
                 }
                 _ => _ = open.applied.remove(&partition),
             }
         }
         let owner = inner.owners.entry(partition).or_default();
         *owner += 1;
-        (*owner, ahead)
+        let owner = *owner;
+        self.notify(inner);
+        (owner, ahead)
     }
 
     /// Returns whether all participants show a transaction, or it was not committed.
