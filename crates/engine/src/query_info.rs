@@ -43,8 +43,7 @@ pub fn counters(node: &Node) -> Result<Vec<(Counters, QueryCountsByFile)>> {
 
 /// Returns the counters of rules and queries of own partitions.
 pub fn owned_counters(node: &Node) -> Vec<(Counters, QueryCountsByFile)> {
-    let all = node.owned.all();
-    all.iter().map(|p| p.counters.with(|rules, queries| (rules.clone(), queries.clone()))).collect()
+    node.owned.all().iter().map(|partition| partition.counters.copy()).collect()
 }
 
 /// Returns all queries, in order of files and text, with the counts of some partitions.

@@ -36,6 +36,9 @@ pub struct StateFile {
     pub grows: bool,
 }
 
+/// Opens the files of a group. It is called if they are published only.
+pub type OpenFiles<'f> = &'f dyn Fn() -> Result<Vec<StateFile>>;
+
 /// Keeps the state of partitions for the next process that owns them. A group has one owner at a time, which publishes it by one thread at
 /// a time.
 pub trait PartitionStore: Send + Sync {
@@ -48,7 +51,7 @@ pub trait PartitionStore: Send + Sync {
     /// which they are published, whatever `at` is.
     ///
     /// Errors: `Conflict` when another process owns it; `Unavailable` when the store does not answer.
-    fn publish(&self, group: StateGroup, at: Offset, files: Vec<StateFile>) -> Result<()>;
+    fn publish(&self, group: StateGroup, at: Offset, files: OpenFiles<'_>) -> Result<()>;
 
     /// Returns the offset of the last version of a partition that this process has published. The next owner needs the log from there.
     fn published(&self, id: PartitionId) -> Option<Offset>;
@@ -73,7 +76,7 @@ impl PartitionStore for LocalPartitionStore {
         Ok(())
     }
 
-    fn publish(&self, _: StateGroup, _: Offset, _: Vec<StateFile>) -> Result<()> {
+    fn publish(&self, _: StateGroup, _: Offset, _: OpenFiles<'_>) -> Result<()> {
         Ok(())
     }
 

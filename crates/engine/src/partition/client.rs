@@ -111,7 +111,7 @@ impl PartitionClient for Partition {
     }
 
     fn counters(&self) -> Result<(Counters, QueryCountsByFile)> {
-        Ok(self.counters.with(|rules, queries| (rules.clone(), queries.clone())))
+        Ok(self.counters.copy())
     }
 
     fn find_in_unit(&self, unit: &UnitName, query: &str) -> Result<Batch> {

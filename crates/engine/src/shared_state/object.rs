@@ -1,7 +1,7 @@
 //! The state of partitions in an object store.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::IoSlice;
+use std::io::{IoSlice, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,21 +10,21 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidemill_log::disk::{Disk, DiskFile, create_dir_durably, write_all};
+use tidemill_log::disk::{Disk, DiskFile, FileReader, create_dir_durably, write_all};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 use tidemill_zones::ObjectDirectory;
 
 use super::files::{directory_names, names_below, partition_dirs, shared_dirs};
 use super::{FORMAT, PublishedFile, StateOwner, StateVersion};
 use crate::directory::datadir::META_FILE;
-use crate::directory::partition_store::{PartitionStore, StateFile, StateGroup};
+use crate::directory::partition_store::{OpenFiles, PartitionStore, StateFile, StateGroup};
 use crate::process::disk_files::unreadable;
 use crate::process::store_runtime::StoreRuntime;
 
 /// Versions of a group that stay in the store: the last, and one for a process that reads it while it is replaced.
 const VERSIONS_KEPT: usize = 2;
 /// Bytes of a file that are read at once.
-const READ_BYTES: usize = 8 << 20;
+const READ_BYTES: u64 = 8 << 20;
 
 /// The state of the partitions of a data directory in an object store.
 pub struct ObjectPartitionStore {
@@ -42,11 +42,11 @@ pub struct ObjectPartitionStore {
 /// A group that this process owns.
 struct OwnedGroup {
     epoch: u64,
-    /// Offset of the last of them.
+    /// Offset of the last version that it has published.
     offset: Option<Offset>,
     /// Number of versions that it has begun.
     versions: u64,
-    /// Those of them that are kept, by name, oldest first.
+    /// Those of them that are published and kept, by name, oldest first.
     published: Vec<(String, StateVersion)>,
 }
 
@@ -154,16 +154,17 @@ impl ObjectPartitionStore {
         }
         let path = self.dir.join(&file.name);
         if let Some(same) = same
-            && same.crc32c == checksum(&*file.file, file.bytes).map_err(|e| unreadable(&path, e))?
+            && same.crc32c == checksum(file.file.clone(), file.bytes).map_err(|e| unreadable(&path, e))?
         {
             return Ok(same.clone());
         }
         let number = self.uploads.fetch_add(1, Ordering::Relaxed);
         let short = file.name.rsplit('/').next().unwrap_or_default();
         let object = format!("{}/files/{epoch:010}/{number}-{short}", group.name());
+        let mut reader = FileReader::new(file.file.clone());
         let (mut at, mut crc32c) = (0, 0);
         let mut next = |most: usize| {
-            let piece = read_piece(&*file.file, at, most.min((file.bytes - at) as usize));
+            let piece = read_piece(&mut reader, (most as u64).min(file.bytes - at));
             let piece = piece.map_err(|e| unreadable(&path, e))?;
             at += piece.len() as u64;
             crc32c = crc32c::crc32c_append(crc32c, &piece);
@@ -203,7 +204,7 @@ impl ObjectPartitionStore {
         let there = self.disk.open(&path).and_then(|found| Ok((found.len()?, found)));
         if let Ok((bytes, found)) = there
             && bytes == file.bytes
-            && checksum(&*found, bytes).is_ok_and(|crc32c| crc32c == file.crc32c)
+            && checksum(found, bytes).is_ok_and(|crc32c| crc32c == file.crc32c)
         {
             return Ok(());
         }
@@ -278,7 +279,7 @@ impl PartitionStore for ObjectPartitionStore {
             .try_for_each(|former| self.run(self.objects.remove(former)))
     }
 
-    fn publish(&self, group: StateGroup, at: Offset, files: Vec<StateFile>) -> Result<()> {
+    fn publish(&self, group: StateGroup, at: Offset, files: OpenFiles<'_>) -> Result<()> {
         let mut owned = self.owned.lock();
         let Some(owned) = owned.get_mut(&group) else {
             // processes that share partitions keep what belongs to none for themselves
@@ -299,6 +300,7 @@ impl PartitionStore for ObjectPartitionStore {
         }
         owned.versions += 1;
         let before = owned.published.last().map(|(_, version)| version);
+        let files = files()?;
         let uploaded = files.iter().map(|file| self.upload(group, owned.epoch, file, before));
         let version = StateVersion { format: FORMAT, files: uploaded.collect::<Result<_>>()? };
         if self.create(&name, &version)? {
@@ -349,22 +351,17 @@ fn number_of(name: &str) -> Option<u64> {
     name.rsplit('/').next()?.strip_suffix(".json")?.parse().ok()
 }
 
-fn read_piece(file: &dyn DiskFile, at: u64, bytes: usize) -> std::io::Result<Bytes> {
-    let mut piece = vec![0; bytes];
-    let mut read = 0;
-    while read < bytes {
-        match file.read_at(at + read as u64, &mut piece[read..])? {
-            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            more => read += more,
-        }
-    }
+fn read_piece(reader: &mut FileReader, bytes: u64) -> std::io::Result<Bytes> {
+    let mut piece = vec![0; bytes as usize];
+    reader.read_exact(&mut piece)?;
     Ok(piece.into())
 }
 
-fn checksum(file: &dyn DiskFile, bytes: u64) -> std::io::Result<u32> {
+fn checksum(file: Arc<dyn DiskFile>, bytes: u64) -> std::io::Result<u32> {
+    let mut reader = FileReader::new(file);
     let (mut at, mut crc32c) = (0, 0);
     while at < bytes {
-        let piece = read_piece(file, at, READ_BYTES.min((bytes - at) as usize))?;
+        let piece = read_piece(&mut reader, READ_BYTES.min(bytes - at))?;
         at += piece.len() as u64;
         crc32c = crc32c::crc32c_append(crc32c, &piece);
     }

@@ -69,6 +69,11 @@ impl PublishedCounters {
         state.query_state.with_runtimes(|runtimes| copy_counts(&runtimes.counts, queries));
     }
 
+    /// Returns a copy of the counters.
+    pub fn copy(&self) -> (Counters, QueryCountsByFile) {
+        self.with(|rules, queries| (rules.clone(), queries.clone()))
+    }
+
     /// Calls `read` with the counters.
     pub fn with<T>(&self, read: impl FnOnce(&Counters, &QueryCountsByFile) -> T) -> T {
         let (rules, queries) = &*self.0.lock();
