@@ -117,7 +117,7 @@ fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
 }
 
 /// Checks the number of partitions against the metadata file, or writes that file. It is written when the log
-/// is created, before the first partition exists.
+/// is created, before the first partition has files.
 fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
     let names = disk.list(dir).during("list", dir)?;
     let path = dir.join(META_FILE);
@@ -130,7 +130,11 @@ fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
             )));
         }
     } else {
-        if names.iter().any(|n| n == "p00000") {
+        // directories without files are left when the files of a log are removed one by one
+        let has_files = |name: &String| {
+            name.starts_with('p') && disk.list(&dir.join(name)).is_ok_and(|files| !files.is_empty())
+        };
+        if names.iter().any(has_files) {
             return Err(Error::corrupt(format!(
                 "{} is missing beside the partitions: restore it from a backup, or write it again as the two lines \
                  `{META_FIRST_LINE}` and `partitions N`",

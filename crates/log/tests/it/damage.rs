@@ -347,4 +347,9 @@ fn lost_meta_file_is_told() {
     let error = open(&disk, options()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("log.meta is missing"), "{error}");
+    // of a log whose files were removed one by one nothing is left but its directories
+    let files: Vec<_> = disk.names().into_iter().filter(|path| path.starts_with("/log/p00000")).collect();
+    files.iter().for_each(|path| Disk::remove(&disk, path).unwrap());
+    let (log, _) = open(&disk, options()).unwrap();
+    assert_eq!((log.start(P), log.end(P)), (Offset(0), Offset(0)));
 }
