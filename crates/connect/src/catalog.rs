@@ -53,6 +53,8 @@ pub struct ConnectorContext {
     pub dir: PathBuf,
     /// Type of the mapper that makes the messages of a sink, for sinks to which that makes a difference.
     pub mapper: Option<String>,
+    /// True if the partitions of the log are owned by several processes and may move between them.
+    pub shares_partitions: bool,
 }
 
 impl ConnectorContext {

@@ -15,6 +15,19 @@ use crate::template::write_value;
 /// The last event of each partition that the other side has.
 pub type DeliveredEvents = BTreeMap<PartitionId, EventId>;
 
+/// The partitions whose events a sink delivers, each with the epoch in which its process owns it. A later owner has a greater epoch; 0 says
+/// that the partition does not move between processes.
+pub type PartitionEpochs = BTreeMap<PartitionId, u64>;
+
+/// What the other side of a sink knows of partitions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SinkPositions {
+    /// The last event of each partition that it has.
+    pub delivered: DeliveredEvents,
+    /// Partitions that it has got events of from an owner with a greater epoch, which is given. It takes none from this process.
+    pub later_owners: PartitionEpochs,
+}
+
 /// Connection to a system that takes events.
 #[async_trait]
 pub trait SinkConnector: Send + 'static {
@@ -23,6 +36,20 @@ pub trait SinkConnector: Send + 'static {
     ///
     /// Errors: why the other side cannot be reached, without confidential values.
     async fn connect(&mut self) -> Result<Option<DeliveredEvents>>;
+
+    /// Takes note of the partitions whose events it delivers from now on: after each [`Self::connect`], and when they change. Returns what
+    /// the other side knows of them now, if it remembers: former owners have delivered meanwhile.
+    ///
+    /// Errors: the connection failed; [`Self::connect`] follows.
+    async fn own(&mut self, _partitions: &PartitionEpochs) -> Result<Option<SinkPositions>> {
+        Ok(None)
+    }
+
+    /// Returns whether each call of [`Self::deliver`] has events of one partition only, because the other side keeps what is delivered
+    /// together by partition.
+    fn delivers_by_partition(&self) -> bool {
+        false
+    }
 
     /// Sends the events of `batch` in order, beginning with row `progress.delivered`, and counts there how far it
     /// came: what is counted is acknowledged by the other side. Events that it refuses for good are counted and
@@ -101,12 +128,14 @@ struct Destination {
     connector: Box<dyn SinkConnector>,
     mapper: Option<Box<dyn SinkMapper>>,
     connected: bool,
+    /// The partitions that it was told of since it is connected.
+    owned: Option<PartitionEpochs>,
 }
 
 impl ConnectorSink {
     /// Creates a sink that is not connected.
     pub fn new(name: String, connector: Box<dyn SinkConnector>, mapper: Option<Box<dyn SinkMapper>>) -> Self {
-        let destinations = vec![Destination { connector, mapper, connected: false }];
+        let destinations = vec![Destination { connector, mapper, connected: false, owned: None }];
         Self { name, destinations, distribution: Distribution::RoundRobin, delivered: 0 }
     }
 
@@ -121,19 +150,32 @@ impl ConnectorSink {
         &self.name
     }
 
-    /// Connects where necessary. Returns what [`SinkConnector::connect`] returned if there is one destination: what one of
-    /// several has says nothing about the events of the others.
+    /// Returns whether a delivery may have events of one partition only.
+    pub fn delivers_by_partition(&self) -> bool {
+        self.destinations.iter().any(|destination| destination.connector.delivers_by_partition())
+    }
+
+    /// Connects where necessary, as the sink of these partitions. Returns what the other side knows of them, if it remembers and was asked
+    /// now. What one of several destinations has delivered says nothing about the events of the others.
     ///
     /// Errors: the other side cannot be reached, or `stop` ended first.
-    pub fn connect(&mut self, stop: impl Future<Output = ()>) -> Result<Option<DeliveredEvents>> {
+    pub fn connect(
+        &mut self,
+        partitions: &PartitionEpochs,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Option<SinkPositions>> {
         let is_single = self.destinations.len() == 1;
         let connecting = async {
-            let mut known = None;
-            for destination in self.destinations.iter_mut().filter(|destination| !destination.connected) {
-                known = destination.connector.connect().await?;
-                destination.connected = true;
+            let mut known: Option<SinkPositions> = None;
+            for destination in &mut self.destinations {
+                let Some(positions) = destination.connect(partitions).await? else { continue };
+                let known = known.get_or_insert_default();
+                known.later_owners.extend(positions.later_owners);
+                if is_single {
+                    known.delivered = positions.delivered;
+                }
             }
-            Ok(known.filter(|_| is_single))
+            Ok(known)
         };
         until(stop, connecting)
     }
@@ -211,6 +253,27 @@ impl ConnectorSink {
 }
 
 impl Destination {
+    /// Connects if it is not connected, and tells the partitions if they have changed.
+    async fn connect(&mut self, partitions: &PartitionEpochs) -> Result<Option<SinkPositions>> {
+        let mut known = None;
+        if !self.connected {
+            let delivered = self.connector.connect().await?;
+            known = delivered.map(|delivered| SinkPositions { delivered, ..SinkPositions::default() });
+            (self.connected, self.owned) = (true, None);
+        }
+        if self.owned.as_ref() != Some(partitions) {
+            match self.connector.own(partitions).await {
+                Ok(told) => known = told.or(known),
+                Err(e) => {
+                    self.connected = false;
+                    return Err(e);
+                }
+            }
+            self.owned = Some(partitions.clone());
+        }
+        Ok(known)
+    }
+
     async fn deliver(
         &mut self,
         rows: RecordBatch,

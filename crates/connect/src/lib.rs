@@ -36,7 +36,8 @@ mod template;
 pub use catalog::{Catalog, ConnectorContext, DeliveryGuarantee, SinkType, SourceParts, SourceType};
 pub use config::{ConnectorConfig, MapperConfig, NamedText, OnError, StoreConfig};
 pub use connector_sink::{
-    ConnectorSink, DeliveredEvents, DeliveryProgress, Distribution, SinkBatch, SinkConnector,
+    ConnectorSink, DeliveredEvents, DeliveryProgress, Distribution, PartitionEpochs, SinkBatch,
+    SinkConnector, SinkPositions,
 };
 pub use connector_source::{ConnectorSource, PendingReceipt, SourceConnector, SourceOutput, SplitPositions};
 pub use data_source::{DataSource, DataSourceContext, DataSourceType};

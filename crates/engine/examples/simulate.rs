@@ -15,7 +15,7 @@ use tidemill_engine::simulation::{
 };
 
 const USAGE: &str = "usage: simulate [--seconds N] [--seed FIRST] [--runs N] [--steps N] [--engines 1|2] \
-    [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log]";
+    [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log|queues|progress]";
 
 fn main() -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)) {
@@ -73,8 +73,11 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
         "unapplied" => PlantedBug::KeepUnappliedRows,
         "tail" => PlantedBug::KeepFormerTail,
         "log" => PlantedBug::SkipLog,
+        "queues" => PlantedBug::PublishWithoutQueues,
+        "progress" => PlantedBug::PublishOncePerOffset,
         _ => {
-            let expected = "forward, outbox, flush, ids, ack, repeat, unapplied, tail or log";
+            let expected =
+                "forward, outbox, flush, ids, ack, repeat, unapplied, tail, log, queues or progress";
             return Err(format!("--bug {name}: expected {expected}"));
         }
     })

@@ -18,6 +18,10 @@ pub enum PlantedBug {
     /// A process that takes a partition over keeps the rows that it had in its tail when it owned the partition before.
     #[cfg(feature = "sim")]
     KeepFormerTail,
+    /// The state of a partition is published without the events that wait for other systems.
+    PublishWithoutQueues,
+    /// The state of a partition is published once at each offset, although events were delivered since.
+    PublishOncePerOffset,
     /// A partition that is opened begins at the end of its log instead of its checkpoint.
     SkipLog,
     /// A partition that is opened again keeps the rows of the record at which it stopped.

@@ -3,6 +3,9 @@
 //! The position is written in the transaction of the rows: both are there or neither. Each write counts up a number
 //! that it has read before, so that of two writers with the same name, such as a program that was restarted and its
 //! predecessor whose last transaction still runs, only one can commit.
+//!
+//! Where partitions move between processes, a position also has the epoch of the owner that wrote it, and is not replaced by one of a
+//! smaller epoch: a former owner that continues writes nothing any more, and learns that it is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +34,8 @@ pub struct StoredPosition {
     pub refused: BTreeSet<EventId>,
     /// Number of batches that were written.
     pub batch: i64,
+    /// Epoch of the owner of the partition that wrote it; 0 where partitions do not move.
+    pub epoch: u64,
 }
 
 /// Positions of one writer.
@@ -41,6 +46,8 @@ pub struct PositionTable {
     update: String,
     select: String,
     create: String,
+    probe: String,
+    add_epoch: String,
 }
 
 impl PositionTable {
@@ -71,66 +78,101 @@ impl PositionTable {
         let columns = format!(
             "sink {name} NOT NULL, log_partition {integer} NOT NULL, log_offset {bigint} NOT NULL, \
              log_row {integer} NOT NULL, batch {bigint} NOT NULL, refused {large}{not_null}, \
-             PRIMARY KEY (sink, log_partition)){suffix}"
+             epoch {bigint} DEFAULT 0 NOT NULL, PRIMARY KEY (sink, log_partition)){suffix}"
         );
         Ok(Self {
             writer: writer.to_owned(),
             create: create_if_missing(dialect, TABLE, &columns),
             select: format!(
-                "SELECT log_partition, log_offset, log_row, batch, refused FROM {TABLE} WHERE sink = {}",
+                "SELECT log_partition, log_offset, log_row, batch, refused, epoch FROM {TABLE} WHERE sink = {}",
                 p(0, text)
             ),
+            probe: format!("SELECT epoch FROM {TABLE} WHERE 1 = 0"),
+            add_epoch: format!("ALTER TABLE {TABLE} ADD epoch {bigint} DEFAULT 0 NOT NULL"),
             insert: format!(
-                "INSERT INTO {TABLE} (log_offset, log_row, batch, refused, sink, log_partition) \
-                 VALUES ({}, {}, {}, {}, {}, {})",
+                "INSERT INTO {TABLE} (log_offset, log_row, batch, refused, epoch, sink, log_partition) \
+                 VALUES ({}, {}, {}, {}, {}, {}, {})",
                 p(0, long),
                 p(1, int),
                 p(2, long),
                 p(3, text),
-                p(4, text),
-                p(5, int)
+                p(4, long),
+                p(5, text),
+                p(6, int)
             ),
             update: format!(
-                "UPDATE {TABLE} SET log_offset = {}, log_row = {}, batch = {}, refused = {} \
-                 WHERE sink = {} AND log_partition = {} AND batch = {}",
+                "UPDATE {TABLE} SET log_offset = {}, log_row = {}, batch = {}, refused = {}, epoch = {} \
+                 WHERE sink = {} AND log_partition = {} AND batch = {} AND epoch <= {}",
                 p(0, long),
                 p(1, int),
                 p(2, long),
                 p(3, text),
-                p(4, text),
-                p(5, int),
-                p(6, long)
+                p(4, long),
+                p(5, text),
+                p(6, int),
+                p(7, long),
+                p(8, long)
             ),
         })
     }
 
     /// Describes the statements, one a line, for tests.
     pub fn describe(&self) -> Vec<String> {
-        let Self { create, select, insert, update, .. } = self;
-        [create, select, insert, update].map(Clone::clone).to_vec()
+        let Self { create, probe, add_epoch, select, insert, update, .. } = self;
+        [create, probe, add_epoch, select, insert, update].map(Clone::clone).to_vec()
     }
 
-    /// Creates the table if it is missing and reads the positions.
+    /// Creates the table if it is missing, adds the column `epoch` to one of an earlier release, and reads the positions.
     ///
     /// Errors: those of the server.
     pub async fn open(&self, db: &mut Database) -> Result<BTreeMap<PartitionId, StoredPosition>, DbError> {
         let context = |e: DbError| e.context(format!("table `{TABLE}`, which counts what was written"));
         if db.dialect() == Dialect::Oracle {
-            match self.read(db).await {
-                Err(e) if e.code == NO_TABLE => {}
-                read => return read.map_err(context),
+            match self.probe(db).await {
+                Err(e) if e.code == NO_TABLE => db.run(&self.create).await.map_err(|e| context(late(e)))?,
+                // a table without the column
+                _ => {}
             }
+        } else {
+            db.run(&self.create).await.map_err(|e| context(late(e)))?;
         }
-        let created = db.run(&self.create).await;
-        created.map_err(|e| context(late(e)))?;
+        self.add_epoch(db).await.map_err(context)?;
         self.read(db).await.map_err(context)
+    }
+
+    /// Asks for the column `epoch`.
+    async fn probe(&self, db: &mut Database) -> Result<(), DbError> {
+        db.query(&self.probe, &[], &[FieldType::Long]).await.map(drop)
+    }
+
+    /// Adds the column `epoch` to a table of an earlier release.
+    async fn add_epoch(&self, db: &mut Database) -> Result<(), DbError> {
+        if self.probe(db).await.is_ok() {
+            return Ok(());
+        }
+        let Err(failed) = db.run(&self.add_epoch).await else { return Ok(()) };
+        // another process may have added it meanwhile
+        match self.probe(db).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(failed.context(format!(
+                "the column `epoch` is missing and cannot be added; add it as a user that may: `{}`",
+                self.add_epoch
+            ))),
+        }
     }
 
     /// Reads the positions.
     ///
     /// Errors: those of the server.
     pub async fn read(&self, db: &mut Database) -> Result<BTreeMap<PartitionId, StoredPosition>, DbError> {
-        let types = [FieldType::Int, FieldType::Long, FieldType::Int, FieldType::Long, FieldType::String];
+        let types = [
+            FieldType::Int,
+            FieldType::Long,
+            FieldType::Int,
+            FieldType::Long,
+            FieldType::String,
+            FieldType::Long,
+        ];
         let writer = Param { ty: FieldType::String, value: Value::str(&self.writer) };
         let rows = db.query(&self.select, &[writer], &types).await?;
         let mut positions = BTreeMap::new();
@@ -145,7 +187,7 @@ impl PositionTable {
 
     /// Writes the position of a partition, whose last batch had the number `position.batch - 1`, 0 if there was none.
     ///
-    /// Errors: those of the server; another writer of the same name was faster.
+    /// Errors: those of the server; another writer of the same name was faster, or has a later epoch.
     pub async fn write(&self, db: &mut Database, position: &StoredPosition) -> Result<(), DbError> {
         let long = |value: i64| Param { ty: FieldType::Long, value: Value::Int(value) };
         let int = |value: i64| Param { ty: FieldType::Int, value: Value::Int(value) };
@@ -155,6 +197,7 @@ impl PositionTable {
         let offset = i64::try_from(offset.0).map_err(|_| too_far())?;
         let (partition, row) = (i32::try_from(partition.0), i32::try_from(row));
         let (Ok(partition), Ok(row)) = (partition, row) else { return Err(too_far()) };
+        let epoch = i64::try_from(position.epoch).map_err(|_| too_far())?;
         let refused: Vec<String> =
             position.refused.iter().map(|id| format!("{}-{}", id.offset, id.row)).collect();
         let mut params = vec![
@@ -162,6 +205,7 @@ impl PositionTable {
             int(row.into()),
             long(position.batch),
             text(&refused.join(",")),
+            long(epoch),
             text(&self.writer),
             int(partition.into()),
         ];
@@ -178,6 +222,7 @@ impl PositionTable {
             };
         }
         params.push(long(position.batch - 1));
+        params.push(long(epoch));
         match db.execute(&self.update, &params).await? {
             1 => Ok(()),
             _ => Err(overtaken()),
@@ -186,7 +231,14 @@ impl PositionTable {
 }
 
 fn stored(row: &[Value<'_>]) -> Option<StoredPosition> {
-    let [Value::Int(partition), Value::Int(offset), Value::Int(event_row), Value::Int(batch), refused] = row
+    let [
+        Value::Int(partition),
+        Value::Int(offset),
+        Value::Int(event_row),
+        Value::Int(batch),
+        refused,
+        Value::Int(epoch),
+    ] = row
     else {
         return None;
     };
@@ -204,5 +256,6 @@ fn stored(row: &[Value<'_>]) -> Option<StoredPosition> {
         last: id(u64::try_from(*offset).ok()?, u32::try_from(*event_row).ok()?),
         refused: refused.collect::<Option<_>>()?,
         batch: *batch,
+        epoch: u64::try_from(*epoch).ok()?,
     })
 }

@@ -94,7 +94,7 @@ impl StatementRunner {
             if let Some(last) = at {
                 // the column for refused events has the number of rows
                 let count = EventId { partition: last.partition, offset: Offset(rows), row: 0 };
-                let position = StoredPosition { last, refused: BTreeSet::from([count]), batch };
+                let position = StoredPosition { last, refused: BTreeSet::from([count]), batch, epoch: 0 };
                 positions.write(&mut connection.db, &position).await?;
                 connection.db.commit().await?;
                 connection.known.insert(last.partition, position);

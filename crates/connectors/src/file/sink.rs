@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
-    Payload, SinkBatch, SinkConnector, SinkType, Template, write_value,
+    PartitionEpochs, Payload, SinkBatch, SinkConnector, SinkPositions, SinkType, Template, write_value,
 };
 use tidemill_types::{Error, Result};
 
@@ -26,7 +26,7 @@ const BINARY_MAPPERS: [&str; 3] = ["avro", "binary", "protobuf"];
 const LINE_MAPPERS: [&str; 1] = ["csv"];
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec::text("file.uri", "File that is written, as in `file:/var/out/{{site}}.json`.")
+    OptionSpec::text("file.uri", "File that is written, as in `file:/var/out/{{site}}.json`; {partition} stands for the partition of the event.")
         .required()
         .dynamic(),
     OptionSpec::flag(
@@ -53,6 +53,20 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec::integer("roll.keep", 1, 1_000_000, "Number of renamed files that are kept; by default all."),
     FILE_SYSTEM_OPTIONS,
 ];
+
+/// Part of a name that stands for the partition of the event.
+const PARTITION_MARK: &str = "{partition}";
+
+/// Returns why a file for the events of all partitions is refused, and what to write.
+fn needs_partition(name: &str) -> String {
+    let path = Path::new(name);
+    let stem = path.file_stem().map_or_else(|| name.into(), |stem| stem.to_string_lossy());
+    let extension = path.extension().map_or(String::new(), |end| format!(".{}", end.to_string_lossy()));
+    format!(
+        "several processes own the partitions, and each would write to `{name}`: write {PARTITION_MARK} in the name, as in \
+         `{stem}-{PARTITION_MARK}{extension}`, and each partition has a file"
+    )
+}
 
 /// Type of the sink.
 pub(crate) struct FileSinkType;
@@ -111,8 +125,14 @@ impl SinkType for FileSinkType {
                 return Err(OptionError::option(name, "it needs `roll.max.bytes` or `roll.interval`"));
             }
         }
+        let name = options.text("file.uri");
+        let by_partition = name.contains(PARTITION_MARK);
+        if context.shares_partitions && !by_partition {
+            return Err(OptionError::option("file.uri", needs_partition(name)));
+        }
         Ok(Box::new(FileSink {
-            name: FileName::new(options.text("file.uri"), context)?,
+            by_partition,
+            name: FileName::new(name, context)?,
             appends,
             adds_line_end,
             are_lines: adds_line_end || is_among(&LINE_MAPPERS),
@@ -127,6 +147,7 @@ struct FileName {
     template: Template,
     dir: PathBuf,
     fixed: Option<PathBuf>,
+    by_partition: bool,
 }
 
 impl FileName {
@@ -138,8 +159,9 @@ impl FileName {
             return Err(wrong("expected a file, found a directory".into()));
         }
         let template = Template::parse(text, &context.schema).map_err(wrong)?;
-        let fixed = template.constant().map(|path| context.dir.join(path));
-        Ok(Self { template, dir: context.dir.clone(), fixed })
+        let by_partition = text.contains(PARTITION_MARK);
+        let fixed = template.constant().filter(|_| !by_partition).map(|path| context.dir.join(path));
+        Ok(Self { template, dir: context.dir.clone(), fixed, by_partition })
     }
 
     /// Returns the file of an event. Values do not lead out of the directory in which the template puts them.
@@ -149,6 +171,7 @@ impl FileName {
         if let Some(fixed) = &self.fixed {
             return Ok(fixed.clone());
         }
+        let partition = batch.ids.get(message.row).filter(|_| self.by_partition).map(|id| id.partition);
         let is_unsafe = std::cell::Cell::new(false);
         let text = self.template.render_with(&batch.rows, message.row, &|_, value, out| {
             let start = out.len();
@@ -158,8 +181,14 @@ impl FileName {
             let leads_out = path.components().any(|part| matches!(part, Component::ParentDir));
             // a value at the beginning is a path that the app makes itself
             let is_absolute = start > 0 && path.is_absolute();
-            is_unsafe.set(is_unsafe.get() || leads_out || is_absolute || value.contains('\0'));
+            // the value of an event does not choose the partition
+            let is_mark = partition.is_some() && value.contains(PARTITION_MARK);
+            is_unsafe.set(is_unsafe.get() || leads_out || is_absolute || is_mark || value.contains('\0'));
         });
+        let text = match partition {
+            Some(partition) => text.replace(PARTITION_MARK, &partition.0.to_string()),
+            None => text,
+        };
         match is_unsafe.get() || text.ends_with('/') || text.is_empty() {
             true => Err(format!("`{text}` is no name of a file that an event may choose")),
             false => Ok(self.dir.join(OsStr::from_bytes(text.as_bytes()))),
@@ -169,6 +198,8 @@ impl FileName {
 
 struct FileSink {
     name: FileName,
+    /// True if each partition has files of its own.
+    by_partition: bool,
     appends: bool,
     /// True if each message gets the end of a line.
     adds_line_end: bool,
@@ -187,6 +218,18 @@ impl SinkConnector for FileSink {
             self.open.insert(path.clone(), file.map_err(|e| unavailable(&path, &e))?);
         }
         Ok(None)
+    }
+
+    async fn own(&mut self, _: &PartitionEpochs) -> Result<Option<SinkPositions>> {
+        // another process may write the files of a partition that has moved
+        if self.by_partition {
+            self.open.clear();
+        }
+        Ok(None)
+    }
+
+    fn delivers_by_partition(&self) -> bool {
+        self.by_partition
     }
 
     async fn deliver(&mut self, batch: &SinkBatch, progress: &mut DeliveryProgress) -> Result<()> {

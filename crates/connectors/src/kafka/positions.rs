@@ -1,14 +1,15 @@
 //! The topic with the positions of sinks that send transactions.
 //!
 //! It has one partition and is compacted. The key of a record is `TRANSACTIONAL_ID#PARTITION`, with the partition of
-//! our log, and its value the id of the last event in the same transaction: `3-1042-7`.
+//! our log, and its value the id of the last event in the same transaction: `3-1042-7`. Where partitions move between processes, the header
+//! `epoch` has the epoch of the owner.
 
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::message::Message;
+use rdkafka::message::{Headers, Message};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
-use tidemill_connect::DeliveredEvents;
+use tidemill_connect::SinkPositions;
 use tidemill_types::{Error, EventId, PartitionId, Result};
 
 use super::client::{ConnectionContext, blocking};
@@ -29,6 +30,9 @@ const TOPIC_SETTINGS: [(&str, &str); 4] = [
 pub(super) fn position_key(id: &str, partition: PartitionId) -> String {
     format!("{id}#{}", partition.0)
 }
+
+/// Name of the header with the epoch of the owner of the partition.
+pub(super) const EPOCH_HEADER: &str = "epoch";
 
 /// Topic with positions.
 pub(super) struct PositionTopic {
@@ -70,13 +74,13 @@ impl PositionTopic {
         (format!("{id}#connected"), format!("{}-{}", now.as_nanos(), std::process::id()))
     }
 
-    /// Reads all positions of a sink, up to its mark: everything before it is then committed or aborted.
+    /// Reads all positions of a sink, with the epochs that they have, up to its mark: everything before it is then committed or aborted.
     pub(super) async fn read(
         &self,
         connection: &Connection,
         id: &str,
         mark: &(String, String),
-    ) -> Result<DeliveredEvents> {
+    ) -> Result<SinkPositions> {
         let failed = |what: &str| {
             Error::unavailable(format!(
                 "Kafka at {}: positions in the topic `{}` cannot be read: {what}",
@@ -100,8 +104,8 @@ fn read_to_mark(
     consumer: &BaseConsumer<ConnectionContext>,
     prefix: &str,
     mark: &(String, String),
-) -> Result<DeliveredEvents, String> {
-    let mut delivered = DeliveredEvents::new();
+) -> Result<SinkPositions, String> {
+    let mut read = SinkPositions::default();
     let mut problem = "it takes too long".to_owned();
     let deadline = Instant::now() + READ_TIMEOUT;
     while Instant::now() < deadline {
@@ -116,13 +120,17 @@ fn read_to_mark(
         let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
         let (key, value) = (text(message.key()), text(message.payload()));
         if key == mark.0 && value == mark.1 {
-            return Ok(delivered);
+            return Ok(read);
         }
         let Some(partition) = key.strip_prefix(prefix).and_then(|n| n.parse::<u32>().ok()) else { continue };
         let event: EventId = value
             .parse()
             .map_err(|_| format!("`{value}` at offset {} is no id of an event", message.offset()))?;
-        delivered.insert(PartitionId(partition), event);
+        let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+        let epoch = headers.filter(|header| header.key == EPOCH_HEADER).find_map(|header| header.value);
+        let epoch = epoch.and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+        read.delivered.insert(PartitionId(partition), event);
+        read.later_owners.insert(PartitionId(partition), epoch.unwrap_or_default());
     }
     Err(problem)
 }

@@ -13,7 +13,7 @@ use rdkafka::metadata::Metadata;
 use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer, PurgeConfig};
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
-    Payload, SinkBatch, SinkConnector, SinkType, Template,
+    PartitionEpochs, Payload, SinkBatch, SinkConnector, SinkPositions, SinkType, Template,
 };
 use tidemill_types::{Error, Result};
 
@@ -137,7 +137,9 @@ impl SinkType for KafkaSinkType {
                 };
                 let id = options.get("transactional.id").map_or_else(default, str::to_owned);
                 let consumer = client_config(options)?;
-                client.set("transactional.id", &id);
+                if !context.shares_partitions {
+                    client.set("transactional.id", &id);
+                }
                 Some(Transactions::new(id, options.text("position.topic").to_owned(), consumer))
             }
         };
@@ -160,6 +162,7 @@ impl SinkType for KafkaSinkType {
                 next_sequence: 0,
                 is_binary: options.flag("is.binary.message"),
             },
+            shares_partitions: context.shares_partitions,
             transactions,
             connection: None,
         }))
@@ -191,6 +194,8 @@ struct KafkaSink {
     new_topic: Option<TopicLayout>,
     brokers: String,
     records: Records,
+    /// True if the partitions move between processes: transactions are by partition.
+    shares_partitions: bool,
     transactions: Option<Transactions>,
     connection: Option<Connection>,
 }
@@ -229,6 +234,13 @@ impl Drop for Connection {
 }
 
 impl KafkaSink {
+    fn disconnect(&mut self) {
+        self.connection = None;
+        if let Some(transactions) = &mut self.transactions {
+            transactions.disconnect();
+        }
+    }
+
     /// Asks the brokers for the topic, and creates it if it is missing and the app says so.
     ///
     /// Errors: the brokers cannot be reached; the topic does not exist.
@@ -254,7 +266,7 @@ impl KafkaSink {
 #[async_trait]
 impl SinkConnector for KafkaSink {
     async fn connect(&mut self) -> Result<Option<DeliveredEvents>> {
-        self.connection = None;
+        self.disconnect();
         let context = ConnectionContext::default();
         if let Some(topic) = self.records.topic.constant() {
             limit_messages(&mut self.client, &context, topic).await;
@@ -267,11 +279,24 @@ impl SinkConnector for KafkaSink {
         let topic = self.records.topic.constant().map(str::to_owned);
         self.find_topic(&connection, topic).await?;
         let delivered = match &self.transactions {
-            None => None,
-            Some(transactions) => Some(transactions.begin(&connection).await?),
+            Some(transactions) if !self.shares_partitions => Some(transactions.begin(&connection).await?),
+            _ => None,
         };
         self.connection = Some(connection);
         Ok(delivered)
+    }
+
+    async fn own(&mut self, partitions: &PartitionEpochs) -> Result<Option<SinkPositions>> {
+        match (&self.connection, &mut self.transactions) {
+            (Some(connection), Some(transactions)) if self.shares_partitions => {
+                transactions.own(partitions, connection, &self.client).await
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn delivers_by_partition(&self) -> bool {
+        self.shares_partitions && self.transactions.is_some()
     }
 
     async fn deliver(&mut self, batch: &SinkBatch, progress: &mut DeliveryProgress) -> Result<()> {
@@ -280,16 +305,21 @@ impl SinkConnector for KafkaSink {
         };
         let result = match &mut self.transactions {
             None => deliver(connection, &mut self.records, batch, progress).await,
-            Some(transactions) => transactions.deliver(connection, &mut self.records, batch, progress).await,
+            Some(transactions) if self.shares_partitions => {
+                transactions.deliver_owned(&mut self.records, batch, progress).await
+            }
+            Some(transactions) => {
+                transactions.deliver(connection, 0, &mut self.records, batch, progress).await
+            }
         };
         if result.is_err() {
-            self.connection = None;
+            self.disconnect();
         }
         result
     }
 
     async fn close(&mut self) {
-        self.connection = None;
+        self.disconnect();
     }
 }
 

@@ -1,17 +1,24 @@
 //! Exactly once: each transaction has messages and the position behind them.
+//!
+//! A sink sends its transactions as one producer, whose name at the brokers keeps its predecessor from sending more. Where partitions move
+//! between processes it has a producer for each of its partitions, so that a new owner ends the transactions of the former one
+//! and of no other partition. These share the client's threads with nothing, which is why a process that owns all has one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
+use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureRecord, Producer};
-use tidemill_connect::{DeliveredEvents, DeliveryProgress, Payload, RefusedRow, SinkBatch};
-use tidemill_types::Result;
+use tidemill_connect::{
+    DeliveredEvents, DeliveryProgress, PartitionEpochs, Payload, RefusedRow, SinkBatch, SinkPositions,
+};
+use tidemill_types::{Error, PartitionId, Result};
 
 use super::client::blocking;
-use super::positions::{PositionTopic, position_key};
-use super::sink::{Connection, Records, TOO_LARGE, Waiting};
+use super::positions::{EPOCH_HEADER, PositionTopic, position_key};
+use super::sink::{Connection, KafkaProducer, Records, TOO_LARGE, Waiting};
 
 /// Timeout for beginning or ending a transaction.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -22,32 +29,91 @@ const TRANSACTION_MESSAGES: usize = 10_000;
 pub(super) struct Transactions {
     id: String,
     positions: PositionTopic,
+    /// By partition, the producers of a sink whose partitions move, with the epochs in which they are owned.
+    owned: BTreeMap<PartitionId, (u64, Connection)>,
 }
 
 impl Transactions {
     pub(super) fn new(id: String, topic: String, consumer: ClientConfig) -> Self {
-        Self { positions: PositionTopic::new(topic, consumer), id }
+        Self { positions: PositionTopic::new(topic, consumer), id, owned: BTreeMap::new() }
+    }
+
+    /// Forgets the producers of partitions.
+    pub(super) fn disconnect(&mut self) {
+        self.owned.clear();
+    }
+
+    /// Begins to send as the owner of these partitions: former owners send no more. Returns the positions when there are new
+    /// partitions. `connection` asks the brokers, and `client` are the settings of producers.
+    pub(super) async fn own(
+        &mut self,
+        partitions: &PartitionEpochs,
+        connection: &Connection,
+        client: &ClientConfig,
+    ) -> Result<Option<SinkPositions>> {
+        self.owned.retain(|id, (epoch, _)| partitions.get(id) == Some(epoch));
+        let mut newest = None;
+        for (id, epoch) in
+            partitions.iter().filter(|(id, _)| !self.owned.contains_key(id)).collect::<Vec<_>>()
+        {
+            let mut client = client.clone();
+            client.set("transactional.id", format!("{}/p{}", self.id, id.0));
+            let context = connection.context.clone();
+            let producer: KafkaProducer = client
+                .create_with_context(context.clone())
+                .map_err(|e| connection.failed("no producer", &e))?;
+            let own = Connection { producer, context, brokers: connection.brokers.clone() };
+            initialize(&own).await?;
+            self.owned.insert(*id, (*epoch, own));
+            newest = Some(*id);
+        }
+        let Some((_, own)) = newest.and_then(|id| self.owned.get(&id)) else { return Ok(None) };
+        self.positions.create(own).await?;
+        let mut positions = self.positions_now(own).await?;
+        positions.later_owners.retain(|id, epoch| partitions.get(id).is_some_and(|own| own < epoch));
+        Ok(Some(positions))
     }
 
     /// Ends what an earlier connection left behind, and returns the position of the last transaction.
     pub(super) async fn begin(&self, connection: &Connection) -> Result<DeliveredEvents> {
         self.positions.create(connection).await?;
-        call(connection, "transactions cannot be initialized", |c| c.init_transactions(TRANSACTION_TIMEOUT))
-            .await?;
+        initialize(connection).await?;
+        Ok(self.positions_now(connection).await?.delivered)
+    }
+
+    /// Reads the positions behind the last transactions.
+    async fn positions_now(&self, connection: &Connection) -> Result<SinkPositions> {
         let mark = self.positions.mark(&self.id);
         connection
             .producer
             .begin_transaction()
             .map_err(|e| connection.failed("no transaction can begin", &e))?;
-        self.positions.write(connection, &mark.0, &mark.1).await?;
+        self.positions.write(connection, &mark.0, &mark.1, 0).await?;
         commit(connection).await?;
         self.positions.read(connection, &self.id, &mark).await
     }
 
+    /// Sends the messages of `batch`, which are of one partition, as its owner.
+    pub(super) async fn deliver_owned(
+        &mut self,
+        records: &mut Records,
+        batch: &SinkBatch,
+        progress: &mut DeliveryProgress,
+    ) -> Result<()> {
+        let Some(first) = batch.ids.first() else { return Ok(()) };
+        let Some((epoch, connection)) = self.owned.remove(&first.partition) else {
+            return Err(Error::unavailable(format!("the sink does not own partition {}", first.partition)));
+        };
+        self.deliver(&connection, epoch, records, batch, progress).await?;
+        self.owned.insert(first.partition, (epoch, connection));
+        Ok(())
+    }
+
     /// Sends the messages of `batch` with the position behind them, all or none of a transaction.
     pub(super) async fn deliver(
-        &mut self,
+        &self,
         connection: &Connection,
+        epoch: u64,
         records: &mut Records,
         batch: &SinkBatch,
         progress: &mut DeliveryProgress,
@@ -110,7 +176,7 @@ impl Transactions {
             last.extend(batch.ids[from..end].iter().map(|id| (id.partition, *id)));
             for (partition, id) in last {
                 let key = position_key(&self.id, partition);
-                self.positions.write(connection, &key, &id.to_string()).await?;
+                self.positions.write(connection, &key, &id.to_string(), epoch).await?;
             }
             commit(connection).await?;
             let (before, rest) = refused.into_iter().partition(|r| r.row < end);
@@ -121,6 +187,10 @@ impl Transactions {
         }
         Ok(())
     }
+}
+
+async fn initialize(connection: &Connection) -> Result<()> {
+    call(connection, "transactions cannot be initialized", |c| c.init_transactions(TRANSACTION_TIMEOUT)).await
 }
 
 async fn commit(connection: &Connection) -> Result<()> {
@@ -142,8 +212,13 @@ async fn call(
 
 impl PositionTopic {
     /// Adds a record to the current transaction.
-    async fn write(&self, connection: &Connection, key: &str, value: &str) -> Result<()> {
-        let record = FutureRecord::<str, str>::to(self.name()).key(key).payload(value).partition(0);
+    async fn write(&self, connection: &Connection, key: &str, value: &str, epoch: u64) -> Result<()> {
+        let mut record = FutureRecord::<str, str>::to(self.name()).key(key).payload(value).partition(0);
+        if epoch > 0 {
+            let epoch = epoch.to_string();
+            record =
+                record.headers(OwnedHeaders::new().insert(Header { key: EPOCH_HEADER, value: Some(&epoch) }));
+        }
         let sent = connection.producer.send_result(record);
         let failed = |e: &KafkaError| connection.failed("the position cannot be written", e);
         match sent.map_err(|(e, _)| failed(&e))?.await {

@@ -119,7 +119,7 @@ impl SinkType for GcsSinkType {
         };
         let storage = Storage { class: options.get("storage.class").map(str::to_ascii_uppercase) };
         let open = move || open(&bucket, credentials.as_ref(), endpoint.as_ref());
-        Ok(Box::new(ObjectSink::new(Box::new(open), objects, storage, &mark)))
+        Ok(Box::new(ObjectSink::new(Box::new(open), objects, storage, &mark, context.shares_partitions)))
     }
 }
 

@@ -4,7 +4,8 @@
 //! delivery has happened if all of its objects are there; otherwise those that are there are deleted and the events come again,
 //! maybe divided in another way. So each event ends up in one object.
 //!
-//! A plan replaces the one that was read before and no other: a request that arrives late changes nothing.
+//! A plan replaces the one that was read before and no other: a request that arrives late changes nothing. Where partitions move between
+//! processes each has a plan of its own, with the epoch of its owner.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,9 @@ struct PlanFile {
     after: BTreeMap<u32, String>,
     /// Names of the objects of the delivery.
     objects: Vec<String>,
+    /// Epoch of the owner of the partition; 0 if partitions do not move.
+    #[serde(default)]
+    epoch: u64,
 }
 
 /// Location and version of the plan of a sink, and the delivered events.
@@ -33,24 +37,46 @@ pub(super) struct Plans {
     key: Path,
     version: Option<UpdateVersion>,
     delivered: DeliveredEvents,
+    epoch: u64,
+}
+
+/// State of a plan that was read.
+pub(super) enum Settled {
+    /// Its delivery is finished or undone. These events are delivered.
+    Delivered(DeliveredEvents),
+    /// It is of an owner with this epoch, which is later.
+    LaterOwner(u64),
 }
 
 impl Plans {
-    pub(super) fn new(key: Path) -> Self {
-        Self { key, version: None, delivered: DeliveredEvents::new() }
+    pub(super) fn new(key: Path, epoch: u64) -> Self {
+        Self { key, version: None, delivered: DeliveredEvents::new(), epoch }
     }
 
-    /// Reads the plan, finishes or undoes its delivery, and returns what is delivered.
+    /// Returns the epoch of the owner.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Reads the plan, and finishes or undoes its delivery.
     ///
     /// Errors: `Unavailable`; `Corrupt` if the object is not a plan.
-    pub(super) async fn settle(&mut self, bucket: &Bucket) -> Result<DeliveredEvents> {
+    pub(super) async fn settle(&mut self, bucket: &Bucket) -> Result<Settled> {
         let Some((bytes, version)) = bucket.get(&self.key).await? else {
             self.version = None;
             self.begin(bucket, std::iter::empty(), &[]).await?;
-            return Ok(self.delivered.clone());
+            return Ok(Settled::Delivered(self.delivered.clone()));
         };
         self.version = Some(version);
-        let file: PlanFile = serde_json::from_slice(&bytes).map_err(|_| self.damaged())?;
+        let mut file: PlanFile = serde_json::from_slice(&bytes).map_err(|_| self.damaged())?;
+        if file.epoch > self.epoch {
+            return Ok(Settled::LaterOwner(file.epoch));
+        }
+        if file.epoch < self.epoch {
+            // the former owner plans nothing more
+            file.epoch = self.epoch;
+            self.write(bucket, &file).await?;
+        }
         let keys = file.objects.iter().map(Path::parse).collect::<Result<Vec<_>, _>>();
         let keys = keys.map_err(|_| self.damaged())?;
         let mut found = vec![];
@@ -68,7 +94,7 @@ impl Plans {
                 self.parsed(&file.before)?
             }
         };
-        Ok(self.delivered.clone())
+        Ok(Settled::Delivered(self.delivered.clone()))
     }
 
     /// Writes the plan of a delivery of these objects, which ends with `ids`.
@@ -84,11 +110,18 @@ impl Plans {
         after.extend(ids.iter().map(|id| (id.partition, *id)));
         let text = |events: &DeliveredEvents| events.iter().map(|(p, id)| (p.0, id.to_string())).collect();
         let objects = objects.map(ToString::to_string).collect();
-        let file = PlanFile { before: text(&self.delivered), after: text(&after), objects };
-        let content = serde_json::to_vec(&file)
+        let file =
+            PlanFile { before: text(&self.delivered), after: text(&after), objects, epoch: self.epoch };
+        self.write(bucket, &file).await?;
+        Ok(after)
+    }
+
+    /// Replaces the plan that was read or written last.
+    async fn write(&mut self, bucket: &Bucket, file: &PlanFile) -> Result<()> {
+        let content = serde_json::to_vec(file)
             .map_err(|e| Error::internal("a plan cannot be written as JSON").with_source(e))?;
         self.version = Some(bucket.replace(&self.key, self.version.as_ref(), content.into()).await?);
-        Ok(after)
+        Ok(())
     }
 
     /// Notes that the delivery has happened.

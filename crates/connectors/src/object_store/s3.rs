@@ -124,7 +124,7 @@ impl SinkType for S3SinkType {
         let storage = Storage { class: (class != "STANDARD").then_some(class) };
         let region = options.get("aws.region").map(|name| name.trim().to_ascii_lowercase().replace('_', "-"));
         let open = move || open(&bucket, &keys, region.as_deref(), endpoint.as_ref());
-        Ok(Box::new(ObjectSink::new(Box::new(open), objects, storage, &mark)))
+        Ok(Box::new(ObjectSink::new(Box::new(open), objects, storage, &mark, context.shares_partitions)))
     }
 }
 

@@ -3,12 +3,16 @@
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use tidemill_connect::{DeliveredEvents, DeliveryProgress, SinkBatch, SinkConnector};
-use tidemill_types::{Error, Result};
+use std::collections::BTreeMap;
+
+use tidemill_connect::{
+    DeliveredEvents, DeliveryProgress, PartitionEpochs, SinkBatch, SinkConnector, SinkPositions,
+};
+use tidemill_types::{Error, PartitionId, Result};
 
 use super::bucket::{Bucket, Storage};
 use super::object::{Division, Objects};
-use super::plan::Plans;
+use super::plan::{Plans, Settled};
 
 /// Requests at the same time.
 const REQUESTS_MAX: usize = 8;
@@ -23,13 +27,30 @@ pub(super) struct ObjectSink {
     pub open: OpenBucket,
     pub objects: Objects,
     pub storage: Storage,
-    pub plans: Plans,
+    plans: SinkPlans,
     pub bucket: Option<Bucket>,
 }
 
+/// Plans of a sink.
+enum SinkPlans {
+    /// One for all partitions.
+    Single(Plans),
+    /// One for each partition, as these move between processes.
+    ByPartition { mark: String, plans: BTreeMap<PartitionId, Plans> },
+}
+
 impl ObjectSink {
-    pub(super) fn new(open: OpenBucket, objects: Objects, storage: Storage, mark: &str) -> Self {
-        let plans = Plans::new(Path::from(format!("_tidemill/{mark}.json")));
+    pub(super) fn new(
+        open: OpenBucket,
+        objects: Objects,
+        storage: Storage,
+        mark: &str,
+        shares_partitions: bool,
+    ) -> Self {
+        let plans = match shares_partitions {
+            true => SinkPlans::ByPartition { mark: mark.to_owned(), plans: BTreeMap::new() },
+            false => SinkPlans::Single(Plans::new(Path::from(format!("_tidemill/{mark}.json")), 0)),
+        };
         Self { open, objects, storage, plans, bucket: None }
     }
 }
@@ -38,14 +59,57 @@ impl ObjectSink {
 impl SinkConnector for ObjectSink {
     async fn connect(&mut self) -> Result<Option<DeliveredEvents>> {
         let bucket = (self.open)()?;
-        let known = self.plans.settle(&bucket).await?;
+        let known = match &mut self.plans {
+            SinkPlans::Single(plans) => match plans.settle(&bucket).await? {
+                Settled::Delivered(known) => Some(known),
+                Settled::LaterOwner(epoch) => {
+                    return Err(Error::conflict(format!(
+                        "the plan in the bucket is that of a process in a cluster (epoch {epoch})"
+                    )));
+                }
+            },
+            SinkPlans::ByPartition { plans, .. } => {
+                plans.clear();
+                None
+            }
+        };
         self.bucket = Some(bucket);
+        Ok(known)
+    }
+
+    async fn own(&mut self, partitions: &PartitionEpochs) -> Result<Option<SinkPositions>> {
+        let (Some(bucket), SinkPlans::ByPartition { mark, plans }) = (&self.bucket, &mut self.plans) else {
+            return Ok(None);
+        };
+        let mut known = SinkPositions::default();
+        plans.retain(|id, plan| partitions.get(id) == Some(&plan.epoch()));
+        for (id, epoch) in partitions {
+            let key = Path::from(format!("_tidemill/{mark}-p{:05}.json", id.0));
+            let plan = plans.entry(*id).or_insert_with(|| Plans::new(key, *epoch));
+            match plan.settle(bucket).await? {
+                Settled::Delivered(delivered) => known.delivered.extend(delivered),
+                Settled::LaterOwner(later) => _ = known.later_owners.insert(*id, later),
+            }
+        }
         Ok(Some(known))
+    }
+
+    fn delivers_by_partition(&self) -> bool {
+        matches!(self.plans, SinkPlans::ByPartition { .. })
     }
 
     async fn deliver(&mut self, batch: &SinkBatch, progress: &mut DeliveryProgress) -> Result<()> {
         let Some(bucket) = &self.bucket else {
             return Err(Error::unavailable("not connected to the bucket"));
+        };
+        let plans = match (&mut self.plans, batch.ids.first()) {
+            (SinkPlans::Single(plans), _) => plans,
+            (SinkPlans::ByPartition { plans, .. }, Some(first)) => {
+                let unknown =
+                    || Error::unavailable(format!("the sink does not own partition {}", first.partition));
+                plans.get_mut(&first.partition).ok_or_else(unknown)?
+            }
+            (SinkPlans::ByPartition { .. }, None) => return Ok(()),
         };
         let storage = &self.storage;
         loop {
@@ -56,12 +120,12 @@ impl SinkConnector for ObjectSink {
             let Division { objects, refused } = self.objects.divide(batch, messages);
             let ids = batch.ids.get(progress.delivered..end).unwrap_or_default();
             let keys = objects.iter().map(|object| &object.key);
-            let delivered = self.plans.begin(bucket, keys, ids).await?;
+            let delivered = plans.begin(bucket, keys, ids).await?;
             let puts = objects.into_iter().map(|object| async move {
                 bucket.put(&object.key, object.content, &object.content_type, storage).await
             });
             stream::iter(puts).buffer_unordered(REQUESTS_MAX).try_collect::<()>().await?;
-            self.plans.finish(delivered);
+            plans.finish(delivered);
             refused.iter().for_each(|(message, why)| progress.refused(message, why));
             progress.delivered = end;
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
-    SinkBatch, SinkConnector, SinkType,
+    PartitionEpochs, SinkBatch, SinkConnector, SinkPositions, SinkType,
 };
 use tidemill_relational::{
     BulkWriter, Column, Database, DatabaseUrl, DbError, ExistingTable, Mapping, Operation, PositionTable,
@@ -101,6 +101,7 @@ struct Connection {
     db: Database,
     writer: BulkWriter,
     known: BTreeMap<PartitionId, StoredPosition>,
+    owned: PartitionEpochs,
 }
 
 impl RdbmsSink {
@@ -159,7 +160,7 @@ impl RdbmsSink {
             Ok((writer, self.positions.open(&mut db).await?))
         };
         let (writer, known) = opened.await.map_err(|e: DbError| e.context(&self.url))?;
-        Ok(Connection { db, writer, known })
+        Ok(Connection { db, writer, known, owned: PartitionEpochs::new() })
     }
 }
 
@@ -168,10 +169,24 @@ impl SinkConnector for RdbmsSink {
     async fn connect(&mut self) -> Result<Option<DeliveredEvents>> {
         self.connection = None;
         let connection = self.open().await?;
-        let delivered = connection.known.values().filter_map(delivered).map(|id| (id.partition, id));
-        let delivered = delivered.collect();
+        let delivered = connection.delivered();
         self.connection = Some(connection);
         Ok(Some(delivered))
+    }
+
+    async fn own(&mut self, partitions: &PartitionEpochs) -> Result<Option<SinkPositions>> {
+        // a failed connection is not used again
+        let Some(mut connection) = self.connection.take() else {
+            return Err(Error::unavailable(format!("{}: not connected", self.url)));
+        };
+        let known = self.positions.read(&mut connection.db).await;
+        connection.known = known.map_err(|e| Error::from(e.context(&self.url)))?;
+        connection.owned = partitions.clone();
+        let later = connection.known.values().map(|position| (position.last.partition, position.epoch));
+        let later = later.filter(|(id, epoch)| partitions.get(id).is_some_and(|own| own < epoch));
+        let positions = SinkPositions { delivered: connection.delivered(), later_owners: later.collect() };
+        self.connection = Some(connection);
+        Ok(Some(positions))
     }
 
     async fn deliver(&mut self, batch: &SinkBatch, progress: &mut DeliveryProgress) -> Result<()> {
@@ -209,8 +224,9 @@ impl Connection {
         self.db.begin().await?;
         let refused = self.writer.write(&mut self.db, &batch.rows, &rows).await?;
         let processed = rows.iter().map(|row| batch.ids[*row]);
-        let moved = next_positions(&self.known, processed, refused.iter().map(|r| batch.ids[r.row]));
-        for position in &moved {
+        let mut moved = next_positions(&self.known, processed, refused.iter().map(|r| batch.ids[r.row]));
+        for position in &mut moved {
+            position.epoch = self.owned.get(&position.last.partition).copied().unwrap_or_default();
             positions.write(&mut self.db, position).await?;
         }
         self.db.commit().await?;
@@ -218,6 +234,11 @@ impl Connection {
         progress.refused.extend(refused);
         progress.delivered = batch.ids.len();
         Ok(())
+    }
+
+    /// Returns the last event of each partition that needs not come again.
+    fn delivered(&self) -> DeliveredEvents {
+        self.known.values().filter_map(delivered).map(|id| (id.partition, id)).collect()
     }
 
     fn is_written(&self, id: &EventId) -> bool {
@@ -239,7 +260,7 @@ fn next_positions(
     for id in processed {
         let position = next.entry(id.partition).or_insert_with(|| match known.get(&id.partition) {
             Some(known) => StoredPosition { batch: known.batch + 1, ..known.clone() },
-            None => StoredPosition { last: id, refused: Default::default(), batch: 1 },
+            None => StoredPosition { last: id, refused: Default::default(), batch: 1, epoch: 0 },
         });
         position.refused.remove(&id);
         if id > position.last {

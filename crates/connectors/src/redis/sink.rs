@@ -1,4 +1,8 @@
 //! Streams and channels as a sink.
+//!
+//! Entries of a stream are added in a transaction with the position behind them, if the position is still the one that this sink has
+//! read or written last: of two processes that deliver events of one partition, such as a former owner of the partition and the
+//! present one, only one adds them. The other one reads the position again, and stops if it has a later epoch.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +11,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value};
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
-    Payload, SinkBatch, SinkConnector, SinkType, Template,
+    PartitionEpochs, Payload, SinkBatch, SinkConnector, SinkPositions, SinkType, Template,
 };
 use tidemill_types::{Error, EventId, PartitionId, Result};
 
@@ -82,6 +86,8 @@ impl SinkType for RedisSinkType {
             settings: RedisSettings::of_connector(options, context)?,
             target,
             connection: None,
+            positions: BTreeMap::new(),
+            owned: PartitionEpochs::new(),
         }))
     }
 }
@@ -90,7 +96,13 @@ struct RedisSink {
     settings: RedisSettings,
     target: Target,
     connection: Option<MultiplexedConnection>,
+    /// Fields of the hash with the positions, as they were read and written.
+    positions: BTreeMap<String, String>,
+    owned: PartitionEpochs,
 }
+
+/// Beginning of the name of the field with the epoch of the owner of a partition.
+const EPOCH_FIELD: &str = "epoch:";
 
 enum Target {
     Stream { key: Template, entries_max: Option<i64>, payload_field: String, position_key: String },
@@ -102,12 +114,22 @@ impl SinkConnector for RedisSink {
     async fn connect(&mut self) -> Result<Option<DeliveredEvents>> {
         self.connection = None;
         let mut connection = self.settings.open().await?;
-        let delivered = match &self.target {
-            Target::Stream { position_key, .. } => Some(self.delivered(&mut connection, position_key).await?),
-            Target::Channel(_) => None,
-        };
+        let delivered = self.read_positions(&mut connection).await?.map(|positions| positions.delivered);
         self.connection = Some(connection);
         Ok(delivered)
+    }
+
+    async fn own(&mut self, partitions: &PartitionEpochs) -> Result<Option<SinkPositions>> {
+        let Some(mut connection) = self.connection.take() else {
+            return Err(Error::unavailable("the sink is not connected"));
+        };
+        self.owned.clone_from(partitions);
+        let mut positions = self.read_positions(&mut connection).await?;
+        if let Some(positions) = &mut positions {
+            positions.later_owners.retain(|id, epoch| partitions.get(id).is_some_and(|own| own < epoch));
+        }
+        self.connection = Some(connection);
+        Ok(positions)
     }
 
     async fn deliver(&mut self, batch: &SinkBatch, progress: &mut DeliveryProgress) -> Result<()> {
@@ -134,25 +156,65 @@ impl SinkConnector for RedisSink {
 }
 
 impl RedisSink {
-    /// Returns the last event of each partition that the stream has.
-    async fn delivered(&self, connection: &mut MultiplexedConnection, key: &str) -> Result<DeliveredEvents> {
-        let what = format!("the positions in `{key}` cannot be read");
+    /// Reads the last event of each partition that the stream has, with the epochs of the owners; `None` for a channel.
+    async fn read_positions(
+        &mut self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<Option<SinkPositions>> {
+        let Target::Stream { position_key, .. } = &self.target else { return Ok(None) };
+        let what = format!("the positions in `{position_key}` cannot be read");
         let found: RedisResult<BTreeMap<String, String>> =
-            redis::cmd("HGETALL").arg(key).query_async(connection).await;
-        let found = found.map_err(|e| self.settings.failed(&what, &e))?;
-        let parsed = found.values().map(|text| {
-            let id: EventId = text.parse()?;
-            Ok((id.partition, id))
-        });
-        parsed.collect::<Result<_>>().map_err(|e| {
-            Error::invalid(format!("Redis at {}: {what}: {}", self.settings.address, e.message()))
-        })
+            redis::cmd("HGETALL").arg(position_key).query_async(connection).await;
+        self.positions = found.map_err(|e| self.settings.failed(&what, &e))?;
+        let wrong = |e: &dyn std::fmt::Display| {
+            Error::invalid(format!("Redis at {}: {what}: {e}", self.settings.address))
+        };
+        let mut read = SinkPositions::default();
+        for (field, text) in &self.positions {
+            match field.strip_prefix(EPOCH_FIELD) {
+                Some(partition) => {
+                    let partition = PartitionId(partition.parse().map_err(|e| wrong(&e))?);
+                    read.later_owners.insert(partition, text.parse().map_err(|e| wrong(&e))?);
+                }
+                None => {
+                    let id: EventId = text.parse().map_err(|e: Error| wrong(&e.message()))?;
+                    read.delivered.insert(id.partition, id);
+                }
+            }
+        }
+        Ok(Some(read))
+    }
+
+    /// Begins to watch the positions of partitions, which must be those that were read or written last.
+    ///
+    /// Errors: they are others, or the connection fails.
+    async fn watch_positions<'f>(
+        &self,
+        connection: &mut MultiplexedConnection,
+        key: &str,
+        fields: impl Iterator<Item = &'f String> + Clone,
+    ) -> Result<()> {
+        let mut pipe = redis::pipe();
+        pipe.cmd("WATCH").arg(key).ignore();
+        let command = pipe.cmd("HMGET").arg(key);
+        fields.clone().for_each(|field| _ = command.arg(field));
+        let found: RedisResult<(Vec<Option<String>>,)> = pipe.query_async(connection).await;
+        let (found,) = found.map_err(|e| self.settings.failed("positions cannot be read", &e))?;
+        let is_same = fields.zip(&found).all(|(field, found)| self.positions.get(field) == found.as_ref());
+        if is_same { Ok(()) } else { Err(self.overtaken(key)) }
+    }
+
+    fn overtaken(&self, key: &str) -> Error {
+        Error::unavailable(format!(
+            "Redis at {}: another process writes the positions in `{key}` at the same time; they are read again",
+            self.settings.address
+        ))
     }
 
     /// Sends messages, with the position behind them in the same transaction if they are entries of a stream. Returns
     /// why each is refused, if it is.
     async fn send(
-        &self,
+        &mut self,
         connection: &mut MultiplexedConnection,
         batch: &SinkBatch,
         messages: &[Payload],
@@ -183,22 +245,44 @@ impl RedisSink {
                 }
             }
         }
+        let positions = self.positions_behind(batch, messages);
         if let Target::Stream { position_key, .. } = &self.target {
+            self.watch_positions(connection, position_key, positions.keys()).await?;
             pipe.atomic();
             let command = pipe.cmd("HSET").arg(position_key);
-            for (partition, id) in last_events(batch, messages) {
-                command.arg(partition.to_string()).arg(id.to_string());
+            for (field, value) in &positions {
+                command.arg(field).arg(value);
             }
         }
         let failed = |e: &RedisError| self.settings.failed("messages cannot be sent", e);
-        let answers: Vec<RedisResult<Value>> = pipe.query_async(connection).await.map_err(|e| failed(&e))?;
+        let answers: Option<Vec<RedisResult<Value>>> =
+            pipe.query_async(connection).await.map_err(|e| failed(&e))?;
+        let Some(answers) = answers else {
+            return Err(match &self.target {
+                Target::Stream { position_key, .. } => self.overtaken(position_key),
+                Target::Channel(channel) => Error::unavailable(format!("no answer about {channel:?}")),
+            });
+        };
         if let Some(Err(e)) = answers.get(sent.len()) {
             return Err(failed(e));
         }
         for (number, answer) in sent.into_iter().zip(answers) {
             refusals[number] = answer.err().map(|e| format!("Redis refuses the message: {e}"));
         }
+        self.positions.extend(positions);
         Ok(refusals)
+    }
+
+    /// Returns the fields of the hash with the positions behind messages.
+    fn positions_behind(&self, batch: &SinkBatch, messages: &[Payload]) -> BTreeMap<String, String> {
+        let mut fields = BTreeMap::new();
+        for (partition, id) in last_events(batch, messages) {
+            fields.insert(partition.to_string(), id.to_string());
+            if let Some(epoch) = self.owned.get(&partition).filter(|epoch| **epoch > 0) {
+                fields.insert(format!("{EPOCH_FIELD}{partition}"), epoch.to_string());
+            }
+        }
+        fields
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidemill_connect::{Catalog, ConnectorConfig, ConnectorContext, ConnectorHealth, Source, SplitPositions};
+use tidemill_connect::{
+    Catalog, ConnectorConfig, ConnectorContext, ConnectorHealth, PartitionEpochs, Source, SplitPositions,
+};
 use tidemill_flow::io::connector::{ConnectedStream, Direction, schema};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::{Connectors, Registry, replay};
@@ -40,6 +42,7 @@ pub fn problem(text: &str, dir: &Path) -> String {
             schema: schema(&connected),
             dir: dir.into(),
             mapper: None,
+            shares_partitions: false,
         };
         let found = match &connector.direction {
             Direction::In(config) => source_problem(config, &context),
@@ -80,7 +83,7 @@ fn sink_problem(config: &ConnectorConfig, context: &ConnectorContext) -> Option<
         Ok(sink) => sink,
         Err(e) => return Some(e.to_string()),
     };
-    let connected = sink.connect(async { tokio::time::sleep(PATIENCE).await });
+    let connected = sink.connect(&PartitionEpochs::new(), async { tokio::time::sleep(PATIENCE).await });
     sink.close();
     connected.err().map(|e| format!("{}: {e}", e.kind().name()))
 }

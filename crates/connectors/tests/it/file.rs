@@ -642,3 +642,32 @@ fn wrong_options_are_refused() {
     let error = source_error("fileeventlistener", &[("dir.uri", "a")]);
     assert!(error.contains("three attributes of type string"), "{error}");
 }
+
+#[test]
+fn processes_that_share_partitions_write_a_file_for_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |uri: &str| {
+        let mapper = MapperConfig { kind: "json".into(), ..MapperConfig::default() };
+        let config = ConnectorConfig { mapper: Some(mapper), ..config("file", &[("file.uri", uri)]) };
+        let context = tidemill_connect::ConnectorContext {
+            dir: dir.path().into(),
+            shares_partitions: true,
+            ..context("app", "S")
+        };
+        catalog().open_sink(&config, &context)
+    };
+    let error = open("file:out/{{text}}.json").err().unwrap().to_string();
+    assert!(error.contains("several processes own the partitions"), "{error}");
+    assert!(error.contains("`{{text}}-{partition}.json`"), "{error}");
+    let mut sink = open("file:out/{{text}}-{partition}.json").unwrap();
+    deliver_all(&mut sink, &[("a", 1), ("b", 2), ("a", 3)]);
+    assert_eq!(
+        read(&dir, "out/a-0.json"),
+        "{\"event\":{\"text\":\"a\",\"n\":1}}\n{\"event\":{\"text\":\"a\",\"n\":3}}\n"
+    );
+    assert_eq!(read(&dir, "out/b-0.json"), "{\"event\":{\"text\":\"b\",\"n\":2}}\n");
+    // an event does not choose the partition
+    let (progress, delivered) = deliver(&mut sink, &[("{partition}", 4)]);
+    delivered.unwrap();
+    assert_eq!(progress.refused.len(), 1);
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidemill_connect::{
     Acknowledgement, Catalog, ConnectorConfig, ConnectorContext, ConnectorSink, ConnectorSource,
-    DeliveryProgress, MapperConfig, OptionError, Source, SplitPositions,
+    DeliveryProgress, MapperConfig, OptionError, PartitionEpochs, Source, SplitPositions,
 };
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{
@@ -51,6 +51,7 @@ pub fn context(app: &str, stream: &str) -> ConnectorContext {
         schema: schema(stream),
         dir: PathBuf::from("."),
         mapper: None,
+        shares_partitions: false,
     }
 }
 
@@ -174,7 +175,7 @@ pub fn deliver(sink: &mut ConnectorSink, events: &[(&str, i64)]) -> (DeliveryPro
         .collect::<Vec<_>>();
     let mut progress = DeliveryProgress::default();
     let delivered = sink
-        .connect(std::future::pending())
+        .connect(&PartitionEpochs::new(), std::future::pending())
         .and_then(|_| sink.deliver(&builder.finish(), &ids, &mut progress, std::future::pending()));
     (progress, delivered)
 }

@@ -11,7 +11,7 @@ use tidemill_types::ErrorKind;
 
 use crate::helpers::{config, free_port, sink_error, source_error, wait_until};
 use crate::servers;
-use crate::stored::{StoredSink, StoredSource};
+use crate::stored::{StoredSink, StoredSource, check_former_owner};
 
 /// Creates a topic, and returns its name.
 fn topic(brokers: &str, partitions: i32) -> String {
@@ -301,4 +301,23 @@ fn wrong_options_are_refused() {
     }
     let secret = source(&[("optional.configuration", "sasl.password:hunter2,hunter3")]);
     assert!(!secret.contains("hunter"), "{secret}");
+}
+
+#[test]
+fn a_former_owner_of_a_partition_sends_nothing_after_the_present_one() {
+    let Some(kafka) = servers::shared("kafka") else { return };
+    let brokers = kafka.address("SERVERS_KAFKA");
+    let topic = topic(brokers, 1);
+    let options = [
+        ("bootstrap.servers", brokers),
+        ("topic", &*topic),
+        ("delivery.guarantee", "exactly.once"),
+        ("position.topic", "moved-positions"),
+    ];
+    check_former_owner("kafka", &topic, &options, &mut |events| {
+        let options = [("bootstrap.servers", brokers), ("topic.list", &*topic)];
+        let mut source = StoredSource::start("reads-moved", "kafka", &options);
+        source.poll_rows(events);
+        source.sorted()
+    });
 }

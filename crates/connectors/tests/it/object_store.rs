@@ -9,7 +9,7 @@ use object_store::{Attribute, ObjectStore, ObjectStoreExt};
 use parking_lot::Mutex;
 use tidemill_connect::{
     ConnectorConfig, ConnectorContext, ConnectorSink, DeliveredEvents, DeliveryProgress, MapperConfig,
-    runtime,
+    PartitionEpochs, runtime,
 };
 use tidemill_test_servers::{FaultyHttp, Outage};
 use tidemill_types::decode::{BatchBuilder, FieldValue};
@@ -52,7 +52,9 @@ fn deliver(sink: &mut ConnectorSink, from: u64, to: u64) -> Result<usize, String
 }
 
 fn connect(sink: &mut ConnectorSink) -> Result<DeliveredEvents, String> {
-    sink.connect(std::future::pending()).map(Option::unwrap_or_default).map_err(|e| e.to_string())
+    sink.connect(&PartitionEpochs::new(), std::future::pending())
+        .map(|known| known.unwrap_or_default().delivered)
+        .map_err(|e| e.to_string())
 }
 
 fn s3(endpoint: &str) -> AmazonS3 {
@@ -375,4 +377,34 @@ fn events_become_objects_of_google() {
     let mut sink = open("google-cloud-storage", "text", "1/app", &options);
     assert_eq!(connect(&mut sink).unwrap(), DeliveredEvents::from([(PartitionId(0), id(4))]));
     assert_eq!(shown(), found);
+}
+
+#[test]
+fn a_former_owner_of_a_partition_writes_nothing_after_the_present_one() {
+    let Some(server) = servers::shared("s3") else { return };
+    let endpoint = server.address("SERVERS_S3");
+    let store = s3(endpoint);
+    let own = |epoch| PartitionEpochs::from([(PartitionId(0), epoch)]);
+    let config = ConnectorConfig {
+        kind: "s3".into(),
+        options: s3_options(endpoint, "moved", &[("flush.size", "5")])
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
+        mapper: Some(MapperConfig { kind: "json".into(), ..MapperConfig::default() }),
+    };
+    let context = ConnectorContext { writer: "9/app".into(), shares_partitions: true, ..context("app", "S") };
+    let open = || catalog().open_sink(&config, &context).unwrap_or_else(|e| panic!("{e}"));
+    let connect = |sink: &mut ConnectorSink, epoch| {
+        sink.connect(&own(epoch), std::future::pending()).unwrap().unwrap_or_default()
+    };
+    let (mut former, mut present) = (open(), open());
+    assert_eq!(connect(&mut former, 3).delivered, BTreeMap::new());
+    assert_eq!(deliver(&mut former, 0, 10), Ok(10));
+    assert_eq!(connect(&mut present, 4).delivered, [(PartitionId(0), id(9))].into());
+    // it has not heard of the other one
+    assert!(deliver(&mut former, 10, 30).is_err());
+    assert_eq!(connect(&mut former, 3).later_owners, own(4));
+    assert_eq!(deliver(&mut present, 10, 20), Ok(10));
+    assert_eq!(numbers(&objects(&store, "moved")), (0..20).collect::<Vec<_>>());
 }

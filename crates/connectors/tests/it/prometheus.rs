@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidemill_connect::{ConnectorConfig, ConnectorSink, DeliveryProgress};
+use tidemill_connect::{ConnectorConfig, ConnectorSink, DeliveryProgress, PartitionEpochs};
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Error, EventId, FieldType, Offset, PartitionId, Timestamp};
 
@@ -32,7 +32,7 @@ fn deliver(
     let ids: Vec<EventId> = (0..events.len() as u64).map(id).collect();
     let mut progress = DeliveryProgress::default();
     let delivered = sink
-        .connect(std::future::pending())
+        .connect(&PartitionEpochs::new(), std::future::pending())
         .and_then(|_| sink.deliver(&builder.finish(), &ids, &mut progress, std::future::pending()));
     (progress, delivered)
 }

@@ -6,7 +6,7 @@ use tidemill_connect::runtime;
 
 use crate::helpers::{config, free_port, sink_error, source_error};
 use crate::servers;
-use crate::stored::{StoredSink, StoredSource};
+use crate::stored::{StoredSink, StoredSource, check_former_owner};
 
 fn name() -> String {
     uuid::Uuid::new_v4().simple().to_string()
@@ -310,4 +310,17 @@ fn wrong_options_are_refused() {
     ] {
         assert!(found.contains(expected) && !found.contains("hunter2"), "{found}\nexpected {expected}");
     }
+}
+
+#[test]
+fn a_former_owner_of_a_partition_adds_nothing_after_the_present_one() {
+    let Some(server) = servers::shared("redis") else { return };
+    let url = server.address("SERVERS_REDIS");
+    let name = name();
+    let options = [("url", url), ("stream", &*name)];
+    check_former_owner("redis", &name, &options, &mut |events| {
+        let mut source = StoredSource::start(&name, "redis", &options);
+        source.poll_rows(events);
+        source.sorted()
+    });
 }

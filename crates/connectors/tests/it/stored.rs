@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use tidemill_connect::{
-    Acknowledgement, ConnectorConfig, ConnectorHealth, ConnectorSink, ConnectorSource, DeliveryProgress,
-    RefusedRow, Source, SplitPositions,
+    Acknowledgement, ConnectorConfig, ConnectorContext, ConnectorHealth, ConnectorSink, ConnectorSource,
+    DeliveryProgress, PartitionEpochs, RefusedRow, Source, SplitPositions,
 };
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{EventId, Offset, PartitionId, Timestamp, Value, row_value};
@@ -149,6 +149,9 @@ pub struct StoredSink {
     sink: ConnectorSink,
     /// Number of the next event to deliver.
     next: i64,
+    owned: PartitionEpochs,
+    /// Epoch of a later owner of the partition, as the other side knows it.
+    pub later_owner: Option<u64>,
     pub refused: Vec<RefusedRow>,
 }
 
@@ -159,13 +162,26 @@ impl StoredSink {
 
     pub fn with(name: &str, config: ConnectorConfig) -> Self {
         let sink = catalog().open_sink(&config, &context(name, "S")).unwrap_or_else(|e| panic!("{e}"));
-        Self { sink, next: 0, refused: vec![] }
+        Self::of(sink)
+    }
+
+    fn of(sink: ConnectorSink) -> Self {
+        Self { sink, next: 0, owned: PartitionEpochs::new(), later_owner: None, refused: vec![] }
+    }
+
+    /// Opens the sink of a process that owns the partition in `epoch`, as one of several.
+    pub fn owning(name: &str, kind: &str, options: &[(&str, &str)], epoch: u64) -> Self {
+        let context = ConnectorContext { shares_partitions: true, ..context(name, "S") };
+        let sink = catalog().open_sink(&config(kind, options), &context).unwrap_or_else(|e| panic!("{e}"));
+        Self { owned: PartitionEpochs::from([(PartitionId(0), epoch)]), ..Self::of(sink) }
     }
 
     /// Connects if necessary, and skips the events that the other side has.
     pub fn connect(&mut self) -> Result<(), tidemill_types::Error> {
-        let delivered = self.sink.connect(std::future::pending())?;
-        if let Some(last) = delivered.and_then(|delivered| delivered.get(&PartitionId(0)).copied()) {
+        let delivered = self.sink.connect(&self.owned, std::future::pending())?;
+        let later = delivered.as_ref().and_then(|known| known.later_owners.get(&PartitionId(0)));
+        self.later_owner = later.copied().or(self.later_owner);
+        if let Some(last) = delivered.and_then(|known| known.delivered.get(&PartitionId(0)).copied()) {
             self.next = self.next.max(last.offset.0 as i64 + 1);
         }
         Ok(())
@@ -215,4 +231,28 @@ impl StoredSink {
     pub fn close(&mut self) {
         self.sink.close();
     }
+}
+
+/// Checks that a sink whose partition has moved delivers nothing after its next owner has. `read` returns the numbers of the events that
+/// the other side has, in order.
+pub fn check_former_owner(
+    kind: &str,
+    name: &str,
+    options: &[(&str, &str)],
+    read: &mut dyn FnMut(usize) -> Vec<i64>,
+) {
+    let text = |n: i64| n.to_string();
+    let mut former = StoredSink::owning(name, kind, options, 3);
+    former.try_deliver(10, &text).unwrap();
+    let mut present = StoredSink::owning(name, kind, options, 4);
+    present.connect().unwrap();
+    assert_eq!(present.next, 10, "it continues where the former owner ended");
+    present.try_deliver(20, &text).unwrap();
+    // it has not heard of the other one, and delivers the same and more
+    assert!(former.try_deliver(30, &text).is_err(), "{kind}: a former owner delivers");
+    let _ = former.connect();
+    assert_eq!(former.later_owner, Some(4), "{kind}");
+    present.try_deliver(25, &text).unwrap();
+    assert_eq!(read(25), (0..25).collect::<Vec<_>>(), "{kind}");
+    assert_eq!(present.later_owner, None);
 }

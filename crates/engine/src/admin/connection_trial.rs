@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arrow_array::{Int32Array, RecordBatch};
 use tidemill_connect::{
-    Catalog, ConnectorConfig, ConnectorContext, ConnectorHealth, Source, SplitPositions, StoreComparison,
-    StoreExpr, StoreMonitor, runtime,
+    Catalog, ConnectorConfig, ConnectorContext, ConnectorHealth, PartitionEpochs, Source, SplitPositions,
+    StoreComparison, StoreExpr, StoreMonitor, runtime,
 };
 use tidemill_flow::Connectors;
 use tidemill_flow::table::create_store;
@@ -72,6 +72,7 @@ fn context(
         schema: schema(stream, None),
         dir: file_path(app, file, ""),
         mapper: None,
+        shares_partitions: false,
     }
 }
 
@@ -105,7 +106,7 @@ fn try_sink(
 ) -> Result<()> {
     let mut sink = catalog.open_sink(config, context).map_err(|e| Error::invalid(e.to_string()))?;
     let mut is_late = false;
-    let connected = sink.connect(async {
+    let connected = sink.connect(&PartitionEpochs::new(), async {
         tokio::time::sleep(timeout).await;
         is_late = true;
     });

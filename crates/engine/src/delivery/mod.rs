@@ -29,19 +29,19 @@ const AREA: &str = "sinks";
 
 /// Loop of the thread that delivers the events of a sink, until it is stopped.
 pub fn run(node: &Arc<Node>, sink: &DeliverySink) {
-    let Some(mut connector) = sink.take_connector() else { return };
+    let Some(mut delivery) = Delivery::begin(sink) else { return };
     let mut backoff = Backoff::default();
     let mut stored_at = node.host.clock.monotonic();
-    let mut rows_max = ROWS_MAX;
     while !sink.is_stopped() {
-        match deliver_next(node, sink, &mut connector, &mut rows_max) {
-            Ok(true) => {
+        let seen = sink.signals();
+        match delivery.deliver_next(node, sink) {
+            Ok(is_any) => {
                 backoff.reset();
-                if sink.set_problem(None).is_some() {
-                    node.host.health.clear_problem_of(AREA, sink.name());
+                note_success(node, sink);
+                if !is_any {
+                    sink.wait_for_events(seen);
                 }
             }
-            Ok(false) => sink.wait_for_events(),
             Err(_) if sink.is_stopped() => break,
             Err(e) => {
                 let reason = cut(&e.to_string());
@@ -55,11 +55,29 @@ pub fn run(node: &Arc<Node>, sink: &DeliverySink) {
         let now = node.host.clock.monotonic();
         if now.saturating_sub(stored_at) >= PROGRESS_INTERVAL {
             stored_at = now;
-            let stored = sink.queue().store_progress();
-            node.host.health.record_outcome("sink progress", stored);
+            node.host.health.record_outcome("sink progress", sink.store_progress());
         }
     }
-    connector.close();
+    delivery.connector.close();
+}
+
+/// Takes back the problem of a sink that works, but for partitions that another process owns by what the other side knows.
+fn note_success(node: &Node, sink: &DeliverySink) {
+    let lost = sink.lost_partitions();
+    let Some(first) = lost.first() else {
+        if sink.set_problem(None).is_some() {
+            node.host.health.clear_problem_of(AREA, sink.name());
+        }
+        return;
+    };
+    let reason = format!(
+        "partition {first}{}: the other side has events from a later owner of the partition, and takes none from this \
+         process",
+        if lost.len() > 1 { format!(" and {} more", lost.len() - 1) } else { String::new() }
+    );
+    if sink.set_problem(Some(reason.clone())).as_ref() != Some(&reason) {
+        node.host.health.report_problem_of(AREA, sink.name(), format!("{}: {reason}", sink.name()));
+    }
 }
 
 /// Waits until no events wait, as long as the other side takes them.
@@ -67,7 +85,7 @@ pub fn run(node: &Arc<Node>, sink: &DeliverySink) {
 /// Errors: the other side does not take them, or the engine stops.
 pub fn wait_drained(node: &Node, sink: &DeliverySink) -> Result<()> {
     loop {
-        let waiting = sink.queue().waiting();
+        let waiting = sink.waiting();
         if waiting == 0 {
             return Ok(());
         }
@@ -85,41 +103,57 @@ fn pause(sink: &DeliverySink, delay: Duration) {
     });
 }
 
-/// Delivers the oldest events, `rows_max` at most. Returns whether there were some.
-fn deliver_next(
-    node: &Arc<Node>,
-    sink: &DeliverySink,
-    connector: &mut ConnectorSink,
-    rows_max: &mut usize,
-) -> Result<bool> {
-    if let Some(known) = connector.connect(sink.stopped())? {
-        sink.queue().set_known(known);
+/// Deliveries of a sink, by one thread.
+pub struct Delivery {
+    connector: ConnectorSink,
+    /// Events of the next one.
+    rows_max: usize,
+}
+
+impl Delivery {
+    /// Takes the connection of a sink; `None` if it was taken before.
+    pub fn begin(sink: &DeliverySink) -> Option<Self> {
+        Some(Self { connector: sink.take_connector()?, rows_max: ROWS_MAX })
     }
-    let Some(mut due) = sink.queue().due(ROWS_MAX)? else { return Ok(false) };
-    due.truncate(*rows_max);
-    ensure_durable(node, &due)?;
-    let mut progress = DeliveryProgress::default();
-    let mut result = connector.deliver(&due.rows, &due.ids, &mut progress, sink.stopped());
-    progress.refused.sort_by_key(|refused| refused.row);
-    if sink.on_error() == OnError::Wait
-        && let Some(first) = progress.refused.first()
-    {
-        progress.delivered = progress.delivered.min(first.row);
-        // those behind it are not sent with each attempt
-        *rows_max = 1;
-        let (id, reason) = (&due.ids[first.row], &first.reason);
-        result = Err(Error::invalid(format!("event {id} was refused: {reason}")));
+
+    /// Delivers the oldest events. Returns whether there were some.
+    ///
+    /// Errors: the other side does not take them, or they cannot be read; the call is repeated later.
+    pub fn deliver_next(&mut self, node: &Arc<Node>, sink: &DeliverySink) -> Result<bool> {
+        let partitions = sink.partitions();
+        if let Some(known) = self.connector.connect(&partitions, sink.stopped())? {
+            sink.set_known(&partitions, &known);
+        }
+        let Some(mut due) = sink.due(&partitions, ROWS_MAX)? else { return Ok(false) };
+        due.truncate(self.rows_max);
+        ensure_durable(node, &due)?;
+        if !due.begin() {
+            return Ok(true);
+        }
+        let mut progress = DeliveryProgress::default();
+        let mut result = self.connector.deliver(&due.rows, &due.ids, &mut progress, sink.stopped());
+        progress.refused.sort_by_key(|refused| refused.row);
+        if sink.on_error() == OnError::Wait
+            && let Some(first) = progress.refused.first()
+        {
+            progress.delivered = progress.delivered.min(first.row);
+            // those behind it are not sent with each attempt
+            self.rows_max = 1;
+            let (id, reason) = (&due.ids[first.row], &first.reason);
+            result = Err(Error::invalid(format!("event {id} was refused: {reason}")));
+        }
+        let refused = progress.refused.partition_point(|refused| refused.row < progress.delivered);
+        let refused = &progress.refused[..refused];
+        keep_refused(node, sink, &due, refused)?;
+        due.mark_delivered(progress.delivered, refused);
+        if !refused.is_empty() {
+            // after a crash they must not come again beside what was kept of them
+            due.store_progress()?;
+        }
+        result?;
+        self.rows_max = ROWS_MAX;
+        Ok(true)
     }
-    let refused = progress.refused.partition_point(|refused| refused.row < progress.delivered);
-    keep_refused(node, sink, &due, &progress.refused[..refused])?;
-    sink.queue().mark_delivered(progress.delivered, refused);
-    if refused > 0 {
-        // after a crash they must not come again beside what was kept of them
-        sink.queue().store_progress()?;
-    }
-    result?;
-    *rows_max = ROWS_MAX;
-    Ok(true)
 }
 
 /// Handles refused events as the sink's `on.error` says. With `on.error='WAIT'` it gets none.

@@ -42,16 +42,20 @@ pub type OpenFiles<'f> = &'f dyn Fn() -> Result<Vec<StateFile>>;
 /// Keeps the state of partitions for the next process that owns them. A group has one owner at a time, which publishes it by one thread at
 /// a time.
 pub trait PartitionStore: Send + Sync {
+    /// Returns whether other processes may take the state over.
+    fn is_shared(&self) -> bool;
+
     /// Makes this process the owner of a group, in `epoch`. Former owners publish nothing any more.
     ///
     /// Errors: `Conflict` if the group has an owner of this epoch or a later one; `Unavailable` when the store does not answer.
     fn claim(&self, group: StateGroup, epoch: u64) -> Result<()>;
 
-    /// Publishes a group as it is at `at`, the offset after the last record of a partition. The directory has its versions in the order in
-    /// which they are published, whatever `at` is.
+    /// Publishes a group as it is at `at`: the offset after the last record of a partition, and a number that grows when other files of it
+    /// change. A partition is published once at each. The directory has its versions in the order in which they are published, whatever
+    /// `at` is.
     ///
     /// Errors: `Conflict` when another process owns it; `Unavailable` when the store does not answer.
-    fn publish(&self, group: StateGroup, at: Offset, files: OpenFiles<'_>) -> Result<()>;
+    fn publish(&self, group: StateGroup, at: (Offset, u64), files: OpenFiles<'_>) -> Result<()>;
 
     /// Returns the offset of the last version of a partition that this process has published. The next owner needs the log from there.
     fn published(&self, id: PartitionId) -> Option<Offset>;
@@ -72,11 +76,15 @@ pub trait PartitionStore: Send + Sync {
 pub struct LocalPartitionStore;
 
 impl PartitionStore for LocalPartitionStore {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn claim(&self, _: StateGroup, _: u64) -> Result<()> {
         Ok(())
     }
 
-    fn publish(&self, _: StateGroup, _: Offset, _: OpenFiles<'_>) -> Result<()> {
+    fn publish(&self, _: StateGroup, _: (Offset, u64), _: OpenFiles<'_>) -> Result<()> {
         Ok(())
     }
 

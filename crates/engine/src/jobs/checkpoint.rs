@@ -48,12 +48,19 @@ pub fn run(node: &Node) {
 pub fn checkpoint(node: &Node) -> Result<()> {
     let _alone = node.host.checkpointing.lock();
     check_allowed(node)?;
-    let (mut images, mut failed) = (Vec::new(), None);
+    let (mut images, mut unchanged, mut failed) = (Vec::new(), Vec::new(), None);
     node.app.counts.checkpoint_pause_us.store(0, Ordering::Relaxed);
     for partition in node.owned.all() {
         match image_of(node, &partition) {
-            Ok(image) => images.extend(image),
+            Ok(Some(image)) => images.push(image),
+            Ok(None) => unchanged.push(partition.id),
             Err(e) => _ = failed.get_or_insert(e),
+        }
+    }
+    // deliveries continue while a partition stands still
+    for id in unchanged {
+        if let Err(e) = shared_state::publish_partition(node, id) {
+            failed.get_or_insert(e);
         }
     }
     if images.is_empty() {
@@ -82,9 +89,12 @@ pub fn checkpoint(node: &Node) -> Result<()> {
 pub fn checkpoint_partition(node: &Node, partition: &Arc<Partition>) -> Result<()> {
     let _alone = node.host.checkpointing.lock();
     check_allowed(node)?;
-    let Some(image) = image_of(node, partition)? else { return Ok(()) };
-    flush_partition(node, partition).and(sinks::commit_all(node))?;
-    publish_checkpoint(node, &image)
+    let image = image_of(node, partition)?;
+    flush_partition(node, partition).and(sinks::commit_partition(node, partition.id))?;
+    match image {
+        Some(image) => publish_checkpoint(node, &image),
+        None => shared_state::publish_partition(node, partition.id),
+    }
 }
 
 /// State of a partition between two records, as it is written.

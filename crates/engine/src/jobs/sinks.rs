@@ -41,7 +41,19 @@ pub fn flush_all(node: &Node) -> Result<()> {
 pub fn commit_all(node: &Node) -> Result<()> {
     let commit = |sink: &StreamSink| sink.commit(&*node.host.log);
     let files = node.app.sinks.all().iter().map(|sink| observed(node, sink, commit));
-    first_failure(files.chain(node.app.sinks.deliveries().iter().map(|sink| store(node, sink))))
+    let queues = node.app.sinks.deliveries().iter();
+    first_failure(files.chain(queues.map(|sink| store(node, sink, DeliverySink::store))))
+}
+
+/// Commits what sinks have of a partition, so that its checkpoint may pass the records applied so far.
+///
+/// Errors: as [`commit_all`].
+#[cfg(feature = "sim")]
+pub fn commit_partition(node: &Node, id: tidemill_types::PartitionId) -> Result<()> {
+    let commit = |sink: &StreamSink| sink.commit(&*node.host.log);
+    let files = node.app.sinks.all().iter().map(|sink| observed(node, sink, commit));
+    let queues = node.app.sinks.deliveries().iter();
+    first_failure(files.chain(queues.map(|sink| store(node, sink, |sink| sink.store_partition(id)))))
 }
 
 /// Uses a sink and reports the outcome on the health board.
@@ -71,12 +83,13 @@ pub fn store_if_full(node: &Node, sink: usize) {
     let Some(sink) = node.app.sinks.deliveries().get(sink) else { return };
     if sink.is_memory_full() {
         // the failure is on the health board, and the next run tries again
-        let _ = store(node, sink);
+        let _ = store(node, sink, DeliverySink::store);
     }
 }
 
-fn store(node: &Node, sink: &DeliverySink) -> Result<()> {
-    let stored = sink.store();
+/// Stores what waits in queues of a sink and reports the outcome on the health board.
+fn store(node: &Node, sink: &DeliverySink, step: impl FnOnce(&DeliverySink) -> Result<()>) -> Result<()> {
+    let stored = step(sink);
     match &stored {
         Ok(()) => node.host.health.clear_problem_of(QUEUE_AREA, sink.name()),
         Err(e) => {

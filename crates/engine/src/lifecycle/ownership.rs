@@ -9,7 +9,8 @@
 //!
 //! A move by force is the second line alone: A is cut off and may go on. What it does then changes nothing, as a partition is a function
 //! of its log: its emissions have the causes of those that B sends, and are dropped as repetitions; its rows are
-//! refused by the tables, which know the later epoch, or are the rows that B would have written; its checkpoints are states that B
+//! refused by the tables, which know the later epoch, or are the rows that B would have written; its deliveries to other systems are
+//! refused where these keep the position and the epoch, and come twice elsewhere; its checkpoints are states that B
 //! comes through too. As A cuts the log below its checkpoints, B may have to begin again from a later one: it fails then, and is
 //! acquired once more. A learns from a refused commit that it has lost the partition ([`lose`]).
 //!
@@ -17,6 +18,7 @@
 //! crash between them leaves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidemill_types::{Offset, PartitionId, Result};
 use tidemill_zones::Table;
@@ -32,6 +34,11 @@ use crate::planted_bugs::{PlantedBug, is_planted};
 const SENT_BY_NEXT_OWNER: &str =
     "the events are in the log and applied; what they emitted is sent by the next owner of their partition";
 
+/// Time that a delivery has to end before its partition is given up.
+const DELIVERY_WAIT: Duration = Duration::from_secs(5);
+/// Interval between two looks at it.
+const DELIVERY_POLL: Duration = Duration::from_millis(5);
+
 /// Begins to open a partition that this process owns from now on, in `epoch`. It answers when it has applied its log
 /// as far as it goes now, see [`opening::serve_caught_up`].
 ///
@@ -39,14 +46,25 @@ const SENT_BY_NEXT_OWNER: &str =
 pub fn acquire(node: &Node, id: PartitionId, epoch: u64) -> Result<Arc<Partition>> {
     node.host.zones.own(id, epoch);
     node.host.health.clear_problem_of("apply", &id.to_string());
-    let opened = node.host.partition_store.claim(StateGroup::Partition(id), epoch).and_then(|()| {
-        node.host.partition_store.fetch(StateGroup::Partition(id))?;
+    let store = &node.host.partition_store;
+    // what this process had of it is replaced
+    node.app.sinks.close_partition(id);
+    let opened = store.claim(StateGroup::Partition(id), epoch).and_then(|()| {
+        store.fetch(StateGroup::Partition(id))?;
+        node.app.sinks.open_partition(id, sink_epoch(node, epoch), node.host.log.end(id))?;
         take_over(node, id)
     });
     if opened.is_err() {
+        node.app.sinks.close_partition(id);
         node.host.zones.disown(id);
     }
     opened
+}
+
+/// Returns the epoch that sinks tell other systems. A directory whose state stays there begins with small epochs when it is made anew, and
+/// owns all partitions at any rate.
+pub fn sink_epoch(node: &Node, epoch: u64) -> u64 {
+    if node.host.partition_store.is_shared() { epoch } else { 0 }
 }
 
 fn take_over(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
@@ -58,14 +76,25 @@ fn take_over(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
     opening::open_partition(node, id, |partition| partition.serving_from(end))
 }
 
-/// Gives a partition up so that the next owner has little to apply: between two records, with its rows flushed and a checkpoint. When
-/// those fail, the next owner applies more.
-pub fn release(node: &Node, id: PartitionId) {
-    let Some(partition) = stop(node, id) else { return };
-    if let Err(error) = checkpoint_partition(node, &partition) {
+/// Gives a partition up so that the next owner has little to apply: between two records, with its rows flushed, deliveries ended and a
+/// checkpoint. When those fail, the next owner applies more, and may deliver events again to systems that do not recognize them. Returns
+/// whether all was done.
+pub fn release(node: &Node, id: PartitionId) -> bool {
+    let Some(partition) = stop(node, id) else { return false };
+    let deadline = node.host.clock.monotonic() + DELIVERY_WAIT;
+    let delivered = node.app.sinks.stop_partition(id, || {
+        node.host.clock.sleep(DELIVERY_POLL);
+        node.host.clock.monotonic() < deadline
+    });
+    if !delivered {
+        tracing::warn!(partition = id.0, "given up while another system is given events of it");
+    }
+    let taken = checkpoint_partition(node, &partition);
+    if let Err(error) = &taken {
         tracing::warn!(partition = id.0, %error, "given up without a last checkpoint");
     }
     forget(node, id);
+    delivered && taken.is_ok()
 }
 
 /// Gives a partition up at once, as another process owns it.
@@ -75,12 +104,13 @@ pub fn lose(node: &Node, id: PartitionId) {
     }
 }
 
-/// Gives up the partitions that another process owns, as far as the tables tell. Returns them.
+/// Gives up the partitions that another process owns, as far as the tables and the other sides of sinks tell. Returns them.
 pub fn lose_taken_over(node: &Node) -> Vec<PartitionId> {
     let mut lost = Vec::new();
     for (_, table) in node.app.tables.writable() {
         lost.extend(node.host.runtime.block_on(table.lost_partitions()));
     }
+    lost.extend(node.app.sinks.lost_partitions());
     lost.sort_unstable();
     lost.dedup();
     for id in &lost {
@@ -101,6 +131,7 @@ fn stop(node: &Node, id: PartitionId) -> Option<Arc<Partition>> {
 
 /// Drops what this process has of a partition.
 fn forget(node: &Node, id: PartitionId) {
+    node.app.sinks.close_partition(id);
     node.host.zones.disown(id);
     for (stream, table) in node.app.tables.writable() {
         if let Err(error) = forget_tail(table, id) {

@@ -63,7 +63,9 @@ pub fn open(
     let tables = TableSet::open(&deployment, &zones, &runtime)?;
     let disk = data.disk().clone();
     let log_id = LogId::of(&*environment.log, &deployment.settings, data);
-    let sinks = SinkSet::open(disk.clone(), data.path(), &log_id, &deployment, &*opened.log)?;
+    let is_shared = environment.shared.is_some();
+    let sinks = SinkSet::open(disk.clone(), data.path(), &log_id, &deployment, &*opened.log, is_shared)?;
+    sinks.move_former_queues(data.partitions())?;
     let (clock, path, log) = (environment.clock.clone(), data.path().to_owned(), opened.log);
     let host = Host::new(path, disk, &deployment.settings, clock, log, zones, runtime);
     let host = host.with_set_aside()?.with_log_id(log_id);
@@ -80,6 +82,8 @@ pub fn open(
     // those of a process that shares them are opened when it gets them
     let owns_all = environment.shared.is_none();
     for id in node.host.partition_ids().filter(|_| owns_all) {
+        let epoch = if node.host.partition_store.is_shared() { data.epoch() } else { 0 };
+        node.app.sinks.open_partition(id, epoch, node.host.log.end(id))?;
         loaded.push(load_partition(&node, id, &mut report.warnings)?);
     }
     let arrived = Arc::new(ArrivedEmissions::find(&node, &loaded)?);

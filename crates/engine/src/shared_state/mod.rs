@@ -3,9 +3,10 @@
 //! ```text
 //! s3://bucket/tidemill/state/
 //!   p00003/owners/0000000007.json                     process 7 owns partition 3
-//!   p00003/versions/00000000000000000120-0000000007.json   its state at offset 120: the files and where they are
+//!   p00003/versions/00000000000000000120-0000000007_0000000002.json
+//!                                                    its state at offset 120: the files and where they are
 //!   p00003/files/0000000007/41-00000000000000000120.ckpt
-//!   directory/…                                       files that belong to no partition: the app, queues of sinks
+//!   directory/…                                       files that belong to no partition, as the app
 //!   directory/released/0000000007.json                process 7 has ended, and all is published
 //! ```
 //!
@@ -13,8 +14,10 @@
 //! files that are new or longer are uploaded, then a version names all of them: it is there whole or not at all. A process that takes
 //! the state over makes its directory what the newest versions say. The log is part of the state if it is in the directory.
 //!
-//! A group of files is published in the order in which a crash may cut it off: what belongs to no partition first, because a queue of a
-//! sink that is ahead of a partition drops repetitions, and one that is behind would lose rows. `docs/rfcs/0024-state-that-moves.md` has the
+//! The queues of sinks belong to partitions: events that wait for another system move with the partition that emitted them.
+//!
+//! A group of files is published in the order in which a crash may cut it off: what belongs to no partition first, because a sink of a
+//! file that is ahead of a partition drops repetitions, and one that is behind would lose rows. `docs/rfcs/0024-state-that-moves.md` has the
 //! reasons.
 
 mod files;
@@ -23,7 +26,7 @@ mod take_over;
 
 use serde::{Deserialize, Serialize};
 
-pub use files::{add_below, directory_files, partition_files};
+pub use files::{directory_files, partition_files};
 pub use object::ObjectPartitionStore;
 pub use take_over::{TakeOver, take_over};
 

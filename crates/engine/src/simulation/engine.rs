@@ -213,8 +213,27 @@ impl Machine {
     }
 }
 
+/// Sinks of [`app_with_sinks`], of the streams of [`QUERIES`].
+const SINKS: [(&str, &str); 2] = [
+    ("@key('customer')\n    define stream Order", "@sink(type='ledger') "),
+    ("@key('region')\n    define stream Sale", "@sink(type='ledger') @sink(type='mailbox') "),
+];
+
+/// Returns the app with sinks to a system outside.
+pub(super) fn app_with_sinks() -> App {
+    let mut queries = QUERIES.to_owned();
+    for (stream, sinks) in SINKS {
+        queries = queries.replacen(stream, &format!("{sinks}{stream}"), 1);
+    }
+    app_of(&queries)
+}
+
 pub(super) fn app() -> App {
-    let mut app = App::from_texts("sim", Some(RULES), &[("sim.siddhi", QUERIES)]);
+    app_of(QUERIES)
+}
+
+fn app_of(queries: &str) -> App {
+    let mut app = App::from_texts("sim", Some(RULES), &[("sim.siddhi", queries)]);
     app.settings.partitions = PARTITIONS;
     app.settings.segment_bytes = 4 << 10;
     // The default: all ids are in memory. Partitions are replayed by threads of their own, and files with ids that these

@@ -11,9 +11,11 @@
 //!
 //! Behind the feature `sim`.
 
+mod deliveries;
 mod engine;
 mod model;
 mod outcome;
+mod outside;
 mod placement;
 mod shared_log;
 mod two_engines;

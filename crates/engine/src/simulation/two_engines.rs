@@ -1,7 +1,8 @@
 //! Two engines that share a log and a store of tables and state, between which partitions move.
 //!
 //! A move is graceful, or by force while the former owner continues for a while, as one does that is cut off. Engines are killed, and
-//! the store fails at random. The log is outside of the engines, so what it has acknowledged stays.
+//! the store fails at random. The log is outside of the engines, so what it has acknowledged stays. Sinks deliver events to a system that is down
+//! at times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,9 +23,11 @@ use tidemill_zones::ObjectDirectory;
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
-use super::engine::{PARTITIONS, SimClock, SimEngine, app};
+use super::deliveries::Deliveries;
+use super::engine::{PARTITIONS, SimClock, SimEngine, app_with_sinks};
 use super::model::{self, Order};
 use super::outcome;
+use super::outside::{AT_LEAST_ONCE, EXACTLY_ONCE};
 use super::placement::Placement;
 use super::shared_log::SharedLog;
 use crate::api::{BodyFormat, SendOptions};
@@ -81,6 +84,12 @@ pub struct MovesReport {
     pub kills: u64,
     /// Checkpoints published.
     pub checkpoints: u64,
+    /// Events that came to a system outside, over all sinks.
+    pub delivered: u64,
+    /// Events among them that came again, as their owner could not know that they had come.
+    pub repeated: u64,
+    /// Deliveries of former owners that the system refused.
+    pub refused_deliveries: u64,
     /// Audits passed.
     pub audits: u64,
 }
@@ -99,6 +108,9 @@ impl MovesReport {
         self.refused += other.refused;
         self.kills += other.kills;
         self.checkpoints += other.checkpoints;
+        self.delivered += other.delivered;
+        self.repeated += other.repeated;
+        self.refused_deliveries += other.refused_deliveries;
         self.audits += other.audits;
     }
 }
@@ -172,6 +184,7 @@ pub struct TwoEngines {
     shared: SharedPartitions,
     engines: [Option<SimEngine>; 2],
     placement: Arc<Placement>,
+    deliveries: Deliveries,
     epoch: u64,
     counters: Counters,
     sent: BTreeMap<String, Order>,
@@ -193,6 +206,7 @@ impl TwoEngines {
             shared: SharedPartitions { commits: Arc::new(CommitBoard::keeping()) },
             engines: [None, None],
             placement: Arc::default(),
+            deliveries: Deliveries::new(seed),
             counters: Counters::default(),
             epoch: 1_000,
             sent: BTreeMap::new(),
@@ -210,6 +224,7 @@ impl TwoEngines {
         for number in 0..steps {
             let step = super::choose(&mut self.rng, &STEPS).unwrap_or(Step::Apply);
             self.step(step).map_err(|e| format!("step {number} ({step:?}): {e}"))?;
+            self.deliveries.step(&[self.node(0), self.node(1)], &self.placement);
         }
         self.audit().map_err(|e| format!("last audit: {e}"))?;
         self.report.acknowledged = self.acknowledged.len() as u64;
@@ -232,17 +247,18 @@ impl TwoEngines {
             shared: Some(self.shared.clone()),
             partition_store: self.partition_store(engine).map_err(|e| e.to_string())?,
             single_threaded: true,
-            connectors: Connectors::Refused,
+            connectors: Connectors::Catalog(self.deliveries.outside().catalog()),
         };
         let data = DataDir::open(&PathBuf::from(format!("/node{engine}")), disk, PARTITIONS);
         let data = data.map_err(|e| format!("engine {engine}: {e}"))?;
-        let (node, recovery) =
-            deploy::open(&data, Some(app()), &environment).map_err(|e| format!("engine {engine}: {e}"))?;
+        let (node, recovery) = deploy::open(&data, Some(app_with_sinks()), &environment)
+            .map_err(|e| format!("engine {engine}: {e}"))?;
         if let Some(warning) = recovery.warnings.first() {
             return Err(format!("the start of engine {engine} warns: {warning}"));
         }
         node.join(self.placement.clone());
         self.placement.set_node(engine, &node);
+        self.deliveries.start(engine, &node);
         self.engines[engine] = Some(SimEngine { node, recovery, _data: data });
         Ok(())
     }
@@ -303,7 +319,9 @@ impl TwoEngines {
             }
             Step::Release => {
                 if let Some(owner) = self.placement.owner(id).and_then(|owner| self.node(owner)) {
-                    ownership::release(&owner, id);
+                    if !ownership::release(&owner, id) {
+                        self.deliveries.outside().interrupt(id);
+                    }
                     self.report.graceful += 1;
                 }
                 self.give(id, engine);
@@ -311,6 +329,7 @@ impl TwoEngines {
             Step::Force => {
                 self.report.forced +=
                     u64::from(self.placement.owner(id).is_some_and(|owner| owner != engine));
+                self.deliveries.outside().interrupt(id);
                 self.give(id, engine);
             }
             Step::Learn => self.report.fenced += ownership::lose_taken_over(&node).len() as u64,
@@ -335,6 +354,7 @@ impl TwoEngines {
             let has = |all: &[Arc<Partition>]| all.iter().any(|one| one.id == id && !one.has_failed());
             if !has(&node.owned.all()) && !has(&node.owned.opening()) {
                 self.placement.set_owner(id, None);
+                self.deliveries.outside().interrupt(id);
             }
         }
     }
@@ -343,6 +363,9 @@ impl TwoEngines {
     fn give(&mut self, id: PartitionId, engine: usize) {
         let Some(node) = self.node(engine) else { return };
         // an engine that has the partition already gives up what it has, as one does that was cut off
+        if node.owned.get(id).is_some() {
+            self.deliveries.outside().interrupt(id);
+        }
         ownership::lose(&node, id);
         self.epoch += 1;
         let opened = ownership::acquire(&node, id, self.epoch);
@@ -495,6 +518,7 @@ impl TwoEngines {
     fn kill(&mut self, engine: usize) {
         self.close_books(engine);
         self.report.kills += 1;
+        (0..PARTITIONS).map(PartitionId).for_each(|id| self.deliveries.outside().interrupt(id));
         self.engines[engine] = None;
         self.placement.remove_owner(engine);
     }
@@ -541,7 +565,9 @@ impl TwoEngines {
             }
         }
         let nodes: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
-        model::check(&outcome::of(&nodes, &self.store)?, &self.sent, &self.acknowledged)?;
+        let outcome = outcome::of(&nodes, &self.store)?;
+        model::check(&outcome, &self.sent, &self.acknowledged)?;
+        self.check_deliveries(&outcome)?;
         self.check_accounts(&nodes)?;
         self.take_answers()?;
         let counted: BTreeMap<String, i64> =
@@ -554,10 +580,28 @@ impl TwoEngines {
         Ok(())
     }
 
-    /// Applies and forwards until nothing waits at any engine.
-    fn drain(&self) -> Result<(), String> {
+    /// Checks what has come to the system outside.
+    fn check_deliveries(&mut self, outcome: &model::Outcome) -> Result<(), String> {
+        (self.report.delivered, self.report.repeated, self.report.refused_deliveries) = (0, 0, 0);
+        for (stream, rows, kind) in [
+            ("Order", &outcome.orders, EXACTLY_ONCE),
+            ("Sale", &outcome.sales, EXACTLY_ONCE),
+            ("Sale", &outcome.sales, AT_LEAST_ONCE),
+        ] {
+            let sink = format!("sim.siddhi: {stream} to {kind}");
+            self.report.repeated += self.deliveries.check(&sink, kind == EXACTLY_ONCE, rows)?;
+            let table = self.deliveries.outside().table(&sink);
+            self.report.delivered += table.events.len() as u64;
+            self.report.refused_deliveries += table.refused;
+        }
+        Ok(())
+    }
+
+    /// Applies, forwards and delivers until nothing waits at any engine.
+    fn drain(&mut self) -> Result<(), String> {
+        let nodes = [self.node(0), self.node(1)];
         for _ in 0..ROUNDS_MAX {
-            let mut worked = false;
+            let mut worked = self.deliveries.drain(&nodes, &self.placement);
             for engine in self.engines.iter().flatten() {
                 worked |= !opening::serve_caught_up(&engine.node).is_empty();
                 for partition in engine.partitions() {

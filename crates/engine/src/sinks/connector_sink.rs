@@ -1,32 +1,59 @@
-//! A sink that sends events to another system: what the thread that delivers shares with the others.
+//! A sink that sends events to another system: its queues, and what the thread that delivers shares with the others.
+//!
+//! A sink has one connection and thread in a process, and a queue for each partition that the process owns:
+//!
+//! ```text
+//! queue of partition 0   7 8 9 …  ╮ a share of each, then what is left      one batch    thread, connection
+//! queue of partition 3   1 2      ╯ in the order in which the rows came  ─▶ 7 1 8 2 9 ─▶ the other side
+//! ```
+//!
+//! Events of a partition are delivered in order. Those of several are in the order in which they were applied while the sink keeps up; with
+//! a backlog each partition gets its share of a batch, so that a long queue does not hold the others up.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use tidemill_connect::{ConnectorSink, OnError};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use tidemill_connect::{ConnectorSink, OnError, PartitionEpochs, SinkPositions};
 use tidemill_types::{Offset, PartitionId, Result, StreamSchema};
 use tokio::sync::watch;
 
 use super::SinkInfo;
-use super::delivery_queue::{self, DeliveryQueue, SinkCounts};
+use super::delivery_queue::{DeliveryQueue, QueueOptions, SinkCounts};
+use super::due_events::DueEvents;
+use super::former_queue;
+use super::queue_directory::queue_name;
 
+/// Bytes of rows of a sink that wait in memory before they go to the disk.
+const MEMORY_BYTES_MAX: u64 = 16 << 20;
 /// Minimum interval at which a sink logs that events were refused.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
-
 /// Maximum time that the delivery thread waits for events before it checks whether the engine stops.
 const WAIT: Duration = Duration::from_millis(100);
+/// Queues whose progress is stored at a time, so that many partitions do not keep the disk busy.
+const PROGRESS_QUEUES: usize = 4;
 
 /// Sink of a stream.
 pub struct DeliverySink {
-    name: String,
     stream: usize,
     schema: Arc<StreamSchema>,
     on_error: OnError,
     /// Taken by the thread that delivers.
     connector: Mutex<Option<ConnectorSink>>,
-    queue: Mutex<DeliveryQueue>,
+    by_partition: bool,
+    options: QueueOptions,
+    /// By partition, those of this process.
+    queues: RwLock<BTreeMap<PartitionId, Arc<PartitionQueue>>>,
+    totals: Arc<Totals>,
+    /// Rows that came so far, over all queues.
+    arrivals: AtomicU64,
+    /// Number of batches, for taking turns.
+    turns: AtomicUsize,
+    /// Number of times that events became due.
+    signals: Mutex<u64>,
     changed: Condvar,
     /// Why events are not delivered at present.
     problem: Mutex<Option<String>>,
@@ -34,27 +61,231 @@ pub struct DeliverySink {
     stop: watch::Sender<bool>,
 }
 
+/// What waits in all queues of a sink.
+#[derive(Default)]
+struct Totals {
+    events: AtomicU64,
+    memory_bytes: AtomicU64,
+    file_bytes: AtomicU64,
+}
+
+/// Queue of a partition.
+pub struct PartitionQueue {
+    partition: PartitionId,
+    /// Epoch in which this process owns the partition; 0 if it does not move between processes.
+    epoch: u64,
+    queue: Mutex<DeliveryQueue>,
+    state: Mutex<QueueState>,
+    totals: Arc<Totals>,
+}
+
+/// Part of a queue in deliveries and in the totals of its sink.
+#[derive(Default)]
+struct QueueState {
+    counted: (u64, u64, u64),
+    /// Epoch of a later owner, which the other side knows.
+    later_owner: Option<u64>,
+    /// True if the partition is given up: nothing is delivered any more.
+    is_closing: bool,
+    /// True if it is not part of the totals any more.
+    is_closed: bool,
+    /// True while the other side is given events of it.
+    is_delivering: bool,
+}
+
+impl QueueState {
+    fn may_deliver(&self) -> bool {
+        !self.is_closing && self.later_owner.is_none()
+    }
+}
+
+impl PartitionQueue {
+    /// Returns the partition.
+    pub fn partition(&self) -> PartitionId {
+        self.partition
+    }
+
+    /// Uses the queue and counts what waits in it afterwards.
+    pub fn with<T>(&self, step: impl FnOnce(&mut DeliveryQueue) -> T) -> T {
+        let mut queue = self.queue.lock();
+        let outcome = step(&mut queue);
+        let (memory, files) = queue.bytes();
+        self.count((queue.counts().waiting(), memory as u64, files));
+        outcome
+    }
+
+    /// Holds the queue as it is.
+    pub fn lock(&self) -> MutexGuard<'_, DeliveryQueue> {
+        self.queue.lock()
+    }
+
+    fn count(&self, now: (u64, u64, u64)) {
+        let mut state = self.state.lock();
+        let now = if state.is_closed { (0, 0, 0) } else { now };
+        let before = std::mem::replace(&mut state.counted, now);
+        let add = |total: &AtomicU64, before: u64, now: u64| {
+            // wraps in between, and the sum is right
+            total.fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
+        };
+        add(&self.totals.events, before.0, now.0);
+        add(&self.totals.memory_bytes, before.1, now.1);
+        add(&self.totals.file_bytes, before.2, now.2);
+    }
+
+    /// Notes that events of it are given to the other side, or not any more. Returns false if it delivers nothing any more.
+    pub fn set_delivering(&self, is_delivering: bool) -> bool {
+        let mut state = self.state.lock();
+        state.is_delivering = is_delivering && state.may_deliver();
+        state.may_deliver()
+    }
+
+    fn is_in(&self, partitions: &PartitionEpochs) -> bool {
+        partitions.get(&self.partition) == Some(&self.epoch)
+    }
+}
+
 impl DeliverySink {
-    /// Creates a sink of the program's stream at `stream`.
+    /// Creates a sink of the program's stream at `stream`, without queues.
     pub fn new(
         connector: ConnectorSink,
         stream: usize,
         schema: Arc<StreamSchema>,
         on_error: OnError,
-        queue: DeliveryQueue,
+        options: QueueOptions,
     ) -> Self {
         Self {
-            name: connector.name().to_owned(),
             stream,
             schema,
             on_error,
+            by_partition: connector.delivers_by_partition(),
             connector: Mutex::new(Some(connector)),
-            queue: Mutex::new(queue),
+            options,
+            queues: RwLock::default(),
+            totals: Arc::default(),
+            arrivals: AtomicU64::new(0),
+            turns: AtomicUsize::new(0),
+            signals: Mutex::default(),
             changed: Condvar::new(),
             problem: Mutex::new(None),
             refusals: Mutex::default(),
             stop: watch::Sender::new(false),
         }
+    }
+
+    /// Moves what waits in the queue of an earlier release for all partitions to queues by partition.
+    ///
+    /// Errors: `Corrupt` for damaged files, `Unavailable` when the disk fails.
+    pub fn move_former_queue(&self, partitions: u32) -> Result<()> {
+        former_queue::move_to_partitions(&self.options, partitions)
+    }
+
+    /// Opens the queue of a partition that this process owns in `epoch`, and whose log ends at `log_end`.
+    ///
+    /// Errors: those of [`DeliveryQueue::open`].
+    pub fn open_partition(&self, partition: PartitionId, epoch: u64, log_end: Offset) -> Result<()> {
+        let queue = DeliveryQueue::open(self.options.clone(), partition, log_end)?;
+        let (queue, state, totals) = (Mutex::new(queue), Mutex::default(), self.totals.clone());
+        let opened = Arc::new(PartitionQueue { partition, epoch, queue, state, totals });
+        opened.with(|_| ());
+        let former = self.queues.write().insert(partition, opened);
+        debug_assert!(former.is_none(), "a queue is closed before it is opened again");
+        Ok(())
+    }
+
+    /// Ends deliveries of a partition. Returns whether those that had begun have ended after `wait` at most.
+    pub fn stop_partition(&self, partition: PartitionId, mut wait: impl FnMut() -> bool) -> bool {
+        let Some(queue) = self.queue(partition) else { return true };
+        queue.state.lock().is_closing = true;
+        while queue.state.lock().is_delivering {
+            if !wait() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Closes the queue of a partition. Its files stay as they are.
+    pub fn close_partition(&self, partition: PartitionId) {
+        let Some(queue) = self.queues.write().remove(&partition) else { return };
+        {
+            let mut state = queue.state.lock();
+            (state.is_closing, state.is_closed) = (true, true);
+        }
+        self.close_files(&queue);
+        queue.count((0, 0, 0));
+    }
+
+    fn close_files(&self, queue: &PartitionQueue) {
+        if let Err(e) = queue.queue.lock().close() {
+            let sink = self.name();
+            tracing::warn!(sink, partition = queue.partition.0, error = %e, "the queue was not closed properly");
+        }
+    }
+
+    /// Returns the partitions whose events it delivers.
+    pub fn partitions(&self) -> PartitionEpochs {
+        self.queues.read().values().map(|queue| (queue.partition, queue.epoch)).collect()
+    }
+
+    /// Takes over what the other side knows of partitions.
+    pub fn set_known(&self, partitions: &PartitionEpochs, known: &SinkPositions) {
+        for queue in self.all_queues().iter().filter(|queue| queue.is_in(partitions)) {
+            let later_owner = known.later_owners.get(&queue.partition).copied();
+            queue.state.lock().later_owner = later_owner;
+            queue.with(|inner| inner.set_known(known.delivered.get(&queue.partition).copied()));
+        }
+    }
+
+    /// Returns the partitions of which the other side knows a later owner.
+    pub fn lost_partitions(&self) -> Vec<PartitionId> {
+        let queues = self.all_queues();
+        let lost = queues.iter().filter(|queue| queue.state.lock().later_owner.is_some());
+        lost.map(|queue| queue.partition).collect()
+    }
+
+    /// Returns up to about `rows_max` events to deliver of these partitions; `None` if none wait. They stay in their queues until
+    /// [`DueEvents::mark_delivered`].
+    ///
+    /// Errors: files cannot be read.
+    pub fn due(&self, partitions: &PartitionEpochs, rows_max: usize) -> Result<Option<DueEvents>> {
+        let mut queues = self.all_queues();
+        queues.retain(|queue| queue.is_in(partitions) && queue.state.lock().may_deliver());
+        if queues.is_empty() {
+            return Ok(None);
+        }
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed) % queues.len();
+        queues.rotate_left(turn);
+        if self.by_partition {
+            for queue in queues {
+                if queue.with(|inner| inner.take_due(rows_max))? > 0 {
+                    return DueEvents::of(self.name(), &self.options.schema, vec![queue]);
+                }
+            }
+            return Ok(None);
+        }
+        let share = rows_max.div_ceil(queues.len());
+        let mut rows = Vec::with_capacity(queues.len());
+        for queue in &queues {
+            rows.push(queue.with(|inner| inner.take_due(share))?);
+        }
+        let mut left = rows_max.saturating_sub(rows.iter().sum());
+        for (queue, has) in queues.iter().zip(rows) {
+            if has >= share && left > 0 {
+                let took = queue.with(|inner| inner.take_due(has + left))?;
+                left = left.saturating_sub(took - has);
+            }
+        }
+        DueEvents::of(self.name(), &self.options.schema, queues)
+    }
+
+    /// Returns the queue of a partition, if this process owns it.
+    pub fn queue(&self, partition: PartitionId) -> Option<Arc<PartitionQueue>> {
+        self.queues.read().get(&partition).cloned()
+    }
+
+    /// Returns the queues of all partitions of this process, by partition.
+    pub fn all_queues(&self) -> Vec<Arc<PartitionQueue>> {
+        self.queues.read().values().cloned().collect()
     }
 
     /// Counts refused events. Returns how many have to be logged now; `None` if it is too early.
@@ -64,7 +295,7 @@ impl DeliverySink {
 
     /// Returns the name: the app's file, the stream and the type.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.options.sink
     }
 
     /// Returns the position of its stream in the program.
@@ -72,65 +303,104 @@ impl DeliverySink {
         self.stream
     }
 
-    /// Returns what became of the events.
+    /// Returns what became of the events of the partitions of this process.
     pub fn info(&self) -> SinkInfo {
-        let queue = self.queue.lock();
-        let (memory, stored) = queue.bytes();
-        let SinkCounts { emitted, delivered, failed } = queue.counts();
+        let mut counts = SinkCounts::default();
+        for queue in self.all_queues() {
+            counts.add(&queue.queue.lock().counts());
+        }
+        let SinkCounts { emitted, delivered, failed } = counts;
         SinkInfo {
-            name: self.name.clone(),
+            name: self.name().to_owned(),
             stream: self.schema.name.clone(),
             emitted,
             delivered,
             failed,
-            waiting: queue.waiting(),
-            waiting_bytes: memory as u64 + stored,
-            problem: self.problem.lock().clone(),
+            waiting: counts.waiting(),
+            waiting_bytes: self.waiting_bytes(),
+            problem: self.problem(),
         }
     }
 
-    /// Adds rows of a record, see [`DeliveryQueue::push`].
+    /// Returns the number of events that wait.
+    pub fn waiting(&self) -> u64 {
+        self.totals.events.load(Ordering::Acquire)
+    }
+
+    /// Adds rows of a record, see [`DeliveryQueue::push`]. The next owner adds those of a partition that is not here any more.
     ///
-    /// Errors: those of [`DeliveryQueue::push`].
+    /// Errors: those of [`DeliveryQueue::push`], and of storing rows when too many are in memory.
     pub fn push(&self, partition: PartitionId, offset: Offset, rows: &RecordBatch) -> Result<()> {
-        self.queue.lock().push(partition, offset, rows)
+        let Some(queue) = self.queue(partition) else { return Ok(()) };
+        let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed) + 1;
+        queue.with(|inner| inner.push(offset, rows, arrival))?;
+        match self.totals.memory_bytes.load(Ordering::Acquire) > 4 * MEMORY_BYTES_MAX {
+            true => self.store(),
+            false => Ok(()),
+        }
     }
 
     /// Records that all rows of a partition below `next` are in the queue, and delivers them.
     pub fn set_applied(&self, partition: PartitionId, next: Offset) {
-        let mut queue = self.queue.lock();
-        queue.set_applied(partition, next);
-        if queue.waiting() > 0 {
+        let Some(queue) = self.queue(partition) else { return };
+        queue.queue.lock().set_applied(next);
+        if self.waiting() > 0 {
+            *self.signals.lock() += 1;
             self.changed.notify_one();
         }
     }
 
     /// Drops rows, see [`DeliveryQueue::forget_unapplied`].
     pub fn forget_unapplied(&self, partition: PartitionId) {
-        self.queue.lock().forget_unapplied(partition);
+        if let Some(queue) = self.queue(partition) {
+            queue.with(DeliveryQueue::forget_unapplied);
+        }
     }
 
     /// Returns whether rows in memory should go to the disk.
     pub fn is_memory_full(&self) -> bool {
-        self.queue.lock().is_memory_full()
+        self.totals.memory_bytes.load(Ordering::Acquire) > MEMORY_BYTES_MAX
     }
 
-    /// Returns the bytes that wait in memory and on the disk.
+    /// Returns the bytes that wait in memory and on the disk, in all queues.
     pub fn waiting_bytes(&self) -> u64 {
-        let (memory, stored) = self.queue.lock().bytes();
-        memory as u64 + stored
+        let load = |total: &AtomicU64| total.load(Ordering::Acquire);
+        load(&self.totals.memory_bytes) + load(&self.totals.file_bytes)
     }
 
     /// Returns the offset of a partition below which all events are delivered or stored durably.
     pub fn stored(&self, partition: PartitionId) -> Offset {
-        self.queue.lock().stored(partition)
+        self.queue(partition).map_or(Offset(0), |queue| queue.queue.lock().stored())
     }
 
-    /// Makes all events of applied records durable in the queue, if they are in the log.
+    /// Makes all events of applied records durable in the queues.
     ///
-    /// Errors: those of [`DeliveryQueue::store`], and of syncing the log.
+    /// Errors: the first of those of [`DeliveryQueue::store`]; the others are stored all the same.
     pub fn store(&self) -> Result<()> {
-        self.queue.lock().store()
+        let stored = self.all_queues().into_iter().map(|queue| queue.with(DeliveryQueue::store));
+        stored.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Makes all events of applied records of one partition durable.
+    ///
+    /// Errors: those of [`DeliveryQueue::store`].
+    pub fn store_partition(&self, partition: PartitionId) -> Result<()> {
+        self.queue(partition).map_or(Ok(()), |queue| queue.with(DeliveryQueue::store))
+    }
+
+    /// Makes durable how far the deliveries have come, of some partitions at each call.
+    ///
+    /// Errors: those of [`DeliveryQueue::store_progress`].
+    pub fn store_progress(&self) -> Result<()> {
+        let mut queues = self.all_queues();
+        if !queues.is_empty() {
+            let turn = self.turns.load(Ordering::Relaxed) % queues.len();
+            queues.rotate_left(turn);
+        }
+        queues.retain(|queue| queue.queue.lock().has_progressed());
+        let some = queues.into_iter().take(PROGRESS_QUEUES);
+        let stored = some.map(|queue| queue.with(DeliveryQueue::store_progress));
+        stored.collect::<Vec<_>>().into_iter().collect()
     }
 
     /// Returns the events' fields.
@@ -143,14 +413,9 @@ impl DeliverySink {
         self.on_error
     }
 
-    /// Returns the name of the directory of the queue.
+    /// Returns the name of the directories of its queues.
     pub fn queue_name(&self) -> String {
-        delivery_queue::queue_name(&self.name)
-    }
-
-    /// Returns the queue.
-    pub fn queue(&self) -> MutexGuard<'_, DeliveryQueue> {
-        self.queue.lock()
+        queue_name(self.name())
     }
 
     /// Takes the connector, for the thread that delivers.
@@ -168,11 +433,16 @@ impl DeliverySink {
         std::mem::replace(&mut *self.problem.lock(), problem)
     }
 
-    /// Waits a moment for events.
-    pub fn wait_for_events(&self) {
-        let mut queue = self.queue.lock();
-        if !self.is_stopped() {
-            self.changed.wait_for(&mut queue, WAIT);
+    /// Returns the number of times that events became due.
+    pub fn signals(&self) -> u64 {
+        *self.signals.lock()
+    }
+
+    /// Waits a moment for events, unless some became due since [`Self::signals`] returned `seen`.
+    pub fn wait_for_events(&self, seen: u64) {
+        let mut signals = self.signals.lock();
+        if *signals == seen && !self.is_stopped() {
+            self.changed.wait_for(&mut signals, WAIT);
         }
     }
 
@@ -196,11 +466,9 @@ impl DeliverySink {
         self.changed.notify_all();
     }
 
-    /// Closes the files of the queue.
+    /// Closes the files of the queues.
     pub fn close(&self) {
-        if let Err(e) = self.queue.lock().close() {
-            tracing::warn!(sink = self.name, error = %e, "the queue was not closed properly");
-        }
+        self.all_queues().iter().for_each(|queue| self.close_files(queue));
     }
 }
 

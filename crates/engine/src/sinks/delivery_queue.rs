@@ -1,35 +1,36 @@
-//! Events that wait for a system outside: in memory while that keeps up, on the disk while it does not.
+//! Events of one partition that wait for a system outside: in memory while that keeps up, on the disk while it does not.
 //!
 //! The log is the first copy of every event: a checkpoint passes a record only when the events that follow from it are
 //! delivered or in the files of the queue, durably. So a sink that keeps up costs no writes, one that is down holds up
 //! neither memory nor checkpoints, and after a crash the replay of the log brings exactly the events that are missing.
 //! An event is known by its id, which a replay does not change.
+//!
+//! A sink has a queue for each partition that its process owns, and [`super::connector_sink`] takes the events of all of them. Files and
+//! progress of a queue belong to the state of its partition, so they move with it: the next owner has every event that is not delivered,
+//! from the files or by applying the log.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::{Path, PathBuf};
+use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
 use arrow_schema::SchemaRef;
-use arrow_select::concat::concat_batches;
-use bytes::{Buf, BufMut, Bytes};
 use serde::{Deserialize, Serialize};
-use tidemill_connect::DeliveredEvents;
-use tidemill_log::disk::Disk;
+use tidemill_log::disk::{Disk, create_dir_durably};
 use tidemill_log::{GroupLog, LocalLog, Log, LogEncryption, LogFile, LogOptions};
-use tidemill_types::ipc::{BatchEncoder, decode_batch};
+use tidemill_types::ipc::BatchEncoder;
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, Timestamp, column};
 
+use super::queue_directory::{EVENTS_DIR, PROGRESS_FILE, QueueProgress};
+use super::queued_rows::{QueuedRows, RowNumbers};
 use crate::process::json_file::{read_json, write_json};
 
-/// Bytes of rows that wait in memory before they go to the disk.
-const MEMORY_BYTES_MAX: usize = 16 << 20;
 /// Bytes that are read from the files at a time.
 const READ_BYTES: usize = 4 << 20;
 /// The partition of the files: a queue has one.
-const FILES: PartitionId = PartitionId(0);
+pub const FILES: PartitionId = PartitionId(0);
 
 /// Counts of the events of a sink. `emitted` is the sum of the others and of those that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -42,26 +43,43 @@ pub struct SinkCounts {
     pub failed: u64,
 }
 
-/// Content of the file `progress.json` of a queue.
-#[derive(Serialize, Deserialize, Default)]
-struct ProgressFile {
-    sink: String,
-    /// By partition, offset and row of the last event that the other side has.
-    delivered: BTreeMap<u32, (Offset, u32)>,
-    /// By partition, the offset below which all events are delivered or in the files.
-    stored: BTreeMap<u32, Offset>,
-    counts: SinkCounts,
+impl SinkCounts {
+    /// Returns the number of events that wait.
+    pub fn waiting(&self) -> u64 {
+        self.emitted.saturating_sub(self.delivered + self.failed)
+    }
+
+    /// Adds the counts of another queue.
+    pub fn add(&mut self, other: &Self) {
+        self.emitted += other.emitted;
+        self.delivered += other.delivered;
+        self.failed += other.failed;
+    }
 }
 
-/// Queue of one sink, in the directory `deliveries/HASH` of the data directory.
-pub struct DeliveryQueue {
-    name: String,
-    dir: PathBuf,
-    disk: Arc<dyn Disk>,
-    encryption: Option<LogEncryption>,
-    schema: SchemaRef,
+/// What the queues of a sink have in common.
+#[derive(Clone)]
+pub struct QueueOptions {
+    /// Name of the sink.
+    pub sink: String,
+    /// Disk of the data directory.
+    pub disk: Arc<dyn Disk>,
+    /// Directory [`super::DELIVERIES_DIR`] of the data directory.
+    pub dir: PathBuf,
+    /// Schema of the delivered columns.
+    pub schema: SchemaRef,
     /// Columns of the stream's table that are delivered, in their order.
-    columns: Vec<usize>,
+    pub columns: Vec<usize>,
+    /// Keys of the files.
+    pub encryption: Option<LogEncryption>,
+}
+
+/// Queue of one sink and partition, in the directory `deliveries/pPARTITION/HASH` of the data directory.
+pub struct DeliveryQueue {
+    options: QueueOptions,
+    partition: PartitionId,
+    dir: PathBuf,
+    is_dir_created: bool,
     memory: VecDeque<QueuedRows>,
     memory_bytes: usize,
     /// Rows handed out and not delivered, oldest first. Those from memory are not in the files.
@@ -73,69 +91,35 @@ pub struct DeliveryQueue {
     /// with the replay of the log.
     end_before: Offset,
     encoder: BatchEncoder,
-    /// By partition, the offset below which all records are applied.
-    applied: BTreeMap<u32, Offset>,
-    /// By partition, the offset below which all events were delivered or in the files when this process started.
-    stored_before: BTreeMap<u32, Offset>,
-    stored: BTreeMap<u32, Offset>,
-    /// The last event of each partition that is counted as delivered or failed.
-    delivered: DeliveredEvents,
-    /// The last event of each partition that the other side says it has.
-    known: DeliveredEvents,
+    /// Offset below which all records are applied.
+    applied: Offset,
+    /// Offset below which all events were delivered or in the files when the queue was opened.
+    stored_before: Offset,
+    stored: Offset,
+    /// The last event that is counted as delivered or failed.
+    delivered: Option<EventId>,
+    /// The last event that the other side says it has.
+    known: Option<EventId>,
     counts: SinkCounts,
     changed: bool,
-}
-
-/// Rows of one record.
-#[derive(Clone)]
-struct QueuedRows {
-    partition: PartitionId,
-    offset: Offset,
-    /// Row of each in the record.
-    rows: Vec<u32>,
-    batch: RecordBatch,
-    bytes: usize,
-    /// True if they were read from the files.
-    stored: bool,
-}
-
-/// Events to deliver.
-pub struct DueEvents {
-    /// The events.
-    pub rows: RecordBatch,
-    /// Their ids.
-    pub ids: Vec<EventId>,
-}
-
-impl DueEvents {
-    /// Keeps the first `rows_max` events.
-    pub fn truncate(&mut self, rows_max: usize) {
-        self.ids.truncate(rows_max);
-        self.rows = self.rows.slice(0, self.ids.len());
-    }
+    /// Number of times that the progress was written.
+    revision: u64,
 }
 
 impl DeliveryQueue {
-    /// Opens the queue of the sink `name`. Rows are projected to `columns`, whose schema is `schema`.
+    /// Opens the queue of a partition whose log ends at `log_end`.
     ///
     /// Errors: `Corrupt` for damaged files, `Unavailable` when they cannot be read.
-    pub fn open(
-        disk: Arc<dyn Disk>,
-        dir: PathBuf,
-        name: &str,
-        schema: SchemaRef,
-        columns: Vec<usize>,
-        encryption: Option<LogEncryption>,
-    ) -> Result<Self> {
-        let progress = read_json::<ProgressFile>(&*disk, &dir.join("progress.json"))?.unwrap_or_default();
-        let delivered = progress.delivered.iter().map(|(p, (offset, row))| {
-            let partition = PartitionId(*p);
-            (partition, EventId { partition, offset: *offset, row: *row })
-        });
+    pub fn open(options: QueueOptions, partition: PartitionId, log_end: Offset) -> Result<Self> {
+        let dir = super::queue_directory::queue_dir(&options.dir, partition, &options.sink);
+        let progress = read_json::<QueueProgress>(&*options.disk, &dir.join(PROGRESS_FILE))?;
+        let QueueProgress { delivered, stored, counts, .. } = progress.unwrap_or_default();
+        // records that a power failure took from the log will be others
+        let stored_before = stored.min(log_end);
         let mut queue = Self {
-            name: name.to_owned(),
-            schema,
-            columns,
+            partition,
+            dir,
+            is_dir_created: false,
             memory: VecDeque::new(),
             memory_bytes: 0,
             in_flight: VecDeque::new(),
@@ -143,28 +127,53 @@ impl DeliveryQueue {
             read_next: Offset(0),
             end_before: Offset(0),
             encoder: BatchEncoder::default(),
-            applied: progress.stored.clone(),
-            stored_before: progress.stored.clone(),
-            stored: progress.stored.clone(),
-            delivered: delivered.collect(),
-            known: DeliveredEvents::new(),
-            counts: progress.counts,
+            applied: stored_before,
+            stored_before,
+            stored: stored_before,
+            delivered: delivered.map(|(offset, row)| EventId { partition, offset, row }),
+            known: None,
+            counts,
             changed: false,
-            dir,
-            disk,
-            encryption,
+            revision: 0,
+            options,
         };
-        if queue.disk.list(&queue.dir.join("events")).is_ok() {
+        if queue.options.disk.list(&queue.dir.join(EVENTS_DIR)).is_ok() {
             let files = queue.open_files()?;
             (queue.read_next, queue.end_before) = (files.start(FILES), files.end(FILES));
             queue.files = Some(files);
         }
+        if stored_before < stored {
+            queue.counts.emitted -= queue.stored_rows_from(stored_before, stored)?;
+            queue.changed = true;
+        }
         Ok(queue)
     }
 
-    /// Returns the offset of a partition below which all events are delivered or stored durably.
-    pub fn stored(&self, partition: PartitionId) -> Offset {
-        self.stored.get(&partition.0).copied().unwrap_or_default()
+    /// Counts the rows in the files of records from `from` up to `end`.
+    fn stored_rows_from(&self, from: Offset, end: Offset) -> Result<u64> {
+        let mut count = 0;
+        let Some(files) = &self.files else { return Ok(0) };
+        let mut next = self.read_next;
+        while next < self.end_before {
+            let Some(record) = files.read(FILES, next, 1)?.into_iter().next() else { break };
+            next = record.offset.next();
+            let mut payload = record.payload;
+            let numbers = RowNumbers::decode(&mut payload).map_err(|e| self.in_record(e, record.offset))?;
+            if (from..end).contains(&numbers.offset) {
+                count += numbers.rows.len() as u64;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Returns the offset below which all events are delivered or stored durably.
+    pub fn stored(&self) -> Offset {
+        self.stored
+    }
+
+    /// Returns a number that grows when files or progress change on the disk.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Returns what became of the events.
@@ -172,9 +181,9 @@ impl DeliveryQueue {
         self.counts
     }
 
-    /// Returns the number of events that wait.
-    pub fn waiting(&self) -> u64 {
-        self.counts.emitted - self.counts.delivered - self.counts.failed
+    /// Returns whether the progress on the disk is not the present one.
+    pub fn has_progressed(&self) -> bool {
+        self.changed
     }
 
     /// Returns the bytes of the rows in memory and of the files.
@@ -186,22 +195,25 @@ impl DeliveryQueue {
         (self.memory_bytes, stored)
     }
 
-    /// Adds rows of a record that were stored in the stream's table.
+    /// Adds rows of a record that were stored in the stream's table. `arrival` counts them over all queues of the sink.
     ///
-    /// Errors: the rows cannot be written to the disk.
-    pub fn push(&mut self, partition: PartitionId, offset: Offset, table_rows: &RecordBatch) -> Result<()> {
-        if self.stored_before.get(&partition.0).is_some_and(|next| offset < *next) {
+    /// Errors: `Internal` for rows of another table.
+    pub fn push(&mut self, offset: Offset, table_rows: &RecordBatch, arrival: u64) -> Result<()> {
+        if offset < self.stored_before {
             return Ok(());
         }
-        let internal = |what: &str| Error::internal(format!("sink {}: rows without {what}", self.name));
+        let sink = &self.options.sink;
+        let internal = |what: &str| Error::internal(format!("sink {sink}: rows without {what}"));
         let numbers = table_rows.column_by_name(column::ROW).ok_or_else(|| internal("numbers"))?;
         let numbers = numbers.as_primitive_opt::<Int32Type>().ok_or_else(|| internal("numbers"))?;
         let rows: Vec<u32> = numbers.values().iter().map(|row| *row as u32).collect();
-        let batch = table_rows.project(&self.columns).map_err(|e| internal("columns").with_source(e))?;
+        let batch =
+            table_rows.project(&self.options.columns).map_err(|e| internal("columns").with_source(e))?;
         let bytes = batch.get_array_memory_size();
-        let mut queued = QueuedRows { partition, offset, rows, batch, bytes, stored: false };
+        let partition = self.partition;
+        let mut queued = QueuedRows { partition, offset, rows, batch, bytes, stored: false, arrival };
         // rows of a replay that were delivered before are counted
-        queued.drop_known(self.delivered.get(&partition));
+        queued.drop_known(self.delivered);
         if queued.rows.is_empty() {
             return Ok(());
         }
@@ -209,28 +221,19 @@ impl DeliveryQueue {
         self.changed = true;
         self.memory_bytes += bytes;
         self.memory.push_back(queued);
-        match self.memory_bytes > 4 * MEMORY_BYTES_MAX {
-            true => self.store(),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Returns whether as many rows wait in memory as should: [`Self::store`] makes room.
-    pub fn is_memory_full(&self) -> bool {
-        self.memory_bytes > MEMORY_BYTES_MAX
+    /// Records that all rows below `next` are in the queue.
+    pub fn set_applied(&mut self, next: Offset) {
+        self.applied = next;
     }
 
-    /// Records that all rows of a partition below `next` are in the queue.
-    pub fn set_applied(&mut self, partition: PartitionId, next: Offset) {
-        self.applied.insert(partition.0, next);
-    }
-
-    /// Drops the rows of a partition that no record has been applied for: the records push them again.
-    pub fn forget_unapplied(&mut self, partition: PartitionId) {
-        let applied = self.applied.get(&partition.0).copied().unwrap_or_default();
-        let Self { memory, memory_bytes, counts, .. } = self;
+    /// Drops the rows that no record has been applied for: the records push them again.
+    pub fn forget_unapplied(&mut self) {
+        let Self { memory, memory_bytes, counts, applied, .. } = self;
         memory.retain(|queued| {
-            let keep = queued.partition != partition || queued.offset < applied;
+            let keep = queued.offset < *applied;
             if !keep {
                 counts.emitted -= queued.rows.len() as u64;
                 *memory_bytes -= queued.bytes;
@@ -239,20 +242,16 @@ impl DeliveryQueue {
         });
     }
 
-    /// Returns up to about `rows_max` events to deliver, oldest first; `None` if the queue is empty. They
-    /// stay in the queue until [`Self::mark_delivered`].
+    /// Takes rows to deliver, oldest first, until about `rows_min` are taken or none is left. They stay in the queue until
+    /// [`Self::mark_delivered`]. Returns their number.
     ///
     /// Errors: the files cannot be read.
-    pub fn due(&mut self, rows_max: usize) -> Result<Option<DueEvents>> {
+    pub fn take_due(&mut self, rows_min: usize) -> Result<usize> {
         let mut rows = self.in_flight.iter().map(|queued| queued.rows.len()).sum::<usize>();
-        while rows < rows_max {
+        while rows < rows_min {
             let Some(mut queued) = self.next_queued()? else { break };
-            let partition = queued.partition;
-            let found = queued.drop_known(self.known.get(&partition));
-            if let Some((last, count)) = found {
-                self.counts.delivered += count as u64;
-                self.delivered.insert(partition, last);
-                self.changed = true;
+            if let Some((last, count)) = queued.drop_known(self.known) {
+                self.note_known(last, count);
             }
             if queued.rows.is_empty() {
                 continue;
@@ -260,33 +259,28 @@ impl DeliveryQueue {
             rows += queued.rows.len();
             self.in_flight.push_back(queued);
         }
-        if self.in_flight.is_empty() {
-            return Ok(None);
-        }
-        let batches = self.in_flight.iter().map(|queued| &queued.batch);
-        let ids = self.in_flight.iter().flat_map(|queued| {
-            let id = |row: &u32| EventId { partition: queued.partition, offset: queued.offset, row: *row };
-            queued.rows.iter().map(id)
-        });
-        let rows = match self.in_flight.len() {
-            1 => self.in_flight[0].batch.clone(),
-            _ => concat_batches(&self.schema, batches).map_err(|e| {
-                Error::internal(format!("sink {}: rows cannot be joined", self.name)).with_source(e)
-            })?,
-        };
-        Ok(Some(DueEvents { ids: ids.collect(), rows }))
+        Ok(rows)
+    }
+
+    /// Returns the rows that were taken and are not delivered, oldest first.
+    pub fn in_flight(&self) -> impl Iterator<Item = &QueuedRows> {
+        self.in_flight.iter()
+    }
+
+    fn note_known(&mut self, last: EventId, count: usize) {
+        self.counts.delivered += count as u64;
+        self.delivered = Some(last);
+        self.changed = true;
     }
 
     fn next_queued(&mut self) -> Result<Option<QueuedRows>> {
         if let Some(queued) = self.read_stored()? {
             return Ok(Some(queued));
         }
-        let is_applied = |queued: &QueuedRows| {
-            self.applied.get(&queued.partition.0).is_some_and(|next| queued.offset < *next)
+        let applied = self.applied;
+        let Some(queued) = self.memory.pop_front_if(|queued| queued.offset < applied) else {
+            return Ok(None);
         };
-        // partitions apply independently of each other: only the order within one matters
-        let Some(index) = self.memory.iter().position(is_applied) else { return Ok(None) };
-        let Some(queued) = self.memory.remove(index) else { return Ok(None) };
         self.memory_bytes -= queued.bytes;
         Ok(Some(queued))
     }
@@ -300,23 +294,24 @@ impl DeliveryQueue {
             }
             let records = files.read(FILES, self.read_next, 1)?;
             let Some(record) = records.into_iter().next() else { return Ok(None) };
-            let mut queued = decode(record.payload, self.schema.clone())
-                .map_err(|e| e.context(format!("{}: record {}", self.dir.display(), record.offset)))?;
+            let mut queued = QueuedRows::decode(record.payload, self.options.schema.clone())
+                .map_err(|e| self.in_record(e, record.offset))?;
             self.read_next = record.offset.next();
-            let is_before =
-                self.stored_before.get(&queued.partition.0).is_some_and(|next| queued.offset < *next);
-            if record.offset < self.end_before && !is_before {
+            if record.offset < self.end_before && queued.offset >= self.stored_before {
                 continue;
             }
-            queued.drop_known(self.delivered.get(&queued.partition));
+            queued.drop_known(self.delivered);
             if !queued.rows.is_empty() {
                 return Ok(Some(queued));
             }
         }
     }
 
-    /// Notes that the first `delivered` events of [`Self::due`] are with the other side, which refused
-    /// `failed` of them.
+    fn in_record(&self, error: Error, record: Offset) -> Error {
+        error.context(format!("{}: record {record}", self.dir.display()))
+    }
+
+    /// Notes that the first `delivered` rows in flight are with the other side, which refused `failed` of them.
     pub fn mark_delivered(&mut self, mut delivered: usize, failed: usize) {
         self.changed |= delivered > 0;
         self.counts.failed += failed as u64;
@@ -325,27 +320,21 @@ impl DeliveryQueue {
             let Some(mut first) = self.in_flight.pop_front() else { break };
             let taken = delivered.min(first.rows.len());
             delivered -= taken;
-            let row = first.rows[taken - 1];
-            let last = EventId { partition: first.partition, offset: first.offset, row };
-            self.delivered.insert(first.partition, last);
+            self.delivered = Some(first.id(first.rows[taken - 1]));
             if taken < first.rows.len() {
-                first.rows.drain(..taken);
-                first.batch = first.batch.slice(taken, first.batch.num_rows() - taken);
+                first.drop_first(taken);
                 self.in_flight.push_front(first);
             }
         }
     }
 
     /// Takes over from the other side which events it has. Those that wait are not delivered again.
-    pub fn set_known(&mut self, known: DeliveredEvents) {
+    pub fn set_known(&mut self, known: Option<EventId>) {
+        let mut found = Vec::new();
         for queued in &mut self.in_flight {
-            let partition = queued.partition;
-            if let Some((last, count)) = queued.drop_known(known.get(&partition)) {
-                self.counts.delivered += count as u64;
-                self.delivered.insert(partition, last);
-                self.changed = true;
-            }
+            found.extend(queued.drop_known(known));
         }
+        found.into_iter().for_each(|(last, count)| self.note_known(last, count));
         self.in_flight.retain(|queued| !queued.rows.is_empty());
         self.known = known;
     }
@@ -358,13 +347,12 @@ impl DeliveryQueue {
         if !self.changed && self.applied == self.stored {
             return Ok(());
         }
-        let applied = self.applied.clone();
         self.store_memory()?;
         if let Some(files) = &self.files {
             files.flush()?;
         }
-        self.write_progress(&applied)?;
-        self.stored = applied;
+        self.write_progress(self.applied)?;
+        self.stored = self.applied;
         self.changed = false;
         Ok(())
     }
@@ -373,24 +361,25 @@ impl DeliveryQueue {
     ///
     /// Errors: the disk is full or fails.
     pub fn store_progress(&mut self) -> Result<()> {
-        if self.changed {
-            self.write_progress(&self.stored)?;
+        match self.changed {
+            true => self.write_progress(self.stored),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    fn write_progress(&self, stored: &BTreeMap<u32, Offset>) -> Result<()> {
+    fn write_progress(&mut self, stored: Offset) -> Result<()> {
         // events that are only in memory are counted again when the log is replayed
         let in_memory = self.memory.iter().chain(self.in_flight.iter().filter(|queued| !queued.stored));
         let in_memory: u64 = in_memory.map(|queued| queued.rows.len() as u64).sum();
-        let file = ProgressFile {
-            sink: self.name.clone(),
-            delivered: self.delivered.iter().map(|(p, id)| (p.0, (id.offset, id.row))).collect(),
-            stored: stored.clone(),
+        let file = QueueProgress {
+            sink: self.options.sink.clone(),
+            delivered: self.delivered.map(|id| (id.offset, id.row)),
+            stored,
             counts: SinkCounts { emitted: self.counts.emitted - in_memory, ..self.counts },
         };
         self.create_dir()?;
-        write_json(&*self.disk, &self.dir.join("progress.json"), &file)?;
+        self.revision += 1;
+        write_json(&*self.options.disk, &self.dir.join(PROGRESS_FILE), &file)?;
         // not before it is durable that they were delivered: after a crash they would wait for ever
         match &self.files {
             Some(files) if !self.in_flight.iter().any(|queued| queued.stored) => {
@@ -417,13 +406,10 @@ impl DeliveryQueue {
     /// Writes the rows of applied records that are only in memory to the files, in the order of delivery.
     fn store_memory(&mut self) -> Result<()> {
         let Self { applied, in_flight, memory, encoder, .. } = self;
-        let is_applied =
-            |queued: &QueuedRows| applied.get(&queued.partition.0).is_some_and(|next| queued.offset < *next);
         let unstored = in_flight.iter().filter(|queued| !queued.stored);
-        let in_flight_payloads =
-            unstored.map(|queued| encode(encoder, queued)).collect::<Result<Vec<_>>>()?;
-        let waiting = memory.iter().filter(|queued| is_applied(queued));
-        let payloads = waiting.map(|queued| encode(encoder, queued)).collect::<Result<Vec<_>>>()?;
+        let in_flight_payloads = unstored.map(|queued| queued.encode(encoder)).collect::<Result<Vec<_>>>()?;
+        let waiting = memory.iter().take_while(|queued| queued.offset < *applied);
+        let payloads = waiting.map(|queued| queued.encode(encoder)).collect::<Result<Vec<_>>>()?;
         if in_flight_payloads.is_empty() && payloads.is_empty() {
             return Ok(());
         }
@@ -432,203 +418,48 @@ impl DeliveryQueue {
             self.files = Some(self.open_files()?);
         }
         let Some(files) = &self.files else { return Ok(()) };
+        self.revision += 1;
         for payload in in_flight_payloads {
             // these are delivered from memory; all that is in the files before them was read
             let written = files.write_owned(FILES, Timestamp(0), vec![payload])?;
             self.read_next = written.last.next();
         }
         self.in_flight.iter_mut().for_each(|queued| queued.stored = true);
-        let applied = &self.applied;
-        let is_applied =
-            |queued: &QueuedRows| applied.get(&queued.partition.0).is_some_and(|next| queued.offset < *next);
         for payload in payloads {
             files.write_owned(FILES, Timestamp(0), vec![payload])?;
-            let written = self.memory.iter().position(is_applied).and_then(|index| self.memory.remove(index));
+            let written = self.memory.pop_front();
             self.memory_bytes -= written.map_or(0, |queued| queued.bytes);
         }
         Ok(())
     }
 
-    fn create_dir(&self) -> Result<()> {
-        let parent = self.dir.parent().unwrap_or(&self.dir);
-        let above = parent.parent().unwrap_or(parent);
-        let created = self.disk.create_dir(parent).and_then(|()| self.disk.sync_dir(above));
-        let created = created.and_then(|()| self.disk.create_dir(&self.dir));
-        let created = created.and_then(|()| self.disk.sync_dir(parent));
-        created.map_err(|e| {
-            Error::unavailable(format!("{}: cannot be created", self.dir.display())).with_source(e)
-        })
+    fn create_dir(&mut self) -> Result<()> {
+        if !self.is_dir_created {
+            create_dir_durably(&*self.options.disk, &self.dir).map_err(|e| {
+                Error::unavailable(format!("{}: cannot be created", self.dir.display())).with_source(e)
+            })?;
+            self.is_dir_created = true;
+        }
+        Ok(())
     }
 
     fn open_files(&self) -> Result<LocalLog> {
         let options = LogOptions {
             segment_bytes: 16 << 20,
             tail_bytes_max: READ_BYTES,
-            encryption: self.encryption.clone(),
+            // the caller that stores rows waits until they are on the disk
+            background_sync_ms: 0,
+            encryption: self.options.encryption.clone(),
             ..LogOptions::new(1)
         };
-        let (files, reports) = LocalLog::open_on(self.disk.clone(), self.dir.join("events"), options)?;
+        let disk = self.options.disk.clone();
+        let (files, reports) = LocalLog::open_on(disk, self.dir.join(EVENTS_DIR), options)?;
         for report in reports.iter().filter(|report| report.cut.is_some()) {
-            tracing::warn!(sink = self.name, "{report}");
+            tracing::warn!(sink = self.options.sink, "{report}");
         }
         Ok(files)
     }
 }
 
-impl QueuedRows {
-    /// Drops the rows up to `known`. Returns the last of them and their number, if there are some.
-    fn drop_known(&mut self, known: Option<&EventId>) -> Option<(EventId, usize)> {
-        let (partition, offset) = (self.partition, self.offset);
-        let id = |row: u32| EventId { partition, offset, row };
-        let count = self.rows.partition_point(|row| known.is_some_and(|known| id(*row) <= *known));
-        let last = id(*self.rows[..count].last()?);
-        self.rows.drain(..count);
-        self.batch = self.batch.slice(count, self.batch.num_rows() - count);
-        Some((last, count))
-    }
-}
-
-/// Encodes rows: partition, offset, number of rows, row numbers, length of the message, message, data.
-fn encode(encoder: &mut BatchEncoder, queued: &QueuedRows) -> Result<Bytes> {
-    let batch = encoder.encode(&queued.batch)?;
-    let mut out = Vec::with_capacity(32 + 4 * queued.rows.len() + batch.message.len() + batch.data.len());
-    out.put_u32_le(queued.partition.0);
-    out.put_u64_le(queued.offset.0);
-    out.put_u32_le(queued.rows.len() as u32);
-    queued.rows.iter().for_each(|row| out.put_u32_le(*row));
-    out.put_u32_le(batch.message.len() as u32);
-    out.extend_from_slice(&batch.message);
-    out.extend_from_slice(&batch.data);
-    Ok(out.into())
-}
-
-fn decode(payload: Bytes, schema: SchemaRef) -> Result<QueuedRows> {
-    let damaged = || Error::corrupt("it is no batch of events");
-    let mut rest = payload;
-    if rest.remaining() < 16 {
-        return Err(damaged());
-    }
-    let (partition, offset) = (PartitionId(rest.get_u32_le()), Offset(rest.get_u64_le()));
-    let count = rest.get_u32_le() as usize;
-    if rest.remaining() < count.saturating_mul(4) + 4 {
-        return Err(damaged());
-    }
-    let rows: Vec<u32> = (0..count).map(|_| rest.get_u32_le()).collect();
-    let message = rest.get_u32_le() as usize;
-    if rest.remaining() < message {
-        return Err(damaged());
-    }
-    let message = rest.split_to(message);
-    let batch = decode_batch(&message, rest, schema)?;
-    if batch.num_rows() != rows.len() {
-        return Err(damaged());
-    }
-    let bytes = batch.get_array_memory_size();
-    Ok(QueuedRows { partition, offset, rows, batch, bytes, stored: true })
-}
-
-/// Returns the directory of the queue of the sink `name`.
-pub fn queue_dir(dir: &Path, name: &str) -> PathBuf {
-    dir.join(queue_name(name))
-}
-
-/// Returns the name of the directory of the queue of the sink `name`.
-pub fn queue_name(name: &str) -> String {
-    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(name.as_bytes()))
-}
-
-/// Returns the names of the sinks that have queues in `dir`.
-///
-/// Errors: `Corrupt` for damaged progress; `Unavailable` if a file cannot be read.
-pub fn names(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
-    let mut names = vec![];
-    for path in crate::process::disk_files::list(disk, dir)?.iter().map(|name| dir.join(name)) {
-        names.extend(
-            read_json::<ProgressFile>(disk, &path.join("progress.json"))?.map(|progress| progress.sink),
-        );
-    }
-    Ok(names)
-}
-
-/// Returns a warning for each queue of another sink than these in which events wait.
-///
-/// Errors: `Unavailable` if a file cannot be read.
-pub fn others<'n>(disk: &dyn Disk, dir: &Path, names: impl Iterator<Item = &'n str>) -> Result<Vec<String>> {
-    let known: BTreeSet<PathBuf> = names.map(|name| queue_dir(dir, name)).collect();
-    let found = match disk.list(dir) {
-        Ok(found) => found,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
-        Err(e) => {
-            return Err(Error::unavailable(format!("{}: cannot be listed", dir.display())).with_source(e));
-        }
-    };
-    let mut warnings = vec![];
-    for path in found.iter().map(|name| dir.join(name)).filter(|path| !known.contains(path)) {
-        let Some(progress) = read_json::<ProgressFile>(disk, &path.join("progress.json"))? else { continue };
-        let SinkCounts { emitted, delivered, failed } = progress.counts;
-        let waiting = emitted.saturating_sub(delivered + failed);
-        if waiting > 0 {
-            warnings.push(format!(
-                "{waiting} events wait for the sink {}, which the app does not have any more: deploy it again to deliver \
-                 them, or remove {}",
-                progress.sink,
-                path.display()
-            ));
-        }
-    }
-    Ok(warnings)
-}
-
 #[cfg(test)]
-mod tests {
-    use arrow_array::{ArrayRef, Int32Array, Int64Array};
-    use arrow_schema::{DataType, Field, Schema};
-    use tidemill_log::disk::OsDisk;
-
-    use super::*;
-
-    const PARTITION: PartitionId = PartitionId(0);
-
-    fn open(dir: &Path) -> DeliveryQueue {
-        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
-        let queue = DeliveryQueue::open(Arc::new(OsDisk), dir.join("sinks/s"), "s", schema, vec![0], None);
-        queue.unwrap()
-    }
-
-    /// Adds the rows of a record, as when it is applied.
-    fn push(queue: &mut DeliveryQueue, offset: u64, rows: i32) {
-        let n: ArrayRef = Arc::new(Int64Array::from_iter_values((0..rows).map(i64::from)));
-        let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..rows));
-        let batch = RecordBatch::try_from_iter([("n", n), (column::ROW, numbers)]).unwrap();
-        queue.push(PARTITION, Offset(offset), &batch).unwrap();
-        queue.set_applied(PARTITION, Offset(offset + 1));
-    }
-
-    #[test]
-    fn delivered_rows_leave_the_files_after_their_count_is_durable() {
-        // the files of a log are only cut when they are larger than 64 KiB
-        const ROWS: usize = 20_000;
-        let dir = tempfile::tempdir().unwrap();
-        let mut queue = open(dir.path());
-        push(&mut queue, 0, ROWS as i32);
-        queue.store().unwrap();
-        assert_eq!(queue.due(ROWS).unwrap().unwrap().ids.len(), ROWS);
-        queue.mark_delivered(ROWS, 0);
-        // a crash before the progress is stored
-        queue.close().unwrap();
-        let mut queue = open(dir.path());
-        assert_eq!(queue.waiting(), ROWS as u64);
-        let due = queue.due(ROWS).unwrap().expect("what waits is due");
-        // the other side has 7 of them
-        queue.set_known([(PARTITION, due.ids[6])].into());
-        assert_eq!(queue.due(ROWS).unwrap().unwrap().ids, due.ids[7..]);
-        queue.mark_delivered(ROWS - 7, 1);
-        queue.store_progress().unwrap();
-        assert_eq!(queue.bytes(), (0, 0));
-        queue.close().unwrap();
-        let mut queue = open(dir.path());
-        assert!(queue.due(ROWS).unwrap().is_none());
-        let emitted = ROWS as u64;
-        assert_eq!(queue.counts(), SinkCounts { emitted, delivered: emitted - 1, failed: 1 });
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
 //! Sinks: `@sink(type='file')` of `*.siddhi` files, which this module writes itself, and those of connectors to other
-//! systems, which have a queue and a thread each: see [`delivery_queue`].
+//! systems, which have a thread each and a queue for each partition: see [`connector_sink`] and [`delivery_queue`].
 //!
 //! A sink of a file gets every stored event of its stream: the owner of each partition hands the rows of the records that it
 //! applies to a queue, and a background job writes them. A sink is like a table: it *commits* how far it came, for
@@ -10,7 +10,12 @@
 
 mod connector_sink;
 mod delivery_queue;
+mod due_events;
+mod former_queue;
 mod progress;
+mod queue_directory;
+mod queued_rows;
+mod sink_file;
 mod stream_sink;
 pub mod undelivered_event;
 
@@ -30,11 +35,12 @@ use crate::deployment::{Deployment, TableRef};
 use crate::directory::log_id::LogId;
 use crate::queries::files::{file_format, file_path};
 pub use connector_sink::DeliverySink;
-use delivery_queue::DeliveryQueue;
-pub use delivery_queue::DueEvents;
-use progress::SinkProgress;
+use delivery_queue::QueueOptions;
+pub use due_events::DueEvents;
+pub use queue_directory::{former_queue_dirs, partition_dirs, partition_name, queue_dirs};
+use sink_file::FileTarget;
 pub use stream_sink::StreamSink;
-use stream_sink::{FileTarget, StreamColumns};
+use stream_sink::{PARTITION_MARK, ProgressDirs, StreamColumns};
 
 /// Directory of the queues of connectors, in the data directory.
 pub const DELIVERIES_DIR: &str = "deliveries";
@@ -86,6 +92,7 @@ impl SinkSet {
         log_id: &LogId,
         deployment: &Deployment,
         log: &dyn Log,
+        shares_partitions: bool,
     ) -> Result<Self> {
         let dir = data_dir.join("sinks");
         let (mut sinks, mut paths) = (Vec::new(), BTreeSet::new());
@@ -107,9 +114,12 @@ impl SinkSet {
             let attributes = stream.attributes.iter().map(|(name, _)| name.as_str());
             let columns = StreamColumns::new(&deployment.program.streams()[index], index, attributes)?;
             let target = FileTarget { path, format: file_format(&sink.mapper)?, append: sink.append };
-            let progress = SinkProgress::read(disk.clone(), &dir, &name)?;
-            check_progress(&name, &progress, log)?;
-            sinks.push(StreamSink::new(name, columns, target, progress));
+            let dirs = ProgressDirs { sinks: dir.clone(), partitions: data_dir.join(DELIVERIES_DIR) };
+            let opened = StreamSink::open(name, columns, target, disk.clone(), dirs, log)?;
+            if shares_partitions && !opened.is_by_partition() {
+                return Err(Error::invalid(needs_partition(&file.name, &stream.name, &sink.path)));
+            }
+            sinks.push(opened);
         }
         let mut by_stream: HashMap<usize, Vec<usize>> = HashMap::new();
         for (i, sink) in sinks.iter().enumerate() {
@@ -118,7 +128,7 @@ impl SinkSet {
         Ok(Self {
             sinks,
             by_stream,
-            deliveries: open_deliveries(&disk, data_dir, log_id, deployment)?,
+            deliveries: create_deliveries(&disk, data_dir, log_id, deployment, shares_partitions)?,
             bytes_max: deployment.settings.inbox_bytes() as usize,
             delivery_bytes_max: deployment.settings.sink_bytes,
         })
@@ -129,14 +139,63 @@ impl SinkSet {
     /// Errors: `Unavailable` if a file cannot be read.
     pub fn abandoned(&self, disk: &dyn Disk, data_dir: &Path) -> Result<Vec<String>> {
         let names = self.deliveries.iter().map(DeliverySink::name);
-        delivery_queue::others(disk, &data_dir.join(DELIVERIES_DIR), names)
+        queue_directory::others(disk, &data_dir.join(DELIVERIES_DIR), names)
+    }
+
+    /// Moves what waits in the queues of earlier releases for all partitions to queues by partition.
+    ///
+    /// Errors: `Corrupt` for damaged files, `Unavailable` when the disk fails.
+    pub fn move_former_queues(&self, partitions: u32) -> Result<()> {
+        self.deliveries.iter().try_for_each(|sink| sink.move_former_queue(partitions))
+    }
+
+    /// Opens the queues and files of a partition that this process owns in `epoch`, and whose log ends at `log_end`. The epoch is 0 if it does not
+    /// move between processes.
+    ///
+    /// Errors: `Corrupt` for damaged files, `Unavailable` when they cannot be read. No queue of the partition is open then.
+    pub fn open_partition(&self, partition: PartitionId, epoch: u64, log_end: Offset) -> Result<()> {
+        let mut queues = self.deliveries.iter().map(|sink| sink.open_partition(partition, epoch, log_end));
+        let mut files = self.sinks.iter().map(|sink| sink.open_partition(partition, log_end));
+        let opened = queues.try_for_each(|opened| opened).and_then(|()| files.try_for_each(|opened| opened));
+        if opened.is_err() {
+            self.close_partition(partition);
+        }
+        opened
+    }
+
+    /// Ends deliveries of a partition. Those that have begun may end as long as `wait` says. Returns whether they have.
+    pub fn stop_partition(&self, partition: PartitionId, mut wait: impl FnMut() -> bool) -> bool {
+        self.deliveries.iter().fold(true, |ended, sink| sink.stop_partition(partition, &mut wait) && ended)
+    }
+
+    /// Closes the queues and files of a partition. They stay as they are.
+    pub fn close_partition(&self, partition: PartitionId) {
+        self.deliveries.iter().for_each(|sink| sink.close_partition(partition));
+        self.sinks.iter().for_each(|sink| sink.close_partition(partition));
+    }
+
+    /// Returns the partitions that other systems have got events of from a later owner.
+    pub fn lost_partitions(&self) -> Vec<PartitionId> {
+        self.deliveries.iter().flat_map(DeliverySink::lost_partitions).collect()
+    }
+
+    /// Calls `step` while no queue of a partition changes on the disk, with a number that has grown if one has since.
+    pub fn with_partition<T>(&self, partition: PartitionId, step: impl FnOnce(u64) -> T) -> T {
+        let queues: Vec<_> = self.deliveries.iter().filter_map(|sink| sink.queue(partition)).collect();
+        let locked: Vec<_> = queues.iter().map(|queue| queue.lock()).collect();
+        step(locked.iter().map(|queue| queue.revision()).sum())
     }
 
     /// Forgets how far sinks of files of earlier apps have come.
     ///
     /// Errors: `Unavailable` if a file cannot be removed.
     pub fn forget_others(&self, disk: &dyn Disk, data_dir: &Path) -> Result<()> {
-        progress::retain(disk, &data_dir.join("sinks"), self.sinks.iter().map(StreamSink::name))
+        let (single, by_partition): (Vec<_>, Vec<_>) =
+            self.sinks.iter().partition(|sink| !sink.is_by_partition());
+        progress::retain(disk, &data_dir.join("sinks"), single.into_iter().map(StreamSink::name))?;
+        let names = || by_partition.iter().map(|sink| sink.name());
+        let partitions = queue_directory::partition_dirs(disk, &data_dir.join(DELIVERIES_DIR))?;
+        partitions.iter().try_for_each(|dir| progress::retain(disk, dir, names()))
     }
 
     /// Returns all sinks of connectors.
@@ -233,16 +292,22 @@ impl SinkSet {
 /// Errors: `Corrupt` for damaged progress; `Unavailable` if a file cannot be read.
 pub fn names(disk: &dyn Disk, data_dir: &Path) -> Result<Vec<String>> {
     let mut names = progress::names(disk, &data_dir.join("sinks"))?;
-    names.extend(delivery_queue::names(disk, &data_dir.join(DELIVERIES_DIR))?);
+    let mut by_partition = BTreeSet::new();
+    for dir in queue_directory::partition_dirs(disk, &data_dir.join(DELIVERIES_DIR))? {
+        by_partition.extend(progress::names(disk, &dir)?);
+    }
+    names.extend(by_partition);
+    names.extend(queue_directory::names(disk, &data_dir.join(DELIVERIES_DIR))?);
     Ok(names)
 }
 
-/// Opens the queues of the sinks of connectors.
-fn open_deliveries(
+/// Creates the sinks of connectors, without queues.
+fn create_deliveries(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
     log_id: &LogId,
     deployment: &Deployment,
+    shares_partitions: bool,
 ) -> Result<Vec<DeliverySink>> {
     let Connectors::Catalog(catalog) = deployment.app.registry().connectors().clone() else {
         return Ok(vec![]);
@@ -262,6 +327,7 @@ fn open_deliveries(
                 schema: columns.schema().clone(),
                 dir: file_path(&deployment.app, file, ""),
                 mapper: None,
+                shares_partitions,
             };
             let opened = catalog.open_sink(destination, &context);
             opened.map_err(|e| Error::invalid(format!("sink {name}: {e}")))
@@ -280,36 +346,29 @@ fn open_deliveries(
             }
         }
         for connector in opened {
-            let dir = delivery_queue::queue_dir(&data_dir.join(DELIVERIES_DIR), connector.name());
-            let schema = columns.table_columns(&deployment.program.streams()[index])?;
-            let encryption = deployment.settings.encryption.of_log("tidemill deliveries");
-            let columns_of_table = columns.columns().to_vec();
-            let queue = DeliveryQueue::open(
-                disk.clone(),
-                dir,
-                connector.name(),
-                schema,
-                columns_of_table,
-                encryption,
-            )?;
+            let options = QueueOptions {
+                sink: connector.name().to_owned(),
+                disk: disk.clone(),
+                dir: data_dir.join(DELIVERIES_DIR),
+                schema: columns.table_columns(&deployment.program.streams()[index])?,
+                columns: columns.columns().to_vec(),
+                encryption: deployment.settings.encryption.of_log("tidemill deliveries"),
+            };
             let schema = columns.schema().clone();
-            sinks.push(DeliverySink::new(connector, index, schema, config.on_error, queue));
+            sinks.push(DeliverySink::new(connector, index, schema, config.on_error, options));
         }
     }
     Ok(sinks)
 }
 
-/// A sink must not be ahead of the log: the next events, which get the same offsets again, would be taken for written.
-fn check_progress(name: &str, progress: &SinkProgress, log: &dyn Log) -> Result<()> {
-    for (partition, next) in &progress.offsets {
-        let end = if *partition < log.partitions() { log.end(PartitionId(*partition)) } else { Offset(0) };
-        if *next > end {
-            return Err(Error::corrupt(format!(
-                "partition {partition}: sink {name} has written events up to offset {next}, but the log ends at {end}; \
-                 restore the log from a backup, or remove {} to begin the file anew",
-                progress.path().display()
-            )));
-        }
-    }
-    Ok(())
+/// Returns why a sink with one file for all partitions is refused, and what to write.
+fn needs_partition(file: &str, stream: &str, path: &str) -> String {
+    let name = Path::new(path);
+    let extension = name.extension().map_or(String::new(), |end| format!(".{}", end.to_string_lossy()));
+    let stem = path.strip_suffix(extension.as_str()).unwrap_or(path);
+    format!(
+        "{file}: the sink of `{stream}` writes to `{path}`, but several processes own the partitions, and each would write to \
+         the file: write {PARTITION_MARK} in the path, as in file.uri='{stem}-{PARTITION_MARK}{extension}', and each partition \
+         has a file"
+    )
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tidemill_connect::SinkPosition;
-use tidemill_log::disk::Disk;
+use tidemill_log::disk::{Disk, create_dir_durably};
 use tidemill_types::{Error, Offset, Result};
 
 use crate::process::json_file::{read_json, write_json};
 
-/// Committed progress of a sink: the file `sinks/HASH.json` of the data directory, HASH being that of the name.
+/// Committed progress of a file of a sink: the file `sinks/HASH.json` of the data directory, HASH being that of the sink's name; for a sink
+/// with a file for each partition `deliveries/p00003/HASH.json`.
 pub struct SinkProgress {
     disk: Arc<dyn Disk>,
     path: PathBuf,
@@ -59,8 +60,7 @@ impl SinkProgress {
         offsets: BTreeMap<u32, Offset>,
     ) -> Result<()> {
         if let Some(dir) = self.path.parent() {
-            let data_dir = dir.parent().unwrap_or(dir);
-            self.disk.create_dir(dir).and_then(|()| self.disk.sync_dir(data_dir)).map_err(|e| {
+            create_dir_durably(&*self.disk, dir).map_err(|e| {
                 Error::unavailable(format!("{}: cannot be created", dir.display())).with_source(e)
             })?;
         }
@@ -84,7 +84,8 @@ pub fn retain<'n>(disk: &dyn Disk, dir: &Path, names: impl Iterator<Item = &'n s
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(failed(dir, e)),
     };
-    for path in found.iter().filter(|name| !kept.contains(*name)).map(|name| dir.join(name)) {
+    let others = found.iter().filter(|name| name.ends_with(".json") && !kept.contains(*name));
+    for path in others.map(|name| dir.join(name)) {
         disk.remove(&path).map_err(|e| failed(&path, e))?;
     }
     Ok(())

@@ -1,24 +1,30 @@
-//! One sink: the rows that wait for it, and the file that it writes.
+//! A sink that writes the events of a stream to a file, or to one for each partition.
+//!
+//! With `{partition}` in its path a sink has a file for each partition that the process owns: `out-{partition}.json` stands for
+//! `out-0.json`, `out-1.json` and so on. How far such a file is written belongs to the state of its partition, so the next owner continues
+//! it where it finds the file, as on a shared path, and begins a new one otherwise.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use parking_lot::Mutex;
-use tidemill_connect::{Sink, SinkPosition};
-use tidemill_files::{FileSink, Format, WriteOptions};
-use tidemill_log::{Durability, Log};
-use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, StreamSchema};
+use parking_lot::{Mutex, RwLock};
+use tidemill_log::Log;
+use tidemill_log::disk::Disk;
+use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
 
 use super::progress::SinkProgress;
+use super::queue_directory::partition_name;
+use super::sink_file::{FileTarget, SinkFile};
 use crate::process::retry_delay::RetryDelay;
 
 /// Delay before the first retry of a sink that failed, and the longest one.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// Part of a path that stands for the number of a partition.
+pub const PARTITION_MARK: &str = "{partition}";
 
 /// Columns of a stream that a sink writes: the attributes of the app's stream, in their order.
 pub struct StreamColumns {
@@ -27,54 +33,27 @@ pub struct StreamColumns {
     schema: Arc<StreamSchema>,
 }
 
-/// File that a sink writes.
-pub struct FileTarget {
-    /// Path of the file.
-    pub path: PathBuf,
-    /// Format of the file.
-    pub format: Format,
-    /// True if the first events are appended to existing content.
-    pub append: bool,
-}
-
 /// Sink of a stream.
 pub struct StreamSink {
     name: String,
-    columns: StreamColumns,
+    columns: Arc<StreamColumns>,
     target: FileTarget,
-    /// By partition, the offset below which events were written before this start.
-    written_before: BTreeMap<u32, Offset>,
-    queue: Mutex<RowQueue>,
-    writer: Mutex<SinkWriter>,
-    /// Size of the rows that were taken from the queue and are not written.
-    buffered: AtomicUsize,
-    committed: Mutex<BTreeMap<u32, Offset>>,
+    disk: Arc<dyn Disk>,
+    /// Directory with the progress of the sink, below which partitions have theirs.
+    dirs: ProgressDirs,
+    /// The file of all partitions, if it has one.
+    single: Option<Arc<SinkFile>>,
+    /// By partition, the files of this process.
+    by_partition: RwLock<BTreeMap<PartitionId, Arc<SinkFile>>>,
     retry: Mutex<RetryDelay>,
 }
 
-/// Rows that wait to be written.
-#[derive(Default)]
-struct RowQueue {
-    rows: VecDeque<QueuedRows>,
-    bytes: usize,
-    /// By partition, the offset below which all rows are in the queue or were taken from it.
-    applied: BTreeMap<u32, Offset>,
-}
-
-struct QueuedRows {
-    partition: PartitionId,
-    offset: Offset,
-    batch: RecordBatch,
-    bytes: usize,
-}
-
-/// The open file, and what goes into it next.
-struct SinkWriter {
-    sink: Option<Box<dyn Sink>>,
-    pending: VecDeque<RecordBatch>,
-    /// By partition, the offset below which all rows are in `pending` or in the sink.
-    accepted: BTreeMap<u32, Offset>,
-    progress: SinkProgress,
+/// Directories with the progress of sinks.
+pub struct ProgressDirs {
+    /// Of sinks with one file.
+    pub sinks: PathBuf,
+    /// With a directory for each partition, for sinks with a file for each.
+    pub partitions: PathBuf,
 }
 
 impl StreamColumns {
@@ -114,24 +93,82 @@ impl StreamColumns {
 }
 
 impl StreamSink {
-    /// Creates a sink that continues at `progress`. Its file is opened when it is first written.
-    pub fn new(name: String, columns: StreamColumns, target: FileTarget, progress: SinkProgress) -> Self {
-        Self {
+    /// Creates a sink. Its file is opened when it is first written.
+    ///
+    /// Errors: `Corrupt` for damaged progress, and when the file is ahead of the log.
+    pub fn open(
+        name: String,
+        columns: StreamColumns,
+        target: FileTarget,
+        disk: Arc<dyn Disk>,
+        dirs: ProgressDirs,
+        log: &dyn Log,
+    ) -> Result<Self> {
+        let mut sink = Self {
             name,
-            columns,
+            columns: Arc::new(columns),
             target,
-            written_before: progress.offsets.clone(),
-            queue: Mutex::default(),
-            committed: Mutex::new(progress.offsets.clone()),
-            writer: Mutex::new(SinkWriter {
-                sink: None,
-                pending: VecDeque::new(),
-                accepted: progress.offsets.clone(),
-                progress,
-            }),
-            buffered: AtomicUsize::new(0),
+            disk,
+            dirs,
+            single: None,
+            by_partition: RwLock::default(),
             retry: Mutex::new(RetryDelay::new(RETRY_DELAYS.0, RETRY_DELAYS.1)),
+        };
+        if !sink.is_by_partition() {
+            let progress = SinkProgress::read(sink.disk.clone(), &sink.dirs.sinks, &sink.name)?;
+            let end = |id: PartitionId| if id.0 < log.partitions() { log.end(id) } else { Offset(0) };
+            sink.check_progress(&progress, &end)?;
+            sink.single = Some(Arc::new(sink.file(sink.target.clone(), progress)));
         }
+        Ok(sink)
+    }
+
+    fn file(&self, target: FileTarget, progress: SinkProgress) -> SinkFile {
+        SinkFile::new(self.name.clone(), self.columns.clone(), target, progress)
+    }
+
+    /// Returns whether each partition has a file of its own.
+    pub fn is_by_partition(&self) -> bool {
+        self.target.path.to_string_lossy().contains(PARTITION_MARK)
+    }
+
+    /// Opens the file of a partition whose log ends at `log_end`, if each has one.
+    ///
+    /// Errors: as [`Self::open`].
+    pub fn open_partition(&self, partition: PartitionId, log_end: Offset) -> Result<()> {
+        if !self.is_by_partition() {
+            return Ok(());
+        }
+        let dir = self.dirs.partitions.join(partition_name(partition));
+        let progress = SinkProgress::read(self.disk.clone(), &dir, &self.name)?;
+        self.check_progress(&progress, &|_| log_end)?;
+        let path = self.target.path.to_string_lossy().replace(PARTITION_MARK, &partition.0.to_string());
+        let target = FileTarget { path: path.into(), ..self.target.clone() };
+        self.by_partition.write().insert(partition, Arc::new(self.file(target, progress)));
+        Ok(())
+    }
+
+    /// Closes the file of a partition, if each has one. Rows that are not committed are written by the next owner.
+    pub fn close_partition(&self, partition: PartitionId) {
+        if let Some(file) = self.by_partition.write().remove(&partition) {
+            file.close();
+        }
+    }
+
+    /// A sink must not be ahead of the log: the next events, which get the same offsets again, would be taken for written.
+    fn check_progress(&self, progress: &SinkProgress, end: &dyn Fn(PartitionId) -> Offset) -> Result<()> {
+        for (partition, next) in &progress.offsets {
+            let end = end(PartitionId(*partition));
+            if *next > end {
+                return Err(Error::corrupt(format!(
+                    "partition {partition}: sink {} has written events up to offset {next}, but the log ends at {end}; \
+                     restore the log from a backup, or remove {} to begin the file anew",
+                    self.name,
+                    progress.path().display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the name: the app's file, the stream and the path.
@@ -144,47 +181,39 @@ impl StreamSink {
         self.columns.stream
     }
 
-    /// Adds stored rows of a record to the queue, unless they were written before this start.
-    pub fn push(&self, partition: PartitionId, offset: Offset, batch: &RecordBatch) -> Result<()> {
-        let written = self.written_before.get(&partition.0).is_some_and(|next| offset < *next);
-        if written || batch.num_rows() == 0 {
-            return Ok(());
-        }
-        let failed =
-            |e| Error::internal(format!("sink {}: rows without its columns", self.name)).with_source(e);
-        let batch = batch.project(&self.columns.columns).map_err(failed)?;
-        let bytes = batch.get_array_memory_size();
-        let mut queue = self.queue.lock();
-        queue.bytes += bytes;
-        queue.rows.push_back(QueuedRows { partition, offset, batch, bytes });
-        Ok(())
+    fn file_of(&self, partition: PartitionId) -> Option<Arc<SinkFile>> {
+        self.single.clone().or_else(|| self.by_partition.read().get(&partition).cloned())
     }
 
-    /// Records that all rows of a partition below `next` are in the queue.
+    fn files(&self) -> Vec<Arc<SinkFile>> {
+        self.single.iter().cloned().chain(self.by_partition.read().values().cloned()).collect()
+    }
+
+    /// Adds stored rows of a record, see [`SinkFile::push`]. The next owner writes those of a partition that is not here any more.
+    ///
+    /// Errors: those of [`SinkFile::push`].
+    pub fn push(&self, partition: PartitionId, offset: Offset, batch: &RecordBatch) -> Result<()> {
+        self.file_of(partition).map_or(Ok(()), |file| file.push(partition, offset, batch))
+    }
+
+    /// Records that all rows of a partition below `next` are handed over.
     pub fn set_applied(&self, partition: PartitionId, next: Offset) {
-        self.queue.lock().applied.insert(partition.0, next);
+        self.file_of(partition).iter().for_each(|file| file.set_applied(partition, next));
     }
 
     /// Drops the rows of a partition that no record has been applied for: the records push them again.
     pub fn forget_unapplied(&self, partition: PartitionId) {
-        let mut queue = self.queue.lock();
-        let RowQueue { rows, bytes, applied } = &mut *queue;
-        let applied = applied.get(&partition.0).copied().unwrap_or_default();
-        rows.retain(|queued| {
-            let keep = queued.partition != partition || queued.offset < applied;
-            *bytes -= if keep { 0 } else { queued.bytes };
-            keep
-        });
+        self.file_of(partition).iter().for_each(|file| file.forget_unapplied(partition));
     }
 
-    /// Returns the size of the rows that wait to be written, in bytes.
+    /// Returns the size of the rows that wait to be written, in bytes, over all files.
     pub fn waiting_bytes(&self) -> usize {
-        self.queue.lock().bytes + self.buffered.load(Ordering::Relaxed)
+        self.files().iter().map(|file| file.waiting_bytes()).sum()
     }
 
     /// Returns the offset of a partition below which all events are written durably.
     pub fn committed(&self, partition: PartitionId) -> Offset {
-        self.committed.lock().get(&partition.0).copied().unwrap_or_default()
+        self.file_of(partition).map_or(Offset(0), |file| file.committed(partition))
     }
 
     /// Returns whether rows wait and the sink may be tried at the monotonic time `now`.
@@ -210,104 +239,20 @@ impl StreamSink {
 
     /// Writes the rows of all applied records.
     ///
-    /// Errors: why the file cannot be written; the rows stay and the call may be repeated.
+    /// Errors: why a file cannot be written; the rows stay and the call may be repeated.
     pub fn flush(&self) -> Result<()> {
-        let mut writer = self.writer.lock();
-        self.write_rows(&mut writer)?.flush()?;
-        self.buffered.store(0, Ordering::Relaxed);
-        Ok(())
+        self.files().iter().try_for_each(|file| file.flush())
     }
 
     /// Writes the rows of all applied records durably and commits how far the sink has come.
     ///
     /// Errors: those of [`Self::flush`], and of syncing the log.
     pub fn commit(&self, log: &dyn Log) -> Result<()> {
-        let mut writer = self.writer.lock();
-        let position = self.write_rows(&mut writer)?.sync()?;
-        self.buffered.store(0, Ordering::Relaxed);
-        let SinkWriter { accepted, progress, .. } = &mut *writer;
-        if progress.position.as_ref() == Some(&position) && progress.offsets == *accepted {
-            return Ok(());
-        }
-        // an event that is written for good must not be lost by the log: its offset would be given to another one
-        for (partition, next) in accepted.iter() {
-            if let Some(last) = next.0.checked_sub(1).map(Offset) {
-                log.sync(PartitionId(*partition), last, Durability::Fsync)?;
-            }
-        }
-        progress.commit(&self.name, position, accepted.clone())?;
-        self.committed.lock().clone_from(accepted);
-        Ok(())
+        self.files().iter().try_for_each(|file| file.commit(log))
     }
 
-    /// Closes the file. Rows that are not committed are written again after the next start.
+    /// Closes the files. Rows that are not committed are written again after the next start.
     pub fn close(&self) {
-        if let Some(sink) = self.writer.lock().sink.take()
-            && let Err(e) = sink.close()
-        {
-            tracing::warn!(sink = self.name, error = %e, "the sink was not closed properly");
-        }
-    }
-
-    /// Hands the rows of all applied records to the sink.
-    fn write_rows<'w>(&self, writer: &'w mut SinkWriter) -> Result<&'w mut dyn Sink> {
-        let SinkWriter { sink, pending, accepted, progress } = writer;
-        let sink = match sink {
-            Some(sink) => sink,
-            None => sink.insert(self.open(progress)?),
-        };
-        // a sink that fails keeps what it has: nothing is added to it
-        sink.flush()?;
-        {
-            let mut queue = self.queue.lock();
-            let RowQueue { rows, bytes, applied } = &mut *queue;
-            let is_applied =
-                |rows: &QueuedRows| applied.get(&rows.partition.0).is_some_and(|next| rows.offset < *next);
-            let mut taken = 0;
-            let all = std::mem::take(rows);
-            for queued in all {
-                if is_applied(&queued) {
-                    taken += queued.bytes;
-                    pending.push_back(queued.batch);
-                } else {
-                    rows.push_back(queued);
-                }
-            }
-            *bytes -= taken;
-            self.buffered.fetch_add(taken, Ordering::Relaxed);
-            for (partition, next) in applied.iter() {
-                let accepted = accepted.entry(*partition).or_default();
-                *accepted = (*accepted).max(*next);
-            }
-        }
-        while let Some(batch) = pending.front() {
-            sink.write(batch)?;
-            pending.pop_front();
-        }
-        Ok(sink.as_mut())
-    }
-
-    /// Opens the file where the last start left it.
-    fn open(&self, progress: &mut SinkProgress) -> Result<Box<dyn Sink>> {
-        let FileTarget { path, format, append } = &self.target;
-        // the default form of SiddhiQL's JSON
-        let writing =
-            WriteOptions { append: *append, envelope: Some("event".into()), ..WriteOptions::default() };
-        let open = |position: Option<&SinkPosition>| {
-            FileSink::open(&self.name, path, format, &self.columns.schema, &writing, position)
-        };
-        if let Some(position) = &progress.position {
-            match open(Some(position)) {
-                Err(e) if e.kind() == ErrorKind::NotFound => {
-                    tracing::warn!(sink = self.name, "the file was moved away or removed; a new one begins");
-                }
-                opened => return Ok(Box::new(opened?)),
-            }
-        }
-        // where the events begin is committed before the first one is written
-        let mut sink = open(None)?;
-        let position = sink.sync()?;
-        progress.commit(&self.name, position, progress.offsets.clone())?;
-        Ok(Box::new(sink))
+        self.files().iter().for_each(|file| file.close());
     }
 }

@@ -176,6 +176,7 @@ impl ConnectorSpec {
             schema: message_schema,
             dir: self.dir.clone(),
             mapper: None,
+            shares_partitions: false,
         };
         let starts = split_positions(node, &self.name)?;
         let opened = self.catalog.open_source(&self.config, &context, starts);

@@ -16,7 +16,9 @@ use tidemill_connect::{
 };
 use tidemill_engine::{App, Engine, UndeliveredSelection};
 use tidemill_flow::Connectors;
-use tidemill_types::{Error, EventId, Result, StreamSchema, event_json};
+use tidemill_log::disk::OsDisk;
+use tidemill_log::{GroupLog, LocalLog, Log, LogOptions};
+use tidemill_types::{Error, EventId, PartitionId, Result, StreamSchema, Timestamp, event_json};
 
 use crate::{ledger, quiet, rows, send};
 
@@ -245,6 +247,16 @@ fn app_with(annotations: &str, queries: &str, outside: &Arc<Outside>) -> App {
         {annotations} define stream Out (k string, n long);
         from In select k, n insert into Out;
         {queries}"
+    );
+    quiet(App::from_texts("c", None, &[("c.siddhi", &text)])).with_connectors(outside.catalog())
+}
+
+/// Returns an app whose events are in several partitions.
+fn keyed_app(annotations: &str, outside: &Arc<Outside>) -> App {
+    let text = format!(
+        "@key('k') define stream In (k string, n long);
+        {annotations} @key('k') define stream Out (k string, n long);
+        from In select k, n insert into Out;"
     );
     quiet(App::from_texts("c", None, &[("c.siddhi", &text)])).with_connectors(outside.catalog())
 }
@@ -631,5 +643,113 @@ fn app_toml_has_connectors_for_streams_of_rules_and_queries() {
         });
         let wrong = wrong.err().unwrap().to_string();
         assert!(wrong.contains(message), "{message}\n{wrong}");
+    }
+}
+
+/// Makes the queues by partition of a data directory one for all partitions, as earlier releases had it: `docs/formats/sinks.md`.
+fn join_queues(data: &Path) {
+    const FILES: PartitionId = PartitionId(0);
+    let deliveries = data.join("deliveries");
+    let open = |dir: &Path| {
+        let options = LogOptions { background_sync_ms: 0, ..LogOptions::new(1) };
+        LocalLog::open_on(Arc::new(OsDisk), dir.join("events"), options).unwrap().0
+    };
+    let (mut former, mut dir) = (None, None);
+    let (mut delivered, mut stored) = (serde_json::Map::new(), serde_json::Map::new());
+    let mut counts = [0; 3];
+    let mut partitions: Vec<_> =
+        std::fs::read_dir(&deliveries).unwrap().map(|found| found.unwrap().path()).collect();
+    partitions.sort();
+    for path in partitions {
+        let queue = std::fs::read_dir(&path).unwrap().next().unwrap().unwrap().path();
+        let partition: u32 = path.file_name().unwrap().to_str().unwrap()[1..].parse().unwrap();
+        let to = dir.get_or_insert_with(|| deliveries.join(queue.file_name().unwrap()));
+        let text = std::fs::read_to_string(queue.join("progress.json")).unwrap();
+        let progress: serde_json::Value = serde_json::from_str(&text).unwrap();
+        if !progress["delivered"].is_null() {
+            delivered.insert(partition.to_string(), progress["delivered"].clone());
+        }
+        stored.insert(partition.to_string(), progress["stored"].clone());
+        for (count, name) in counts.iter_mut().zip(["emitted", "delivered", "failed"]) {
+            *count += progress["counts"][name].as_u64().unwrap();
+        }
+        if queue.join("events").exists() {
+            std::fs::create_dir_all(&*to).unwrap();
+            let former = former.get_or_insert_with(|| open(to));
+            let events = open(&queue);
+            let mut next = events.start(FILES);
+            while next < events.end(FILES) {
+                for record in events.read(FILES, next, 1 << 20).unwrap() {
+                    next = record.offset.next();
+                    former.write(FILES, Timestamp(0), &[&record.payload]).unwrap();
+                }
+            }
+            events.close().unwrap();
+        }
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+    former.expect("events wait").close().unwrap();
+    let [emitted, done, failed] = counts;
+    let progress = serde_json::json!({
+        "sink": "c.siddhi: Out to outside", "delivered": delivered, "stored": stored,
+        "counts": { "emitted": emitted, "delivered": done, "failed": failed },
+    });
+    std::fs::write(dir.unwrap().join("progress.json"), progress.to_string()).unwrap();
+}
+
+#[test]
+fn events_in_one_queue_for_all_partitions_are_delivered_once() {
+    for remembers in [false, true] {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+        outside.remembers.store(remembers, Ordering::Relaxed);
+        let app = keyed_app("@sink(type='outside')", &outside);
+        let engine = open(dir.path(), &app);
+        send_numbers(&engine, 0..100);
+        engine.wait_idle();
+        outside.is_down.store(true, Ordering::Relaxed);
+        send_numbers(&engine, 100..300);
+        engine.checkpoint().unwrap();
+        engine.abandon();
+        drop(engine);
+        join_queues(&dir.path().join("data"));
+        outside.is_down.store(false, Ordering::Relaxed);
+        for end in [400, 500] {
+            let engine = open(dir.path(), &app);
+            assert_eq!(engine.recovery.warnings, Vec::<String>::new());
+            send_numbers(&engine, end - 100..end);
+            engine.wait_idle();
+            let info = &engine.sinks()[0];
+            let end = end as u64;
+            assert_eq!((info.emitted, info.delivered, info.waiting), (end, end, 0), "{info:?}");
+            engine.stop().unwrap();
+        }
+        assert_eq!(outside.numbers(), all(500), "remembers {remembers}");
+        let partitions = outside.outbox.lock().iter().map(|(_, id, _)| id.partition.0).collect::<Vec<_>>();
+        assert!(partitions.iter().any(|id| *id != partitions[0]), "several partitions");
+    }
+}
+
+#[test]
+fn the_backlog_of_a_partition_does_not_hold_up_the_others() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), Outside::new());
+    outside.is_down.store(true, Ordering::Relaxed);
+    let app = keyed_app("@sink(type='outside')", &outside);
+    let engine = open(dir.path(), &app);
+    // many events of one key, then some of the others
+    let rows: String = (0..30_000).map(|n| format!("{{\"k\":\"k0\",\"n\":{n}}}\n")).collect();
+    send(&engine, "In", &rows);
+    send_numbers(&engine, 30_000..30_100);
+    engine.checkpoint().unwrap();
+    outside.is_down.store(false, Ordering::Relaxed);
+    wait_until(|| engine.sinks()[0].waiting == 0, || format!("{:?}", engine.sinks()));
+    engine.stop().unwrap();
+    assert!(outside.numbers() == all(30_100), "{} events came", outside.numbers().len());
+    let outbox = outside.outbox.lock();
+    let long = outbox.iter().find(|(_, _, event)| event.contains("\"n\":0}")).unwrap().1.partition;
+    let last_other = outbox.iter().rposition(|(_, id, _)| id.partition != long).unwrap();
+    assert!(last_other < 10_000, "an event of another partition came as number {last_other}");
+    let mut last: BTreeMap<u32, EventId> = BTreeMap::new();
+    for (_, id, _) in outbox.iter() {
+        assert!(last.insert(id.partition.0, *id).is_none_or(|before| before < *id), "{id}");
     }
 }

@@ -73,6 +73,8 @@ fn partitions_move_between_two_engines_and_nothing_is_lost_or_doubled() {
     assert!(total.fenced > 0, "owners learn that they are none any more");
     assert!(total.answered > 25, "owners answer commands");
     assert!(total.reads > 25, "an engine reads the partitions of the other one");
+    assert!(total.delivered > 200, "events come to a system outside");
+    assert!(total.refused_deliveries > 0, "former owners are refused there");
 }
 
 #[test]
@@ -82,6 +84,8 @@ fn bugs_of_moves_are_found() {
         PlantedBug::SkipLog,
         PlantedBug::CheckpointWithoutOutbox,
         PlantedBug::CheckpointWithoutIds,
+        PlantedBug::PublishWithoutQueues,
+        PlantedBug::PublishOncePerOffset,
     ];
     for bug in bugs {
         let found = (1..=SEEDS_MAX).find_map(|seed| run_two_engines(seed, STEPS, Some(bug)).err());

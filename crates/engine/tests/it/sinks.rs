@@ -245,3 +245,49 @@ fn a_changed_path_does_not_touch_the_state_of_queries() {
     // the old sink is forgotten
     assert_eq!(std::fs::read_dir(dir.path().join("data/sinks")).unwrap().count(), 1);
 }
+
+#[test]
+fn a_path_with_partition_gives_each_partition_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let sink = "@sink(type='file', file.uri='o-{partition}.csv', @map(type='csv'))";
+    let app = write_app(dir.path(), sink);
+    let mut sent = 0;
+    for step in ["", "checkpoint", "", "stop"] {
+        let engine = open_app(dir.path(), &app);
+        if step == "checkpoint" {
+            engine.checkpoint().unwrap();
+        }
+        send(&engine, sent..sent + 100);
+        sent += 100;
+        engine.wait_idle();
+        match step {
+            "stop" => engine.stop().unwrap(),
+            _ => engine.abandon(),
+        }
+    }
+    let mut keys: Vec<std::collections::BTreeSet<String>> = Vec::new();
+    let mut all = Vec::new();
+    for partition in 0..4 {
+        let text = std::fs::read_to_string(app.join(format!("o-{partition}.csv"))).unwrap_or_default();
+        let lines = || text.lines().filter_map(|line| line.split_once(','));
+        keys.push(lines().map(|(key, _)| key.to_owned()).collect());
+        let numbers: Vec<i64> = lines().map(|(_, number)| number.parse().unwrap()).collect();
+        assert!(numbers.is_sorted(), "partition {partition}: {numbers:?}");
+        all.extend(numbers);
+    }
+    all.sort_unstable();
+    assert_eq!(all, even(sent as i64));
+    assert!(keys.iter().filter(|keys| !keys.is_empty()).count() > 1, "{keys:?}");
+    // a key is in the file of its partition
+    assert_eq!(keys.iter().map(std::collections::BTreeSet::len).sum::<usize>(), 7, "{keys:?}");
+    assert!(!app.join("o-{partition}.csv").exists());
+    // how far they are written goes with the partitions, and is forgotten with the sink
+    let progress = || {
+        let partitions = std::fs::read_dir(dir.path().join("data/deliveries")).unwrap();
+        partitions.map(|p| std::fs::read_dir(p.unwrap().path()).unwrap().count()).sum::<usize>()
+    };
+    assert!(progress() > 1);
+    write_app(dir.path(), "@sink(type='file', file.uri='one.csv', @map(type='csv'))");
+    open_app(dir.path(), &app).stop().unwrap();
+    assert_eq!(progress(), 0);
+}

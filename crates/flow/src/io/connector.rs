@@ -100,6 +100,7 @@ pub(crate) fn compile(
             schema: schema(stream),
             dir: PathBuf::new(),
             mapper: None,
+            shares_partitions: false,
         };
         let direction = match annotation.is("source") {
             true => {

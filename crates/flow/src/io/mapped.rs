@@ -163,6 +163,7 @@ fn context(stream: &ConnectedStream<'_>) -> ConnectorContext {
         schema: connector::schema(stream),
         dir: std::path::PathBuf::new(),
         mapper: None,
+        shares_partitions: false,
     }
 }
 

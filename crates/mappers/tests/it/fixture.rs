@@ -58,6 +58,7 @@ fn context(schema: &Arc<StreamSchema>) -> ConnectorContext {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     ConnectorContext {
         mapper: None,
+        shares_partitions: false,
         name: "S".into(),
         writer: "S".into(),
         app: "A".into(),

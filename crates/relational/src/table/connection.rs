@@ -184,7 +184,7 @@ impl TableConnection {
     pub async fn commit(&mut self, positions: &PositionTable, event: Option<EventId>) -> Result<(), DbError> {
         let position = event.map(|last| {
             let batch = self.known.get(&last.partition).map_or(0, |known| known.batch) + 1;
-            StoredPosition { last, refused: BTreeSet::new(), batch }
+            StoredPosition { last, refused: BTreeSet::new(), batch, epoch: 0 }
         });
         match &position {
             Some(position) => positions.write(&mut self.db, position).await?,

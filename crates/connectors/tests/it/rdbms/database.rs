@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arrow_array::RecordBatch;
 use tidemill_connect::{
-    ConnectorConfig, ConnectorContext, ConnectorSink, DeliveryProgress, RefusedRow, runtime,
+    ConnectorConfig, ConnectorContext, ConnectorSink, DeliveryProgress, PartitionEpochs, RefusedRow, runtime,
 };
 use tidemill_relational::{Database, DatabaseUrl, DbError};
 use tidemill_types::decode::{BatchBuilder, FieldValue};
@@ -191,6 +191,7 @@ impl TestDatabase {
             schema: schema.clone(),
             dir: PathBuf::from("."),
             mapper: None,
+            shares_partitions: false,
         };
         crate::helpers::catalog().open_sink(&config, &context).map_err(|e| e.to_string())
     }
@@ -241,8 +242,18 @@ pub fn deliver(
     rows: &RecordBatch,
     ids: &[EventId],
 ) -> Result<Vec<RefusedRow>, Error> {
+    deliver_in(sink, &PartitionEpochs::new(), rows, ids)
+}
+
+/// Delivers events as [`deliver`] does, as the owner of partitions.
+pub fn deliver_in(
+    sink: &mut ConnectorSink,
+    owned: &PartitionEpochs,
+    rows: &RecordBatch,
+    ids: &[EventId],
+) -> Result<Vec<RefusedRow>, Error> {
     let mut progress = DeliveryProgress::default();
-    sink.connect(std::future::pending())?;
+    sink.connect(owned, std::future::pending())?;
     sink.deliver(rows, ids, &mut progress, std::future::pending())?;
     assert_eq!(progress.delivered, ids.len());
     Ok(progress.refused)

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tidemill_connect::{ConnectorSink, DeliveryProgress};
+use tidemill_connect::{ConnectorSink, DeliveryProgress, PartitionEpochs, SinkPositions};
 use tidemill_types::{ErrorKind, EventId, Offset, PartitionId};
 
-use super::database::{Kind, TestDatabase, all_databases, batch, databases, deliver, ids, int, text};
+use super::database::{
+    Kind, TestDatabase, all_databases, batch, databases, deliver, deliver_in, ids, int, text,
+};
 use super::servers::Servers;
 use super::{numbered, rows};
 use crate::helpers::{PATIENCE, wait_until};
@@ -81,7 +83,10 @@ fn a_new_process_continues_where_the_database_is() {
     for db in all_databases() {
         db.drop_table("continued");
         let mut sink = db.sink("continued", &numbered(), &[]);
-        assert_eq!(sink.connect(std::future::pending()).unwrap(), Some([].into()));
+        assert_eq!(
+            sink.connect(&PartitionEpochs::new(), std::future::pending()).unwrap(),
+            Some(SinkPositions::default())
+        );
         let id = |partition, offset, row| EventId {
             partition: PartitionId(partition),
             offset: Offset(offset),
@@ -91,8 +96,8 @@ fn a_new_process_continues_where_the_database_is() {
         deliver(&mut sink, &rows(&[(1, "a"), (2, "b"), (3, "c"), (4, "d")]), &mixed).unwrap();
         drop(sink);
         let mut sink = db.sink("continued", &numbered(), &[]);
-        let known = sink.connect(std::future::pending()).unwrap().unwrap();
-        assert_eq!(known.into_values().collect::<Vec<_>>(), [id(0, 5, 1), id(1, 3, 0)]);
+        let known = sink.connect(&PartitionEpochs::new(), std::future::pending()).unwrap().unwrap();
+        assert_eq!(known.delivered.into_values().collect::<Vec<_>>(), [id(0, 5, 1), id(1, 3, 0)]);
         // the last of these is new
         let again = [id(0, 5, 1), id(1, 3, 0), id(0, 6, 0)];
         deliver(&mut sink, &rows(&[(3, "c"), (4, "d"), (5, "e")]), &again).unwrap();
@@ -114,8 +119,12 @@ fn refused_events_may_come_again_until_later_ones_do() {
         // the process ends before it has taken note
         drop(sink);
         let mut sink = db.sink("again", &numbered(), &[]);
-        let known = sink.connect(std::future::pending()).unwrap().unwrap();
-        assert_eq!(known.into_values().collect::<Vec<_>>(), [ids[0]], "the refused event must come again");
+        let known = sink.connect(&PartitionEpochs::new(), std::future::pending()).unwrap().unwrap();
+        assert_eq!(
+            known.delivered.into_values().collect::<Vec<_>>(),
+            [ids[0]],
+            "the refused event must come again"
+        );
         let refused = deliver(&mut sink, &values, &ids).unwrap();
         assert_eq!(refused.iter().map(|r| r.row).collect::<Vec<_>>(), [1, 3]);
         // as with `on.error='WAIT'`: someone mends the table, the event alone comes again, then those after it
@@ -134,13 +143,36 @@ fn refused_events_may_come_again_until_later_ones_do() {
 }
 
 #[test]
+fn a_former_owner_of_a_partition_writes_nothing_after_the_present_one() {
+    for db in all_databases() {
+        db.drop_table("moved");
+        let own = |epoch| PartitionEpochs::from([(PartitionId(0), epoch)]);
+        let mut former = db.sink("moved", &numbered(), &[]);
+        deliver_in(&mut former, &own(3), &rows(&[(1, "a")]), &ids(0, 1)).unwrap();
+        let mut present = db.sink("moved", &numbered(), &[]);
+        deliver_in(&mut present, &own(4), &rows(&[(2, "b")]), &ids(1, 1)).unwrap();
+        // it has not heard of the other one, and is ahead
+        deliver_in(&mut former, &own(3), &rows(&[(2, "b"), (3, "c")]), &ids(1, 2)).unwrap_err();
+        let known = former.connect(&own(3), std::future::pending()).unwrap().unwrap();
+        assert_eq!(known.later_owners, own(4), "{}", db.url);
+        // also as it knows the position now
+        deliver_in(&mut former, &own(3), &rows(&[(3, "c")]), &ids(2, 1)).unwrap_err();
+        deliver_in(&mut present, &own(4), &rows(&[(3, "c")]), &ids(2, 1)).unwrap();
+        let sql = db.pick("SELECT k::text FROM moved ORDER BY k", "SELECT k FROM moved ORDER BY k");
+        assert_eq!(db.rows(sql), ["1", "2", "3"]);
+        former.close();
+        present.close();
+    }
+}
+
+#[test]
 fn of_two_processes_with_one_name_one_writes() {
     for db in all_databases() {
         db.drop_table("rivals");
         let mut first = db.sink("rivals", &numbered(), &[]);
         let mut second = db.sink("rivals", &numbered(), &[]);
-        first.connect(std::future::pending()).unwrap();
-        second.connect(std::future::pending()).unwrap();
+        first.connect(&PartitionEpochs::new(), std::future::pending()).unwrap();
+        second.connect(&PartitionEpochs::new(), std::future::pending()).unwrap();
         deliver(&mut first, &rows(&[(1, "a")]), &ids(0, 1)).unwrap();
         for offset in 0..2 {
             let e = deliver(&mut second, &rows(&[(1, "a")]), &ids(offset, 1));
@@ -170,7 +202,7 @@ fn the_victim_of_a_deadlock_is_sent_again() {
         deliver(&mut sink, &rows(&values), &ids(0, values.len())).unwrap();
         sink.close();
         let mut sink = db.sink("deadlock", &schema, &[("operation", "update"), ("key", "k")]);
-        sink.connect(std::future::pending()).unwrap();
+        sink.connect(&PartitionEpochs::new(), std::future::pending()).unwrap();
         let other = db.transaction();
         // the greater transaction survives in MariaDB, the later one in PostgreSQL
         other.run("UPDATE deadlock SET v = 'other' WHERE k >= 2").unwrap();
@@ -207,7 +239,7 @@ fn an_interrupted_delivery_leaves_nothing() {
     for db in all_databases() {
         db.drop_table("interrupted");
         let mut sink = db.sink("interrupted", &numbered(), &[]);
-        sink.connect(std::future::pending()).unwrap();
+        sink.connect(&PartitionEpochs::new(), std::future::pending()).unwrap();
         let many: Vec<Vec<_>> = (0..8000).map(|k| vec![int(k), text("value")]).collect();
         let values = batch(&numbered(), &many);
         let ids = ids(0, many.len());

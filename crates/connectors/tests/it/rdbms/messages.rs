@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use tidemill_connect::PartitionEpochs;
 use tidemill_types::{FieldType, StreamSchema};
 
 use super::database::{TestDatabase, databases, stream};
@@ -83,7 +84,7 @@ fn run(case: &Case, db: &TestDatabase) -> String {
     let options: Vec<(&str, &str)> = options.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     let message = match db.try_sink("message", &schema, &options) {
         Err(message) => message,
-        Ok(mut sink) => match sink.connect(std::future::pending()) {
+        Ok(mut sink) => match sink.connect(&PartitionEpochs::new(), std::future::pending()) {
             Ok(_) => {
                 sink.close();
                 "connected".into()

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tidemill_connect::{ConnectorConfig, ConnectorContext, ConnectorSink};
+use tidemill_connect::{ConnectorConfig, ConnectorContext, ConnectorSink, PartitionEpochs, runtime};
 use tidemill_relational::{
-    ArithmeticOperator, Column, CompareOperator, Expression, RelationalTable, StoreOptions, TableName,
-    TableRow, TableSchema,
+    ArithmeticOperator, Column, CompareOperator, Database, DatabaseUrl, Expression, RelationalTable,
+    StoreOptions, TableName, TableRow, TableSchema,
 };
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{EventId, FieldType, Offset, PartitionId, StreamSchema, Timestamp, Value};
 
-use super::database::{batch, deliver, ids, int, stream, text};
+use super::database::{batch, deliver, deliver_in, ids, int, stream, text};
 use super::{numbered, reasons, rows};
 
 fn url(dir: &Path) -> String {
@@ -31,6 +31,7 @@ fn sink(dir: &Path, table: &str, schema: &Arc<StreamSchema>, options: &[(&str, &
         schema: schema.clone(),
         dir: dir.into(),
         mapper: None,
+        shares_partitions: false,
     };
     crate::helpers::catalog().open_sink(&config, &context).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -98,6 +99,35 @@ fn values_of_all_types_come_back() {
         ];
         assert_eq!(found, expected, "{name}");
     }
+}
+
+#[test]
+fn positions_of_an_earlier_release_get_epochs() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = "CREATE TABLE tidemill_position (sink varchar(255) NOT NULL, log_partition integer NOT NULL, \
+         log_offset bigint NOT NULL, log_row integer NOT NULL, batch bigint NOT NULL, refused text NOT NULL, \
+         PRIMARY KEY (sink, log_partition))";
+    let insert = "INSERT INTO tidemill_position VALUES ('test/moved', 0, 0, 1, 1, '')";
+    runtime().block_on(async {
+        let url = DatabaseUrl::parse(&url(dir.path())).unwrap();
+        let mut db = Database::connect(&url, None, None).await.unwrap();
+        db.run(create).await.unwrap();
+        db.run(insert).await.unwrap();
+        db.close().await;
+    });
+    let own = |epoch| PartitionEpochs::from([(PartitionId(0), epoch)]);
+    let mut present = sink(dir.path(), "moved", &numbered(), &[]);
+    // row 1 of the record 0 was written before
+    deliver_in(&mut present, &own(7), &rows(&[(2, "b"), (3, "c")]), &[ids(0, 2)[1], ids(1, 1)[0]]).unwrap();
+    let mut former = sink(dir.path(), "moved", &numbered(), &[]);
+    let known = former.connect(&own(6), std::future::pending()).unwrap().unwrap();
+    assert_eq!((known.later_owners, known.delivered[&PartitionId(0)]), (own(7), ids(1, 1)[0]));
+    let error = deliver_in(&mut former, &own(6), &rows(&[(4, "d")]), &ids(2, 1)).unwrap_err();
+    assert!(error.to_string().contains("another connection writes as `test/moved`"), "{error}");
+    let fields = [("k", FieldType::Int), ("v", FieldType::String)];
+    assert_eq!(everything(&table(dir.path(), "moved", &fields, &[0])), ["3|\"c\""]);
+    present.close();
+    former.close();
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! appended by then, so the copy is what a power failure at the moment of the cut could have left, and it recovers as that
 //! does. `docs/rfcs/0017-backup.md` has the reasons.
 
+use std::collections::BTreeSet;
+
 use tidemill_types::{Error, Offset, Result};
 
 use super::content::BackupContent;
@@ -12,8 +14,7 @@ use crate::changes::CHANGES_DIR;
 use crate::directory::encryption::KEY_RING_FILE;
 use crate::jobs;
 use crate::node::Node;
-use crate::process::disk_files::list;
-use crate::sinks::{DELIVERIES_DIR, DeliverySink};
+use crate::sinks::{DELIVERIES_DIR, partition_name, queue_dirs};
 use crate::state::set_aside::SET_ASIDE_DIR;
 
 /// Looks at everything, holds no sender up and copies nothing. The caller holds [`crate::services::BackupLocks::removals`]
@@ -35,6 +36,7 @@ pub fn collect(node: &Node) -> Result<BackupContent> {
     }
     content.add_small_files(disk, dir, "sinks")?;
     content.add_small_files(disk, dir, SET_ASIDE_DIR)?;
+    super::stopped::add_partition_progress(disk, dir, &mut content)?;
     add_deliveries(node, &mut content)?;
     content.add_log(CHANGES_DIR, node.host.changes.files()?);
     for name in ["meta.json", "app.json", KEY_RING_FILE] {
@@ -69,26 +71,24 @@ fn add_tables(node: &Node, content: &mut BackupContent) -> Result<()> {
 
 /// Adds the queues of sinks to other systems, each as it is at one moment.
 fn add_deliveries(node: &Node, content: &mut BackupContent) -> Result<()> {
-    let open: Vec<String> = node.app.sinks.deliveries().iter().map(DeliverySink::queue_name).collect();
-    for (name, sink) in open.iter().zip(node.app.sinks.deliveries()) {
-        let dir = format!("{DELIVERIES_DIR}/{name}");
-        // the delivery thread waits; the files are open when it continues
-        let queue = sink.queue();
-        content.add_small(&*node.host.disk, &node.host.dir, &format!("{dir}/progress.json"))?;
-        content.add_log(&format!("{dir}/events"), queue.files()?);
+    let mut open = BTreeSet::new();
+    for sink in node.app.sinks.deliveries() {
+        for queue in sink.all_queues() {
+            let name = format!("{}/{}", partition_name(queue.partition()), sink.queue_name());
+            let dir = format!("{DELIVERIES_DIR}/{name}");
+            // the delivery thread waits; the files are open when it continues
+            let queue = queue.lock();
+            content.add_small(&*node.host.disk, &node.host.dir, &format!("{dir}/progress.json"))?;
+            content.add_log(&format!("{dir}/events"), queue.files()?);
+            open.insert(name);
+        }
     }
     // those of sinks that only earlier apps had; they are no longer written
-    for name in list(&*node.host.disk, &node.host.dir.join(DELIVERIES_DIR))?
-        .iter()
-        .filter(|name| !open.contains(name))
-    {
-        add_closed_queue(node, content, name)?;
+    let (disk, dir) = (&*node.host.disk, &node.host.dir);
+    for name in queue_dirs(disk, &dir.join(DELIVERIES_DIR))?.iter().filter(|name| !open.contains(*name)) {
+        super::stopped::add_queue(disk, dir, content, name)?;
     }
     Ok(())
-}
-
-fn add_closed_queue(node: &Node, content: &mut BackupContent, name: &str) -> Result<()> {
-    super::stopped::add_queue(&*node.host.disk, &node.host.dir, content, name)
 }
 
 /// Checks that there is something to copy.

@@ -11,8 +11,7 @@ use super::content::BackupContent;
 use super::manifest::PartitionRange;
 use crate::changes::CHANGES_DIR;
 use crate::directory::encryption::KEY_RING_FILE;
-use crate::process::disk_files::list;
-use crate::sinks::DELIVERIES_DIR;
+use crate::sinks::{DELIVERIES_DIR, partition_dirs, queue_dirs};
 use crate::state::set_aside::SET_ASIDE_DIR;
 
 /// Looks at everything in the data directory `dir`, which the caller has locked. `decrypted` is the disk with
@@ -38,7 +37,8 @@ pub fn collect(
     }
     content.add_small_files(disk, dir, "sinks")?;
     content.add_small_files(disk, dir, SET_ASIDE_DIR)?;
-    for name in list(disk, &dir.join(DELIVERIES_DIR))? {
+    add_partition_progress(disk, dir, &mut content)?;
+    for name in queue_dirs(disk, &dir.join(DELIVERIES_DIR))? {
         add_queue(disk, dir, &mut content, &name)?;
     }
     content.add_log(CHANGES_DIR, closed_log_files(disk, &dir.join(CHANGES_DIR))?);
@@ -47,6 +47,17 @@ pub fn collect(
     }
     content.add_log("log", closed_log_files(disk, &dir.join("log"))?);
     Ok(content)
+}
+
+/// Adds how far sinks have come that write a file for each partition.
+///
+/// Errors: `Unavailable`.
+pub fn add_partition_progress(disk: &dyn Disk, data: &Path, content: &mut BackupContent) -> Result<()> {
+    for partition in partition_dirs(disk, &data.join(DELIVERIES_DIR))? {
+        let name = partition.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        content.add_small_files(disk, data, &format!("{DELIVERIES_DIR}/{name}"))?;
+    }
+    Ok(())
 }
 
 /// Adds the queue of a sink in a directory that no program has open.

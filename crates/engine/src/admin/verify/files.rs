@@ -10,7 +10,7 @@ use super::report::{Consequence, Verification};
 use crate::directory::encryption::KEY_RING_FILE;
 use crate::process::disk_files::list;
 use crate::process::json_file::read_json;
-use crate::sinks::DELIVERIES_DIR;
+use crate::sinks::{DELIVERIES_DIR, partition_dirs, queue_dirs};
 
 const SETTINGS: Consequence = Consequence {
     meaning: "the data directory does not open",
@@ -44,9 +44,14 @@ pub fn check_sinks(disk: &dyn Disk, dir: &Path, found: &mut Verification) -> Res
     for name in list(disk, &sinks)?.iter().filter(|name| name.ends_with(".json")) {
         files.check(disk, &sinks.join(name));
     }
-    let mut queues = LogTotals::default();
     let deliveries = dir.join(DELIVERIES_DIR);
-    for name in list(disk, &deliveries)? {
+    for partition in partition_dirs(disk, &deliveries)? {
+        for name in list(disk, &partition)?.iter().filter(|name| name.ends_with(".json")) {
+            files.check(disk, &partition.join(name));
+        }
+    }
+    let mut queues = LogTotals::default();
+    for name in queue_dirs(disk, &deliveries)? {
         files.check(disk, &deliveries.join(&name).join("progress.json"));
         queues.add(&tidemill_log::inspect(disk, &deliveries.join(&name).join("events"))?);
     }
