@@ -45,8 +45,7 @@ impl PositionTopic {
         consumer
             .set("group.id", "tidemill-positions")
             .set("enable.auto.commit", "false")
-            .set("auto.offset.reset", "earliest")
-            .set("isolation.level", "read_committed");
+            .set("auto.offset.reset", "earliest");
         Self { name, consumer }
     }
 
@@ -74,12 +73,14 @@ impl PositionTopic {
         (format!("{id}#connected"), format!("{}-{}", now.as_nanos(), std::process::id()))
     }
 
-    /// Reads all positions of a sink, with the epochs that they have, up to its mark: everything before it is then committed or aborted.
+    /// Reads all positions of a sink, with the epochs that they have, up to its mark: with the isolation `read_committed` everything before
+    /// it is then committed or aborted.
     pub(super) async fn read(
         &self,
         connection: &Connection,
         id: &str,
         mark: &(String, String),
+        isolation: &str,
     ) -> Result<SinkPositions> {
         let failed = |what: &str| {
             Error::unavailable(format!(
@@ -89,6 +90,8 @@ impl PositionTopic {
         };
         let consumer: BaseConsumer<ConnectionContext> = self
             .consumer
+            .clone()
+            .set("isolation.level", isolation)
             .create_with_context(connection.context.clone())
             .map_err(|e| failed(&e.to_string()))?;
         let mut list = TopicPartitionList::new();

@@ -13,6 +13,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureRecord, Producer};
 use tidemill_connect::{
     DeliveredEvents, DeliveryProgress, PartitionEpochs, Payload, RefusedRow, SinkBatch, SinkPositions,
+    is_later_owner,
 };
 use tidemill_types::{Error, PartitionId, Result};
 
@@ -52,10 +53,18 @@ impl Transactions {
         client: &ClientConfig,
     ) -> Result<Option<SinkPositions>> {
         self.owned.retain(|id, (epoch, _)| partitions.get(id) == Some(epoch));
+        if partitions.keys().all(|id| self.owned.contains_key(id)) {
+            return Ok(None);
+        }
+        self.positions.create(connection).await?;
+        // a former owner that looked afterwards would end the transaction of the present one
+        let mut epochs = self.epochs_now(connection).await?;
         let mut newest = None;
-        for (id, epoch) in
-            partitions.iter().filter(|(id, _)| !self.owned.contains_key(id)).collect::<Vec<_>>()
-        {
+        for (id, epoch) in partitions {
+            let known = epochs.get(id).copied().unwrap_or_default();
+            if self.owned.contains_key(id) || is_later_owner(known, *epoch) {
+                continue;
+            }
             let mut client = client.clone();
             client.set("transactional.id", format!("{}/p{}", self.id, id.0));
             let context = connection.context.clone();
@@ -67,11 +76,13 @@ impl Transactions {
             self.owned.insert(*id, (*epoch, own));
             newest = Some(*id);
         }
-        let Some((_, own)) = newest.and_then(|id| self.owned.get(&id)) else { return Ok(None) };
-        self.positions.create(own).await?;
-        let mut positions = self.positions_now(own).await?;
-        positions.later_owners.retain(|id, epoch| partitions.get(id).is_some_and(|own| own < epoch));
-        Ok(Some(positions))
+        let mut positions = SinkPositions::default();
+        if let Some((_, own)) = newest.and_then(|id| self.owned.get(&id)) {
+            positions = self.positions_now(own).await?;
+        }
+        epochs.append(&mut positions.later_owners);
+        epochs.retain(|id, epoch| partitions.get(id).is_some_and(|own| is_later_owner(*epoch, *own)));
+        Ok(Some(SinkPositions { later_owners: epochs, ..positions }))
     }
 
     /// Ends what an earlier connection left behind, and returns the position of the last transaction.
@@ -90,7 +101,15 @@ impl Transactions {
             .map_err(|e| connection.failed("no transaction can begin", &e))?;
         self.positions.write(connection, &mark.0, &mark.1, 0).await?;
         commit(connection).await?;
-        self.positions.read(connection, &self.id, &mark).await
+        self.positions.read(connection, &self.id, &mark, "read_committed").await
+    }
+
+    /// Reads the epochs of all owners so far, also from transactions that have not ended, for which it does not wait.
+    async fn epochs_now(&self, connection: &Connection) -> Result<PartitionEpochs> {
+        let mark = self.positions.mark(&self.id);
+        self.positions.write(connection, &mark.0, &mark.1, 0).await?;
+        let read = self.positions.read(connection, &self.id, &mark, "read_uncommitted").await?;
+        Ok(read.later_owners)
     }
 
     /// Sends the messages of `batch`, which are of one partition, as its owner.
