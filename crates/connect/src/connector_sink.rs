@@ -19,7 +19,7 @@ pub type DeliveredEvents = BTreeMap<PartitionId, EventId>;
 /// that the partition does not move between processes.
 pub type PartitionEpochs = BTreeMap<PartitionId, u64>;
 
-/// What the other side of a sink knows of partitions.
+/// Positions and owners of partitions, as the other side of a sink knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SinkPositions {
     /// The last event of each partition that it has.
@@ -82,6 +82,12 @@ pub struct DeliveryProgress {
     pub delivered: usize,
     /// Rows among them that it refused for good.
     pub refused: Vec<RefusedRow>,
+}
+
+/// Returns whether an owner in the epoch `own` may not follow one in `known`: that one is later. A partition that does not move, of epoch 0,
+/// follows all.
+pub fn is_later_owner(known: u64, own: u64) -> bool {
+    own > 0 && known > own
 }
 
 impl DeliveryProgress {

@@ -37,7 +37,7 @@ pub use catalog::{Catalog, ConnectorContext, DeliveryGuarantee, SinkType, Source
 pub use config::{ConnectorConfig, MapperConfig, NamedText, OnError, StoreConfig};
 pub use connector_sink::{
     ConnectorSink, DeliveredEvents, DeliveryProgress, Distribution, PartitionEpochs, SinkBatch,
-    SinkConnector, SinkPositions,
+    SinkConnector, SinkPositions, is_later_owner,
 };
 pub use connector_source::{ConnectorSource, PendingReceipt, SourceConnector, SourceOutput, SplitPositions};
 pub use data_source::{DataSource, DataSourceContext, DataSourceType};

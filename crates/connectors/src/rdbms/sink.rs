@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
-    PartitionEpochs, SinkBatch, SinkConnector, SinkPositions, SinkType,
+    PartitionEpochs, SinkBatch, SinkConnector, SinkPositions, SinkType, is_later_owner,
 };
 use tidemill_relational::{
     BulkWriter, Column, Database, DatabaseUrl, DbError, ExistingTable, Mapping, Operation, PositionTable,
@@ -183,7 +183,8 @@ impl SinkConnector for RdbmsSink {
         connection.known = known.map_err(|e| Error::from(e.context(&self.url)))?;
         connection.owned = partitions.clone();
         let later = connection.known.values().map(|position| (position.last.partition, position.epoch));
-        let later = later.filter(|(id, epoch)| partitions.get(id).is_some_and(|own| own < epoch));
+        let later =
+            later.filter(|(id, epoch)| partitions.get(id).is_some_and(|own| is_later_owner(*epoch, *own)));
         let positions = SinkPositions { delivered: connection.delivered(), later_owners: later.collect() };
         self.connection = Some(connection);
         Ok(Some(positions))
@@ -226,7 +227,9 @@ impl Connection {
         let processed = rows.iter().map(|row| batch.ids[*row]);
         let mut moved = next_positions(&self.known, processed, refused.iter().map(|r| batch.ids[r.row]));
         for position in &mut moved {
-            position.epoch = self.owned.get(&position.last.partition).copied().unwrap_or_default();
+            // a partition that does not move leaves the epoch as it is
+            let own = self.owned.get(&position.last.partition).copied().filter(|epoch| *epoch > 0);
+            position.epoch = own.unwrap_or(position.epoch);
             positions.write(&mut self.db, position).await?;
         }
         self.db.commit().await?;

@@ -11,7 +11,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value};
 use tidemill_connect::{
     ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec, Options,
-    PartitionEpochs, Payload, SinkBatch, SinkConnector, SinkPositions, SinkType, Template,
+    PartitionEpochs, Payload, SinkBatch, SinkConnector, SinkPositions, SinkType, Template, is_later_owner,
 };
 use tidemill_types::{Error, EventId, PartitionId, Result};
 
@@ -126,7 +126,9 @@ impl SinkConnector for RedisSink {
         self.owned.clone_from(partitions);
         let mut positions = self.read_positions(&mut connection).await?;
         if let Some(positions) = &mut positions {
-            positions.later_owners.retain(|id, epoch| partitions.get(id).is_some_and(|own| own < epoch));
+            positions
+                .later_owners
+                .retain(|id, epoch| partitions.get(id).is_some_and(|own| is_later_owner(*epoch, *own)));
         }
         self.connection = Some(connection);
         Ok(positions)

@@ -22,11 +22,11 @@ pub fn publish_partition(node: &Node, id: PartitionId) -> Result<()> {
     let host = &node.host;
     let dir = checkpoint::checkpoint_dir(&host.dir, id);
     let at = checkpoint::list(&*host.disk, &dir)?.pop().map_or(Offset(0), |(at, _)| at);
-    let files = || partition_files(&*host.stored_disk, &host.dir, id);
-    // deliveries wait; the files are open when they continue
-    node.app.sinks.with_partition(id, |revision| {
-        host.partition_store.publish(StateGroup::Partition(id), (at, revision), &files)
-    })
+    let sinks = &node.app.sinks;
+    let revision = sinks.with_partition(id, |revision| revision);
+    // the queues wait while their files are opened, not while they are uploaded; what changes then is published the next time
+    let files = || sinks.with_partition(id, |_| partition_files(&*host.stored_disk, &host.dir, id));
+    host.partition_store.publish(StateGroup::Partition(id), (at, revision), &files)
 }
 
 /// Publishes everything, before the threads begin or after they have ended.

@@ -99,8 +99,10 @@ pub fn release(node: &Node, id: PartitionId) -> bool {
 
 /// Gives a partition up at once, as another process owns it.
 pub fn lose(node: &Node, id: PartitionId) {
-    if stop(node, id).is_some() {
-        forget(node, id);
+    match stop(node, id) {
+        Some(_) => forget(node, id),
+        // one that could not be opened to its end has queues all the same
+        None => node.app.sinks.close_partition(id),
     }
 }
 

@@ -292,7 +292,6 @@ impl PartitionStore for ObjectPartitionStore {
             }
             return Err(Error::conflict(format!("the state of {} has another owner", group.name())));
         };
-        self.check_owned(group, owned.epoch)?;
         // a partition that stands still
         let is_same = |last: (Offset, u64)| {
             last == at || (is_planted(PlantedBug::PublishOncePerOffset) && last.0 == at.0)
@@ -300,6 +299,7 @@ impl PartitionStore for ObjectPartitionStore {
         if group != StateGroup::Directory && owned.at.is_some_and(is_same) {
             return Ok(());
         }
+        self.check_owned(group, owned.epoch)?;
         let (epoch, number) = (owned.epoch, owned.versions);
         let name = match group {
             StateGroup::Directory => format!("{:020}-{epoch:010}", (epoch << 32) + number),

@@ -122,7 +122,7 @@ fn event_id(row: &StoredRow) -> EventId {
     EventId { partition: PartitionId(partition as u32), offset: Offset(offset as u64), row: row as u32 }
 }
 
-/// Returns the partitions of which both engines may deliver, and those of `engine` that are not its own any more.
+/// Returns the partitions whose events both engines may deliver, and those of `engine` that are not its own any more.
 fn contested(nodes: &[Option<Arc<Node>>; 2], placement: &Placement, engine: usize) -> BTreeSet<PartitionId> {
     let has = |node: &Option<Arc<Node>>, id: PartitionId| {
         node.iter().flat_map(|node| node.app.sinks.deliveries()).any(|sink| sink.queue(id).is_some())

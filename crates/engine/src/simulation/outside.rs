@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tidemill_connect::{
     Catalog, ConnectorContext, DeliveredEvents, DeliveryGuarantee, DeliveryProgress, OptionError, OptionSpec,
-    Options, PartitionEpochs, SinkBatch, SinkConnector, SinkPositions, SinkType,
+    Options, PartitionEpochs, SinkBatch, SinkConnector, SinkPositions, SinkType, is_later_owner,
 };
 use tidemill_types::{Error, EventId, PartitionId, Result};
 
@@ -27,7 +27,7 @@ struct State {
     is_down: bool,
     /// Events after which the connection is lost once, in the middle of a delivery.
     events_left: Option<u32>,
-    /// Partitions of which a former owner may deliver as well.
+    /// Partitions whose events a former owner may deliver as well.
     contested: BTreeSet<PartitionId>,
     /// By partition, the number of times that its owner ended without telling the next one how far it came.
     interruptions: BTreeMap<PartitionId, u64>,
@@ -87,7 +87,7 @@ impl Outside {
         self.0.lock().events_left = events;
     }
 
-    /// Says of which partitions a former owner may deliver as well.
+    /// Names the partitions whose events a former owner may deliver as well.
     pub fn set_contested(&self, partitions: BTreeSet<PartitionId>) {
         self.0.lock().contested = partitions;
     }
@@ -160,7 +160,7 @@ impl SinkConnector for OutsideSink {
         let mut known = SinkPositions::default();
         for (id, (last, epoch)) in table.positions {
             known.delivered.insert(id, last);
-            if partitions.get(&id).is_some_and(|own| *own < epoch) {
+            if partitions.get(&id).is_some_and(|own| is_later_owner(epoch, *own)) {
                 known.later_owners.insert(id, epoch);
             }
         }

@@ -594,7 +594,12 @@ impl TwoEngines {
             self.report.delivered += table.events.len() as u64;
             self.report.refused_deliveries += table.refused;
         }
-        Ok(())
+        let nodes = [self.node(0), self.node(1)];
+        let mut sinks = nodes.iter().flatten().flat_map(|node| node.app.sinks.deliveries());
+        match sinks.find(|sink| sink.waiting() > 0) {
+            None => Ok(()),
+            Some(sink) => Err(format!("{} events wait for {}", sink.waiting(), sink.name())),
+        }
     }
 
     /// Applies, forwards and delivers until nothing waits at any engine.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use tidemill_connect::{ConnectorSink, OnError, PartitionEpochs, SinkPositions};
 use tidemill_types::{Offset, PartitionId, Result, StreamSchema};
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ use super::SinkInfo;
 use super::delivery_queue::{DeliveryQueue, QueueOptions, SinkCounts};
 use super::due_events::DueEvents;
 use super::former_queue;
+use super::partition_queue::{PartitionQueue, Totals};
 use super::queue_directory::queue_name;
 
 /// Bytes of rows of a sink that wait in memory before they go to the disk.
@@ -59,89 +60,6 @@ pub struct DeliverySink {
     problem: Mutex<Option<String>>,
     refusals: Mutex<RefusalLog>,
     stop: watch::Sender<bool>,
-}
-
-/// What waits in all queues of a sink.
-#[derive(Default)]
-struct Totals {
-    events: AtomicU64,
-    memory_bytes: AtomicU64,
-    file_bytes: AtomicU64,
-}
-
-/// Queue of a partition.
-pub struct PartitionQueue {
-    partition: PartitionId,
-    /// Epoch in which this process owns the partition; 0 if it does not move between processes.
-    epoch: u64,
-    queue: Mutex<DeliveryQueue>,
-    state: Mutex<QueueState>,
-    totals: Arc<Totals>,
-}
-
-/// Part of a queue in deliveries and in the totals of its sink.
-#[derive(Default)]
-struct QueueState {
-    counted: (u64, u64, u64),
-    /// Epoch of a later owner, which the other side knows.
-    later_owner: Option<u64>,
-    /// True if the partition is given up: nothing is delivered any more.
-    is_closing: bool,
-    /// True if it is not part of the totals any more.
-    is_closed: bool,
-    /// True while the other side is given events of it.
-    is_delivering: bool,
-}
-
-impl QueueState {
-    fn may_deliver(&self) -> bool {
-        !self.is_closing && self.later_owner.is_none()
-    }
-}
-
-impl PartitionQueue {
-    /// Returns the partition.
-    pub fn partition(&self) -> PartitionId {
-        self.partition
-    }
-
-    /// Uses the queue and counts what waits in it afterwards.
-    pub fn with<T>(&self, step: impl FnOnce(&mut DeliveryQueue) -> T) -> T {
-        let mut queue = self.queue.lock();
-        let outcome = step(&mut queue);
-        let (memory, files) = queue.bytes();
-        self.count((queue.counts().waiting(), memory as u64, files));
-        outcome
-    }
-
-    /// Holds the queue as it is.
-    pub fn lock(&self) -> MutexGuard<'_, DeliveryQueue> {
-        self.queue.lock()
-    }
-
-    fn count(&self, now: (u64, u64, u64)) {
-        let mut state = self.state.lock();
-        let now = if state.is_closed { (0, 0, 0) } else { now };
-        let before = std::mem::replace(&mut state.counted, now);
-        let add = |total: &AtomicU64, before: u64, now: u64| {
-            // wraps in between, and the sum is right
-            total.fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
-        };
-        add(&self.totals.events, before.0, now.0);
-        add(&self.totals.memory_bytes, before.1, now.1);
-        add(&self.totals.file_bytes, before.2, now.2);
-    }
-
-    /// Notes that events of it are given to the other side, or not any more. Returns false if it delivers nothing any more.
-    pub fn set_delivering(&self, is_delivering: bool) -> bool {
-        let mut state = self.state.lock();
-        state.is_delivering = is_delivering && state.may_deliver();
-        state.may_deliver()
-    }
-
-    fn is_in(&self, partitions: &PartitionEpochs) -> bool {
-        partitions.get(&self.partition) == Some(&self.epoch)
-    }
 }
 
 impl DeliverySink {
@@ -184,9 +102,7 @@ impl DeliverySink {
     /// Errors: those of [`DeliveryQueue::open`].
     pub fn open_partition(&self, partition: PartitionId, epoch: u64, log_end: Offset) -> Result<()> {
         let queue = DeliveryQueue::open(self.options.clone(), partition, log_end)?;
-        let (queue, state, totals) = (Mutex::new(queue), Mutex::default(), self.totals.clone());
-        let opened = Arc::new(PartitionQueue { partition, epoch, queue, state, totals });
-        opened.with(|_| ());
+        let opened = Arc::new(PartitionQueue::new(partition, epoch, queue, self.totals.clone()));
         let former = self.queues.write().insert(partition, opened);
         debug_assert!(former.is_none(), "a queue is closed before it is opened again");
         Ok(())
@@ -195,8 +111,8 @@ impl DeliverySink {
     /// Ends deliveries of a partition. Returns whether those that had begun have ended after `wait` at most.
     pub fn stop_partition(&self, partition: PartitionId, mut wait: impl FnMut() -> bool) -> bool {
         let Some(queue) = self.queue(partition) else { return true };
-        queue.state.lock().is_closing = true;
-        while queue.state.lock().is_delivering {
+        queue.stop();
+        while queue.is_delivering() {
             if !wait() {
                 return false;
             }
@@ -207,40 +123,36 @@ impl DeliverySink {
     /// Closes the queue of a partition. Its files stay as they are.
     pub fn close_partition(&self, partition: PartitionId) {
         let Some(queue) = self.queues.write().remove(&partition) else { return };
-        {
-            let mut state = queue.state.lock();
-            (state.is_closing, state.is_closed) = (true, true);
-        }
+        queue.leave();
         self.close_files(&queue);
-        queue.count((0, 0, 0));
     }
 
     fn close_files(&self, queue: &PartitionQueue) {
-        if let Err(e) = queue.queue.lock().close() {
+        if let Err(e) = queue.lock().close() {
             let sink = self.name();
-            tracing::warn!(sink, partition = queue.partition.0, error = %e, "the queue was not closed properly");
+            tracing::warn!(sink, partition = queue.partition().0, error = %e, "the queue was not closed properly");
         }
     }
 
     /// Returns the partitions whose events it delivers.
     pub fn partitions(&self) -> PartitionEpochs {
-        self.queues.read().values().map(|queue| (queue.partition, queue.epoch)).collect()
+        self.queues.read().values().map(|queue| (queue.partition(), queue.epoch())).collect()
     }
 
     /// Takes over what the other side knows of partitions.
     pub fn set_known(&self, partitions: &PartitionEpochs, known: &SinkPositions) {
         for queue in self.all_queues().iter().filter(|queue| queue.is_in(partitions)) {
-            let later_owner = known.later_owners.get(&queue.partition).copied();
-            queue.state.lock().later_owner = later_owner;
-            queue.with(|inner| inner.set_known(known.delivered.get(&queue.partition).copied()));
+            let later_owner = known.later_owners.get(&queue.partition()).copied();
+            queue.set_later_owner(later_owner);
+            queue.with(|inner| inner.set_known(known.delivered.get(&queue.partition()).copied()));
         }
     }
 
-    /// Returns the partitions of which the other side knows a later owner.
+    /// Returns the partitions with a later owner, as the other side knows.
     pub fn lost_partitions(&self) -> Vec<PartitionId> {
         let queues = self.all_queues();
-        let lost = queues.iter().filter(|queue| queue.state.lock().later_owner.is_some());
-        lost.map(|queue| queue.partition).collect()
+        let lost = queues.iter().filter(|queue| queue.has_later_owner());
+        lost.map(|queue| queue.partition()).collect()
     }
 
     /// Returns up to about `rows_max` events to deliver of these partitions; `None` if none wait. They stay in their queues until
@@ -249,7 +161,7 @@ impl DeliverySink {
     /// Errors: files cannot be read.
     pub fn due(&self, partitions: &PartitionEpochs, rows_max: usize) -> Result<Option<DueEvents>> {
         let mut queues = self.all_queues();
-        queues.retain(|queue| queue.is_in(partitions) && queue.state.lock().may_deliver());
+        queues.retain(|queue| queue.is_in(partitions) && queue.may_deliver());
         if queues.is_empty() {
             return Ok(None);
         }
@@ -307,7 +219,7 @@ impl DeliverySink {
     pub fn info(&self) -> SinkInfo {
         let mut counts = SinkCounts::default();
         for queue in self.all_queues() {
-            counts.add(&queue.queue.lock().counts());
+            counts.add(&queue.lock().counts());
         }
         let SinkCounts { emitted, delivered, failed } = counts;
         SinkInfo {
@@ -343,7 +255,7 @@ impl DeliverySink {
     /// Records that all rows of a partition below `next` are in the queue, and delivers them.
     pub fn set_applied(&self, partition: PartitionId, next: Offset) {
         let Some(queue) = self.queue(partition) else { return };
-        queue.queue.lock().set_applied(next);
+        queue.lock().set_applied(next);
         if self.waiting() > 0 {
             *self.signals.lock() += 1;
             self.changed.notify_one();
@@ -370,7 +282,7 @@ impl DeliverySink {
 
     /// Returns the offset of a partition below which all events are delivered or stored durably.
     pub fn stored(&self, partition: PartitionId) -> Offset {
-        self.queue(partition).map_or(Offset(0), |queue| queue.queue.lock().stored())
+        self.queue(partition).map_or(Offset(0), |queue| queue.lock().stored())
     }
 
     /// Makes all events of applied records durable in the queues.
@@ -397,7 +309,7 @@ impl DeliverySink {
             let turn = self.turns.load(Ordering::Relaxed) % queues.len();
             queues.rotate_left(turn);
         }
-        queues.retain(|queue| queue.queue.lock().has_progressed());
+        queues.retain(|queue| queue.lock().has_progressed());
         let some = queues.into_iter().take(PROGRESS_QUEUES);
         let stored = some.map(|queue| queue.with(DeliveryQueue::store_progress));
         stored.collect::<Vec<_>>().into_iter().collect()

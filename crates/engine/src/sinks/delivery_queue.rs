@@ -57,7 +57,7 @@ impl SinkCounts {
     }
 }
 
-/// What the queues of a sink have in common.
+/// Settings that all queues of a sink have.
 #[derive(Clone)]
 pub struct QueueOptions {
     /// Name of the sink.
@@ -104,6 +104,8 @@ pub struct DeliveryQueue {
     changed: bool,
     /// Number of times that the progress was written.
     revision: u64,
+    /// True if the files belong to the next owner, or the next start.
+    is_closed: bool,
 }
 
 impl DeliveryQueue {
@@ -135,6 +137,7 @@ impl DeliveryQueue {
             counts,
             changed: false,
             revision: 0,
+            is_closed: false,
             options,
         };
         if queue.options.disk.list(&queue.dir.join(EVENTS_DIR)).is_ok() {
@@ -224,9 +227,9 @@ impl DeliveryQueue {
         Ok(())
     }
 
-    /// Records that all rows below `next` are in the queue.
+    /// Records that all rows below `next` are in the queue. A partition that is being opened applies records that the queue has passed.
     pub fn set_applied(&mut self, next: Offset) {
-        self.applied = next;
+        self.applied = self.applied.max(next);
     }
 
     /// Drops the rows that no record has been applied for: the records push them again.
@@ -248,7 +251,7 @@ impl DeliveryQueue {
     /// Errors: the files cannot be read.
     pub fn take_due(&mut self, rows_min: usize) -> Result<usize> {
         let mut rows = self.in_flight.iter().map(|queued| queued.rows.len()).sum::<usize>();
-        while rows < rows_min {
+        while rows < rows_min && !self.is_closed {
             let Some(mut queued) = self.next_queued()? else { break };
             if let Some((last, count)) = queued.drop_known(self.known) {
                 self.note_known(last, count);
@@ -344,7 +347,7 @@ impl DeliveryQueue {
     ///
     /// Errors: the disk is full or fails.
     pub fn store(&mut self) -> Result<()> {
-        if !self.changed && self.applied == self.stored {
+        if self.is_closed || (!self.changed && self.applied == self.stored) {
             return Ok(());
         }
         self.store_memory()?;
@@ -361,7 +364,7 @@ impl DeliveryQueue {
     ///
     /// Errors: the disk is full or fails.
     pub fn store_progress(&mut self) -> Result<()> {
-        match self.changed {
+        match self.changed && !self.is_closed {
             true => self.write_progress(self.stored),
             false => Ok(()),
         }
@@ -396,10 +399,11 @@ impl DeliveryQueue {
         self.files.as_ref().map_or(Ok(Vec::new()), |files| files.files(&[files.end(FILES)]))
     }
 
-    /// Closes the files.
+    /// Closes the files. Nothing is written to them from now on.
     ///
     /// Errors: they cannot be made durable.
     pub fn close(&mut self) -> Result<()> {
+        self.is_closed = true;
         self.files.take().map_or(Ok(()), |files| files.close())
     }
 

@@ -9,7 +9,7 @@ use arrow_select::concat::concat_batches;
 use tidemill_connect::RefusedRow;
 use tidemill_types::{Error, EventId, PartitionId, Result};
 
-use super::connector_sink::PartitionQueue;
+use super::partition_queue::PartitionQueue;
 
 /// Events to deliver.
 pub struct DueEvents {

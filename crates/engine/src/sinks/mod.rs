@@ -12,6 +12,7 @@ mod connector_sink;
 mod delivery_queue;
 mod due_events;
 mod former_queue;
+mod partition_queue;
 mod progress;
 mod queue_directory;
 mod queued_rows;

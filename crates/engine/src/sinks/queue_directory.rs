@@ -28,11 +28,11 @@ pub struct QueueProgress {
     pub delivered: Option<(Offset, u32)>,
     /// Offset below which all events are delivered or in the files.
     pub stored: Offset,
-    /// What became of the events.
+    /// Counts of the events.
     pub counts: SinkCounts,
 }
 
-/// What the progress of queues of all releases has.
+/// Fields that the progress of queues has in all releases.
 #[derive(Deserialize)]
 struct AnyProgress {
     sink: String,

@@ -126,7 +126,13 @@ fn positions_of_an_earlier_release_get_epochs() {
     assert!(error.to_string().contains("another connection writes as `test/moved`"), "{error}");
     let fields = [("k", FieldType::Int), ("v", FieldType::String)];
     assert_eq!(everything(&table(dir.path(), "moved", &fields, &[0])), ["3|\"c\""]);
+    // a process whose partitions do not move writes whatever the epoch was
     present.close();
+    let mut alone = sink(dir.path(), "moved", &numbered(), &[]);
+    deliver_in(&mut alone, &own(0), &rows(&[(4, "d")]), &ids(2, 1)).unwrap();
+    let known = former.connect(&own(6), std::future::pending()).unwrap().unwrap();
+    assert_eq!((known.later_owners, known.delivered[&PartitionId(0)]), (own(7), ids(2, 1)[0]));
+    alone.close();
     former.close();
 }
 

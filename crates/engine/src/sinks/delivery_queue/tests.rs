@@ -88,6 +88,24 @@ fn events_of_records_that_the_log_has_lost_are_not_delivered() {
     assert_eq!(queue.counts().waiting(), 7);
 }
 
+#[test]
+fn a_partition_that_is_being_opened_does_not_take_the_progress_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut queue = open(dir.path());
+    (0..5).for_each(|offset| push(&mut queue, offset, 2));
+    queue.store().unwrap();
+    queue.close().unwrap();
+    // it begins at a checkpoint after the record 1, and a checkpoint of others stores what it has so far
+    let mut queue = open(dir.path());
+    push(&mut queue, 2, 2);
+    queue.store().unwrap();
+    assert_eq!(queue.stored(), Offset(5));
+    queue.close().unwrap();
+    let mut queue = open(dir.path());
+    (2..6).for_each(|offset| push(&mut queue, offset, 2));
+    assert_eq!((due(&mut queue, 100).len(), queue.counts().waiting()), (12, 12));
+}
+
 /// Writes a queue for all partitions as releases before queues by partition did: records 0 to 3 of two partitions with three rows each. Of
 /// partition 0 the row 1 of record 1 was the last that was delivered; the record 3 of partition 1 is not stored for good.
 fn write_former_queue(dir: &Path) {
