@@ -9,6 +9,7 @@
 //! The former progress is removed when the queues of all partitions are on the disk: after a crash before that they are made again.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -106,13 +107,14 @@ fn move_events(
         if !is_stored || waiting == 0 {
             continue;
         }
-        if !queues.contains_key(&partition) {
-            let dir = queue_dir(&options.dir, partition, &options.sink);
-            create(&*options.disk, &dir)?;
-            let files = open_events(options, &dir)?;
-            queues.insert(partition, MovedQueue { files, waiting: 0 });
-        }
-        let Some(queue) = queues.get_mut(&partition) else { continue };
+        let queue = match queues.entry(partition) {
+            Entry::Occupied(queue) => queue.into_mut(),
+            Entry::Vacant(none) => {
+                let dir = queue_dir(&options.dir, partition, &options.sink);
+                create(&*options.disk, &dir)?;
+                none.insert(MovedQueue { files: open_events(options, &dir)?, waiting: 0 })
+            }
+        };
         queue.files.write_owned(FILES, Timestamp(0), vec![record.payload])?;
         queue.waiting += waiting;
     }

@@ -166,7 +166,12 @@ impl SinkSet {
 
     /// Ends deliveries of a partition. Those that have begun may end as long as `wait` says. Returns whether they have.
     pub fn stop_partition(&self, partition: PartitionId, mut wait: impl FnMut() -> bool) -> bool {
-        self.deliveries.iter().fold(true, |ended, sink| sink.stop_partition(partition, &mut wait) && ended)
+        let mut ended = true;
+        // each is stopped, also after one whose delivery does not end
+        for sink in &self.deliveries {
+            ended &= sink.stop_partition(partition, &mut wait);
+        }
+        ended
     }
 
     /// Closes the queues and files of a partition. They stay as they are.
