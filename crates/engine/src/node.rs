@@ -40,11 +40,11 @@ impl Node {
         debug_assert!(first_time, "a node joins once");
     }
 
-    /// Returns a partition to ask, in this process or in another one.
+    /// Returns a partition to ask, in this process or in another one. A standby here knows what the owner knows.
     ///
     /// Errors: `Unavailable` while no process is known to own it.
     pub fn client(&self, id: PartitionId) -> Result<Arc<dyn PartitionClient>> {
-        match self.owned.get(id) {
+        match self.owned.replica(id) {
             Some(partition) => Ok(partition),
             None => self.peer(id),
         }
@@ -69,7 +69,10 @@ impl Node {
         let owned = self.owned.load();
         match owned.get(&id) {
             Some(partition) => Ok(partition.with_view(read)),
-            None => Ok(read(&*self.peer(id)?.view()?)),
+            None => match self.owned.standby(id) {
+                Some(partition) => Ok(partition.with_view(read)),
+                None => Ok(read(&*self.peer(id)?.view()?)),
+            },
         }
     }
 
@@ -80,17 +83,17 @@ impl Node {
         self.clients()?.iter().map(|partition| partition.view()).collect()
     }
 
-    /// Checks that this process owns all partitions, before a read of tables: the rows of others that are in no file are not here.
+    /// Checks that this process owns or follows all partitions, before a read of tables: the rows of others that are in no file are not
+    /// here.
     ///
-    /// Errors: `Unavailable` with the partitions that it does not own.
-    pub fn check_owns_all(&self) -> Result<()> {
-        let owned = self.owned.load();
-        let missing = self.host.partition_ids().filter(|id| !owned.contains_key(id));
+    /// Errors: `Unavailable` with the partitions that it does not have.
+    pub fn check_has_all(&self) -> Result<()> {
+        let missing = self.host.partition_ids().filter(|id| self.owned.replica(*id).is_none());
         let missing: Vec<String> = missing.map(|id| id.to_string()).collect();
         match missing.is_empty() {
             true => Ok(()),
             false => Err(Error::unavailable(format!(
-                "the events of partitions {} cannot be read by this process, because it does not own them",
+                "the events of partitions {} cannot be read by this process, because it has no replica of them",
                 missing.join(", ")
             ))),
         }
@@ -119,10 +122,10 @@ impl Node {
         self.app.deployment.queries.stores.stop();
     }
 
-    /// Returns the ledger of `stream` over the partitions that this node owns.
+    /// Returns the ledger of `stream` over the partitions that this node has.
     pub fn ledger(&self, stream: &str) -> LedgerCounts {
         let mut total = LedgerCounts::default();
-        for partition in &self.owned.all() {
+        for partition in &self.owned.replicas() {
             if let Some(counts) = partition.view().ledger.get(stream) {
                 total.add(counts);
             }

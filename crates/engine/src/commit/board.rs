@@ -147,6 +147,24 @@ impl CommitBoard {
         (owner, ahead)
     }
 
+    /// Says that a replica of a partition begins with a state in which these transactions are decided. Others that are behind take the decisions
+    /// over, and do not wait for it to apply them.
+    #[cfg(feature = "sim")]
+    pub fn begin_with(&self, partition: PartitionId, decisions: &Decisions) {
+        let mut inner = self.inner.lock();
+        for (id, decision) in decisions {
+            inner.known.insert(*id, decision.clone());
+            let open = inner.open.get_mut(id).filter(|open| decision.committed && !open.shown);
+            let Some(open) = open else { continue };
+            open.applied.entry(partition).or_default();
+            if open.applied.len() == decision.offsets.len() {
+                let _shown_together = self.published.lock();
+                open.show();
+            }
+        }
+        self.notify(inner);
+    }
+
     /// Returns whether all participants show a transaction, or it was not committed.
     pub fn is_over(&self, id: TransactionId) -> bool {
         let inner = self.inner.lock();

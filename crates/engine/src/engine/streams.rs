@@ -13,7 +13,7 @@ impl Engine {
     ///
     /// Errors: `Unavailable` in a process that does not own all partitions.
     pub fn streams(&self) -> Result<Vec<StreamInfo>> {
-        self.node.check_owns_all()?;
+        self.node.check_has_all()?;
         Ok(self.stream_infos(self.node.app.tables.streams(), true))
     }
 
@@ -21,7 +21,7 @@ impl Engine {
     ///
     /// Errors: as [`Self::streams`].
     pub fn former_streams(&self) -> Result<Vec<StreamInfo>> {
-        self.node.check_owns_all()?;
+        self.node.check_has_all()?;
         Ok(self.stream_infos(self.node.app.tables.former(), false))
     }
 

@@ -6,6 +6,8 @@ mod failure;
 pub mod outbox;
 mod owned;
 mod reading;
+#[cfg(feature = "sim")]
+mod role;
 mod threads;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,6 +46,8 @@ use threads::PartitionThreads;
 
 pub use client::{PartitionClient, PartitionPeers};
 pub use owned::OwnedPartitions;
+#[cfg(feature = "sim")]
+pub use role::ArrivedCauses;
 #[cfg(feature = "sim")]
 pub use threads::OWNER_WAIT;
 
@@ -91,6 +95,8 @@ pub struct Partition {
     threads: Mutex<PartitionThreads>,
     /// Asks its loops and retries to end.
     stopping: AtomicBool,
+    /// Another process owns it.
+    standby: AtomicBool,
     /// When the next timer of queries on the machine's clock is due, in milliseconds; `i64::MAX` for never.
     pub next_timer: AtomicI64,
     /// Log time of the last events that were consumed, in microseconds.
@@ -144,6 +150,7 @@ impl Partition {
             waits_for: Vec::new(),
             threads: Mutex::default(),
             stopping: AtomicBool::new(false),
+            standby: AtomicBool::new(false),
             next_timer: AtomicI64::new(i64::MAX),
             last_event_time: AtomicI64::new(i64::MIN),
         }
@@ -215,7 +222,7 @@ impl Partition {
 
     /// Shows the records below `next` as applied, to sinks and to those who wait.
     fn show_applied(&self, next: Offset) {
-        if next >= self.effects_from {
+        if next >= self.effects_from && !self.is_standby() {
             self.app.sinks.set_applied(self.id, next);
         }
         let _guard = self.applied_changed.0.lock();
@@ -318,8 +325,10 @@ impl Partition {
         if emissions.is_empty() {
             send_replies(replies);
         } else {
-            self.host.in_flight.add(0);
-            self.outbox.push(emissions, replies);
+            if !self.is_standby() {
+                self.host.in_flight.add(0);
+            }
+            send_replies(self.outbox.push(emissions, replies));
         }
     }
 
@@ -564,7 +573,7 @@ impl Partition {
             for (table, batch) in rows {
                 self.store_rows(offset, table, batch, effects)?;
             }
-            for (sink, batch) in redelivered {
+            for (sink, batch) in redelivered.into_iter().filter(|_| !self.is_standby()) {
                 self.app.sinks.push_again(&sink, self.id, offset, &batch)?;
             }
             self.app.counts.records.fetch_add(1, Ordering::Relaxed);
@@ -599,7 +608,9 @@ impl Partition {
         if batch.num_rows() > 0 && self.app.subscribers.has_subscribers(stream) {
             effects.published.push((stream.clone(), batch.clone()));
         }
-        self.app.sinks.push(table, self.id, offset, &batch)?;
+        if !self.is_standby() {
+            self.app.sinks.push(table, self.id, offset, &batch)?;
+        }
         self.app.tables.get(table).push(self.id, offset, batch).map(|_| ())
     }
 
@@ -661,6 +672,11 @@ impl Partition {
             self.host.health.clear_problem("log");
         }
         done
+    }
+
+    /// Returns whether another process owns the partition.
+    pub fn is_standby(&self) -> bool {
+        self.standby.load(Ordering::Acquire)
     }
 
     /// Returns whether its loops and retries have to end, as it is closed or the engine stops.

@@ -254,9 +254,9 @@ impl SimEngine {
         }
     }
 
-    /// Returns the partitions that work: those that answer, and those that are being opened.
+    /// Returns the partitions that work: those that answer, standbys, and those that are being opened.
     pub fn partitions(&self) -> Vec<Arc<Partition>> {
-        let mut working = self.node.owned.all();
+        let mut working = self.node.owned.replicas();
         working.retain(|partition| !partition.has_failed());
         [working, self.node.owned.opening()].concat()
     }

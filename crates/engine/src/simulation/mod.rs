@@ -117,12 +117,17 @@ pub fn run(seed: u64, options: &SimulationOptions) -> Result<SimulationReport, S
     result.map_err(|violation| format!("seed {seed}: {violation}"))
 }
 
-/// Simulates two engines that own the partitions of one log in turn.
+/// Simulates two engines that own the partitions of one log in turn. With `standbys`, each of them applies all partitions.
 ///
 /// Errors: what the auditors found, with the step at which they looked.
-pub fn run_two_engines(seed: u64, steps: usize, bug: Option<PlantedBug>) -> Result<MovesReport, String> {
+pub fn run_two_engines(
+    seed: u64,
+    steps: usize,
+    standbys: bool,
+    bug: Option<PlantedBug>,
+) -> Result<MovesReport, String> {
     crate::planted_bugs::plant(bug);
-    let result = two_engines::TwoEngines::new(seed).run(steps);
+    let result = two_engines::TwoEngines::new(seed, standbys).run(steps);
     crate::planted_bugs::plant(None);
     result.map_err(|violation| format!("seed {seed}: {violation}"))
 }

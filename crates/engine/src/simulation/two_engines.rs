@@ -2,6 +2,8 @@
 //!
 //! A move is graceful, or by force while the former owner continues for a while, as one does that is cut off. Engines are killed, and
 //! the store fails at random. The log is outside of the engines, so what it has acknowledged stays.
+//!
+//! With standbys, both engines apply all partitions, and a move is a change of roles. Each of them alone must then have the whole outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -69,6 +71,10 @@ pub struct MovesReport {
     pub forced: u64,
     /// Owners that learned from a table that they had lost a partition.
     pub fenced: u64,
+    /// Standbys that became owners.
+    pub promoted: u64,
+    /// Standbys that could not, or had stopped, and were given up.
+    pub unfollowed: u64,
     /// Transactions of several partitions.
     pub transactions: u64,
     /// Commands that the owner answered.
@@ -93,6 +99,8 @@ impl MovesReport {
         self.graceful += other.graceful;
         self.forced += other.forced;
         self.fenced += other.fenced;
+        self.promoted += other.promoted;
+        self.unfollowed += other.unfollowed;
         self.transactions += other.transactions;
         self.answered += other.answered;
         self.reads += other.reads;
@@ -121,11 +129,12 @@ enum Step {
     Release,
     Force,
     Learn,
+    Tend,
     Kill,
     Audit,
 }
 
-const STEPS: [(Step, u32); 17] = [
+const STEPS: [(Step, u32); 18] = [
     (Step::Send, 30),
     (Step::Transfer, 25),
     (Step::Count, 10),
@@ -141,6 +150,7 @@ const STEPS: [(Step, u32); 17] = [
     (Step::Release, 6),
     (Step::Force, 5),
     (Step::Learn, 8),
+    (Step::Tend, 8),
     (Step::Kill, 1),
     (Step::Audit, 1),
 ];
@@ -170,6 +180,8 @@ pub struct TwoEngines {
     clock: Arc<SimClock>,
     log: Arc<MemoryLog>,
     shared: SharedPartitions,
+    /// Each engine applies all partitions.
+    standbys: bool,
     engines: [Option<SimEngine>; 2],
     placement: Arc<Placement>,
     epoch: u64,
@@ -180,7 +192,7 @@ pub struct TwoEngines {
 }
 
 impl TwoEngines {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, standbys: bool) -> Self {
         let clock = SimClock::new();
         let time = clock.clone();
         let log = MemoryLog::new(PARTITIONS).with_clock(LogClock::new(move || time.now()));
@@ -191,6 +203,7 @@ impl TwoEngines {
             clock,
             log: Arc::new(log),
             shared: SharedPartitions { commits: Arc::new(CommitBoard::keeping()) },
+            standbys,
             engines: [None, None],
             placement: Arc::default(),
             counters: Counters::default(),
@@ -229,7 +242,11 @@ impl TwoEngines {
             disk: disk.clone(),
             log: Arc::new(LogOutside(self.log.clone())),
             table_store: Some(TableStore { store: self.store.clone(), url }),
-            shared: Some(self.shared.clone()),
+            shared: Some(match self.standbys {
+                // each of them decides by its own replicas
+                true => SharedPartitions { commits: Arc::default() },
+                false => self.shared.clone(),
+            }),
             partition_store: self.partition_store(engine).map_err(|e| e.to_string())?,
             single_threaded: true,
             connectors: Connectors::Refused,
@@ -243,6 +260,9 @@ impl TwoEngines {
         }
         node.join(self.placement.clone());
         self.placement.set_node(engine, &node);
+        for id in node.host.partition_ids().filter(|_| self.standbys) {
+            ownership::follow(&node, id).map_err(|e| format!("engine {engine}, partition {id}: {e}"))?;
+        }
         self.engines[engine] = Some(SimEngine { node, recovery, _data: data });
         Ok(())
     }
@@ -303,7 +323,10 @@ impl TwoEngines {
             }
             Step::Release => {
                 if let Some(owner) = self.placement.owner(id).and_then(|owner| self.node(owner)) {
-                    ownership::release(&owner, id);
+                    match self.standbys {
+                        true => ownership::demote(&owner, id),
+                        false => ownership::release(&owner, id),
+                    }
                     self.report.graceful += 1;
                 }
                 self.give(id, engine);
@@ -313,7 +336,8 @@ impl TwoEngines {
                     u64::from(self.placement.owner(id).is_some_and(|owner| owner != engine));
                 self.give(id, engine);
             }
-            Step::Learn => self.report.fenced += ownership::lose_taken_over(&node).len() as u64,
+            Step::Learn => self.learn(&node),
+            Step::Tend => self.tend(&node),
             Step::Kill => self.kill(engine),
             Step::Audit => self.audit()?,
         }
@@ -343,11 +367,54 @@ impl TwoEngines {
     fn give(&mut self, id: PartitionId, engine: usize) {
         let Some(node) = self.node(engine) else { return };
         // an engine that has the partition already gives up what it has, as one does that was cut off
-        ownership::lose(&node, id);
+        self.lose(&node, id);
         self.epoch += 1;
-        let opened = ownership::acquire(&node, id, self.epoch);
         // a store that fails may fail it
-        self.placement.set_owner(id, opened.ok().map(|_| engine));
+        let owner = self.take_over(&node, id).ok().map(|()| engine);
+        self.placement.set_owner(id, owner);
+    }
+
+    fn take_over(&mut self, node: &Node, id: PartitionId) -> Result<()> {
+        if self.standbys && node.owned.standby(id).is_some() {
+            if ownership::promote(node, id, self.epoch)? {
+                self.report.promoted += 1;
+                return Ok(());
+            }
+            self.report.unfollowed += 1;
+            self.epoch += 1;
+        }
+        ownership::acquire(node, id, self.epoch).map(drop)
+    }
+
+    fn lose(&self, node: &Node, id: PartitionId) {
+        match self.standbys {
+            true => ownership::demote_now(node, id),
+            false => ownership::lose(node, id),
+        }
+    }
+
+    /// Lets an engine give up the partitions that it has lost, as the tables tell.
+    fn learn(&mut self, node: &Node) {
+        for id in ownership::taken_over(node) {
+            self.report.fenced += 1;
+            self.lose(node, id);
+        }
+    }
+
+    /// Lets an engine see what the owners have done, and follow again what it has stopped to follow.
+    fn tend(&mut self, node: &Node) {
+        if !self.standbys {
+            return;
+        }
+        // a store that fails may fail both
+        let failed = ownership::tend_standbys(node).unwrap_or_default();
+        self.report.unfollowed += failed.len() as u64;
+        let opening = node.owned.opening();
+        for id in node.host.partition_ids() {
+            if node.owned.replica(id).is_none() && opening.iter().all(|partition| partition.id != id) {
+                _ = ownership::follow(node, id);
+            }
+        }
     }
 
     fn send(&mut self, node: &Node) {
@@ -465,10 +532,31 @@ impl TwoEngines {
         Ok(())
     }
 
+    /// Lets an engine apply all that is in the log. Returns false if it lacks a partition, or one has stopped.
+    fn catch_up(&self, engine: usize, node: &Node) -> Result<bool, String> {
+        self.drain_engine(engine)?;
+        let replicas = node.owned.replicas();
+        let stands_still =
+            |one: &Arc<Partition>| one.has_failed() || one.applied() < self.log.start(one.id);
+        if replicas.len() < PARTITIONS as usize || replicas.iter().any(stands_still) {
+            return Ok(false);
+        }
+        match replicas.iter().find(|replica| replica.applied() != self.log.end(replica.id)) {
+            Some(behind) => Err(format!("engine {engine} does not apply partition {} to its end", behind.id)),
+            None => Ok(true),
+        }
+    }
+
     /// Reads all partitions by one engine, which asks the other one for those that it does not own.
     fn read(&mut self, engine: usize, node: &Node) -> Result<(), String> {
-        if self.placement.is_stale(engine, node) {
-            return Ok(());
+        match self.standbys {
+            true if !self.catch_up(engine, node)? => {
+                self.report.refused += 1;
+                return Ok(());
+            }
+            true => {}
+            false if self.placement.is_stale(engine, node) => return Ok(()),
+            false => {}
         }
         match DocumentSnapshot::now(node) {
             Err(e) if e.kind() == ErrorKind::Unavailable => self.report.refused += 1,
@@ -522,7 +610,13 @@ impl TwoEngines {
                 self.give(id, engine);
             }
             for engine in (0..2).filter(|engine| self.placement.owner(id) != Some(*engine)) {
-                self.node(engine).iter().for_each(|node| ownership::lose(node, id));
+                self.node(engine).iter().for_each(|node| self.lose(node, id));
+            }
+        }
+        self.drain()?;
+        for engine in 0..2 {
+            if let Some(node) = self.node(engine) {
+                self.tend(&node);
             }
         }
         self.drain()?;
@@ -541,17 +635,26 @@ impl TwoEngines {
             }
         }
         let nodes: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
-        model::check(&outcome::of(&nodes, &self.store)?, &self.sent, &self.acknowledged)?;
-        self.check_accounts(&nodes)?;
         self.take_answers()?;
+        match self.standbys {
+            true => nodes.iter().try_for_each(|node| self.check_outcome(&[node]))?,
+            false => self.check_outcome(&nodes)?,
+        }
+        self.report.stored = outcome::check_ledgers(&nodes[..if self.standbys { 1 } else { 2 }])?;
+        self.report.audits += 1;
+        Ok(())
+    }
+
+    /// Compares the outcome of engines, which have all partitions together, with ledgers and model.
+    fn check_outcome(&self, nodes: &[&Node]) -> Result<(), String> {
+        model::check(&outcome::of(nodes, &self.store)?, &self.sent, &self.acknowledged)?;
+        self.check_accounts(nodes)?;
         let counted: BTreeMap<String, i64> =
-            outcome::documents(&nodes, "Counter", "n")?.into_iter().collect();
+            outcome::documents(nodes, "Counter", "n")?.into_iter().collect();
         if counted != self.counters.appended {
             return Err(format!("{:?} was counted as {counted:?}", self.counters.appended));
         }
-        self.report.stored = outcome::check_ledgers(&nodes)?;
-        self.report.audits += 1;
-        Ok(())
+        outcome::check_ledgers(nodes).map(drop)
     }
 
     /// Applies and forwards until nothing waits at any engine.
@@ -559,16 +662,30 @@ impl TwoEngines {
         for _ in 0..ROUNDS_MAX {
             let mut worked = false;
             for engine in self.engines.iter().flatten() {
-                worked |= !opening::serve_caught_up(&engine.node).is_empty();
-                for partition in engine.partitions() {
-                    worked |= partition.apply_queued();
-                    worked |= partition.forward_next();
-                }
+                worked |= Self::work(engine);
             }
             if !worked {
                 return Ok(());
             }
         }
         Err("the engines do not come to an end".into())
+    }
+
+    /// Applies and forwards until nothing waits at one engine.
+    fn drain_engine(&self, engine: usize) -> Result<(), String> {
+        let Some(engine) = &self.engines[engine] else { return Ok(()) };
+        match (0..ROUNDS_MAX).any(|_| !Self::work(engine)) {
+            true => Ok(()),
+            false => Err("the engine does not come to an end".into()),
+        }
+    }
+
+    fn work(engine: &SimEngine) -> bool {
+        let mut worked = !opening::serve_caught_up(&engine.node).is_empty();
+        for partition in engine.partitions() {
+            worked |= partition.apply_queued();
+            worked |= partition.forward_next();
+        }
+        worked
     }
 }
