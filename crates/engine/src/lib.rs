@@ -10,6 +10,7 @@ mod appender;
 mod apply;
 mod changes;
 mod checkpoint;
+pub mod cluster;
 mod commit;
 mod connectors;
 mod counters;

@@ -5,8 +5,10 @@ use std::sync::{Arc, OnceLock};
 use tidemill_types::{Error, PartitionId, Result};
 
 use crate::api::LedgerCounts;
+use crate::cluster::ClusterNode;
 use crate::host::Host;
 use crate::partition::{OwnedPartitions, PartitionClient, PartitionPeers};
+use crate::queries::GLOBAL_PARTITION;
 use crate::running_app::RunningApp;
 use crate::state::view::PartitionView;
 
@@ -18,6 +20,8 @@ pub struct Node {
     pub app: Arc<RunningApp>,
     /// Partitions that it owns.
     pub owned: OwnedPartitions,
+    /// Its part in a cluster, if it is a node of one.
+    pub cluster: OnceLock<Arc<ClusterNode>>,
     /// Processes that own the others, once it has joined them.
     peers: OnceLock<Arc<dyn PartitionPeers>>,
 }
@@ -29,6 +33,7 @@ impl Node {
             host: Arc::new(host),
             app: Arc::new(app),
             owned: OwnedPartitions::default(),
+            cluster: OnceLock::new(),
             peers: OnceLock::new(),
         }
     }
@@ -114,6 +119,11 @@ impl Node {
             }
         }
         Err(failed.unwrap_or_else(|| Error::unavailable("the log has no partitions")))
+    }
+
+    /// Returns whether this process does what one process does for all: merges and retention of tables, aggregate rules.
+    pub fn does_shared_work(&self) -> bool {
+        self.cluster.get().is_none_or(|cluster| cluster.owns(PartitionId(GLOBAL_PARTITION), &*self.host.clock))
     }
 
     /// Asks loops and retries to end, those in stores of the app's tables as well.

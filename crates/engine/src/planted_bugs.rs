@@ -16,10 +16,8 @@ pub enum PlantedBug {
     /// A partition that is opened again stores the rows of records once more that were applied before.
     RepeatEffects,
     /// A process that takes a partition over keeps the rows that it had in its tail when it owned the partition before.
-    #[cfg(feature = "sim")]
     KeepFormerTail,
     /// A standby that becomes the owner does not send what it has kept.
-    #[cfg(feature = "sim")]
     DropHeldEmissions,
     /// A partition that is opened begins at the end of its log instead of its checkpoint.
     SkipLog,

@@ -63,6 +63,14 @@ pub trait Log: Send + Sync {
     /// a partition that the log does not have.
     fn end(&self, partition: PartitionId) -> Offset;
 
+    /// Returns the offset of the next record, after all records that any process was told are in the log. A log that other processes append to
+    /// is asked, and the call waits for its answer.
+    ///
+    /// Errors: `NotFound` for a partition that the log does not have; `Unavailable` when the log cannot be reached.
+    fn latest_end(&self, partition: PartitionId) -> Result<Offset> {
+        Ok(self.end(partition))
+    }
+
     /// Returns the first offset that is not known to be durable as [`Durability::Fsync`]; 0 for a partition that the log
     /// does not have. Does not block.
     fn durable(&self, partition: PartitionId) -> Offset;

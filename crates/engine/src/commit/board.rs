@@ -120,7 +120,6 @@ impl CommitBoard {
     /// Says that a partition has a new owner, whose state has the records below `next`. A former one that continues, or has applied what the
     /// new one has not come to yet, does not decide any more when a transaction is shown. Returns the number of the owner, for
     /// [`Self::applied`], and the transactions in its state that others have not applied: it must not show its state before they have.
-    #[cfg(feature = "sim")]
     pub fn take_over(&self, partition: PartitionId, next: Offset) -> (u64, Vec<TransactionId>) {
         let mut inner = self.inner.lock();
         let mut ahead = Vec::new();
@@ -149,7 +148,6 @@ impl CommitBoard {
 
     /// Says that a replica of a partition begins with a state in which these transactions are decided. Others that are behind take the decisions
     /// over, and do not wait for it to apply them.
-    #[cfg(feature = "sim")]
     pub fn begin_with(&self, partition: PartitionId, decisions: &Decisions) {
         let mut inner = self.inner.lock();
         for (id, decision) in decisions {

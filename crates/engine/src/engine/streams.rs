@@ -87,6 +87,7 @@ impl Engine {
     /// long as senders wait.
     pub fn catch_up(&self) -> Result<()> {
         let node = &self.node;
+        node.catch_up_replicas()?;
         let ends: Vec<_> = node.host.partition_ids().map(|p| (p, node.host.log.end(p))).collect();
         ends.into_iter().try_for_each(|(partition, end)| node.client(partition)?.wait_applied(end))
     }

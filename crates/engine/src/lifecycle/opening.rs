@@ -32,7 +32,6 @@ pub fn open_partition(
 /// Begins to follow a partition from its checkpoint, as a standby of another process.
 ///
 /// Errors: those of a start.
-#[cfg(feature = "sim")]
 pub fn follow_partition(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
     let partition = begin_from_checkpoint(node, id, Partition::standing_by)?;
     node.host.commits.begin_with(id, &partition.state.read().decisions);

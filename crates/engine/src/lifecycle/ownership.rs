@@ -133,22 +133,29 @@ pub fn unfollow(node: &Node, id: PartitionId) {
     forget(node, id);
 }
 
-/// Drops what standbys keep for the time after a take-over and has arrived in the partitions that it belongs to, and rows that the owners have
-/// committed. Standbys that have stopped are given up, and those behind the start of their log, which the owner has cut: they may wait for the
-/// vote of another partition whose replica here has begun after it. Returns those that were given up.
+/// Drops what standbys keep for the time after a take-over and has arrived in the partitions that it belongs to.
+pub fn drop_arrived(node: &Node) {
+    let following = node.owned.following();
+    if following.is_empty() {
+        return;
+    }
+    let arrived = node.owned.replicas().into_iter().filter_map(|one| Some((one.id, one.arrived_causes()?)));
+    let arrived: BTreeMap<PartitionId, ArrivedCauses> = arrived.collect();
+    for standby in &following {
+        standby.drop_arrived(|emission| {
+            arrived.get(&emission.target).is_some_and(|causes| causes.contains(standby.id, emission))
+        });
+    }
+}
+
+/// Drops rows of standbys that the owners have committed. Standbys that have stopped are given up, and those behind the start of their log, which
+/// the owner has cut: they may wait for the vote of another partition whose replica here has begun after it. Returns those that were given up.
 ///
 /// Errors: those of the tables' store.
 pub fn tend_standbys(node: &Node) -> Result<Vec<PartitionId>> {
     let following = node.owned.following();
     if following.is_empty() {
         return Ok(Vec::new());
-    }
-    let arrived: BTreeMap<PartitionId, ArrivedCauses> =
-        node.owned.replicas().iter().filter_map(|replica| Some((replica.id, replica.arrived_causes()?))).collect();
-    for standby in &following {
-        standby.drop_arrived(|emission| {
-            arrived.get(&emission.target).is_some_and(|causes| causes.contains(standby.id, emission))
-        });
     }
     let is_left_behind = |one: &Partition| one.applied() < node.host.log.start(one.id);
     let failed = following.iter().filter(|one| one.has_failed() || is_left_behind(one));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Result};
 
+use crate::cluster;
 use crate::jobs::{record_watch, timers};
 use crate::lifecycle::reopen;
 use crate::node::Node;
@@ -59,6 +60,9 @@ impl EngineThreads {
                     delivery::run(&shared, sink);
                 }
             })?);
+        }
+        if let Some(cluster) = node.cluster.get() {
+            background.extend(cluster::start(node, cluster)?);
         }
         let shared = node.clone();
         let opener = spawn("opener".into(), move || reopen::run(&shared))?;
@@ -129,7 +133,7 @@ impl EngineThreads {
         node.set_stopping();
         // no partition is opened from now on
         join(&self.opener);
-        let owned = [node.owned.all(), node.owned.opening()].concat();
+        let owned = [node.owned.replicas(), node.owned.opening()].concat();
         owned.iter().for_each(|p| p.request_stop());
         let deadline = node.host.clock.monotonic() + OWNERS_WAIT;
         // each is asked, also after one that does not end

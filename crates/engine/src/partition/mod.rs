@@ -6,7 +6,6 @@ mod failure;
 pub mod outbox;
 mod owned;
 mod reading;
-#[cfg(feature = "sim")]
 mod role;
 mod threads;
 
@@ -46,9 +45,7 @@ use threads::PartitionThreads;
 
 pub use client::{PartitionClient, PartitionPeers};
 pub use owned::OwnedPartitions;
-#[cfg(feature = "sim")]
 pub use role::ArrivedCauses;
-#[cfg(feature = "sim")]
 pub use threads::OWNER_WAIT;
 
 /// Maximum number of records that the owner applies before it publishes their effects.
@@ -165,7 +162,6 @@ impl Partition {
     }
 
     /// Returns the partition as one of a new owner, that answers when the records below `end` are applied.
-    #[cfg(feature = "sim")]
     pub fn serving_from(self, end: Offset) -> Self {
         let (owner, waits_for) = self.host.commits.take_over(self.id, self.applied());
         Self { serves_from: end, owner, waits_for, ..self }

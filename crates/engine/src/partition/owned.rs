@@ -60,7 +60,6 @@ impl OwnedPartitions {
     }
 
     /// Adds a partition that this process follows.
-    #[cfg(feature = "sim")]
     pub fn follow(&self, partition: Arc<Partition>) {
         self.following.rcu(|following| {
             let mut following = BTreeMap::clone(following);
@@ -70,7 +69,6 @@ impl OwnedPartitions {
     }
 
     /// Takes a partition out that this process follows.
-    #[cfg(feature = "sim")]
     pub fn unfollow(&self, id: PartitionId) -> Option<Arc<Partition>> {
         let former = self.following.rcu(|following| {
             let mut following = BTreeMap::clone(following);
@@ -96,7 +94,6 @@ impl OwnedPartitions {
     }
 
     /// Takes a partition out that this process does not own any more, also one that is being opened.
-    #[cfg(feature = "sim")]
     pub fn remove(&self, id: PartitionId) -> Option<Arc<Partition>> {
         let former = self.serving.rcu(|owned| {
             let mut owned = BTreeMap::clone(owned);

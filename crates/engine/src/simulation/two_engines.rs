@@ -406,6 +406,7 @@ impl TwoEngines {
         if !self.standbys {
             return;
         }
+        ownership::drop_arrived(node);
         // a store that fails may fail both
         let failed = ownership::tend_standbys(node).unwrap_or_default();
         self.report.unfollowed += failed.len() as u64;
