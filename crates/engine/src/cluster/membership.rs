@@ -30,8 +30,9 @@ struct Barrier {
 pub fn run(node: &Node, cluster: &ClusterNode) {
     let mut barriers = Vec::new();
     while !node.host.is_stopping() {
+        let next = cluster.protocol.lock().state().next();
         // a log that cannot be reached is asked again
-        match cluster.control.subscribe(CONTROL, cluster.protocol.lock().state().next()) {
+        match cluster.control.subscribe(CONTROL, next) {
             Ok(subscription) => match follow(node, cluster, &*subscription, &mut barriers) {
                 Ok(()) => return,
                 Err(e) => node.host.health.report_problem(AREA, format!("the control partition: {e}")),

@@ -24,11 +24,12 @@ mod status;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidemill_cluster::{BootTime, Incarnation, Node as Protocol, NodeProfile, Now, State};
+use tidemill_cluster::{BootTime, Incarnation, Node as Protocol, NodeProfile, Now, Standing, State};
 use tidemill_log::Log;
-use tidemill_types::{Error, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::node::Node;
 use crate::process::clock::Clock;
@@ -52,7 +53,7 @@ impl ClusterNode {
     ///
     /// Errors: `Invalid` for a name or an address that no cluster would admit; `NotFound` if the control partition was cut.
     pub fn new(options: ClusterOptions, app: String, partitions: u32, clock: &dyn Clock) -> Result<Self> {
-        if options.control.start(CONTROL) > tidemill_types::Offset(0) {
+        if options.control.start(CONTROL) > Offset(0) {
             return Err(Error::not_found("the beginning of the control partition is missing: records before it were deleted"));
         }
         let cluster = tidemill_cluster::ClusterFacts { id: options.cluster, partitions, app, timing: options.timing };
@@ -70,6 +71,25 @@ impl ClusterNode {
     /// Returns whether this node owns a partition, has applied all that former owners have, and has a lease.
     pub fn owns(&self, partition: PartitionId, clock: &dyn Clock) -> bool {
         self.protocol.lock().may_answer(partition, now(clock).boot)
+    }
+}
+
+/// Time that the partitions of a node that leaves have to move to others.
+const LEAVE_WAIT: Duration = Duration::from_secs(5);
+/// Interval at which a node that leaves looks whether it has left.
+const LEAVE_POLL: Duration = Duration::from_millis(10);
+
+impl ClusterNode {
+    /// Leaves the cluster in order: other members take the partitions over first. Those of a node that cannot leave in time are taken over
+    /// when its lease has run out.
+    pub fn leave(&self, node: &Node) {
+        let clock = &*node.host.clock;
+        self.protocol.lock().leave();
+        let deadline = clock.monotonic() + LEAVE_WAIT;
+        let is_member = || matches!(self.protocol.lock().standing(), Standing::Member);
+        while (is_member() || !node.owned.all().is_empty()) && clock.monotonic() < deadline {
+            clock.sleep(LEAVE_POLL);
+        }
     }
 }
 

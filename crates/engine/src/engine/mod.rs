@@ -31,6 +31,7 @@ use crate::admin::backup;
 use crate::admin::backup::BackupReport;
 use crate::api::{Analytics, BodyFormat, Health, SendOptions, SendReply};
 use crate::app::App;
+use crate::cluster::ClusterStatus;
 use crate::directory::datadir::DataDir;
 use crate::ingest::sending;
 use crate::jobs::shared_state;
@@ -105,6 +106,13 @@ impl Engine {
     /// Returns whether sources are still being read.
     pub fn sources_running(&self) -> bool {
         self.threads.sources_running()
+    }
+
+    /// Returns the cluster that this process is a node of, as the node sees it; `None` for one that is alone.
+    pub fn cluster_status(&self) -> Option<ClusterStatus> {
+        let host = &self.node.host;
+        let boot = tidemill_cluster::BootTime(host.clock.boot().as_micros() as u64);
+        self.node.cluster.get().map(|cluster| cluster.status(host.partition_ids(), boot))
     }
 
     /// The deployed app.

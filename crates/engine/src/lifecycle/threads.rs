@@ -100,6 +100,9 @@ impl EngineThreads {
     ///
     /// Errors: those of the checkpoint and of closing the log. No acknowledged record is lost; the next start replays it.
     pub fn stop_with_checkpoint(&self, node: &Node, wait: Duration) -> Result<()> {
+        if let Some(cluster) = node.cluster.get() {
+            cluster.leave(node);
+        }
         if !self.stop(node, wait) {
             return Ok(());
         }

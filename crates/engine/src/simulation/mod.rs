@@ -23,6 +23,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 pub use crate::planted_bugs::PlantedBug;
+pub use shared_log::SharedLog;
 pub use two_engines::MovesReport;
 
 /// Options of a simulation run.

@@ -527,7 +527,9 @@ impl TwoEngines {
                 Ok(Err(e)) if e.kind() == ErrorKind::Unavailable => {}
                 Ok(Err(e)) => return Err(format!("counter {counter}: {e}")),
                 Err(TryRecvError::Disconnected) => {}
-                Err(TryRecvError::Empty) => return Err(format!("counter {counter}: no answer comes")),
+                Err(TryRecvError::Empty) => {
+                    return Err(format!("counter {counter}: no answer comes: {}", self.describe_replicas()));
+                }
             }
         }
         Ok(())
@@ -546,6 +548,20 @@ impl TwoEngines {
             Some(behind) => Err(format!("engine {engine} does not apply partition {} to its end", behind.id)),
             None => Ok(true),
         }
+    }
+
+    /// Returns what each engine has of each partition, for messages.
+    fn describe_replicas(&self) -> String {
+        let mut all = String::new();
+        for (engine, node) in (0..2).filter_map(|engine| Some((engine, self.node(engine)?))) {
+            let parts = [node.owned.all(), node.owned.following(), node.owned.opening()];
+            for (role, replica) in ["owner", "standby", "opening"].iter().zip(parts).flat_map(|(role, all)| all.into_iter().map(move |one| (role, one))) {
+                let (id, log) = (replica.id, self.log.end(replica.id));
+                let failed = if replica.has_failed() { ", failed" } else { "" };
+                all += &format!("engine {engine}: {role} of {id} at {} of {log}{failed}; ", replica.applied());
+            }
+        }
+        all
     }
 
     /// Reads all partitions by one engine, which asks the other one for those that it does not own.

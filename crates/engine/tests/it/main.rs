@@ -5,6 +5,7 @@
 mod backups;
 mod blocked;
 mod changes;
+mod cluster;
 mod connectors;
 mod corrections;
 mod deploys;
