@@ -36,7 +36,7 @@ pub enum Reply {
     NotOwner {
         /// Epoch of the partition, as the node that was asked knows it.
         epoch: u64,
-        /// Name of the owner; `None` while there is none, or the node does not know it.
+        /// Name of the owner; `None` while no node is, or the node that was asked does not know it.
         owner: Option<String>,
     },
 }

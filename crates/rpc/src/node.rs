@@ -31,7 +31,7 @@ pub struct NodeSettings {
     pub identity: NodeIdentity,
     /// Protocols of calls that this node has. Two nodes use the latest one that both have.
     pub protocols: RangeInclusive<u32>,
-    /// How nodes prove who they are.
+    /// Proof by which nodes know each other.
     pub security: Security,
     /// Limits of each connection.
     pub limits: Limits,

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Age from which a connection that ends has worked, so that delays begin again.
 const WORKED: Duration = Duration::from_secs(1);
 
-/// The connection to a node, or why there is none.
+/// The connection to a node, or the reason for which it is missing.
 #[derive(Debug, Default)]
 pub(super) struct LinkState {
     connection: Option<Connection>,

@@ -79,7 +79,7 @@ pub struct PeerClient {
     keeper: Arc<Keeper>,
 }
 
-/// What calls and the task that keeps the connection share.
+/// State that calls share with the task that keeps the connection.
 #[derive(Debug)]
 struct Link {
     settings: Arc<NodeSettings>,
@@ -219,9 +219,8 @@ impl Link {
 
     /// Returns the connection, waiting for one that has to be opened.
     async fn connection(&self, deadline: Instant) -> Result<Connection, CallError> {
-        let mut state = self.state.subscribe();
         let (seen, is_away) = {
-            let state = state.borrow();
+            let state = self.state.borrow();
             if let Some(connection) = state.open() {
                 return Ok(connection.clone());
             }
@@ -230,6 +229,7 @@ impl Link {
         self.wanted.notify_one();
         let patience = if is_away { AWAY_TIMEOUT } else { CONNECT_TIMEOUT };
         let end = deadline.min(Instant::now() + patience);
+        let mut state = self.state.subscribe();
         let attempted = state.wait_for(|state| state.open().is_some() || state.attempts > seen);
         let attempted = timeout_at(end, attempted).await;
         if let Ok(Ok(state)) = &attempted

@@ -36,7 +36,7 @@ pub(super) async fn encrypt(
 ) -> Result<(EncryptedStream, Alert)> {
     let config = files.client_config().map_err(|e| link.error(e.kind(), e))?;
     let name = ServerName::try_from(link.node.clone())
-        .map_err(|e| link.error(ErrorKind::Invalid, format!("the name is no DNS name: {e}")))?;
+        .map_err(|e| link.error(ErrorKind::Invalid, format!("the name is not a DNS name: {e}")))?;
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(|error| {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
             Some(error) => refused(link, files, error),

@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn the_room_is_taken_before_the_message_comes_until_the_permit_goes() {
         let room = Arc::new(Semaphore::new(100));
-        // 160 bytes, of which 64 are not the payload
+        // 160 bytes; 64 of them are not counted
         let (_, permit) = read(&room, &[b"\0\0\0\0\xa0"]);
         assert_eq!(room.available_permits(), 4);
         let (refused, _) = read(&room, &[b"\0\0\0\0\xa0"]);

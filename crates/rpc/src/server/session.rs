@@ -189,7 +189,7 @@ impl Session {
     fn admit(self: &Arc<Self>) -> Result<(Arc<PeerIdentity>, Active), Status> {
         let node = &self.front_end.settings.identity.node;
         let Some(peer) = self.peer() else {
-            return Err(Status::unauthenticated("the connection has not proven of which node it is"));
+            return Err(Status::unauthenticated("the connection has not proven which node calls"));
         };
         if self.handle.is_draining() || *self.front_end.draining.borrow() {
             return Err(Status::unavailable(format!(

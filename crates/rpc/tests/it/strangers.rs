@@ -66,13 +66,13 @@ async fn nothing_is_answered_before_the_proof() {
     let call: &[u8] = b"\0\0\0\0\x02\x08\x01";
     let proof: &[u8] = b"\0\0\0\0\0";
     for (path, body, code, text) in [
-        ("Call", call, "16", "the connection has not proven of which node it is"),
-        ("Stream", call, "16", "the connection has not proven of which node it is"),
+        ("Call", call, "16", "the connection has not proven which node calls"),
+        ("Stream", call, "16", "the connection has not proven which node calls"),
         ("Prove", proof, "7", "a proof follows a hello"),
         ("Prove", call, "13", "failed to decode"),
         ("Hello", proof, "7", "a connection begins with one hello"),
         ("Other", call, "12", "/tidemill.Rpc/Other is not a method of nodes"),
-        ("Call", call, "16", "the connection has not proven of which node it is"),
+        ("Call", call, "16", "the connection has not proven which node calls"),
     ] {
         let request = http::Request::post(format!("http://b/tidemill.Rpc/{path}"))
             .header("content-type", "application/grpc")

@@ -105,8 +105,10 @@ fn threads_read_streams_without_async_code() {
         let _context = runtime.enter();
         node.peer()
     };
-    let mut stream = peer.stream_blocking(request(COUNT, "3")).unwrap();
-    for number in 0..3 {
+    let mut stream = peer.stream_blocking(request(COUNT, "3000")).unwrap();
+    // the stream keeps the connection
+    drop(peer);
+    for number in 0..3000 {
         assert_eq!(stream.next_blocking().unwrap().unwrap(), payload(number.to_string()));
     }
     assert!(stream.next_blocking().is_none());
