@@ -5,8 +5,11 @@
 //! ```
 //!
 //! The arguments are the number of runs and the seconds of each measurement. Both nodes are in this process, with a runtime of
-//! two threads each. Each reply is compared with what was sent.
+//! two threads each. Each reply is compared with what was sent. The rows `sockets` are the least that the machine can do: threads
+//! that send the payload through a socket of their own and wait for it, without a frame, a deadline or a runtime.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,26 +58,31 @@ fn main() {
     let duration = Duration::from_secs(arguments.next().unwrap_or(2).into());
     let dir = tempfile::tempdir().expect("a directory for certificates");
     let certificates = certificates(dir.path());
-    let mut measured: Vec<Vec<Measured>> = (0..2 * THREADS.len()).map(|_| vec![]).collect();
+    let mut measured: Vec<Vec<Measured>> = rows().map(|_| vec![]).collect();
     for _ in 0..runs {
         // the rows of a run alternate, so that they see the same disturbance
-        for (row, (has_certificates, threads)) in rows().enumerate() {
-            let security = |node: &str| match has_certificates {
-                true => Security::Certificates(certificates(node)),
-                false => Security::Secret(Secret::new([7; 32]).expect("it is long")),
-            };
-            measured[row].push(measure(security, threads, duration));
+        for (row, (way, threads)) in rows().enumerate() {
+            measured[row].push(match way {
+                Way::Sockets => measure_sockets(threads, duration),
+                Way::Secret => {
+                    let security = |_: &str| Security::Secret(Secret::new([7; 32]).expect("it is long"));
+                    measure_calls(security, threads, duration)
+                }
+                Way::Certificates => {
+                    let security = |node: &str| Security::Certificates(certificates(node));
+                    measure_calls(security, threads, duration)
+                }
+            });
         }
     }
     println!("{runs} runs of {} s; median (min to max)\n", duration.as_secs());
-    println!("| security | threads | p50, µs | p99, µs | calls/s |");
+    println!("| way | threads | p50, µs | p99, µs | calls/s |");
     println!("| --- | ---: | ---: | ---: | ---: |");
-    for ((has_certificates, threads), runs) in rows().zip(measured) {
-        let security = if has_certificates { "certificates" } else { "secret" };
+    for ((way, threads), runs) in rows().zip(measured) {
         let micros =
             |of: fn(&Measured) -> Duration| spread(runs.iter().map(|run| of(run).as_secs_f64() * 1e6));
         println!(
-            "| {security} | {threads} | {} | {} | {} |",
+            "| {way:?} | {threads} | {} | {} | {} |",
             micros(|run| run.p50),
             micros(|run| run.p99),
             spread(runs.iter().map(|run| run.calls_per_s))
@@ -82,8 +90,18 @@ fn main() {
     }
 }
 
-fn rows() -> impl Iterator<Item = (bool, usize)> {
-    [false, true].into_iter().flat_map(|has_certificates| THREADS.map(|threads| (has_certificates, threads)))
+/// Way from thread to thread.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Sockets,
+    Secret,
+    Certificates,
+}
+
+fn rows() -> impl Iterator<Item = (Way, usize)> {
+    [Way::Sockets, Way::Secret, Way::Certificates]
+        .into_iter()
+        .flat_map(|way| THREADS.map(|threads| (way, threads)))
 }
 
 /// Returns the median with the smallest and the largest value.
@@ -94,7 +112,7 @@ fn spread(values: impl Iterator<Item = f64>) -> String {
     format!("{middle:.0} ({first:.0} to {last:.0})")
 }
 
-fn measure(security: impl Fn(&str) -> Security, threads: usize, duration: Duration) -> Measured {
+fn measure_calls(security: impl Fn(&str) -> Security, threads: usize, duration: Duration) -> Measured {
     let settings = |node: &str| {
         Arc::new(NodeSettings {
             identity: NodeIdentity { cluster_id: "bench".into(), node: node.into(), incarnation: 1 },
@@ -111,18 +129,68 @@ fn measure(security: impl Fn(&str) -> Security, threads: usize, duration: Durati
         (Gateway::start(vec![listener], Arc::new(Metrics::default())), address)
     });
     let peer = PeerClient::new(settings("a"), "b", &address, client.handle().clone()).expect("settings");
+    let measured = measure(threads, duration, || {
+        let (peer, payload) = (&peer, Bytes::from(vec![42; PAYLOAD_BYTES]));
+        move || {
+            let request = CallRequest {
+                kind: 1,
+                partition: PartitionId(0),
+                epoch: 1,
+                timeout: Duration::from_secs(10),
+                payload: payload.clone(),
+            };
+            let reply = peer.call_blocking(request).expect("a reply");
+            assert_eq!(reply, Reply::Payload(payload.clone()));
+        }
+    });
+    server.block_on(gateway.shutdown(Duration::from_secs(1)));
+    measured
+}
+
+fn measure_sockets(threads: usize, duration: Duration) -> Measured {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        // one for the warm-up and one for the measurement of each thread
+        for stream in listener.incoming().take(2 * threads) {
+            std::thread::spawn(move || {
+                let (mut stream, mut payload) = (stream.expect("a client"), [0; PAYLOAD_BYTES]);
+                stream.set_nodelay(true).expect("an option");
+                while stream.read_exact(&mut payload).is_ok() {
+                    stream.write_all(&payload).expect("a client that waits");
+                }
+            });
+        }
+    });
+    measure(threads, duration, || {
+        let mut stream = TcpStream::connect(address).expect("a server");
+        stream.set_nodelay(true).expect("an option");
+        move || {
+            let (sent, mut reply) = ([42; PAYLOAD_BYTES], [0; PAYLOAD_BYTES]);
+            stream.write_all(&sent).expect("a server");
+            stream.read_exact(&mut reply).expect("a reply");
+            assert_eq!(sent, reply);
+        }
+    })
+}
+
+/// Measures what the functions that `caller` returns do, each in a thread of its own.
+fn measure<F: FnMut() + Send>(threads: usize, duration: Duration, caller: impl Fn() -> F) -> Measured {
     let run = |duration: Duration| -> (Vec<Duration>, Duration) {
         let begun = Instant::now();
         let latencies = std::thread::scope(|scope| {
-            let callers: Vec<_> =
-                (0..threads).map(|_| scope.spawn(|| call(&peer, begun + duration))).collect();
+            let callers: Vec<_> = (0..threads)
+                .map(|_| {
+                    let call = caller();
+                    scope.spawn(move || repeat(call, begun + duration))
+                })
+                .collect();
             callers.into_iter().flat_map(|caller| caller.join().expect("a caller")).collect()
         });
         (latencies, begun.elapsed())
     };
     run(WARM_UP);
     let (mut latencies, elapsed) = run(duration);
-    server.block_on(gateway.shutdown(Duration::from_secs(1)));
     latencies.sort_unstable();
     let quantile = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     Measured {
@@ -133,21 +201,12 @@ fn measure(security: impl Fn(&str) -> Security, threads: usize, duration: Durati
 }
 
 /// Calls until the end. Returns the latency of each call.
-fn call(peer: &PeerClient, end: Instant) -> Vec<Duration> {
+fn repeat(mut call: impl FnMut(), end: Instant) -> Vec<Duration> {
     let mut latencies = vec![];
-    let payload = Bytes::from(vec![42; PAYLOAD_BYTES]);
     while Instant::now() < end {
-        let request = CallRequest {
-            kind: 1,
-            partition: PartitionId(0),
-            epoch: 1,
-            timeout: Duration::from_secs(10),
-            payload: payload.clone(),
-        };
         let begun = Instant::now();
-        let reply = peer.call_blocking(request).expect("a reply");
+        call();
         latencies.push(begun.elapsed());
-        assert_eq!(reply, Reply::Payload(payload.clone()));
     }
     latencies
 }

@@ -41,6 +41,11 @@ impl LinkState {
     pub fn open(&self) -> Option<&Connection> {
         self.connection.as_ref().filter(|connection| !connection.is_closed())
     }
+
+    /// Returns whether the last attempt has failed for a reason that somebody has to remove.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.failure, Some((ErrorKind::Forbidden | ErrorKind::Invalid, _)))
+    }
 }
 
 /// The running task. Dropping it closes the connection.

@@ -71,7 +71,8 @@ impl Peers {
 ///
 /// The first call opens the connection. From then on it is kept: when it breaks, it is opened again at once, and then after growing
 /// delays, which a call cuts short. A call that finds no connection waits for the attempt that is under way: up to two seconds, and
-/// no more than 100 ms once an attempt has failed. The connection is closed when the client and all its streams are dropped.
+/// no more than 100 ms once an attempt has failed. While one of the nodes refuses the other one, calls fail at once and hurry nothing:
+/// more handshakes would only cost both. The connection is closed when the client and all its streams are dropped.
 #[derive(Debug)]
 pub struct PeerClient {
     link: Arc<Link>,
@@ -223,6 +224,10 @@ impl Link {
             let state = self.state.borrow();
             if let Some(connection) = state.open() {
                 return Ok(connection.clone());
+            }
+            if state.is_refused() {
+                drop(state);
+                return Err(CallError::NotSent(self.no_connection()));
             }
             (state.attempts, state.failure.is_some())
         };

@@ -140,6 +140,12 @@ async fn another_secret_is_refused_by_both_sides() {
     .await;
     wait_for_log(&["a client was refused", "node `guesser` and node `keeper` do not have the same secret"])
         .await;
+    // calls do not hurry the next attempt, so that a refused node costs little
+    let connections = node.connections();
+    for _ in 0..10_000 {
+        assert_eq!(peer.call(request(ECHO, "")).await.unwrap_err().kind(), ErrorKind::Forbidden);
+    }
+    assert!(node.connections() < connections + 1000, "{} connections", node.connections() - connections);
     assert_eq!(node.handler.begun(), 0);
     assert!(!logs::has_line(&["another secret!!"]) && !logs::has_line(&["0123456789abcdef"]));
 }
@@ -222,6 +228,7 @@ async fn certificates_of_another_authority(name: &str) {
     let called = async {
         while let Err(error) = peer.call(request(ECHO, "x")).await {
             assert!(!error.was_sent(), "{error}");
+            tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(crate::nodes::PATIENCE, called).await.unwrap();
