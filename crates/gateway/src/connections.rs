@@ -61,7 +61,7 @@ enum Phase {
 }
 
 /// Maximum number of requests of one connection at the same time.
-pub(crate) const REQUESTS_MAX: u64 = (1 << REQUEST_BITS) - 1;
+const REQUESTS_MAX: u64 = (1 << REQUEST_BITS) - 1;
 
 const TRUSTED: u64 = 1 << 2;
 /// Bits for the phase and the trust, below the number of requests.
