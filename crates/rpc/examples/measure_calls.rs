@@ -1,11 +1,11 @@
 //! Measures calls of 1 KB over loopback: latency and rate by threads that wait, with a shared secret and with certificates.
 //!
 //! ```sh
-//! cargo run --release -p tidemill-rpc --example measure_calls -- 5 2
+//! cargo run --release -p tidemill-rpc --example measure_calls -- 5 2 2
 //! ```
 //!
-//! The arguments are the number of runs and the seconds of each measurement. Both nodes are in this process, with a runtime of
-//! two threads each. Each reply is compared with what was sent. The rows `sockets` are the least that the machine can do: threads
+//! The arguments are the number of runs, the seconds of each measurement, and the threads of the runtime of each node. Both nodes are
+//! in this process. Each reply is compared with what was sent. The rows `sockets` are the least that the machine can do: threads
 //! that send the payload through a socket of their own and wait for it, without a frame, a deadline or a runtime.
 
 use std::io::{Read, Write};
@@ -53,9 +53,10 @@ struct Measured {
 
 fn main() {
     let mut arguments =
-        std::env::args().skip(1).map(|text| text.parse::<u32>().expect("expected: RUNS SECONDS"));
+        std::env::args().skip(1).map(|text| text.parse::<u32>().expect("expected: RUNS SECONDS THREADS"));
     let runs = arguments.next().unwrap_or(3).max(1);
     let duration = Duration::from_secs(arguments.next().unwrap_or(2).into());
+    let workers = arguments.next().unwrap_or(2).max(1) as usize;
     let dir = tempfile::tempdir().expect("a directory for certificates");
     let certificates = certificates(dir.path());
     let mut measured: Vec<Vec<Measured>> = rows().map(|_| vec![]).collect();
@@ -66,16 +67,16 @@ fn main() {
                 Way::Sockets => measure_sockets(threads, duration),
                 Way::Secret => {
                     let security = |_: &str| Security::Secret(Secret::new([7; 32]).expect("it is long"));
-                    measure_calls(security, threads, duration)
+                    measure_calls(security, workers, threads, duration)
                 }
                 Way::Certificates => {
                     let security = |node: &str| Security::Certificates(certificates(node));
-                    measure_calls(security, threads, duration)
+                    measure_calls(security, workers, threads, duration)
                 }
             });
         }
     }
-    println!("{runs} runs of {} s; median (min to max)\n", duration.as_secs());
+    println!("{runs} runs of {} s, {workers} threads a node; median (min to max)\n", duration.as_secs());
     println!("| way | threads | p50, µs | p99, µs | calls/s |");
     println!("| --- | ---: | ---: | ---: | ---: |");
     for ((way, threads), runs) in rows().zip(measured) {
@@ -112,7 +113,12 @@ fn spread(values: impl Iterator<Item = f64>) -> String {
     format!("{middle:.0} ({first:.0} to {last:.0})")
 }
 
-fn measure_calls(security: impl Fn(&str) -> Security, threads: usize, duration: Duration) -> Measured {
+fn measure_calls(
+    security: impl Fn(&str) -> Security,
+    workers: usize,
+    threads: usize,
+    duration: Duration,
+) -> Measured {
     let settings = |node: &str| {
         Arc::new(NodeSettings {
             identity: NodeIdentity { cluster_id: "bench".into(), node: node.into(), incarnation: 1 },
@@ -121,7 +127,7 @@ fn measure_calls(security: impl Fn(&str) -> Security, threads: usize, duration: 
             limits: Limits::default(),
         })
     };
-    let (server, client) = (runtime(), runtime());
+    let (server, client) = (runtime(workers), runtime(workers));
     let (gateway, address) = server.block_on(async {
         let front_end = RpcFrontEnd::new(settings("b"), Arc::new(Echo)).expect("settings");
         let listener = front_end.listen(([127, 0, 0, 1], 0).into()).await.expect("a free port");
@@ -211,8 +217,8 @@ fn repeat(mut call: impl FnMut(), end: Instant) -> Vec<Duration> {
     latencies
 }
 
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads")
+fn runtime(workers: usize) -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().expect("threads")
 }
 
 /// Returns a function that writes a certificate of one authority for the node of a name.
