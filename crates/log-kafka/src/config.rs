@@ -13,7 +13,7 @@ const EXPECTED: &str = "expected kafka://HOST:PORT[,HOST:PORT…]/TOPIC[?OPTION=
 const CLIENT_PREFIX: &str = "client.";
 const TOPIC_BYTES_MAX: usize = 249;
 /// Below the 100 MiB that a broker takes as one request by default.
-const MESSAGE_BYTES_LIMIT: usize = 96 << 20;
+pub(crate) const MESSAGE_BYTES_LIMIT: usize = 96 << 20;
 
 /// Brokers, topic and limits of a log on Kafka. Parsed from
 /// `kafka://host:port,host:port/topic?partitions=4&client.security.protocol=ssl`.
@@ -31,6 +31,8 @@ pub struct KafkaConfig {
     pub message_bytes_max: usize,
     /// Maximum number of bytes that wait for an acknowledgement.
     pub pending_bytes_max: usize,
+    /// Maximum number of bytes that are fetched ahead, in all partitions together.
+    pub fetch_bytes_max: usize,
     /// Maximum time an append blocks while `pending_bytes_max` is exceeded.
     pub append_wait: Duration,
     /// Maximum time until a record is acknowledged, including all retries.
@@ -50,6 +52,7 @@ impl KafkaConfig {
             replication: None,
             message_bytes_max: 64 << 20,
             pending_bytes_max: 128 << 20,
+            fetch_bytes_max: 128 << 20,
             append_wait: Duration::from_secs(10),
             delivery_timeout: Duration::from_secs(120),
             request_timeout: Duration::from_secs(30),
@@ -74,6 +77,7 @@ impl KafkaConfig {
                 self.message_bytes_max = number(1 << 20, MESSAGE_BYTES_LIMIT as u64)? as usize;
             }
             "pending_bytes_max" => self.pending_bytes_max = number(1 << 20, 1 << 30)? as usize,
+            "fetch_bytes_max" => self.fetch_bytes_max = number(4 << 20, 1 << 30)? as usize,
             "append_wait_ms" => self.append_wait = millis()?,
             "delivery_timeout_ms" => self.delivery_timeout = millis()?,
             "request_timeout_ms" => self.request_timeout = millis()?,
@@ -105,6 +109,7 @@ fn unknown_option(name: &str) -> Error {
     let known = [
         "append_wait_ms",
         "delivery_timeout_ms",
+        "fetch_bytes_max",
         "message_bytes_max",
         "partitions",
         "pending_bytes_max",

@@ -6,7 +6,9 @@
 mod config;
 mod consumer;
 mod error;
+mod fetcher;
 mod log;
+mod position;
 mod producer;
 mod topic;
 

@@ -9,6 +9,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use crate::config::KafkaConfig;
 use crate::consumer::{KafkaSubscription, Reader};
 use crate::error::no_partition;
+use crate::fetcher::SharedFetcher;
 use crate::producer::{PartitionProgress, Producer, Shared};
 use crate::topic::Topic;
 
@@ -23,6 +24,9 @@ pub struct KafkaLog {
     topic: Topic,
     producer: Producer,
     readers: Vec<Reader>,
+    subscriptions: SharedFetcher,
+    /// A partition is assigned to a consumer once, and may be read while it is consumed.
+    reads: SharedFetcher,
 }
 
 impl KafkaLog {
@@ -42,7 +46,14 @@ impl KafkaLog {
         let progress = (0..partitions).map(progress).collect::<Result<Vec<_>>>()?;
         let shared = Arc::new(Shared::new(config.clone(), progress));
         let producer = Producer::open(&shared)?;
-        Ok(Self { shared, topic, producer, readers: (0..partitions).map(|_| Reader::default()).collect() })
+        Ok(Self {
+            shared,
+            topic,
+            producer,
+            readers: (0..partitions).map(|_| Reader::default()).collect(),
+            subscriptions: SharedFetcher::default(),
+            reads: SharedFetcher::default(),
+        })
     }
 
     fn partition(&self, id: PartitionId) -> Result<&PartitionProgress> {
@@ -90,7 +101,7 @@ impl Log for KafkaLog {
         }
         // recovery is over
         self.readers[partition.0 as usize].rest();
-        match KafkaSubscription::open(&self.shared, partition, from) {
+        match KafkaSubscription::open(&self.shared, &self.subscriptions, partition, from) {
             Ok(subscription) => Ok(Box::new(subscription)),
             Err(e) => {
                 progress.stop_consuming();
@@ -118,7 +129,7 @@ impl Log for KafkaLog {
         if from.0 == end {
             return Ok(Vec::new());
         }
-        self.readers[partition.0 as usize].read(&self.shared, partition, from, end, max_bytes)
+        self.readers[partition.0 as usize].read((&self.shared, &self.reads), partition, from, end, max_bytes)
     }
 
     fn start(&self, partition: PartitionId) -> Offset {

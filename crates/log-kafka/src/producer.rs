@@ -58,11 +58,11 @@ struct Attachments {
 }
 
 impl PartitionProgress {
-    /// Counts a record at `offset`.
-    pub(crate) fn saw(&self, offset: u64, bytes: usize) {
+    /// Counts records with so many bytes together, up to the one at `offset`.
+    pub(crate) fn saw(&self, offset: u64, records: usize, bytes: usize) {
         self.end.fetch_max(offset + 1, Ordering::AcqRel);
         self.seen_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.seen_records.fetch_add(1, Ordering::Relaxed);
+        self.seen_records.fetch_add(records as u64, Ordering::Relaxed);
     }
 
     /// Estimates the bytes of all records from those that were seen.
@@ -192,7 +192,7 @@ impl ProducerContext for Context {
                 self.0.works();
                 let offset = message.offset().max(0).unsigned_abs();
                 if let Some(progress) = self.0.partitions.get(message.partition() as usize) {
-                    progress.saw(offset, bytes);
+                    progress.saw(offset, 1, bytes);
                 }
                 Ok(AppendReceipt {
                     offset: Offset(offset),

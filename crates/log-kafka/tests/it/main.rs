@@ -6,6 +6,7 @@
 mod contract;
 mod engine;
 mod producers;
+mod readers;
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
