@@ -7,6 +7,8 @@ use std::time::Duration;
 use rdkafka::ClientConfig;
 use tidemill_types::{Error, Result, did_you_mean};
 
+use crate::requirements::TopicRequirements;
+
 const SCHEME: &str = "kafka://";
 const EXPECTED: &str = "expected kafka://HOST:PORT[,HOST:PORT…]/TOPIC[?OPTION=VALUE&…]";
 /// Prefix of options that are passed to librdkafka as they are.
@@ -27,6 +29,8 @@ pub struct KafkaConfig {
     pub partitions: Option<u32>,
     /// Copies of each partition of a topic that is created; `None` for the brokers' default.
     pub replication: Option<u16>,
+    /// Copies that the topic must have.
+    pub requirements: TopicRequirements,
     /// Maximum size of a record, in bytes.
     pub message_bytes_max: usize,
     /// Maximum number of bytes that wait for an acknowledgement.
@@ -50,6 +54,7 @@ impl KafkaConfig {
             topic: topic.to_owned(),
             partitions: None,
             replication: None,
+            requirements: TopicRequirements::default(),
             message_bytes_max: 64 << 20,
             pending_bytes_max: 128 << 20,
             fetch_bytes_max: 128 << 20,
@@ -73,6 +78,7 @@ impl KafkaConfig {
         match name {
             "partitions" => self.partitions = Some(number(1, 65_536)? as u32),
             "replication" => self.replication = Some(number(1, 100)? as u16),
+            "requirements" => self.requirements = value.parse()?,
             "message_bytes_max" => {
                 self.message_bytes_max = number(1 << 20, MESSAGE_BYTES_LIMIT as u64)? as usize;
             }
@@ -115,6 +121,7 @@ fn unknown_option(name: &str) -> Error {
         "pending_bytes_max",
         "replication",
         "request_timeout_ms",
+        "requirements",
     ];
     Error::invalid(format!(
         "`{name}` is no option of a log on Kafka{} (known: {}, and {CLIENT_PREFIX}PROPERTY for properties of librdkafka)",

@@ -10,7 +10,9 @@ mod fetcher;
 mod log;
 mod position;
 mod producer;
+mod requirements;
 mod topic;
 
 pub use config::KafkaConfig;
 pub use log::KafkaLog;
+pub use requirements::TopicRequirements;

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use bytes::Bytes;
 use tidemill_log::{Content, Durability, Log, NewRecord};
-use tidemill_log_kafka::{KafkaConfig, KafkaLog};
+use tidemill_log_kafka::{KafkaConfig, KafkaLog, TopicRequirements};
 use tidemill_types::{ErrorKind, Offset, PartitionId};
 
 use crate::fresh_topic;
@@ -72,6 +72,20 @@ fn topic_of_other_shape_is_refused() {
     let config = KafkaConfig { message_bytes_max: 80 << 20, ..config };
     let refused = KafkaLog::open(&config, 2).err().expect("larger records than the topic takes");
     assert!(refused.message().contains("max.message.bytes"), "{refused}");
+}
+
+/// The broker of these tests is alone, unless the environment names others.
+#[test]
+fn topic_with_one_copy_is_refused_where_copies_are_required() {
+    let Some(config) = fresh_topic("replication=1") else { return };
+    let replicated = KafkaConfig { requirements: TopicRequirements::Replicated, ..config.clone() };
+    let refused = KafkaLog::open(&replicated, 1).err().expect("a new topic would have one copy");
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    drop(KafkaLog::open(&config, 1).expect("a topic for one node"));
+    let refused = KafkaLog::open(&replicated, 1).err().expect("a topic with one copy");
+    assert!(refused.message().contains("requirements=unsafe_single_broker"), "{refused}");
+    let unsafe_single = KafkaConfig { requirements: TopicRequirements::UnsafeSingleBroker, ..config };
+    drop(KafkaLog::open(&unsafe_single, 1).expect("one copy is accepted"));
 }
 
 #[test]
