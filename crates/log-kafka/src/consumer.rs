@@ -60,13 +60,13 @@ impl Reader {
                 }
             }
             for fetched in taken {
-                let ConsumedRecord { offset, time, content } = fetched.record;
+                let ConsumedRecord { offset, time, clock, content } = fetched.record;
                 let Content::Payload(payload) = content else {
                     return Err(Error::internal("a read was given an attachment"));
                 };
                 bytes += payload.len();
                 place.next = offset.0 + 1;
-                records.push(Record { offset, time, payload });
+                records.push(Record { offset, time, clock, payload });
             }
         }
         *current = Some(place).filter(|place| place.next < end);

@@ -7,6 +7,7 @@ mod config;
 mod consumer;
 mod error;
 mod fetcher;
+mod header;
 mod log;
 mod position;
 mod producer;

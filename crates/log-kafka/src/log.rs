@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidemill_log::{Durability, Log, NewRecord, Record, Subscription, Ticket};
+use tidemill_log::{AppenderClock, Durability, Log, NewRecord, Record, Subscription, Ticket};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::config::KafkaConfig;
@@ -35,6 +35,13 @@ impl KafkaLog {
     /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions or settings
     /// with which records would be lost.
     pub fn open(config: &KafkaConfig, partitions: u32) -> Result<Self> {
+        Self::open_with_clock(config, partitions, AppenderClock::default())
+    }
+
+    /// Opens the log as [`Self::open`] does. Records of this process carry the values of `clock`.
+    ///
+    /// Errors: those of [`Self::open`].
+    pub fn open_with_clock(config: &KafkaConfig, partitions: u32, clock: AppenderClock) -> Result<Self> {
         let topic = Topic::open(config, partitions)?;
         let progress = |p| {
             let (start, end) = topic.watermarks(PartitionId(p))?;
@@ -44,7 +51,7 @@ impl KafkaLog {
             Ok(progress)
         };
         let progress = (0..partitions).map(progress).collect::<Result<Vec<_>>>()?;
-        let shared = Arc::new(Shared::new(config.clone(), progress));
+        let shared = Arc::new(Shared::new(config.clone(), progress, clock));
         let producer = Producer::open(&shared)?;
         Ok(Self {
             shared,

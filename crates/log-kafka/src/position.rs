@@ -12,11 +12,12 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset as KafkaOffset, TopicPartitionList};
-use tidemill_log::{ConsumedRecord, Content};
+use tidemill_log::{ConsumedRecord, Content, clock_at};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::config::KafkaConfig;
 use crate::error::failed;
+use crate::header::RecordHeader;
 use crate::producer::{Context, Shared, time};
 
 /// Memory that a buffered record takes beside its payload.
@@ -192,14 +193,14 @@ impl Position {
     fn poll(&self, state: &mut State, timeout: Duration) -> Option<Fetched> {
         let polled = match state.queue.as_ref()?.poll(timeout)? {
             Ok(message) => {
-                let offset = message.offset().max(0).unsigned_abs();
+                let offset = message.offset().max(0).unsigned_abs() + self.base();
                 match offset {
                     // of an assignment before
                     _ if offset < state.next => return None,
                     _ if offset > state.next => {
                         Err(gap(&self.shared.config, self.partition, offset, state.next))
                     }
-                    _ => Ok(self.copy(&message)),
+                    _ => self.copy(offset, &message),
                 }
             }
             Err(error) => Err(self.explain(state.next, error)?),
@@ -218,16 +219,31 @@ impl Position {
     }
 
     /// Copies a message, so that the client can free the response that it came with.
-    fn copy(&self, message: &BorrowedMessage<'_>) -> Fetched {
-        let attachment = if self.takes_attachments { self.shared.attachment(message) } else { None };
+    fn copy(&self, offset: u64, message: &BorrowedMessage<'_>) -> Result<Fetched> {
+        let place = |e: Error| {
+            e.context(format!("{}: partition {}, offset {offset}", self.shared.config, self.partition))
+        };
+        let header = RecordHeader::of(message).map_err(place)?;
+        let stamp = header.and_then(|header| header.stamp);
+        if let Some(stamp) = stamp.filter(|stamp| stamp.base != self.base()) {
+            return Err(place(other_base(self.base(), stamp.base)));
+        }
+        let attachment = header
+            .filter(|_| self.takes_attachments)
+            .and_then(|header| self.shared.attachment(self.partition, &header));
         let payload = message.payload().unwrap_or_default();
         let content = match attachment {
             Some(attachment) => Content::Attachment(attachment),
             None => Content::Payload(Bytes::copy_from_slice(payload)),
         };
-        let offset = Offset(message.offset().max(0).unsigned_abs());
-        let record = ConsumedRecord { offset, time: time(message), content };
-        Fetched { record, payload_bytes: payload.len() }
+        let time = time(message);
+        let clock = stamp.map_or_else(|| clock_at(time), |stamp| stamp.clock);
+        let record = ConsumedRecord { offset: Offset(offset), time, clock, content };
+        Ok(Fetched { record, payload_bytes: payload.len() })
+    }
+
+    fn base(&self) -> u64 {
+        self.shared.partitions.get(self.partition.0 as usize).map_or(0, |progress| progress.base)
     }
 
     /// Returns the error for what ends the reading; `None` for what the client overcomes.
@@ -253,7 +269,7 @@ impl Position {
         let (config, partition) = (&self.shared.config, self.partition.0 as i32);
         let assigned = || {
             let mut list = TopicPartitionList::new();
-            let next = KafkaOffset::Offset(state.next as i64);
+            let next = KafkaOffset::Offset(state.next.saturating_sub(self.base()) as i64);
             list.add_partition_offset(&config.topic, partition, next)?;
             // before the partition is assigned, or its first messages go to the common queue
             let queue = state.consumer.split_partition_queue(&config.topic, partition);
@@ -323,6 +339,13 @@ impl Position {
         // attachments may run code of the appender when they are dropped, so not under the lock
         drop(records);
     }
+}
+
+fn other_base(expected: u64, found: u64) -> Error {
+    Error::corrupt(format!(
+        "the record was appended by a process for which the partition begins at offset {found}, and here it begins at {expected}: \
+         all processes must use the same topic and the same base offsets"
+    ))
 }
 
 fn gap(config: &KafkaConfig, partition: PartitionId, found: u64, expected: u64) -> Error {
