@@ -13,7 +13,9 @@ const SCHEME: &str = "kafka://";
 const EXPECTED: &str = "expected kafka://HOST:PORT[,HOST:PORT…]/TOPIC[?OPTION=VALUE&…]";
 /// Prefix of options that are passed to librdkafka as they are.
 const CLIENT_PREFIX: &str = "client.";
-const TOPIC_BYTES_MAX: usize = 249;
+pub(crate) const TOPIC_BYTES_MAX: usize = 249;
+/// Leaves room for as many records.
+const BASE_MAX: u64 = 1 << 62;
 /// Below the 100 MiB that a broker takes as one request by default.
 pub(crate) const MESSAGE_BYTES_LIMIT: usize = 96 << 20;
 
@@ -29,6 +31,9 @@ pub struct KafkaConfig {
     pub partitions: Option<u32>,
     /// Copies of each partition of a topic that is created; `None` for the brokers' default.
     pub replication: Option<u16>,
+    /// Offset at which each partition of a log begins that is created, and which a log that exists must have; `None` for what it has,
+    /// and for 0 in a new one.
+    pub base_offsets: Option<Vec<u64>>,
     /// Copies that the topic must have.
     pub requirements: TopicRequirements,
     /// Maximum size of a record, in bytes.
@@ -54,6 +59,7 @@ impl KafkaConfig {
             topic: topic.to_owned(),
             partitions: None,
             replication: None,
+            base_offsets: None,
             requirements: TopicRequirements::default(),
             message_bytes_max: 64 << 20,
             pending_bytes_max: 128 << 20,
@@ -78,6 +84,16 @@ impl KafkaConfig {
         match name {
             "partitions" => self.partitions = Some(number(1, 65_536)? as u32),
             "replication" => self.replication = Some(number(1, 100)? as u16),
+            "base_offsets" => {
+                let bases: Option<Vec<u64>> = value.split(',').map(|base| base.parse().ok()).collect();
+                let bases = bases.filter(|bases| bases.iter().all(|base| *base <= BASE_MAX));
+                self.base_offsets = Some(bases.ok_or_else(|| {
+                    Error::invalid(format!(
+                        "option base_offsets = `{value}`: expected whole numbers from 0 to {BASE_MAX} with commas between them, one \
+                         for each partition"
+                    ))
+                })?);
+            }
             "requirements" => self.requirements = value.parse()?,
             "message_bytes_max" => {
                 self.message_bytes_max = number(1 << 20, MESSAGE_BYTES_LIMIT as u64)? as usize;
@@ -114,6 +130,7 @@ impl KafkaConfig {
 fn unknown_option(name: &str) -> Error {
     let known = [
         "append_wait_ms",
+        "base_offsets",
         "delivery_timeout_ms",
         "fetch_bytes_max",
         "message_bytes_max",
@@ -202,5 +219,9 @@ mod tests {
             error("kafka://a:1/t?partitions=0")
                 .contains("partitions = `0`: expected a whole number from 1 to 65536")
         );
+        for bases in ["", "1,", "-1", "9223372036854775807"] {
+            let error = error(&format!("kafka://a:1/t?base_offsets={bases}"));
+            assert!(error.contains("expected whole numbers from 0 to"), "{error}");
+        }
     }
 }

@@ -15,7 +15,8 @@
 //! - Only in queues per partition do errors tell their partition.
 //! - A queue must be split off before the partition is assigned, or its first messages go to the common queue. That one must be
 //!   polled, too, because it brings the errors of the client.
-//! - Pausing a partition is no way to stop a reader for a while: it continues after the last record that was polled, whether that fit or not.
+//! - A partition that is paused continues after the last record that was polled, whether that fit into the buffer or not. So partitions are
+//!   unassigned instead, and assigned at the record that did not fit.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

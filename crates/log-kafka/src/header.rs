@@ -10,7 +10,7 @@ const VERSION: u8 = 2;
 const BYTES: usize = 41;
 const BYTES_V1: usize = 24;
 
-/// What the header of a record says.
+/// Fields of the header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     /// Producer, as one run of a process has it.

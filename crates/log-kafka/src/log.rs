@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use tidemill_log::{AppenderClock, Durability, Log, NewRecord, Record, Subscription, Ticket};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
+use crate::base;
 use crate::config::KafkaConfig;
 use crate::consumer::{KafkaSubscription, Reader};
 use crate::error::no_partition;
@@ -15,7 +16,8 @@ use crate::topic::Topic;
 
 /// A log in a topic of a Kafka cluster.
 ///
-/// Shape: record and message have the same partition and offset.
+/// Shape: record and message have the same partition. Its offset is that of the message plus the base of the partition, which is 0 unless the
+/// log was created with [`KafkaConfig::base_offsets`].
 /// Durability: every level means that all in-sync replicas have acknowledged the record.
 /// Time: that of the broker's append, in whole milliseconds.
 /// Bounds: see [`KafkaConfig`].
@@ -32,7 +34,7 @@ pub struct KafkaLog {
 impl KafkaLog {
     /// Opens the log; creates the topic with `partitions` partitions if it does not exist.
     ///
-    /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions or settings
+    /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions, other base offsets, or settings
     /// with which records would be lost.
     pub fn open(config: &KafkaConfig, partitions: u32) -> Result<Self> {
         Self::open_with_clock(config, partitions, AppenderClock::default())
@@ -42,15 +44,19 @@ impl KafkaLog {
     ///
     /// Errors: those of [`Self::open`].
     pub fn open_with_clock(config: &KafkaConfig, partitions: u32, clock: AppenderClock) -> Result<Self> {
-        let topic = Topic::open(config, partitions)?;
-        let progress = |p| {
-            let (start, end) = topic.watermarks(PartitionId(p))?;
-            let progress = PartitionProgress::default();
-            progress.start.store(start, Ordering::Release);
-            progress.end.store(end, Ordering::Release);
-            Ok(progress)
+        if let Some(asked) = config.partitions.filter(|asked| *asked != partitions) {
+            return Err(Error::invalid(format!(
+                "{config}: the option partitions = {asked} differs from the setting partitions = {partitions}"
+            )));
+        }
+        let topic = Topic::connect(config)?;
+        let bases = base::resolve(&topic, partitions)?;
+        topic.ensure(partitions)?;
+        let progress = |(p, base)| {
+            let (start, end) = watermarks(&topic, PartitionId(p), base)?;
+            Ok(PartitionProgress::new(base, start, end))
         };
-        let progress = (0..partitions).map(progress).collect::<Result<Vec<_>>>()?;
+        let progress = (0..partitions).zip(bases).map(progress).collect::<Result<Vec<_>>>()?;
         let shared = Arc::new(Shared::new(config.clone(), progress, clock));
         let producer = Producer::open(&shared)?;
         Ok(Self {
@@ -71,7 +77,7 @@ impl KafkaLog {
     fn check(&self, id: PartitionId, from: Offset) -> Result<u64> {
         let progress = self.partition(id)?;
         if from.0 >= progress.end.load(Ordering::Acquire) {
-            let (start, end) = self.topic.watermarks(id)?;
+            let (start, end) = watermarks(&self.topic, id, progress.base)?;
             progress.start.fetch_max(start, Ordering::AcqRel);
             progress.end.fetch_max(end, Ordering::AcqRel);
         }
@@ -86,6 +92,12 @@ impl KafkaLog {
         }
         Ok(end)
     }
+}
+
+/// Returns the first offset and the one after the last.
+fn watermarks(topic: &Topic, partition: PartitionId, base: u64) -> Result<(u64, u64)> {
+    let (start, end) = topic.watermarks(partition)?;
+    Ok((start + base, end + base))
 }
 
 impl Log for KafkaLog {
@@ -123,7 +135,7 @@ impl Log for KafkaLog {
         if upto.0 < progress.end.load(Ordering::Acquire) {
             return Ok(());
         }
-        let (_, end) = self.topic.watermarks(partition)?;
+        let (_, end) = watermarks(&self.topic, partition, progress.base)?;
         progress.end.fetch_max(end, Ordering::AcqRel);
         if upto.0 >= end {
             return Err(Error::invalid(format!("offset {upto} cannot be synced: the log ends at {end}")));
@@ -155,8 +167,9 @@ impl Log for KafkaLog {
         let progress = self.partition(partition)?;
         let upto = upto.min(self.end(partition));
         if upto.0 > progress.start.load(Ordering::Acquire) {
+            let upto = Offset(upto.0.saturating_sub(progress.base));
             let start = self.topic.truncate(partition, upto)?;
-            progress.start.fetch_max(start, Ordering::AcqRel);
+            progress.start.fetch_max(start + progress.base, Ordering::AcqRel);
         }
         Ok(())
     }

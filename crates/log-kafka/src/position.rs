@@ -318,7 +318,7 @@ impl Position {
         }
     }
 
-    /// Ends the reading: drops records and lets go of the partition, now or when the reader has left the queue.
+    /// Ends the reading: drops records and unassigns the partition, now or when the reader has left the queue.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         if let Some(state) = self.state.try_lock() {
@@ -326,7 +326,7 @@ impl Position {
         }
     }
 
-    /// Waits until a closed position has let go of the partition.
+    /// Waits until the partition of a closed position is not assigned any more.
     pub(crate) fn wait_released(&self) {
         self.release(self.state.lock());
     }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::config::KafkaConfig;
 use crate::error::failed;
 use crate::header::{self, RecordHeader, Stamp};
-use crate::topic::MESSAGE_OVERHEAD_BYTES;
+use crate::topic_settings::MESSAGE_OVERHEAD_BYTES;
 
 /// Interval at which a blocked append checks for room.
 const ROOM_POLL: Duration = Duration::from_millis(2);
@@ -62,6 +62,10 @@ struct Attachments {
 }
 
 impl PartitionProgress {
+    pub(crate) fn new(base: u64, start: u64, end: u64) -> Self {
+        Self { base, start: AtomicU64::new(start), end: AtomicU64::new(end), ..Self::default() }
+    }
+
     /// Counts records with so many bytes together, up to the one at `offset`.
     pub(crate) fn saw(&self, offset: u64, records: usize, bytes: usize) {
         self.end.fetch_max(offset + 1, Ordering::AcqRel);

@@ -1,5 +1,6 @@
 //! Creates the topic, or checks that an existing one keeps the contract.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::{BlockingRetryable, ConstantBuilder};
@@ -15,58 +16,72 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::config::KafkaConfig;
 use crate::error::failed;
-use crate::requirements;
+use crate::topic_settings;
 
 /// Delay between two requests to the brokers.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Overhead of a message with its header, above the payload.
-pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 1024;
 
 /// Partitions of a topic, and the copies that each of them has at least.
-struct Shape {
-    partitions: u32,
+pub(crate) struct Shape {
+    pub partitions: u32,
     copies: usize,
 }
 
-/// Requests about the topic.
-pub(crate) struct Topic {
-    config: KafkaConfig,
+/// Connections for requests about topics.
+pub(crate) struct Clients {
     admin: AdminClient<DefaultClientContext>,
-    /// For watermarks and metadata only.
-    consumer: BaseConsumer,
+    /// For watermarks and metadata, and to read a record when the log is opened.
+    pub consumer: BaseConsumer,
+}
+
+/// Requests about a topic.
+pub(crate) struct Topic {
+    pub config: KafkaConfig,
+    pub clients: Arc<Clients>,
 }
 
 impl Topic {
-    /// Connects, and creates the topic with `partitions` partitions if it does not exist.
+    /// Creates the clients.
+    ///
+    /// Errors: `Invalid` for properties that these do not take.
+    pub(crate) fn connect(config: &KafkaConfig) -> Result<Self> {
+        let connect = |e| failed(config, "cannot create a client", e);
+        let admin = config.client_config().create().map_err(connect)?;
+        let consumer = config
+            .client_config()
+            .set("group.id", "tidemill-topic")
+            .set("enable.auto.commit", "false")
+            .create()
+            .map_err(connect)?;
+        Ok(Self { config: config.clone(), clients: Arc::new(Clients { admin, consumer }) })
+    }
+
+    /// Returns another topic at the same brokers.
+    pub(crate) fn other(&self, topic: String) -> Self {
+        Self { config: KafkaConfig { topic, ..self.config.clone() }, clients: Arc::clone(&self.clients) }
+    }
+
+    /// Creates the topic with `partitions` partitions if it does not exist, otherwise checks it.
     ///
     /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions or settings with
     /// which records would be lost.
-    pub(crate) fn open(config: &KafkaConfig, partitions: u32) -> Result<Self> {
-        if let Some(asked) = config.partitions.filter(|asked| *asked != partitions) {
-            return Err(Error::invalid(format!(
-                "{config}: the option partitions = {asked} differs from the setting partitions = {partitions}"
-            )));
-        }
-        let connect = |e| failed(config, "cannot create a client", e);
-        let admin = config.client_config().create().map_err(connect)?;
-        let consumer = config.client_config().set("group.id", "tidemill-topic").create().map_err(connect)?;
-        let topic = Self { config: config.clone(), admin, consumer };
-        let found = match topic.shape()? {
+    pub(crate) fn ensure(&self, partitions: u32) -> Result<()> {
+        let config = &self.config;
+        let found = match self.shape()? {
             (None, brokers) => {
-                topic.create(partitions, brokers)?;
-                topic.shape()?.0
+                self.create(partitions, brokers)?;
+                self.shape()?.0
             }
             (found, _) => found,
         };
-        let Shape { partitions: found, copies } = found.ok_or_else(|| topic.not_known_yet())?;
+        let Shape { partitions: found, copies } = found.ok_or_else(|| self.not_known_yet())?;
         if found != partitions {
             return Err(Error::invalid(format!(
                 "{config}: the topic has {found} partitions, {partitions} are asked for: use another topic, or set \
                  partitions = {found} for a new data directory"
             )));
         }
-        topic.check_settings(copies)?;
-        Ok(topic)
+        self.check_settings(copies)
     }
 
     fn options(&self) -> AdminOptions {
@@ -75,8 +90,9 @@ impl Topic {
     }
 
     /// Returns the shape of the topic, `None` if it does not exist, and the number of brokers.
-    fn shape(&self) -> Result<(Option<Shape>, usize)> {
-        let metadata = self.consumer.fetch_metadata(Some(&self.config.topic), self.config.request_timeout);
+    pub(crate) fn shape(&self) -> Result<(Option<Shape>, usize)> {
+        let metadata =
+            self.clients.consumer.fetch_metadata(Some(&self.config.topic), self.config.request_timeout);
         let metadata = metadata.map_err(|e| failed(&self.config, "no broker tells about the topic", e))?;
         let brokers = metadata.brokers().len();
         let Some(topic) = metadata.topics().first() else { return Ok((None, brokers)) };
@@ -95,12 +111,12 @@ impl Topic {
     }
 
     fn create(&self, partitions: u32, brokers: usize) -> Result<()> {
-        let copies = requirements::copies_of_new_topic(&self.config, brokers)?;
-        let settings = requirements::settings_of_new_topic(&self.config, copies);
+        let copies = topic_settings::copies_of_new_topic(&self.config, brokers)?;
+        let settings = topic_settings::settings_of_new_topic(&self.config, copies);
         let replication = TopicReplication::Fixed(copies.map_or(-1, |copies| copies as i32));
         let new = NewTopic::new(&self.config.topic, partitions as i32, replication);
         let topic = settings.iter().fold(new, |topic, (name, value)| topic.set(name, value));
-        let created = block_on(self.admin.create_topics([&topic], &self.options()));
+        let created = block_on(self.clients.admin.create_topics([&topic], &self.options()));
         let created = created.map_err(|e| failed(&self.config, "cannot create the topic", e))?;
         for result in created {
             match result {
@@ -140,7 +156,7 @@ impl Topic {
         let failed = |e| failed(&self.config, "cannot read the topic's settings", e);
         let unknown = KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopicOrPartition);
         let describe = || {
-            let found = block_on(self.admin.describe_configs([&resource], &self.options()))?;
+            let found = block_on(self.clients.admin.describe_configs([&resource], &self.options()))?;
             match found.into_iter().next() {
                 Some(Ok(settings)) if !settings.entries.is_empty() => Ok(settings),
                 Some(Ok(_)) | None => Err(unknown.clone()),
@@ -153,7 +169,7 @@ impl Topic {
     fn check_settings(&self, copies: usize) -> Result<()> {
         let found = self.settings()?;
         let value = |name: &str| found.get(name).and_then(|entry| entry.value.clone()).unwrap_or_default();
-        requirements::check(&self.config, copies, value)
+        topic_settings::check(&self.config, copies, value)
     }
 
     /// Returns the first offset and the one after the last. Asks again while the partition has no leader, as after its
@@ -162,7 +178,8 @@ impl Topic {
         let deadline = Instant::now() + self.config.request_timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
         let fetch = || {
-            let found = self.consumer.fetch_watermarks(&self.config.topic, partition.0 as i32, left());
+            let found =
+                self.clients.consumer.fetch_watermarks(&self.config.topic, partition.0 as i32, left());
             found.map_err(|e| failed(&self.config, &format!("no offsets of partition {partition}"), e))
         };
         let (low, high) =
@@ -179,7 +196,8 @@ impl Topic {
             KafkaOffset::Offset(upto.0 as i64),
         );
         let what = format!("cannot delete records of partition {partition} below {upto}");
-        let deleted = added.and_then(|()| block_on(self.admin.delete_records(&list, &self.options())));
+        let deleted =
+            added.and_then(|()| block_on(self.clients.admin.delete_records(&list, &self.options())));
         let deleted = deleted.map_err(|e| failed(&self.config, &what, e))?;
         let left = deleted.elements().first().map(|element| (element.error(), element.offset()));
         match left {

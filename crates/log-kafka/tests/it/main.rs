@@ -3,6 +3,7 @@
 //!
 //! Where no broker can be started these tests pass without testing anything, and say why.
 
+mod bases;
 mod contract;
 mod engine;
 mod producers;
