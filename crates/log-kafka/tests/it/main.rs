@@ -8,6 +8,7 @@ mod contract;
 mod engine;
 mod producers;
 mod readers;
+mod several;
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
