@@ -85,6 +85,8 @@ pub(crate) struct OpenPartition {
 impl Drop for OpenPartition {
     fn drop(&mut self) {
         self.position.close();
+        // the other thread may hold it at this moment, and does not see it again
+        self.position.wait_released();
         let mut positions = self.fetcher.positions.lock();
         let partition = self.position.partition;
         if positions.get(&partition).is_some_and(|position| Arc::ptr_eq(position, &self.position)) {

@@ -97,6 +97,20 @@ fn partitions_open_and_close_while_others_are_read() {
     consume(&*subscription, Q, next, 300);
 }
 
+/// The thread that relieves slow readers meets some that are just closed.
+#[test]
+fn partition_that_is_closed_at_any_moment_opens_again() {
+    let Some(config) = fresh_topic("") else { return };
+    let log = KafkaLog::open(&config, 2).expect("a new topic");
+    fill(&log, P, (0..500).map(|_| 20_000));
+    let _other = log.subscribe(Q, Offset(0)).expect("a subscription, so that the consumer stays");
+    let begin = Instant::now();
+    while begin.elapsed() < 6 * IDLE {
+        let subscription = log.subscribe(P, Offset(0)).expect("a subscription");
+        consume(&*subscription, P, 0, 1);
+    }
+}
+
 /// The slow partition has more, and larger records, than are kept for it.
 #[test]
 fn slow_reader_gets_every_record_and_holds_up_no_other() {
