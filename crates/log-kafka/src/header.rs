@@ -104,7 +104,7 @@ mod tests {
         let mut later = RecordHeader::encode(&INCARNATION, 5, Stamp { clock: 1, base: 0 });
         later[0] = 3;
         for bytes in [&later[..], &later[..40], b"", &[1; 100]] {
-            let refused = RecordHeader::decode(bytes).err().expect("no version has these bytes");
+            let refused = RecordHeader::decode(bytes).expect_err("no version has these bytes");
             assert!(refused.message().contains("a later release"), "{refused}");
         }
     }

@@ -176,7 +176,7 @@ mod tests {
     fn one_copy_is_refused_with_the_way_out() {
         let refusal = refusal("replicated", 1, &[]).expect("a refusal");
         assert!(refusal.contains("requirements=unsafe_single_broker"), "{refusal}");
-        let refusal = copies_of_new_topic(&config("replicated"), 1).err().expect("a refusal");
+        let refusal = copies_of_new_topic(&config("replicated"), 1).expect_err("a refusal");
         assert!(refusal.message().contains("requirements=unsafe_single_broker"), "{refusal}");
         assert_eq!(copies_of_new_topic(&config("replicated"), 2).expect("copies"), Some(2));
         assert_eq!(copies_of_new_topic(&config("replicated"), 9).expect("copies"), Some(3));

@@ -135,7 +135,7 @@ fn lost_bases_are_found_at_the_first_record() {
             break log;
         }
     };
-    let error = log.read(P, Offset(0), 1).err().expect("a record of another numbering");
+    let error = log.read(P, Offset(0), 1).expect_err("a record of another numbering");
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("begins at offset 100, and here it begins at 0"), "{error}");
 }

@@ -145,7 +145,9 @@ impl Cluster {
         );
         let mut watcher = Command::new("setsid");
         let watcher = cluster.environment(watcher.args(["sh", "-c", &wipe]));
-        watcher.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a watcher");
+        let watcher = watcher.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        // it outlives this process, so nothing waits for it
+        std::mem::forget(watcher.expect("a process that ends the brokers"));
         Some((cluster, String::from_utf8_lossy(&started.stdout).trim().to_owned()))
     }
 
