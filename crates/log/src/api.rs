@@ -14,7 +14,8 @@ use crate::ticket::Ticket;
 /// [`Log::subscribe`]. The log, not the appender, decides order and time.
 ///
 /// Shape: per partition, records with offsets from [`Log::start`] up to [`Log::end`] without gaps. Times do not
-/// decrease with the offset, as long as the clocks of the machines that assign them do not jump back.
+/// decrease with the offset, except where another machine, whose clock is behind, begins to assign them. A replica that needs times which do
+/// not decrease takes the larger of a record's time and that of the record before, which its checkpoint keeps.
 /// Bounds: the bytes that wait for the disk or the network are bounded, see [`Log::append`].
 /// Errors: `Invalid` for a partition or offset that the log does not have, `NotFound` for truncated records;
 /// `LimitReached` and `Unavailable` as documented at each method.

@@ -32,7 +32,7 @@ impl LogProvider for LogAtUrl {
         clock: &Arc<dyn Clock>,
     ) -> Result<OpenedLog> {
         match self.url.as_ref().or(settings.log.as_ref()) {
-            Some(url) => open(url, partitions),
+            Some(url) => open(url, partitions, clock),
             None => LocalLogProvider { disk: Arc::new(OsDisk) }.open(data_dir, settings, partitions, clock),
         }
     }
@@ -50,9 +50,11 @@ fn check(url: &str) -> Result<()> {
 }
 
 #[cfg(feature = "kafka")]
-fn open(url: &str, partitions: u32) -> Result<OpenedLog> {
+fn open(url: &str, partitions: u32, clock: &Arc<dyn Clock>) -> Result<OpenedLog> {
     let config: tidemill_log_kafka::KafkaConfig = url.parse()?;
-    let log = tidemill_log_kafka::KafkaLog::open(&config, partitions)?;
+    let clock = Arc::clone(clock);
+    let clock = tidemill_log::AppenderClock::new(move || tidemill_log::clock_at(clock.now()));
+    let log = tidemill_log_kafka::KafkaLog::open_with_clock(&config, partitions, clock)?;
     Ok(OpenedLog { log: Arc::new(log), warnings: Vec::new() })
 }
 
@@ -64,7 +66,7 @@ fn check(_: &str) -> Result<()> {
 }
 
 #[cfg(not(feature = "kafka"))]
-fn open(url: &str, _: u32) -> Result<OpenedLog> {
+fn open(url: &str, _: u32, _: &Arc<dyn Clock>) -> Result<OpenedLog> {
     check(url).and(Err(tidemill_types::Error::internal("no log has a URL")))
 }
 

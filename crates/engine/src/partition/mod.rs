@@ -427,7 +427,7 @@ impl Partition {
 
     /// Decodes a record, unless this process appended it and handed the entry over.
     fn pending(&self, consumed: ConsumedRecord) -> Result<PendingRecord> {
-        let ConsumedRecord { offset, time, content } = consumed;
+        let ConsumedRecord { offset, time, content, .. } = consumed;
         let record = |entry: Entry| {
             if matches!(entry, Entry::Events(_)) {
                 self.last_event_time.store(time.0, Ordering::Release);

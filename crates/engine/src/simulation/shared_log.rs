@@ -159,10 +159,10 @@ impl Subscription for Consumer {
         if let Some(last) = records.last() {
             *next = last.offset.next();
         }
-        let consumed = |Record { offset, time, payload }: Record| {
+        let consumed = |Record { offset, time, clock, payload }: Record| {
             let attachment = attached.entries.remove(&(self.partition, offset));
             let content = attachment.map_or(Content::Payload(payload), Content::Attachment);
-            ConsumedRecord { offset, time, content }
+            ConsumedRecord { offset, time, clock, content }
         };
         Ok(records.into_iter().map(consumed).collect())
     }
