@@ -44,6 +44,28 @@ impl LogProvider for LogAtUrl {
     }
 }
 
+/// Opens the log of the control partition beside the topic of a cluster. Returns the id of the cluster, which is the name of that topic, and
+/// the log.
+///
+/// Errors: `Invalid` for a URL that no log has; those of opening the topic.
+#[cfg(feature = "kafka")]
+pub fn control_log(url: &str) -> Result<(String, Arc<dyn tidemill_log::Log>)> {
+    let mut config: tidemill_log_kafka::KafkaConfig = url.parse()?;
+    let cluster = config.topic.clone();
+    config.topic = format!("{cluster}.control");
+    (config.partitions, config.base_offsets) = (Some(1), None);
+    let log = tidemill_log_kafka::KafkaLog::open(&config, 1)?;
+    Ok((cluster, Arc::new(log)))
+}
+
+/// Refuses a cluster, whose log is a topic of Kafka.
+///
+/// Errors: `Invalid`.
+#[cfg(not(feature = "kafka"))]
+pub fn control_log(url: &str) -> Result<(String, Arc<dyn tidemill_log::Log>)> {
+    check(url).and(Err(tidemill_types::Error::internal("no log has a URL")))
+}
+
 #[cfg(feature = "kafka")]
 fn check(url: &str) -> Result<()> {
     url.parse::<tidemill_log_kafka::KafkaConfig>().map(|_| ())
