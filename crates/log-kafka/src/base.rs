@@ -41,7 +41,7 @@ pub(crate) fn resolve(topic: &Topic, partitions: u32) -> Result<Vec<u64>> {
         )));
     }
     let of_bases = topic.other(format!("{}{SUFFIX}", config.topic));
-    if of_bases.shape()?.0.is_none() {
+    if of_bases.shape()?.is_none() {
         let Some(asked) = asked.filter(|asked| asked.iter().any(|base| *base > 0)) else {
             return Ok(vec![0; partitions as usize]);
         };
@@ -93,7 +93,7 @@ fn check_new(topic: &Topic, partitions: u32, asked: &[u64]) -> Result<()> {
             TOPIC_BYTES_MAX - SUFFIX.len()
         )));
     }
-    let Some(shape) = topic.shape()?.0 else { return Ok(()) };
+    let Some(shape) = topic.shape()? else { return Ok(()) };
     for partition in (0..shape.partitions.min(partitions)).map(PartitionId) {
         let (_, end) = topic.watermarks(partition)?;
         if end > 0 {

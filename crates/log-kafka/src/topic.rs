@@ -68,11 +68,11 @@ impl Topic {
     pub(crate) fn ensure(&self, partitions: u32) -> Result<()> {
         let config = &self.config;
         let found = match self.shape()? {
-            (None, brokers) => {
-                self.create(partitions, brokers)?;
-                self.shape()?.0
+            None => {
+                self.create(partitions)?;
+                self.shape()?
             }
-            (found, _) => found,
+            found => found,
         };
         let Shape { partitions: found, copies } = found.ok_or_else(|| self.not_known_yet())?;
         if found != partitions {
@@ -89,29 +89,26 @@ impl Topic {
         AdminOptions::new().request_timeout(timeout).operation_timeout(timeout)
     }
 
-    /// Returns the shape of the topic, `None` if it does not exist, and the number of brokers.
-    pub(crate) fn shape(&self) -> Result<(Option<Shape>, usize)> {
+    /// Returns the shape of the topic, `None` if it does not exist.
+    pub(crate) fn shape(&self) -> Result<Option<Shape>> {
         let metadata =
             self.clients.consumer.fetch_metadata(Some(&self.config.topic), self.config.request_timeout);
         let metadata = metadata.map_err(|e| failed(&self.config, "no broker tells about the topic", e))?;
-        let brokers = metadata.brokers().len();
-        let Some(topic) = metadata.topics().first() else { return Ok((None, brokers)) };
+        let Some(topic) = metadata.topics().first() else { return Ok(None) };
         match topic.error().map(RDKafkaErrorCode::from) {
             None => {
                 let copies = topic.partitions().iter().map(|p| p.replicas().len()).min().unwrap_or(0);
-                Ok((Some(Shape { partitions: topic.partitions().len() as u32, copies }), brokers))
+                Ok(Some(Shape { partitions: topic.partitions().len() as u32, copies }))
             }
-            Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
-                Ok((None, brokers))
-            }
+            Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => Ok(None),
             Some(code) => {
                 Err(failed(&self.config, "the topic cannot be used", KafkaError::MetadataFetch(code)))
             }
         }
     }
 
-    fn create(&self, partitions: u32, brokers: usize) -> Result<()> {
-        let copies = topic_settings::copies_of_new_topic(&self.config, brokers)?;
+    fn create(&self, partitions: u32) -> Result<()> {
+        let copies = topic_settings::copies_of_new_topic(&self.config)?;
         let settings = topic_settings::settings_of_new_topic(&self.config, copies);
         let replication = TopicReplication::Fixed(copies.map_or(-1, |copies| copies as i32));
         let new = NewTopic::new(&self.config.topic, partitions as i32, replication);
@@ -123,12 +120,18 @@ impl Topic {
                 // another process was faster
                 Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
                 Err((_, code)) => {
-                    return Err(failed(&self.config, "cannot create the topic", KafkaError::AdminOp(code)));
+                    let what = match code {
+                        RDKafkaErrorCode::InvalidReplicationFactor => {
+                            "cannot create the topic with more copies (option replication) than there are brokers"
+                        }
+                        _ => "cannot create the topic",
+                    };
+                    return Err(failed(&self.config, what, KafkaError::AdminOp(code)));
                 }
             }
         }
         let is_known = || match self.shape() {
-            Ok((Some(found), _)) if found.partitions == partitions => Ok(()),
+            Ok(Some(found)) if found.partitions == partitions => Ok(()),
             Ok(_) => Err(None),
             Err(e) => Err(Some(e)),
         };

@@ -7,6 +7,8 @@ use crate::requirements::TopicRequirements;
 
 /// Overhead of a message with its header, above the payload.
 pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 1024;
+/// Copies of a new topic where copies are required and no other number is given.
+const COPIES: usize = 3;
 /// Copies of an acknowledged record that a replicated topic has at least.
 const IN_SYNC_MIN: usize = 2;
 /// Settings with which brokers keep every record and stamp it themselves. With others they would drop records that no checkpoint has,
@@ -21,14 +23,16 @@ const KEEP_RECORDS: [(&str, &str); 4] = [
 const CLEAN_ELECTIONS: (&str, &str) = ("unclean.leader.election.enable", "false");
 const IN_SYNC: &str = "min.insync.replicas";
 
-/// Returns the number of copies with which a topic is created, `None` for the default of the brokers.
+/// Returns the number of copies with which a topic is created, `None` for the default of the brokers. It does not depend on the brokers that
+/// are there at the moment: a topic must not have fewer copies because one of them starts late.
 ///
-/// Errors: `Invalid` when there are too few brokers.
-pub(crate) fn copies_of_new_topic(config: &KafkaConfig, brokers: usize) -> Result<Option<usize>> {
+/// Errors: `Invalid` when one copy is asked for and more are required.
+pub(crate) fn copies_of_new_topic(config: &KafkaConfig) -> Result<Option<usize>> {
     let asked = config.replication.map(usize::from);
     let copies = match config.requirements {
         TopicRequirements::Any => return Ok(asked),
-        _ => asked.unwrap_or_else(|| brokers.clamp(1, 3)),
+        TopicRequirements::Replicated => asked.unwrap_or(COPIES),
+        TopicRequirements::UnsafeSingleBroker => asked.unwrap_or(1),
     };
     if config.requirements.needs_copies(copies) && copies < IN_SYNC_MIN {
         return Err(too_few_copies(config, "a new topic would have one copy"));
@@ -176,12 +180,12 @@ mod tests {
     fn one_copy_is_refused_with_the_way_out() {
         let refusal = refusal("replicated", 1, &[]).expect("a refusal");
         assert!(refusal.contains("requirements=unsafe_single_broker"), "{refusal}");
-        let refusal = copies_of_new_topic(&config("replicated"), 1).expect_err("a refusal");
+        let refusal = copies_of_new_topic(&config("replicated&replication=1")).expect_err("a refusal");
         assert!(refusal.message().contains("requirements=unsafe_single_broker"), "{refusal}");
-        assert_eq!(copies_of_new_topic(&config("replicated"), 2).expect("copies"), Some(2));
-        assert_eq!(copies_of_new_topic(&config("replicated"), 9).expect("copies"), Some(3));
-        assert_eq!(copies_of_new_topic(&config("unsafe_single_broker"), 1).expect("copies"), Some(1));
-        assert_eq!(copies_of_new_topic(&config("any"), 1).expect("copies"), None);
+        assert_eq!(copies_of_new_topic(&config("replicated&replication=2")).expect("copies"), Some(2));
+        assert_eq!(copies_of_new_topic(&config("replicated")).expect("copies"), Some(3));
+        assert_eq!(copies_of_new_topic(&config("unsafe_single_broker")).expect("copies"), Some(1));
+        assert_eq!(copies_of_new_topic(&config("any")).expect("copies"), None);
     }
 
     #[test]
