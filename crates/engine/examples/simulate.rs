@@ -15,7 +15,7 @@ use tidemill_engine::simulation::{
 };
 
 const USAGE: &str = "usage: simulate [--seconds N] [--seed FIRST] [--runs N] [--steps N] [--engines 1|2] \
-    [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log]";
+    [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log|hash|caller]";
 
 fn main() -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)) {
@@ -73,8 +73,10 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
         "unapplied" => PlantedBug::KeepUnappliedRows,
         "tail" => PlantedBug::KeepFormerTail,
         "log" => PlantedBug::SkipLog,
+        "hash" => PlantedBug::EmitInHashOrder,
+        "caller" => PlantedBug::DependOnCaller,
         _ => {
-            let expected = "forward, outbox, flush, ids, ack, repeat, unapplied, tail or log";
+            let expected = "forward, outbox, flush, ids, ack, repeat, unapplied, tail, log, hash or caller";
             return Err(format!("--bug {name}: expected {expected}"));
         }
     })

@@ -18,6 +18,7 @@ use tidemill_zones::ZonesOptions;
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
+use super::digests::DigestAudit;
 use crate::admin::backup;
 use crate::app::App;
 use crate::app::settings::Settings;
@@ -124,7 +125,7 @@ impl Clock for SimClock {
     }
 }
 
-struct SimLogProvider(SimDisk);
+struct SimLogProvider(SimDisk, Arc<DigestAudit>);
 
 impl LogProvider for SimLogProvider {
     fn open(
@@ -145,7 +146,9 @@ impl LogProvider for SimLogProvider {
             encryption: settings.encryption.of_log("tidemill log"),
             ..LogOptions::new(partitions)
         };
-        open_local_log(Arc::new(self.0.clone()), data_dir, options)
+        let opened = open_local_log(Arc::new(self.0.clone()), data_dir, options)?;
+        self.1.forget_lost(&*opened.log);
+        Ok(opened)
     }
 }
 
@@ -154,6 +157,8 @@ pub struct Machine {
     pub disk: SimDisk,
     pub store: Arc<FaultyStore>,
     pub clock: Arc<SimClock>,
+    /// Digests of what the engines on it have applied.
+    pub digests: Arc<DigestAudit>,
     /// Keys, if data is encrypted.
     pub keys: Option<OpenKeyRing>,
 }
@@ -161,7 +166,7 @@ pub struct Machine {
 impl Machine {
     pub fn new() -> Self {
         let store = FaultyStore::over(Arc::new(object_store::memory::InMemory::new()));
-        Self { disk: SimDisk::default(), store, clock: SimClock::new(), keys: None }
+        Self { disk: SimDisk::default(), store, clock: SimClock::new(), digests: Arc::default(), keys: None }
     }
 
     /// Starts an engine.
@@ -171,10 +176,11 @@ impl Machine {
         let environment = Environment {
             clock: self.clock.clone(),
             disk: disk.clone(),
-            log: Arc::new(SimLogProvider(self.disk.clone())),
+            log: Arc::new(SimLogProvider(self.disk.clone(), self.digests.clone())),
             table_store: Some(TableStore { store: self.store.clone(), url }),
             shared: None,
             single_threaded: true,
+            effect_digests: self.digests.observer(),
             connectors: Connectors::Refused,
             ..Environment::default()
         };
@@ -191,7 +197,8 @@ impl Machine {
 impl Machine {
     /// Returns a machine on which the data directory of `node` was restored from a backup. Its devices have no faults.
     pub fn restored(&self, node: &Node) -> Result<Self> {
-        let copy = Self { keys: self.keys.clone(), ..Self::new() };
+        let digests = Arc::new(self.digests.fork());
+        let copy = Self { keys: self.keys.clone(), digests, ..Self::new() };
         copy.clock.advance(self.clock.monotonic() - copy.clock.monotonic());
         backup::copy(node, (&copy.disk, Path::new(DIR)))?;
         let manifest = Path::new(DIR).join(backup::MANIFEST);

@@ -22,6 +22,7 @@ use tidemill_zones::ObjectDirectory;
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
+use super::digests::DigestAudit;
 use super::engine::{PARTITIONS, SimClock, SimEngine, app};
 use super::model::{self, Order};
 use super::outcome;
@@ -81,6 +82,8 @@ pub struct MovesReport {
     pub kills: u64,
     /// Checkpoints published.
     pub checkpoints: u64,
+    /// Records that were applied again, with the same effects.
+    pub repeated: u64,
     /// Audits passed.
     pub audits: u64,
 }
@@ -99,6 +102,7 @@ impl MovesReport {
         self.refused += other.refused;
         self.kills += other.kills;
         self.checkpoints += other.checkpoints;
+        self.repeated += other.repeated;
         self.audits += other.audits;
     }
 }
@@ -170,6 +174,7 @@ pub struct TwoEngines {
     clock: Arc<SimClock>,
     log: Arc<MemoryLog>,
     shared: SharedPartitions,
+    digests: Arc<DigestAudit>,
     engines: [Option<SimEngine>; 2],
     placement: Arc<Placement>,
     epoch: u64,
@@ -191,6 +196,7 @@ impl TwoEngines {
             clock,
             log: Arc::new(log),
             shared: SharedPartitions { commits: Arc::new(CommitBoard::keeping()) },
+            digests: Arc::default(),
             engines: [None, None],
             placement: Arc::default(),
             counters: Counters::default(),
@@ -231,6 +237,7 @@ impl TwoEngines {
             table_store: Some(TableStore { store: self.store.clone(), url }),
             shared: Some(self.shared.clone()),
             partition_store: self.partition_store(engine).map_err(|e| e.to_string())?,
+            effect_digests: self.digests.observer(),
             single_threaded: true,
             connectors: Connectors::Refused,
         };
@@ -317,6 +324,7 @@ impl TwoEngines {
             Step::Kill => self.kill(engine),
             Step::Audit => self.audit()?,
         }
+        self.digests.check()?;
         self.check_health(&node)
     }
 
@@ -550,6 +558,7 @@ impl TwoEngines {
             return Err(format!("{:?} was counted as {counted:?}", self.counters.appended));
         }
         self.report.stored = outcome::check_ledgers(&nodes)?;
+        self.report.repeated = self.digests.check()?;
         self.report.audits += 1;
         Ok(())
     }

@@ -122,6 +122,7 @@ impl World {
         self.crash(Crash::Power).map_err(|e| format!("last start: {e}"))?;
         self.audit().map_err(|e| format!("audit after the last start: {e}"))?;
         self.report.acknowledged = self.durable.len() as u64;
+        self.report.repeated = self.machine.digests.check()?;
         self.report.store_faults = self.machine.store.random_faults.load(Ordering::SeqCst).into();
         Ok(self.report)
     }
@@ -180,6 +181,7 @@ impl World {
         if let Some(failure) = self.engine.as_ref().and_then(SimEngine::failure) {
             return Err(failure);
         }
+        self.machine.digests.check()?;
         drop((partitions, node));
         if self.machine.disk.is_stopped() { self.crash(Crash::Power) } else { Ok(()) }
     }
@@ -324,6 +326,7 @@ impl World {
         let outcome = outcome::of(&[node], &machine.store)?;
         let must: BTreeSet<String> = self.durable.union(&self.handed_over).cloned().collect();
         model::check(&outcome, &self.sent, &must)?;
+        machine.digests.check()?;
         outcome::check_ledgers(&[node])
     }
 }
