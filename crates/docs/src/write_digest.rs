@@ -18,7 +18,8 @@ impl WriteDigest {
     /// Begins the next record.
     pub fn begin(&mut self) {
         if self.writes > 0 {
-            *self = Self::default();
+            self.hasher.reset();
+            self.writes = 0;
         }
     }
 

@@ -487,3 +487,6 @@ fn arrival_positions(events: &Events) -> Vec<Vec<i32>> {
     }
     arrivals
 }
+
+#[cfg(test)]
+mod tests;

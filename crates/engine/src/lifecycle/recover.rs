@@ -47,7 +47,7 @@ pub fn open(
 ) -> Result<(Arc<Node>, StartupReport)> {
     let start = environment.clock.monotonic();
     let mut report = StartupReport::default();
-    let DeploymentRecord { app, first_offsets, former, pinned_streams } = record;
+    let DeploymentRecord { app, first_offsets, former, pinned_streams, applied_settings: _ } = record;
     report.warnings.extend(partitions_warning(data, &app.settings));
     let compiled = compile_app_for(&app, data.partitions())?;
     let partitioner =

@@ -23,7 +23,7 @@ use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
 use super::digests::DigestAudit;
-use super::engine::{PARTITIONS, SimClock, SimEngine, app};
+use super::engine::{PARTITIONS, SimClock, SimEngine, app, is_timed};
 use super::model::{self, Order};
 use super::outcome;
 use super::placement::Placement;
@@ -175,6 +175,7 @@ pub struct TwoEngines {
     log: Arc<MemoryLog>,
     shared: SharedPartitions,
     digests: Arc<DigestAudit>,
+    timed: bool,
     engines: [Option<SimEngine>; 2],
     placement: Arc<Placement>,
     epoch: u64,
@@ -197,6 +198,7 @@ impl TwoEngines {
             log: Arc::new(log),
             shared: SharedPartitions { commits: Arc::new(CommitBoard::keeping()) },
             digests: Arc::default(),
+            timed: is_timed(seed),
             engines: [None, None],
             placement: Arc::default(),
             counters: Counters::default(),
@@ -243,8 +245,8 @@ impl TwoEngines {
         };
         let data = DataDir::open(&PathBuf::from(format!("/node{engine}")), disk, PARTITIONS);
         let data = data.map_err(|e| format!("engine {engine}: {e}"))?;
-        let (node, recovery) =
-            deploy::open(&data, Some(app()), &environment).map_err(|e| format!("engine {engine}: {e}"))?;
+        let (node, recovery) = deploy::open(&data, Some(app(self.timed)), &environment)
+            .map_err(|e| format!("engine {engine}: {e}"))?;
         if let Some(warning) = recovery.warnings.first() {
             return Err(format!("the start of engine {engine} warns: {warning}"));
         }

@@ -11,7 +11,7 @@ use tidemill_log::Durability;
 use tidemill_log::sim_disk::Crash;
 
 use super::SimulationReport;
-use super::engine::{Machine, SimEngine};
+use super::engine::{Machine, SimEngine, is_timed};
 use super::model::{self, Order};
 use super::outcome;
 use crate::api::{BodyFormat, SendOptions};
@@ -93,7 +93,7 @@ impl World {
         let mut weights = weights.to_vec();
         // without these nothing happens
         weights.extend([(Step::Send, 10), (Step::Apply, 10), (Step::Forward, 10)]);
-        let mut machine = Machine::new();
+        let mut machine = Machine::new(is_timed(seed));
         if encrypted {
             let mut keys = OpenKeyRing::default();
             keys.complete(&Purpose::ALL).map_err(|e| e.to_string())?;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::ArrowPrimitiveType;
-use arrow_array::{Array, BooleanArray, PrimitiveArray, RecordBatch, StringArray, downcast_primitive_array};
-use arrow_buffer::{NullBuffer, ToByteSlice};
+use arrow_array::{Array, PrimitiveArray, RecordBatch, StringArray, downcast_primitive_array};
+use arrow_buffer::ToByteSlice;
 use arrow_schema::DataType;
 use bson::RawDocumentBuf;
 use serde::{Deserialize, Serialize};
@@ -108,12 +108,13 @@ pub struct EffectDigest {
     since: Offset,
     value: u128,
     hasher: Xxh3,
+    scratch: Vec<u8>,
 }
 
 impl EffectDigest {
     /// Begins before the record at `since`.
     pub fn new(since: Offset) -> Self {
-        Self { since, value: 0, hasher: Xxh3::new() }
+        Self { since, value: 0, hasher: Xxh3::new(), scratch: Vec::new() }
     }
 
     /// Continues the digest of a checkpoint; `None` if it is one of another version.
@@ -125,7 +126,7 @@ impl EffectDigest {
         }
         let value = u128::from_str_radix(&saved.value, 16);
         let value = value.map_err(|e| Error::corrupt(format!("the digest {:?}: {e}", saved.value)))?;
-        Ok(Some(Self { since: saved.since, value, hasher: Xxh3::new() }))
+        Ok(Some(Self { value, ..Self::new(saved.since) }))
     }
 
     /// Returns it for a checkpoint.
@@ -185,6 +186,8 @@ impl EffectDigest {
     }
 
     /// Adds rows that the record adds to a table, with their numbers in the record.
+    ///
+    /// Errors: `Internal` for values of a type that no field has.
     pub fn rows(&mut self, table: &str, batch: &RecordBatch, numbers: &[i32]) -> Result<()> {
         self.part(Part::Rows);
         self.hasher.update(numbers.to_byte_slice());
@@ -192,12 +195,16 @@ impl EffectDigest {
     }
 
     /// Adds rows that go to a sink again.
+    ///
+    /// Errors: as [`Self::rows`].
     pub fn redelivered(&mut self, sink: &str, batch: &RecordBatch) -> Result<()> {
         self.part(Part::Redelivered);
         self.batch(sink, batch)
     }
 
     /// Adds events for another partition.
+    ///
+    /// Errors: as [`Self::rows`].
     pub fn emission(&mut self, emission: &Emission) -> Result<()> {
         let Emission { target, events } = emission;
         let Events { source: _, provenance, forwarded, parts, order, rejected: _ } = events;
@@ -303,68 +310,72 @@ impl EffectDigest {
 
     /// Adds values, and not how they lie in memory: bits and bytes of missing values, and what lies before a slice, may differ.
     fn column(&mut self, column: &dyn Array) -> Result<()> {
-        if let Some(nulls) = column.nulls().filter(|nulls| nulls.null_count() > 0) {
-            self.validity(nulls);
-        } else {
-            self.hasher.update(&[0]);
+        let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
+        self.hasher.update(&[nulls.is_some().into()]);
+        if let Some(nulls) = nulls {
+            self.bits(nulls.iter());
         }
         downcast_primitive_array!(
             column => self.primitives(column),
-            DataType::Boolean => self.bits(column.as_boolean()),
+            DataType::Boolean => self.bits(column.as_boolean().iter().map(Option::unwrap_or_default)),
             DataType::Utf8 => self.texts(column.as_string()),
             other => return Err(Error::internal(format!("values of type {other} have no digest")))
         );
         Ok(())
     }
 
-    fn validity(&mut self, nulls: &NullBuffer) {
-        self.hasher.update(&[1]);
-        self.packed(nulls.iter());
-    }
-
     fn primitives<T: ArrowPrimitiveType>(&mut self, column: &PrimitiveArray<T>) {
-        if column.null_count() == 0 {
-            self.hasher.update(column.values().to_byte_slice());
-        } else {
-            column.iter().flatten().for_each(|value| self.hasher.update(value.to_byte_slice()));
+        match column.null_count() {
+            0 => self.hasher.update(column.values().to_byte_slice()),
+            _ => self.gathered(|bytes| {
+                column.iter().flatten().for_each(|value| bytes.extend_from_slice(value.to_byte_slice()));
+            }),
         }
     }
 
-    fn bits(&mut self, column: &BooleanArray) {
-        self.packed(column.iter().map(|bit| bit.unwrap_or_default()));
-    }
-
+    /// Adds where each text ends behind the first one, then the texts; of a column with missing ones the length and the text of each other.
     fn texts(&mut self, column: &StringArray) {
-        let offsets = column.value_offsets();
-        match (column.null_count(), offsets.first().zip(offsets.last())) {
-            (0, Some((first, last))) => {
-                let lengths = column.offsets().lengths().map(|length| length as u32);
-                lengths.for_each(|length| self.hasher.update(&length.to_le_bytes()));
-                self.hasher.update(&column.value_data()[*first as usize..*last as usize]);
+        let (offsets, texts) = (column.value_offsets(), column.value_data());
+        match (column.null_count(), offsets) {
+            (0, [0, ends @ ..]) => {
+                self.hasher.update(ends.to_byte_slice());
+                self.hasher.update(&texts[..ends.last().map_or(0, |end| *end as usize)]);
             }
-            _ => {
+            (0, [first, ends @ ..]) => {
+                self.gathered(|bytes| ends.iter().for_each(|end| bytes.extend((end - first).to_le_bytes())));
+                let end = ends.last().unwrap_or(first);
+                self.hasher.update(&texts[*first as usize..*end as usize]);
+            }
+            _ => self.gathered(|bytes| {
                 for text in column.iter().flatten() {
-                    self.hasher.update(&(text.len() as u32).to_le_bytes());
-                    self.hasher.update(text.as_bytes());
+                    bytes.extend((text.len() as i32).to_le_bytes());
+                    bytes.extend_from_slice(text.as_bytes());
                 }
-            }
+            }),
         }
     }
 
     /// Adds bits, eight in a byte, the first the lowest.
-    fn packed(&mut self, bits: impl Iterator<Item = bool>) {
-        let mut byte = 0_u8;
-        let mut count = 0;
-        for bit in bits {
-            byte |= u8::from(bit) << (count % 8);
-            count += 1;
-            if count % 8 == 0 {
-                self.hasher.update(&[byte]);
-                byte = 0;
+    fn bits(&mut self, bits: impl Iterator<Item = bool>) {
+        self.gathered(|bytes| {
+            for (at, bit) in bits.enumerate() {
+                if at % 8 == 0 {
+                    bytes.push(0);
+                }
+                if let Some(byte) = bytes.last_mut() {
+                    *byte |= u8::from(bit) << (at % 8);
+                }
             }
-        }
-        if count % 8 != 0 {
-            self.hasher.update(&[byte]);
-        }
+        });
+    }
+
+    /// Adds the bytes that `gather` appends, at once.
+    fn gathered(&mut self, gather: impl FnOnce(&mut Vec<u8>)) {
+        self.scratch.clear();
+        gather(&mut self.scratch);
+        self.hasher.update(&self.scratch);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ mod changes;
 mod connectors;
 mod corrections;
 mod deploys;
+mod digests;
 mod document_tables;
 mod documents;
 mod duplicates;
