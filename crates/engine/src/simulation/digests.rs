@@ -1,4 +1,4 @@
-//! Auditor of digests: whoever applies a record, and however often, its effects are the same.
+//! Auditor of digests: a record has the same effects each time that an engine applies it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tidemill_log::Log;
 use tidemill_types::{Offset, PartitionId};
 
-use crate::state::digest::{Digest, DigestObserver};
+use crate::state::digest::{Digest, DigestObserver, EffectDigests};
 
 /// Digests of all records that the engines of a simulation have applied.
 #[derive(Default)]
@@ -23,6 +23,11 @@ struct Seen {
 }
 
 impl DigestAudit {
+    /// Returns what the environment of an engine needs for this auditor to see it.
+    pub fn observing(self: &Arc<Self>) -> EffectDigests {
+        EffectDigests::Observed(self.clone())
+    }
+
     /// Returns an auditor that knows what this one does, for a copy of its engine.
     pub fn fork(&self) -> Self {
         Self(Mutex::new(self.0.lock().clone()))
@@ -60,12 +65,5 @@ impl DigestObserver for DigestAudit {
                 )
             });
         }
-    }
-}
-
-impl DigestAudit {
-    /// Returns what engines that it audits get.
-    pub fn observer(self: &Arc<Self>) -> crate::state::digest::EffectDigests {
-        crate::state::digest::EffectDigests::Observed(self.clone())
     }
 }

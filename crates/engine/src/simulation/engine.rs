@@ -206,7 +206,7 @@ impl Machine {
             table_store: Some(TableStore { store: self.store.clone(), url }),
             shared: None,
             single_threaded: true,
-            effect_digests: self.digests.observer(),
+            effect_digests: self.digests.observing(),
             connectors: Connectors::Refused,
             ..Environment::default()
         };

@@ -239,7 +239,7 @@ impl TwoEngines {
             table_store: Some(TableStore { store: self.store.clone(), url }),
             shared: Some(self.shared.clone()),
             partition_store: self.partition_store(engine).map_err(|e| e.to_string())?,
-            effect_digests: self.digests.observer(),
+            effect_digests: self.digests.observing(),
             single_threaded: true,
             connectors: Connectors::Refused,
         };

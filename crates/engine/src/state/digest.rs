@@ -4,7 +4,7 @@
 //! digest(17) = hash(digest(16), record 17: offset, time, dropped rows, emitted rows, emissions, written documents, reply, timers)
 //! ```
 //!
-//! Applying is a function of the log, so whoever has applied the same records from the same state has the same digest: the owner, a
+//! Applying is a function of the log, so all that have applied the same records from the same state have the same digest: an owner, a
 //! standby, a replay after a restart. A difference is a defect or damage. `docs/formats/digest.md` has the bytes that are hashed.
 //!
 //! Rows of the log count by their number, as their values are those of the log; what rules and queries make of them counts by value. What is
@@ -54,7 +54,7 @@ pub struct SavedDigest {
     value: String,
 }
 
-/// Sees the digest after each record that a partition of the process applies, also during a replay.
+/// Observer of the digest after each record that a partition of the process applies, also during a replay.
 pub trait DigestObserver: Send + Sync {
     /// Takes the digest after the record at `offset`, of a kind as in [`crate::entry::Entry::kind`]. The owner waits for it.
     fn applied(&self, partition: PartitionId, offset: Offset, kind: &'static str, digest: Digest);
@@ -68,7 +68,7 @@ pub enum EffectDigests {
     Off,
     /// They do.
     On,
-    /// They do, and tell someone.
+    /// They do, and an observer sees them.
     Observed(Arc<dyn DigestObserver>),
 }
 
@@ -78,7 +78,7 @@ impl EffectDigests {
         !matches!(self, Self::Off)
     }
 
-    /// Tells the observer, if there is one.
+    /// Passes the digest after a record to the observer, if there is one.
     pub fn observe(&self, partition: PartitionId, offset: Offset, kind: &'static str, digest: Digest) {
         if let Self::Observed(observer) = self {
             observer.applied(partition, offset, kind, digest);
