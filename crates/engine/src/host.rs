@@ -19,6 +19,7 @@ use crate::appender::LogAppender;
 use crate::apply::ApplyReply;
 use crate::changes::ChangeLog;
 use crate::commit::{CommitBoard, WriteLocks};
+use crate::digest::EffectDigests;
 use crate::directory::encryption::encrypted_disk;
 use crate::directory::environment::SharedPartitions;
 use crate::directory::log_id::LogId;
@@ -30,7 +31,6 @@ use crate::process::health::HealthBoard;
 use crate::process::notifier::Notifier;
 use crate::process::store_runtime::StoreRuntime;
 use crate::state::backlog::InFlight;
-use crate::state::digest::EffectDigests;
 use crate::state::set_aside::SetAsideRecords;
 
 /// Time that an operation on the tables has to end when the engine stops.

@@ -31,12 +31,12 @@ use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, 
 use crate::commit::Decision;
 use crate::dedupe::row_key;
 use crate::deployment::{Deployment, TableRef};
+use crate::digest::EffectDigest;
 use crate::document_tables::gathering_partition;
 use crate::entry::{Emission, Entry, Events, UNDELIVERED};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::GLOBAL_PARTITION;
 use crate::state::PartitionState;
-use crate::state::digest::EffectDigest;
 use cascade::{Cascade, CascadeOutput, RecordContext};
 use rejected::RejectedRows;
 

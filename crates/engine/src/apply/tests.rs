@@ -11,8 +11,8 @@ use tidemill_types::decode::BatchBuilder;
 use super::*;
 use crate::app::App;
 use crate::checkpoint::{self, FrozenImage};
+use crate::digest::Digest;
 use crate::queries::compile::compile_app_for;
-use crate::state::digest::Digest;
 
 const RULES: &str = "
     event Order { id: string, customer: string, amount: long } key customer id id;

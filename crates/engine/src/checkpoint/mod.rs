@@ -19,12 +19,12 @@ use crate::commit::{Decision, Decisions, SessionWrites, TransactionId};
 use crate::crash_points;
 use crate::dedupe::{Dedupe, IdQueue, RunInfo, Segment};
 use crate::deployment::Deployment;
+use crate::digest::{EffectDigest, SavedDigest};
 use crate::entry;
 use crate::entry::{Emission, Encoder, Entry, Streams};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::Queries;
 use crate::queries::runtime::{FrozenUnit, QueryCountsByFile, QueryState, SavedUnit};
-use crate::state::digest::{EffectDigest, SavedDigest};
 use crate::state::{PartitionState, TransferCounts, new_trace, store_limits};
 
 const MAGIC: &[u8; 8] = b"TMCKPT01";

@@ -12,9 +12,9 @@ use url::Url;
 
 use crate::app::settings::Settings;
 use crate::commit::CommitBoard;
+use crate::digest::EffectDigests;
 use crate::directory::partition_store::{LocalPartitionStore, PartitionStore};
 use crate::process::clock::{Clock, SystemClock};
-use crate::state::digest::EffectDigests;
 
 /// A log that was opened.
 pub struct OpenedLog {

@@ -15,6 +15,7 @@ use url::Url;
 use super::Engine;
 use crate::app::App;
 use crate::deploy;
+use crate::digest::EffectDigests;
 use crate::directory::datadir::{DataDir, deployed_app};
 use crate::directory::environment::{Environment, LocalLogProvider, LogProvider, TableStore};
 use crate::directory::partition_store::{PartitionStore, StateGroup};
@@ -23,7 +24,6 @@ use crate::jobs::shared_state;
 use crate::lifecycle::threads::EngineThreads;
 use crate::process::clock::Clock;
 use crate::shared_state::{ObjectPartitionStore, TakeOver, take_over};
-use crate::state::digest::EffectDigests;
 use crate::state::set_aside::RecordNoted;
 
 /// Records that one start sets aside at most. More of them are the fault of the app rather than of the records.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tidemill_log::Log;
 use tidemill_types::{Offset, PartitionId};
 
-use crate::state::digest::{Digest, DigestObserver, EffectDigests};
+use crate::digest::{Digest, DigestObserver, EffectDigests};
 
 /// Digests of all records that the engines of a simulation have applied.
 #[derive(Default)]

@@ -2,7 +2,6 @@
 
 pub mod backlog;
 pub mod current_record;
-pub mod digest;
 pub mod set_aside;
 pub mod view;
 
@@ -22,8 +21,8 @@ use crate::app::settings::Settings;
 use crate::commit::{Decisions, SessionWrites};
 use crate::dedupe::{Dedupe, time_in_id};
 use crate::deployment::Deployment;
+use crate::digest::EffectDigest;
 use crate::queries::runtime::{QueryRuntimes, QueryState};
-use digest::EffectDigest;
 
 /// The state of a partition: everything that its log records have made so far.
 pub struct PartitionState {

@@ -11,8 +11,8 @@ use tidemill_types::Offset;
 
 use crate::api::LedgerCounts;
 use crate::commit::SessionWrites;
+use crate::digest::Digest;
 use crate::queries::runtime::{QueryCountsByFile, copy_counts};
-use crate::state::digest::Digest;
 use crate::state::{PartitionState, TransferCounts};
 
 /// A moment of a partition, after a whole record. The owner publishes one after each batch of records, before
