@@ -15,7 +15,7 @@ use tidemill_engine::simulation::{
 };
 
 const USAGE: &str = "usage: simulate [--seconds N] [--seed FIRST] [--runs N] [--steps N] [--engines 1|2] \
-    [--standbys yes|no] [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log|held]";
+    [--standbys yes|no] [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log|held|hash|caller]";
 
 fn main() -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)) {
@@ -78,8 +78,10 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
         "tail" => PlantedBug::KeepFormerTail,
         "log" => PlantedBug::SkipLog,
         "held" => PlantedBug::DropHeldEmissions,
+        "hash" => PlantedBug::EmitInHashOrder,
+        "caller" => PlantedBug::DependOnCaller,
         _ => {
-            let expected = "forward, outbox, flush, ids, ack, repeat, unapplied, tail, log or held";
+            let expected = "forward, outbox, flush, ids, ack, repeat, unapplied, tail, log, held, hash or caller";
             return Err(format!("--bug {name}: expected {expected}"));
         }
     })

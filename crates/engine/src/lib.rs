@@ -19,6 +19,7 @@ pub mod dedupe;
 mod delivery;
 mod deploy;
 mod deployment;
+mod digest;
 mod directory;
 pub mod document_tables;
 mod documents;

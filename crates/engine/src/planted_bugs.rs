@@ -21,6 +21,10 @@ pub enum PlantedBug {
     DropHeldEmissions,
     /// A partition that is opened begins at the end of its log instead of its checkpoint.
     SkipLog,
+    /// Events for another partition are emitted in the order of a hash map.
+    EmitInHashOrder,
+    /// A document counts as inserted before all others if no caller waits for the command.
+    DependOnCaller,
     /// A partition that is opened again keeps the rows of the record at which it stopped.
     KeepUnappliedRows,
 }

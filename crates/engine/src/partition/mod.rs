@@ -526,7 +526,7 @@ impl Partition {
         reply: Option<Sender<Result<ApplyReply>>>,
         effects: &mut BatchEffects,
     ) -> Result<()> {
-        let (offset, time) = (record.offset, record.time);
+        let (offset, time, kind) = (record.offset, state.time.max(record.time), record.entry.kind());
         self.host.commits.note_applied(time);
         let group = match (&record.entry, &record.decision) {
             (Entry::Transaction(part), Some(decision)) => Some(RecordGroup {
@@ -559,6 +559,9 @@ impl Partition {
         };
         if let Some(stop) = self.current.end() {
             return Err(Error::from(stop).context(format!("record {offset} of partition {}", self.id)));
+        }
+        if let Some(digest) = &state.digest {
+            self.host.effect_digests.observe(self.id, offset, kind, digest.digest());
         }
         let Applied { rows, redelivered, emissions, events, document_error, set_aside, reply: outcome } =
             applied;

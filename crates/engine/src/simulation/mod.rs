@@ -6,11 +6,12 @@
 //! syncs fail, when a partition stops and is opened again, when the process is killed, when the power fails, also in the middle of a start. Nothing in a run depends on
 //! the machine, so a seed repeats it exactly.
 //!
-//! Two auditors look at the result: the ledger, and an independent model of the app in [`model`], which knows what was
+//! Three auditors look at the result: the ledger, the digests of effects, which must be the same whenever a record is applied, and an independent model of the app in [`model`], which knows what was
 //! acknowledged and computes from the stored input events what rules and queries must have made of them.
 //!
 //! Behind the feature `sim`.
 
+mod digests;
 mod engine;
 mod model;
 mod outcome;
@@ -72,6 +73,8 @@ pub struct SimulationReport {
     pub merges: u64,
     /// Backups that were restored and audited.
     pub backups: u64,
+    /// Records that were applied again, with the same effects.
+    pub repeated: u64,
     /// Audits passed.
     pub audits: u64,
 }
@@ -92,6 +95,7 @@ impl SimulationReport {
         self.checkpoints += other.checkpoints;
         self.merges += other.merges;
         self.backups += other.backups;
+        self.repeated += other.repeated;
         self.audits += other.audits;
     }
 }

@@ -24,7 +24,8 @@ use tidemill_zones::ObjectDirectory;
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
-use super::engine::{PARTITIONS, SimClock, SimEngine, app};
+use super::digests::DigestAudit;
+use super::engine::{PARTITIONS, SimClock, SimEngine, app, is_timed};
 use super::model::{self, Order};
 use super::outcome;
 use super::placement::Placement;
@@ -87,6 +88,8 @@ pub struct MovesReport {
     pub kills: u64,
     /// Checkpoints published.
     pub checkpoints: u64,
+    /// Records that were applied again, with the same effects.
+    pub repeated: u64,
     /// Audits passed.
     pub audits: u64,
 }
@@ -107,6 +110,7 @@ impl MovesReport {
         self.refused += other.refused;
         self.kills += other.kills;
         self.checkpoints += other.checkpoints;
+        self.repeated += other.repeated;
         self.audits += other.audits;
     }
 }
@@ -182,6 +186,8 @@ pub struct TwoEngines {
     shared: SharedPartitions,
     /// Each engine applies all partitions.
     standbys: bool,
+    digests: Arc<DigestAudit>,
+    timed: bool,
     engines: [Option<SimEngine>; 2],
     placement: Arc<Placement>,
     epoch: u64,
@@ -204,6 +210,8 @@ impl TwoEngines {
             log: Arc::new(log),
             shared: SharedPartitions { commits: Arc::new(CommitBoard::keeping()) },
             standbys,
+            digests: Arc::default(),
+            timed: is_timed(seed),
             engines: [None, None],
             placement: Arc::default(),
             counters: Counters::default(),
@@ -248,13 +256,14 @@ impl TwoEngines {
                 false => self.shared.clone(),
             }),
             partition_store: self.partition_store(engine).map_err(|e| e.to_string())?,
+            effect_digests: self.digests.observing(),
             single_threaded: true,
             connectors: Connectors::Refused,
         };
         let data = DataDir::open(&PathBuf::from(format!("/node{engine}")), disk, PARTITIONS);
         let data = data.map_err(|e| format!("engine {engine}: {e}"))?;
-        let (node, recovery) =
-            deploy::open(&data, Some(app()), &environment).map_err(|e| format!("engine {engine}: {e}"))?;
+        let (node, recovery) = deploy::open(&data, Some(app(self.timed)), &environment)
+            .map_err(|e| format!("engine {engine}: {e}"))?;
         if let Some(warning) = recovery.warnings.first() {
             return Err(format!("the start of engine {engine} warns: {warning}"));
         }
@@ -341,6 +350,7 @@ impl TwoEngines {
             Step::Kill => self.kill(engine),
             Step::Audit => self.audit()?,
         }
+        self.digests.check()?;
         self.check_health(&node)
     }
 
@@ -658,6 +668,7 @@ impl TwoEngines {
             false => self.check_outcome(&nodes)?,
         }
         self.report.stored = outcome::check_ledgers(&nodes[..if self.standbys { 1 } else { 2 }])?;
+        self.report.repeated = self.digests.check()?;
         self.report.audits += 1;
         Ok(())
     }

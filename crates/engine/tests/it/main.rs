@@ -9,6 +9,7 @@ mod cluster;
 mod connectors;
 mod corrections;
 mod deploys;
+mod digests;
 mod document_tables;
 mod documents;
 mod duplicates;

@@ -47,6 +47,7 @@ fn planted_bugs_are_found() {
         PlantedBug::AcknowledgeBeforeSync,
         PlantedBug::RepeatEffects,
         PlantedBug::KeepUnappliedRows,
+        PlantedBug::EmitInHashOrder,
     ];
     for bug in bugs {
         let options = SimulationOptions { bug: Some(bug), ..SimulationOptions::default() };
@@ -82,6 +83,8 @@ fn bugs_of_moves_are_found() {
         PlantedBug::SkipLog,
         PlantedBug::CheckpointWithoutOutbox,
         PlantedBug::CheckpointWithoutIds,
+        PlantedBug::EmitInHashOrder,
+        PlantedBug::DependOnCaller,
     ];
     for bug in bugs {
         let found = (1..=SEEDS_MAX).find_map(|seed| run_two_engines(seed, STEPS, false, Some(bug)).err());
