@@ -37,7 +37,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rules", &["types", "lang", "docs"]),
     ("flow", &["types", "lang", "connect", "script"]),
     ("sql", &["types", "access", "docs", "zones", "database"]),
-    ("engine", &["types", "cluster", "encryption", "log", "lang", "docs", "rules", "flow", "zones", "connect", "files"]),
+    (
+        "engine",
+        &[
+            "types",
+            "cluster",
+            "encryption",
+            "log",
+            "lang",
+            "docs",
+            "rules",
+            "flow",
+            "zones",
+            "connect",
+            "files",
+        ],
+    ),
     ("server", &["types", "access", "gateway", "docs", "rules", "engine", "database"]),
     ("mongo", &["types", "access", "gateway", "log", "script", "docs", "engine"]),
     (

@@ -81,7 +81,8 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
         "hash" => PlantedBug::EmitInHashOrder,
         "caller" => PlantedBug::DependOnCaller,
         _ => {
-            let expected = "forward, outbox, flush, ids, ack, repeat, unapplied, tail, log, held, hash or caller";
+            let expected =
+                "forward, outbox, flush, ids, ack, repeat, unapplied, tail, log, held, hash or caller";
             return Err(format!("--bug {name}: expected {expected}"));
         }
     })

@@ -123,7 +123,9 @@ impl Node {
 
     /// Returns whether this process does what one process does for all: merges and retention of tables, aggregate rules.
     pub fn does_shared_work(&self) -> bool {
-        self.cluster.get().is_none_or(|cluster| cluster.owns(PartitionId(GLOBAL_PARTITION), &*self.host.clock))
+        self.cluster
+            .get()
+            .is_none_or(|cluster| cluster.owns(PartitionId(GLOBAL_PARTITION), &*self.host.clock))
     }
 
     /// Asks loops and retries to end, those in stores of the app's tables as well.

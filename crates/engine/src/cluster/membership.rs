@@ -80,7 +80,7 @@ fn read(node: &Node, cluster: &ClusterNode, consumed: ConsumedRecord) -> Result<
     let mut protocol = cluster.protocol.lock();
     let events = protocol.read(consumed.offset, &record, now(&*node.host.clock).boot)?;
     for event in &events {
-        note(&event);
+        note(event);
     }
     match protocol.standing().clone() {
         // another node has not heard of this one for a while, as it was suspended or cut off
@@ -121,8 +121,11 @@ fn act(node: &Node, cluster: &ClusterNode, action: Action, barriers: &mut Vec<Ba
         Action::Append(record) => {
             let payload = record.encode()?;
             // it is decided again unless it comes back
-            let appended =
-                cluster.control.append(CONTROL, NewRecord::from(bytes::Bytes::from(payload)), Durability::Fsync);
+            let appended = cluster.control.append(
+                CONTROL,
+                NewRecord::from(bytes::Bytes::from(payload)),
+                Durability::Fsync,
+            );
             if let Err(e) = appended {
                 node.host.health.report_problem(AREA, format!("the control partition: {e}"));
             }
@@ -130,9 +133,8 @@ fn act(node: &Node, cluster: &ClusterNode, action: Action, barriers: &mut Vec<Ba
         Action::AppendBarrier { partition, epoch } => {
             let (sender, applied) = crossbeam_channel::bounded(1);
             let barrier = Entry::Tick { jumps: Vec::new() };
-            let appended = node.client(partition).and_then(|replica| {
-                replica.append(barrier, Durability::Fsync, sender)
-            });
+            let appended =
+                node.client(partition).and_then(|replica| replica.append(barrier, Durability::Fsync, sender));
             match appended {
                 Ok(_) => barriers.push(Barrier { partition, epoch, applied }),
                 Err(e) => node.host.health.report_problem(AREA, format!("partition {partition}: {e}")),

@@ -54,9 +54,12 @@ impl ClusterNode {
     /// Errors: `Invalid` for a name or an address that no cluster would admit; `NotFound` if the control partition was cut.
     pub fn new(options: ClusterOptions, app: String, partitions: u32, clock: &dyn Clock) -> Result<Self> {
         if options.control.start(CONTROL) > Offset(0) {
-            return Err(Error::not_found("the beginning of the control partition is missing: records before it were deleted"));
+            return Err(Error::not_found(
+                "the beginning of the control partition is missing: records before it were deleted",
+            ));
         }
-        let cluster = tidemill_cluster::ClusterFacts { id: options.cluster, partitions, app, timing: options.timing };
+        let cluster =
+            tidemill_cluster::ClusterFacts { id: options.cluster, partitions, app, timing: options.timing };
         let profile = NodeProfile {
             name: options.name,
             address: options.address,

@@ -100,7 +100,9 @@ impl Node {
             let end = self.host.log.latest_end(id)?;
             let replica = self.owned.replica(id);
             let replica = replica.ok_or_else(|| {
-                Error::unavailable(format!("this node has not loaded partition {id} yet: ask again, or another node"))
+                Error::unavailable(format!(
+                    "this node has not loaded partition {id} yet: ask again, or another node"
+                ))
             })?;
             replica.wait_applied(end)?;
         }

@@ -53,7 +53,11 @@ pub struct ReplicaStatus {
 
 impl ClusterNode {
     /// Returns the cluster with its `partitions`, as this node sees it.
-    pub fn status(&self, partitions: impl Iterator<Item = PartitionId>, boot: tidemill_cluster::BootTime) -> ClusterStatus {
+    pub fn status(
+        &self,
+        partitions: impl Iterator<Item = PartitionId>,
+        boot: tidemill_cluster::BootTime,
+    ) -> ClusterStatus {
         let protocol = self.protocol.lock();
         let state = protocol.state();
         let members = state.members().iter().map(|(name, member)| MemberStatus {

@@ -67,7 +67,9 @@ impl Node {
             return Ok(());
         }
         if self.cluster.get().is_some() {
-            return Err(Error::invalid("a cluster has no change streams yet: run the app by one process, without --cluster"));
+            return Err(Error::invalid(
+                "a cluster has no change streams yet: run the app by one process, without --cluster",
+            ));
         }
         for warning in self.host.changes.open()? {
             tracing::warn!("{warning}");

@@ -19,7 +19,9 @@ use crate::cluster::{self, ClusterNode, ClusterOptions};
 use crate::deploy;
 use crate::digest::EffectDigests;
 use crate::directory::datadir::{DataDir, deployed_app};
-use crate::directory::environment::{Environment, LocalLogProvider, LogProvider, SharedPartitions, TableStore};
+use crate::directory::environment::{
+    Environment, LocalLogProvider, LogProvider, SharedPartitions, TableStore,
+};
 use crate::directory::partition_store::{PartitionStore, StateGroup};
 use crate::directory::tables_location;
 use crate::jobs::shared_state;
@@ -49,7 +51,13 @@ struct StateLocation {
 
 impl EngineBuilder {
     pub(super) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), app: None, environment: Environment::default(), state: None, cluster: None }
+        Self {
+            dir: dir.to_owned(),
+            app: None,
+            environment: Environment::default(),
+            state: None,
+            cluster: None,
+        }
     }
 
     /// Deploys `app`. Without it the engine continues with the deployed app.
@@ -181,7 +189,9 @@ fn cluster_state(
     cluster: &ClusterOptions,
     environment: &Environment,
 ) -> Result<Arc<dyn PartitionStore>> {
-    let app = app.ok_or_else(|| Error::invalid("a node of a cluster is started with the app: `tidemill run APP --cluster …`"))?;
+    let app = app.ok_or_else(|| {
+        Error::invalid("a node of a cluster is started with the app: `tidemill run APP --cluster …`")
+    })?;
     let state = state.ok_or_else(|| {
         Error::invalid("a node of a cluster needs a place for the state that all nodes share: add --state s3://BUCKET/PATH")
     })?;

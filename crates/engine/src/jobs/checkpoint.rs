@@ -9,6 +9,7 @@ use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use super::flush::flush;
+#[cfg(feature = "sim")]
 use super::flush::flush_partition;
 use super::{shared_state, sinks};
 use crate::checkpoint;
@@ -77,6 +78,7 @@ pub fn checkpoint(node: &Node) -> Result<()> {
 /// Flushes the rows of one partition and takes its checkpoint, for its next owner.
 ///
 /// Errors: as [`checkpoint`].
+#[cfg(feature = "sim")]
 pub fn checkpoint_partition(node: &Node, partition: &Arc<Partition>) -> Result<()> {
     let _alone = node.host.checkpointing.lock();
     check_allowed(node)?;

@@ -50,6 +50,7 @@ pub fn flush(node: &Node) -> Result<()> {
 }
 
 /// Commits the rows of one partition up to the last record that is applied.
+#[cfg(feature = "sim")]
 pub fn flush_partition(node: &Node, partition: &Arc<Partition>) -> Result<()> {
     let (durable, failed) = sync_logs(node, std::slice::from_ref(partition), Partition::applied);
     for (_, table) in node.app.tables.writable() {

@@ -31,6 +31,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use tidemill_zones::Table;
 
 use crate::directory::partition_store::StateGroup;
+#[cfg(feature = "sim")]
 use crate::jobs::checkpoint::checkpoint_partition;
 use crate::lifecycle::opening;
 use crate::node::Node;
@@ -88,7 +89,8 @@ pub fn follow(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
 /// `Unavailable` when a store does not answer. The partition stays a standby then.
 pub fn promote(node: &Node, id: PartitionId, epoch: u64) -> Result<bool> {
     let standby = node.owned.standby(id);
-    let standby = standby.ok_or_else(|| Error::not_found(format!("this process does not follow partition {id}")))?;
+    let standby =
+        standby.ok_or_else(|| Error::not_found(format!("this process does not follow partition {id}")))?;
     node.host.partition_store.claim(StateGroup::Partition(id), epoch)?;
     node.host.zones.own(id, epoch);
     if let Err(error) = refresh_tables(node) {
@@ -106,6 +108,7 @@ pub fn promote(node: &Node, id: PartitionId, epoch: u64) -> Result<bool> {
 }
 
 /// Gives a partition up so that the next owner has little to do, and follows it: as [`release`], but it stays applied here.
+#[cfg(feature = "sim")]
 pub fn demote(node: &Node, id: PartitionId) {
     let Some(partition) = node.owned.get(id) else { return };
     if let Err(error) = checkpoint_partition(node, &partition) {
@@ -175,6 +178,7 @@ fn refresh_tables(node: &Node) -> Result<()> {
 
 /// Gives a partition up so that the next owner has little to apply: between two records, with its rows flushed and a checkpoint. When
 /// those fail, the next owner applies more.
+#[cfg(feature = "sim")]
 pub fn release(node: &Node, id: PartitionId) {
     let Some(partition) = stop(node, id) else { return };
     if let Err(error) = checkpoint_partition(node, &partition) {
@@ -191,6 +195,7 @@ pub fn lose(node: &Node, id: PartitionId) {
 }
 
 /// Returns the partitions of this process that another one owns, as far as the tables tell.
+#[cfg(feature = "sim")]
 pub fn taken_over(node: &Node) -> Vec<PartitionId> {
     let mut lost = Vec::new();
     for (_, table) in node.app.tables.writable() {

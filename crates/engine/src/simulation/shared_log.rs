@@ -57,7 +57,8 @@ impl Log for SharedLog {
         let mut attached = self.attached.lock();
         let ticket = self.log.append(partition, NewRecord { payload, attachment: None }, durability)?;
         let assigned = ticket.assigned();
-        let offset = assigned.ok_or_else(|| Error::internal("a log in memory assigns offsets at once"))?.offset;
+        let offset =
+            assigned.ok_or_else(|| Error::internal("a log in memory assigns offsets at once"))?.offset;
         if attached.consumers.contains_key(&partition) {
             attached.entries.extend(attachment.map(|attachment| ((partition, offset), attachment)));
         }
@@ -143,7 +144,10 @@ impl Subscription for Consumer {
             if !records.is_empty() {
                 return Ok(Some(records));
             }
-            #[expect(clippy::disallowed_methods, reason = "engines with threads have no clock that a simulation advances")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "engines with threads have no clock that a simulation advances"
+            )]
             std::thread::sleep(NEXT_POLL);
         }
     }

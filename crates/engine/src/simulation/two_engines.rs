@@ -549,8 +549,7 @@ impl TwoEngines {
     fn catch_up(&self, engine: usize, node: &Node) -> Result<bool, String> {
         self.drain_engine(engine)?;
         let replicas = node.owned.replicas();
-        let stands_still =
-            |one: &Arc<Partition>| one.has_failed() || one.applied() < self.log.start(one.id);
+        let stands_still = |one: &Arc<Partition>| one.has_failed() || one.applied() < self.log.start(one.id);
         if replicas.len() < PARTITIONS as usize || replicas.iter().any(stands_still) {
             return Ok(false);
         }
@@ -565,10 +564,15 @@ impl TwoEngines {
         let mut all = String::new();
         for (engine, node) in (0..2).filter_map(|engine| Some((engine, self.node(engine)?))) {
             let parts = [node.owned.all(), node.owned.following(), node.owned.opening()];
-            for (role, replica) in ["owner", "standby", "opening"].iter().zip(parts).flat_map(|(role, all)| all.into_iter().map(move |one| (role, one))) {
+            for (role, replica) in ["owner", "standby", "opening"]
+                .iter()
+                .zip(parts)
+                .flat_map(|(role, all)| all.into_iter().map(move |one| (role, one)))
+            {
                 let (id, log) = (replica.id, self.log.end(replica.id));
                 let failed = if replica.has_failed() { ", failed" } else { "" };
-                all += &format!("engine {engine}: {role} of {id} at {} of {log}{failed}; ", replica.applied());
+                all +=
+                    &format!("engine {engine}: {role} of {id} at {} of {log}{failed}; ", replica.applied());
             }
         }
         all
@@ -677,8 +681,7 @@ impl TwoEngines {
     fn check_outcome(&self, nodes: &[&Node]) -> Result<(), String> {
         model::check(&outcome::of(nodes, &self.store)?, &self.sent, &self.acknowledged)?;
         self.check_accounts(nodes)?;
-        let counted: BTreeMap<String, i64> =
-            outcome::documents(nodes, "Counter", "n")?.into_iter().collect();
+        let counted: BTreeMap<String, i64> = outcome::documents(nodes, "Counter", "n")?.into_iter().collect();
         if counted != self.counters.appended {
             return Err(format!("{:?} was counted as {counted:?}", self.counters.appended));
         }

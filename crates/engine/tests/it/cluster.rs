@@ -8,9 +8,7 @@ use object_store::memory::InMemory;
 use tidemill_cluster::{NodeName, Timing};
 use tidemill_engine::cluster::ClusterOptions;
 use tidemill_engine::simulation::SharedLog;
-use tidemill_engine::{
-    Clock, Engine, LogProvider, OpenedLog, Settings, TakeOver,
-};
+use tidemill_engine::{Clock, Engine, LogProvider, OpenedLog, Settings, TakeOver};
 use tidemill_log::MemoryLog;
 use tidemill_types::{ErrorKind, Result};
 use url::Url;

@@ -66,7 +66,9 @@ fn partitions_move_between_two_engines_and_nothing_is_lost_or_doubled() {
     // 32: a log is cut while a partition is opened; 446: the answer to a commit is lost, then its partition; 1074: a command waits behind
     // a transaction when its partition moves; 2223, 5192: a transaction is shown by, or waits for, an owner that is ahead
     for seed in (1..=12).chain([32, 446, 1074, 2223, 5192]) {
-        total.add(&run_two_engines(seed, STEPS, false, None).unwrap_or_else(|violation| panic!("{violation}")));
+        total.add(
+            &run_two_engines(seed, STEPS, false, None).unwrap_or_else(|violation| panic!("{violation}")),
+        );
     }
     println!("{total:?}");
     assert!(total.graceful > 40 && total.forced > 15, "partitions move");
@@ -97,7 +99,8 @@ fn bugs_of_moves_are_found() {
 fn standbys_take_over_and_nothing_is_lost_or_doubled() {
     let mut total = MovesReport::default();
     for seed in 1..=12 {
-        total.add(&run_two_engines(seed, STEPS, true, None).unwrap_or_else(|violation| panic!("{violation}")));
+        total
+            .add(&run_two_engines(seed, STEPS, true, None).unwrap_or_else(|violation| panic!("{violation}")));
     }
     println!("{total:?}");
     assert!(total.promoted > 100, "standbys become owners");

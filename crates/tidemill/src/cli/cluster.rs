@@ -47,7 +47,11 @@ impl ClusterArgs {
     pub fn add_to(&self, builder: EngineBuilder, app: &mut App) -> anyhow::Result<EngineBuilder> {
         let (Some(url), Some(store)) = (&self.cluster, &self.store) else { return Ok(builder) };
         let machine = || hostname::get().ok().and_then(|name| name.into_string().ok());
-        let name = self.node.clone().or_else(machine).context("the name of this machine is not known: give --node NAME")?;
+        let name = self
+            .node
+            .clone()
+            .or_else(machine)
+            .context("the name of this machine is not known: give --node NAME")?;
         let advertise = || Some(format!("{}:{PORT}", machine()?));
         let requirements = if self.unsafe_single_broker { "unsafe_single_broker" } else { "replicated" };
         let url = with_option(url, "requirements", requirements);
@@ -73,7 +77,9 @@ impl ClusterArgs {
 /// Adds an option to a URL, unless it has it.
 fn with_option(url: &str, name: &str, value: &str) -> String {
     match url.split_once('?') {
-        Some((_, options)) if options.split('&').any(|option| option.starts_with(&format!("{name}="))) => url.to_owned(),
+        Some((_, options)) if options.split('&').any(|option| option.starts_with(&format!("{name}="))) => {
+            url.to_owned()
+        }
         Some(_) => format!("{url}&{name}={value}"),
         None => format!("{url}?{name}={value}"),
     }
@@ -105,7 +111,10 @@ struct StatusArgs {
 pub fn cluster(args: ClusterCommandArgs) -> anyhow::Result<ExitCode> {
     let ClusterCommand::Status(StatusArgs { data, json }) = args.command;
     let Some(client) = Client::find(&data.data)? else {
-        bail!("no node runs on {}: start it with `tidemill run APP --data DIR --cluster URL --store URL`", data.data.display());
+        bail!(
+            "no node runs on {}: start it with `tidemill run APP --data DIR --cluster URL --store URL`",
+            data.data.display()
+        );
     };
     let status = client.get("/api/v1/cluster", &[])?;
     match json {
@@ -118,7 +127,12 @@ pub fn cluster(args: ClusterCommandArgs) -> anyhow::Result<ExitCode> {
 fn print(status: &Value) {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let some = |value: &Value| if value.is_null() { "-".to_owned() } else { text(value) };
-    println!("cluster {}, seen by {} ({})", text(&status["cluster"]), text(&status["node"]), text(&status["standing"]));
+    println!(
+        "cluster {}, seen by {} ({})",
+        text(&status["cluster"]),
+        text(&status["node"]),
+        text(&status["standing"])
+    );
     println!("\nmembers");
     for member in status["members"].as_array().into_iter().flatten() {
         let draining = if member["draining"] == true { ", draining" } else { "" };
