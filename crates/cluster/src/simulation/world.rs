@@ -12,8 +12,8 @@ use crate::node::{Action, Node, NodeProfile, Standing};
 use crate::record::{ClusterFacts, Incarnation, NodeName, Record, Remove};
 use crate::state::State;
 
-/// Time between two steps of one node on average, in microseconds.
-const NODE_INTERVAL_US: u64 = 20_000;
+/// Steps of one node between two of its heartbeats, on average.
+const STEPS_PER_HEARTBEAT: u64 = 12;
 
 /// Largest duration of a fault, in microseconds.
 const FAULT_US_MAX: u64 = 5_000_000;
@@ -81,7 +81,8 @@ impl World {
     /// Lets one node act.
     fn step(&mut self) -> Result<(), String> {
         self.report.steps += 1;
-        self.time += self.rng.random_range(1..=2 * NODE_INTERVAL_US / self.machines.len() as u64);
+        let node_interval_us = self.options.timing.heartbeat_ms * 1_000 / STEPS_PER_HEARTBEAT;
+        self.time += self.rng.random_range(1..=2 * node_interval_us / self.machines.len() as u64);
         let landed = self.logs.land(self.time);
         for record in &self.logs.control[self.logs.control.len() - landed..] {
             self.audit.landed(record, &mut self.report)?;

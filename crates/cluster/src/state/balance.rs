@@ -14,6 +14,7 @@ use tidemill_types::PartitionId;
 
 use super::{Goal, Partition, State, Warming};
 use crate::event::{Event, MoveReason};
+use crate::member::Member;
 use crate::placement::{Share, score};
 use crate::record::NodeName;
 
@@ -44,20 +45,23 @@ impl Loads {
     }
 
     /// Returns pairs of members between which a partition should move, from the first to the second, the most uneven first.
-    fn uneven_pairs(&self, busy: &BTreeSet<NodeName>) -> Vec<(NodeName, NodeName)> {
-        let mut free: Vec<&NodeName> = self.members.keys().filter(|name| !busy.contains(*name)).collect();
-        free.sort_by_key(|name| self.surplus(name));
-        let mut pairs = Vec::new();
-        for donor in free.iter().rev() {
-            // a partition more or less changes a surplus by the sum of weights
-            let is_uneven = |receiver: &&&NodeName| {
-                self.surplus(donor) - self.surplus(receiver) > i128::from(self.weights)
-            };
-            for receiver in free.iter().take_while(is_uneven).filter(|name| self.share(name).ceil() > 0) {
-                pairs.push(((*donor).clone(), (*receiver).clone()));
-            }
-        }
-        pairs
+    fn uneven_pairs(
+        &self,
+        is_busy: impl Fn(&NodeName) -> bool,
+    ) -> impl Iterator<Item = (&NodeName, &NodeName)> {
+        let mut free: Vec<(i128, bool, &NodeName)> = (self.members.iter())
+            .filter(|(name, _)| !is_busy(name))
+            .map(|(name, (load, share))| (share.surplus(*load), share.ceil() > 0, name))
+            .collect();
+        free.sort();
+        // a partition more or less changes a surplus by the sum of weights
+        let least = i128::from(self.weights);
+        let receivers = free.clone();
+        free.into_iter().rev().flat_map(move |(surplus, _, donor)| {
+            let receivers = receivers.clone().into_iter();
+            let uneven = receivers.take_while(move |(receiver, ..)| surplus - receiver > least);
+            uneven.filter(|(_, may_receive, _)| *may_receive).map(move |(.., receiver)| (donor, receiver))
+        })
     }
 }
 
@@ -86,7 +90,7 @@ impl State {
             .values()
             .map(|member| u64::from(weight(member.draining, member.weight)))
             .sum::<u64>();
-        let share = |member: &crate::Member| {
+        let share = |member: &Member| {
             Share::new(self.partitions.len(), weight(member.draining, member.weight), weights)
         };
         let empty = self.members.iter().map(|(name, member)| (name.clone(), (0, share(member))));
@@ -142,7 +146,9 @@ impl State {
     /// Plans a move away from a draining member; returns whether there was one.
     fn plan_drain(&mut self, events: &mut Vec<Event>) -> bool {
         let draining = |node: &NodeName| self.members.get(node).is_some_and(|member| member.draining);
-        if !self.members.keys().any(draining) {
+        let mut held = self.partitions.iter().filter(|partition| partition.warming.is_none());
+        let is_held = |partition: &Partition| partition.owner.iter().chain(&partition.standby).any(draining);
+        if !self.members.values().any(|member| member.draining) || !held.any(is_held) {
             return false;
         }
         let busy = self.busy();
@@ -184,15 +190,20 @@ impl State {
     /// Plans a standby in another zone than the owner, where the present one is in the same; returns whether there was one.
     fn plan_zone(&mut self, events: &mut Vec<Event>) -> bool {
         let (busy, loads) = (self.busy(), self.standby_loads());
+        let is_free = |(node, member): &(&NodeName, &Member)| !member.draining && !busy.contains(*node);
+        let mut free_by_zone: BTreeMap<&str, Vec<&NodeName>> = BTreeMap::new();
+        for (node, member) in self.members.iter().filter(is_free) {
+            free_by_zone.entry(&member.zone).or_default().push(node);
+        }
         let next = self.partitions.iter().enumerate().find_map(|(index, partition)| {
             let id = PartitionId(index as u32);
-            let standby = partition.standby.as_ref()?;
+            let (owner, standby) = (partition.owner.as_ref()?, partition.standby.as_ref()?);
             if partition.warming.is_some() || self.is_apart(id, standby) {
                 return None;
             }
-            let free = self.members.iter().filter(|(node, member)| !member.draining && !busy.contains(*node));
-            let apart = free.filter(|(node, _)| self.is_apart(id, node));
-            Some((id, apart.map(|(node, _)| node).min_by_key(|node| loads.surplus(node))?.clone()))
+            let zone = &self.members.get(owner)?.zone;
+            let apart = free_by_zone.iter().filter(|(other, _)| **other != zone).flat_map(|(_, nodes)| nodes);
+            Some((id, (*apart.min_by_key(|node| loads.surplus(node))?).clone()))
         });
         let Some((id, node)) = next else { return false };
         self.warm(id, node, Goal::Standby, MoveReason::Balance, events);
@@ -201,45 +212,58 @@ impl State {
 
     /// Plans a move from an owner above its share to a member below it; returns whether there was one.
     fn plan_owner(&mut self, events: &mut Vec<Event>) -> bool {
-        for (donor, receiver) in self.owner_loads().uneven_pairs(&self.busy()) {
-            let Some(weight) = self.members.get(&receiver).map(|member| member.weight) else { continue };
-            let movable = self.partitions.iter().enumerate().filter(|(_, partition)| {
-                partition.owner.as_ref() == Some(&donor) && partition.warming.is_none() && !partition.pinned
+        let (busy, loads) = (self.busy(), self.owner_loads());
+        let movable = self.movable(|partition| partition.owner.as_ref().filter(|_| !partition.pinned));
+        let next = loads.uneven_pairs(|name| busy.contains(name)).find_map(|(donor, receiver)| {
+            let weight = self.members.get(receiver)?.weight;
+            let rank = |id: PartitionId| {
+                let partition = self.partition(id);
+                let is_standby =
+                    partition.is_some_and(|partition| partition.standby.as_ref() == Some(receiver));
+                (partition.map(|partition| partition.epoch), is_standby)
+            };
+            let best = movable.get(donor)?.iter().copied().max_by(|a, b| {
+                let scores = || score(*a, receiver, weight).total_cmp(&score(*b, receiver, weight));
+                rank(*a).cmp(&rank(*b)).then_with(scores)
             });
-            let next = movable.max_by(|(a, partition_a), (b, partition_b)| {
-                let rank =
-                    |partition: &Partition| (partition.epoch, partition.standby.as_ref() == Some(&receiver));
-                let score = |index: usize| score(PartitionId(index as u32), &receiver, weight);
-                rank(partition_a).cmp(&rank(partition_b)).then_with(|| score(*a).total_cmp(&score(*b)))
-            });
-            if let Some((index, _)) = next {
-                let id = PartitionId(index as u32);
-                self.warm(id, receiver, Goal::Owner, MoveReason::Balance, events);
-                return true;
-            }
-        }
-        false
+            Some((best?, receiver.clone()))
+        });
+        let Some((id, receiver)) = next else { return false };
+        self.warm(id, receiver, Goal::Owner, MoveReason::Balance, events);
+        true
     }
 
     /// Plans another standby, where one member is that of more partitions than its share; returns whether there was one.
     fn plan_standby(&mut self, events: &mut Vec<Event>) -> bool {
-        for (donor, receiver) in self.standby_loads().uneven_pairs(&self.busy()) {
-            let Some(weight) = self.members.get(&receiver).map(|member| member.weight) else { continue };
-            let movable = self.partitions.iter().enumerate().filter(|(index, partition)| {
-                let id = PartitionId(*index as u32);
-                let stays_apart = || self.is_apart(id, &receiver) || !self.is_apart(id, &donor);
-                partition.standby.as_ref() == Some(&donor)
-                    && partition.warming.is_none()
-                    && partition.owner.as_ref() != Some(&receiver)
-                    && stays_apart()
-            });
-            let score = |index: usize| score(PartitionId(index as u32), &receiver, weight);
-            if let Some((index, _)) = movable.max_by(|(a, _), (b, _)| score(*a).total_cmp(&score(*b))) {
-                let id = PartitionId(index as u32);
-                self.warm(id, receiver, Goal::Standby, MoveReason::Balance, events);
-                return true;
+        let (busy, loads) = (self.busy(), self.standby_loads());
+        let movable = self.movable(|partition| partition.standby.as_ref());
+        let next = loads.uneven_pairs(|name| busy.contains(name)).find_map(|(donor, receiver)| {
+            let weight = self.members.get(receiver)?.weight;
+            let may_receive = |id: &PartitionId| {
+                let owner = self.partition(*id).and_then(|partition| partition.owner.as_ref());
+                owner != Some(receiver) && (self.is_apart(*id, receiver) || !self.is_apart(*id, donor))
+            };
+            let candidates = movable.get(donor)?.iter().copied().filter(may_receive);
+            let best =
+                candidates.max_by(|a, b| score(*a, receiver, weight).total_cmp(&score(*b, receiver, weight)));
+            Some((best?, receiver.clone()))
+        });
+        let Some((id, receiver)) = next else { return false };
+        self.warm(id, receiver, Goal::Standby, MoveReason::Balance, events);
+        true
+    }
+
+    /// Returns the partitions that take part in no move, by their holder.
+    fn movable<'a>(
+        &'a self,
+        holder: impl Fn(&'a Partition) -> Option<&'a NodeName>,
+    ) -> BTreeMap<&'a NodeName, Vec<PartitionId>> {
+        let mut movable: BTreeMap<&NodeName, Vec<PartitionId>> = BTreeMap::new();
+        for (index, partition) in self.partitions.iter().enumerate() {
+            if let Some(holder) = holder(partition).filter(|_| partition.warming.is_none()) {
+                movable.entry(holder).or_default().push(PartitionId(index as u32));
             }
         }
-        false
+        movable
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use tidemill_types::PartitionId;
 
-use super::{Goal, State};
+use super::{Goal, Partition, State};
 use crate::event::Event;
 use crate::placement::score;
 use crate::record::NodeName;
@@ -12,6 +12,10 @@ use crate::record::NodeName;
 impl State {
     /// Gives partitions without a standby one, where a member is left for it.
     pub(super) fn give_missing_standbys(&mut self, events: &mut Vec<Event>) {
+        let is_missing = |partition: &Partition| partition.standby.is_none() && partition.owner.is_some();
+        if self.members.len() < 2 || !self.partitions.iter().any(is_missing) {
+            return;
+        }
         let mut loads = self.standby_loads();
         for index in 0..self.partitions.len() {
             let id = PartitionId(index as u32);
