@@ -5,12 +5,22 @@ use std::sync::{Arc, OnceLock};
 use tidemill_types::{Error, PartitionId, Result};
 
 use crate::api::LedgerCounts;
-use crate::cluster::ClusterNode;
 use crate::host::Host;
 use crate::partition::{OwnedPartitions, PartitionClient, PartitionPeers};
+use crate::process::clock::Clock;
 use crate::queries::GLOBAL_PARTITION;
 use crate::running_app::RunningApp;
 use crate::state::view::PartitionView;
+
+/// Part of this process in a cluster.
+pub trait ClusterPart: Send + Sync {
+    /// Returns whether this process owns a partition, has applied all that former owners have, and has a lease.
+    fn owns(&self, partition: PartitionId, clock: &dyn Clock) -> bool;
+
+    /// Leaves the cluster in order: other members take the partitions over first. Those of a process that cannot leave in time are taken over
+    /// when its lease has run out.
+    fn leave(&self, node: &Node);
+}
 
 /// The parts of a running engine, by lifetime.
 pub struct Node {
@@ -21,7 +31,7 @@ pub struct Node {
     /// Partitions that it owns.
     pub owned: OwnedPartitions,
     /// Its part in a cluster, if it is a node of one.
-    pub cluster: OnceLock<Arc<ClusterNode>>,
+    pub cluster: OnceLock<Arc<dyn ClusterPart>>,
     /// Processes that own the others, once it has joined them.
     peers: OnceLock<Arc<dyn PartitionPeers>>,
 }
@@ -119,6 +129,26 @@ impl Node {
             }
         }
         Err(failed.unwrap_or_else(|| Error::unavailable("the log has no partitions")))
+    }
+
+    /// Waits until the replicas here have applied all that any node has acknowledged. Returns at once for a process that is alone.
+    ///
+    /// Errors: `Unavailable` when the log cannot be asked, and while a replica is missing or does not get there.
+    pub fn catch_up_replicas(&self) -> Result<()> {
+        if self.cluster.get().is_none() {
+            return Ok(());
+        }
+        for id in self.host.partition_ids() {
+            let end = self.host.log.latest_end(id)?;
+            let replica = self.owned.replica(id);
+            let replica = replica.ok_or_else(|| {
+                Error::unavailable(format!(
+                    "this node has not loaded partition {id} yet: ask again, or another node"
+                ))
+            })?;
+            replica.wait_applied(end)?;
+        }
+        Ok(())
     }
 
     /// Returns whether this process does what one process does for all: merges and retention of tables, aggregate rules.

@@ -186,7 +186,7 @@ fn the_digest_begins_where_it_is_switched_on() {
     assert!(loaded.digest.is_none());
     loaded.compute_digest(true);
     assert_eq!(digest(&loaded), Digest { since: Offset(3), value: 0 });
-    // switched off for a while, it begins anew
+    // switched off for a while, it begins again
     loaded.compute_digest(false);
     apply(
         &deployment,

@@ -31,12 +31,14 @@ use tidemill_cluster::{BootTime, Incarnation, Node as Protocol, NodeProfile, Now
 use tidemill_log::Log;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
-use crate::node::Node;
+use crate::node::{ClusterPart, Node};
 use crate::process::clock::Clock;
 use crate::process::spawn::spawn;
 
-pub use options::{ClusterOptions, check_app};
+pub use options::ClusterOptions;
+pub(crate) use options::check_app;
 pub use status::{ClusterStatus, MemberStatus, ReplicaStatus};
+pub use tidemill_cluster::{NodeName, Timing};
 
 /// This process as a node of a cluster.
 pub struct ClusterNode {
@@ -70,11 +72,6 @@ impl ClusterNode {
         let protocol = Protocol::new(profile, new_incarnation(), State::default(), now(clock).boot)?;
         Ok(Self { protocol: Mutex::new(protocol), control: options.control })
     }
-
-    /// Returns whether this node owns a partition, has applied all that former owners have, and has a lease.
-    pub fn owns(&self, partition: PartitionId, clock: &dyn Clock) -> bool {
-        self.protocol.lock().may_answer(partition, now(clock).boot)
-    }
 }
 
 /// Time that the partitions of a node that leaves have to move to others.
@@ -82,10 +79,12 @@ const LEAVE_WAIT: Duration = Duration::from_secs(5);
 /// Interval at which a node that leaves looks whether it has left.
 const LEAVE_POLL: Duration = Duration::from_millis(10);
 
-impl ClusterNode {
-    /// Leaves the cluster in order: other members take the partitions over first. Those of a node that cannot leave in time are taken over
-    /// when its lease has run out.
-    pub fn leave(&self, node: &Node) {
+impl ClusterPart for ClusterNode {
+    fn owns(&self, partition: PartitionId, clock: &dyn Clock) -> bool {
+        self.protocol.lock().may_answer(partition, now(clock).boot)
+    }
+
+    fn leave(&self, node: &Node) {
         let clock = &*node.host.clock;
         self.protocol.lock().leave();
         let deadline = clock.monotonic() + LEAVE_WAIT;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_types::{Offset, PartitionId, Result};
 
 use super::membership::AREA;
 use super::{ClusterNode, now};
@@ -14,7 +14,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which standbys learn what the owners have committed.
 const COMMITS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the protocol says of a partition.
+/// Role of this node that the protocol says.
 enum Wanted {
     /// This node owns it in this epoch, and has applied what former owners have.
     Owner(Offset),
@@ -85,27 +85,5 @@ fn wanted(node: &Node, cluster: &ClusterNode, id: PartitionId) -> Wanted {
             }
         }
         _ => Wanted::Standby,
-    }
-}
-
-impl Node {
-    /// Waits until the replicas here have applied all that any node has acknowledged. Returns at once for a process that is alone.
-    ///
-    /// Errors: `Unavailable` when the log cannot be asked, and while a replica is missing or does not get there.
-    pub fn catch_up_replicas(&self) -> Result<()> {
-        if self.cluster.get().is_none() {
-            return Ok(());
-        }
-        for id in self.host.partition_ids() {
-            let end = self.host.log.latest_end(id)?;
-            let replica = self.owned.replica(id);
-            let replica = replica.ok_or_else(|| {
-                Error::unavailable(format!(
-                    "this node has not loaded partition {id} yet: ask again, or another node"
-                ))
-            })?;
-            replica.wait_applied(end)?;
-        }
-        Ok(())
     }
 }

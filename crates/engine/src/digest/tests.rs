@@ -99,7 +99,7 @@ fn a_saved_digest_continues() {
     assert_eq!(digest.digest(), restored.digest());
 
     let later = SavedDigest { version: VERSION + 1, ..digest.saved() };
-    assert!(EffectDigest::restore(&later).unwrap().is_none(), "one of another version begins anew");
+    assert!(EffectDigest::restore(&later).unwrap().is_none(), "one of another version begins again");
     let damaged = SavedDigest { value: "no digest".into(), ..digest.saved() };
     let error = EffectDigest::restore(&damaged).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("no digest"), "{error}");

@@ -26,6 +26,7 @@ use crate::directory::partition_store::{PartitionStore, StateGroup};
 use crate::directory::tables_location;
 use crate::jobs::shared_state;
 use crate::lifecycle::threads::EngineThreads;
+use crate::node::Node;
 use crate::process::clock::Clock;
 use crate::shared_state::{ObjectPartitionStore, StateOwner, TakeOver, take_over};
 use crate::state::set_aside::RecordNoted;
@@ -165,18 +166,28 @@ impl EngineBuilder {
                 opened => break opened?,
             }
         };
-        if let Some(options) = cluster {
-            cluster::check_app(&node)?;
-            let app = node.app.deployment.app.content_hash();
-            let part = ClusterNode::new(options, app, data.partitions(), &*node.host.clock)?;
-            let first_time = node.cluster.set(Arc::new(part)).is_ok();
-            debug_assert!(first_time, "a node joins once");
-        } else {
+        let cluster = cluster.map(|options| join_cluster(&node, options, &data)).transpose()?;
+        if cluster.is_none() {
             shared_state::publish_all(&node)?;
         }
         let threads = EngineThreads::start(&node)?;
-        Ok(Engine { node, threads, data: Mutex::new(Some(data)), recovery })
+        if let Some(part) = &cluster {
+            threads.add(cluster::start(&node, part)?);
+        }
+        Ok(Engine { node, threads, cluster, data: Mutex::new(Some(data)), recovery })
     }
+}
+
+/// Makes an engine that owns nothing a node of a cluster, whose threads are not started.
+///
+/// Errors: those of [`cluster::check_app`] and [`ClusterNode::new`].
+fn join_cluster(node: &Node, options: ClusterOptions, data: &DataDir) -> Result<Arc<ClusterNode>> {
+    cluster::check_app(node)?;
+    let app = node.app.deployment.app.content_hash();
+    let part = Arc::new(ClusterNode::new(options, app, data.partitions(), &*node.host.clock)?);
+    let first_time = node.cluster.set(part.clone()).is_ok();
+    debug_assert!(first_time, "a node joins once");
+    Ok(part)
 }
 
 /// Returns the store of the state that the nodes of a cluster share.

@@ -31,7 +31,7 @@ use crate::admin::backup;
 use crate::admin::backup::BackupReport;
 use crate::api::{Analytics, BodyFormat, Health, SendOptions, SendReply};
 use crate::app::App;
-use crate::cluster::ClusterStatus;
+use crate::cluster::{ClusterNode, ClusterStatus};
 use crate::directory::datadir::DataDir;
 use crate::ingest::sending;
 use crate::jobs::shared_state;
@@ -59,6 +59,8 @@ const STOP_WAIT: Duration = Duration::from_secs(4);
 pub struct Engine {
     node: Arc<Node>,
     threads: EngineThreads,
+    /// Its part in a cluster, if it is a node of one.
+    cluster: Option<Arc<ClusterNode>>,
     data: Mutex<Option<DataDir>>,
     /// Report of the recovery.
     pub recovery: StartupReport,
@@ -112,7 +114,7 @@ impl Engine {
     pub fn cluster_status(&self) -> Option<ClusterStatus> {
         let host = &self.node.host;
         let boot = tidemill_cluster::BootTime(host.clock.boot().as_micros() as u64);
-        self.node.cluster.get().map(|cluster| cluster.status(host.partition_ids(), boot))
+        self.cluster.as_ref().map(|cluster| cluster.status(host.partition_ids(), boot))
     }
 
     /// The deployed app.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Result};
 
-use crate::cluster;
 use crate::jobs::{record_watch, timers};
 use crate::lifecycle::reopen;
 use crate::node::Node;
@@ -61,9 +60,6 @@ impl EngineThreads {
                 }
             })?);
         }
-        if let Some(cluster) = node.cluster.get() {
-            background.extend(cluster::start(node, cluster)?);
-        }
         let shared = node.clone();
         let opener = spawn("opener".into(), move || reopen::run(&shared))?;
         Ok(Self {
@@ -73,6 +69,11 @@ impl EngineThreads {
             stopped: AtomicBool::new(false),
             left_behind: AtomicBool::new(false),
         })
+    }
+
+    /// Adds threads that end when the engine stops.
+    pub fn add(&self, threads: Vec<JoinHandle<()>>) {
+        self.background.lock().extend(threads);
     }
 
     /// Starts the sources, unless they have been started.

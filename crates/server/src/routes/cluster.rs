@@ -94,9 +94,9 @@ impl From<ClusterStatus> for Cluster {
 )]
 pub(crate) async fn show(call: RequestContext) -> Result<Json<Cluster>, ApiError> {
     let status = call.engine(|engine| {
-        engine.cluster_status().ok_or_else(|| {
-            Error::not_found("this server is no node of a cluster: it was started without --cluster")
-        })
+        engine
+            .cluster_status()
+            .ok_or_else(|| Error::not_found("this server is alone: it was started without --cluster"))
     });
     Ok(Json(status.await?.into()))
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::Value;
-use tidemill::engine::cluster::ClusterOptions;
+use tidemill::engine::cluster::{ClusterOptions, NodeName, Timing};
 use tidemill::{App, EngineBuilder, LogAtUrl, TakeOver, control_log};
-use tidemill_cluster::{NodeName, Timing};
 
 use super::DataArgs;
 use super::client::Client;
