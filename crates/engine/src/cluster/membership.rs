@@ -90,6 +90,8 @@ fn read(node: &Node, cluster: &ClusterNode, consumed: ConsumedRecord) -> Result<
         }
         Standing::Refused(refusal) => {
             drop(protocol);
+            // its records would not be those that the others understand
+            node.host.stop_accepting();
             node.host.health.report_problem(AREA, format!("refused by the cluster: {refusal}"));
         }
         Standing::Member => {

@@ -72,6 +72,19 @@ impl ClusterNode {
         let protocol = Protocol::new(profile, new_incarnation(), State::default(), now(clock).boot)?;
         Ok(Self { protocol: Mutex::new(protocol), control: options.control })
     }
+
+    /// Checks that the node is a member.
+    ///
+    /// Errors: `Conflict` with the reason if it was refused, `Unavailable` while it is none.
+    pub fn check_member(&self) -> Result<()> {
+        match self.protocol.lock().standing() {
+            Standing::Member => Ok(()),
+            Standing::Refused(refusal) => {
+                Err(Error::conflict(format!("the cluster refuses this node: {refusal}")))
+            }
+            _ => Err(Error::unavailable("this node is not a member of the cluster yet.")),
+        }
+    }
 }
 
 /// Time that the partitions of a node that leaves have to move to others.

@@ -174,7 +174,9 @@ impl EngineBuilder {
         if let Some(part) = &cluster {
             threads.add(cluster::start(&node, part)?);
         }
-        Ok(Engine { node, threads, cluster, data: Mutex::new(Some(data)), recovery })
+        let engine = Engine { node, threads, cluster, data: Mutex::new(Some(data)), recovery };
+        engine.wait_until_ready()?;
+        Ok(engine)
     }
 }
 

@@ -8,7 +8,7 @@ use object_store::memory::InMemory;
 use tidemill_cluster::{NodeName, Timing};
 use tidemill_engine::cluster::ClusterOptions;
 use tidemill_engine::simulation::SharedLog;
-use tidemill_engine::{Clock, Engine, LogProvider, OpenedLog, Settings, TakeOver};
+use tidemill_engine::{App, Clock, Engine, LogProvider, OpenedLog, Settings, TakeOver};
 use tidemill_log::MemoryLog;
 use tidemill_types::{ErrorKind, Result};
 use url::Url;
@@ -57,11 +57,11 @@ impl Outside {
     }
 
     fn start(&self, name: &str) -> TestNode {
-        self.start_in(name, name)
+        self.try_start(name, name, app()).unwrap()
     }
 
     /// Starts a node in a directory of this name.
-    fn start_in(&self, dir: &str, name: &str) -> TestNode {
+    fn try_start(&self, dir: &str, name: &str, mut app: App) -> Result<TestNode> {
         let log = Arc::new(SharedLog::new(self.log.clone()));
         let control = Arc::new(SharedLog::new(self.control.clone()));
         let options = ClusterOptions {
@@ -73,7 +73,6 @@ impl Outside {
             timing: Timing::SMALL,
             control: control.clone(),
         };
-        let mut app = app();
         app.settings.partitions = PARTITIONS;
         let state = format!("file://{}", self.root.path().join("state").display());
         let engine = Engine::builder(self.root.path().join(dir))
@@ -82,9 +81,8 @@ impl Outside {
             .state(&state, TakeOver::Lossless)
             .cluster(options)
             .app(app)
-            .open()
-            .unwrap();
-        TestNode { engine, log, control }
+            .open()?;
+        Ok(TestNode { engine, log, control })
     }
 }
 
@@ -194,12 +192,12 @@ fn nodes_that_do_not_fit_are_refused() {
     let outside = Outside::new();
     let first = outside.start("a");
     wait_for_owners(&[&first]);
-    let second = outside.start_in("other", "a");
-    wait_until("the second node of that name is refused", || {
-        second.engine.cluster_status().unwrap().standing.starts_with("refused")
-    });
-    let standing = second.engine.cluster_status().unwrap().standing;
-    assert!(standing.contains('a'), "{standing}");
+    let same_name = outside.try_start("other", "a", app()).err().unwrap();
+    assert_eq!(same_name.kind(), ErrorKind::Conflict, "{same_name}");
+    assert!(same_name.to_string().contains("is alive"), "{same_name}");
+    let other_app = App::from_rules("shop", "event Other { id: string } key id;");
+    let other_app = outside.try_start("b", "b", other_app).err().unwrap();
+    assert_eq!(other_app.kind(), ErrorKind::Conflict, "{other_app}");
     send(&first.engine, "Order", &orders(0, 10));
     check(&first, 10);
 }
