@@ -75,7 +75,7 @@ impl ClusterNode {
 
     /// Checks that the node is a member.
     ///
-    /// Errors: `Conflict` with the reason if it was refused, `Unavailable` while it is none.
+    /// Errors: `Conflict` with the reason if it was refused, `Unavailable` before it has joined.
     pub fn check_member(&self) -> Result<()> {
         match self.protocol.lock().standing() {
             Standing::Member => Ok(()),
