@@ -209,6 +209,7 @@ await() { # server: waits until it listens
     [ $SECONDS -lt $deadline ] || fail "$1 does not listen after $START_TIMEOUT_S s, see $DIR/$1/log"
     sleep 0.1
   done
+  running "$1" || { tail -20 "$DIR/$1/log" >&2; fail "$1 ended, and another program listens on port $(port "$1")"; }
 }
 
 kafka() {

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::DocBytes;
 use crate::key::Key;
 use crate::sequence::Sequence;
+use crate::write_digest::WriteDigest;
 
 /// Buckets of [`WriteTimes`]. Two documents share a bucket with a probability of one in this many, and then a transaction
 /// sees a conflict that there is not.
@@ -92,6 +93,9 @@ pub(crate) struct ChangeRecorder {
     sequence: AtomicU64,
     /// True if it gets that one in any case.
     moving: AtomicBool,
+    digesting: AtomicBool,
+    /// Digest of the changes of the present record, while [`Self::is_digesting`].
+    digest: Mutex<WriteDigest>,
 }
 
 impl ChangeRecorder {
@@ -111,6 +115,8 @@ impl ChangeRecorder {
             place: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
             moving: AtomicBool::new(false),
+            digesting: AtomicBool::new(false),
+            digest: Mutex::default(),
         }
     }
 
@@ -131,6 +137,33 @@ impl ChangeRecorder {
 
     pub fn set_record(&self, record: u64) {
         self.record.store(record + 1, Ordering::Relaxed);
+        if self.is_digesting() {
+            self.digest().begin();
+        }
+    }
+
+    pub fn set_digesting(&self, on: bool) {
+        self.digesting.store(on, Ordering::Relaxed);
+        *self.digest() = WriteDigest::default();
+    }
+
+    /// Returns whether changes are added to a digest.
+    #[inline]
+    pub fn is_digesting(&self) -> bool {
+        self.digesting.load(Ordering::Relaxed)
+    }
+
+    /// Returns the digest of the changes of the present record.
+    pub fn digest(&self) -> MutexGuard<'_, WriteDigest> {
+        self.digest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a change to the digest, if there is one. `key` is empty for a whole collection.
+    #[inline]
+    pub fn add_to_digest(&self, kind: ChangeKind, collection: &str, key: &Key, after: Option<&[u8]>) {
+        if self.is_digesting() {
+            self.digest().add(kind, collection, key.as_bytes(), after);
+        }
     }
 
     /// Says which sequence the next inserted document gets.
@@ -196,6 +229,7 @@ impl ChangeRecorder {
 
     /// Collects that a collection is gone.
     pub fn collect_drop(&self, collection: &str) {
+        self.add_to_digest(ChangeKind::Drop, collection, &Key::default(), None);
         if self.is_collecting() {
             let kind = ChangeKind::Drop;
             let collection = collection.into();
@@ -218,14 +252,18 @@ impl ChangeRecorder {
         collection: &str,
         description: impl FnOnce() -> bson::RawDocumentBuf,
     ) {
+        if !self.is_collecting() && !self.is_digesting() {
+            return;
+        }
+        let (key, after) = (Key::default(), description().into_bytes());
+        self.add_to_digest(kind, collection, &key, Some(&after));
         if self.is_collecting() {
-            let (collection, after) = (collection.into(), Some(description().into_bytes().into()));
             self.collect(DocumentChange {
                 kind,
-                collection,
-                key: Key::default(),
+                collection: collection.into(),
+                key,
                 before: None,
-                after,
+                after: Some(after.into()),
                 place: 0,
                 moved: None,
             });

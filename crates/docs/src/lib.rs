@@ -45,6 +45,7 @@ mod text;
 mod transaction;
 mod update;
 mod validate;
+mod write_digest;
 
 pub use changes::{ChangeKind, DocumentChange, WriteTimes};
 pub use checkpoint::check_checkpoint;

@@ -168,6 +168,17 @@ impl Store {
         self.changes.is_collecting()
     }
 
+    /// Sets whether [`Self::write_digest`] is computed.
+    pub fn digest_writes(&mut self, on: bool) {
+        self.changes.set_digesting(on);
+    }
+
+    /// Returns the digest of what the present record has written so far; `None` if it has written nothing, or if digests are not
+    /// computed.
+    pub fn write_digest(&self) -> Option<u128> {
+        if self.changes.is_digesting() { self.changes.digest().value() } else { None }
+    }
+
     /// Takes the changes collected so far, in the order in which they were made.
     pub fn take_changes(&mut self) -> Vec<DocumentChange> {
         self.changes.take()

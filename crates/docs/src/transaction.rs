@@ -13,6 +13,7 @@ use crate::raw::{RawValue, close_document, elements, field, put_element, tag};
 use crate::sequence::Sequence;
 use crate::spec::CollectionSpec;
 use crate::store::{Collections, Store};
+use crate::write_digest::WriteDigest;
 
 /// The writes of a transaction to the documents of one store, in the order in which it first wrote each document, and the collections
 /// that it created.
@@ -199,6 +200,8 @@ pub struct Savepoint {
     collected: usize,
     /// For each write what [`crate::changes::ChangeRecorder::last`] was.
     last: Vec<u64>,
+    /// The digest of the writes of the record, if there is one.
+    digest: Option<WriteDigest>,
 }
 
 impl Store {
@@ -271,6 +274,7 @@ impl Store {
             derived: self.derived(),
             collected: self.changes.collected(),
             last: Vec::new(),
+            digest: self.changes.is_digesting().then(|| self.changes.digest().clone()),
         }
     }
 
@@ -283,6 +287,9 @@ impl Store {
         self.collections = to.collections.clone();
         self.set_usage(to.bytes, to.superseded, to.derived);
         self.changes.truncate(to.collected);
+        if let Some(digest) = &to.digest {
+            *self.changes.digest() = digest.clone();
+        }
         for (write, last) in writes.documents.iter().zip(&to.last) {
             self.changes.set_last(&write.collection, &write.key, *last);
         }

@@ -1,7 +1,7 @@
 //! Simulates engines for a time, each from a seed of its own, and reports the first seed that fails.
 //!
 //! `cargo run --release -p tidemill-engine --features sim --example simulate -- [--seconds N] [--seed FIRST] [--runs N]
-//! [--steps N] [--engines 1|2] [--bug NAME]`
+//! [--steps N] [--engines 1|2] [--standbys yes|no] [--bug NAME]`
 
 #![expect(clippy::disallowed_methods, reason = "the time of the machine bounds the command")]
 
@@ -15,7 +15,8 @@ use tidemill_engine::simulation::{
 };
 
 const USAGE: &str = "usage: simulate [--seconds N] [--seed FIRST] [--runs N] [--steps N] [--engines 1|2] \
-    [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log|queues|progress]";
+    [--standbys yes|no] \
+    [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log|held|hash|caller|queues|progress]";
 
 fn main() -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)) {
@@ -33,6 +34,8 @@ struct Arguments {
     runs: u64,
     /// True for two engines between which partitions move.
     two_engines: bool,
+    /// True if both of them apply all partitions.
+    standbys: bool,
     options: SimulationOptions,
 }
 
@@ -43,6 +46,7 @@ impl Arguments {
             first: 1,
             runs: u64::MAX,
             two_engines: false,
+            standbys: false,
             options: SimulationOptions::default(),
         };
         while let Some(name) = words.next() {
@@ -54,6 +58,7 @@ impl Arguments {
                 "--runs" => parsed.runs = number()?,
                 "--steps" => parsed.options.steps = number()? as usize,
                 "--engines" => parsed.two_engines = number()? == 2,
+                "--standbys" => parsed.standbys = value == "yes",
                 "--bug" => parsed.options.bug = Some(bug(&value)?),
                 _ => return Err(format!("unknown option {name}")),
             }
@@ -73,11 +78,13 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
         "unapplied" => PlantedBug::KeepUnappliedRows,
         "tail" => PlantedBug::KeepFormerTail,
         "log" => PlantedBug::SkipLog,
+        "held" => PlantedBug::DropHeldEmissions,
+        "hash" => PlantedBug::EmitInHashOrder,
+        "caller" => PlantedBug::DependOnCaller,
         "queues" => PlantedBug::PublishWithoutQueues,
         "progress" => PlantedBug::PublishOncePerOffset,
         _ => {
-            let expected =
-                "forward, outbox, flush, ids, ack, repeat, unapplied, tail, log, queues or progress";
+            let expected = "forward, outbox, flush, ids, ack, repeat, unapplied, tail, log, held, hash, caller, queues or progress";
             return Err(format!("--bug {name}: expected {expected}"));
         }
     })
@@ -97,7 +104,7 @@ fn simulate(arguments: &Arguments) -> ExitCode {
             let (seed, options) = (arguments.first + number, &arguments.options);
             let done = match arguments.two_engines {
                 false => run(seed, options).map(|report| (report, MovesReport::default())),
-                true => run_two_engines(seed, options.steps, options.bug)
+                true => run_two_engines(seed, options.steps, arguments.standbys, options.bug)
                     .map(|report| (SimulationReport::default(), report)),
             };
             match done {

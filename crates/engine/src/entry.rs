@@ -86,6 +86,26 @@ pub enum Entry {
     Rerun(Events),
 }
 
+impl Entry {
+    /// Returns the kind, as reports name it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Events(Events { forwarded: true, .. }) => "forwarded events",
+            Self::Events(Events { provenance: Some(_), .. }) => "events of another partition",
+            Self::Events(_) => "events",
+            Self::Command(_) => "command",
+            Self::LoadDocuments { .. } => "documents of a source",
+            Self::Tick { .. } => "tick",
+            Self::OnDemand { .. } => "on-demand query",
+            Self::SessionCommand { .. } => "command of a session",
+            Self::CollectChanges => "begin of the history of changes",
+            Self::Transaction(_) => "transaction",
+            Self::Redeliver { .. } => "redelivery",
+            Self::Rerun(_) => "rerun",
+        }
+    }
+}
+
 /// Events of one or several streams, in order of arrival.
 #[derive(Debug, Clone, Default)]
 pub struct Events {

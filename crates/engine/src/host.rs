@@ -19,6 +19,7 @@ use crate::appender::LogAppender;
 use crate::apply::ApplyReply;
 use crate::changes::ChangeLog;
 use crate::commit::{CommitBoard, WriteLocks};
+use crate::digest::EffectDigests;
 use crate::directory::encryption::encrypted_disk;
 use crate::directory::environment::SharedPartitions;
 use crate::directory::log_id::LogId;
@@ -57,6 +58,8 @@ pub struct Host {
     pub zones: Zones,
     /// Runs requests to the object store.
     pub runtime: StoreRuntime,
+    /// Choice whether partitions compute digests of their effects.
+    pub effect_digests: EffectDigests,
     /// Keeps the state of partitions for the process that owns them next.
     pub partition_store: Arc<dyn PartitionStore>,
     /// Commits of transactions of several partitions; processes that share partitions share them.
@@ -129,6 +132,7 @@ impl Host {
             stored_disk: disk,
             appenders,
             partition_store: Arc::new(LocalPartitionStore),
+            effect_digests: EffectDigests::default(),
             dir,
             clock,
             log,
@@ -155,6 +159,11 @@ impl Host {
     /// Adds the store of the state of partitions.
     pub fn with_partition_store(self, partition_store: Arc<dyn PartitionStore>) -> Self {
         Self { partition_store, ..self }
+    }
+
+    /// Sets whether partitions compute digests of their effects.
+    pub fn with_effect_digests(self, effect_digests: EffectDigests) -> Self {
+        Self { effect_digests, ..self }
     }
 
     /// Adds the identity of the log.

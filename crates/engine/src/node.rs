@@ -7,8 +7,20 @@ use tidemill_types::{Error, PartitionId, Result};
 use crate::api::LedgerCounts;
 use crate::host::Host;
 use crate::partition::{OwnedPartitions, PartitionClient, PartitionPeers};
+use crate::process::clock::Clock;
+use crate::queries::GLOBAL_PARTITION;
 use crate::running_app::RunningApp;
 use crate::state::view::PartitionView;
+
+/// Part of this process in a cluster.
+pub trait ClusterPart: Send + Sync {
+    /// Returns whether this process owns a partition, has applied all that former owners have, and has a lease.
+    fn owns(&self, partition: PartitionId, clock: &dyn Clock) -> bool;
+
+    /// Leaves the cluster in order: other members take the partitions over first. Those of a process that cannot leave in time are taken over
+    /// when its lease has run out.
+    fn leave(&self, node: &Node);
+}
 
 /// The parts of a running engine, by lifetime.
 pub struct Node {
@@ -18,6 +30,8 @@ pub struct Node {
     pub app: Arc<RunningApp>,
     /// Partitions that it owns.
     pub owned: OwnedPartitions,
+    /// Its part in a cluster, if it is a node of one.
+    pub cluster: OnceLock<Arc<dyn ClusterPart>>,
     /// Processes that own the others, once it has joined them.
     peers: OnceLock<Arc<dyn PartitionPeers>>,
 }
@@ -29,6 +43,7 @@ impl Node {
             host: Arc::new(host),
             app: Arc::new(app),
             owned: OwnedPartitions::default(),
+            cluster: OnceLock::new(),
             peers: OnceLock::new(),
         }
     }
@@ -40,11 +55,11 @@ impl Node {
         debug_assert!(first_time, "a node joins once");
     }
 
-    /// Returns a partition to ask, in this process or in another one.
+    /// Returns a partition to ask, in this process or in another one. A standby here knows what the owner knows.
     ///
     /// Errors: `Unavailable` while no process is known to own it.
     pub fn client(&self, id: PartitionId) -> Result<Arc<dyn PartitionClient>> {
-        match self.owned.get(id) {
+        match self.owned.replica(id) {
             Some(partition) => Ok(partition),
             None => self.peer(id),
         }
@@ -69,7 +84,10 @@ impl Node {
         let owned = self.owned.load();
         match owned.get(&id) {
             Some(partition) => Ok(partition.with_view(read)),
-            None => Ok(read(&*self.peer(id)?.view()?)),
+            None => match self.owned.standby(id) {
+                Some(partition) => Ok(partition.with_view(read)),
+                None => Ok(read(&*self.peer(id)?.view()?)),
+            },
         }
     }
 
@@ -80,17 +98,17 @@ impl Node {
         self.clients()?.iter().map(|partition| partition.view()).collect()
     }
 
-    /// Checks that this process owns all partitions, before a read of tables: the rows of others that are in no file are not here.
+    /// Checks that this process owns or follows all partitions, before a read of tables: the rows of others that are in no file are not
+    /// here.
     ///
-    /// Errors: `Unavailable` with the partitions that it does not own.
-    pub fn check_owns_all(&self) -> Result<()> {
-        let owned = self.owned.load();
-        let missing = self.host.partition_ids().filter(|id| !owned.contains_key(id));
+    /// Errors: `Unavailable` with the partitions that it does not have.
+    pub fn check_has_all(&self) -> Result<()> {
+        let missing = self.host.partition_ids().filter(|id| self.owned.replica(*id).is_none());
         let missing: Vec<String> = missing.map(|id| id.to_string()).collect();
         match missing.is_empty() {
             true => Ok(()),
             false => Err(Error::unavailable(format!(
-                "the events of partitions {} cannot be read by this process, because it does not own them",
+                "the events of partitions {} cannot be read by this process, because it has no replica of them",
                 missing.join(", ")
             ))),
         }
@@ -113,16 +131,43 @@ impl Node {
         Err(failed.unwrap_or_else(|| Error::unavailable("the log has no partitions")))
     }
 
+    /// Waits until the replicas here have applied all that any node has acknowledged. Returns at once for a process that is alone.
+    ///
+    /// Errors: `Unavailable` when the log cannot be asked, and while a replica is missing or does not get there.
+    pub fn catch_up_replicas(&self) -> Result<()> {
+        if self.cluster.get().is_none() {
+            return Ok(());
+        }
+        for id in self.host.partition_ids() {
+            let end = self.host.log.latest_end(id)?;
+            let replica = self.owned.replica(id);
+            let replica = replica.ok_or_else(|| {
+                Error::unavailable(format!(
+                    "this node has not loaded partition {id} yet: ask again, or another node"
+                ))
+            })?;
+            replica.wait_applied(end)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether this process does what one process does for all: merges and retention of tables, aggregate rules.
+    pub fn does_shared_work(&self) -> bool {
+        self.cluster
+            .get()
+            .is_none_or(|cluster| cluster.owns(PartitionId(GLOBAL_PARTITION), &*self.host.clock))
+    }
+
     /// Asks loops and retries to end, those in stores of the app's tables as well.
     pub fn set_stopping(&self) {
         self.host.set_stopping();
         self.app.deployment.queries.stores.stop();
     }
 
-    /// Returns the ledger of `stream` over the partitions that this node owns.
+    /// Returns the ledger of `stream` over the partitions that this node has.
     pub fn ledger(&self, stream: &str) -> LedgerCounts {
         let mut total = LedgerCounts::default();
-        for partition in &self.owned.all() {
+        for partition in &self.owned.replicas() {
             if let Some(counts) = partition.view().ledger.get(stream) {
                 total.add(counts);
             }

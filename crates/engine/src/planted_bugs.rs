@@ -16,14 +16,19 @@ pub enum PlantedBug {
     /// A partition that is opened again stores the rows of records once more that were applied before.
     RepeatEffects,
     /// A process that takes a partition over keeps the rows that it had in its tail when it owned the partition before.
-    #[cfg(feature = "sim")]
     KeepFormerTail,
     /// The state of a partition is published without the events that wait for other systems.
     PublishWithoutQueues,
     /// The state of a partition is published once at each offset, although events were delivered since.
     PublishOncePerOffset,
+    /// A standby that becomes the owner does not send what it has kept.
+    DropHeldEmissions,
     /// A partition that is opened begins at the end of its log instead of its checkpoint.
     SkipLog,
+    /// Events for another partition are emitted in the order of a hash map.
+    EmitInHashOrder,
+    /// A document counts as inserted before all others if no caller waits for the command.
+    DependOnCaller,
     /// A partition that is opened again keeps the rows of the record at which it stopped.
     KeepUnappliedRows,
 }

@@ -160,6 +160,11 @@ fn as_query(store: &ast::Ident, select: Option<ast::Selection>, output: ast::Out
 }
 
 impl OnDemandPlan {
+    /// Returns whether the query changes a table; otherwise it reads.
+    pub fn changes_table(&self) -> bool {
+        matches!(self.what, OnDemandKind::Change(..))
+    }
+
     /// Runs the query. Returns the rows found as one chunk; nothing if the query changes a table.
     pub fn run(&self, shared: &mut AppStores, now: i64) -> Result<Batch, EvalError> {
         let mut selector = Selector::new(Arc::new(self.select.clone()), false, false, None);

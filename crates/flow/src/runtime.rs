@@ -742,6 +742,12 @@ impl AppRuntime {
     /// Errors: the query does not compile, or fails.
     pub fn on_demand(&mut self, query: &str) -> Result<Batch, EvalError> {
         let query = self.on_demand_cache.compile(query, &self.plan)?;
-        query.run(&mut self.stores, self.now)
+        let before = self.stores.rng.position();
+        let found = query.run(&mut self.stores, self.now);
+        if !query.changes_table() {
+            // a replay does not repeat a read, so it must leave nothing behind
+            self.stores.rng.set_position(before);
+        }
+        found
     }
 }

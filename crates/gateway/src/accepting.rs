@@ -171,10 +171,16 @@ impl AcceptedConnection {
                     tracing::debug!(protocol, %peer, %error, "a TLS handshake failed");
                     // one client that tries again and again should not fill the log
                     if refused.is_power_of_two() {
-                        tracing::warn!(
-                            protocol, %peer, %error, refused,
-                            "a client that does not speak TLS, or does not trust the certificate, was refused"
-                        );
+                        let kind = match tls.requires_client_certificate() {
+                            false => {
+                                "a client that does not speak TLS, or does not trust the certificate, was refused"
+                            }
+                            true => {
+                                "a client that does not speak TLS, does not trust the certificate, or has none that an authority of \
+                                 clients has signed, was refused"
+                            }
+                        };
+                        tracing::warn!(protocol, %peer, %error, refused, "{kind}");
                     }
                     return None;
                 }

@@ -5,7 +5,8 @@
 //! all are, among idle ones, then among those whose request is still arriving. Requests in progress are never interrupted by this.
 //!
 //! A request changes the state of its connection by one atomic step, without a lock that all connections share. The step fails if
-//! the connection is being closed, so a request either begins or its connection is evicted, never both.
+//! the connection is being closed, so a request either begins or its connection is evicted, never both. The state counts requests,
+//! because a connection of HTTP/2 has several at once; the connection is idle again when the last of them ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ struct Entry {
 struct State {
     phase: Phase,
     is_trusted: bool,
+    /// Values of [`ActiveRequest`], at most [`REQUESTS_MAX`].
+    requests: u64,
     last_active: u64,
 }
 
@@ -57,14 +60,22 @@ enum Phase {
     Closing = 3,
 }
 
+/// Maximum number of requests of one connection at the same time.
+const REQUESTS_MAX: u64 = (1 << REQUEST_BITS) - 1;
+
 const TRUSTED: u64 = 1 << 2;
-/// Bits for the phase and the trust, below the time.
+/// Bits for the phase and the trust, below the number of requests.
 const FLAG_BITS: u32 = 3;
+/// Bits for the number of requests, below the time. The time has 47, which last for years at a million requests a second.
+const REQUEST_BITS: u32 = 14;
 
 impl State {
     fn pack(self) -> u64 {
         let trusted = if self.is_trusted { TRUSTED } else { 0 };
-        self.phase as u64 | trusted | (self.last_active << FLAG_BITS)
+        self.phase as u64
+            | trusted
+            | (self.requests << FLAG_BITS)
+            | (self.last_active << (FLAG_BITS + REQUEST_BITS))
     }
 
     fn unpack(bits: u64) -> Self {
@@ -74,7 +85,12 @@ impl State {
             2 => Phase::Working,
             _ => Phase::Closing,
         };
-        Self { phase, is_trusted: bits & TRUSTED != 0, last_active: bits >> FLAG_BITS }
+        Self {
+            phase,
+            is_trusted: bits & TRUSTED != 0,
+            requests: (bits >> FLAG_BITS) & REQUESTS_MAX,
+            last_active: bits >> (FLAG_BITS + REQUEST_BITS),
+        }
     }
 
     /// Returns the eviction order, lowest first; `None` if the connection must not be evicted.
@@ -160,7 +176,7 @@ impl Connections {
         drain: watch::Receiver<bool>,
     ) -> OpenConnection {
         let id = self.tick();
-        let state = State { phase: Phase::Idle, is_trusted: false, last_active: id };
+        let state = State { phase: Phase::Idle, is_trusted: false, requests: 0, last_active: id };
         let entry = Arc::new(Entry { state: AtomicU64::new(state.pack()), close: Notify::new() });
         self.open.lock().insert(id, entry.clone());
         add(&self.metrics.accepted, 1);
@@ -217,24 +233,45 @@ pub struct ConnectionHandle {
 impl ConnectionHandle {
     /// Says that the client has proven who it is. Its connection is closed for others after those of clients that have not.
     pub fn trust(&self) {
-        self.change(|state| state.is_trusted = true);
+        self.change(|state| {
+            state.is_trusted = true;
+            true
+        });
     }
 
-    /// Says that the rest of a request has yet to arrive, which may take long.
+    /// Says that the rest of a request has yet to arrive, which may take long. While other requests of the connection are in
+    /// progress, it changes nothing.
     pub fn arriving(&self) {
-        self.change(|state| state.phase = Phase::Arriving);
+        self.change(|state| {
+            if state.requests <= 1 {
+                state.phase = Phase::Arriving;
+            }
+            true
+        });
     }
 
     /// Says that a request is complete. Returns false if the connection is being closed; the request must then have no effect.
     #[must_use]
     pub fn arrived(&self) -> bool {
-        self.change(|state| state.phase = Phase::Working)
+        self.change(|state| {
+            state.phase = Phase::Working;
+            true
+        })
     }
 
-    /// Begins a request, which is in progress until the returned value is dropped. Returns `None` if the connection is being closed to
-    /// make room; the request must then have no effect.
+    /// Begins a request, which is in progress until the returned value is dropped. A connection may have several at once, 16,383 at
+    /// most; it is idle when the last of them ends. Returns `None` if the connection is being closed to make room, or has that many
+    /// requests; the request must then have no effect.
     pub fn begin(&self) -> Option<ActiveRequest> {
-        self.arrived().then(|| ActiveRequest(self.clone()))
+        let has_begun = self.change(|state| {
+            let fits = state.requests < REQUESTS_MAX;
+            if fits {
+                state.requests += 1;
+                state.phase = Phase::Working;
+            }
+            fits
+        });
+        has_begun.then(|| ActiveRequest(self.clone()))
     }
 
     /// Returns when a drain has begun: no further request is to be read.
@@ -249,8 +286,8 @@ impl ConnectionHandle {
         *self.drain.borrow()
     }
 
-    /// Changes the state of the connection. Returns false if it is being closed.
-    fn change(&self, change: impl Fn(&mut State)) -> bool {
+    /// Changes the state of the connection. Returns false if it is being closed, or `change` returns false.
+    fn change(&self, change: impl Fn(&mut State) -> bool) -> bool {
         let last_active = self.connections.tick();
         let mut is_evictable = false;
         let changed = self.entry.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |bits| {
@@ -259,7 +296,9 @@ impl ConnectionHandle {
                 return None;
             }
             state.last_active = last_active;
-            change(&mut state);
+            if !change(&mut state) {
+                return None;
+            }
             is_evictable = state.eviction_rank().is_some();
             Some(state.pack())
         });
@@ -270,135 +309,22 @@ impl ConnectionHandle {
     }
 }
 
-/// A request in progress.
+/// A request in progress, one of perhaps several of its connection.
 #[derive(Debug)]
 pub struct ActiveRequest(ConnectionHandle);
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.change(|state| state.phase = Phase::Idle);
+        self.0.change(|state| {
+            // a value is dropped once, so the count has it
+            state.requests -= 1;
+            if state.requests == 0 {
+                state.phase = Phase::Idle;
+            }
+            true
+        });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn connections(most: usize) -> Arc<Connections> {
-        Connections::new(most, Arc::default())
-    }
-
-    fn open(connections: &Arc<Connections>) -> OpenConnection {
-        let permit = connections.permits.clone().try_acquire_owned().unwrap();
-        connections.open(permit, watch::channel(false).1)
-    }
-
-    /// Returns for each connection whether it is being closed.
-    fn closing(all: &[&OpenConnection]) -> Vec<bool> {
-        let state = |open: &&OpenConnection| State::unpack(open.handle.entry.state.load(Ordering::SeqCst));
-        all.iter().map(|open| state(open).phase == Phase::Closing).collect()
-    }
-
-    #[test]
-    fn clients_that_are_not_known_go_first_and_work_never_does() {
-        let connections = connections(5);
-        let [working, arriving, idle, old, new] = std::array::from_fn(|_| open(&connections));
-        let all = [&working, &arriving, &idle, &old, &new];
-        for trusted in [&working, &arriving, &idle] {
-            trusted.handle.trust();
-        }
-        let work = working.handle.begin();
-        let request = arriving.handle.begin();
-        arriving.handle.arriving();
-        let mut expected = [false; 5];
-        for next in [3, 4, 2, 1] {
-            assert!(connections.evict_one());
-            expected[next] = true;
-            assert_eq!(closing(&all), expected);
-        }
-        assert!(!connections.evict_one(), "what is worked on stays");
-        assert!(!arriving.handle.arrived() && idle.handle.begin().is_none(), "they are being closed");
-        assert!(connections.is_full_of_requests());
-        drop((work, request));
-        assert!(!connections.is_full_of_requests());
-        assert!(connections.evict_one());
-        assert_eq!(connections.metrics.evicted.load(Ordering::Relaxed), 5);
-    }
-
-    #[test]
-    fn a_known_client_stays_while_others_are_served() {
-        let connections = connections(2);
-        let (known, other) = (open(&connections), open(&connections));
-        known.handle.trust();
-        let request = other.handle.begin();
-        assert!(!connections.evict_one(), "the request of the other one ends soon");
-        drop(request);
-        assert!(connections.evict_one());
-        assert_eq!(closing(&[&known, &other]), [false, true]);
-        assert_eq!(connections.closing.load(Ordering::SeqCst), 1);
-        drop(other);
-        assert_eq!(connections.closing.load(Ordering::SeqCst), 0);
-        assert!(connections.evict_one());
-    }
-
-    #[test]
-    fn a_client_that_was_active_last_goes_last() {
-        let connections = connections(2);
-        let (first, second) = (open(&connections), open(&connections));
-        drop(first.handle.begin());
-        assert!(connections.evict_one());
-        assert_eq!(closing(&[&first, &second]), [false, true]);
-    }
-
-    #[test]
-    fn a_permit_is_waited_for_until_work_ends() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let connections = connections(1);
-            let only = open(&connections);
-            let work = only.handle.begin();
-            let waiting = tokio::spawn({
-                let connections = connections.clone();
-                async move { connections.acquire_permit().await }
-            });
-            tokio::task::yield_now().await;
-            assert!(!waiting.is_finished());
-            drop(work);
-            only.evicted().await;
-            assert!(!waiting.is_finished(), "it is open until it is dropped");
-            drop(only);
-            drop(waiting.await.unwrap());
-            assert_eq!(connections.metrics.open.load(Ordering::Relaxed), 0);
-        });
-    }
-
-    /// Threads that begin and end requests race with evictions: either the request begins or the connection is closed.
-    #[test]
-    fn a_request_begins_or_its_connection_is_closed() {
-        let connections = connections(64);
-        let all: Vec<OpenConnection> = (0..64).map(|_| open(&connections)).collect();
-        std::thread::scope(|scope| {
-            for open in &all {
-                scope.spawn(|| {
-                    let mut closed = false;
-                    for _ in 0..1000 {
-                        match open.handle.begin() {
-                            Some(request) => {
-                                assert!(!closed, "one that is closed stays so");
-                                assert_eq!(closing(&[open]), [false]);
-                                drop(request);
-                            }
-                            None => closed = true,
-                        }
-                    }
-                });
-            }
-            for _ in 0..32 {
-                connections.evict_one();
-            }
-        });
-        let closed = closing(&all.iter().collect::<Vec<_>>()).iter().filter(|closed| **closed).count();
-        assert_eq!(closed as u64, connections.metrics.evicted.load(Ordering::Relaxed));
-        assert_eq!(connections.open.lock().len(), 64 - closed);
-    }
-}
+mod tests;

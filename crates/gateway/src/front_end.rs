@@ -37,8 +37,9 @@ pub trait FrontEnd: Send + Sync + 'static {
 
     /// Serves a connection until it ends.
     ///
-    /// The implementation marks requests by [`crate::ConnectionHandle::begin`] and says by [`crate::ConnectionHandle::trust`] that
-    /// the client is known. When [`crate::ConnectionHandle::draining`] returns, it finishes the request in progress and returns.
+    /// A client that needs a certificate has proven who it is by [`crate::Socket::client_certificate`]; the protocol decides who may do
+    /// what. The implementation marks requests by [`crate::ConnectionHandle::begin`] and says by [`crate::ConnectionHandle::trust`] that
+    /// the client is known. When [`crate::ConnectionHandle::draining`] returns, it finishes the requests in progress and returns.
     /// The future is dropped when the connection has to make room while it is idle, and when a drain takes longer than its grace
     /// period.
     fn serve(self: Arc<Self>, connection: Connection) -> BoxFuture<'static, ()>;

@@ -68,6 +68,7 @@
 //! The crate knows neither the engine nor a protocol.
 
 mod accepting;
+mod client_certificate;
 mod connection;
 mod connections;
 mod front_end;
@@ -77,6 +78,7 @@ mod metrics;
 mod socket;
 mod tls;
 
+pub use client_certificate::ClientCertificate;
 pub use connection::Connection;
 pub use connections::{ActiveRequest, ConnectionHandle};
 pub use front_end::{Encryption, FrontEnd};

@@ -18,7 +18,7 @@ pub struct ConnectionCounts {
     /// Connections that were accepted since the start.
     pub accepted: u64,
     /// Accepted connections that were closed before a request was read, because the client did not speak TLS, did not trust the
-    /// certificate, or did not finish the handshake in time.
+    /// certificate, had none that was needed, or did not finish the handshake in time.
     pub refused: u64,
     /// Idle connections that were closed to make room for others.
     pub evicted: u64,

@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use crate::client_certificate::ClientCertificate;
+
 /// Interval at which a connection with unread bytes is checked for being closed.
 const CLOSED_POLL: Duration = Duration::from_millis(50);
 
@@ -47,6 +49,18 @@ impl Socket {
         match self {
             Self::Plain(_) => None,
             Self::Tls(socket) => socket.stream.get_ref().1.alpn_protocol(),
+        }
+    }
+
+    /// Returns the certificate with which the client has proven who it is; `None` without encryption, and on a listener whose files have
+    /// no authorities of clients.
+    pub fn client_certificate(&self) -> Option<ClientCertificate> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(socket) => {
+                let own = socket.stream.get_ref().1.peer_certificates()?.first()?;
+                Some(ClientCertificate::new(own.clone().into_owned()))
+            }
         }
     }
 

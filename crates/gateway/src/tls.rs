@@ -12,10 +12,12 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 use tidemill_types::{Error, Result};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use x509_parser::oid_registry as oids;
 
 use crate::socket::{EncryptedSocket, Socket};
@@ -30,31 +32,48 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Clock that says when files are looked at again.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
-/// PEM files with the certificate of a server, those that signed it, and its private key.
+/// PEM files with the certificate of a server, those that signed it, and its private key, and those with the authorities of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     certificate: PathBuf,
     /// The same file if it has both.
     key: PathBuf,
+    client_authorities: Option<PathBuf>,
 }
 
 impl TlsFiles {
     /// One file with the certificate, those that signed it, and the private key, in any order.
     pub fn one(file: impl Into<PathBuf>) -> Self {
         let file = file.into();
-        Self { certificate: file.clone(), key: file }
+        Self { certificate: file.clone(), key: file, client_authorities: None }
     }
 
     /// A file with the certificate and those that signed it, and a file with the private key.
     pub fn separate(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        Self { certificate: certificate.into(), key: key.into() }
+        Self { certificate: certificate.into(), key: key.into(), client_authorities: None }
+    }
+
+    /// Adds a file with the certificates of authorities. A client then needs a certificate that one of them has signed for clients;
+    /// the protocol gets it as [`Socket::client_certificate`].
+    pub fn with_client_authorities(mut self, file: impl Into<PathBuf>) -> Self {
+        self.client_authorities = Some(file.into());
+        self
+    }
+
+    /// Returns whether clients need a certificate.
+    pub fn requires_client_certificate(&self) -> bool {
+        self.client_authorities.is_some()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Path> {
+        [&self.certificate, &self.key].into_iter().chain(&self.client_authorities).map(PathBuf::as_path)
     }
 }
 
 /// Identity of one content of a file: device, inode, seconds and nanoseconds of the last change, and length.
 type FileStamp = (u64, u64, i64, i64, u64);
-/// Identity of one content of both files.
-type Stamp = [FileStamp; 2];
+/// Identity of one content of all files.
+type Stamp = Vec<FileStamp>;
 
 /// Certificate and key of a listener that encrypts its connections.
 ///
@@ -95,7 +114,7 @@ impl ServerTls {
 
     /// Encrypts the connection of a client that begins with a handshake.
     ///
-    /// Errors: the client does not speak TLS, does not trust the certificate, or takes too much time.
+    /// Errors: the client does not speak TLS, does not trust the certificate, has none that is needed, or takes too much time.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Socket> {
         let identity = self.identity();
         let handshake = TlsAcceptor::from(identity.config.clone()).accept(stream);
@@ -105,6 +124,11 @@ impl ServerTls {
         })??;
         let certificate_hash = identity.certificate_hash.clone();
         Ok(Socket::Tls(Box::new(EncryptedSocket { stream, certificate_hash })))
+    }
+
+    /// Returns whether clients need a certificate.
+    pub fn requires_client_certificate(&self) -> bool {
+        self.files.requires_client_certificate()
     }
 
     /// Returns why the present files are not in force; `None` if they are.
@@ -179,15 +203,42 @@ impl Identity {
         let key_pem = if separate { read(&files.key)? } else { pem };
         let key = PrivateKeyDer::from_pem_slice(&key_pem)
             .map_err(|e| bad(&files.key, format!("there is no private key ({e})")))?;
+        let clients = match &files.client_authorities {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(file) => client_verifier(&read(file)?).map_err(|why| {
+                Error::invalid(format!(
+                    "{}: {why}; expected a PEM file with the certificates of the authorities that sign those of clients",
+                    file.display()
+                ))
+            })?,
+        };
         let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
+            .and_then(|builder| {
+                builder.with_client_cert_verifier(clients).with_single_cert(certificates, key)
+            })
             .map_err(|e| {
                 bad(&files.key, format!("the private key cannot be used with the certificate ({e})"))
             })?;
         config.alpn_protocols = alpn.to_vec();
         Ok(Self { config: Arc::new(config), certificate_hash })
     }
+}
+
+/// Returns the check of clients' certificates by the authorities of a PEM file.
+///
+/// Errors: why there can be none.
+fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|e| format!("a certificate cannot be read ({e})"))?;
+        roots.add(certificate).map_err(|e| format!("a certificate cannot be that of an authority ({e})"))?;
+    }
+    if roots.is_empty() {
+        return Err("there is no certificate".to_owned());
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(|e| e.to_string())
 }
 
 fn read_limited(file: &Path) -> io::Result<Vec<u8>> {
@@ -207,7 +258,7 @@ fn stamp(files: &TlsFiles) -> Result<Stamp> {
         })?;
         Ok((found.dev(), found.ino(), found.ctime(), found.ctime_nsec(), found.len()))
     };
-    Ok([stamp(&files.certificate)?, stamp(&files.key)?])
+    files.all().map(stamp).collect()
 }
 
 /// Returns the hash of a certificate by the function of its signature, and by SHA-256 for one that has an older or no such function

@@ -7,13 +7,17 @@ use std::time::Duration;
 use rdkafka::ClientConfig;
 use tidemill_types::{Error, Result, did_you_mean};
 
+use crate::requirements::TopicRequirements;
+
 const SCHEME: &str = "kafka://";
 const EXPECTED: &str = "expected kafka://HOST:PORT[,HOST:PORT…]/TOPIC[?OPTION=VALUE&…]";
 /// Prefix of options that are passed to librdkafka as they are.
 const CLIENT_PREFIX: &str = "client.";
-const TOPIC_BYTES_MAX: usize = 249;
+pub(crate) const TOPIC_BYTES_MAX: usize = 249;
+/// Leaves room for as many records.
+const BASE_MAX: u64 = 1 << 62;
 /// Below the 100 MiB that a broker takes as one request by default.
-const MESSAGE_BYTES_LIMIT: usize = 96 << 20;
+pub(crate) const MESSAGE_BYTES_LIMIT: usize = 96 << 20;
 
 /// Brokers, topic and limits of a log on Kafka. Parsed from
 /// `kafka://host:port,host:port/topic?partitions=4&client.security.protocol=ssl`.
@@ -27,10 +31,17 @@ pub struct KafkaConfig {
     pub partitions: Option<u32>,
     /// Copies of each partition of a topic that is created; `None` for the brokers' default.
     pub replication: Option<u16>,
+    /// Offset at which each partition of a log begins that is created, and which a log that exists must have; `None` for what it has,
+    /// and for 0 in a new one.
+    pub base_offsets: Option<Vec<u64>>,
+    /// Copies that the topic must have.
+    pub requirements: TopicRequirements,
     /// Maximum size of a record, in bytes.
     pub message_bytes_max: usize,
     /// Maximum number of bytes that wait for an acknowledgement.
     pub pending_bytes_max: usize,
+    /// Maximum number of bytes that are fetched ahead, in all partitions together.
+    pub fetch_bytes_max: usize,
     /// Maximum time an append blocks while `pending_bytes_max` is exceeded.
     pub append_wait: Duration,
     /// Maximum time until a record is acknowledged, including all retries.
@@ -48,8 +59,11 @@ impl KafkaConfig {
             topic: topic.to_owned(),
             partitions: None,
             replication: None,
+            base_offsets: None,
+            requirements: TopicRequirements::default(),
             message_bytes_max: 64 << 20,
             pending_bytes_max: 128 << 20,
+            fetch_bytes_max: 128 << 20,
             append_wait: Duration::from_secs(10),
             delivery_timeout: Duration::from_secs(120),
             request_timeout: Duration::from_secs(30),
@@ -70,10 +84,22 @@ impl KafkaConfig {
         match name {
             "partitions" => self.partitions = Some(number(1, 65_536)? as u32),
             "replication" => self.replication = Some(number(1, 100)? as u16),
+            "base_offsets" => {
+                let bases: Option<Vec<u64>> = value.split(',').map(|base| base.parse().ok()).collect();
+                let bases = bases.filter(|bases| bases.iter().all(|base| *base <= BASE_MAX));
+                self.base_offsets = Some(bases.ok_or_else(|| {
+                    Error::invalid(format!(
+                        "option base_offsets = `{value}`: expected whole numbers from 0 to {BASE_MAX} with commas between them, one \
+                         for each partition"
+                    ))
+                })?);
+            }
+            "requirements" => self.requirements = value.parse()?,
             "message_bytes_max" => {
                 self.message_bytes_max = number(1 << 20, MESSAGE_BYTES_LIMIT as u64)? as usize;
             }
             "pending_bytes_max" => self.pending_bytes_max = number(1 << 20, 1 << 30)? as usize,
+            "fetch_bytes_max" => self.fetch_bytes_max = number(4 << 20, 1 << 30)? as usize,
             "append_wait_ms" => self.append_wait = millis()?,
             "delivery_timeout_ms" => self.delivery_timeout = millis()?,
             "request_timeout_ms" => self.request_timeout = millis()?,
@@ -104,12 +130,15 @@ impl KafkaConfig {
 fn unknown_option(name: &str) -> Error {
     let known = [
         "append_wait_ms",
+        "base_offsets",
         "delivery_timeout_ms",
+        "fetch_bytes_max",
         "message_bytes_max",
         "partitions",
         "pending_bytes_max",
         "replication",
         "request_timeout_ms",
+        "requirements",
     ];
     Error::invalid(format!(
         "`{name}` is no option of a log on Kafka{} (known: {}, and {CLIENT_PREFIX}PROPERTY for properties of librdkafka)",
@@ -190,5 +219,9 @@ mod tests {
             error("kafka://a:1/t?partitions=0")
                 .contains("partitions = `0`: expected a whole number from 1 to 65536")
         );
+        for bases in ["", "1,", "-1", "9223372036854775807"] {
+            let error = error(&format!("kafka://a:1/t?base_offsets={bases}"));
+            assert!(error.contains("expected whole numbers from 0 to"), "{error}");
+        }
     }
 }

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidemill_log::{Durability, Log, NewRecord, Record, Subscription, Ticket};
+use tidemill_log::{AppenderClock, Durability, Log, NewRecord, Record, Subscription, Ticket};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
+use crate::base;
 use crate::config::KafkaConfig;
 use crate::consumer::{KafkaSubscription, Reader};
 use crate::error::no_partition;
+use crate::fetcher::SharedFetcher;
 use crate::producer::{PartitionProgress, Producer, Shared};
 use crate::topic::Topic;
 
 /// A log in a topic of a Kafka cluster.
 ///
-/// Shape: record and message have the same partition and offset.
+/// Shape: record and message have the same partition. Its offset is that of the message plus the base of the partition, which is 0 unless the
+/// log was created with [`KafkaConfig::base_offsets`].
 /// Durability: every level means that all in-sync replicas have acknowledged the record.
 /// Time: that of the broker's append, in whole milliseconds.
 /// Bounds: see [`KafkaConfig`].
@@ -23,26 +26,47 @@ pub struct KafkaLog {
     topic: Topic,
     producer: Producer,
     readers: Vec<Reader>,
+    subscriptions: SharedFetcher,
+    /// A partition is assigned to a consumer once, and may be read while it is consumed.
+    reads: SharedFetcher,
 }
 
 impl KafkaLog {
     /// Opens the log; creates the topic with `partitions` partitions if it does not exist.
     ///
-    /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions or settings
+    /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions, other base offsets, or settings
     /// with which records would be lost.
     pub fn open(config: &KafkaConfig, partitions: u32) -> Result<Self> {
-        let topic = Topic::open(config, partitions)?;
-        let progress = |p| {
-            let (start, end) = topic.watermarks(PartitionId(p))?;
-            let progress = PartitionProgress::default();
-            progress.start.store(start, Ordering::Release);
-            progress.end.store(end, Ordering::Release);
-            Ok(progress)
+        Self::open_with_clock(config, partitions, AppenderClock::default())
+    }
+
+    /// Opens the log as [`Self::open`] does. Records of this process carry the values of `clock`.
+    ///
+    /// Errors: those of [`Self::open`].
+    pub fn open_with_clock(config: &KafkaConfig, partitions: u32, clock: AppenderClock) -> Result<Self> {
+        if let Some(asked) = config.partitions.filter(|asked| *asked != partitions) {
+            return Err(Error::invalid(format!(
+                "{config}: the option partitions = {asked} differs from the setting partitions = {partitions}"
+            )));
+        }
+        let topic = Topic::connect(config)?;
+        let bases = base::resolve(&topic, partitions)?;
+        topic.ensure(partitions)?;
+        let progress = |(p, base)| {
+            let (start, end) = watermarks(&topic, PartitionId(p), base)?;
+            Ok(PartitionProgress::new(base, start, end))
         };
-        let progress = (0..partitions).map(progress).collect::<Result<Vec<_>>>()?;
-        let shared = Arc::new(Shared::new(config.clone(), progress));
+        let progress = (0..partitions).zip(bases).map(progress).collect::<Result<Vec<_>>>()?;
+        let shared = Arc::new(Shared::new(config.clone(), progress, clock));
         let producer = Producer::open(&shared)?;
-        Ok(Self { shared, topic, producer, readers: (0..partitions).map(|_| Reader::default()).collect() })
+        Ok(Self {
+            shared,
+            topic,
+            producer,
+            readers: (0..partitions).map(|_| Reader::default()).collect(),
+            subscriptions: SharedFetcher::default(),
+            reads: SharedFetcher::default(),
+        })
     }
 
     fn partition(&self, id: PartitionId) -> Result<&PartitionProgress> {
@@ -53,7 +77,7 @@ impl KafkaLog {
     fn check(&self, id: PartitionId, from: Offset) -> Result<u64> {
         let progress = self.partition(id)?;
         if from.0 >= progress.end.load(Ordering::Acquire) {
-            let (start, end) = self.topic.watermarks(id)?;
+            let (start, end) = watermarks(&self.topic, id, progress.base)?;
             progress.start.fetch_max(start, Ordering::AcqRel);
             progress.end.fetch_max(end, Ordering::AcqRel);
         }
@@ -68,6 +92,12 @@ impl KafkaLog {
         }
         Ok(end)
     }
+}
+
+/// Returns the first offset and the one after the last.
+fn watermarks(topic: &Topic, partition: PartitionId, base: u64) -> Result<(u64, u64)> {
+    let (start, end) = topic.watermarks(partition)?;
+    Ok((start + base, end + base))
 }
 
 impl Log for KafkaLog {
@@ -90,7 +120,7 @@ impl Log for KafkaLog {
         }
         // recovery is over
         self.readers[partition.0 as usize].rest();
-        match KafkaSubscription::open(&self.shared, partition, from) {
+        match KafkaSubscription::open(&self.shared, &self.subscriptions, partition, from) {
             Ok(subscription) => Ok(Box::new(subscription)),
             Err(e) => {
                 progress.stop_consuming();
@@ -105,7 +135,7 @@ impl Log for KafkaLog {
         if upto.0 < progress.end.load(Ordering::Acquire) {
             return Ok(());
         }
-        let (_, end) = self.topic.watermarks(partition)?;
+        let (_, end) = watermarks(&self.topic, partition, progress.base)?;
         progress.end.fetch_max(end, Ordering::AcqRel);
         if upto.0 >= end {
             return Err(Error::invalid(format!("offset {upto} cannot be synced: the log ends at {end}")));
@@ -118,7 +148,7 @@ impl Log for KafkaLog {
         if from.0 == end {
             return Ok(Vec::new());
         }
-        self.readers[partition.0 as usize].read(&self.shared, partition, from, end, max_bytes)
+        self.readers[partition.0 as usize].read((&self.shared, &self.reads), partition, from, end, max_bytes)
     }
 
     fn start(&self, partition: PartitionId) -> Offset {
@@ -129,6 +159,14 @@ impl Log for KafkaLog {
         Offset(self.partition(partition).map_or(0, |p| p.end.load(Ordering::Acquire)))
     }
 
+    /// An acknowledged record is below the offset up to which all replicas have it, which the leader tells.
+    fn latest_end(&self, partition: PartitionId) -> Result<Offset> {
+        let progress = self.partition(partition)?;
+        let (_, end) = watermarks(&self.topic, partition, progress.base)?;
+        progress.end.fetch_max(end, Ordering::AcqRel);
+        Ok(Offset(end))
+    }
+
     fn durable(&self, partition: PartitionId) -> Offset {
         self.end(partition)
     }
@@ -137,8 +175,9 @@ impl Log for KafkaLog {
         let progress = self.partition(partition)?;
         let upto = upto.min(self.end(partition));
         if upto.0 > progress.start.load(Ordering::Acquire) {
+            let upto = Offset(upto.0.saturating_sub(progress.base));
             let start = self.topic.truncate(partition, upto)?;
-            progress.start.fetch_max(start, Ordering::AcqRel);
+            progress.start.fetch_max(start + progress.base, Ordering::AcqRel);
         }
         Ok(())
     }

@@ -9,18 +9,19 @@ use parking_lot::{Condvar, Mutex};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{DeliveryResult, Header, Headers, Message, OwnedHeaders};
+use rdkafka::message::{DeliveryResult, Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
-use tidemill_log::{AppendReceipt, Attachment, Durability, NewRecord, Ticket, TicketCompletion};
+use tidemill_log::{
+    AppendReceipt, AppenderClock, Attachment, Durability, NewRecord, Ticket, TicketCompletion,
+};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use uuid::Uuid;
 
 use crate::config::KafkaConfig;
 use crate::error::failed;
-use crate::topic::MESSAGE_OVERHEAD_BYTES;
+use crate::header::{self, RecordHeader, Stamp};
+use crate::topic_settings::MESSAGE_OVERHEAD_BYTES;
 
-/// Header with the producer of a message (16 bytes) and its number there (8 bytes, little-endian).
-const HEADER: &str = "tm";
 /// Interval at which a blocked append checks for room.
 const ROOM_POLL: Duration = Duration::from_millis(2);
 /// Time above the delivery timeout after which a flush gives up.
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub partitions: Vec<PartitionProgress>,
     /// Name of this producer: another run of the same process has another one.
     incarnation: Uuid,
+    clock: AppenderClock,
     next_number: AtomicU64,
     /// Records that are not acknowledged.
     pending: Mutex<usize>,
@@ -43,6 +45,8 @@ pub(crate) struct Shared {
 /// One partition as far as this process knows.
 #[derive(Default)]
 pub(crate) struct PartitionProgress {
+    /// Offset in the log of the record with offset 0 in Kafka.
+    pub base: u64,
     pub start: AtomicU64,
     pub end: AtomicU64,
     /// Payload bytes and records that were seen, for an estimate of sizes.
@@ -58,11 +62,15 @@ struct Attachments {
 }
 
 impl PartitionProgress {
-    /// Counts a record at `offset`.
-    pub(crate) fn saw(&self, offset: u64, bytes: usize) {
+    pub(crate) fn new(base: u64, start: u64, end: u64) -> Self {
+        Self { base, start: AtomicU64::new(start), end: AtomicU64::new(end), ..Self::default() }
+    }
+
+    /// Counts records with so many bytes together, up to the one at `offset`.
+    pub(crate) fn saw(&self, offset: u64, records: usize, bytes: usize) {
         self.end.fetch_max(offset + 1, Ordering::AcqRel);
         self.seen_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.seen_records.fetch_add(1, Ordering::Relaxed);
+        self.seen_records.fetch_add(records as u64, Ordering::Relaxed);
     }
 
     /// Estimates the bytes of all records from those that were seen.
@@ -99,11 +107,12 @@ impl PartitionProgress {
 }
 
 impl Shared {
-    pub(crate) fn new(config: KafkaConfig, partitions: Vec<PartitionProgress>) -> Self {
+    pub(crate) fn new(config: KafkaConfig, partitions: Vec<PartitionProgress>, clock: AppenderClock) -> Self {
         Self {
             config,
             partitions,
             incarnation: Uuid::new_v4(),
+            clock,
             next_number: AtomicU64::new(0),
             pending: Mutex::new(0),
             drained: Condvar::new(),
@@ -130,16 +139,12 @@ impl Shared {
         self.problem.lock().clone()
     }
 
-    /// Takes the attachment of a consumed message, if this producer sent it.
-    pub(crate) fn attachment(&self, message: &impl Message) -> Option<Attachment> {
-        let headers = message.headers()?;
-        let header = headers.iter().find(|header| header.key == HEADER)?;
-        let (incarnation, number) = header.value?.split_at_checked(16)?;
-        if incarnation != self.incarnation.as_bytes() {
+    /// Takes the attachment of a consumed record, if this producer sent it.
+    pub(crate) fn attachment(&self, partition: PartitionId, header: &RecordHeader) -> Option<Attachment> {
+        if header.incarnation != *self.incarnation.as_bytes() {
             return None;
         }
-        let number = u64::from_le_bytes(number.try_into().ok()?);
-        self.partitions.get(message.partition() as usize)?.take(number)
+        self.partitions.get(partition.0 as usize)?.take(header.number)
     }
 }
 
@@ -190,9 +195,10 @@ impl ProducerContext for Context {
         let outcome = match result {
             Ok(message) => {
                 self.0.works();
-                let offset = message.offset().max(0).unsigned_abs();
+                let mut offset = message.offset().max(0).unsigned_abs();
                 if let Some(progress) = self.0.partitions.get(message.partition() as usize) {
-                    progress.saw(offset, bytes);
+                    offset += progress.base;
+                    progress.saw(offset, 1, bytes);
                 }
                 Ok(AppendReceipt {
                     offset: Offset(offset),
@@ -265,10 +271,10 @@ impl Producer {
         if let Some(attachment) = attachment {
             progress.hold(number, attachment);
         }
-        let mut name = [0; 24];
-        name[..16].copy_from_slice(self.shared.incarnation.as_bytes());
-        name[16..].copy_from_slice(&number.to_le_bytes());
-        let headers = OwnedHeaders::new_with_capacity(1).insert(Header { key: HEADER, value: Some(&name) });
+        let stamp = Stamp { clock: self.shared.clock.now(), base: progress.base };
+        let header = RecordHeader::encode(self.shared.incarnation.as_bytes(), number, stamp);
+        let header = Header { key: header::KEY, value: Some(&header) };
+        let headers = OwnedHeaders::new_with_capacity(1).insert(header);
         let (completion, ticket) = Ticket::pending();
         let sent = Box::new(Sent { number, bytes: payload.len(), completion });
         *self.shared.pending.lock() += 1;

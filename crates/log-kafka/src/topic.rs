@@ -1,5 +1,6 @@
 //! Creates the topic, or checks that an existing one keeps the contract.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::{BlockingRetryable, ConstantBuilder};
@@ -15,47 +16,72 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::config::KafkaConfig;
 use crate::error::failed;
+use crate::topic_settings;
 
 /// Delay between two requests to the brokers.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Overhead of a message with its header, above the payload.
-pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 1024;
 
-/// Requests about the topic.
-pub(crate) struct Topic {
-    config: KafkaConfig,
+/// Partitions of a topic, and the copies that each of them has at least.
+pub(crate) struct Shape {
+    pub partitions: u32,
+    copies: usize,
+}
+
+/// Connections for requests about topics.
+pub(crate) struct Clients {
     admin: AdminClient<DefaultClientContext>,
-    /// For watermarks and metadata only.
-    consumer: BaseConsumer,
+    /// For watermarks and metadata, and to read a record when the log is opened.
+    pub consumer: BaseConsumer,
+}
+
+/// Requests about a topic.
+pub(crate) struct Topic {
+    pub config: KafkaConfig,
+    pub clients: Arc<Clients>,
 }
 
 impl Topic {
-    /// Connects, and creates the topic with `partitions` partitions if it does not exist.
+    /// Creates the clients.
+    ///
+    /// Errors: `Invalid` for properties that these do not take.
+    pub(crate) fn connect(config: &KafkaConfig) -> Result<Self> {
+        let connect = |e| failed(config, "cannot create a client", e);
+        let admin = config.client_config().create().map_err(connect)?;
+        let consumer = config
+            .client_config()
+            .set("group.id", "tidemill-topic")
+            .set("enable.auto.commit", "false")
+            .create()
+            .map_err(connect)?;
+        Ok(Self { config: config.clone(), clients: Arc::new(Clients { admin, consumer }) })
+    }
+
+    /// Returns another topic at the same brokers.
+    pub(crate) fn other(&self, topic: String) -> Self {
+        Self { config: KafkaConfig { topic, ..self.config.clone() }, clients: Arc::clone(&self.clients) }
+    }
+
+    /// Creates the topic with `partitions` partitions if it does not exist, otherwise checks it.
     ///
     /// Errors: `Unavailable` when no broker answers, `Invalid` when the topic has another number of partitions or settings with
     /// which records would be lost.
-    pub(crate) fn open(config: &KafkaConfig, partitions: u32) -> Result<Self> {
-        if let Some(asked) = config.partitions.filter(|asked| *asked != partitions) {
+    pub(crate) fn ensure(&self, partitions: u32) -> Result<()> {
+        let config = &self.config;
+        let found = match self.shape()? {
+            None => {
+                self.create(partitions)?;
+                self.shape()?
+            }
+            found => found,
+        };
+        let Shape { partitions: found, copies } = found.ok_or_else(|| self.not_known_yet())?;
+        if found != partitions {
             return Err(Error::invalid(format!(
-                "{config}: the option partitions = {asked} differs from the setting partitions = {partitions}"
+                "{config}: the topic has {found} partitions, {partitions} are asked for: use another topic, or set \
+                 partitions = {found} for a new data directory"
             )));
         }
-        let connect = |e| failed(config, "cannot create a client", e);
-        let admin = config.client_config().create().map_err(connect)?;
-        let consumer = config.client_config().set("group.id", "tidemill-topic").create().map_err(connect)?;
-        let topic = Self { config: config.clone(), admin, consumer };
-        match topic.partitions()? {
-            Some(found) if found != partitions => {
-                return Err(Error::invalid(format!(
-                    "{config}: the topic has {found} partitions, {partitions} are asked for: use another topic, or set \
-                     partitions = {found} for a new data directory"
-                )));
-            }
-            Some(_) => {}
-            None => topic.create(partitions)?,
-        }
-        topic.check_settings()?;
-        Ok(topic)
+        self.check_settings(copies)
     }
 
     fn options(&self) -> AdminOptions {
@@ -63,13 +89,17 @@ impl Topic {
         AdminOptions::new().request_timeout(timeout).operation_timeout(timeout)
     }
 
-    /// Returns the number of partitions, or `None` if the topic does not exist.
-    fn partitions(&self) -> Result<Option<u32>> {
-        let metadata = self.consumer.fetch_metadata(Some(&self.config.topic), self.config.request_timeout);
+    /// Returns the shape of the topic, `None` if it does not exist.
+    pub(crate) fn shape(&self) -> Result<Option<Shape>> {
+        let metadata =
+            self.clients.consumer.fetch_metadata(Some(&self.config.topic), self.config.request_timeout);
         let metadata = metadata.map_err(|e| failed(&self.config, "no broker tells about the topic", e))?;
         let Some(topic) = metadata.topics().first() else { return Ok(None) };
         match topic.error().map(RDKafkaErrorCode::from) {
-            None => Ok(Some(topic.partitions().len() as u32)),
+            None => {
+                let copies = topic.partitions().iter().map(|p| p.replicas().len()).min().unwrap_or(0);
+                Ok(Some(Shape { partitions: topic.partitions().len() as u32, copies }))
+            }
             Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => Ok(None),
             Some(code) => {
                 Err(failed(&self.config, "the topic cannot be used", KafkaError::MetadataFetch(code)))
@@ -78,39 +108,42 @@ impl Topic {
     }
 
     fn create(&self, partitions: u32) -> Result<()> {
-        let replication = self.config.replication.map_or(-1, i32::from);
-        let message_bytes = (self.config.message_bytes_max + MESSAGE_OVERHEAD_BYTES).to_string();
-        let topic =
-            NewTopic::new(&self.config.topic, partitions as i32, TopicReplication::Fixed(replication))
-                .set("cleanup.policy", "delete")
-                .set("retention.ms", "-1")
-                .set("retention.bytes", "-1")
-                .set("message.timestamp.type", "LogAppendTime")
-                .set("max.message.bytes", &message_bytes);
-        let created = block_on(self.admin.create_topics([&topic], &self.options()));
+        let copies = topic_settings::copies_of_new_topic(&self.config)?;
+        let settings = topic_settings::settings_of_new_topic(&self.config, copies);
+        let replication = TopicReplication::Fixed(copies.map_or(-1, |copies| copies as i32));
+        let new = NewTopic::new(&self.config.topic, partitions as i32, replication);
+        let topic = settings.iter().fold(new, |topic, (name, value)| topic.set(name, value));
+        let created = block_on(self.clients.admin.create_topics([&topic], &self.options()));
         let created = created.map_err(|e| failed(&self.config, "cannot create the topic", e))?;
         for result in created {
             match result {
                 // another process was faster
                 Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
                 Err((_, code)) => {
-                    return Err(failed(&self.config, "cannot create the topic", KafkaError::AdminOp(code)));
+                    let what = match code {
+                        RDKafkaErrorCode::InvalidReplicationFactor => {
+                            "cannot create the topic with more copies (option replication) than there are brokers"
+                        }
+                        _ => "cannot create the topic",
+                    };
+                    return Err(failed(&self.config, what, KafkaError::AdminOp(code)));
                 }
             }
         }
-        let is_known = || match self.partitions() {
-            Ok(Some(found)) if found == partitions => Ok(()),
+        let is_known = || match self.shape() {
+            Ok(Some(found)) if found.partitions == partitions => Ok(()),
             Ok(_) => Err(None),
             Err(e) => Err(Some(e)),
         };
-        is_known.retry(self.delays()).when(Option::is_none).call().map_err(|e| {
-            e.unwrap_or_else(|| {
-                Error::unavailable(format!(
-                    "{}: the topic was created, but the brokers do not know it yet",
-                    self.config
-                ))
-            })
-        })
+        let known = is_known.retry(self.delays()).when(Option::is_none).call();
+        known.map_err(|e| e.unwrap_or_else(|| self.not_known_yet()))
+    }
+
+    fn not_known_yet(&self) -> Error {
+        Error::unavailable(format!(
+            "{}: the topic was created, but the brokers do not know it yet",
+            self.config
+        ))
     }
 
     /// Returns the delays between requests to brokers that cannot answer yet.
@@ -126,7 +159,7 @@ impl Topic {
         let failed = |e| failed(&self.config, "cannot read the topic's settings", e);
         let unknown = KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopicOrPartition);
         let describe = || {
-            let found = block_on(self.admin.describe_configs([&resource], &self.options()))?;
+            let found = block_on(self.clients.admin.describe_configs([&resource], &self.options()))?;
             match found.into_iter().next() {
                 Some(Ok(settings)) if !settings.entries.is_empty() => Ok(settings),
                 Some(Ok(_)) | None => Err(unknown.clone()),
@@ -136,36 +169,10 @@ impl Topic {
         describe.retry(self.delays()).when(|e| *e == unknown).call().map_err(failed)
     }
 
-    /// With other settings brokers would drop records that no checkpoint has, or leave gaps.
-    fn check_settings(&self) -> Result<()> {
+    fn check_settings(&self, copies: usize) -> Result<()> {
         let found = self.settings()?;
         let value = |name: &str| found.get(name).and_then(|entry| entry.value.clone()).unwrap_or_default();
-        let expected = [
-            ("cleanup.policy", "delete"),
-            ("retention.ms", "-1"),
-            ("retention.bytes", "-1"),
-            ("message.timestamp.type", "LogAppendTime"),
-        ];
-        for (name, expected) in expected {
-            let found = value(name);
-            if found != expected {
-                return Err(Error::invalid(format!(
-                    "{}: the topic has {name} = `{found}`, and a log needs `{expected}`: kafka-configs.sh --alter \
-                     --entity-type topics --entity-name {} --add-config {name}={expected}",
-                    self.config, self.config.topic
-                )));
-            }
-        }
-        let least = self.config.message_bytes_max + MESSAGE_OVERHEAD_BYTES;
-        let most = value("max.message.bytes");
-        if most.parse::<usize>().is_ok_and(|most| most < least) {
-            return Err(Error::invalid(format!(
-                "{}: the topic has max.message.bytes = {most}, less than the {least} of message_bytes_max: raise the one or \
-                 lower the other",
-                self.config
-            )));
-        }
-        Ok(())
+        topic_settings::check(&self.config, copies, value)
     }
 
     /// Returns the first offset and the one after the last. Asks again while the partition has no leader, as after its
@@ -174,7 +181,8 @@ impl Topic {
         let deadline = Instant::now() + self.config.request_timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
         let fetch = || {
-            let found = self.consumer.fetch_watermarks(&self.config.topic, partition.0 as i32, left());
+            let found =
+                self.clients.consumer.fetch_watermarks(&self.config.topic, partition.0 as i32, left());
             found.map_err(|e| failed(&self.config, &format!("no offsets of partition {partition}"), e))
         };
         let (low, high) =
@@ -191,7 +199,8 @@ impl Topic {
             KafkaOffset::Offset(upto.0 as i64),
         );
         let what = format!("cannot delete records of partition {partition} below {upto}");
-        let deleted = added.and_then(|()| block_on(self.admin.delete_records(&list, &self.options())));
+        let deleted =
+            added.and_then(|()| block_on(self.clients.admin.delete_records(&list, &self.options())));
         let deleted = deleted.map_err(|e| failed(&self.config, &what, e))?;
         let left = deleted.elements().first().map(|element| (element.error(), element.offset()));
         match left {

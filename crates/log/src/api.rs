@@ -14,7 +14,8 @@ use crate::ticket::Ticket;
 /// [`Log::subscribe`]. The log, not the appender, decides order and time.
 ///
 /// Shape: per partition, records with offsets from [`Log::start`] up to [`Log::end`] without gaps. Times do not
-/// decrease with the offset, as long as the clocks of the machines that assign them do not jump back.
+/// decrease with the offset, except where another machine, whose clock is behind, begins to assign them. A replica that needs times which do
+/// not decrease takes the larger of a record's time and that of the record before, which its checkpoint keeps.
 /// Bounds: the bytes that wait for the disk or the network are bounded, see [`Log::append`].
 /// Errors: `Invalid` for a partition or offset that the log does not have, `NotFound` for truncated records;
 /// `LimitReached` and `Unavailable` as documented at each method.
@@ -62,6 +63,14 @@ pub trait Log: Send + Sync {
     /// Returns the offset of the next record as far as this process knows, at least what it appended and consumed; 0 for
     /// a partition that the log does not have.
     fn end(&self, partition: PartitionId) -> Offset;
+
+    /// Returns the offset of the next record, after all records that any process was told are in the log. A log that other processes append to
+    /// is asked, and the call waits for its answer.
+    ///
+    /// Errors: `NotFound` for a partition that the log does not have; `Unavailable` when the log cannot be reached.
+    fn latest_end(&self, partition: PartitionId) -> Result<Offset> {
+        Ok(self.end(partition))
+    }
 
     /// Returns the first offset that is not known to be durable as [`Durability::Fsync`]; 0 for a partition that the log
     /// does not have. Does not block.

@@ -138,6 +138,7 @@ fn tickets_tell_offset_time_and_durability(log: &dyn Log) {
         last = receipt.time;
         let read = log.read(P, receipt.offset, 1).expect("the record");
         assert_eq!(read[0].time, receipt.time, "the receipt has the time that readers see");
+        assert!(read[0].clock > 0, "every record has a clock value");
         log.sync(P, receipt.offset, durability).expect("durable records");
     }
     assert_eq!(log.durable(P), Offset(3));
@@ -164,6 +165,7 @@ fn consumer_gets_attachments_and_payloads_in_order(log: &dyn Log) {
     for (n, record) in consume(&*subscription, Offset(0), 20).into_iter().enumerate() {
         let stored = log.read(P, Offset(n as u64), 1).expect("the record");
         assert_eq!(record.time, stored[0].time, "consumers and readers see the same time");
+        assert_eq!(record.clock, stored[0].clock, "consumers and readers see the same clock");
         let how = if n % 3 == 0 { "stored" } else { "attached" };
         assert_eq!(text(record), format!("{how} {n}"));
     }

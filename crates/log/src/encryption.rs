@@ -155,7 +155,7 @@ mod tests {
         let mut payload = Vec::new();
         cipher.seal(offset, 7, b"content", &mut payload);
         assert_eq!(payload.len(), 7 + ENCRYPTION_BYTES);
-        Record { offset: Offset(offset), time: Timestamp(7), payload: payload.into() }
+        Record { offset: Offset(offset), time: Timestamp(7), clock: 0, payload: payload.into() }
     }
 
     #[test]

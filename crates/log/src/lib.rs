@@ -22,6 +22,7 @@
 //! `docs/rfcs/0007-log-contract.md` gives the reasons for the interface, `docs/formats/log.md` describes the bytes on disk.
 
 mod api;
+mod appender_clock;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod copy;
@@ -49,6 +50,7 @@ mod ticket;
 mod writer;
 
 pub use api::{GroupLog, Log};
+pub use appender_clock::{AppenderClock, clock_at};
 pub use copy::{LogFile, LogFileContent, closed_log_files};
 pub use encrypted_disk::EncryptedDisk;
 pub use encryption::LogEncryption;

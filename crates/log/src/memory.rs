@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::api::{GroupLog, Log};
+use crate::appender_clock::clock_at;
 use crate::local::no_partition;
 use crate::options::LogClock;
 use crate::record::{AppendResult, Attachment, Durability, NewRecord, Record};
@@ -54,7 +55,7 @@ impl MemoryPartition {
         let offset = Offset(self.end());
         self.bytes += payload.len();
         self.last_time = self.last_time.max(Some(time));
-        self.records.push(Record { offset, time, payload });
+        self.records.push(Record { offset, time, clock: clock_at(time), payload });
         if let Some(hand_over) = self.hand_over.upgrade() {
             hand_over.push(self.end(), time, attachment);
         }

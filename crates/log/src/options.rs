@@ -49,7 +49,7 @@ impl fmt::Debug for LogClock {
 }
 
 /// Returns the time of the machine's clock.
-fn machine_time() -> Timestamp {
+pub(crate) fn machine_time() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp(since.as_micros() as i64)
 }

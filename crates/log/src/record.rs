@@ -55,6 +55,8 @@ pub struct Record {
     pub offset: Offset,
     /// Time of the append.
     pub time: Timestamp,
+    /// Clock of the appender, see [`crate::AppenderClock`]; that of `time` for a log whose format does not have it.
+    pub clock: u64,
     /// Appended bytes. They may share memory with neighbouring records: copy them to keep them for long.
     pub payload: Bytes,
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use tidemill_types::{Error, Offset, Result, Timestamp};
 
+use crate::appender_clock::clock_at;
 use crate::disk::{DiskFile, read_full};
 use crate::encryption::StoredRecord;
 use crate::failure::IoResultExt;
@@ -145,7 +146,8 @@ fn read_bytes(file: &dyn DiskFile, path: &Path, pos: u64, n: usize) -> Result<By
 }
 
 pub(crate) fn record(head: &RecordHead, payload: Bytes) -> StoredRecord {
-    let record = Record { offset: Offset(head.offset), time: Timestamp(head.time), payload };
+    let time = Timestamp(head.time);
+    let record = Record { offset: Offset(head.offset), time, clock: clock_at(time), payload };
     StoredRecord { record, is_encrypted: head.encrypted }
 }
 

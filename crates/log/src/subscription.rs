@@ -7,6 +7,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
+use crate::appender_clock::clock_at;
 use crate::record::{Attachment, Record};
 
 /// Bytes that one read of the log asks for.
@@ -37,6 +38,8 @@ pub struct ConsumedRecord {
     pub offset: Offset,
     /// Time that the log assigned.
     pub time: Timestamp,
+    /// Clock of the appender, as in [`Record::clock`].
+    pub clock: u64,
     /// Content of the record.
     pub content: Content,
 }
@@ -116,7 +119,8 @@ impl<L: ReadRecords> LocalSubscription<L> {
                     state.attached.pop_front_if(|(offset, ..)| *offset == *next)
             {
                 let content = Content::Attachment(attachment);
-                taken.push(ConsumedRecord { offset: Offset(offset), time, content });
+                let clock = clock_at(time);
+                taken.push(ConsumedRecord { offset: Offset(offset), time, clock, content });
                 *next += 1;
             }
             if !taken.is_empty() {
@@ -129,9 +133,10 @@ impl<L: ReadRecords> LocalSubscription<L> {
         }
         let records = self.log.read_records(self.partition, Offset(*next), READ_BYTES)?;
         let own = records.into_iter().take_while(|record| record.offset.0 < unattached_end).take(records_max);
-        let consumed = |Record { offset, time, payload }: Record| ConsumedRecord {
+        let consumed = |Record { offset, time, clock, payload }: Record| ConsumedRecord {
             offset,
             time,
+            clock,
             content: Content::Payload(payload),
         };
         let taken: Vec<_> = own.map(consumed).collect();

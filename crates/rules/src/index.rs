@@ -8,6 +8,8 @@
 
 mod range;
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashMap;
 
 use crate::expr::block::{Block, BoolOp, TriMask, for_each, integer_const, plain_column};
@@ -80,7 +82,7 @@ impl StreamIndex {
         let mut index = Self { rules: order, ..Self::default() };
         let plans: Vec<&RulePlan> = index.rules.iter().map(|i| &rules[*i]).collect();
         let anchors = if indexed { choose_access(&plans) } else { vec![None; plans.len()] };
-        let mut intervals: HashMap<usize, Vec<(u32, Interval)>> = HashMap::new();
+        let mut intervals: BTreeMap<usize, Vec<(u32, Interval)>> = BTreeMap::new();
         let mut ids: HashMap<String, u32> = HashMap::new();
         for (rank, (plan, anchor)) in plans.iter().zip(&anchors).enumerate() {
             let rank = rank as u32;

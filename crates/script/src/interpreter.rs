@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use rquickjs::context::EvalOptions;
 use rquickjs::{CatchResultExt, CaughtError, Context, Ctx, Function, Runtime, Value};
 use tidemill_types::budget;
@@ -18,10 +16,9 @@ const PRELUDE: &str = include_str!("prelude.js");
 const STEPS: &str = include_str!("steps.js");
 /// Property of the global object with what the host calls; no name of an identifier.
 const ENTRY: &str = "tidemill:entry";
-/// Steps after which the interpreter asks whether to go on. Compiled into QuickJS.
+/// Steps after which the interpreter asks whether to continue. Compiled into QuickJS, where a step is a call or a jump backwards, and as
+/// many tries of a regular expression count as one question.
 const STEPS_PER_CHECK: u64 = 10_000;
-/// Time for compiling a script.
-const COMPILE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Stack that must be left when a call begins. More than [`STACK_MAX`]: reading the result takes some, too.
 const STACK_NEEDED: usize = STACK_MAX + (256 << 10);
 /// Characters of a message that a script throws.
@@ -33,15 +30,12 @@ const STACK_ALLOCATED: usize = 2 << 20;
 struct Budget {
     steps: AtomicU64,
     steps_max: AtomicU64,
-    /// When the compilation must have ended. No clock decides about calls.
-    deadline: Mutex<Option<Instant>>,
 }
 
 impl Budget {
-    fn start(&self, steps_max: u64, time: Option<Duration>) {
+    fn start(&self, steps_max: u64) {
         self.steps.store(0, Ordering::Relaxed);
         self.steps_max.store(steps_max, Ordering::Relaxed);
-        *self.deadline.lock() = time.and_then(|time| Instant::now().checked_add(time));
     }
 
     fn steps_are_used_up(&self) -> bool {
@@ -57,9 +51,7 @@ impl Budget {
     }
 
     fn is_used_up(&self) -> bool {
-        self.count(STEPS_PER_CHECK)
-            || budget::current().check().is_err()
-            || self.deadline.lock().is_some_and(|deadline| Instant::now() > deadline)
+        self.count(STEPS_PER_CHECK) || budget::current().check().is_err()
     }
 }
 
@@ -85,7 +77,8 @@ impl Interpreter {
         let budget = Arc::new(Budget::default());
         let asked = Arc::clone(&budget);
         runtime.set_interrupt_handler(Some(Box::new(move || asked.is_used_up())));
-        budget.start(STEPS_MAX, Some(COMPILE_TIME_MAX));
+        // a call creates an interpreter when none is idle, so no clock decides about this either
+        budget.start(STEPS_MAX);
         let context = Context::full(&runtime).map_err(unavailable)?;
         let interpreter = Self { name: name.to_owned(), context, runtime, budget };
         with_stack(|| interpreter.context.with(|ctx| interpreter.prepare(&ctx, body)))
@@ -115,7 +108,7 @@ impl Interpreter {
         context: CallContext,
         steps_max: u64,
     ) -> Result<ScriptValue, Fault> {
-        self.budget.start(steps_max, None);
+        self.budget.start(steps_max);
         let result = with_stack(|| self.context.with(|ctx| self.call_in(&ctx, args, context)));
         if !self.runtime.is_job_pending() {
             return result;
@@ -224,15 +217,12 @@ impl Interpreter {
     }
 
     fn interrupted_message(&self) -> String {
-        if self.budget.steps_are_used_up() {
-            return format!(
+        match budget::current().stopped() {
+            Some(stop) if !self.budget.steps_are_used_up() => format!("the script {stop}"),
+            _ => format!(
                 "the script took more than {STEPS_MAX} steps (turns of loops, calls, and the work of built-in functions) and was \
                  stopped"
-            );
-        }
-        match budget::current().stopped() {
-            Some(stop) => format!("the script {stop}"),
-            None => format!("the script was not compiled within {} s", COMPILE_TIME_MAX.as_secs()),
+            ),
         }
     }
 }

@@ -4,8 +4,8 @@
 //! access to files, the network, clocks or the randomness of the machine, the time zone is UTC, and a call
 //! leaves nothing behind for the next one. So a replay of the same events yields the same values.
 //!
-//! Bounds of a call: [`STEPS_MAX`], [`MEMORY_MAX`] and [`STACK_MAX`]. No clock is involved, so that a replay
-//! decides alike; but a caller that has given the thread a [`Budget`](tidemill_types::budget::Budget) may end
+//! Bounds of a call: [`STEPS_MAX`], [`MEMORY_MAX`] and [`STACK_MAX`]. No clock is involved, also not where a call has to create an
+//! interpreter, so that a replay decides alike; but a caller that has given the thread a [`Budget`](tidemill_types::budget::Budget) may end
 //! a call with it.
 
 #[cfg(feature = "javascript")]

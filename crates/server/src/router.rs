@@ -21,7 +21,7 @@ use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
 use crate::guard::{auth, concurrency, host, observe, permissions};
 use crate::routes::{
-    backup, documents, events, find, rules, set_aside, siddhi, sinks, sql, statements, system, tail,
+    backup, cluster, documents, events, find, rules, set_aside, siddhi, sinks, sql, statements, system, tail,
 };
 use crate::shared_errors;
 
@@ -85,6 +85,7 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(set_aside::list))
         .routes(routes!(set_aside::rerun))
         .routes(routes!(set_aside::forget))
+        .routes(routes!(cluster::show))
         .routes(routes!(documents::collections))
         .routes(routes!(documents::insert))
         .routes(routes!(documents::get, documents::replace, documents::update, documents::delete))

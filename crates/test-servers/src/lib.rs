@@ -5,5 +5,5 @@ mod ports;
 mod servers;
 
 pub use faulty_http::{FaultCounts, FaultyHttp, Outage, ReceivedRequest};
-pub use ports::free_port;
+pub use ports::{PortRange, free_port};
 pub use servers::{OwnServer, SharedServer, own, shared};

@@ -7,13 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::ports::PortRange;
+
 /// Exit code of the script for a server that cannot be had.
 const MISSING: i32 = 3;
-/// Ports that a set of servers takes.
-const PORTS: u16 = 100;
-/// First ports among which a run chooses: below those that the system gives to clients, and 10,000 above others.
-const FIRST_PORTS: std::ops::Range<u16> = 22_100..31_000;
-
 /// One server.
 struct Server {
     /// Variables with its addresses, or why it cannot be had.
@@ -24,22 +21,13 @@ struct Server {
 
 static SERVERS: LazyLock<Mutex<HashMap<&'static str, &'static Server>>> = LazyLock::new(Mutex::default);
 
-/// The directory and the first port of this run. The servers end after this process, whatever ends it.
-static PLACE: LazyLock<(PathBuf, u16)> = LazyLock::new(|| {
+/// The directory and the ports of this run. The servers end after this process, whatever ends it.
+static PLACE: LazyLock<(PathBuf, PortRange)> = LazyLock::new(|| {
     let process = std::process::id();
     let dir = target_tmpdir().join(format!("servers-{process}"));
     // an earlier process with this number may have been killed together with what would have removed its servers' data
     let _ = std::fs::remove_dir_all(&dir);
-    let count = (FIRST_PORTS.end - FIRST_PORTS.start) / PORTS;
-    let sets = (0..count).map(|n| FIRST_PORTS.start + (process as u16 % count + n) % count * PORTS);
-    let is_free = |port: &u16| {
-        // a set whose ports for Kafka and Redis are free is free
-        [*port, *port + 40, *port - 10_000]
-            .iter()
-            .all(|p| std::net::TcpListener::bind(("127.0.0.1", *p)).is_ok())
-    };
-    let port = sets.into_iter().find(is_free).expect("100 free ports");
-    let place = (dir, port);
+    let place = (dir, PortRange::reserve());
     let watcher = script(&place, &["watch", &process.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -56,12 +44,12 @@ fn target_tmpdir() -> PathBuf {
     program.ancestors().nth(3).map_or_else(std::env::temp_dir, |target| target.join("tmp"))
 }
 
-fn script((dir, port): &(PathBuf, u16), arguments: &[&str]) -> Command {
+fn script((dir, ports): &(PathBuf, PortRange), arguments: &[&str]) -> Command {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/servers.sh");
     // in a group of its own, so that an interrupt of the tests does not end it
     let mut command = Command::new("setsid");
     command.arg(script).args(arguments);
-    command.env("SERVERS_DIR", dir).env("SERVERS_PORT", port.to_string());
+    command.env("SERVERS_DIR", dir).env("SERVERS_PORT", ports.first().to_string());
     command
 }
 

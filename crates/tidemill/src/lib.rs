@@ -32,7 +32,7 @@ use tidemill_sql::Sql;
 pub use collection::Collection;
 pub use connectors::{catalog, connectors};
 pub use database::EngineDatabase;
-pub use log_url::LogAtUrl;
+pub use log_url::{LogAtUrl, control_log};
 pub use tidemill_access as access;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{

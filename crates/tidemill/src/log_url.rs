@@ -32,7 +32,7 @@ impl LogProvider for LogAtUrl {
         clock: &Arc<dyn Clock>,
     ) -> Result<OpenedLog> {
         match self.url.as_ref().or(settings.log.as_ref()) {
-            Some(url) => open(url, partitions),
+            Some(url) => open(url, partitions, clock),
             None => LocalLogProvider { disk: Arc::new(OsDisk) }.open(data_dir, settings, partitions, clock),
         }
     }
@@ -44,15 +44,39 @@ impl LogProvider for LogAtUrl {
     }
 }
 
+/// Opens the log of the control partition beside the topic of a cluster. Returns the id of the cluster, which is the name of that topic, and
+/// the log.
+///
+/// Errors: `Invalid` for a URL that no log has; those of opening the topic.
+#[cfg(feature = "kafka")]
+pub fn control_log(url: &str) -> Result<(String, Arc<dyn tidemill_log::Log>)> {
+    let mut config: tidemill_log_kafka::KafkaConfig = url.parse()?;
+    let cluster = config.topic.clone();
+    config.topic = format!("{cluster}.control");
+    (config.partitions, config.base_offsets) = (Some(1), None);
+    let log = tidemill_log_kafka::KafkaLog::open(&config, 1)?;
+    Ok((cluster, Arc::new(log)))
+}
+
+/// Refuses a cluster, whose log is a topic of Kafka.
+///
+/// Errors: `Invalid`.
+#[cfg(not(feature = "kafka"))]
+pub fn control_log(url: &str) -> Result<(String, Arc<dyn tidemill_log::Log>)> {
+    check(url).and(Err(tidemill_types::Error::internal("no log has a URL")))
+}
+
 #[cfg(feature = "kafka")]
 fn check(url: &str) -> Result<()> {
     url.parse::<tidemill_log_kafka::KafkaConfig>().map(|_| ())
 }
 
 #[cfg(feature = "kafka")]
-fn open(url: &str, partitions: u32) -> Result<OpenedLog> {
+fn open(url: &str, partitions: u32, clock: &Arc<dyn Clock>) -> Result<OpenedLog> {
     let config: tidemill_log_kafka::KafkaConfig = url.parse()?;
-    let log = tidemill_log_kafka::KafkaLog::open(&config, partitions)?;
+    let clock = Arc::clone(clock);
+    let clock = tidemill_log::AppenderClock::new(move || tidemill_log::clock_at(clock.now()));
+    let log = tidemill_log_kafka::KafkaLog::open_with_clock(&config, partitions, clock)?;
     Ok(OpenedLog { log: Arc::new(log), warnings: Vec::new() })
 }
 
@@ -64,7 +88,7 @@ fn check(_: &str) -> Result<()> {
 }
 
 #[cfg(not(feature = "kafka"))]
-fn open(url: &str, _: u32) -> Result<OpenedLog> {
+fn open(url: &str, _: u32, _: &Arc<dyn Clock>) -> Result<OpenedLog> {
     check(url).and(Err(tidemill_types::Error::internal("no log has a URL")))
 }
 

@@ -46,6 +46,23 @@ impl ErrorKind {
         }
     }
 
+    /// All kinds.
+    pub const ALL: [Self; 8] = [
+        Self::Invalid,
+        Self::NotFound,
+        Self::Conflict,
+        Self::LimitReached,
+        Self::Unavailable,
+        Self::Corrupt,
+        Self::Forbidden,
+        Self::Internal,
+    ];
+
+    /// Returns the kind of a name as [`Self::name`] returns it; `None` for one that this version does not have.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// Returns the name used on the wire and in tables, in snake case.
     pub fn name(self) -> &'static str {
         match self {
@@ -155,6 +172,11 @@ impl Error {
         self.kind
     }
 
+    /// Returns the names that [`Self::with_hint`] added; empty without any.
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+
     /// Returns the message for users, without hint and causes.
     pub fn message(&self) -> &str {
         &self.message
@@ -181,6 +203,14 @@ impl StdError for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_a_kind_leads_back_to_it() {
+        for kind in ErrorKind::ALL {
+            assert_eq!(ErrorKind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(ErrorKind::from_name("of_a_newer_version"), None);
+    }
 
     #[test]
     fn a_hint_ends_the_message_and_can_be_removed() {

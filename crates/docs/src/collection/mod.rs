@@ -247,6 +247,9 @@ impl Collection {
         let doc = Bytes::copy_from_slice(doc);
         self.bytes += doc.len() as u64;
         self.note(ChangeKind::Insert, &key, None, Some(&doc));
+        if self.changes.is_digesting() {
+            self.changes.digest().add_sequence(sequence.number());
+        }
         self.count_contradictions(None, Some(&doc));
         self.rows.push(key.clone(), doc, sequence);
         self.add_to_id_order(slot);
@@ -273,28 +276,31 @@ impl Collection {
     #[inline]
     fn note(&self, kind: ChangeKind, key: &Key, before: Option<&DocBytes>, after: Option<&DocBytes>) {
         self.changes.note(&self.spec.name, key);
+        self.changes.add_to_digest(kind, &self.spec.name, key, after.map(|after| &**after));
         if self.changes.is_collecting() {
-            let collection = self.spec.name.as_str().into();
-            let (before, after) = (before.cloned(), after.cloned());
-            let key = key.clone();
-            self.changes.collect(DocumentChange {
-                kind,
-                collection,
-                key,
-                before,
-                after,
-                place: 0,
-                moved: None,
-            });
+            self.collect(kind, key, before, after);
         }
+    }
+
+    fn collect(&self, kind: ChangeKind, key: &Key, before: Option<&DocBytes>, after: Option<&DocBytes>) {
+        self.changes.collect(DocumentChange {
+            kind,
+            collection: self.spec.name.as_str().into(),
+            key: key.clone(),
+            before: before.cloned(),
+            after: after.cloned(),
+            place: 0,
+            moved: None,
+        });
     }
 
     /// Notes that all documents are deleted.
     fn note_cleared(&self) {
         self.changes.note_all();
+        self.changes.add_to_digest(ChangeKind::Delete, &self.spec.name, &Key::default(), None);
         if self.changes.is_collecting() {
             for (_, row) in self.rows.iter() {
-                self.note(ChangeKind::Delete, &row.key, Some(&row.doc), None);
+                self.collect(ChangeKind::Delete, &row.key, Some(&row.doc), None);
             }
         }
     }

@@ -13,3 +13,4 @@ mod properties;
 mod repeated_fields;
 mod snapshots;
 mod text;
+mod write_digest;

@@ -216,6 +216,19 @@ struct AppToml {
 }
 
 impl App {
+    /// Returns a hash of rules, queries and `app.toml`, by which nodes of a cluster find out that they run the same app. Where the app
+    /// lies, and settings of a start, do not count.
+    pub fn content_hash(&self) -> String {
+        let content = AppSource {
+            dir: PathBuf::new(),
+            fallback_name: String::new(),
+            set: Vec::new(),
+            ..self.source.clone()
+        };
+        let content = serde_json::to_vec(&content).unwrap_or_default();
+        format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&content))
+    }
+
     /// Reads the app in the directory `path`, or the app of a single file, `*.siddhi` or `*.rules`. `set` has
     /// values of variables; they override those of `[vars]`.
     ///

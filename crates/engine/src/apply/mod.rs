@@ -24,15 +24,17 @@ use arrow_array::{BooleanArray, Int32Array, Int64Array, RecordBatch, TimestampMi
 use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
-use tidemill_docs::{Command, CommandOutcome};
+use tidemill_docs::{Command, CommandOutcome, Sequence};
 use tidemill_types::budget::Budget;
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
 use crate::commit::Decision;
 use crate::dedupe::row_key;
 use crate::deployment::{Deployment, TableRef};
+use crate::digest::EffectDigest;
 use crate::document_tables::gathering_partition;
 use crate::entry::{Emission, Entry, Events, UNDELIVERED};
+use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::GLOBAL_PARTITION;
 use crate::state::PartitionState;
 use cascade::{Cascade, CascadeOutput, RecordContext};
@@ -98,16 +100,22 @@ pub fn apply(
     set_aside: bool,
 ) -> Result<Applied> {
     let LogEntry { offset, time, entry, decision } = record;
+    let time = state.time.max(time);
+    state.time = time;
     state.store.set_record(offset.0, time);
     let id = state.partition;
     state.query_state.get_mut().set_record(id, offset, time);
-    let mut applier =
-        RecordApplier { deployment, id, offset, time, wants_reply, set_aside, applied: Applied::default() };
+    let mut digest = state.digest.take();
+    if let Some(digest) = &mut digest {
+        digest.begin(offset, time, set_aside);
+    }
+    let applied = Applied::default();
+    let mut applier = RecordApplier { deployment, id, offset, time, wants_reply, set_aside, applied, digest };
     let reply = match entry {
         Entry::Events(events) => Ok(applier.events(state, events)?),
         entry if set_aside => {
             if let Entry::LoadDocuments { source: Some((name, position)), .. } = &entry {
-                advance_source(state, name.clone(), *position);
+                applier.advance_source(state, name.clone(), *position);
             }
             applier.applied.set_aside = Some(entry);
             Ok(ApplyReply::default())
@@ -117,7 +125,7 @@ pub fn apply(
         Entry::SessionCommand { session, command } => applier.session_command(state, &session, &command),
         Entry::LoadDocuments { source, collection, documents } => {
             if let Some((name, position)) = source {
-                advance_source(state, name, position);
+                applier.advance_source(state, name, position);
             }
             applier.load_documents(state, &collection, &documents)
         }
@@ -127,13 +135,20 @@ pub fn apply(
             state.store.collect_changes(true);
             Ok(ApplyReply::default())
         }
-        Entry::Transaction(part) => applier.transaction(state, &part, decision)?,
+        Entry::Transaction(part) => {
+            if let (Some(digest), Some(decision)) = (&mut applier.digest, &decision) {
+                digest.decision(decision);
+            }
+            applier.transaction(state, &part, decision)?
+        }
         Entry::Redeliver { ids } => applier.redeliver(state, &ids),
     };
     state.query_state.get_mut().check_interruption()?;
     state.check_ids()?;
     state.next = offset.next();
-    Ok(Applied { reply: wants_reply.then_some(reply), ..applier.applied })
+    let (applied, digest) = applier.finish(state, &reply);
+    state.digest = digest;
+    Ok(Applied { reply: wants_reply.then_some(reply), ..applied })
 }
 
 /// Refuses an insert into a partition that the documents of the collection have left.
@@ -149,11 +164,6 @@ fn check_place(deployment: &Deployment, state: &PartitionState, command: &Comman
         )));
     }
     Ok(())
-}
-
-fn advance_source(state: &mut PartitionState, source: String, position: u64) {
-    let current = Arc::make_mut(&mut state.sources).entry(source).or_default();
-    *current = position.max(*current);
 }
 
 /// Steps that a document command may take in one partition, about a second of work. A replay decides as the first run did, so this counts
@@ -175,9 +185,40 @@ struct RecordApplier<'d> {
     wants_reply: bool,
     set_aside: bool,
     applied: Applied,
+    /// Digest of the partition, if it is computed.
+    digest: Option<Box<EffectDigest>>,
 }
 
 impl<'d> RecordApplier<'d> {
+    fn advance_source(&mut self, state: &mut PartitionState, source: String, position: u64) {
+        let sources = Arc::make_mut(&mut state.sources);
+        let current = sources.get(&source).map_or(position, |current| position.max(*current));
+        if let Some(digest) = &mut self.digest {
+            digest.source(&source, current);
+        }
+        sources.insert(source, current);
+    }
+
+    /// Adds the reply and the changed state to the digest, and returns that and the other effects.
+    fn finish(
+        mut self,
+        state: &PartitionState,
+        reply: &Result<ApplyReply>,
+    ) -> (Applied, Option<Box<EffectDigest>>) {
+        if let Some(digest) = &mut self.digest {
+            if let Some(written) = state.store.write_digest() {
+                digest.documents(written);
+            }
+            match reply {
+                Ok(reply) => digest.reply(reply.duplicates, &reply.rule_errors, reply.outcome.as_ref()),
+                Err(error) => digest.refusal(error),
+            }
+            state.query_state.with_runtimes(|flow| flow.for_each_clock(|now, due| digest.clock(now, due)));
+            digest.end();
+        }
+        (self.applied, self.digest)
+    }
+
     fn command(&self, state: &mut PartitionState, command: &Bytes) -> Result<ApplyReply> {
         let command = Command::from_bytes(command)?;
         let budget = match command {
@@ -189,6 +230,9 @@ impl<'d> RecordApplier<'d> {
         let tables = &self.deployment.queries.document_tables;
         let command = tables.checked(command)?;
         check_place(self.deployment, state, &command)?;
+        if !self.wants_reply && is_planted(PlantedBug::DependOnCaller) {
+            state.store.set_sequence(Sequence::default());
+        }
         let outcome = state.store.apply(&command, self.time)?;
         Ok(ApplyReply { outcome: Some(outcome), ..ApplyReply::default() })
     }
@@ -197,7 +241,11 @@ impl<'d> RecordApplier<'d> {
         if let Some((partition, offset)) = events.provenance {
             // a partition that replays its log emits again what has arrived here already
             let arrived = if events.forwarded { &mut state.forwarded } else { &mut state.provenance };
-            if arrived.get(&partition.0).is_some_and(|last| *last >= offset) {
+            let known = arrived.get(&partition.0).is_some_and(|last| *last >= offset);
+            if let Some(digest) = &mut self.digest {
+                digest.arrival(known);
+            }
+            if known {
                 return Ok(ApplyReply::default());
             }
             arrived.insert(partition.0, offset);
@@ -212,7 +260,7 @@ impl<'d> RecordApplier<'d> {
             return self.forwarded_events(state, &events);
         }
         if let Some((name, position)) = events.source.clone() {
-            advance_source(state, name, position);
+            self.advance_source(state, name, position);
         }
         let mut rejected = RejectedRows::default();
         for row in &events.rejected {
@@ -242,7 +290,12 @@ impl<'d> RecordApplier<'d> {
             ledger.received += rows;
             ledger.stored += stored;
             ledger.duplicate += rows - stored;
-            ledger.mismatched += mismatches::count(stream, batch, keep[part].as_ref());
+            let mismatched = mismatches::count(stream, batch, keep[part].as_ref());
+            ledger.mismatched += mismatched;
+            if let Some(digest) = &mut self.digest {
+                let kept = keep[part].as_ref().map(|keep| keep.set_indices().map(|row| arrivals[part][row]));
+                digest.input(part, kept, mismatched);
+            }
             self.store_rows(stream, batch, keep[part].as_ref(), &arrivals[part])?;
             self.applied.events += rows;
             if self.wants_reply {
@@ -385,6 +438,9 @@ impl<'d> RecordApplier<'d> {
             ledger.received += rows.len() as u64;
             ledger.stored += rows.len() as u64;
             self.store_rows(stream, &batch, None, &rows)?;
+            if let Some(digest) = &mut self.digest {
+                digest.rows(&stream.name, &batch, &rows)?;
+            }
             self.applied.events += rows.len() as u64;
             if self.wants_reply {
                 reply.emitted.push((stream.clone(), batch));
@@ -399,7 +455,7 @@ impl<'d> RecordApplier<'d> {
             self.emit_outbound(state, &output.outbound, reply)?;
         }
         if let Some(events) = output.forwarded {
-            self.emit(state, PartitionId(GLOBAL_PARTITION), events);
+            self.emit(state, PartitionId(GLOBAL_PARTITION), events)?;
         }
         reply.rule_errors = output.errors;
         Ok(())
@@ -431,3 +487,6 @@ fn arrival_positions(events: &Events) -> Vec<Vec<i32>> {
     }
     arrivals
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Events that a record emits for other partitions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidemill_rules::Outbound;
@@ -8,12 +9,23 @@ use tidemill_types::{PartitionId, Result};
 
 use super::{ApplyReply, RecordApplier};
 use crate::entry::{Emission, Events};
+use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::state::PartitionState;
 
 impl RecordApplier<'_> {
-    pub(super) fn emit(&mut self, state: &mut PartitionState, target: PartitionId, events: Events) {
+    pub(super) fn emit(
+        &mut self,
+        state: &mut PartitionState,
+        target: PartitionId,
+        events: Events,
+    ) -> Result<()> {
         *Arc::make_mut(&mut state.transfers).sent.entry(target.0).or_default() += events.rows() as u64;
-        self.applied.emissions.push(Emission { target, events });
+        let emission = Emission { target, events };
+        if let Some(digest) = &mut self.digest {
+            digest.emission(&emission)?;
+        }
+        self.applied.emissions.push(emission);
+        Ok(())
     }
 
     /// Makes one emission for each target partition, its events in the order in which they were emitted.
@@ -27,6 +39,8 @@ impl RecordApplier<'_> {
         let mut targets: Vec<PartitionId> = emitted.iter().map(|e| e.partition).collect();
         targets.sort_unstable();
         targets.dedup();
+        let in_hash_order = is_planted(PlantedBug::EmitInHashOrder).then(|| in_hash_order(emitted));
+        let emitted = in_hash_order.as_deref().unwrap_or(emitted);
         for target in targets {
             let mut builders: Vec<(usize, BatchBuilder)> = Vec::new();
             let mut order = Vec::new();
@@ -51,8 +65,14 @@ impl RecordApplier<'_> {
             let order = (parts.len() > 1).then_some(order);
             let events =
                 Events { provenance: Some((self.id, self.offset)), parts, order, ..Events::default() };
-            self.emit(state, target, events);
+            self.emit(state, target, events)?;
         }
         Ok(())
     }
+}
+
+/// Returns events as a planted bug orders them.
+fn in_hash_order(emitted: &[Outbound]) -> Vec<Outbound> {
+    let by_place: HashMap<usize, &Outbound> = emitted.iter().enumerate().collect();
+    by_place.into_values().cloned().collect()
 }

@@ -60,6 +60,9 @@ impl RecordApplier<'_> {
             let numbers: Vec<i32> = (next..).take(batch.num_rows()).collect();
             next += batch.num_rows() as i32;
             if !numbers.is_empty() {
+                if let Some(digest) = &mut self.digest {
+                    digest.redelivered(&sink, &batch)?;
+                }
                 let full = self.table_batch(TableRef::Stream(stream), &batch, &numbers)?;
                 self.applied.redelivered.push((sink, full));
             }

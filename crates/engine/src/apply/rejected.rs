@@ -83,6 +83,9 @@ impl RecordApplier<'_> {
         }
         let batch = builder.finish();
         let numbers: Vec<i32> = (0..batch.num_rows() as i32).collect();
+        if let Some(digest) = &mut self.digest {
+            digest.rows(&self.deployment.rejected_stream.name, &batch, &numbers)?;
+        }
         let full = self.table_batch(TableRef::Rejected, &batch, &numbers)?;
         self.applied.rows.push((TableRef::Rejected, full));
         Ok(())

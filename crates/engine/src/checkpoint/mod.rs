@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use tidemill_docs::{Store, StoreSnapshot, WriteTimes};
 use tidemill_log::disk::{Disk, FileReader, FileWriter, create_dir_durably};
 use tidemill_rules::{Counters, Executor, Program, TraceImage};
-use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::api::LedgerCounts;
 use crate::commit::{Decision, Decisions, SessionWrites, TransactionId};
 use crate::crash_points;
 use crate::dedupe::{Dedupe, IdQueue, RunInfo, Segment};
 use crate::deployment::Deployment;
+use crate::digest::{EffectDigest, SavedDigest};
 use crate::entry;
 use crate::entry::{Emission, Encoder, Entry, Streams};
 use crate::planted_bugs::{PlantedBug, is_planted};
@@ -95,6 +96,12 @@ struct CheckpointMeta {
     /// The files with older ids.
     #[serde(default)]
     id_runs: BTreeMap<String, Vec<RunInfo>>,
+    /// The latest time of a record, in microseconds. Missing in checkpoints of versions that took times as the log has them.
+    #[serde(default)]
+    time: Option<i64>,
+    /// Digest of the effects of the records, if the process computed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    digest: Option<SavedDigest>,
 }
 
 impl FrozenImage {
@@ -135,6 +142,8 @@ impl FrozenImage {
                 id_times: state.id_times.clone(),
                 id_segments: of_streams(state, Dedupe::segments),
                 id_runs: of_streams(state, Dedupe::run_infos),
+                time: Some(state.time.0),
+                digest: state.digest.as_ref().map(|digest| digest.saved()),
             },
             ids,
             query_state: Vec::new(),
@@ -452,6 +461,7 @@ fn read(
         let id = id.map_err(|e| Error::corrupt("the id of a transaction cannot be read").with_source(e))?;
         decisions.insert(id, decision);
     }
+    let digest = meta.digest.as_ref().map(EffectDigest::restore).transpose()?.flatten().map(Box::new);
     let mut store = Store::read_from(input, store_limits(settings))?;
     store.restore_write_times(&write_times);
     store.collect_changes(meta.collects_changes);
@@ -472,6 +482,8 @@ fn read(
         decisions,
         sessions,
         next: meta.next,
+        time: Timestamp(meta.time.unwrap_or(i64::MIN)),
+        digest,
     }
     .prepare_for_app(program, settings)?
     .prepare_tables(deployment)?;

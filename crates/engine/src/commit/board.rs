@@ -120,7 +120,6 @@ impl CommitBoard {
     /// Says that a partition has a new owner, whose state has the records below `next`. A former one that continues, or has applied what the
     /// new one has not come to yet, does not decide any more when a transaction is shown. Returns the number of the owner, for
     /// [`Self::applied`], and the transactions in its state that others have not applied: it must not show its state before they have.
-    #[cfg(feature = "sim")]
     pub fn take_over(&self, partition: PartitionId, next: Offset) -> (u64, Vec<TransactionId>) {
         let mut inner = self.inner.lock();
         let mut ahead = Vec::new();
@@ -145,6 +144,23 @@ impl CommitBoard {
         let owner = *owner;
         self.notify(inner);
         (owner, ahead)
+    }
+
+    /// Says that a replica of a partition begins with a state in which these transactions are decided. Others that are behind take the decisions
+    /// over, and do not wait for it to apply them.
+    pub fn begin_with(&self, partition: PartitionId, decisions: &Decisions) {
+        let mut inner = self.inner.lock();
+        for (id, decision) in decisions {
+            inner.known.insert(*id, decision.clone());
+            let open = inner.open.get_mut(id).filter(|open| decision.committed && !open.shown);
+            let Some(open) = open else { continue };
+            open.applied.entry(partition).or_default();
+            if open.applied.len() == decision.offsets.len() {
+                let _shown_together = self.published.lock();
+                open.show();
+            }
+        }
+        self.notify(inner);
     }
 
     /// Returns whether all participants show a transaction, or it was not committed.

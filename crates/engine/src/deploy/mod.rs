@@ -45,21 +45,28 @@ pub fn open(
     let stored = data.deployment()?;
     let stored = stored.map(|old| DeploymentRecord { app: connected(old.app), ..old });
     let (stored, app) = with_keys(data, stored, app.map(connected))?;
-    match (stored, app) {
-        (None, None) => Err(Error::not_found(format!(
+    // the deployed app has the settings of today as well
+    let app = app.or_else(|| stored.as_ref().map(|old| old.app.clone()));
+    match (stored.map(with_applied_settings), app) {
+        (_, None) => Err(Error::not_found(format!(
             "{}: no app is deployed in it; start with `tidemill run APP --data {}`",
             data.path().display(),
             data.path().display()
         ))),
-        (Some(old), None) => recover::open(data, old, environment),
         (None, Some(app)) => {
             let first = DeploymentRecord { app, ..DeploymentRecord::default() };
             let opened = recover::open(data, first.clone(), environment)?;
             data.deploy(&first)?;
             Ok(opened)
         }
-        (Some(old), Some(app)) if old.app.source() == app.source() => {
-            recover::open(data, DeploymentRecord { app, ..old }, environment)
+        (Some(old), Some(app)) if old.app.source() == app.source() && is_equivalent(&old.app, &app) => {
+            let is_recorded = old.applied_settings.is_some();
+            let record = DeploymentRecord { app, ..old };
+            let opened = recover::open(data, record.clone(), environment)?;
+            if !is_recorded {
+                data.deploy(&record)?;
+            }
+            Ok(opened)
         }
         (Some(old), Some(app)) => replace_app(data, old, app, environment),
     }
@@ -86,11 +93,19 @@ fn with_keys(
     Ok((stored.map(|old| DeploymentRecord { app: give(old.app), ..old }), app.map(give)))
 }
 
+/// Returns a deployment with the settings under which its records have been applied so far.
+fn with_applied_settings(old: DeploymentRecord) -> DeploymentRecord {
+    let Some(results) = old.applied_settings else { return old };
+    let mut app = old.app;
+    app.settings = app.settings.with_result_settings(results);
+    DeploymentRecord { app, ..old }
+}
+
 /// Returns whether records have equal effects under both apps. They may differ in most settings, sources,
 /// documents and summary.
 fn is_equivalent(old: &App, new: &App) -> bool {
     let vars = new.queries.is_empty() || old.vars == new.vars;
-    let limits = new.queries.is_empty() || old.settings.query_rows == new.settings.query_rows;
+    let limits = old.settings.result_settings() == new.settings.result_settings();
     let models = old.model_files() == new.model_files();
     old.rules == new.rules && old.queries == new.queries && vars && limits && models
 }
@@ -149,6 +164,7 @@ fn replace_app(
         first_offsets: since,
         former: plan.former,
         pinned_streams: plan.pinned_streams,
+        applied_settings: None,
     };
     let (node, mut report) =
         recover::open(data, new.clone(), environment).map_err(|e| deploy_error(data, e))?;

@@ -12,7 +12,7 @@ use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 
 use crate::app::App;
 use crate::app::AppSource;
-use crate::app::settings::Settings;
+use crate::app::settings::{ResultSettings, Settings};
 use crate::process::json_file::{read_json, write_json};
 use crate::process::{disk_space, private_files};
 
@@ -175,12 +175,13 @@ impl DataDir {
     /// Makes `deployment` the one that the next start opens. After a crash, it is either the previous one or
     /// this one.
     pub fn deploy(&self, deployment: &DeploymentRecord) -> Result<()> {
-        let DeploymentRecord { app, first_offsets: since, former, pinned_streams: homes } =
+        let DeploymentRecord { app, first_offsets: since, former, pinned_streams: homes, .. } =
             deployment.clone();
+        let results = Some(app.settings.result_settings());
         write_json(
             &*self.disk,
             &app_file(&self.path),
-            &StoredDeployment { app: app.source().clone(), since, former, homes },
+            &StoredDeployment { app: app.source().clone(), since, former, homes, results },
         )
     }
 }
@@ -266,6 +267,9 @@ pub struct DeploymentRecord {
     pub former: BTreeMap<String, StreamDeclaration>,
     /// Streams without a key whose events stay in a partition other than the one that the queries would use.
     pub pinned_streams: BTreeMap<String, PartitionId>,
+    /// Settings with which its records have been applied; `None` in directories of versions that did not record them. Those of
+    /// [`Self::app`] may have changed since, as they also come from the environment.
+    pub applied_settings: Option<ResultSettings>,
 }
 
 /// Declaration of a stream by an app.
@@ -312,6 +316,8 @@ struct StoredDeployment {
     former: BTreeMap<String, StreamDeclaration>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     homes: BTreeMap<String, PartitionId>,
+    #[serde(default)]
+    results: Option<ResultSettings>,
 }
 
 fn app_file(dir: &Path) -> PathBuf {
@@ -320,9 +326,15 @@ fn app_file(dir: &Path) -> PathBuf {
 
 fn deployment(disk: &dyn Disk, dir: &Path) -> Result<Option<DeploymentRecord>> {
     let Some(stored) = read_json::<StoredDeployment>(disk, &app_file(dir))? else { return Ok(None) };
-    let StoredDeployment { app, since, former, homes } = stored;
+    let StoredDeployment { app, since, former, homes, results } = stored;
     let app = App::from_source(app).map_err(|e| e.context(app_file(dir).display()))?;
-    Ok(Some(DeploymentRecord { app, first_offsets: since, former, pinned_streams: homes }))
+    Ok(Some(DeploymentRecord {
+        app,
+        first_offsets: since,
+        former,
+        pinned_streams: homes,
+        applied_settings: results,
+    }))
 }
 
 /// Returns the app deployed in a data directory, if there is one. Does not lock the directory.

@@ -12,6 +12,7 @@ use url::Url;
 
 use crate::app::settings::Settings;
 use crate::commit::CommitBoard;
+use crate::digest::EffectDigests;
 use crate::directory::partition_store::{LocalPartitionStore, PartitionStore};
 use crate::process::clock::{Clock, SystemClock};
 
@@ -117,6 +118,8 @@ pub struct Environment {
     pub shared: Option<SharedPartitions>,
     /// Keeps the state of partitions for the process that owns them next; by default that is one on the same data directory.
     pub partition_store: Arc<dyn PartitionStore>,
+    /// Choice whether partitions compute digests of their effects; by default they do not.
+    pub effect_digests: EffectDigests,
     /// True if the thread that waits for the object store does the work itself, so that a simulation repeats
     /// it exactly.
     pub single_threaded: bool,
@@ -134,6 +137,7 @@ impl Default for Environment {
             connectors: Connectors::default(),
             shared: None,
             partition_store: Arc::new(LocalPartitionStore),
+            effect_digests: EffectDigests::default(),
             single_threaded: false,
         }
     }

@@ -66,6 +66,11 @@ impl Node {
         if self.host.changes.is_enabled() {
             return Ok(());
         }
+        if self.cluster.get().is_some() {
+            return Err(Error::invalid(
+                "a cluster has no change streams yet: run the app by one process, without --cluster",
+            ));
+        }
         for warning in self.host.changes.open()? {
             tracing::warn!("{warning}");
         }

@@ -25,6 +25,7 @@ impl DocumentSnapshot {
     ///
     /// Errors: `Unavailable` while a partition cannot be asked.
     pub(crate) fn now(node: &Node) -> Result<Self> {
+        node.catch_up_replicas()?;
         // one partition shows whole records anyway
         let _one_moment = (node.host.partitions() > 1).then(|| node.host.commits.lock_views());
         let part = |id| node.with_view(id, |view| (view.documents.clone(), view.next));

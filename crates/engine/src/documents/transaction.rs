@@ -324,6 +324,12 @@ impl Node {
         let mut waiting = Vec::with_capacity(parts.len());
         let mut failed = None;
         let participants = parts.first().map(|part| part.participants.clone()).unwrap_or_default();
+        if participants.len() > 1 && self.cluster.get().is_some() {
+            return Err(Error::invalid(
+                "on a cluster, a transaction or an ordered insert cannot write documents of several partitions yet: send them in \
+                 transactions of one document key each, or insert with `ordered: false`",
+            ));
+        }
         let order = self.host.commits.order(self.host.clock.now());
         for (mut part, partition) in parts.into_iter().zip(participants) {
             part.order = *order;

@@ -14,15 +14,21 @@ use url::Url;
 
 use super::Engine;
 use crate::app::App;
+use crate::app::settings::Settings;
+use crate::cluster::{self, ClusterNode, ClusterOptions};
 use crate::deploy;
+use crate::digest::EffectDigests;
 use crate::directory::datadir::{DataDir, deployed_app};
-use crate::directory::environment::{Environment, LocalLogProvider, LogProvider, TableStore};
+use crate::directory::environment::{
+    Environment, LocalLogProvider, LogProvider, SharedPartitions, TableStore,
+};
 use crate::directory::partition_store::{PartitionStore, StateGroup};
 use crate::directory::tables_location;
 use crate::jobs::shared_state;
 use crate::lifecycle::threads::EngineThreads;
+use crate::node::Node;
 use crate::process::clock::Clock;
-use crate::shared_state::{ObjectPartitionStore, TakeOver, take_over};
+use crate::shared_state::{ObjectPartitionStore, StateOwner, TakeOver, take_over};
 use crate::state::set_aside::RecordNoted;
 
 /// Records that one start sets aside at most. More of them are the fault of the app rather than of the records.
@@ -35,6 +41,7 @@ pub struct EngineBuilder {
     app: Option<App>,
     environment: Environment,
     state: Option<StateLocation>,
+    cluster: Option<ClusterOptions>,
 }
 
 /// Place of the state in an object store, from which another machine continues.
@@ -45,7 +52,13 @@ struct StateLocation {
 
 impl EngineBuilder {
     pub(super) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), app: None, environment: Environment::default(), state: None }
+        Self {
+            dir: dir.to_owned(),
+            app: None,
+            environment: Environment::default(),
+            state: None,
+            cluster: None,
+        }
     }
 
     /// Deploys `app`. Without it the engine continues with the deployed app.
@@ -94,6 +107,21 @@ impl EngineBuilder {
         self
     }
 
+    /// Makes the process a node of a cluster. The log and the tables must be outside of the data directory, and so must the state, see
+    /// [`Self::state`], which all nodes share.
+    pub fn cluster(mut self, options: ClusterOptions) -> Self {
+        self.environment.shared = Some(SharedPartitions { commits: Arc::default() });
+        self.cluster = Some(options);
+        self.effect_digests()
+    }
+
+    /// Computes a digest of the effects of each partition, by which nodes that apply the same log are compared. It costs a few
+    /// percent of the time of applying; `system.partitions` shows it.
+    pub fn effect_digests(mut self) -> Self {
+        self.environment.effect_digests = EffectDigests::On;
+        self
+    }
+
     /// Opens the data directory, recovers it, deploys the app and starts applying. Sources start with
     /// [`Engine::start_sources`].
     ///
@@ -103,9 +131,17 @@ impl EngineBuilder {
     /// `Invalid` when the app does not compile, `Corrupt` with file and position when stored data is damaged,
     /// `NotFound` without an app.
     pub fn open(self) -> Result<Engine> {
-        let Self { dir, app, mut environment, state } = self;
-        let state =
-            state.map(|state| take_over_state(&state, &dir, app.as_ref(), &environment)).transpose()?;
+        let Self { dir, app, mut environment, state, cluster } = self;
+        let state = match &cluster {
+            Some(cluster) => {
+                environment.partition_store =
+                    cluster_state(state.as_ref(), &dir, app.as_ref(), cluster, &environment)?;
+                None
+            }
+            None => {
+                state.map(|state| take_over_state(&state, &dir, app.as_ref(), &environment)).transpose()?
+            }
+        };
         if app.is_none() && !DataDir::has_app(&*environment.disk, &dir) {
             let dir = dir.display();
             return Err(Error::not_found(format!(
@@ -130,10 +166,59 @@ impl EngineBuilder {
                 opened => break opened?,
             }
         };
-        shared_state::publish_all(&node)?;
+        let cluster = cluster.map(|options| join_cluster(&node, options, &data)).transpose()?;
+        if cluster.is_none() {
+            shared_state::publish_all(&node)?;
+        }
         let threads = EngineThreads::start(&node)?;
-        Ok(Engine { node, threads, data: Mutex::new(Some(data)), recovery })
+        if let Some(part) = &cluster {
+            threads.add(cluster::start(&node, part)?);
+        }
+        let engine = Engine { node, threads, cluster, data: Mutex::new(Some(data)), recovery };
+        engine.wait_until_ready()?;
+        Ok(engine)
     }
+}
+
+/// Makes an engine that owns nothing a node of a cluster, whose threads are not started.
+///
+/// Errors: those of [`cluster::check_app`] and [`ClusterNode::new`].
+fn join_cluster(node: &Node, options: ClusterOptions, data: &DataDir) -> Result<Arc<ClusterNode>> {
+    cluster::check_app(node)?;
+    let app = node.app.deployment.app.content_hash();
+    let part = Arc::new(ClusterNode::new(options, app, data.partitions(), &*node.host.clock)?);
+    let first_time = node.cluster.set(part.clone()).is_ok();
+    debug_assert!(first_time, "a node joins once");
+    Ok(part)
+}
+
+/// Returns the store of the state that the nodes of a cluster share.
+///
+/// Errors: `Invalid` without one, and when log or tables are in the data directory of this node.
+fn cluster_state(
+    state: Option<&StateLocation>,
+    dir: &Path,
+    app: Option<&App>,
+    cluster: &ClusterOptions,
+    environment: &Environment,
+) -> Result<Arc<dyn PartitionStore>> {
+    let app = app.ok_or_else(|| {
+        Error::invalid("a node of a cluster is started with the app: `tidemill run APP --cluster …`")
+    })?;
+    let state = state.ok_or_else(|| {
+        Error::invalid("a node of a cluster needs a place for the state that all nodes share: add --state s3://BUCKET/PATH")
+    })?;
+    if environment.log.id(&app.settings).is_none() {
+        return Err(Error::invalid(
+            "the log is in the data directory, where other nodes do not reach it: name a topic of Kafka by the setting log, as in \
+             --set log=kafka://HOST:9092/TOPIC",
+        ));
+    }
+    let options = store_options(&state.url, &app.settings.tables_store, std::env::vars())?;
+    let objects = tables_location::runtime()?.block_on(ObjectDirectory::open(&state.url, &options))?;
+    check_tables_outside(state, environment, Some(&app.settings))?;
+    let owner = StateOwner::of_cluster(&cluster.cluster, cluster.name.as_str(), app.settings.partitions);
+    Ok(Arc::new(ObjectPartitionStore::new(objects, environment.disk.clone(), dir.to_owned(), owner)?))
 }
 
 /// Makes the data directory what the process with the state has published, see [`take_over`].
@@ -150,6 +235,16 @@ fn take_over_state(
     let store = take_over(objects, &environment.disk, dir, log_in_directory, state.condition)?;
     let deployed = || deployed_app(dir).map(|app| app.map(|app| app.settings));
     let settings = if app.is_some() { Some(settings) } else { deployed()? };
+    check_tables_outside(state, environment, settings.as_ref())?;
+    Ok(store)
+}
+
+/// Errors: `Invalid` if the tables are in the data directory, whose state goes elsewhere.
+fn check_tables_outside(
+    state: &StateLocation,
+    environment: &Environment,
+    settings: Option<&Settings>,
+) -> Result<()> {
     if environment.table_store.is_none() && settings.is_some_and(|settings| settings.tables.is_none()) {
         return Err(Error::invalid(format!(
             "the state goes to {}, but the tables are in the data directory: keep them there, too, by the setting tables, as in \
@@ -158,7 +253,7 @@ fn take_over_state(
             state.url.trim_end_matches('/')
         )));
     }
-    Ok(store)
+    Ok(())
 }
 
 /// Makes the process of `data` the owner of its state.

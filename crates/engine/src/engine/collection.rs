@@ -34,6 +34,7 @@ impl<'e> DocumentCollection<'e> {
     /// Errors: `Unavailable` while a partition that may have it cannot be asked.
     pub fn find_one(&self, id: &Value<'_>) -> Result<Option<DocBytes>> {
         let key = Key::of(id);
+        self.node.catch_up_replicas()?;
         // a string may equal others, in any partition
         let may_have_strings = matches!(id, Value::Str(_) | Value::Bson(_));
         let in_partition = |at: PartitionId| {

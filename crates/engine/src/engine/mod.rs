@@ -25,12 +25,13 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
-use tidemill_types::{Error, Result, StreamSchema};
+use tidemill_types::{Error, ErrorKind, Result, StreamSchema};
 
 use crate::admin::backup;
 use crate::admin::backup::BackupReport;
 use crate::api::{Analytics, BodyFormat, Health, SendOptions, SendReply};
 use crate::app::App;
+use crate::cluster::{ClusterNode, ClusterStatus};
 use crate::directory::datadir::DataDir;
 use crate::ingest::sending;
 use crate::jobs::shared_state;
@@ -54,10 +55,17 @@ const WRITE_PROBLEM_AREAS: [&str; 3] = ["apply", "disk", "log"];
 /// Maximum time that a stop waits for appended records to be applied.
 const STOP_WAIT: Duration = Duration::from_secs(4);
 
+/// Time that a node of a cluster has to load its partitions.
+const LOAD_WAIT: Duration = Duration::from_secs(60);
+/// Interval at which a start looks whether they are loaded.
+const LOAD_POLL: Duration = Duration::from_millis(10);
+
 /// A running engine on one data directory.
 pub struct Engine {
     node: Arc<Node>,
     threads: EngineThreads,
+    /// Its part in a cluster, if it is a node of one.
+    cluster: Option<Arc<ClusterNode>>,
     data: Mutex<Option<DataDir>>,
     /// Report of the recovery.
     pub recovery: StartupReport,
@@ -76,6 +84,29 @@ impl Engine {
     pub fn open(dir: &Path, app: Option<App>) -> Result<Self> {
         let builder = Self::builder(dir);
         app.into_iter().fold(builder, EngineBuilder::app).open()
+    }
+
+    /// Waits until a node of a cluster is a member and has loaded all partitions, so that it can answer. A process that is alone has them.
+    ///
+    /// Errors: `Conflict` if the cluster refuses the node; `Unavailable` with the partition that could not be loaded in time, and the reason.
+    fn wait_until_ready(&self) -> Result<()> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let host = &self.node.host;
+        let deadline = host.clock.monotonic() + LOAD_WAIT;
+        while let Err(missing) = cluster.check_member().and_then(|()| self.node.check_has_all()) {
+            if missing.kind() == ErrorKind::Conflict {
+                return Err(missing);
+            }
+            if host.clock.monotonic() >= deadline {
+                let reason = host.health.problem_of_any_subject("cluster").unwrap_or_default();
+                return Err(Error::unavailable(format!(
+                    "after {} s, {missing} {reason}",
+                    LOAD_WAIT.as_secs()
+                )));
+            }
+            host.clock.sleep(LOAD_POLL);
+        }
+        Ok(())
     }
 
     /// Sets the SQL that aggregate rules run through.
@@ -105,6 +136,13 @@ impl Engine {
     /// Returns whether sources are still being read.
     pub fn sources_running(&self) -> bool {
         self.threads.sources_running()
+    }
+
+    /// Returns the cluster that this process is a node of, as the node sees it; `None` for one that is alone.
+    pub fn cluster_status(&self) -> Option<ClusterStatus> {
+        let host = &self.node.host;
+        let boot = tidemill_cluster::BootTime(host.clock.boot().as_micros() as u64);
+        self.cluster.as_ref().map(|cluster| cluster.status(host.partition_ids(), boot))
     }
 
     /// The deployed app.

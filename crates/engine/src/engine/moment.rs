@@ -28,7 +28,7 @@ impl Engine {
     /// Errors: `Unavailable` if tables are flushed faster than they can be looked at, and in a process that does not own all partitions.
     pub fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
         if !streams.is_empty() {
-            self.node.check_owns_all()?;
+            self.node.check_has_all()?;
         }
         // one table is at one moment by itself
         if let ([stream], []) = (streams, collections) {

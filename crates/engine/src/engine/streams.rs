@@ -13,7 +13,7 @@ impl Engine {
     ///
     /// Errors: `Unavailable` in a process that does not own all partitions.
     pub fn streams(&self) -> Result<Vec<StreamInfo>> {
-        self.node.check_owns_all()?;
+        self.node.check_has_all()?;
         Ok(self.stream_infos(self.node.app.tables.streams(), true))
     }
 
@@ -21,7 +21,7 @@ impl Engine {
     ///
     /// Errors: as [`Self::streams`].
     pub fn former_streams(&self) -> Result<Vec<StreamInfo>> {
-        self.node.check_owns_all()?;
+        self.node.check_has_all()?;
         Ok(self.stream_infos(self.node.app.tables.former(), false))
     }
 
@@ -87,6 +87,7 @@ impl Engine {
     /// long as senders wait.
     pub fn catch_up(&self) -> Result<()> {
         let node = &self.node;
+        node.catch_up_replicas()?;
         let ends: Vec<_> = node.host.partition_ids().map(|p| (p, node.host.log.end(p))).collect();
         ends.into_iter().try_for_each(|(partition, end)| node.client(partition)?.wait_applied(end))
     }

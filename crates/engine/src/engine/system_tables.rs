@@ -81,6 +81,8 @@ impl Engine {
     fn partitions_table(&self) -> Columns {
         let node = &self.node;
         let all = node.owned.all();
+        let views: Vec<_> = all.iter().map(|p| p.view()).collect();
+        let digests = || views.iter().map(|view| Some((view.next, view.digest?)));
         vec![
             int("partition", all.iter().map(|p| p.id.0.into())),
             int("log_start", all.iter().map(|p| node.host.log.start(p.id).0)),
@@ -89,7 +91,10 @@ impl Engine {
             int("applied", all.iter().map(|p| p.applied().0)),
             int("inbox_records", all.iter().map(|p| node.host.backlog_depth(p.id).0 as u64)),
             int("inbox_bytes", all.iter().map(|p| node.host.backlog_depth(p.id).1 as u64)),
-            int("documents_bytes", all.iter().map(|p| p.view().documents.bytes())),
+            int("documents_bytes", views.iter().map(|view| view.documents.bytes())),
+            text_or_null("digest", digests().map(|d| d.map(|(_, digest)| digest.to_string()))),
+            int_or_null("digest_since", digests().map(|d| d.map(|(_, digest)| digest.since.0))),
+            int_or_null("digest_upto", digests().map(|d| d.map(|(next, _)| next.0))),
         ]
     }
 
@@ -258,6 +263,11 @@ fn text_or_null(
 /// Counts stay far below 2^63; one that did not would show as the largest there is.
 fn int(name: &'static str, values: impl Iterator<Item = u64>) -> (&'static str, ArrayRef) {
     signed(name, values.map(|n| i64::try_from(n).unwrap_or(i64::MAX)))
+}
+
+fn int_or_null(name: &'static str, values: impl Iterator<Item = Option<u64>>) -> (&'static str, ArrayRef) {
+    let values = values.map(|n| n.map(|n| i64::try_from(n).unwrap_or(i64::MAX)));
+    (name, Arc::new(values.collect::<Int64Array>()))
 }
 
 fn signed(name: &'static str, values: impl Iterator<Item = i64>) -> (&'static str, ArrayRef) {

@@ -13,7 +13,7 @@ const RECORD_BYTES: usize = 1 << 20;
 /// Runs an aggregate rule, by its position in the program, if there is SQL to run it with. The outcome is
 /// counted and shown in `system.rules`; the schedule continues after a failure.
 pub fn run_scheduled(node: &Node, index: usize) {
-    if node.app.analytics.get().is_some() {
+    if node.app.analytics.get().is_some() && node.does_shared_work() {
         let _ = run(node, &node.app.deployment.program.aggregates()[index]);
     }
 }

@@ -25,9 +25,13 @@ pub fn is_large(node: &Node, table: usize) -> bool {
 pub fn run(node: &Node, table: usize) {
     let Some((stream, table)) = node.app.tables.writable().nth(table) else { return };
     let mut result = Ok(());
+    if !node.owned.following().is_empty() {
+        // what other owners have committed leaves the tail
+        result = node.host.runtime.block_on(node.host.until_stop(table.refresh()));
+    }
     if table.pending_rows() > 0 {
         let (durable, failed) = sync_log(node, shown);
-        result = node.host.runtime.block_on(flush_table(node, table, &durable));
+        result = result.and(node.host.runtime.block_on(flush_table(node, table, &durable)));
         result = result.and(failed.map_or(Ok(()), Err));
     }
     match result {

@@ -66,6 +66,15 @@ fn bound(class: JobClass) -> usize {
     }
 }
 
+/// Returns work that one process does for all.
+fn shared_work(run: impl Fn(&Node) + Send + Sync + 'static) -> Box<dyn Fn(&Node) + Send + Sync> {
+    Box::new(move |node: &Node| {
+        if node.does_shared_work() {
+            run(node);
+        }
+    })
+}
+
 fn all(node: &Node) -> Vec<Job> {
     let settings = &node.app.deployment.settings;
     let flush_interval = settings.flush_interval.to_std();
@@ -86,7 +95,7 @@ fn all(node: &Node) -> Vec<Job> {
             name: format!("consolidation of {}", stream.name),
             class: JobClass::Consolidation,
             schedule: Schedule::every(flush_interval),
-            run: Box::new(move |node: &Node| consolidation::run(node, index)),
+            run: shared_work(move |node: &Node| consolidation::run(node, index)),
         });
     }
     for (index, (stream, _)) in node.app.tables.writable().enumerate() {
@@ -97,20 +106,20 @@ fn all(node: &Node) -> Vec<Job> {
             name: format!("retention of {}", stream.name),
             class: JobClass::Consolidation,
             schedule: Schedule::every(RETENTION_INTERVAL),
-            run: Box::new(move |node: &Node| retention::run(node, index, ttl)),
+            run: shared_work(move |node: &Node| retention::run(node, index, ttl)),
         });
     }
     jobs.push(Job {
         name: "old files".into(),
         class: JobClass::Consolidation,
         schedule: Schedule::every(OLD_FILES_INTERVAL),
-        run: Box::new(consolidation::remove_old_files),
+        run: shared_work(consolidation::remove_old_files),
     });
     jobs.push(Job {
         name: "orphans".into(),
         class: JobClass::Consolidation,
         schedule: Schedule::every(ORPHANS_INTERVAL),
-        run: Box::new(consolidation::sweep_orphans),
+        run: shared_work(consolidation::sweep_orphans),
     });
     jobs.push(Job {
         name: "ids of events".into(),

@@ -29,10 +29,10 @@ pub fn publish_partition(node: &Node, id: PartitionId) -> Result<()> {
     host.partition_store.publish(StateGroup::Partition(id), (at, revision), &files)
 }
 
-/// Publishes everything, before the threads begin or after they have ended.
+/// Publishes everything that this process owns, before the threads begin or after they have ended.
 ///
 /// Errors: as [`publish_directory`].
 pub fn publish_all(node: &Node) -> Result<()> {
     publish_directory(node)?;
-    node.host.partition_ids().try_for_each(|id| publish_partition(node, id))
+    node.owned.all().iter().try_for_each(|partition| publish_partition(node, partition.id))
 }

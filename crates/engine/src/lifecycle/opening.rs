@@ -24,6 +24,26 @@ pub fn open_partition(
     id: PartitionId,
     place: impl FnOnce(Partition) -> Partition,
 ) -> Result<Arc<Partition>> {
+    let partition = begin_from_checkpoint(node, id, place)?;
+    node.owned.open(partition.clone());
+    Ok(partition)
+}
+
+/// Begins to follow a partition from its checkpoint, as a standby of another process.
+///
+/// Errors: those of a start.
+pub fn follow_partition(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
+    let partition = begin_from_checkpoint(node, id, Partition::standing_by)?;
+    node.host.commits.begin_with(id, &partition.state.read().decisions);
+    node.owned.follow(partition.clone());
+    Ok(partition)
+}
+
+fn begin_from_checkpoint(
+    node: &Node,
+    id: PartitionId,
+    place: impl FnOnce(Partition) -> Partition,
+) -> Result<Arc<Partition>> {
     // a checkpoint that is being written comes first
     let _no_checkpoint = node.host.checkpointing.lock();
     node.host.set_aside.follow_notes(id);
@@ -37,9 +57,7 @@ pub fn open_partition(
     partition.publish();
     partition.refresh_next_timer();
     partition.start_consuming()?;
-    let partition = Arc::new(partition);
-    node.owned.open(partition.clone());
-    Ok(partition)
+    Ok(Arc::new(partition))
 }
 
 /// Lets partitions answer that have come as far as those whose place they take. One that has stopped on the way is given up, to be
@@ -59,7 +77,7 @@ pub fn serve_caught_up(node: &Node) -> Vec<PartitionId> {
             node.owned.add(partition);
         }
     }
-    if node.owned.opening().is_empty() {
+    if node.owned.opening().is_empty() && node.owned.following().is_empty() {
         node.host.commits.end_reopening();
     }
     serving
@@ -69,7 +87,7 @@ pub fn serve_caught_up(node: &Node) -> Vec<PartitionId> {
 ///
 /// Errors: `Unavailable` while one of them is at a record for longer.
 fn know_decisions(node: &Node, id: PartitionId) -> Result<()> {
-    for other in node.owned.all().iter().filter(|other| other.id != id) {
+    for other in node.owned.replicas().iter().filter(|other| other.id != id) {
         let state = other.state.try_read_for(RECORD_WAIT).ok_or_else(|| {
             Error::unavailable(format!(
                 "partition {id}: its transactions cannot be decided, as partition {} is at the record {}",

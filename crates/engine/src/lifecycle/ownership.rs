@@ -12,22 +12,32 @@
 //! refused by the tables, which know the later epoch, or are the rows that B would have written; its deliveries to other systems are
 //! refused where these keep the position and the epoch, and come twice elsewhere; its checkpoints are states that B
 //! comes through too. As A cuts the log below its checkpoints, B may have to begin again from a later one: it fails then, and is
-//! acquired once more. A learns from a refused commit that it has lost the partition ([`lose`]).
+//! acquired once more. A learns from a refused commit that it has lost the partition ([`taken_over`], [`lose`]).
+//!
+//! A process that *follows* a partition applies its log beside the owner, see [`crate::partition`]'s `role`. It takes the partition over without
+//! loading anything ([`promote`]), and follows it again when it gives it up ([`demote`]):
+//!
+//! ```text
+//! A  owns 3 in epoch 7 ── demote: stop between two records, flush, checkpoint, follow
+//! B  follows 3         ── promote in epoch 8: forward what A has not, flush, take checkpoints, answer
+//! ```
 //!
 //! Who owns what, and in which epoch, is decided elsewhere. `docs/rfcs/0020-engine-by-lifetime.md` has the steps of a move and what a
 //! crash between them leaves.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemill_types::{Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result};
 use tidemill_zones::Table;
 
 use crate::directory::partition_store::StateGroup;
+#[cfg(feature = "sim")]
 use crate::jobs::checkpoint::checkpoint_partition;
 use crate::lifecycle::opening;
 use crate::node::Node;
-use crate::partition::{OWNER_WAIT, Partition};
+use crate::partition::{ArrivedCauses, OWNER_WAIT, Partition};
 use crate::planted_bugs::{PlantedBug, is_planted};
 
 /// Answer to those who wait for the emissions of a partition that is given up.
@@ -68,17 +78,126 @@ pub fn sink_epoch(node: &Node, epoch: u64) -> u64 {
 }
 
 fn take_over(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
-    for (_, table) in node.app.tables.writable() {
-        node.host.runtime.block_on(node.host.until_stop(table.refresh()))?;
-        forget_tail(table, id)?;
-    }
+    refresh_tables(node)?;
+    node.app.tables.writable().try_for_each(|(_, table)| forget_tail(table, id))?;
     let end = node.host.log.end(id);
     opening::open_partition(node, id, |partition| partition.serving_from(end))
+}
+
+/// Begins to follow a partition that another process owns, from the newest state that is published. The log must have all records since then.
+///
+/// Errors: those of a start; `Invalid` for a partition whose queries use tables of other systems, as applying its log changes those;
+/// `Unavailable` when the tables' store, or that of the state, does not answer.
+pub fn follow(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
+    if node.app.deployment.queries.has_external_tables(id) {
+        return Err(Error::invalid(format!(
+            "partition {id} cannot have a standby, as its queries use tables in other systems: its next owner begins with a checkpoint"
+        )));
+    }
+    node.host.partition_store.fetch(StateGroup::Partition(id))?;
+    refresh_tables(node)?;
+    node.app.tables.writable().try_for_each(|(_, table)| forget_tail(table, id))?;
+    opening::follow_partition(node, id)
+}
+
+/// Makes a partition that this process follows its own, in `epoch`. Returns false if the standby cannot take over, as it has stopped or has
+/// dropped what the former owner may not have sent: it is given up then, and [`acquire`] opens the partition.
+///
+/// Errors: `NotFound` for a partition that this process does not follow; `Conflict` if the partition has an owner of a later epoch;
+/// `Unavailable` when a store does not answer. The partition stays a standby then.
+pub fn promote(node: &Node, id: PartitionId, epoch: u64) -> Result<bool> {
+    let standby = node.owned.standby(id);
+    let standby =
+        standby.ok_or_else(|| Error::not_found(format!("this process does not follow partition {id}")))?;
+    node.host.partition_store.claim(StateGroup::Partition(id), epoch)?;
+    node.host.zones.own(id, epoch);
+    if let Err(error) = refresh_tables(node) {
+        node.host.zones.disown(id);
+        return Err(error);
+    }
+    if standby.has_failed() || !standby.become_owner() {
+        node.host.zones.disown(id);
+        unfollow(node, id);
+        return Ok(false);
+    }
+    node.owned.add(standby);
+    node.owned.unfollow(id);
+    Ok(true)
+}
+
+/// Gives a partition up so that the next owner has little to do, and follows it: as [`release`], but it stays applied here.
+#[cfg(feature = "sim")]
+pub fn demote(node: &Node, id: PartitionId) {
+    let Some(partition) = node.owned.get(id) else { return };
+    if let Err(error) = checkpoint_partition(node, &partition) {
+        tracing::warn!(partition = id.0, %error, "given up without a last checkpoint");
+    }
+    demote_now(node, id);
+}
+
+/// Follows a partition that this process has owned, as another one owns it.
+pub fn demote_now(node: &Node, id: PartitionId) {
+    let Some(partition) = node.owned.get(id) else { return };
+    if partition.has_failed() || !partition.become_standby() {
+        return lose(node, id);
+    }
+    node.owned.follow(partition);
+    _ = node.owned.remove(id);
+    node.host.zones.disown(id);
+}
+
+/// Stops following a partition, and drops what this process has of it.
+pub fn unfollow(node: &Node, id: PartitionId) {
+    let Some(partition) = node.owned.unfollow(id) else { return };
+    partition.stop_owner(&*node.host.clock, node.host.clock.monotonic() + OWNER_WAIT);
+    partition.stop_forwarder(SENT_BY_NEXT_OWNER);
+    forget(node, id);
+}
+
+/// Drops what standbys keep for the time after a take-over and has arrived in the partitions that it belongs to.
+pub fn drop_arrived(node: &Node) {
+    let following = node.owned.following();
+    if following.is_empty() {
+        return;
+    }
+    let arrived = node.owned.replicas().into_iter().filter_map(|one| Some((one.id, one.arrived_causes()?)));
+    let arrived: BTreeMap<PartitionId, ArrivedCauses> = arrived.collect();
+    for standby in &following {
+        standby.drop_arrived(|emission| {
+            arrived.get(&emission.target).is_some_and(|causes| causes.contains(standby.id, emission))
+        });
+    }
+}
+
+/// Drops rows of standbys that the owners have committed. Standbys that have stopped are given up, and those behind the start of their log, which
+/// the owner has cut: they may wait for the vote of another partition whose replica here has begun after it. Returns those that were given up.
+///
+/// Errors: those of the tables' store.
+pub fn tend_standbys(node: &Node) -> Result<Vec<PartitionId>> {
+    let following = node.owned.following();
+    if following.is_empty() {
+        return Ok(Vec::new());
+    }
+    let is_left_behind = |one: &Partition| one.applied() < node.host.log.start(one.id);
+    let failed = following.iter().filter(|one| one.has_failed() || is_left_behind(one));
+    let failed: Vec<PartitionId> = failed.map(|one| one.id).collect();
+    failed.iter().for_each(|id| unfollow(node, *id));
+    refresh_tables(node)?;
+    Ok(failed)
+}
+
+/// Learns what other processes have committed.
+fn refresh_tables(node: &Node) -> Result<()> {
+    for (_, table) in node.app.tables.writable() {
+        node.host.runtime.block_on(node.host.until_stop(table.refresh()))?;
+    }
+    Ok(())
 }
 
 /// Gives a partition up so that the next owner has little to apply: between two records, with its rows flushed, deliveries ended and a
 /// checkpoint. When those fail, the next owner applies more, and may deliver events again to systems that do not recognize them. Returns
 /// whether all was done.
+#[cfg(feature = "sim")]
 pub fn release(node: &Node, id: PartitionId) -> bool {
     let Some(partition) = stop(node, id) else { return false };
     let deadline = node.host.clock.monotonic() + DELIVERY_WAIT;
@@ -106,8 +225,9 @@ pub fn lose(node: &Node, id: PartitionId) {
     }
 }
 
-/// Gives up the partitions that another process owns, as far as the tables and the other sides of sinks tell. Returns them.
-pub fn lose_taken_over(node: &Node) -> Vec<PartitionId> {
+/// Returns the partitions of this process that another one owns, as far as the tables and the other sides of sinks tell.
+#[cfg(feature = "sim")]
+pub fn taken_over(node: &Node) -> Vec<PartitionId> {
     let mut lost = Vec::new();
     for (_, table) in node.app.tables.writable() {
         lost.extend(node.host.runtime.block_on(table.lost_partitions()));
@@ -117,7 +237,6 @@ pub fn lose_taken_over(node: &Node) -> Vec<PartitionId> {
     lost.dedup();
     for id in &lost {
         tracing::warn!(partition = id.0, "another process owns the partition");
-        lose(node, *id);
     }
     lost
 }

@@ -47,7 +47,7 @@ pub fn open(
 ) -> Result<(Arc<Node>, StartupReport)> {
     let start = environment.clock.monotonic();
     let mut report = StartupReport::default();
-    let DeploymentRecord { app, first_offsets, former, pinned_streams } = record;
+    let DeploymentRecord { app, first_offsets, former, pinned_streams, applied_settings: _ } = record;
     report.warnings.extend(partitions_warning(data, &app.settings));
     let compiled = compile_app_for(&app, data.partitions())?;
     let partitioner =
@@ -70,6 +70,7 @@ pub fn open(
     let host = Host::new(path, disk, &deployment.settings, clock, log, zones, runtime);
     let host = host.with_set_aside()?.with_log_id(log_id);
     let host = host.with_partition_store(environment.partition_store.clone());
+    let host = host.with_effect_digests(environment.effect_digests.clone());
     let host = match &environment.shared {
         Some(shared) => host.with_shared(shared),
         None => host,
@@ -244,6 +245,7 @@ pub fn load_partition(node: &Node, id: PartitionId, warnings: &mut Vec<String>) 
     check_log_continuity(node, id, loaded.state.next)?;
     let queries = &node.app.deployment.queries;
     loaded.state.query_state.get_mut().open_stores(queries, &node.host.log_id)?;
+    loaded.state.compute_digest(node.host.effect_digests.are_on());
     Ok(loaded)
 }
 

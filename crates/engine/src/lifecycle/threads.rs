@@ -71,6 +71,11 @@ impl EngineThreads {
         })
     }
 
+    /// Adds threads that end when the engine stops.
+    pub fn add(&self, threads: Vec<JoinHandle<()>>) {
+        self.background.lock().extend(threads);
+    }
+
     /// Starts the sources, unless they have been started.
     pub fn start_sources(&self, node: &Arc<Node>) -> Result<()> {
         let mut sources = self.sources.lock();
@@ -96,6 +101,9 @@ impl EngineThreads {
     ///
     /// Errors: those of the checkpoint and of closing the log. No acknowledged record is lost; the next start replays it.
     pub fn stop_with_checkpoint(&self, node: &Node, wait: Duration) -> Result<()> {
+        if let Some(cluster) = node.cluster.get() {
+            cluster.leave(node);
+        }
         if !self.stop(node, wait) {
             return Ok(());
         }
@@ -129,7 +137,7 @@ impl EngineThreads {
         node.set_stopping();
         // no partition is opened from now on
         join(&self.opener);
-        let owned = [node.owned.all(), node.owned.opening()].concat();
+        let owned = [node.owned.replicas(), node.owned.opening()].concat();
         owned.iter().for_each(|p| p.request_stop());
         let deadline = node.host.clock.monotonic() + OWNERS_WAIT;
         // each is asked, also after one that does not end

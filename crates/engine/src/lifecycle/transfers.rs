@@ -44,11 +44,11 @@ pub fn list(node: &Node) -> Result<Vec<Transfer>> {
     Ok(pairs(&received, &all()?))
 }
 
-/// Transfers between partitions that this process owns; those with another process have one side only.
-pub fn list_owned(node: &Node) -> Vec<Transfer> {
+/// Transfers between partitions that this process has; those with another process have one side only.
+pub fn list_here(node: &Node) -> Vec<Transfer> {
     let all = || {
         let counts = |partition: &Arc<Partition>| (partition.id, partition.view().transfers.clone());
-        node.owned.all().iter().map(counts).collect::<Vec<_>>()
+        node.owned.replicas().iter().map(counts).collect::<Vec<_>>()
     };
     let received = all();
     pairs(&received, &all())
@@ -90,7 +90,7 @@ pub fn find_duplicated(node: &Node) -> Vec<String> {
             )
         })
     };
-    list_owned(node).into_iter().filter_map(told).collect()
+    list_here(node).into_iter().filter_map(told).collect()
 }
 
 /// After recovery every row that was sent has arrived or waits in the sender's outbox. Says where that does not hold.
@@ -105,7 +105,7 @@ pub fn check(node: &Node) -> Vec<String> {
             )
         })
     };
-    list_owned(node).into_iter().filter_map(told).collect()
+    list_here(node).into_iter().filter_map(told).collect()
 }
 
 /// Makes both sides agree, for a data directory of a version that did not count transfers.
@@ -114,7 +114,7 @@ pub fn reset_counts(node: &Node) {
         Arc::make_mut(&mut partition.state.write().transfers).received.clear();
         partition.publish();
     }
-    for transfer in list_owned(node) {
+    for transfer in list_here(node) {
         let received = transfer.sent.saturating_sub(pending_rows(node, &transfer));
         if let Some(target) = node.owned.get(transfer.to) {
             Arc::make_mut(&mut target.state.write().transfers).received.insert(transfer.from.0, received);

@@ -6,6 +6,7 @@ mod failure;
 pub mod outbox;
 mod owned;
 mod reading;
+mod role;
 mod threads;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +45,7 @@ use threads::PartitionThreads;
 
 pub use client::{PartitionClient, PartitionPeers};
 pub use owned::OwnedPartitions;
-#[cfg(feature = "sim")]
+pub use role::ArrivedCauses;
 pub use threads::OWNER_WAIT;
 
 /// Maximum number of records that the owner applies before it publishes their effects.
@@ -91,6 +92,8 @@ pub struct Partition {
     threads: Mutex<PartitionThreads>,
     /// Asks its loops and retries to end.
     stopping: AtomicBool,
+    /// Another process owns it.
+    standby: AtomicBool,
     /// When the next timer of queries on the machine's clock is due, in milliseconds; `i64::MAX` for never.
     pub next_timer: AtomicI64,
     /// Log time of the last events that were consumed, in microseconds.
@@ -144,6 +147,7 @@ impl Partition {
             waits_for: Vec::new(),
             threads: Mutex::default(),
             stopping: AtomicBool::new(false),
+            standby: AtomicBool::new(false),
             next_timer: AtomicI64::new(i64::MAX),
             last_event_time: AtomicI64::new(i64::MIN),
         }
@@ -158,7 +162,6 @@ impl Partition {
     }
 
     /// Returns the partition as one of a new owner, that answers when the records below `end` are applied.
-    #[cfg(feature = "sim")]
     pub fn serving_from(self, end: Offset) -> Self {
         let (owner, waits_for) = self.host.commits.take_over(self.id, self.applied());
         Self { serves_from: end, owner, waits_for, ..self }
@@ -215,7 +218,7 @@ impl Partition {
 
     /// Shows the records below `next` as applied, to sinks and to those who wait.
     fn show_applied(&self, next: Offset) {
-        if next >= self.effects_from {
+        if next >= self.effects_from && !self.is_standby() {
             self.app.sinks.set_applied(self.id, next);
         }
         let _guard = self.applied_changed.0.lock();
@@ -318,8 +321,10 @@ impl Partition {
         if emissions.is_empty() {
             send_replies(replies);
         } else {
-            self.host.in_flight.add(0);
-            self.outbox.push(emissions, replies);
+            if !self.is_standby() {
+                self.host.in_flight.add(0);
+            }
+            send_replies(self.outbox.push(emissions, replies));
         }
     }
 
@@ -422,7 +427,7 @@ impl Partition {
 
     /// Decodes a record, unless this process appended it and handed the entry over.
     fn pending(&self, consumed: ConsumedRecord) -> Result<PendingRecord> {
-        let ConsumedRecord { offset, time, content } = consumed;
+        let ConsumedRecord { offset, time, content, .. } = consumed;
         let record = |entry: Entry| {
             if matches!(entry, Entry::Events(_)) {
                 self.last_event_time.store(time.0, Ordering::Release);
@@ -521,7 +526,7 @@ impl Partition {
         reply: Option<Sender<Result<ApplyReply>>>,
         effects: &mut BatchEffects,
     ) -> Result<()> {
-        let (offset, time) = (record.offset, record.time);
+        let (offset, time, kind) = (record.offset, state.time.max(record.time), record.entry.kind());
         self.host.commits.note_applied(time);
         let group = match (&record.entry, &record.decision) {
             (Entry::Transaction(part), Some(decision)) => Some(RecordGroup {
@@ -555,6 +560,9 @@ impl Partition {
         if let Some(stop) = self.current.end() {
             return Err(Error::from(stop).context(format!("record {offset} of partition {}", self.id)));
         }
+        if let Some(digest) = &state.digest {
+            self.host.effect_digests.observe(self.id, offset, kind, digest.digest());
+        }
         let Applied { rows, redelivered, emissions, events, document_error, set_aside, reply: outcome } =
             applied;
         if let Some(entry) = set_aside {
@@ -564,7 +572,7 @@ impl Partition {
             for (table, batch) in rows {
                 self.store_rows(offset, table, batch, effects)?;
             }
-            for (sink, batch) in redelivered {
+            for (sink, batch) in redelivered.into_iter().filter(|_| !self.is_standby()) {
                 self.app.sinks.push_again(&sink, self.id, offset, &batch)?;
             }
             self.app.counts.records.fetch_add(1, Ordering::Relaxed);
@@ -599,7 +607,9 @@ impl Partition {
         if batch.num_rows() > 0 && self.app.subscribers.has_subscribers(stream) {
             effects.published.push((stream.clone(), batch.clone()));
         }
-        self.app.sinks.push(table, self.id, offset, &batch)?;
+        if !self.is_standby() {
+            self.app.sinks.push(table, self.id, offset, &batch)?;
+        }
         self.app.tables.get(table).push(self.id, offset, batch).map(|_| ())
     }
 
@@ -661,6 +671,11 @@ impl Partition {
             self.host.health.clear_problem("log");
         }
         done
+    }
+
+    /// Returns whether another process owns the partition.
+    pub fn is_standby(&self) -> bool {
+        self.standby.load(Ordering::Acquire)
     }
 
     /// Returns whether its loops and retries have to end, as it is closed or the engine stops.

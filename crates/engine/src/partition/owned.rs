@@ -1,4 +1,4 @@
-//! The partitions that a process owns at the moment.
+//! The partitions that a process has at the moment: those that it owns, and those that it follows as a standby.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +9,14 @@ use tidemill_types::PartitionId;
 
 use super::Partition;
 
-/// The partitions that a process owns. Partitions come and go while others use it: a caller works with those of one moment.
+/// The partitions that a process owns, beside those that it follows. Partitions come and go while others use it: a caller works with
+/// those of one moment.
 ///
 /// One that is opened does not answer before it has come as far as its log has been applied before.
 #[derive(Default)]
 pub struct OwnedPartitions {
     serving: ArcSwap<BTreeMap<PartitionId, Arc<Partition>>>,
+    following: ArcSwap<BTreeMap<PartitionId, Arc<Partition>>>,
     opening: Mutex<BTreeMap<PartitionId, Arc<Partition>>>,
 }
 
@@ -35,6 +37,47 @@ impl OwnedPartitions {
         self.serving.load().get(&id).cloned()
     }
 
+    /// Returns the partitions that this process follows, by id: another one owns them.
+    pub fn following(&self) -> Vec<Arc<Partition>> {
+        self.following.load().values().cloned().collect()
+    }
+
+    /// Returns a partition that this process follows.
+    pub fn standby(&self, id: PartitionId) -> Option<Arc<Partition>> {
+        self.following.load().get(&id).cloned()
+    }
+
+    /// Returns the partitions that this process owns or follows, by id.
+    pub fn replicas(&self) -> Vec<Arc<Partition>> {
+        let mut all = BTreeMap::clone(&self.following.load());
+        all.extend(self.serving.load().iter().map(|(id, partition)| (*id, partition.clone())));
+        all.into_values().collect()
+    }
+
+    /// Returns a partition that this process owns or follows.
+    pub fn replica(&self, id: PartitionId) -> Option<Arc<Partition>> {
+        self.get(id).or_else(|| self.standby(id))
+    }
+
+    /// Adds a partition that this process follows.
+    pub fn follow(&self, partition: Arc<Partition>) {
+        self.following.rcu(|following| {
+            let mut following = BTreeMap::clone(following);
+            following.insert(partition.id, partition.clone());
+            following
+        });
+    }
+
+    /// Takes a partition out that this process follows.
+    pub fn unfollow(&self, id: PartitionId) -> Option<Arc<Partition>> {
+        let former = self.following.rcu(|following| {
+            let mut following = BTreeMap::clone(following);
+            following.remove(&id);
+            following
+        });
+        former.get(&id).cloned()
+    }
+
     /// Returns the partitions that are being opened, by id.
     pub fn opening(&self) -> Vec<Arc<Partition>> {
         self.opening.lock().values().cloned().collect()
@@ -51,7 +94,6 @@ impl OwnedPartitions {
     }
 
     /// Takes a partition out that this process does not own any more, also one that is being opened.
-    #[cfg(feature = "sim")]
     pub fn remove(&self, id: PartitionId) -> Option<Arc<Partition>> {
         let former = self.serving.rcu(|owned| {
             let mut owned = BTreeMap::clone(owned);

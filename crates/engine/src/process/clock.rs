@@ -19,6 +19,11 @@ pub trait Clock: Send + Sync {
     /// Returns the time since an arbitrary start. It never goes back; intervals and deadlines are measured with it.
     fn monotonic(&self) -> Duration;
 
+    /// Returns the time since an arbitrary start, with the time for which the machine was suspended. It never goes back.
+    fn boot(&self) -> Duration {
+        self.monotonic()
+    }
+
     /// Returns for how long a thread that waits for a condition may block before it reads this clock again. Zero when
     /// `deadline`, a value of [`Clock::monotonic`], has passed.
     fn block_until(&self, deadline: Duration) -> Duration;
@@ -47,6 +52,12 @@ impl Clock for SystemClock {
         #[expect(clippy::disallowed_methods, reason = "the clock is where the engine reads the time")]
         static START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
         START.elapsed()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn boot(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
     }
 
     fn block_until(&self, deadline: Duration) -> Duration {

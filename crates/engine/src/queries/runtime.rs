@@ -220,6 +220,17 @@ impl QueryRuntimes {
         self.units.get(unit)?.as_ref().filter(|r| r.started)?.app.next_due()
     }
 
+    /// Calls `take` for each unit that runs here with its clock and the time at which it is due next, in milliseconds; `None` before it has
+    /// started.
+    pub fn for_each_clock(&self, mut take: impl FnMut(Option<i64>, Option<i64>)) {
+        for running in self.units.iter().flatten() {
+            match running.started {
+                true => take(Some(running.app.now()), running.app.next_due()),
+                false => take(None, None),
+            }
+        }
+    }
+
     /// Starts a unit with its clock at `now`.
     pub fn start(&mut self, queries: &Queries, unit: usize, now: i64, out: &mut Vec<UnitOutput>) {
         let Some(Some(running)) = self.units.get_mut(unit) else { return };

@@ -66,5 +66,19 @@ pub struct StateOwner {
     pub log_in_directory: bool,
 }
 
+impl StateOwner {
+    /// Returns a node of a cluster.
+    pub fn of_cluster(cluster: &str, node: &str, partitions: u32) -> Self {
+        Self {
+            format: FORMAT,
+            id: cluster.to_owned(),
+            process: bson::oid::ObjectId::new().to_hex(),
+            partitions,
+            host: node.to_owned(),
+            log_in_directory: false,
+        }
+    }
+}
+
 /// Version of the format of these files.
 const FORMAT: u32 = 1;

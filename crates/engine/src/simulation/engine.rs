@@ -18,6 +18,7 @@ use tidemill_zones::ZonesOptions;
 use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
+use super::digests::DigestAudit;
 use crate::admin::backup;
 use crate::app::App;
 use crate::app::settings::Settings;
@@ -72,6 +73,22 @@ const QUERIES: &str = "
     from Order select id, count() as n insert into Counted;
 ";
 
+/// Queries with timers and random numbers, which only the auditor of digests checks.
+const TIMED_QUERIES: &str = "
+    @key('customer')
+    define stream Order (id string, customer string, region string, amount long);
+    @info(name='recent')
+    from Order#window.time(20 sec) select region, sum(amount) as total, UUID() as draw group by region
+    insert all events into Recent;
+    @info(name='intervals')
+    from Order#window.timeBatch(5 sec) select count() as n, UUID() as draw insert into Intervals;
+";
+
+/// Returns whether the app of a seed has queries with timers. Most seeds are without: their steps are those of earlier versions.
+pub(super) fn is_timed(seed: u64) -> bool {
+    seed % 4 == 1
+}
+
 /// Sleeps after which somebody makes room on a full disk.
 const SLEEPS_UNTIL_ROOM: u32 = 20;
 
@@ -124,7 +141,7 @@ impl Clock for SimClock {
     }
 }
 
-struct SimLogProvider(SimDisk);
+struct SimLogProvider(SimDisk, Arc<DigestAudit>);
 
 impl LogProvider for SimLogProvider {
     fn open(
@@ -145,7 +162,9 @@ impl LogProvider for SimLogProvider {
             encryption: settings.encryption.of_log("tidemill log"),
             ..LogOptions::new(partitions)
         };
-        open_local_log(Arc::new(self.0.clone()), data_dir, options)
+        let opened = open_local_log(Arc::new(self.0.clone()), data_dir, options)?;
+        self.1.forget_lost(&*opened.log);
+        Ok(opened)
     }
 }
 
@@ -154,14 +173,26 @@ pub struct Machine {
     pub disk: SimDisk,
     pub store: Arc<FaultyStore>,
     pub clock: Arc<SimClock>,
+    /// Digests of what the engines on it have applied.
+    pub digests: Arc<DigestAudit>,
+    /// True if the app has queries with timers.
+    pub timed: bool,
     /// Keys, if data is encrypted.
     pub keys: Option<OpenKeyRing>,
 }
 
 impl Machine {
-    pub fn new() -> Self {
+    /// Creates devices for an app, see [`is_timed`].
+    pub fn new(timed: bool) -> Self {
         let store = FaultyStore::over(Arc::new(object_store::memory::InMemory::new()));
-        Self { disk: SimDisk::default(), store, clock: SimClock::new(), keys: None }
+        Self {
+            disk: SimDisk::default(),
+            store,
+            clock: SimClock::new(),
+            digests: Arc::default(),
+            timed,
+            keys: None,
+        }
     }
 
     /// Starts an engine.
@@ -171,16 +202,17 @@ impl Machine {
         let environment = Environment {
             clock: self.clock.clone(),
             disk: disk.clone(),
-            log: Arc::new(SimLogProvider(self.disk.clone())),
+            log: Arc::new(SimLogProvider(self.disk.clone(), self.digests.clone())),
             table_store: Some(TableStore { store: self.store.clone(), url }),
             shared: None,
             single_threaded: true,
+            effect_digests: self.digests.observing(),
             connectors: Connectors::Refused,
             ..Environment::default()
         };
         *self.clock.power.lock() = None;
         let data = DataDir::open(Path::new(DIR), disk, PARTITIONS)?;
-        let mut app = app();
+        let mut app = app(self.timed);
         app.settings.encryption.keys.clone_from(&self.keys);
         let (node, recovery) = deploy::open(&data, Some(app), &environment)?;
         *self.clock.power.lock() = Some((self.disk.clone(), Arc::downgrade(&node)));
@@ -191,7 +223,8 @@ impl Machine {
 impl Machine {
     /// Returns a machine on which the data directory of `node` was restored from a backup. Its devices have no faults.
     pub fn restored(&self, node: &Node) -> Result<Self> {
-        let copy = Self { keys: self.keys.clone(), ..Self::new() };
+        let digests = Arc::new(self.digests.fork());
+        let copy = Self { keys: self.keys.clone(), digests, ..Self::new(self.timed) };
         copy.clock.advance(self.clock.monotonic() - copy.clock.monotonic());
         backup::copy(node, (&copy.disk, Path::new(DIR)))?;
         let manifest = Path::new(DIR).join(backup::MANIFEST);
@@ -220,20 +253,21 @@ const SINKS: [(&str, &str); 2] = [
 ];
 
 /// Returns the app with sinks to a system outside.
-pub(super) fn app_with_sinks() -> App {
+pub(super) fn app_with_sinks(timed: bool) -> App {
     let mut queries = QUERIES.to_owned();
     for (stream, sinks) in SINKS {
         queries = queries.replacen(stream, &format!("{sinks}{stream}"), 1);
     }
-    app_of(&queries)
+    app_of(&queries, timed)
 }
 
-pub(super) fn app() -> App {
-    app_of(QUERIES)
+pub(super) fn app(timed: bool) -> App {
+    app_of(QUERIES, timed)
 }
 
-fn app_of(queries: &str) -> App {
-    let mut app = App::from_texts("sim", Some(RULES), &[("sim.siddhi", queries)]);
+fn app_of(queries: &str, timed: bool) -> App {
+    let files = [("sim.siddhi", queries), ("timed.siddhi", TIMED_QUERIES)];
+    let mut app = App::from_texts("sim", Some(RULES), &files[..if timed { 2 } else { 1 }]);
     app.settings.partitions = PARTITIONS;
     app.settings.segment_bytes = 4 << 10;
     // The default: all ids are in memory. Partitions are replayed by threads of their own, and files with ids that these
@@ -273,9 +307,9 @@ impl SimEngine {
         }
     }
 
-    /// Returns the partitions that work: those that answer, and those that are being opened.
+    /// Returns the partitions that work: those that answer, standbys, and those that are being opened.
     pub fn partitions(&self) -> Vec<Arc<Partition>> {
-        let mut working = self.node.owned.all();
+        let mut working = self.node.owned.replicas();
         working.retain(|partition| !partition.has_failed());
         [working, self.node.owned.opening()].concat()
     }

@@ -6,12 +6,13 @@
 //! syncs fail, when a partition stops and is opened again, when the process is killed, when the power fails, also in the middle of a start. Nothing in a run depends on
 //! the machine, so a seed repeats it exactly.
 //!
-//! Two auditors look at the result: the ledger, and an independent model of the app in [`model`], which knows what was
+//! Three auditors look at the result: the ledger, the digests of effects, which must be the same whenever a record is applied, and an independent model of the app in [`model`], which knows what was
 //! acknowledged and computes from the stored input events what rules and queries must have made of them.
 //!
 //! Behind the feature `sim`.
 
 mod deliveries;
+mod digests;
 mod engine;
 mod model;
 mod outcome;
@@ -25,6 +26,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 pub use crate::planted_bugs::PlantedBug;
+pub use shared_log::SharedLog;
 pub use two_engines::MovesReport;
 
 /// Options of a simulation run.
@@ -73,6 +75,8 @@ pub struct SimulationReport {
     pub merges: u64,
     /// Backups that were restored and audited.
     pub backups: u64,
+    /// Records that were applied again, with the same effects.
+    pub repeated: u64,
     /// Audits passed.
     pub audits: u64,
 }
@@ -93,6 +97,7 @@ impl SimulationReport {
         self.checkpoints += other.checkpoints;
         self.merges += other.merges;
         self.backups += other.backups;
+        self.repeated += other.repeated;
         self.audits += other.audits;
     }
 }
@@ -119,12 +124,17 @@ pub fn run(seed: u64, options: &SimulationOptions) -> Result<SimulationReport, S
     result.map_err(|violation| format!("seed {seed}: {violation}"))
 }
 
-/// Simulates two engines that own the partitions of one log in turn.
+/// Simulates two engines that own the partitions of one log in turn. With `standbys`, each of them applies all partitions.
 ///
 /// Errors: what the auditors found, with the step at which they looked.
-pub fn run_two_engines(seed: u64, steps: usize, bug: Option<PlantedBug>) -> Result<MovesReport, String> {
+pub fn run_two_engines(
+    seed: u64,
+    steps: usize,
+    standbys: bool,
+    bug: Option<PlantedBug>,
+) -> Result<MovesReport, String> {
     crate::planted_bugs::plant(bug);
-    let result = two_engines::TwoEngines::new(seed).run(steps);
+    let result = two_engines::TwoEngines::new(seed, standbys).run(steps);
     crate::planted_bugs::plant(None);
     result.map_err(|violation| format!("seed {seed}: {violation}"))
 }

@@ -14,7 +14,7 @@ use crate::api::LedgerCounts;
 use crate::lifecycle::transfers;
 use crate::node::Node;
 
-/// Returns the outcome of engines that own the partitions of one log, with tables in `store`. They know the same version of each
+/// Returns the outcome of engines that have all partitions of one log together, with tables in `store`. They know the same version of each
 /// table.
 ///
 /// Errors: what cannot be read.
@@ -50,7 +50,7 @@ pub fn check_ledgers(nodes: &[&Node]) -> Result<u64, String> {
         all += rows;
     }
     let mut sent_and_received: BTreeMap<(PartitionId, PartitionId), (u64, u64)> = BTreeMap::new();
-    for transfer in nodes.iter().flat_map(|node| transfers::list_owned(node)) {
+    for transfer in nodes.iter().flat_map(|node| transfers::list_here(node)) {
         let counts = sent_and_received.entry((transfer.from, transfer.to)).or_default();
         counts.0 += transfer.sent;
         counts.1 += transfer.received;
@@ -68,7 +68,7 @@ pub fn check_ledgers(nodes: &[&Node]) -> Result<u64, String> {
 /// Errors: a document without it.
 pub fn documents(nodes: &[&Node], collection: &str, value: &str) -> Result<Vec<(String, i64)>, String> {
     let mut all = Vec::new();
-    for partition in nodes.iter().flat_map(|node| node.owned.all()) {
+    for partition in nodes.iter().flat_map(|node| node.owned.replicas()) {
         let state = partition.state.read();
         let Some(collection) = state.store.collection(collection) else { continue };
         for doc in collection.documents() {

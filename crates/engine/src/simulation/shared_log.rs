@@ -3,12 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidemill_log::{
     Attachment, ConsumedRecord, Content, Durability, Log, MemoryLog, NewRecord, Record, Subscription, Ticket,
 };
-use tidemill_types::{Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result};
+
+/// Interval at which a thread looks for records.
+const NEXT_POLL: Duration = Duration::from_millis(1);
 
 /// The log as one of the engines has it. Entries reach an owner by their payload, and those that its own engine appended for a caller who
 /// waits also with what is attached. A partition may be consumed by more than one, as by an owner that does not know yet that it has
@@ -16,6 +20,7 @@ use tidemill_types::{Offset, PartitionId, Result};
 pub struct SharedLog {
     log: Arc<MemoryLog>,
     attached: Arc<Mutex<Attached>>,
+    cut_off: Arc<AtomicBool>,
 }
 
 /// Attachments of entries that this engine has appended and not consumed.
@@ -29,7 +34,12 @@ struct Attached {
 impl SharedLog {
     /// Returns the log for one engine.
     pub fn new(log: Arc<MemoryLog>) -> Self {
-        Self { log, attached: Arc::default() }
+        Self { log, attached: Arc::default(), cut_off: Arc::default() }
+    }
+
+    /// Cuts the engine off from the log, or connects it again: it appends nothing and gets no records meanwhile.
+    pub fn set_cut_off(&self, cut_off: bool) {
+        self.cut_off.store(cut_off, Ordering::Release);
     }
 }
 
@@ -39,11 +49,16 @@ impl Log for SharedLog {
     }
 
     fn append(&self, partition: PartitionId, record: NewRecord, durability: Durability) -> Result<Ticket> {
-        // one thread appends, so that this is the offset
-        let offset = self.log.end(partition);
+        if self.cut_off.load(Ordering::Acquire) {
+            return Err(Error::unavailable("the log cannot be reached"));
+        }
         let NewRecord { payload, attachment } = record;
-        let ticket = self.log.append(partition, NewRecord { payload, attachment: None }, durability)?;
+        // consumers do not see the record before what is attached to it
         let mut attached = self.attached.lock();
+        let ticket = self.log.append(partition, NewRecord { payload, attachment: None }, durability)?;
+        let assigned = ticket.assigned();
+        let offset =
+            assigned.ok_or_else(|| Error::internal("a log in memory assigns offsets at once"))?.offset;
         if attached.consumers.contains_key(&partition) {
             attached.entries.extend(attachment.map(|attachment| ((partition, offset), attachment)));
         }
@@ -58,6 +73,7 @@ impl Log for SharedLog {
             log,
             attached,
             partition,
+            cut_off: self.cut_off.clone(),
             next: Mutex::new(from),
             open: AtomicBool::new(true),
         }))
@@ -77,6 +93,13 @@ impl Log for SharedLog {
 
     fn end(&self, partition: PartitionId) -> Offset {
         self.log.end(partition)
+    }
+
+    fn latest_end(&self, partition: PartitionId) -> Result<Offset> {
+        match self.cut_off.load(Ordering::Acquire) {
+            true => Err(Error::unavailable("the log cannot be reached")),
+            false => Ok(self.log.end(partition)),
+        }
     }
 
     fn durable(&self, partition: PartitionId) -> Offset {
@@ -105,19 +128,34 @@ struct Consumer {
     log: Arc<MemoryLog>,
     attached: Arc<Mutex<Attached>>,
     partition: PartitionId,
+    cut_off: Arc<AtomicBool>,
     next: Mutex<Offset>,
     open: AtomicBool,
 }
 
 impl Subscription for Consumer {
-    /// A simulation has no threads that could wait.
+    /// Waits for records. A simulation has no threads that could wait, and polls.
     fn next(&self, records_max: usize) -> Result<Option<Vec<ConsumedRecord>>> {
-        self.poll(records_max).map(Some)
+        loop {
+            let records = self.poll(records_max)?;
+            if !self.open.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            if !records.is_empty() {
+                return Ok(Some(records));
+            }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "engines with threads have no clock that a simulation advances"
+            )]
+            std::thread::sleep(NEXT_POLL);
+        }
     }
 
     fn poll(&self, records_max: usize) -> Result<Vec<ConsumedRecord>> {
         let mut next = self.next.lock();
-        if *next >= self.log.end(self.partition) {
+        let mut attached = self.attached.lock();
+        if *next >= self.log.end(self.partition) || self.cut_off.load(Ordering::Acquire) {
             return Ok(Vec::new());
         }
         let records = self.log.read(self.partition, *next, usize::MAX)?;
@@ -125,11 +163,10 @@ impl Subscription for Consumer {
         if let Some(last) = records.last() {
             *next = last.offset.next();
         }
-        let mut attached = self.attached.lock();
-        let consumed = |Record { offset, time, payload }: Record| {
+        let consumed = |Record { offset, time, clock, payload }: Record| {
             let attachment = attached.entries.remove(&(self.partition, offset));
             let content = attachment.map_or(Content::Payload(payload), Content::Attachment);
-            ConsumedRecord { offset, time, content }
+            ConsumedRecord { offset, time, clock, content }
         };
         Ok(records.into_iter().map(consumed).collect())
     }

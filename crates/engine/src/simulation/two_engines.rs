@@ -3,6 +3,9 @@
 //! A move is graceful, or by force while the former owner continues for a while, as one does that is cut off. Engines are killed, and
 //! the store fails at random. The log is outside of the engines, so what it has acknowledged stays. Sinks deliver events to a system that is down
 //! at times.
+//!
+//! With standbys, both engines apply all partitions, and a move is a change of roles. Each of them alone must then have the whole outcome. Their
+//! app has no sinks, as a cluster runs none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,7 +27,8 @@ use tidemill_zones::sim_store::FaultyStore;
 use url::Url;
 
 use super::deliveries::Deliveries;
-use super::engine::{PARTITIONS, SimClock, SimEngine, app_with_sinks};
+use super::digests::DigestAudit;
+use super::engine::{PARTITIONS, SimClock, SimEngine, app, app_with_sinks, is_timed};
 use super::model::{self, Order};
 use super::outcome;
 use super::outside::{AT_LEAST_ONCE, EXACTLY_ONCE};
@@ -72,6 +76,10 @@ pub struct MovesReport {
     pub forced: u64,
     /// Owners that learned from a table that they had lost a partition.
     pub fenced: u64,
+    /// Standbys that became owners.
+    pub promoted: u64,
+    /// Standbys that could not, or had stopped, and were given up.
+    pub unfollowed: u64,
     /// Transactions of several partitions.
     pub transactions: u64,
     /// Commands that the owner answered.
@@ -87,9 +95,11 @@ pub struct MovesReport {
     /// Events that came to a system outside, over all sinks.
     pub delivered: u64,
     /// Events among them that came again, as their owner could not know that they had come.
-    pub repeated: u64,
+    pub delivered_again: u64,
     /// Deliveries of former owners that the system refused.
     pub refused_deliveries: u64,
+    /// Records that were applied again, with the same effects.
+    pub repeated: u64,
     /// Audits passed.
     pub audits: u64,
 }
@@ -102,6 +112,8 @@ impl MovesReport {
         self.graceful += other.graceful;
         self.forced += other.forced;
         self.fenced += other.fenced;
+        self.promoted += other.promoted;
+        self.unfollowed += other.unfollowed;
         self.transactions += other.transactions;
         self.answered += other.answered;
         self.reads += other.reads;
@@ -109,8 +121,9 @@ impl MovesReport {
         self.kills += other.kills;
         self.checkpoints += other.checkpoints;
         self.delivered += other.delivered;
-        self.repeated += other.repeated;
+        self.delivered_again += other.delivered_again;
         self.refused_deliveries += other.refused_deliveries;
+        self.repeated += other.repeated;
         self.audits += other.audits;
     }
 }
@@ -133,11 +146,12 @@ enum Step {
     Release,
     Force,
     Learn,
+    Tend,
     Kill,
     Audit,
 }
 
-const STEPS: [(Step, u32); 17] = [
+const STEPS: [(Step, u32); 18] = [
     (Step::Send, 30),
     (Step::Transfer, 25),
     (Step::Count, 10),
@@ -153,6 +167,7 @@ const STEPS: [(Step, u32); 17] = [
     (Step::Release, 6),
     (Step::Force, 5),
     (Step::Learn, 8),
+    (Step::Tend, 8),
     (Step::Kill, 1),
     (Step::Audit, 1),
 ];
@@ -182,6 +197,10 @@ pub struct TwoEngines {
     clock: Arc<SimClock>,
     log: Arc<MemoryLog>,
     shared: SharedPartitions,
+    /// Each engine applies all partitions.
+    standbys: bool,
+    digests: Arc<DigestAudit>,
+    timed: bool,
     engines: [Option<SimEngine>; 2],
     placement: Arc<Placement>,
     deliveries: Deliveries,
@@ -193,7 +212,7 @@ pub struct TwoEngines {
 }
 
 impl TwoEngines {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, standbys: bool) -> Self {
         let clock = SimClock::new();
         let time = clock.clone();
         let log = MemoryLog::new(PARTITIONS).with_clock(LogClock::new(move || time.now()));
@@ -204,6 +223,9 @@ impl TwoEngines {
             clock,
             log: Arc::new(log),
             shared: SharedPartitions { commits: Arc::new(CommitBoard::keeping()) },
+            standbys,
+            digests: Arc::default(),
+            timed: is_timed(seed),
             engines: [None, None],
             placement: Arc::default(),
             deliveries: Deliveries::new(seed),
@@ -244,21 +266,33 @@ impl TwoEngines {
             disk: disk.clone(),
             log: Arc::new(LogOutside(self.log.clone())),
             table_store: Some(TableStore { store: self.store.clone(), url }),
-            shared: Some(self.shared.clone()),
+            shared: Some(match self.standbys {
+                // each of them decides by its own replicas
+                true => SharedPartitions { commits: Arc::default() },
+                false => self.shared.clone(),
+            }),
             partition_store: self.partition_store(engine).map_err(|e| e.to_string())?,
+            effect_digests: self.digests.observing(),
             single_threaded: true,
             connectors: Connectors::Catalog(self.deliveries.outside().catalog()),
         };
         let data = DataDir::open(&PathBuf::from(format!("/node{engine}")), disk, PARTITIONS);
         let data = data.map_err(|e| format!("engine {engine}: {e}"))?;
-        let (node, recovery) = deploy::open(&data, Some(app_with_sinks()), &environment)
-            .map_err(|e| format!("engine {engine}: {e}"))?;
+        let app = if self.standbys { app(self.timed) } else { app_with_sinks(self.timed) };
+        let (node, recovery) =
+            deploy::open(&data, Some(app), &environment).map_err(|e| format!("engine {engine}: {e}"))?;
         if let Some(warning) = recovery.warnings.first() {
             return Err(format!("the start of engine {engine} warns: {warning}"));
         }
         node.join(self.placement.clone());
         self.placement.set_node(engine, &node);
-        self.deliveries.start(engine, &node);
+        if self.standbys {
+            for id in node.host.partition_ids() {
+                ownership::follow(&node, id).map_err(|e| format!("engine {engine}, partition {id}: {e}"))?;
+            }
+        } else {
+            self.deliveries.start(engine, &node);
+        }
         self.engines[engine] = Some(SimEngine { node, recovery, _data: data });
         Ok(())
     }
@@ -319,7 +353,9 @@ impl TwoEngines {
             }
             Step::Release => {
                 if let Some(owner) = self.placement.owner(id).and_then(|owner| self.node(owner)) {
-                    if !ownership::release(&owner, id) {
+                    if self.standbys {
+                        ownership::demote(&owner, id);
+                    } else if !ownership::release(&owner, id) {
                         self.deliveries.outside().interrupt(id);
                     }
                     self.report.graceful += 1;
@@ -332,10 +368,12 @@ impl TwoEngines {
                 self.deliveries.outside().interrupt(id);
                 self.give(id, engine);
             }
-            Step::Learn => self.report.fenced += ownership::lose_taken_over(&node).len() as u64,
+            Step::Learn => self.learn(&node),
+            Step::Tend => self.tend(&node),
             Step::Kill => self.kill(engine),
             Step::Audit => self.audit()?,
         }
+        self.digests.check()?;
         self.check_health(&node)
     }
 
@@ -366,11 +404,55 @@ impl TwoEngines {
         if node.owned.get(id).is_some() {
             self.deliveries.outside().interrupt(id);
         }
-        ownership::lose(&node, id);
+        self.lose(&node, id);
         self.epoch += 1;
-        let opened = ownership::acquire(&node, id, self.epoch);
         // a store that fails may fail it
-        self.placement.set_owner(id, opened.ok().map(|_| engine));
+        let owner = self.take_over(&node, id).ok().map(|()| engine);
+        self.placement.set_owner(id, owner);
+    }
+
+    fn take_over(&mut self, node: &Node, id: PartitionId) -> Result<()> {
+        if self.standbys && node.owned.standby(id).is_some() {
+            if ownership::promote(node, id, self.epoch)? {
+                self.report.promoted += 1;
+                return Ok(());
+            }
+            self.report.unfollowed += 1;
+            self.epoch += 1;
+        }
+        ownership::acquire(node, id, self.epoch).map(drop)
+    }
+
+    fn lose(&self, node: &Node, id: PartitionId) {
+        match self.standbys {
+            true => ownership::demote_now(node, id),
+            false => ownership::lose(node, id),
+        }
+    }
+
+    /// Lets an engine give up the partitions that it has lost, as the tables tell.
+    fn learn(&mut self, node: &Node) {
+        for id in ownership::taken_over(node) {
+            self.report.fenced += 1;
+            self.lose(node, id);
+        }
+    }
+
+    /// Lets an engine see what the owners have done, and follow again what it has stopped to follow.
+    fn tend(&mut self, node: &Node) {
+        if !self.standbys {
+            return;
+        }
+        ownership::drop_arrived(node);
+        // a store that fails may fail both
+        let failed = ownership::tend_standbys(node).unwrap_or_default();
+        self.report.unfollowed += failed.len() as u64;
+        let opening = node.owned.opening();
+        for id in node.host.partition_ids() {
+            if node.owned.replica(id).is_none() && opening.iter().all(|partition| partition.id != id) {
+                _ = ownership::follow(node, id);
+            }
+        }
     }
 
     fn send(&mut self, node: &Node) {
@@ -482,16 +564,57 @@ impl TwoEngines {
                 Ok(Err(e)) if e.kind() == ErrorKind::Unavailable => {}
                 Ok(Err(e)) => return Err(format!("counter {counter}: {e}")),
                 Err(TryRecvError::Disconnected) => {}
-                Err(TryRecvError::Empty) => return Err(format!("counter {counter}: no answer comes")),
+                Err(TryRecvError::Empty) => {
+                    return Err(format!("counter {counter}: no answer comes: {}", self.describe_replicas()));
+                }
             }
         }
         Ok(())
     }
 
+    /// Lets an engine apply all that is in the log. Returns false if it lacks a partition, or one has stopped.
+    fn catch_up(&self, engine: usize, node: &Node) -> Result<bool, String> {
+        self.drain_engine(engine)?;
+        let replicas = node.owned.replicas();
+        let stands_still = |one: &Arc<Partition>| one.has_failed() || one.applied() < self.log.start(one.id);
+        if replicas.len() < PARTITIONS as usize || replicas.iter().any(stands_still) {
+            return Ok(false);
+        }
+        match replicas.iter().find(|replica| replica.applied() != self.log.end(replica.id)) {
+            Some(behind) => Err(format!("engine {engine} does not apply partition {} to its end", behind.id)),
+            None => Ok(true),
+        }
+    }
+
+    /// Returns what each engine has of each partition, for messages.
+    fn describe_replicas(&self) -> String {
+        let mut all = String::new();
+        for (engine, node) in (0..2).filter_map(|engine| Some((engine, self.node(engine)?))) {
+            let parts = [node.owned.all(), node.owned.following(), node.owned.opening()];
+            for (role, replica) in ["owner", "standby", "opening"]
+                .iter()
+                .zip(parts)
+                .flat_map(|(role, all)| all.into_iter().map(move |one| (role, one)))
+            {
+                let (id, log) = (replica.id, self.log.end(replica.id));
+                let failed = if replica.has_failed() { ", failed" } else { "" };
+                all +=
+                    &format!("engine {engine}: {role} of {id} at {} of {log}{failed}; ", replica.applied());
+            }
+        }
+        all
+    }
+
     /// Reads all partitions by one engine, which asks the other one for those that it does not own.
     fn read(&mut self, engine: usize, node: &Node) -> Result<(), String> {
-        if self.placement.is_stale(engine, node) {
-            return Ok(());
+        match self.standbys {
+            true if !self.catch_up(engine, node)? => {
+                self.report.refused += 1;
+                return Ok(());
+            }
+            true => {}
+            false if self.placement.is_stale(engine, node) => return Ok(()),
+            false => {}
         }
         match DocumentSnapshot::now(node) {
             Err(e) if e.kind() == ErrorKind::Unavailable => self.report.refused += 1,
@@ -546,7 +669,13 @@ impl TwoEngines {
                 self.give(id, engine);
             }
             for engine in (0..2).filter(|engine| self.placement.owner(id) != Some(*engine)) {
-                self.node(engine).iter().for_each(|node| ownership::lose(node, id));
+                self.node(engine).iter().for_each(|node| self.lose(node, id));
+            }
+        }
+        self.drain()?;
+        for engine in 0..2 {
+            if let Some(node) = self.node(engine) {
+                self.tend(&node);
             }
         }
         self.drain()?;
@@ -565,31 +694,41 @@ impl TwoEngines {
             }
         }
         let nodes: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
-        let outcome = outcome::of(&nodes, &self.store)?;
-        model::check(&outcome, &self.sent, &self.acknowledged)?;
-        self.check_deliveries(&outcome)?;
-        self.check_accounts(&nodes)?;
         self.take_answers()?;
-        let counted: BTreeMap<String, i64> =
-            outcome::documents(&nodes, "Counter", "n")?.into_iter().collect();
-        if counted != self.counters.appended {
-            return Err(format!("{:?} was counted as {counted:?}", self.counters.appended));
+        match self.standbys {
+            true => nodes.iter().try_for_each(|node| self.check_outcome(&[node]))?,
+            false => {
+                self.check_outcome(&nodes)?;
+                self.check_deliveries(&outcome::of(&nodes, &self.store)?)?;
+            }
         }
-        self.report.stored = outcome::check_ledgers(&nodes)?;
+        self.report.stored = outcome::check_ledgers(&nodes[..if self.standbys { 1 } else { 2 }])?;
+        self.report.repeated = self.digests.check()?;
         self.report.audits += 1;
         Ok(())
     }
 
+    /// Compares the outcome of engines, which have all partitions together, with ledgers and model.
+    fn check_outcome(&self, nodes: &[&Node]) -> Result<(), String> {
+        model::check(&outcome::of(nodes, &self.store)?, &self.sent, &self.acknowledged)?;
+        self.check_accounts(nodes)?;
+        let counted: BTreeMap<String, i64> = outcome::documents(nodes, "Counter", "n")?.into_iter().collect();
+        if counted != self.counters.appended {
+            return Err(format!("{:?} was counted as {counted:?}", self.counters.appended));
+        }
+        outcome::check_ledgers(nodes).map(drop)
+    }
+
     /// Checks what has come to the system outside.
     fn check_deliveries(&mut self, outcome: &model::Outcome) -> Result<(), String> {
-        (self.report.delivered, self.report.repeated, self.report.refused_deliveries) = (0, 0, 0);
+        (self.report.delivered, self.report.delivered_again, self.report.refused_deliveries) = (0, 0, 0);
         for (stream, rows, kind) in [
             ("Order", &outcome.orders, EXACTLY_ONCE),
             ("Sale", &outcome.sales, EXACTLY_ONCE),
             ("Sale", &outcome.sales, AT_LEAST_ONCE),
         ] {
             let sink = format!("sim.siddhi: {stream} to {kind}");
-            self.report.repeated += self.deliveries.check(&sink, kind == EXACTLY_ONCE, rows)?;
+            self.report.delivered_again += self.deliveries.check(&sink, kind == EXACTLY_ONCE, rows)?;
             let table = self.deliveries.outside().table(&sink);
             self.report.delivered += table.events.len() as u64;
             self.report.refused_deliveries += table.refused;
@@ -608,16 +747,30 @@ impl TwoEngines {
         for _ in 0..ROUNDS_MAX {
             let mut worked = self.deliveries.drain(&nodes, &self.placement);
             for engine in self.engines.iter().flatten() {
-                worked |= !opening::serve_caught_up(&engine.node).is_empty();
-                for partition in engine.partitions() {
-                    worked |= partition.apply_queued();
-                    worked |= partition.forward_next();
-                }
+                worked |= Self::work(engine);
             }
             if !worked {
                 return Ok(());
             }
         }
         Err("the engines do not come to an end".into())
+    }
+
+    /// Applies and forwards until nothing waits at one engine.
+    fn drain_engine(&self, engine: usize) -> Result<(), String> {
+        let Some(engine) = &self.engines[engine] else { return Ok(()) };
+        match (0..ROUNDS_MAX).any(|_| !Self::work(engine)) {
+            true => Ok(()),
+            false => Err("the engine does not come to an end".into()),
+        }
+    }
+
+    fn work(engine: &SimEngine) -> bool {
+        let mut worked = !opening::serve_caught_up(&engine.node).is_empty();
+        for partition in engine.partitions() {
+            worked |= partition.apply_queued();
+            worked |= partition.forward_next();
+        }
+        worked
     }
 }

@@ -11,7 +11,7 @@ use tidemill_log::Durability;
 use tidemill_log::sim_disk::Crash;
 
 use super::SimulationReport;
-use super::engine::{Machine, SimEngine};
+use super::engine::{Machine, SimEngine, is_timed};
 use super::model::{self, Order};
 use super::outcome;
 use crate::api::{BodyFormat, SendOptions};
@@ -93,7 +93,7 @@ impl World {
         let mut weights = weights.to_vec();
         // without these nothing happens
         weights.extend([(Step::Send, 10), (Step::Apply, 10), (Step::Forward, 10)]);
-        let mut machine = Machine::new();
+        let mut machine = Machine::new(is_timed(seed));
         if encrypted {
             let mut keys = OpenKeyRing::default();
             keys.complete(&Purpose::ALL).map_err(|e| e.to_string())?;
@@ -122,6 +122,7 @@ impl World {
         self.crash(Crash::Power).map_err(|e| format!("last start: {e}"))?;
         self.audit().map_err(|e| format!("audit after the last start: {e}"))?;
         self.report.acknowledged = self.durable.len() as u64;
+        self.report.repeated = self.machine.digests.check()?;
         self.report.store_faults = self.machine.store.random_faults.load(Ordering::SeqCst).into();
         Ok(self.report)
     }
@@ -180,6 +181,7 @@ impl World {
         if let Some(failure) = self.engine.as_ref().and_then(SimEngine::failure) {
             return Err(failure);
         }
+        self.machine.digests.check()?;
         drop((partitions, node));
         if self.machine.disk.is_stopped() { self.crash(Crash::Power) } else { Ok(()) }
     }
@@ -324,6 +326,7 @@ impl World {
         let outcome = outcome::of(&[node], &machine.store)?;
         let must: BTreeSet<String> = self.durable.union(&self.handed_over).cloned().collect();
         model::check(&outcome, &self.sent, &must)?;
+        machine.digests.check()?;
         outcome::check_ledgers(&[node])
     }
 }

@@ -24,6 +24,11 @@ pub fn start(node: &Arc<Node>) -> Result<Vec<JoinHandle<()>>> {
     Ok(vec![spawn("sources".into(), move || run(&shared))?])
 }
 
+/// Returns whether the app reads events or documents by itself.
+pub fn has_sources(node: &Node) -> bool {
+    !node.app.deployment.app.documents.is_empty() || !spec::of_app(node).is_empty()
+}
+
 fn run(node: &Arc<Node>) {
     for config in &node.app.deployment.app.documents {
         if let Err(e) = documents::load_documents(node, config) {

@@ -14,13 +14,14 @@ use serde::{Deserialize, Serialize};
 use tidemill_docs::{Limits, Store};
 use tidemill_log::disk::Disk;
 use tidemill_rules::{Executor, Program, Trace, TraceLimits};
-use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::api::LedgerCounts;
 use crate::app::settings::Settings;
 use crate::commit::{Decisions, SessionWrites};
 use crate::dedupe::{Dedupe, time_in_id};
 use crate::deployment::Deployment;
+use crate::digest::EffectDigest;
 use crate::queries::runtime::{QueryRuntimes, QueryState};
 
 /// The state of a partition: everything that its log records have made so far.
@@ -57,6 +58,11 @@ pub struct PartitionState {
     pub sessions: SessionWrites,
     /// The next record to apply.
     pub next: Offset,
+    /// The latest time of a record so far. It is the time of each record whose own is earlier, because the times of a log in another
+    /// system may go back.
+    pub time: Timestamp,
+    /// Digest of the effects so far, if the process computes it.
+    pub digest: Option<Box<EffectDigest>>,
 }
 
 /// Rows of events that a partition emitted into others, and that it took from others, by partition. What one sent
@@ -90,6 +96,8 @@ impl PartitionState {
             decisions: Decisions::new(),
             sessions: SessionWrites::default(),
             next: Offset(0),
+            time: Timestamp(i64::MIN),
+            digest: None,
         }
         .prepare_for_app(program, settings)?
         .prepare_tables(deployment)
@@ -121,6 +129,13 @@ impl PartitionState {
             runtimes.documents.set_snapshot(None);
             found
         })
+    }
+
+    /// Sets whether the digest of effects is computed. Without one in the checkpoint it begins here.
+    pub fn compute_digest(&mut self, on: bool) {
+        self.store.digest_writes(on);
+        self.digest =
+            on.then(|| self.digest.take().unwrap_or_else(|| Box::new(EffectDigest::new(self.next))));
     }
 
     /// Makes room for what the app declares: collections, indexes, dedupe sets. What a stream remembers of ids made of

@@ -11,6 +11,7 @@ use tidemill_types::Offset;
 
 use crate::api::LedgerCounts;
 use crate::commit::SessionWrites;
+use crate::digest::Digest;
 use crate::queries::runtime::{QueryCountsByFile, copy_counts};
 use crate::state::{PartitionState, TransferCounts};
 
@@ -33,6 +34,8 @@ pub struct PartitionView {
     pub ledger: OrdMap<Arc<str>, LedgerCounts>,
     /// Rows sent to other partitions and received from them.
     pub transfers: Arc<TransferCounts>,
+    /// Digest of the effects of the records before [`Self::next`], if it is computed.
+    pub digest: Option<Digest>,
 }
 
 impl PartitionView {
@@ -46,6 +49,7 @@ impl PartitionView {
             sources: state.sources.clone(),
             ledger: state.ledger.clone(),
             transfers: state.transfers.clone(),
+            digest: state.digest.as_ref().map(|digest| digest.digest()),
         }
     }
 }

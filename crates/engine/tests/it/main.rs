@@ -5,9 +5,11 @@
 mod backups;
 mod blocked;
 mod changes;
+mod cluster;
 mod connectors;
 mod corrections;
 mod deploys;
+mod digests;
 mod document_tables;
 mod documents;
 mod duplicates;

@@ -47,6 +47,7 @@ fn planted_bugs_are_found() {
         PlantedBug::AcknowledgeBeforeSync,
         PlantedBug::RepeatEffects,
         PlantedBug::KeepUnappliedRows,
+        PlantedBug::EmitInHashOrder,
     ];
     for bug in bugs {
         let options = SimulationOptions { bug: Some(bug), ..SimulationOptions::default() };
@@ -65,7 +66,9 @@ fn partitions_move_between_two_engines_and_nothing_is_lost_or_doubled() {
     // 32: a log is cut while a partition is opened; 446: the answer to a commit is lost, then its partition; 1074: a command waits behind
     // a transaction when its partition moves; 2223, 5192: a transaction is shown by, or waits for, an owner that is ahead
     for seed in (1..=12).chain([32, 446, 1074, 2223, 5192]) {
-        total.add(&run_two_engines(seed, STEPS, None).unwrap_or_else(|violation| panic!("{violation}")));
+        total.add(
+            &run_two_engines(seed, STEPS, false, None).unwrap_or_else(|violation| panic!("{violation}")),
+        );
     }
     println!("{total:?}");
     assert!(total.graceful > 40 && total.forced > 15, "partitions move");
@@ -86,9 +89,36 @@ fn bugs_of_moves_are_found() {
         PlantedBug::CheckpointWithoutIds,
         PlantedBug::PublishWithoutQueues,
         PlantedBug::PublishOncePerOffset,
+        PlantedBug::EmitInHashOrder,
+        PlantedBug::DependOnCaller,
     ];
     for bug in bugs {
-        let found = (1..=SEEDS_MAX).find_map(|seed| run_two_engines(seed, STEPS, Some(bug)).err());
+        let found = (1..=SEEDS_MAX).find_map(|seed| run_two_engines(seed, STEPS, false, Some(bug)).err());
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} is not found with seeds up to {SEEDS_MAX}");
+    }
+}
+
+#[test]
+fn standbys_take_over_and_nothing_is_lost_or_doubled() {
+    let mut total = MovesReport::default();
+    for seed in 1..=12 {
+        total
+            .add(&run_two_engines(seed, STEPS, true, None).unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    println!("{total:?}");
+    assert!(total.promoted > 100, "standbys become owners");
+    assert!(total.transactions > 20, "transactions of several partitions are decided");
+    assert!(total.fenced > 0, "owners learn that they are none any more");
+    assert!(total.answered > 25, "commands are answered");
+    assert!(total.reads > 100, "each engine has all partitions");
+}
+
+#[test]
+fn bugs_of_standbys_are_found() {
+    let bugs = [PlantedBug::DropHeldEmissions, PlantedBug::CheckpointWithoutIds];
+    for bug in bugs {
+        let found = (1..=SEEDS_MAX).find_map(|seed| run_two_engines(seed, STEPS, true, Some(bug)).err());
         println!("{bug:?}: {found:?}");
         assert!(found.is_some(), "{bug:?} is not found with seeds up to {SEEDS_MAX}");
     }

@@ -253,7 +253,9 @@ impl PendingOutput {
             self.order.values().map(|entry| (entry.seq, entry.kind, &entry.group)).collect();
         self.save_rows(&waiting, out)?;
         let newest = self.groups.iter().filter(|_| !self.aggregates.is_empty());
-        let newest: Vec<_> = newest.map(|(name, group)| (group.newest, EventKind::Current, name)).collect();
+        let mut newest: Vec<_> =
+            newest.map(|(name, group)| (group.newest, EventKind::Current, name)).collect();
+        newest.sort_unstable_by_key(|(seq, ..)| *seq);
         self.save_rows(&newest, out)
     }
 

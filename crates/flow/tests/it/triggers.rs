@@ -63,3 +63,40 @@ fn what_is_due_for_less_fires_each_time() {
     let moves = [20_000, 64_000, 124_999];
     assert_eq!(fired(true, &moves), fired(false, &moves));
 }
+
+#[derive(Default)]
+struct Ids(Vec<String>);
+
+impl OutputHandler for Ids {
+    fn events(&mut self, stream: &str, events: &Batch) {
+        if stream == "Ids" {
+            self.0.extend((0..events.len()).map(|row| format!("{:?}", events.columns[0].get(row))));
+        }
+    }
+    fn emission(&mut self, _: &str, _: &Batch) {}
+    fn failure(&mut self, query: &str, failure: &EvalError) {
+        panic!("{query}: {failure}");
+    }
+}
+
+#[test]
+fn a_read_draws_no_random_number_of_the_app() {
+    let text = "define trigger T at every 1 sec; define table K (k string);
+        from T select 'a' as k insert into K;
+        from T select UUID() as id insert into Ids;";
+    let ids = |reads: bool| {
+        let plan = compile("app.siddhi", text, &Registry::standard(), &|_| None).unwrap();
+        let mut app = AppRuntime::new(plan.into());
+        let mut seen = Ids::default();
+        app.start(0, &mut seen);
+        for to in [1_000, 2_000, 3_000] {
+            app.advance(to, &mut seen);
+            if reads {
+                assert_eq!(app.on_demand("from K select UUID() as id").unwrap().len(), to as usize / 1_000);
+            }
+        }
+        seen.0
+    };
+    assert_eq!(ids(false).len(), 3);
+    assert_eq!(ids(true), ids(false));
+}

@@ -23,6 +23,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// | `work` | `done`, when the test releases it |
 /// | `encrypt` | `go`, then the handshake begins |
 /// | `socket` | what the protocol knows of the connection |
+/// | `names` | the names of the client's certificate |
 /// | `panic` | the protocol has a defect |
 pub struct Lines {
     pub protocol: &'static str,
@@ -81,6 +82,13 @@ impl Lines {
                 assert!(connection.peer.ip().is_loopback() && connection.local == connection.listener);
                 format!("encrypted={} alpn={alpn} hash={hash}", socket.is_encrypted())
             }
+            "names" => match connection.socket.client_certificate() {
+                None => "none".to_owned(),
+                Some(certificate) => {
+                    assert!(certificate.is_for(&certificate.names()[0]) && !certificate.der().is_empty());
+                    certificate.names().join(" ")
+                }
+            },
             "panic" => panic!("as the test asked"),
             other => format!("unknown {other}"),
         })

@@ -31,7 +31,7 @@ impl Certificate {
         Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
     }
 
-    fn both(&self) -> String {
+    pub fn both(&self) -> String {
         format!("{}{}", self.certificate, self.key)
     }
 
@@ -65,20 +65,20 @@ impl Certificate {
 
 /// A clock that tests advance.
 #[derive(Clone, Default)]
-struct TestClock(Arc<AtomicU64>);
+pub struct TestClock(Arc<AtomicU64>);
 
 impl TestClock {
-    fn clock(&self) -> Clock {
+    pub fn clock(&self) -> Clock {
         let (start, seconds) = (Instant::now(), self.0.clone());
         Arc::new(move || start + Duration::from_secs(seconds.load(Ordering::SeqCst)))
     }
 
-    fn advance(&self, seconds: u64) {
+    pub fn advance(&self, seconds: u64) {
         self.0.fetch_add(seconds, Ordering::SeqCst);
     }
 }
 
-fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
+pub fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
     // as tools that renew certificates do it: the file is replaced as a whole
     let (new, path) = (dir.join("new"), dir.join(name));
     std::fs::write(&new, text).unwrap();

@@ -3,9 +3,12 @@
 //!
 //! Where no broker can be started these tests pass without testing anything, and say why.
 
+mod bases;
 mod contract;
 mod engine;
 mod producers;
+mod readers;
+mod several;
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;

@@ -3,8 +3,8 @@
 use std::any::Any;
 
 use bytes::Bytes;
-use tidemill_log::{Content, Durability, Log, NewRecord};
-use tidemill_log_kafka::{KafkaConfig, KafkaLog};
+use tidemill_log::{AppenderClock, Content, Durability, Log, NewRecord, clock_at};
+use tidemill_log_kafka::{KafkaConfig, KafkaLog, TopicRequirements};
 use tidemill_types::{ErrorKind, Offset, PartitionId};
 
 use crate::fresh_topic;
@@ -72,6 +72,58 @@ fn topic_of_other_shape_is_refused() {
     let config = KafkaConfig { message_bytes_max: 80 << 20, ..config };
     let refused = KafkaLog::open(&config, 2).err().expect("larger records than the topic takes");
     assert!(refused.message().contains("max.message.bytes"), "{refused}");
+}
+
+#[test]
+fn records_carry_the_clock_of_their_appender() {
+    let Some(config) = fresh_topic("") else { return };
+    let append = |clock: AppenderClock, text: &'static str| {
+        let log = KafkaLog::open_with_clock(&config, 1, clock).expect("the topic");
+        log.append(P, Bytes::from(text).into(), Durability::Os).expect("a ticket").wait().expect("a receipt");
+    };
+    append(AppenderClock::new(|| 77 << 16 | 5), "of a hybrid clock");
+    append(AppenderClock::default(), "of the machine");
+    // as the first releases wrote it
+    let mut client = rdkafka::ClientConfig::new();
+    let producer: rdkafka::producer::BaseProducer =
+        client.set("bootstrap.servers", &config.brokers).create().expect("a producer");
+    let header = rdkafka::message::Header { key: "tm", value: Some(&[7_u8; 24]) };
+    let headers = rdkafka::message::OwnedHeaders::new().insert(header);
+    let message = rdkafka::producer::BaseRecord::<(), [u8]>::to(&config.topic).partition(0).payload(b"old");
+    producer.send(message.headers(headers)).map_err(|(e, _)| e).expect("room for a message");
+    rdkafka::producer::Producer::flush(&producer, std::time::Duration::from_secs(30))
+        .expect("a message in Kafka");
+    let log = KafkaLog::open(&config, 1).expect("the topic");
+    let records = log.read(P, Offset(0), 1 << 20).expect("records");
+    assert_eq!(records.len(), 3);
+    assert_eq!(records[0].clock, 77 << 16 | 5);
+    assert!(
+        records[1].clock.abs_diff(clock_at(records[1].time)) < 60_000 << 16,
+        "both clocks are of this machine"
+    );
+    assert_eq!((&records[2].payload[..], records[2].clock), (&b"old"[..], clock_at(records[2].time)));
+    let subscription = log.subscribe(P, Offset(0)).expect("a subscription");
+    let mut clocks = Vec::new();
+    while clocks.len() < 3 {
+        clocks.extend(
+            subscription.next(3).expect("records").expect("an open subscription").iter().map(|r| r.clock),
+        );
+    }
+    assert_eq!(clocks, records.iter().map(|record| record.clock).collect::<Vec<_>>());
+}
+
+/// The broker of these tests is alone, unless the environment names others.
+#[test]
+fn topic_with_one_copy_is_refused_where_copies_are_required() {
+    let Some(config) = fresh_topic("replication=1") else { return };
+    let replicated = KafkaConfig { requirements: TopicRequirements::Replicated, ..config.clone() };
+    let refused = KafkaLog::open(&replicated, 1).err().expect("a new topic would have one copy");
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    drop(KafkaLog::open(&config, 1).expect("a topic for one node"));
+    let refused = KafkaLog::open(&replicated, 1).err().expect("a topic with one copy");
+    assert!(refused.message().contains("requirements=unsafe_single_broker"), "{refused}");
+    let unsafe_single = KafkaConfig { requirements: TopicRequirements::UnsafeSingleBroker, ..config };
+    drop(KafkaLog::open(&unsafe_single, 1).expect("one copy is accepted"));
 }
 
 #[test]

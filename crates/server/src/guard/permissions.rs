@@ -41,7 +41,7 @@ use Need::{Nothing, Right, Token};
 use Object::{AllRules, Collection, Query, Rule, Server, Stream};
 
 /// Needs by route.
-pub(crate) const NEEDS: [(Method, &str, Need); 35] = [
+pub(crate) const NEEDS: [(Method, &str, Need); 36] = [
     (Method::GET, "/", Nothing),
     (Method::GET, "/livez", Nothing),
     (Method::GET, "/readyz", Nothing),
@@ -55,6 +55,7 @@ pub(crate) const NEEDS: [(Method, &str, Need); 35] = [
     (Method::GET, "/api/v1/undelivered", Token),
     (Method::POST, "/api/v1/undelivered/retry", Right(Author, Server)),
     (Method::POST, "/api/v1/undelivered/discard", Right(Author, Server)),
+    (Method::GET, "/api/v1/cluster", Right(Read, Server)),
     (Method::GET, "/api/v1/set-aside", Right(Author, Server)),
     (Method::POST, "/api/v1/set-aside/rerun", Right(Author, Server)),
     (Method::POST, "/api/v1/set-aside/forget", Right(Author, Server)),

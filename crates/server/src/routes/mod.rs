@@ -1,6 +1,7 @@
 //! Routes, one file per subject. Each route and its documentation are one declaration.
 
 pub(crate) mod backup;
+pub(crate) mod cluster;
 pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod find;

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Commands in the order in which they are shown.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Write an app", &["new", "check", "test", "fmt", "explain", "replay", "backtest", "connectors"]),
-    ("Run it", &["run", "serve", "load"]),
+    ("Run it", &["run", "serve", "load", "cluster"]),
     ("Look at what it does", &["sql", "query", "tap", "why", "errors"]),
     ("Keep its data", &["backup", "restore", "verify", "keys"]),
     ("Let others in", &["users", "tokens"]),

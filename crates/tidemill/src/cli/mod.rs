@@ -20,6 +20,7 @@ mod backtest;
 mod backup;
 mod check;
 mod client;
+mod cluster;
 mod columns;
 mod completions;
 mod connectors;
@@ -65,13 +66,19 @@ use tidemill_types::{ADDRESS_EXPECTED, host_and_port, nearest};
 use tracing_subscriber::EnvFilter;
 
 /// Environment variables that are read, in addition to settings and `RUST_LOG`.
-const VARIABLES: [&str; 7] = [
+const VARIABLES: [&str; 13] = [
+    "TIDEMILL_ADVERTISE",
+    "TIDEMILL_CLUSTER",
     "TIDEMILL_DATA",
     "TIDEMILL_LISTEN",
     "TIDEMILL_LISTEN_TLS",
     "TIDEMILL_LOG",
     "TIDEMILL_MONGO",
     "TIDEMILL_MONGO_TLS",
+    "TIDEMILL_NODE",
+    "TIDEMILL_STATE",
+    "TIDEMILL_STORE",
+    "TIDEMILL_ZONE",
     users::PASSWORD_VARIABLE,
 ];
 
@@ -113,6 +120,7 @@ enum Command {
     Keys(keys::KeysArgs),
     Users(users::UsersArgs),
     Tokens(tokens::TokensArgs),
+    Cluster(cluster::ClusterCommandArgs),
     Connectors(connectors::ConnectorsArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -223,6 +231,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Sql(args) => sql::sql(args),
         Command::Load(args) => load::load(args),
         Command::Check(args) => check::check(args),
+        Command::Cluster(args) => cluster::cluster(args),
         Command::Connectors(args) => connectors::connectors(args),
         Command::Tap(args) => tap::tap(args),
         Command::Errors(args) => errors::errors(args),

@@ -15,6 +15,7 @@ use tidemill::{ErrorKind, Tidemill};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{ServerFile, server_file, token_file};
+use super::cluster::ClusterArgs;
 use super::listeners::{KnownCallers, ListenerArgs, Listeners};
 use super::log_sinks::LogSinks;
 use super::new_data::NewData;
@@ -37,6 +38,8 @@ pub struct RunArgs {
     data: DataArgs,
     #[command(flatten)]
     state: StateArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Stop when all file sources have ended and everything is applied: with exit code 0, or 1 when a source had a
     /// problem or rows were refused.
     #[arg(long)]
@@ -62,10 +65,11 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let app = args.vars.read_app(&args.app)?;
+    let mut app = args.vars.read_app(&args.app)?;
     let access = open_access(&args.data.data)?;
     let new_data = NewData::look(&args.data.data);
-    let tidemill = match Tidemill::start(args.state.add_to(args.data.builder()?).app(app)) {
+    let builder = args.cluster.add_to(args.state.add_to(args.data.builder()?), &mut app)?;
+    let tidemill = match Tidemill::start(builder.app(app)) {
         Ok(tidemill) => tidemill,
         Err(e) => {
             // another program may be making the directory at this moment

@@ -1,14 +1,16 @@
 //! Real PostgreSQL and MariaDB servers, and a mock of SQL Server, started by `scripts/servers.sh`.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use tidemill_test_servers::PortRange;
+
 /// Servers of one run. They end with the process.
 pub struct Servers {
     dir: PathBuf,
-    port: u16,
+    /// None for servers that were running already.
+    ports: Option<PortRange>,
     /// Addresses; empty without a server, which is printed.
     pub databases: Vec<Server>,
 }
@@ -36,7 +38,7 @@ pub fn shared() -> &'static Servers {
         let databases: Vec<Server> = given.collect();
         match databases.is_empty() {
             true => Servers::start("shared"),
-            false => Servers { dir: PathBuf::new(), port: 0, databases },
+            false => Servers { dir: PathBuf::new(), ports: None, databases },
         }
     })
 }
@@ -49,9 +51,8 @@ impl Servers {
 
     /// Starts some of the servers of the script.
     pub fn start_these(purpose: &str, names: &[&'static str]) -> Self {
-        let port = free_range();
         let dir = std::env::temp_dir().join(format!("tidemill-rdbms-{}-{purpose}", std::process::id()));
-        let mut servers = Self { dir, port, databases: vec![] };
+        let mut servers = Self { dir, ports: Some(PortRange::reserve()), databases: vec![] };
         let watch = servers.script(&["watch", &std::process::id().to_string()]).stdout(Stdio::null()).spawn();
         assert!(watch.is_ok(), "{watch:?}");
         for name in names.iter().copied() {
@@ -89,19 +90,10 @@ impl Servers {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/servers.sh");
         let mut command = Command::new(script);
         command.args(arguments).env("SERVERS_DIR", &self.dir);
-        command.env("SERVERS_PORT", self.port.to_string());
+        if let Some(ports) = &self.ports {
+            command.env("SERVERS_PORT", ports.first().to_string());
+        }
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         command
-    }
-}
-
-/// Returns the first of 100 ports, among which those of the servers are free.
-fn free_range() -> u16 {
-    loop {
-        let first = crate::helpers::free_port() / 100 * 100;
-        let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if first < 65_000 && [50, 60, 61].iter().all(|port| is_free(first + port)) {
-            return first;
-        }
     }
 }

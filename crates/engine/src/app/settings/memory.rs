@@ -3,6 +3,7 @@
 //! A quarter of `memory` is left for what has no size of its own: merges of tablets, batches on their way, buffers of
 //! requests, what the allocator keeps. The shares are parts of the rest.
 
+use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Result};
 
 use super::Settings;
@@ -12,7 +13,28 @@ const MEMORY_MIN: u64 = 256 << 20;
 /// The least memory of the cache of tablets, if there is one.
 const CACHE_BYTES_MIN: u64 = 8 << 20;
 
+/// Settings that decide what becomes of a record, because they bound the state of a partition. Two nodes that apply the same log need the
+/// same ones, and so does a replay. All others change when something happens, but not what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultSettings {
+    /// Maximum memory for documents, per partition.
+    documents_bytes: u64,
+    /// Rows that one table, window, aggregation or output rate limiter of a query may hold, per partition.
+    query_rows: usize,
+}
+
 impl Settings {
+    /// Returns the settings that decide what becomes of a record.
+    pub fn result_settings(&self) -> ResultSettings {
+        ResultSettings { documents_bytes: self.documents_bytes(), query_rows: self.query_rows }
+    }
+
+    /// Returns the settings with those that decide what becomes of a record.
+    pub fn with_result_settings(self, results: ResultSettings) -> Self {
+        let ResultSettings { documents_bytes, query_rows } = results;
+        Self { documents_bytes: Some(documents_bytes), query_rows, ..self }
+    }
+
     /// Returns the bytes at which a table's tail is flushed early.
     pub fn flush_bytes(&self) -> u64 {
         self.flush_bytes.unwrap_or_else(|| self.share(32, 64 << 20).min(64 << 20))

@@ -14,6 +14,7 @@ use tidemill_zones::{ZonesOptions, check_store_settings};
 
 pub use encryption::EncryptionSettings;
 pub use listen::{ListenProtocol, ListenSettings};
+pub use memory::ResultSettings;
 pub use sections::{MongoSettings, ServerSettings, SqlSettings};
 
 /// Treatment of the state of queries whose text has changed.

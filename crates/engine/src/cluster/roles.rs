@@ -1,0 +1,89 @@
+//! The thread that gives the replicas of this node the roles that the control partition says.
+
+use std::time::Duration;
+
+use tidemill_types::{Offset, PartitionId, Result};
+
+use super::membership::AREA;
+use super::{ClusterNode, now};
+use crate::lifecycle::ownership;
+use crate::node::Node;
+
+/// Interval between two looks at the roles.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which standbys learn what the owners have committed.
+const COMMITS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Role of this node that the protocol says.
+enum Wanted {
+    /// This node owns it in this epoch, and has applied what former owners have.
+    Owner(Offset),
+    /// This node is going to own it.
+    NextOwner,
+    /// Another node owns it, or none.
+    Standby,
+}
+
+/// Follows, promotes and demotes until the engine stops.
+pub fn run(node: &Node, cluster: &ClusterNode) {
+    let mut commits_due = Duration::ZERO;
+    while !node.host.is_stopping() {
+        for id in node.host.partition_ids() {
+            match step(node, cluster, id) {
+                Ok(()) => node.host.health.clear_problem_of(AREA, &id.to_string()),
+                Err(e) => node.host.health.report_problem_of(AREA, &id.to_string(), e.to_string()),
+            }
+        }
+        ownership::drop_arrived(node);
+        if node.host.clock.monotonic() >= commits_due {
+            // a store that does not answer is reported by those who write to it
+            if let Err(error) = ownership::tend_standbys(node) {
+                tracing::debug!(%error, "the tables' commits are not known");
+            }
+            commits_due = node.host.clock.monotonic() + COMMITS_INTERVAL;
+        }
+        node.host.clock.sleep(POLL_INTERVAL);
+    }
+}
+
+fn step(node: &Node, cluster: &ClusterNode, id: PartitionId) -> Result<()> {
+    let is_opening = node.owned.opening().iter().any(|partition| partition.id == id);
+    match wanted(node, cluster, id) {
+        Wanted::Owner(_) if node.owned.get(id).is_some() || is_opening => Ok(()),
+        Wanted::Owner(epoch) => become_owner(node, id, epoch.0 + 1),
+        Wanted::NextOwner if node.owned.get(id).is_some() => Ok(()),
+        Wanted::Standby | Wanted::NextOwner => {
+            if is_opening {
+                ownership::lose(node, id);
+            }
+            ownership::demote_now(node, id);
+            match node.owned.replica(id) {
+                Some(_) => Ok(()),
+                None => ownership::follow(node, id).and_then(|standby| standby.start_threads()),
+            }
+        }
+    }
+}
+
+fn become_owner(node: &Node, id: PartitionId, epoch: u64) -> Result<()> {
+    if node.owned.standby(id).is_some() && ownership::promote(node, id, epoch)? {
+        tracing::info!(partition = id.0, epoch, "owned");
+        return Ok(());
+    }
+    tracing::info!(partition = id.0, epoch, "owned, and opened from its checkpoint");
+    ownership::acquire(node, id, epoch).and_then(|partition| partition.start_threads())
+}
+
+fn wanted(node: &Node, cluster: &ClusterNode, id: PartitionId) -> Wanted {
+    let protocol = cluster.protocol.lock();
+    let own = &protocol.profile().name;
+    match protocol.state().owner(id) {
+        Some(owner) if owner.node == own && owner.incarnation == protocol.incarnation() => {
+            match protocol.may_answer(id, now(&*node.host.clock).boot) {
+                true => Wanted::Owner(owner.epoch),
+                false => Wanted::NextOwner,
+            }
+        }
+        _ => Wanted::Standby,
+    }
+}

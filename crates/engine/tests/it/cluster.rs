@@ -1,0 +1,203 @@
+//! Nodes of a cluster in one process. Their logs are shared, and nodes are cut off from them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use object_store::memory::InMemory;
+use tidemill_cluster::{NodeName, Timing};
+use tidemill_engine::cluster::ClusterOptions;
+use tidemill_engine::simulation::SharedLog;
+use tidemill_engine::{App, Clock, Engine, LogProvider, OpenedLog, Settings, TakeOver};
+use tidemill_log::MemoryLog;
+use tidemill_types::{ErrorKind, Result};
+use url::Url;
+
+use crate::{app, document, ledger, rows, send};
+
+/// Time that a step of the cluster may take on a machine that is busy with other work.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PARTITIONS: u32 = 4;
+
+/// Things outside of the nodes.
+struct Outside {
+    root: tempfile::TempDir,
+    tables: Arc<InMemory>,
+    log: Arc<MemoryLog>,
+    control: Arc<MemoryLog>,
+}
+
+/// A node, with its ways to the logs.
+struct TestNode {
+    engine: Engine,
+    log: Arc<SharedLog>,
+    control: Arc<SharedLog>,
+}
+
+struct Provider(Arc<SharedLog>);
+
+impl LogProvider for Provider {
+    fn open(&self, _: &Path, _: &Settings, _: u32, _: &Arc<dyn Clock>) -> Result<OpenedLog> {
+        Ok(OpenedLog { log: self.0.clone(), warnings: Vec::new() })
+    }
+
+    fn id(&self, _: &Settings) -> Option<String> {
+        Some("shared".into())
+    }
+}
+
+impl Outside {
+    fn new() -> Self {
+        Self {
+            root: tempfile::tempdir().unwrap(),
+            tables: Arc::new(InMemory::new()),
+            log: Arc::new(MemoryLog::new(PARTITIONS)),
+            control: Arc::new(MemoryLog::new(1)),
+        }
+    }
+
+    fn start(&self, name: &str) -> TestNode {
+        self.try_start(name, name, app()).unwrap()
+    }
+
+    /// Starts a node in a directory of this name.
+    fn try_start(&self, dir: &str, name: &str, mut app: App) -> Result<TestNode> {
+        let log = Arc::new(SharedLog::new(self.log.clone()));
+        let control = Arc::new(SharedLog::new(self.control.clone()));
+        let options = ClusterOptions {
+            cluster: "test".into(),
+            name: NodeName::new(name).unwrap(),
+            address: format!("{name}:4700"),
+            zone: String::new(),
+            weight: 100,
+            timing: Timing::SMALL,
+            control: control.clone(),
+        };
+        app.settings.partitions = PARTITIONS;
+        let state = format!("file://{}", self.root.path().join("state").display());
+        let engine = Engine::builder(self.root.path().join(dir))
+            .log(Arc::new(Provider(log.clone())))
+            .table_store(self.tables.clone(), Url::parse("memory:///tables").unwrap())
+            .state(&state, TakeOver::Lossless)
+            .cluster(options)
+            .app(app)
+            .open()?;
+        Ok(TestNode { engine, log, control })
+    }
+}
+
+/// Waits until `is_so`.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "after {PATIENCE:?} it is not so: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Returns the number of partitions that a node owns and answers for.
+fn owned(node: &TestNode) -> usize {
+    let status = node.engine.cluster_status().unwrap();
+    status.partitions.iter().filter(|partition| partition.role == "owner").count()
+}
+
+/// Waits until these nodes own all partitions together.
+fn wait_for_owners(nodes: &[&TestNode]) {
+    wait_until("each partition has an owner", || {
+        nodes.iter().map(|node| owned(node)).sum::<usize>() == PARTITIONS as usize
+            && nodes.iter().all(|node| node.engine.catch_up().is_ok())
+    });
+}
+
+fn orders(from: u64, n: u64) -> String {
+    let order = |i| format!("{{\"id\":\"o{i}\",\"customer\":\"c{}\",\"amount\":{}}}\n", i % 10, (i % 4) * 50);
+    (from..from + n).map(order).collect()
+}
+
+/// Checks that a node sees the outcome of `orders` orders.
+fn check(node: &TestNode, orders: u64) {
+    let engine = &node.engine;
+    // what rules emit arrives in other partitions soon
+    wait_until("all that rules emit has arrived", || {
+        engine.catch_up().unwrap();
+        rows(engine, "Audit") == orders
+    });
+    assert_eq!(rows(engine, "Order"), orders, "{}", ledger(engine));
+    let count = |id: &str| {
+        let total: serde_json::Value = serde_json::from_str(&document(engine, "Total", id)).unwrap();
+        total["n"].as_u64().unwrap()
+    };
+    assert_eq!(count("small") + count("big"), orders, "{}", ledger(engine));
+}
+
+#[test]
+fn nodes_share_partitions_and_take_over_from_one_that_is_cut_off() {
+    let outside = Outside::new();
+    let (a, b, c) = (outside.start("a"), outside.start("b"), outside.start("c"));
+    wait_for_owners(&[&a, &b, &c]);
+
+    // what one node acknowledges, another one sees at once
+    let mut sent = 0;
+    for (writer, reader) in [(&a, &b), (&b, &c), (&c, &a)] {
+        send(&writer.engine, "Order", &orders(sent, 100));
+        sent += 100;
+        reader.engine.catch_up().unwrap();
+        assert_eq!(rows(&reader.engine, "Order"), sent, "{}", ledger(&reader.engine));
+    }
+    [&a, &b, &c].into_iter().for_each(|node| check(node, sent));
+
+    // a repetition is one at every node
+    send(&b.engine, "Order", &orders(0, 50));
+    check(&c, sent);
+
+    // its partitions get other owners, while it does not know that it is removed
+    a.control.set_cut_off(true);
+    wait_for_owners(&[&b, &c]);
+    send(&a.engine, "Order", &orders(sent, 50));
+    send(&b.engine, "Order", &orders(sent + 50, 50));
+    sent += 100;
+    [&b, &c].into_iter().for_each(|node| check(node, sent));
+
+    // one that is cut off from the log as well does not answer from what it has
+    a.log.set_cut_off(true);
+    let refused = a.engine.get_document("Total", &"small".into()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+
+    // it comes back as another member
+    a.log.set_cut_off(false);
+    a.control.set_cut_off(false);
+    wait_until("it is a member again", || a.engine.cluster_status().unwrap().standing == "member");
+    wait_for_owners(&[&a, &b, &c]);
+    check(&a, sent);
+
+    // one that leaves in order gives its partitions away
+    b.engine.stop().unwrap();
+    wait_for_owners(&[&a, &c]);
+    send(&c.engine, "Order", &orders(sent, 50));
+    sent += 50;
+    [&a, &c].into_iter().for_each(|node| check(node, sent));
+
+    // a new one begins with the state that the owners have published
+    for node in [&a, &c] {
+        let taken = node.engine.checkpoint();
+        assert!(taken.is_ok(), "{taken:?}: {:#?}", node.engine.cluster_status());
+    }
+    let d = outside.start("d");
+    wait_for_owners(&[&a, &c, &d]);
+    check(&d, sent);
+}
+
+#[test]
+fn nodes_that_do_not_fit_are_refused() {
+    let outside = Outside::new();
+    let first = outside.start("a");
+    wait_for_owners(&[&first]);
+    let same_name = outside.try_start("other", "a", app()).err().unwrap();
+    assert_eq!(same_name.kind(), ErrorKind::Conflict, "{same_name}");
+    assert!(same_name.to_string().contains("is alive"), "{same_name}");
+    let other_app = App::from_rules("shop", "event Other { id: string } key id;");
+    let other_app = outside.try_start("b", "b", other_app).err().unwrap();
+    assert_eq!(other_app.kind(), ErrorKind::Conflict, "{other_app}");
+    send(&first.engine, "Order", &orders(0, 10));
+    check(&first, 10);
+}

@@ -1,0 +1,189 @@
+//! Nodes of a cluster as processes of their own, over Kafka and an object store.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tidemill_test_servers::{SharedServer, shared};
+
+use crate::{Serving, run, served, tidemill};
+
+/// Rules that update documents and emit into other partitions.
+const RULES: &str = "
+event Order { id: string, customer: string, amount: double } key customer id id;
+event Audit { amount_class: string, order: string } key amount_class;
+entity Total key id;
+relation Audit.total(): Total by amount_class;
+rule BigOne { when { o: Order(amount >= 100); } then { emit Audit { amount_class: \"big\", order: o.id }; } }
+rule SmallOne { when { o: Order(amount < 100); } then { emit Audit { amount_class: \"small\", order: o.id }; } }
+rule Audited priority 1 { when { a: Audit(); t: a.total(); } then { update t.n += 1; } }
+rule FirstAudit { when { a: Audit(); not a.total(); } then { insert Total { id: a.amount_class, n: 1 }; } }
+";
+
+/// Time that a step may take on a machine that is busy with other work.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Cluster {
+    dir: tempfile::TempDir,
+    kafka: SharedServer,
+    s3: SharedServer,
+    topic: String,
+}
+
+impl Cluster {
+    /// Returns one without nodes. `None`, with a message, where the servers cannot be had.
+    fn new() -> Option<Self> {
+        let (kafka, s3) = (shared("kafka")?, shared("s3")?);
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("app")).unwrap();
+        std::fs::write(dir.path().join("app/shop.rules"), RULES).unwrap();
+        Some(Self { dir, kafka, s3, topic: format!("orders-{}", uuid::Uuid::new_v4()) })
+    }
+
+    fn command(&self, name: &str, more: &[&str]) -> std::process::Command {
+        let path = |name: &str| self.dir.path().join(name).display().to_string();
+        let log = format!("kafka://{}/{}?replication=1", self.kafka.address("SERVERS_KAFKA"), self.topic);
+        let store = format!("s3://tidemill/{}", self.topic);
+        let (app, data) = (path("app"), path(name));
+        let arguments = ["run", &app, "--data", &data, "--cluster", &log, "--store", &store, "--node", name];
+        let mut command = tidemill(&arguments);
+        command.args(["--listen", "127.0.0.1:0"]).args(more);
+        command.env("AWS_ENDPOINT", self.s3.address("SERVERS_S3")).env("AWS_ALLOW_HTTP", "true");
+        command.env("AWS_ACCESS_KEY_ID", "tidemill").env("AWS_SECRET_ACCESS_KEY", "tidemill");
+        command
+    }
+
+    fn start(&self, name: &str) -> Node {
+        let data = self.dir.path().join(name);
+        let serving = served(self.command(name, &["--unsafe-single-broker"]), &data, "Serving ");
+        assert!(serving.base.starts_with("http://"), "the node {name} does not start");
+        Node { name: name.to_owned(), serving }
+    }
+
+    fn data(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+struct Node {
+    name: String,
+    serving: Serving,
+}
+
+impl Node {
+    fn send(&self, from: u64, n: u64) {
+        let order =
+            |i| format!("{{\"id\":\"o{i}\",\"customer\":\"c{}\",\"amount\":{}}}\n", i % 10, (i % 4) * 50);
+        let body: String = (from..from + n).map(order).collect();
+        let url = format!("{}/api/v1/streams/Order?wait=true", self.serving.base);
+        let token = format!("Bearer {}", self.serving.token);
+        let request =
+            ureq::post(url).header("authorization", token).header("content-type", "application/x-ndjson");
+        let reply: Value = request.send(body).unwrap().body_mut().read_json().unwrap();
+        assert_eq!(reply["rejected"], json!([]), "{reply}");
+    }
+
+    fn sql(&self, query: &str) -> Value {
+        let url = format!("{}/api/v1/sql?format=json", self.serving.base);
+        let token = format!("Bearer {}", self.serving.token);
+        let request = ureq::post(url).header("authorization", token).header("content-type", "text/plain");
+        request.send(query).unwrap().body_mut().read_json().unwrap()
+    }
+
+    fn cluster(&self) -> Value {
+        let token = format!("Bearer {}", self.serving.token);
+        let request =
+            ureq::get(format!("{}/api/v1/cluster", self.serving.base)).header("authorization", token);
+        request.call().unwrap().body_mut().read_json().unwrap()
+    }
+
+    /// Waits until all partitions belong to nodes of these names.
+    fn wait_for_owners(&self, names: &[&str]) {
+        wait_until("the owners are others", || {
+            let cluster = self.cluster();
+            let partitions = cluster["partitions"].as_array().unwrap();
+            partitions
+                .iter()
+                .all(|partition| names.contains(&partition["owner"].as_str().unwrap_or_default()))
+        });
+    }
+
+    /// Waits until what follows from `orders` orders is there, and checks that nothing is there twice.
+    fn check(&self, orders: u64) {
+        wait_until("all that rules emit has arrived", || {
+            self.sql("SELECT count(*) AS n FROM events.Audit")[0]["n"] == orders
+        });
+        let counts = "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM events.\"Order\"";
+        assert_eq!(self.sql(counts), json!([{"n": orders, "ids": orders}]), "{}", self.name);
+        assert_eq!(self.sql("SELECT sum(n) AS n FROM docs.\"Total\"")[0]["n"], orders, "{}", self.name);
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "after {PATIENCE:?} it is not so: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn nodes_over_kafka_answer_alike_and_take_over_from_a_killed_one() {
+    let Some(cluster) = Cluster::new() else { return };
+    let mut nodes = vec![cluster.start("a"), cluster.start("b"), cluster.start("c")];
+    nodes[0].wait_for_owners(&["a", "b", "c"]);
+    let mut sent = 0;
+    for node in &nodes {
+        node.send(sent, 50);
+        sent += 50;
+    }
+    nodes.iter().for_each(|node| node.check(sent));
+    // a repetition to another node
+    nodes[2].send(0, 50);
+    nodes[1].check(sent);
+
+    let status = run(&["cluster", "status", "--data", cluster.data("a").to_str().unwrap()], 0).0;
+    assert!(status.contains("seen by a (member)") && status.contains("  c  "), "{status}");
+
+    // the owner is killed while events come
+    let owner = nodes[0].cluster()["partitions"][0]["owner"].as_str().unwrap().to_owned();
+    let at = nodes.iter().position(|node| node.name == owner).unwrap();
+    let mut killed = nodes.remove(at);
+    nodes[0].send(sent, 20);
+    killed.serving.kill();
+    nodes[1].send(sent + 20, 30);
+    sent += 50;
+    let left: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    nodes[0].wait_for_owners(&left);
+    nodes.iter().for_each(|node| node.check(sent));
+
+    // it comes back, and applies what it has missed
+    let again = cluster.start(&owner);
+    again.check(sent);
+    again.send(sent, 10);
+    nodes[0].check(sent + 10);
+}
+
+#[test]
+fn what_a_cluster_cannot_run_or_trust_is_refused() {
+    let Some(cluster) = Cluster::new() else { return };
+    let refused = |command: &mut std::process::Command| {
+        let output = command.output().unwrap();
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = refused(&mut cluster.command("a", &[]));
+    assert!(text.contains("unsafe_single_broker") || text.contains("replicated"), "{text}");
+    std::fs::write(
+        cluster.dir.path().join("app/app.toml"),
+        "name = \"shop\"\n[[sources]]\ntype = \"files\"\nstream = \"Order\"\npath = \"orders.ndjson\"\n",
+    )
+    .unwrap();
+    let text = refused(&mut cluster.command("a", &["--unsafe-single-broker"]));
+    assert!(text.contains("sources"), "{text}");
+    let alone = refused(&mut tidemill(&["run", "app", "--data", "data", "--store", "s3://tidemill/x"]));
+    assert!(alone.contains("--cluster"), "{alone}");
+    let data: &Path = &cluster.data("none");
+    let (_, text) = run(&["cluster", "status", "--data", data.to_str().unwrap()], 1);
+    assert!(text.contains("no node runs"), "{text}");
+}
