@@ -117,5 +117,5 @@ impl RowNumbers {
 }
 
 fn damaged() -> Error {
-    Error::corrupt("it is no batch of events")
+    Error::corrupt("it is not a batch of events")
 }
