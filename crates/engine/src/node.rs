@@ -123,7 +123,7 @@ impl Node {
         }
         let mut failed = None;
         for id in self.host.partition_ids() {
-            match self.peer(id).and_then(|partition| partition.view()) {
+            match self.client(id).and_then(|partition| partition.view()) {
                 Ok(view) => return Ok(read(&view)),
                 Err(e) => failed = failed.or(Some(e)),
             }

@@ -110,7 +110,7 @@ struct RuleFailures {
 fn failing_rules(node: &Node) -> BTreeMap<String, RuleFailures> {
     let mut failing = BTreeMap::<String, RuleFailures>::new();
     for rule in node.app.deployment.program.rules() {
-        for partition in node.owned.all() {
+        for partition in node.owned.replicas() {
             partition.counters.with(|counters, _| {
                 if let Some(counts) = counters.rule(&rule.name).filter(|counts| counts.errors > 0) {
                     let failures = failing.entry(rule.name.clone()).or_default();

@@ -146,6 +146,11 @@ impl CommitBoard {
         (owner, ahead)
     }
 
+    /// Returns the number of the last owner of a partition, for [`Self::applied`].
+    pub fn owner(&self, partition: PartitionId) -> u64 {
+        self.inner.lock().owners.get(&partition).copied().unwrap_or_default()
+    }
+
     /// Says that a replica of a partition begins with a state in which these transactions are decided. Others that are behind take the decisions
     /// over, and do not wait for it to apply them.
     pub fn begin_with(&self, partition: PartitionId, decisions: &Decisions) {
@@ -182,6 +187,13 @@ impl CommitBoard {
     pub fn add_known<'d>(&self, known: impl IntoIterator<Item = (&'d TransactionId, &'d Decision)>) {
         let known = known.into_iter().map(|(id, decision)| (*id, decision.clone()));
         self.inner.lock().known.extend(known);
+    }
+
+    /// Forgets decisions that no replica here needs any more, as `is_needed` says of each partition and its record.
+    pub fn forget_known(&self, is_needed: impl Fn(PartitionId, Offset) -> bool) {
+        let needed =
+            |decision: &Decision| decision.offsets.iter().any(|(id, at)| is_needed(PartitionId(*id), *at));
+        self.inner.lock().known.retain(|_, decision| needed(decision));
     }
 
     /// Says that no partition is being opened again any more.

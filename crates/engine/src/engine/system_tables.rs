@@ -80,7 +80,7 @@ impl Engine {
 
     fn partitions_table(&self) -> Columns {
         let node = &self.node;
-        let all = node.owned.all();
+        let all = node.owned.replicas();
         let views: Vec<_> = all.iter().map(|p| p.view()).collect();
         let digests = || views.iter().map(|view| Some((view.next, view.digest?)));
         vec![

@@ -25,6 +25,10 @@ pub fn open_partition(
     place: impl FnOnce(Partition) -> Partition,
 ) -> Result<Arc<Partition>> {
     let partition = begin_from_checkpoint(node, id, place)?;
+    // where each process has a board of its own, replicas that are behind need the decisions
+    if node.owned.follows() {
+        node.host.commits.begin_with(id, &partition.state.read().decisions);
+    }
     node.owned.open(partition.clone());
     Ok(partition)
 }
@@ -77,7 +81,8 @@ pub fn serve_caught_up(node: &Node) -> Vec<PartitionId> {
             node.owned.add(partition);
         }
     }
-    if node.owned.opening().is_empty() && node.owned.following().is_empty() {
+    // where replicas begin at any time, they are forgotten by `CommitBoard::forget_known`
+    if node.owned.opening().is_empty() && !node.owned.follows() {
         node.host.commits.end_reopening();
     }
     serving

@@ -178,6 +178,7 @@ pub fn tend_standbys(node: &Node) -> Result<Vec<PartitionId>> {
     if following.is_empty() {
         return Ok(Vec::new());
     }
+    node.host.commits.forget_known(|id, offset| offset >= node.host.log.start(id));
     let is_left_behind = |one: &Partition| one.applied() < node.host.log.start(one.id);
     let failed = following.iter().filter(|one| one.has_failed() || is_left_behind(one));
     let failed: Vec<PartitionId> = failed.map(|one| one.id).collect();

@@ -182,6 +182,12 @@ impl Outbox {
         inner.waiting.iter_mut().flat_map(|parcel| std::mem::take(&mut parcel.replies)).collect()
     }
 
+    /// Returns the number of batches that wait, whether they are held or not.
+    #[cfg(feature = "sim")]
+    pub fn batches(&self) -> usize {
+        self.inner.lock().waiting.len()
+    }
+
     /// Returns the number of rounds whose emissions wait to be sent.
     pub fn waiting_rounds(&self) -> usize {
         let inner = self.inner.lock();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ use super::Partition;
 pub struct OwnedPartitions {
     serving: ArcSwap<BTreeMap<PartitionId, Arc<Partition>>>,
     following: ArcSwap<BTreeMap<PartitionId, Arc<Partition>>>,
+    /// This process has followed a partition.
+    follows: AtomicBool,
     opening: Mutex<BTreeMap<PartitionId, Arc<Partition>>>,
 }
 
@@ -42,6 +45,11 @@ impl OwnedPartitions {
         self.following.load().values().cloned().collect()
     }
 
+    /// Returns whether this process follows partitions, or has.
+    pub fn follows(&self) -> bool {
+        self.follows.load(Ordering::Acquire)
+    }
+
     /// Returns a partition that this process follows.
     pub fn standby(&self, id: PartitionId) -> Option<Arc<Partition>> {
         self.following.load().get(&id).cloned()
@@ -61,6 +69,7 @@ impl OwnedPartitions {
 
     /// Adds a partition that this process follows.
     pub fn follow(&self, partition: Arc<Partition>) {
+        self.follows.store(true, Ordering::Release);
         self.following.rcu(|following| {
             let mut following = BTreeMap::clone(following);
             following.insert(partition.id, partition.clone());

@@ -42,6 +42,8 @@ impl Partition {
     /// Returns the partition as a standby, before it begins to consume its log.
     pub fn standing_by(mut self) -> Self {
         *self.standby.get_mut() = true;
+        // this process may have had the partition as an owner of its own before
+        self.owner = self.host.commits.owner(self.id);
         _ = self.outbox.hold();
         self
     }

