@@ -68,7 +68,7 @@ impl Sink {
         let positions = PositionTable::new(db.dialect(), SINK).map_err(DbError::invalid)?;
         let known: BTreeMap<PartitionId, StoredPosition> = positions.open(&mut db).await?;
         let first = EventId { partition: PartitionId(0), offset: Offset(0), row: 0 };
-        let none = || StoredPosition { last: first, refused: Default::default(), batch: 0 };
+        let none = || StoredPosition { last: first, refused: Default::default(), batch: 0, epoch: 0 };
         let position = known.into_values().next().unwrap_or_else(none);
         Ok(Self { db, writer, positions, position })
     }

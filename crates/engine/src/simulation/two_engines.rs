@@ -151,7 +151,7 @@ enum Step {
     Audit,
 }
 
-const STEPS: [(Step, u32); 18] = [
+const STEPS: [(Step, u32); 17] = [
     (Step::Send, 30),
     (Step::Transfer, 25),
     (Step::Count, 10),
@@ -167,10 +167,12 @@ const STEPS: [(Step, u32); 18] = [
     (Step::Release, 6),
     (Step::Force, 5),
     (Step::Learn, 8),
-    (Step::Tend, 8),
     (Step::Kill, 1),
     (Step::Audit, 1),
 ];
+
+/// Weight of [`Step::Tend`] beside the others. Without standbys, seeds take the steps that they took before there were any.
+const TEND: (Step, u32) = (Step::Tend, 8);
 
 struct LogOutside(Arc<MemoryLog>);
 
@@ -243,8 +245,10 @@ impl TwoEngines {
             self.start(engine)?;
         }
         self.create_counters().map_err(|e| e.to_string())?;
+        let tend = self.standbys.then_some(TEND);
+        let kinds: Vec<(Step, u32)> = STEPS.into_iter().chain(tend).collect();
         for number in 0..steps {
-            let step = super::choose(&mut self.rng, &STEPS).unwrap_or(Step::Apply);
+            let step = super::choose(&mut self.rng, &kinds).unwrap_or(Step::Apply);
             self.step(step).map_err(|e| format!("step {number} ({step:?}): {e}"))?;
             self.deliveries.step(&[self.node(0), self.node(1)], &self.placement);
         }
