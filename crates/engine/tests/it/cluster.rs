@@ -179,8 +179,8 @@ fn nodes_share_partitions_and_take_over_from_one_that_is_cut_off() {
 
     // a new one begins with the state that the owners have published
     for node in [&a, &c] {
-        let taken = node.engine.checkpoint();
-        assert!(taken.is_ok(), "{taken:?}: {:#?}", node.engine.cluster_status());
+        // a partition may be on its way to another node
+        wait_until("a checkpoint is taken", || node.engine.checkpoint().is_ok());
     }
     let d = outside.start("d");
     wait_for_owners(&[&a, &c, &d]);
