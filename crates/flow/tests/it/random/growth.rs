@@ -9,6 +9,9 @@ use super::{OUTPUTS_MAX, events};
 
 /// Enough events to almost fill the sets of values per group.
 const EVENTS: usize = 450;
+/// The same for an app with a partition, which may have a group or a set per pair of values: its key and
+/// another attribute have some 15 values each, and an event comes to one of up to three streams.
+const EVENTS_OF_PAIRS: usize = 8 * EVENTS;
 /// Number of samples of the state's size, early and late.
 const LOOKS: usize = 6;
 
@@ -18,7 +21,8 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
     if !generated.bounded {
         return Ok(false);
     }
-    let inputs = events::alone(rng, &generated.inputs, EVENTS * 4);
+    let events = if generated.text.contains("partition with") { EVENTS_OF_PAIRS } else { EVENTS };
+    let inputs = events::alone(rng, &generated.inputs, events * 4);
     let none = |_: &str| false;
     let all = |_: &str| true;
     let plan = compile("random", &generated.text, registry, &|_| None)?;
@@ -28,19 +32,19 @@ pub fn check(generated: &Generated, rng: &mut StdRng, registry: &Registry) -> Re
         replay.input(input);
         outputs += replay.take_outputs().len();
         // queries that multiply their input make many events of few inputs
-        if outputs > OUTPUTS_MAX {
+        if outputs > OUTPUTS_MAX * events / EVENTS {
             return Ok(false);
         }
-        let left = match i < EVENTS {
-            true => EVENTS - i,
+        let left = match i < events {
+            true => events - i,
             false => inputs.len() - i,
         };
-        if left > EVENTS / 2 || left % (EVENTS / 2 / LOOKS) != 0 {
+        if left > events / 2 || left % (events / 2 / LOOKS) != 0 {
             continue;
         }
         let mut state = Vec::new();
         replay.app().save(&mut state).map_err(|e| format!("its state cannot be saved: {e}"))?;
-        match i < EVENTS {
+        match i < events {
             true => early = early.max(state.len()),
             false => late = late.min(state.len()),
         }
