@@ -30,9 +30,20 @@ const COLLECT_CHANGES: u8 = 9;
 const REDELIVER: u8 = 10;
 const ORDERED_INSERT: u8 = 11;
 const RERUN: u8 = 12;
+const CLAIM_SOURCES: u8 = 13;
+const DELIVERED: u8 = 14;
 
-/// Name of a source, and the position from which it continues.
-pub type SourcePosition = (String, u64);
+/// Position of a source after the rows of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourcePosition {
+    /// Name of the source.
+    pub name: String,
+    /// Position from which it continues.
+    pub position: u64,
+    /// Epoch of the node that reads the sources, if nodes of a cluster take turns. The record counts only if no later one has claimed them
+    /// before, see [`Entry::ClaimSources`].
+    pub epoch: Option<u64>,
+}
 
 /// Streams of an app by name, each with the Arrow schema of its batches.
 pub type Streams = HashMap<String, (Arc<StreamSchema>, SchemaRef)>;
@@ -84,9 +95,30 @@ pub enum Entry {
     },
     /// Events of a record that was set aside: rules and queries run on them. They are stored already.
     Rerun(Events),
+    /// A node reads the sources from now on. Later records of former readers do not count: this node reads their rows again.
+    ClaimSources {
+        /// Epoch of the node, above those of former readers.
+        epoch: u64,
+    },
+    /// The other side of a sink has the events of this partition up to one, so that standbys need not keep them.
+    Delivered {
+        /// Name of the sink.
+        sink: String,
+        /// Offset and row of the event.
+        last: (Offset, u32),
+    },
 }
 
 impl Entry {
+    /// Returns the source of the entry, and its position.
+    pub fn source(&self) -> Option<&SourcePosition> {
+        match self {
+            Self::Events(events) => events.source.as_ref(),
+            Self::LoadDocuments { source, .. } => source.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns the kind, as reports name it.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -102,6 +134,8 @@ impl Entry {
             Self::Transaction(_) => "transaction",
             Self::Redeliver { .. } => "redelivery",
             Self::Rerun(_) => "rerun",
+            Self::ClaimSources { .. } => "claim of the sources",
+            Self::Delivered { .. } => "progress of a sink",
         }
     }
 }
@@ -254,6 +288,16 @@ impl Encoder {
                 write_u32(&mut out, ids.len());
                 ids.iter().for_each(|id| write_bytes(&mut out, id.as_bytes()));
             }
+            Entry::ClaimSources { epoch } => {
+                out.push(CLAIM_SOURCES);
+                out.extend(epoch.to_le_bytes());
+            }
+            Entry::Delivered { sink, last: (offset, row) } => {
+                out.push(DELIVERED);
+                write_bytes(&mut out, sink.as_bytes());
+                out.extend(offset.0.to_le_bytes());
+                out.extend(row.to_le_bytes());
+            }
         }
         Ok(out)
     }
@@ -343,6 +387,10 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
             collection: input.text()?,
             documents: input.blob()?,
         },
+        CLAIM_SOURCES => Entry::ClaimSources { epoch: input.u64()? },
+        DELIVERED => {
+            Entry::Delivered { sink: input.text()?, last: (Offset(input.u64()?), input.u32()?) }
+        }
         kind => return Err(Error::corrupt(format!("log entry of unknown kind {kind}"))),
     };
     if input.at != payload.len() {
@@ -353,10 +401,11 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
 
 fn write_source(out: &mut Vec<u8>, source: Option<&SourcePosition>) {
     match source {
-        Some((name, position)) => {
-            out.push(1);
+        Some(SourcePosition { name, position, epoch }) => {
+            out.push(if epoch.is_some() { 2 } else { 1 });
             write_bytes(out, name.as_bytes());
             out.extend(position.to_le_bytes());
+            out.extend(epoch.iter().flat_map(|epoch| epoch.to_le_bytes()));
         }
         None => out.push(0),
     }
@@ -468,7 +517,15 @@ impl EntryReader<'_> {
     }
 
     fn source(&mut self) -> Result<Option<SourcePosition>> {
-        Ok(if self.u8()? == 1 { Some((self.text()?, self.u64()?)) } else { None })
+        let has_epoch = match self.u8()? {
+            0 => return Ok(None),
+            1 => false,
+            2 => true,
+            other => return Err(Error::corrupt(format!("log entry with a source of unknown kind {other}"))),
+        };
+        let (name, position) = (self.text()?, self.u64()?);
+        let epoch = if has_epoch { Some(self.u64()?) } else { None };
+        Ok(Some(SourcePosition { name, position, epoch }))
     }
 
     fn provenance(&mut self) -> Result<Option<(PartitionId, Offset)>> {
@@ -578,7 +635,7 @@ mod tests {
                 .unwrap();
         }
         Entry::Events(Events {
-            source: Some(("file".into(), 3)),
+            source: Some(SourcePosition { name: "file".into(), position: 3, epoch: Some(7) }),
             provenance: Some((PartitionId(1), Offset(9))),
             forwarded: true,
             parts: vec![(stream(), builder.finish())],
@@ -625,6 +682,24 @@ mod tests {
         let again = vec!["a: S to x#0-7-0".to_owned(), String::new()];
         let Entry::Redeliver { ids } = round(Entry::Redeliver { ids: again.clone() }) else { panic!() };
         assert_eq!(again, ids);
+        let Entry::ClaimSources { epoch } = round(Entry::ClaimSources { epoch: 9 }) else { panic!() };
+        assert_eq!(epoch, 9);
+        let last = (Offset(12), 3);
+        let Entry::Delivered { sink, last: back } = round(Entry::Delivered { sink: "a: S to x".into(), last })
+        else {
+            panic!()
+        };
+        assert_eq!((sink.as_str(), back), ("a: S to x", last));
+    }
+
+    #[test]
+    fn positions_of_sources_round_trip_with_and_without_an_epoch() {
+        for epoch in [None, Some(0), Some(u64::MAX)] {
+            let source = Some(SourcePosition { name: "a#0".into(), position: 5, epoch });
+            let load = Entry::LoadDocuments { source, collection: "C".into(), documents: Bytes::new() };
+            let bytes = Bytes::from(Encoder::default().encode(&load).unwrap());
+            assert_eq!(decode(&bytes, &streams()).unwrap().source(), load.source());
+        }
     }
 
     #[test]

@@ -14,8 +14,9 @@ use crate::state::view::PartitionView;
 
 /// Part of this process in a cluster.
 pub trait ClusterPart: Send + Sync {
-    /// Returns whether this process owns a partition, has applied all that former owners have, and has a lease.
-    fn owns(&self, partition: PartitionId, clock: &dyn Clock) -> bool;
+    /// Returns the epoch in which this process owns a partition; `None` if it does not, has not applied all that former owners have, or has no
+    /// lease.
+    fn owned_epoch(&self, partition: PartitionId, clock: &dyn Clock) -> Option<u64>;
 
     /// Leaves the cluster in order: other members take the partitions over first. Those of a process that cannot leave in time are taken over
     /// when its lease has run out.
@@ -153,9 +154,9 @@ impl Node {
 
     /// Returns whether this process does what one process does for all: merges and retention of tables, aggregate rules.
     pub fn does_shared_work(&self) -> bool {
-        self.cluster
-            .get()
-            .is_none_or(|cluster| cluster.owns(PartitionId(GLOBAL_PARTITION), &*self.host.clock))
+        self.cluster.get().is_none_or(|cluster| {
+            cluster.owned_epoch(PartitionId(GLOBAL_PARTITION), &*self.host.clock).is_some()
+        })
     }
 
     /// Asks loops and retries to end, those in stores of the app's tables as well.

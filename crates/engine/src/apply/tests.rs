@@ -44,7 +44,8 @@ fn orders(deployment: &Deployment, ids: &[&str]) -> Entry {
         builder.push_json(json.as_bytes(), Timestamp(1)).unwrap();
     }
     let parts = vec![(stream, builder.finish())];
-    Entry::Events(Events { source: Some(("file".into(), 9)), parts, ..Events::default() })
+    let source = Some(SourcePosition { name: "file".into(), position: 9, epoch: None });
+    Entry::Events(Events { source, parts, ..Events::default() })
 }
 
 fn command(command: &Command) -> Entry {

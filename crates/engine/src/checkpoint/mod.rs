@@ -54,6 +54,9 @@ pub struct StateImage {
 struct CheckpointMeta {
     next: Offset,
     sources: BTreeMap<String, u64>,
+    /// Epoch of the node that reads the sources, if nodes of a cluster take turns.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    source_epoch: u64,
     provenance: BTreeMap<u32, Offset>,
     #[serde(default)]
     forwarded: BTreeMap<u32, Offset>,
@@ -104,6 +107,10 @@ struct CheckpointMeta {
     digest: Option<SavedDigest>,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl FrozenImage {
     /// Takes an image of `state`. `outbox` is what this state's records emitted for other partitions and is not known to be on
     /// the disk of their logs.
@@ -125,6 +132,7 @@ impl FrozenImage {
             meta: CheckpointMeta {
                 next: state.next,
                 sources: BTreeMap::clone(&state.sources),
+                source_epoch: state.source_epoch,
                 provenance: state.provenance.clone(),
                 forwarded: state.forwarded.clone(),
                 queries: state.query_state.with_runtimes(|flow| flow.counts.clone()),
@@ -472,6 +480,7 @@ fn read(
         id_fields: meta.id_fields,
         id_times: meta.id_times,
         sources: Arc::new(meta.sources),
+        source_epoch: meta.source_epoch,
         provenance: meta.provenance,
         forwarded: meta.forwarded,
         transfers: Arc::new(meta.transfers.unwrap_or_default()),

@@ -101,6 +101,8 @@ enum Part {
     Refusal = 10,
     Clock = 11,
     SetAside = 12,
+    SourceEpoch = 13,
+    FormerReader = 14,
 }
 
 /// Digest of a partition, and the effects of the record that is applied.
@@ -160,6 +162,17 @@ impl EffectDigest {
         self.part(Part::Source);
         self.bytes(name.as_bytes());
         self.number(position);
+    }
+
+    /// Adds the epoch of the node that reads the sources from here on.
+    pub fn source_epoch(&mut self, epoch: u64) {
+        self.part(Part::SourceEpoch);
+        self.number(epoch);
+    }
+
+    /// Adds that the record is one of a former reader of the sources.
+    pub fn former_reader(&mut self) {
+        self.part(Part::FormerReader);
     }
 
     /// Adds events of another partition; `known` if they have come before.

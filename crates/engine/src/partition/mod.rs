@@ -218,7 +218,7 @@ impl Partition {
 
     /// Shows the records below `next` as applied, to sinks and to those who wait.
     fn show_applied(&self, next: Offset) {
-        if next >= self.effects_from && !self.is_standby() {
+        if next >= self.effects_from {
             self.app.sinks.set_applied(self.id, next);
         }
         let _guard = self.applied_changed.0.lock();
@@ -563,8 +563,16 @@ impl Partition {
         if let Some(digest) = &state.digest {
             self.host.effect_digests.observe(self.id, offset, kind, digest.digest());
         }
-        let Applied { rows, redelivered, emissions, events, document_error, set_aside, reply: outcome } =
-            applied;
+        let Applied {
+            rows,
+            redelivered,
+            delivered,
+            emissions,
+            events,
+            document_error,
+            set_aside,
+            reply: outcome,
+        } = applied;
         if let Some(entry) = set_aside {
             self.host.set_aside.keep_entry((self.id, offset), &entry)?;
         }
@@ -572,8 +580,11 @@ impl Partition {
             for (table, batch) in rows {
                 self.store_rows(offset, table, batch, effects)?;
             }
-            for (sink, batch) in redelivered.into_iter().filter(|_| !self.is_standby()) {
+            for (sink, batch) in redelivered {
                 self.app.sinks.push_again(&sink, self.id, offset, &batch)?;
+            }
+            if let Some((sink, last)) = delivered {
+                self.app.sinks.note_delivered(&sink, self.id, last)?;
             }
             self.app.counts.records.fetch_add(1, Ordering::Relaxed);
             self.app.counts.applied.fetch_add(events, Ordering::Relaxed);
@@ -607,9 +618,7 @@ impl Partition {
         if batch.num_rows() > 0 && self.app.subscribers.has_subscribers(stream) {
             effects.published.push((stream.clone(), batch.clone()));
         }
-        if !self.is_standby() {
-            self.app.sinks.push(table, self.id, offset, &batch)?;
-        }
+        self.app.sinks.push(table, self.id, offset, &batch)?;
         self.app.tables.get(table).push(self.id, offset, batch).map(|_| ())
     }
 

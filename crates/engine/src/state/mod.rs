@@ -38,6 +38,8 @@ pub struct PartitionState {
     pub id_times: BTreeMap<String, String>,
     /// Position up to which each source has been applied.
     pub sources: Arc<BTreeMap<String, u64>>,
+    /// Epoch of the node that reads the sources, 0 before one of a cluster has claimed them.
+    pub source_epoch: u64,
     /// For each other partition the last of its records whose emitted events were applied here.
     pub provenance: BTreeMap<u32, Offset>,
     /// The same for events that came for the queries here alone.
@@ -86,6 +88,7 @@ impl PartitionState {
             id_fields: BTreeMap::new(),
             id_times: BTreeMap::new(),
             sources: Arc::default(),
+            source_epoch: 0,
             provenance: BTreeMap::new(),
             forwarded: BTreeMap::new(),
             transfers: Arc::default(),

@@ -295,5 +295,7 @@ fn describe(entry: &Entry) -> String {
         Entry::CollectChanges => "the begin of change streams".into(),
         Entry::Transaction(_) => "a transaction".into(),
         Entry::Redeliver { ids } => format!("{} events for their sinks", ids.len()),
+        Entry::ClaimSources { .. } => "a claim of the sources".into(),
+        Entry::Delivered { sink, .. } => format!("the progress of the sink {sink}"),
     }
 }
