@@ -388,9 +388,7 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
             documents: input.blob()?,
         },
         CLAIM_SOURCES => Entry::ClaimSources { epoch: input.u64()? },
-        DELIVERED => {
-            Entry::Delivered { sink: input.text()?, last: (Offset(input.u64()?), input.u32()?) }
-        }
+        DELIVERED => Entry::Delivered { sink: input.text()?, last: (Offset(input.u64()?), input.u32()?) },
         kind => return Err(Error::corrupt(format!("log entry of unknown kind {kind}"))),
     };
     if input.at != payload.len() {
@@ -685,7 +683,8 @@ mod tests {
         let Entry::ClaimSources { epoch } = round(Entry::ClaimSources { epoch: 9 }) else { panic!() };
         assert_eq!(epoch, 9);
         let last = (Offset(12), 3);
-        let Entry::Delivered { sink, last: back } = round(Entry::Delivered { sink: "a: S to x".into(), last })
+        let Entry::Delivered { sink, last: back } =
+            round(Entry::Delivered { sink: "a: S to x".into(), last })
         else {
             panic!()
         };

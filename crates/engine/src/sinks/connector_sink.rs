@@ -27,6 +27,7 @@ use super::due_events::DueEvents;
 use super::former_queue;
 use super::partition_queue::{PartitionQueue, Totals};
 use super::queue_directory::queue_name;
+use crate::planted_bugs::{PlantedBug, is_planted};
 
 /// Bytes of rows of a sink that wait in memory before they go to the disk.
 const MEMORY_BYTES_MAX: u64 = 16 << 20;
@@ -100,12 +101,7 @@ impl DeliverySink {
     /// Opens the queue of a partition that this process owns in `epoch`, or follows, and whose log ends at `log_end`.
     ///
     /// Errors: those of [`DeliveryQueue::open`].
-    pub fn open_partition(
-        &self,
-        partition: PartitionId,
-        epoch: Option<u64>,
-        log_end: Offset,
-    ) -> Result<()> {
+    pub fn open_partition(&self, partition: PartitionId, epoch: Option<u64>, log_end: Offset) -> Result<()> {
         let queue = DeliveryQueue::open(self.options.clone(), partition, log_end)?;
         let opened = Arc::new(PartitionQueue::new(partition, epoch, queue, self.totals.clone()));
         let former = self.queues.write().insert(partition, opened);
@@ -278,6 +274,9 @@ impl DeliverySink {
     /// Errors: those of [`DeliveryQueue::push`], and of storing rows when too many are in memory.
     pub fn push(&self, partition: PartitionId, offset: Offset, rows: &RecordBatch) -> Result<()> {
         let Some(queue) = self.queue(partition) else { return Ok(()) };
+        if is_planted(PlantedBug::DropKeptEvents) && queue.is_standby() {
+            return Ok(());
+        }
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed) + 1;
         queue.with(|inner| inner.push(offset, rows, arrival))?;
         match self.totals.memory_bytes.load(Ordering::Acquire) > 4 * MEMORY_BYTES_MAX {

@@ -162,11 +162,8 @@ impl SourceAppender<'_> {
         };
         if let Some(acknowledgement) = acknowledgement {
             // the receiver ends after the sender
-            let _ = self.acknowledgements.send(PendingAcknowledgement {
-                records,
-                positioned,
-                acknowledgement,
-            });
+            let _ =
+                self.acknowledgements.send(PendingAcknowledgement { records, positioned, acknowledgement });
         }
         Ok(())
     }

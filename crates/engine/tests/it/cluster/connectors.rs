@@ -26,10 +26,7 @@ fn start(shared: &Shared, name: &str, outside: &Arc<Outside>) -> TestNode {
 
 /// Lets messages with the numbers from `from` on arrive outside.
 fn arrive(outside: &Outside, from: usize, count: usize) {
-    outside
-        .inbox
-        .lock()
-        .extend((from..from + count).map(|n| format!("{{\"k\":\"k{}\",\"n\":{n}}}", n % 7)));
+    outside.inbox.lock().extend((from..from + count).map(|n| format!("{{\"k\":\"k{}\",\"n\":{n}}}", n % 7)));
 }
 
 /// Waits until a node has stored these events, each once.
