@@ -6,7 +6,7 @@ use tidemill_types::{Error, PartitionId, Result};
 
 use crate::api::LedgerCounts;
 use crate::host::Host;
-use crate::partition::{OwnedPartitions, PartitionClient, PartitionPeers};
+use crate::partition::{LatestEnds, OwnedPartitions, PartitionClient, PartitionPeers};
 use crate::process::clock::Clock;
 use crate::queries::GLOBAL_PARTITION;
 use crate::running_app::RunningApp;
@@ -35,6 +35,8 @@ pub struct Node {
     pub cluster: OnceLock<Arc<dyn ClusterPart>>,
     /// Processes that own the others, once it has joined them.
     peers: OnceLock<Arc<dyn PartitionPeers>>,
+    /// Requests of readers for the ends of the log, in a cluster.
+    latest_ends: LatestEnds,
 }
 
 impl Node {
@@ -46,6 +48,7 @@ impl Node {
             owned: OwnedPartitions::default(),
             cluster: OnceLock::new(),
             peers: OnceLock::new(),
+            latest_ends: LatestEnds::default(),
         }
     }
 
@@ -139,15 +142,15 @@ impl Node {
         if self.cluster.get().is_none() {
             return Ok(());
         }
-        for id in self.host.partition_ids() {
-            let end = self.host.log.latest_end(id)?;
+        let ends = self.latest_ends.get(|| self.host.log.latest_ends())?;
+        for (id, end) in self.host.partition_ids().zip(ends.iter()) {
             let replica = self.owned.replica(id);
             let replica = replica.ok_or_else(|| {
                 Error::unavailable(format!(
                     "this node has not loaded partition {id} yet: ask again, or another node"
                 ))
             })?;
-            replica.wait_applied(end)?;
+            replica.wait_applied(*end)?;
         }
         Ok(())
     }

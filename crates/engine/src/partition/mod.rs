@@ -3,6 +3,7 @@
 mod client;
 mod commit;
 mod failure;
+mod latest_ends;
 pub mod outbox;
 mod owned;
 mod reading;
@@ -44,6 +45,7 @@ use failure::panic_error;
 use threads::PartitionThreads;
 
 pub use client::{PartitionClient, PartitionPeers};
+pub use latest_ends::LatestEnds;
 pub use owned::OwnedPartitions;
 pub use role::ArrivedCauses;
 pub use threads::OWNER_WAIT;
